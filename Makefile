@@ -38,7 +38,7 @@ AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|Microp
 BLOCKING := AsynchronousHandlerTests
 # Suites of UploadServerTests that choose the number of a server's threads themselves, or whose claims are about one
 # recording at a time. All others run a second time, with two threads.
-NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests
+NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests|MisplacedUploadTests
 
 .DEFAULT_GOAL := help
 .PHONY: help run run-cluster build truth listings docs docs-test test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \

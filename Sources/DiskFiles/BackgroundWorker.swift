@@ -5,14 +5,25 @@ internal import EventLoops
 /// Runs work one after another on a thread of its own, which exists only while there is work.
 ///
 /// Somebody waits for most of it. Long work is cut into slices that wait for this: after each slice comes all other
-/// work.
+/// work. Slices that nobody waits for come last.
 package final class BackgroundWorker: Sendable {
   private struct Queue {
     var work: [@Sendable () -> Void] = []
+    /// What nobody waits for: the longest first, of equals the newest.
+    private var unhurried: [(remaining: UInt64, slice: @Sendable () -> Void)] = []
     /// Taken from ``nextSlice`` on, so that many slices cost no more than few.
     var slices: [@Sendable () -> Void] = []
     var nextSlice = 0
     var isRunning = false
+
+    mutating func appendUnhurried(_ remaining: UInt64, _ slice: @escaping @Sendable () -> Void) {
+      var (low, high) = (0, unhurried.count)
+      while low < high {
+        let middle = (low + high) / 2
+        if unhurried[middle].remaining > remaining { low = middle + 1 } else { high = middle }
+      }
+      unhurried.insert((remaining, slice), at: low)
+    }
 
     /// All that somebody waits for, or one slice.
     mutating func take() -> [@Sendable () -> Void] {
@@ -27,6 +38,7 @@ package final class BackgroundWorker: Sendable {
           nextSlice = 0
         }
       }
+      if taken.isEmpty, let last = unhurried.popLast() { taken.append(last.slice) }
       if taken.isEmpty { isRunning = false }
       return taken
     }
@@ -45,6 +57,17 @@ package final class BackgroundWorker: Sendable {
   /// before it have had their turn. Any thread.
   package func executeSlice(_ slice: @escaping @Sendable () -> Void) {
     start { $0.slices.append(slice) }
+  }
+
+  /// Runs a piece of long work that nobody waits for, a few milliseconds of it, when nothing at all is to be done. Any
+  /// thread.
+  ///
+  /// The shortest work comes first, and of equals the one that was handed in first. So long work that has begun is
+  /// continued before its equals begin, and holds up nothing that is shorter.
+  ///
+  /// - Parameter remaining: how much of the work is left, this slice included, in bytes.
+  package func executeUnhurried(remaining: UInt64, _ slice: @escaping @Sendable () -> Void) {
+    start { $0.appendUnhurried(remaining, slice) }
   }
 
   private func start(_ append: (inout Queue) -> Void) {

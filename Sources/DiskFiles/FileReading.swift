@@ -18,6 +18,8 @@ package final class FileReading: @unchecked Sendable {
   private var dataEnd: UInt64 = 0
 
   package var isAtEnd: Bool { position >= end }
+  /// How many bytes are still to be read.
+  package var remaining: UInt64 { end - min(end, position) }
 
   /// nil if the range is beyond what a file can have.
   package init?(_ file: OpenFile, from start: UInt64, to end: UInt64) {

@@ -79,7 +79,7 @@ package struct DownloadStateMachine: Equatable {
     switch response.status {
     case 206: return part(response)
     case 200 where hasOddLength(response):
-      return .broken("its Content-Length is no number: \(response["Content-Length"] ?? "")")
+      return .broken("its Content-Length is not a number: \(response["Content-Length"] ?? "")")
     case 200: return whole(response)
     default: break
     }

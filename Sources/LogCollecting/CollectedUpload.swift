@@ -100,7 +100,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     guard let made = makeHandler() else { return completion(refuse("its path is invalid")) }
     if !hasBegun {
       // An upload in front of a hole may have brought its bytes before that: they are compared, as always.
-      if case .response(let response) = made.settle(), (try? made.isOvertaken()) != true {
+      if case .response(let response) = made.settle(), hasPlace(made) {
         return completion(judge(response, made))
       }
     } else {
@@ -121,6 +121,13 @@ final class CollectedUpload: RecordingHolder, Exchange {
     }
   }
 
+  /// Whether the recording takes bytes there, or nobody knows.
+  private func hasPlace(_ handler: any KeepingRequestHandler) -> Bool {
+    guard let extent = try? handler.measureUnbegun() else { return true }
+    if case .bytes = extent { return true }
+    return false
+  }
+
   /// Whether what was stored is still there.
   private func lookAfterBytes(_ handler: any KeepingRequestHandler) -> Standing {
     do throws(SystemError) {
@@ -129,7 +136,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
         guard count < offset - segmentStart else { return .kept }
         return .over(refuse("bytes that were stored are not in its recording any more"))
       case .gone: return .over(refuse("something else has removed its recording"))
-      case .closed, .overtaken: return .elsewhere
+      case .closed, .overtaken, .misplaced: return .elsewhere
       }
     } catch {
       return .over(judge(error))

@@ -167,6 +167,8 @@ final class UploadContent {
   /// What a response of the handler is about.
   enum Verdict {
     case lostFile
+    /// The stream does not take the upload.
+    case refused(StreamRefusal)
     /// The disk did not take the end.
     case notEnded(SystemError)
     /// It cannot be processed now.
@@ -178,6 +180,7 @@ final class UploadContent {
   func judge(_ response: Response) -> Verdict {
     guard let keeper else { return response.asksToRetry ? .later : .processed(isTold: false) }
     if keeper.hasLostFile { return .lostFile }
+    if let refusal = keeper.streamRefusal { return .refused(refusal) }
     if let error = keeper.endError { return .notEnded(error) }
     // What it keeps is there to be completed, whatever the status says of the reason.
     return response.hasRetryTime ? .later : .processed(isTold: true)
@@ -285,7 +288,7 @@ final class UploadContent {
   /// Looks how many bytes are kept while no handler is there to say so.
   func measure(_ ledger: UploadLedger) throws(SystemError) -> KeptExtent {
     let made = make(ledger.request)
-    guard ledger.hasBegun else { return try made?.keeper?.isOvertaken() == true ? .overtaken : .bytes(0) }
+    guard ledger.hasBegun else { return try made?.keeper?.measureUnbegun() ?? .bytes(0) }
     guard let made else { return .gone }
     if let keeper = made.keeper {
       let kept = try keeper.measureKept()
@@ -293,7 +296,7 @@ final class UploadContent {
       switch kept {
       // What others have brought is compared with what this upload brings.
       case .bytes(let count), .complete(let count, _): return .bytes(min(count, ownOffset))
-      case .gone, .closed, .overtaken: return kept
+      case .gone, .closed, .overtaken, .misplaced: return kept
       }
     }
     do throws(SystemError) {

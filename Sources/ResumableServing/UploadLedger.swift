@@ -90,7 +90,7 @@ struct UploadLedger {
       state = Self.state(.incomplete, offset: kept, of: record, awaitsDisk: state.awaitsDisk)
     // Begun, and nothing is there: whatever was acknowledged is lost. Or an earlier server has closed the recording,
     // and died.
-    case .gone, .closed, .overtaken: try? state.found(extent)
+    case .gone, .closed, .overtaken, .misplaced: try? state.found(extent)
     }
   }
 
@@ -210,6 +210,7 @@ extension UploadResourceState {
     case .gone: try foundKept(nil)
     case .closed: try end(.interrupted)
     case .overtaken: try end(.overtaken)
+    case .misplaced: try end(.misplaced)
     }
   }
 

@@ -84,7 +84,7 @@ extension UploadResource {
     case .expired: ledger.isLive ? .close : .remove
     case .interrupted: .close
     case .stateLost: refusals.acknowledged.map { .distrust($0) } ?? .leave
-    case .lengthExceeded, .outgrown, .unsynced, .overtaken, .abandoned: .leave
+    case .lengthExceeded, .outgrown, .unsynced, .overtaken, .misplaced, .contradicted, .abandoned: .leave
     }
   }
 

@@ -185,6 +185,11 @@ extension UploadResource {
     var reason: String { String(decoding: response.body, as: UTF8.self).firstLine }
     switch content.judge(response) {
     case .lostFile: lostFile(reason)
+    case .refused(.misplaced): end(.misplaced)
+    case .refused(.contradicted): contradicted(response)
+    case .refused(.early):
+      countKept()
+      postpone(503, reason, takeWaiting())
     case .notEnded(let error): endRefused(error)
     case .later:
       countKept()
@@ -197,6 +202,13 @@ extension UploadResource {
       conclude(response, waiting)
       if !isTold, isInTime { emitEnded(response, waiting) }
     }
+  }
+
+  /// The stream has other bytes than the upload. This request gets the handler's response, and later ones are told that
+  /// the upload is over.
+  private func contradicted(_ response: Response) {
+    let waiting = takeWaiting()
+    deactivate(.contradicted, peer: waiting?.peer) { _ in waiting?.respond(response) }
   }
 
   /// The request whose client waits for an answer.
@@ -236,11 +248,14 @@ extension UploadResource {
   }
 
   /// Others have stored more of the stream than this upload has: it does not end where the upload does.
-  func outgrown() {
+  func outgrown() { end(.outgrown) }
+
+  /// The upload is over, and the request at work is told why.
+  private func end(_ cause: Deactivation) {
     let waiting = takeWaiting()
     // A server that comes after this one must know it as well.
-    deactivate(.outgrown, peer: waiting?.peer) { [self] _ in
-      if let waiting { refuse(waiting, .deactivated(.outgrown)) }
+    deactivate(cause, peer: waiting?.peer) { [self] _ in
+      if let waiting { refuse(waiting, .deactivated(cause)) }
     }
   }
 

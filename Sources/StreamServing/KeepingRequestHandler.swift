@@ -18,9 +18,11 @@ package protocol KeepingRequestHandler: RequestHandler {
   func settle() -> Settlement
   /// How many bytes of the body are kept. Whoever adds to them now is made to stop.
   func measureKept() throws(SystemError) -> KeptExtent
-  /// Whether a body of this request that has not begun cannot be kept any more, because bytes behind its beginning
-  /// never came and later ones are stored.
-  func isOvertaken() throws(SystemError) -> Bool
+  /// Whether a body of this request that has not begun can be kept where it belongs. Others may have continued the
+  /// stream since the request was settled.
+  ///
+  /// - Returns: `.bytes(0)` if it can; else why not.
+  func measureUnbegun() throws(SystemError) -> KeptExtent
   /// Has the disk take what is kept, where nobody has begun this handler; `completion` is called on the loop's thread.
   func synchronizeKept(_ completion: @escaping (SystemError?) -> Void)
   /// As `begin`.
@@ -35,6 +37,8 @@ package protocol KeepingRequestHandler: RequestHandler {
   var endError: SystemError? { get }
   /// The error of the disk that the answer is about; nil if it is about something else.
   var diskError: SystemError? { get }
+  /// Why the stream does not take the body, if the answer is about that.
+  var streamRefusal: StreamRefusal? { get }
   /// Whether something else has changed or replaced the file, so that what was acknowledged may not be there any more.
   var hasLostFile: Bool { get }
   /// How many bytes of the body are kept, from its beginning on.
@@ -79,6 +83,18 @@ package enum KeptExtent {
   case closed
   /// A newer request has brought bytes behind others that never came: nothing can be added to what is kept.
   case overtaken
+  /// The stream has ended before the place of the body, or is continued too far in front of it.
+  case misplaced
+}
+
+/// Why a stream does not take a body, although nothing is wrong with the disk.
+package enum StreamRefusal {
+  /// It has no place for it, or belongs to somebody else by now.
+  case misplaced
+  /// Other bytes are stored there, or the stream is complete and ends before these.
+  case contradicted
+  /// Its end would leave a gap that others may still fill.
+  case early
 }
 
 package enum Settlement {

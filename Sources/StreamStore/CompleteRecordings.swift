@@ -99,10 +99,11 @@ final class CompleteRecordings: Sendable {
   ///
   /// - Parameter growing: told of each file of a growing stream, and the stream's name.
   func scan(
-    on worker: BackgroundWorker, growing: @escaping @Sendable (_ file: String, _ stream: String) -> Void
+    on worker: BackgroundWorker, patience: Duration = patience,
+    growing: @escaping @Sendable (_ file: String, _ stream: String) -> Void
   ) throws(SystemError) {
     let names = try DirectoryNames(of: directory)
-    let end = MonotonicInstant.now + Self.patience
+    let end = MonotonicInstant.now + patience
     while MonotonicInstant.now < end {
       if try scanSlice(names, growing) { return }
     }
@@ -112,7 +113,8 @@ final class CompleteRecordings: Sendable {
   private func scanOn(
     _ names: DirectoryNames, _ worker: BackgroundWorker, _ growing: @escaping @Sendable (String, String) -> Void
   ) {
-    worker.executeSlice { [self] in
+    // Streams that may be in the list are refused until it is complete: it goes before all long work.
+    worker.execute { [self] in
       do throws(SystemError) {
         if try !scanSlice(names, growing) { scanOn(names, worker, growing) }
       } catch {

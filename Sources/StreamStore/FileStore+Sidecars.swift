@@ -314,15 +314,23 @@ extension FileStore {
   }
 
   /// Computes the digests of a complete recording in the background, and gives its sidecar its name.
+  ///
+  /// One byte behind a hole makes a recording that takes half a minute to hash, so nobody may wait for the digests of
+  /// others: they come after everything else, and the shortest recording comes first.
   func completeSidecar(_ name: StreamName) {
     worker.executeSlice { [self] in
-      guard !isEnded.load(ordering: .acquiring), let sidecar = pendingSidecar(name), let stored = sidecar.stored,
-        let (file, size) = openFinished(sidecar.file, name), size == stored.bytes,
-        let reading = FileReading(file, from: 0, to: size),
-        let digests = try? RecordingDigests(receivedHead: sidecar.receivedHead)
-      else { return }
-      readSlice(name, sidecar, reading, digests)
+      guard !isEnded.load(ordering: .acquiring), let stored = pendingSidecar(name)?.stored else { return }
+      worker.executeUnhurried(remaining: stored.bytes) { [self] in beginDigests(name) }
     }
+  }
+
+  private func beginDigests(_ name: StreamName) {
+    guard !isEnded.load(ordering: .acquiring), let sidecar = pendingSidecar(name), let stored = sidecar.stored,
+      let (file, size) = openFinished(sidecar.file, name), size == stored.bytes,
+      let reading = FileReading(file, from: 0, to: size),
+      let digests = try? RecordingDigests(receivedHead: sidecar.receivedHead)
+    else { return }
+    readSlice(name, sidecar, reading, digests)
   }
 
   /// nil if the recording is not there, or cannot be opened now: then its sidecar is completed later.
@@ -342,7 +350,9 @@ extension FileStore {
       return
     }
     guard reading.isAtEnd else {
-      return worker.executeSlice { [self] in readSlice(name, sidecar, reading, digests) }
+      return worker.executeUnhurried(remaining: reading.remaining) { [self] in
+        readSlice(name, sidecar, reading, digests)
+      }
     }
     guard let (received, stored) = try? digests.values() else { return }
     var sidecar = sidecar

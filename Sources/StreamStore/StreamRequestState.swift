@@ -1,6 +1,8 @@
 // One request that brings bytes of a stream as a pure state machine: where its body belongs, which of its bytes are
 // compared and which are stored, when a hole is made, and who hears of that. No I/O, no clock.
 
+internal import StreamServing
+
 /// Where one request stands. Each method takes an event and returns what is to be done.
 struct StreamRequestState: Equatable {
   enum Phase: Equatable {
@@ -286,6 +288,15 @@ struct StreamRequestState: Equatable {
 }
 
 extension StreamRequestState.Conflict {
+  /// What it means for an upload.
+  var refusal: StreamRefusal {
+    switch self {
+    case .beforeRecording, .beyondEnd, .largeHole: .misplaced
+    case .differentBytes, .surplusBytes: .contradicted
+    case .mayStillCome: .early
+    }
+  }
+
   var reason: String {
     switch self {
     case .beforeRecording: "the recording begins behind this offset: the one before it is closed"

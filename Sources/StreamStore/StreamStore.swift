@@ -64,6 +64,14 @@ package enum StreamExtent: Equatable {
   /// As much, and the recording has its final name.
   case complete(StreamName, start: UInt64, length: UInt64, GapRecord.Summary)
 
+  /// Up to which stream offset bytes are stored; 0 if nobody can add to them, or there are none.
+  var length: UInt64 {
+    switch self {
+    case .stored(_, let length, _), .complete(_, _, let length, _): length
+    case .absent, .closed: 0
+    }
+  }
+
   /// What the record of its gaps says of them.
   package var gaps: GapRecord.Summary? {
     switch self {

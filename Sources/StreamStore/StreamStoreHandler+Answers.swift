@@ -44,6 +44,7 @@ extension StreamStoreHandler {
 
   /// The bytes contradict what is stored. The file is not touched.
   func conflict(_ stream: any StoredStream, _ conflict: StreamRequestState.Conflict) {
+    trouble.refusal = conflict.refusal
     leaveUnfinished(stream)
     endState()
     emitRefusal(409, conflict.reason, stream)

@@ -50,6 +50,7 @@ extension StreamStoreHandler {
   private func isAdmitted(to name: StreamName) -> Bool {
     do throws(SystemError) {
       if try registry.store.admits(head.credential, to: name) { return true }
+      trouble.refusal = .misplaced
       refuse(403, StreamAnswer.notYours)
     } catch {
       endState()

@@ -11,6 +11,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
   package var keptCount: UInt64 { state.keptCount }
   package var isInside: Bool { state.isInside }
   package var hasLostFile: Bool { trouble.hasLostFile }
+  package var streamRefusal: StreamRefusal? { trouble.refusal }
   package var endError: SystemError? { trouble.end?.error }
   package var diskError: SystemError? { trouble.disk }
 
@@ -19,14 +20,16 @@ extension StreamStoreHandler: KeepingRequestHandler {
   package func settle() -> Settlement {
     if let reason = readFields() { return .response(Response(400, body: reason + "\n")) }
     do throws(SystemError) {
-      if let name, try !registry.store.admits(head.credential, to: name) {
-        return .response(Response(403, body: StreamAnswer.notYours + "\n"))
-      }
-      if try isOvertaken() {
-        return .response(Response(409, body: StreamAnswer.beginsBeforeHole + "\n"))
-      }
-      if let name, try beginsBeyondSize(name) {
-        return .response(Response(413, body: StreamAnswer.reason(.representationTooLarge) + "\n"))
+      if let name {
+        guard try registry.store.admits(head.credential, to: name) else {
+          return .response(Response(403, body: StreamAnswer.notYours + "\n"))
+        }
+        let extent = try registry.store.measure(name)
+        if isOvertaken(extent) { return misplaced(StreamAnswer.beginsBeforeHole, name, extent) }
+        if let conflict = misplacement(name, extent) { return misplaced(conflict.reason, name, extent) }
+        if beginsBeyondSize(extent) {
+          return .response(Response(413, body: StreamAnswer.reason(.representationTooLarge) + "\n"))
+        }
       }
     } catch {
       trouble.disk = error
@@ -38,22 +41,51 @@ extension StreamStoreHandler: KeepingRequestHandler {
       needed: ["stream-id", "stream-offset", "content-type", "stream-description"])
   }
 
+  /// The answer tells how much is stored, so that a client can continue there.
+  private func misplaced(_ reason: String, _ name: StreamName, _ extent: StreamExtent) -> Settlement {
+    let standing = StreamAnswer.Standing(name, length: extent.length, missing: extent.gaps?.missing ?? 0)
+    return .response(StreamAnswer.refused(409, standing, reason, retries: false))
+  }
+
   /// Whether an upload would begin with a hole that is larger than an upload may be.
-  private func beginsBeyondSize(_ name: StreamName) throws(SystemError) -> Bool {
-    let offset = state.offset
-    guard let room = registry.limits.options.maximumSize, offset > room else { return false }
-    switch try registry.store.measure(name) {
-    case .stored(_, let length, _), .complete(_, _, let length, _): return offset - min(offset, length) > room
-    case .absent: return true
+  private func beginsBeyondSize(_ extent: StreamExtent) -> Bool {
     // The next part begins where the upload does.
-    case .closed: return false
+    guard let room = registry.limits.options.maximumSize, extent != .closed else { return false }
+    return state.offset - min(state.offset, extent.length) > room
+  }
+
+  package func measureUnbegun() throws(SystemError) -> KeptExtent {
+    guard name != nil || readFields() == nil, let name else { return .bytes(0) }
+    // Somebody else has begun the stream since.
+    guard try registry.store.admits(head.credential, to: name) else { return .misplaced }
+    let extent = try registry.store.measure(name)
+    if isOvertaken(extent) { return .overtaken }
+    return switch misplacement(name, extent) {
+    case nil: .bytes(0)
+    case .beforeRecording: .closed
+    default: .misplaced
     }
   }
 
-  package func isOvertaken() throws(SystemError) -> Bool {
-    guard name != nil || readFields() == nil, let name else { return false }
-    guard let gaps = try registry.store.measure(name).gaps else { return false }
-    return state.offset < gaps.holesEnd
+  /// Whether bytes behind the beginning of the body never came, and later ones are stored.
+  private func isOvertaken(_ extent: StreamExtent) -> Bool { extent.gaps.map { state.offset < $0.holesEnd } ?? false }
+
+  /// Why a body that has not begun has no place in the stream; nil if it has one.
+  private func misplacement(_ name: StreamName, _ extent: StreamExtent) -> StreamRequestState.Conflict? {
+    let (start, isComplete): (UInt64, Bool)
+    switch extent {
+    // The next part begins where the body does: the recording is closed, or will be before the body begins.
+    case .closed: return nil
+    case .stored(_, _, let gaps) where gaps.isDistrusted || registry.distrust(of: name) != nil: return nil
+    case .absent: (start, isComplete) = (0, false)
+    case .stored(let first, _, _): (start, isComplete) = (first, false)
+    case .complete(_, let first, _, _): (start, isComplete) = (first, true)
+    }
+    var state = state
+    let beginning = state.opened(
+      .init(length: extent.length, isComplete: isComplete), seriesStart: start, maximumHole: registry.maximumHole)
+    guard case .conflict(let conflict) = beginning else { return nil }
+    return conflict
   }
 
   package func measureKept() throws(SystemError) -> KeptExtent {

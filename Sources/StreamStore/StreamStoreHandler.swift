@@ -274,6 +274,8 @@ package final class StreamStoreHandler: StreamWorker {
 struct StreamTrouble {
   /// Whether something else has changed its file.
   var hasLostFile = false
+  /// Why it does not take the body.
+  var refusal: StreamRefusal?
   /// The error of the disk that the answer is about.
   var disk: SystemError?
   /// Why the disk did not take its end, and the stream that has none.

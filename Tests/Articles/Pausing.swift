@@ -44,7 +44,9 @@ class Transfers: NSObject, URLSessionDataDelegate {
   func urlSession(
     _ session: URLSession, task: URLSessionTask, didReceiveInformationalResponse response: HTTPURLResponse
   ) {
-    if response.statusCode == 104 { offered.signal() }
+    guard response.statusCode == 104 else { return }
+    say("offered")
+    offered.signal()
   }
 
   func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {

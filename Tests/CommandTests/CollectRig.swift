@@ -132,6 +132,11 @@ final class CollectRig {
   struct Answer {
     var status: Int
     var location: String?
+    /// What the server says of the upload, if it does.
+    var offset: Int?
+    var isComplete = false
+    /// Whether the same request may succeed later.
+    var allowsRetry = false
   }
 
   func send(
@@ -142,8 +147,39 @@ final class CollectRig {
     head.append("Authorization: Bearer \(owner)")
     if let body { head.append("Content-Length: \(body.count)") }
     try client.send(Array((head.joined(separator: "\r\n") + "\r\n\r\n").utf8) + (body ?? []))
-    let answer = try client.final().answer
-    return Answer(status: answer.status, location: answer["location"])
+    let answer = try client.final(withBody: method != "HEAD").answer
+    return Answer(
+      status: answer.status, location: answer["location"], offset: answer["upload-offset"].flatMap { Int($0) },
+      isComplete: answer["upload-complete"] == "?1", allowsRetry: answer["retry-after"] != nil)
+  }
+
+  /// As ``send(_:_:_:owner:_:_:)``, and once more while the server cannot store anything now (503 with `Retry-After`), as
+  /// a client does: an append continues at the offset that the server has by then.
+  ///
+  /// - Parameter offset: where the request begins, if it is an append.
+  func sendAgain(
+    _ target: Target, _ method: String, _ path: String, owner: String, _ lines: [String], _ body: [UInt8]?,
+    at offset: Int
+  ) throws -> Answer {
+    var (lines, rest) = (lines, body)
+    var answer = try send(target, method, path, owner: owner, lines, rest)
+    try waitUntil("\(target) stores it") {
+      guard answer.status == 503, answer.allowsRetry else { return true }
+      if method == "PATCH", let body {
+        let found = try send(target, "HEAD", path, owner: owner, [])
+        guard let reached = found.offset, reached >= offset else { return false }
+        let isRepeated = !lines.contains("Upload-Complete: ?1") && reached == offset + body.count
+        if found.isComplete || isRepeated {
+          answer = Answer(status: 204, offset: reached)
+          return true
+        }
+        lines = lines.filter { !$0.hasPrefix("Upload-Offset:") } + ["Upload-Offset: \(reached)"]
+        rest = Array(body.dropFirst(reached - offset))
+      }
+      answer = try send(target, method, path, owner: owner, lines, rest)
+      return false
+    }
+    return answer
   }
 
   // MARK: What is stored

@@ -58,8 +58,8 @@ struct CollectTests {
     expecting statuses: Set<Int>
   ) throws {
     for target in CollectRig.Target.allCases {
-      let answer = try rig.send(
-        target, method, upload.locations[target] ?? stream.path, owner: stream.owner, lines, body)
+      let answer = try rig.sendAgain(
+        target, method, upload.locations[target] ?? stream.path, owner: stream.owner, lines, body, at: upload.offset)
       guard statuses.contains(answer.status) else {
         throw TestFailure("\(target): \(method) of \(stream.id) at \(upload) is answered with \(answer.status)")
       }

@@ -249,7 +249,7 @@ struct GetTests {
   }
 
   @Test(
-    "a part of which the length is not told is gone on with to its end, whatever the first response has said",
+    "a part of unknown length is continued to its end, whatever the first response has said",
     arguments: [true, false])
   func unknownLength(kills: Bool) throws {
     let directory = try TemporaryDirectory()

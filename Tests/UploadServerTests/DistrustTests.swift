@@ -72,6 +72,30 @@ struct DistrustTests {
     test.stop()
   }
 
+  @Test("an upload that begins far behind such a recording has no hole in front of it: it begins the next part")
+  func nextPart() async {
+    await #expect(processExitsWith: .success) {
+      for restarts in [false, true] {
+        let directory = TemporaryDirectory()
+        func server() throws -> TestServer {
+          try TestServer(in: directory) { ($0.durability, $0.maximumHoleLength) = (.always, 10) }
+        }
+        var test = try server()
+        sync_gate_fail(EIO)
+        try require(try test.send("abcdef", asUpload: false).status == 500, "refused")
+        sync_gate_fail(0)
+        if restarts {
+          test.stop()
+          test = try server()
+        }
+        let answer = try test.send("ghi", at: 1000, asUpload: true)
+        try require(answer.status == 201, "restarts \(restarts): \(answer)")
+        try require(try directory.text("t-a~2.txt") == "ghi", "a file of its own")
+        test.stop()
+      }
+    }
+  }
+
   @Test("a recording that nobody continues is closed as one of which the disk has refused bytes, after a restart too")
   func closed() async {
     await #expect(processExitsWith: .success) {

@@ -168,6 +168,8 @@ struct HoleTests {
       let client = try test.connect()
       try client.send("POST /t.txt HTTP/1.1\r\nHost: h\r\nStream-ID: a\r\nStream-Offset: 27\r\n\(fields)\(body)")
       if let status {
+        // An upload can be completed later.
+        let status = status == 409 && !fields.isEmpty ? 503 : status
         #expect(try client.final().answer.status == status)
       } else {
         client.disconnect()

@@ -120,7 +120,7 @@ struct RecordingNamesTests {
     do {
       let test = try serve { $0.names = nil }
       try send(test, "e", samples: 1000)
-      try waitUntil("the sidecar is written") { directory.exists("k-e~3.sidecar") }
+      try waitUntil("the sidecar is written") { directory.exists("k-e.sidecar") }
     }
     #expect(try RecordingSidecar(parsing: directory.contents("k-e.sidecar")).link == nil)
   }

@@ -82,6 +82,7 @@ struct UploadLedgerTests {
     #expect(synced.state.durable == 3)
     for (extent, cause) in [
       (KeptExtent.gone, Deactivation.stateLost), (.closed, .interrupted), (.overtaken, .overtaken),
+      (.misplaced, .misplaced),
     ] {
       var lost = restored(ledger) { $0.promised = 3 }
       lost.restored(extent)

@@ -37,6 +37,36 @@ struct UploadLimitTests {
     #expect(try test.directory.text(test.onlyFile) == "1234567890")
   }
 
+  /// What is there of a stream when an upload of it is created.
+  enum Standing: CaseIterable { case absent, growing, closed }
+
+  @Test(
+    "an upload may begin with a hole as large as an upload may be, counted from what is stored",
+    arguments: Standing.allCases)
+  func hole(_ standing: Standing) throws {
+    let test = try TestServer {
+      $0.uploads.maximumSize = 10
+      if standing == .closed { $0.finishAfter = .milliseconds(100) }
+    }
+    if standing != .absent {
+      try test.append(try test.create("/t.txt", ["Stream-ID: a"]), at: 0, "12345678")
+    }
+    if standing == .closed { _ = try test.events.wait(.closed) }
+    for offset in [8, 10, 11, 18, 19, 1000] {
+      let client = try test.connect()
+      try client.request(
+        "POST", "/t.txt", ["Stream-ID: a", "Stream-Offset: \(offset)", "Upload-Complete: ?0"], body: "")
+      let isAllowed =
+        switch standing {
+        case .absent: offset <= 10
+        case .growing: offset <= 18
+        // The next part begins there.
+        case .closed: true
+        }
+      #expect(try client.final().answer.status == (isAllowed ? 201 : 413), "\(standing), \(offset)")
+    }
+  }
+
   @Test(
     "so many uploads at once, in all and of one client, and one more when one is over (draft, section Security Considerations)"
   )

@@ -77,7 +77,8 @@ class Contest:
 def seconds_of(command: Sequence[str], directory: Path, name: str) -> float:
     """From exec to a successful exit."""
     (directory / name).mkdir(exist_ok=True)
-    pipeline = Pipeline([command], {}, directory / name)
+    # A download task's temporary file is where its target is: to move it there copies nothing.
+    pipeline = Pipeline([command], {"TMPDIR": str(directory)}, directory / name)
     try:
         ended = pipeline.wait(PATIENCE)
     finally:

@@ -273,6 +273,7 @@ extension UploadClientStateMachine {
       appendMaximum = max(supply.head, configuration.length ?? 0) - base
       return shrink(refusedSize(sentUpTo - min(sentUpTo, base)), supply)
     case 405 where noteMethods(answer): return create(supply)
+    case 409: if let action = placeRefused(answer, supply) { return action }
     default: break
     }
     return isOutage(answer) ? creationFailed() : fail(.refused(status: answer.status))

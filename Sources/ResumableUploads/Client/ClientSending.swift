@@ -223,7 +223,7 @@ extension UploadClientStateMachine {
   }
 
   /// What is missing on either side of a pause is lost, and in it is nothing.
-  private mutating func noteGap(from start: UInt64, to end: UInt64, pause: Range<UInt64>?, isServersFault: Bool) {
+  mutating func noteGap(from start: UInt64, to end: UInt64, pause: Range<UInt64>?, isServersFault: Bool) {
     let pause = (pause ?? end..<end).clamped(to: start..<end)
     for (start, end) in [(start, pause.lowerBound), (pause.upperBound, end)] where start < end {
       notes.append(.gap(from: start, to: end, isServersFault: isServersFault))

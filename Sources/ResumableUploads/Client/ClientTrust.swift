@@ -36,7 +36,7 @@ extension UploadClientStateMachine {
     if uploadURL == nil { notes += heldNotes + [.created(url: location, base: base)] }
     heldNotes = []
     uploadURL = location
-    hasCreated = true
+    (hasCreated, placeRefusals) = (true, 0)
   }
 
   /// Leaves an unproven upload resource for the one before it, or for a new one with the same bytes.
@@ -65,7 +65,7 @@ extension UploadClientStateMachine {
     guard var former = former.first else { return wait(.offsetRetrieval) }
     former.sent = max(former.sent, sent)
     (former.detours, former.advances, former.isOptimistic, former.notes) = (detours, advances, false, notes)
-    (former.doubts, former.reportedUpTo) = (0, reportedUpTo)
+    (former.doubts, former.reportedUpTo, former.placeRefusals) = (0, reportedUpTo, placeRefusals)
     // The client has left the one that it took in between.
     if uploadURL != nil, let url = former.uploadURL {
       former.restarts = restarts

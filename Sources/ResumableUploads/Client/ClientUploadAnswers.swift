@@ -56,6 +56,9 @@ extension UploadClientStateMachine {
       return self.append(supply)
     case _ where completeness == true && !isConflict: return fail(.processingFailed(status: answer.status))
     case 404, 410: return gone(append, answer.status, supply)
+    // The server has other bytes of this stream there, and has ended the upload resource. The same bytes sent again
+    // would be refused again.
+    case 409 where claimed == nil && namesStream(answer): return fail(.refused(status: answer.status))
     case 413:
       return shrink(refusedSize(sentUpTo - min(sentUpTo, append.start)), supply)
     case 307, 308: return redirected(answer)

@@ -154,6 +154,8 @@ package struct UploadClientStateMachine: Sendable {
   var restarts = 0
   /// How far the upload resource is that follows such a one.
   var furthestSinceRestart: UInt64 = 0
+  /// How often in a row the stream was said to take no bytes where a new upload begins.
+  var placeRefusals = 0
   /// How often in a row the upload resource was said to be gone.
   var missing = 0
   /// Whether the upload resource has reported an offset, or accepted an append.

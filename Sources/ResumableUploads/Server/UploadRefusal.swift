@@ -18,6 +18,10 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   case unsynced
   /// A newer request of the same stream has begun behind bytes that never came: these cannot be added any more.
   case overtaken
+  /// The stream has ended, or is continued elsewhere, since the upload was created: it has no place for the upload.
+  case misplaced
+  /// The stream has other bytes where the upload has its own, or is complete and ends before them.
+  case contradicted
   /// The resource that the upload is for has let go of it without a response.
   case abandoned
 
@@ -32,6 +36,8 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
     case .stateLost: "the server has lost a part of what it had acknowledged"
     case .unsynced: "the machine stopped before it had written everything that the server had acknowledged"
     case .overtaken: "a newer request has continued the stream behind bytes that never came"
+    case .misplaced: "the stream has no place for this upload any more: create a new upload to continue"
+    case .contradicted: "the stream has other bytes than this upload"
     case .abandoned: "the upload was given up by what it was for"
     }
   }
