@@ -18,18 +18,22 @@ FORGIVEN, TIMES = 3, 3
 
 
 def run(arguments):
-    """Gives the exit status, the lines about failures, and the tests that failed; None if nobody knows which."""
+    """Gives the exit status, the lines about failures (reports of ThreadSanitizer whole), and the tests that failed;
+    None if nobody knows which."""
     with tempfile.TemporaryDirectory() as directory:
         report = os.path.join(directory, "report.xml")
         lines = []
         process = subprocess.Popen(
             [SWIFT, "test", *arguments, "--xunit-output", report],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-        details = 0
+        details, sanitizer = 0, False
         for line in process.stdout:
             sys.stdout.write(line)
             sys.stdout.flush()
-            if re.search(r"^✘|recorded an issue|\bFatal error\b|^error: ", line):
+            if "WARNING: ThreadSanitizer" in line or sanitizer:
+                sanitizer = not line.startswith("SUMMARY: ThreadSanitizer")
+                lines.append(line)
+            elif re.search(r"^✘|recorded an issue|\bFatal error\b|^error: ", line):
                 details = 6
                 lines.append(line)
             elif details and line.startswith("↳"):

@@ -63,8 +63,10 @@ static __thread bool refuses_thread __attribute__((tls_model("initial-exec")));
 void refuse_next_thread_of_this_thread(void) { refuses_thread = true; }
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument) {
-  static int (*libc_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-  if (!libc_create) libc_create = (__typeof__(libc_create))dlsym(RTLD_NEXT, "pthread_create");
+  typedef int (*create_function)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+  static _Atomic(create_function) known;
+  create_function libc_create = known;
+  if (!libc_create) known = libc_create = (create_function)dlsym(RTLD_NEXT, "pthread_create");
   if (refuses_thread) {
     refuses_thread = false;
     return EAGAIN;
@@ -119,16 +121,20 @@ void free(void *pointer) {
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
-  static int (*libc_gettime)(clockid_t, struct timespec *);
-  if (!libc_gettime) libc_gettime = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+  typedef int (*gettime_function)(clockid_t, struct timespec *);
+  static _Atomic(gettime_function) known;
+  gettime_function libc_gettime = known;
+  if (!libc_gettime) known = libc_gettime = (gettime_function)dlsym(RTLD_NEXT, "clock_gettime");
   if (is_counted_thread()) __atomic_add_fetch(&clock_reads, 1, __ATOMIC_RELAXED);
   return libc_gettime(clock, time);
 }
 
 int pthread_mutex_lock(pthread_mutex_t *mutex) {
   // Looked up at the first call, which is before main: libraries lock in their constructors.
-  static int (*libc_lock)(pthread_mutex_t *);
-  if (!libc_lock) libc_lock = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_lock");
+  typedef int (*lock_function)(pthread_mutex_t *);
+  static _Atomic(lock_function) known;
+  lock_function libc_lock = known;
+  if (!libc_lock) known = libc_lock = (lock_function)dlsym(RTLD_NEXT, "pthread_mutex_lock");
   if (is_counted_thread()) {
     Dl_info caller;
     bool alsa = dladdr(__builtin_return_address(0), &caller) && caller.dli_fname &&

@@ -185,8 +185,11 @@ struct dirent *readdir(DIR *stream) {
     errno = error;
     return NULL;
   }
-  static struct dirent *(*next)(DIR *);
-  if (next == NULL) next = (struct dirent * (*)(DIR *)) dlsym(RTLD_NEXT, "readdir");
+  // Looked up at the first call, on any thread.
+  typedef struct dirent *(*list_function)(DIR *);
+  static _Atomic(list_function) known;
+  list_function next = known;
+  if (next == NULL) known = next = (list_function)dlsym(RTLD_NEXT, "readdir");
   return next(stream);
 }
 

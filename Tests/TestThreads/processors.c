@@ -7,8 +7,10 @@
 
 // ThreadSanitizer asks for it before it can follow a function.
 __attribute__((disable_sanitizer_instrumentation)) long sysconf(int name) {
-  static long (*actual)(int);
-  if (!actual) actual = (long (*)(int))dlsym(RTLD_NEXT, "sysconf");
+  typedef long (*sysconf_function)(int);
+  static _Atomic(sysconf_function) known;
+  sysconf_function actual = known;
+  if (!actual) known = actual = (sysconf_function)dlsym(RTLD_NEXT, "sysconf");
   long value = actual(name);
   return name == _SC_NPROCESSORS_ONLN && value > 0 ? 4 * value : value;
 }
