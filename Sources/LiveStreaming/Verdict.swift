@@ -71,7 +71,8 @@ package enum Verdict: Equatable {
         "the server answered \(status) before the end of the stream: it does not read streamed bodies to their end; try another URL or method"
       )
     case 300..<400:
-      let target = response["Location"].map { " to \(excerpt($0))" } ?? ""
+      // It repeats the query of the request, as a rule.
+      let target = response["Location"].map { " to \(excerpt(UploadRequest.withoutSecrets($0)))" } ?? ""
       let advice =
         isLocationInsecure
         ? "that would send the stream in clear text, check the server's configuration" : "stream to that URL instead"

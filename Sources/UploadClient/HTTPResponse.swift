@@ -101,12 +101,14 @@ extension HTTPResponse {
 
 extension HTTPResponse {
   /// What the body says of the response, in one line of at most 200 characters: the title of an HTML page, else the
-  /// beginning of a text. Nil when there is nothing for people.
+  /// beginning of a text. The values of a URL's query are left out: many servers repeat the request's, and one of them
+  /// may be a signature. Nil when there is nothing for people.
   public var reason: String? {
     guard let text = String(validating: body, as: UTF8.self) else { return nil }
     let start = text.prefix(64).drop { $0.isWhitespace }.lowercased()
     let isMarkup = self["Content-Type"]?.lowercased().contains("html") ?? start.hasPrefix("<")
-    let line = Self.line(isMarkup || start.hasPrefix("<") ? Self.title(of: text) : text[...])
+    let line = UploadRequest.withoutQueryValues(
+      Self.line(isMarkup || start.hasPrefix("<") ? Self.title(of: text) : text[...]))
     return line.isEmpty ? nil : line.count > 200 ? line.prefix(197) + "..." : line
   }
 

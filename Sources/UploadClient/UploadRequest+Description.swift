@@ -28,6 +28,20 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
     return url[...mark] + shown.joined(separator: "&")
   }
 
+  /// `text`, in which URLs may stand, without the values of their queries. A query has a `=`, and reaches to what no URL
+  /// can have (RFC 3986, section 2).
+  static func withoutQueryValues(_ text: String) -> String {
+    var result = ""
+    var rest = text[...]
+    while let mark = rest.firstIndex(of: "?") {
+      let query = rest[rest.index(after: mark)...].prefix { !$0.isWhitespace && !"\"'<>()`|\\^{}".contains($0) }
+      let url = String(rest[mark..<query.endIndex])
+      result += rest[..<mark] + (query.contains("=") ? withoutSecrets(url) : url)
+      rest = rest[query.endIndex...]
+    }
+    return result + rest
+  }
+
   /// `url` without the user and password in its authority (RFC 3986, section 3.2.1), to be shown to people.
   package static func withoutCredentials(_ url: String) -> String {
     // One that was forgotten does not make a password less of a secret.

@@ -23,4 +23,17 @@ struct ShownURLTests {
     #expect(UploadRequest.withoutSecrets(shown) == shown, "also of one that is shown already")
     #expect(UploadRequest(url: url).description == "POST \(shown)")
   }
+
+  @Test(
+    "a text of a server shows no value of a query, wherever a URL stands in it",
+    arguments: [
+      ("Cannot POST /a?key=s", "Cannot POST /a?key=..."), ("no '/a?key=s&s' here", "no '/a?key=...&...' here"),
+      ("<a?k=s>?k=s\"?k=s (http://h/?k=s)", "<a?k=...>?k=...\"?k=... (http://h/?k=...)"),
+      ("{\"target\":\"/?k=s=s#s\",\"n\":1}", "{\"target\":\"/?k=...\",\"n\":1}"),
+      ("why? a=b", "why? a=b"), ("why?", "why?"), ("?k=s", "?k=..."), ("a?b ?c", "a?b ?c"), ("", ""), ("no", "no"),
+    ])
+  func text(_ text: String, _ shown: String) {
+    #expect(UploadRequest.withoutQueryValues(text) == shown)
+    #expect(UploadRequest.withoutQueryValues(shown) == shown)
+  }
 }
