@@ -34,6 +34,10 @@ extension FileDownload {
       try file.synchronize()
       if case .file(let path, _) = configuration.output { try file.rename(to: path, replaces: configuration.replaces) }
       return verified
+    } catch  where error.code == ECANCELED {
+      // What a later process is to continue with.
+      try? file.synchronize()
+      return .failure(DownloadError(.cancelled, "cancelled"))
     } catch {
       return .failure(fileError(error))
     }
@@ -74,9 +78,10 @@ extension FileDownload {
     case .success(let verified): end(nil, verified: verified, resumeData: nil)
     case .failure(let error):
       if let file { machine.lost(from: file.written) }
+      let data = error.kind == .corrupt ? nil : resumeData
       // Nothing can follow what is not the beginning of it, and nothing is to be continued where nothing is.
-      if error.kind == .corrupt || machine.count == 0 { file?.remove() }
-      end(error, resumeData: error.kind == .corrupt ? nil : resumeData)
+      if error.kind == .corrupt || machine.count == 0 || error.kind == .cancelled && data == nil { file?.remove() }
+      end(error, resumeData: data)
     }
   }
 
@@ -85,6 +90,7 @@ extension FileDownload {
     guard !isEnding else {
       // All has come, and whoever reads a pipe may never take it.
       if let file, file.isStream, !file.isIdle { end(error, resumeData: nil) }
+      if error.kind == .cancelled { file?.abandonDigests() }
       return
     }
     beginEnding()

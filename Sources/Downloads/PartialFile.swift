@@ -34,6 +34,7 @@ package final class PartialFile: @unchecked Sendable {
     var isIdle: Bool { waiting == 0 && truncations == 0 }
     var isFull = false
     var error: SystemError?
+    var abandonsDigests = false
     /// Work to be done when nothing waits any more.
     var flushed: [@Sendable () -> Void] = []
   }
@@ -242,7 +243,12 @@ package final class PartialFile: @unchecked Sendable {
     }
   }
 
+  /// Ends the computing of digests, which takes minutes for a large file. Any thread.
+  func abandonDigests() { state.withLock { $0.abandonsDigests = true } }
+
   /// The digest of a part of the file, nil if nobody has it any more. On the worker's thread.
+  ///
+  /// - Throws: ``SystemError``: `ECANCELED` after ``abandonDigests()``.
   func digest(_ algorithm: DigestAlgorithm, of range: Range<UInt64>) throws(SystemError) -> Digest? {
     if range.lowerBound == 0, running?.byteCount == range.upperBound, running?.algorithm == algorithm,
       let digest = try? running?.value()
@@ -255,6 +261,7 @@ package final class PartialFile: @unchecked Sendable {
     var position = range.lowerBound
     var buffer = [UInt8](repeating: 0, count: 1 << 20)
     while position < range.upperBound {
+      if state.withLock({ $0.abandonsDigests }) { throw SystemError(operation: failure.operation, code: ECANCELED) }
       let wanted = Int(min(UInt64(buffer.count), range.upperBound - position))
       let count = try retryingInterrupts("read \(path)") { pread(descriptor, &buffer, wanted, off_t(position)) }
       guard count > 0 else { throw SystemError(operation: "read \(path), which became shorter", code: ESTALE) }

@@ -30,7 +30,7 @@ enum ExitCode: Int32, CaseIterable {
   case protocolBroken = 76
   /// The server does not permit it, or this machine does not.
   case notPermitted = 77
-  /// Stopped by a second signal before everything was sent, or `put` and `get` by the first.
+  /// Stopped by a second signal before everything was sent, or `put`, `get` and `verify` by the first.
   case interrupted = 130
 
   /// What `sluice help exit-codes` says of it.
@@ -48,7 +48,7 @@ enum ExitCode: Int32, CaseIterable {
     case .protocolBroken: "the server broke the protocol, or cannot receive the stream"
     case .notPermitted: "the server or this machine does not permit it"
     case .interrupted:
-      "a second signal, at least 0.5 s after the first, stopped it (put, get: the first)"
+      "a second signal, at least 0.5 s after the first, stopped it (put, get, verify: the first)"
     }
   }
 

@@ -43,33 +43,37 @@ enum Put {
     let recordPath = values["resume-file"] ?? path + ".sluice"
 
     let digest = try StreamOptions.digest(values)
+    let signals: Signals
+    do throws(SystemError) { signals = try Signals() } catch { throw CommandError(.inputOutput, error.description) }
     let file: UploadFile
     do throws(UploadFileError) {
       do throws(UploadFileError) {
-        file = try UploadFile(path: path, digest: digest)
+        // The digest of a large file takes minutes.
+        file = try signals.endProcess { () throws(UploadFileError) in try UploadFile(path: path, digest: digest) }
       } catch .unreadable(let error) where values.has("abandon") && error.code == ENOENT {
         // What is abandoned is not read: any file can stand in for one that is gone.
         file = try UploadFile(path: recordPath)
       }
     } catch {
       if case .unknownSize = error, !values.has("resume"), !values.has("abandon") {
-        return try stream(path, values, configuration, progress)
+        return try stream(path, values, configuration, progress, signals)
       }
       throw CommandError(error, path: path, url: values.operands[1])
     }
     let record = UploadRecord(path: recordPath, version: file.version)
     configuration.resumeData = try begin(record, file, values, target: request.url)
     if let data = configuration.resumeData { configuration.streamID = data.streamID ?? configuration.streamID }
-    return try upload(file, configuration, record, values, progress)
+    return try upload(file, configuration, record, values, progress, signals)
   }
 
   private static func upload(
     _ file: UploadFile, _ configuration: LiveStreamConfiguration, _ record: UploadRecord,
-    _ values: CommandLineSyntax.Values, _ progress: ProgressKind
+    _ values: CommandLineSyntax.Values, _ progress: ProgressKind, _ signals: Signals
   ) throws(CommandError) -> ExitCode {
     let bar = TransferBar(total: file.size)
     var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
     run.tokenPlace = StreamOptions.tokenPlace(values)
+    run.signals = signals
     run.endsAtOnce = true
     run.digest = configuration.digest
     run.observe = { note($0, record) }
@@ -96,7 +100,8 @@ enum Put {
 
   /// Uploads a file that does not know its size, as those of procfs: once, as `pipe` does.
   private static func stream(
-    _ path: String, _ values: CommandLineSyntax.Values, _ chosen: LiveStreamConfiguration, _ progress: ProgressKind
+    _ path: String, _ values: CommandLineSyntax.Values, _ chosen: LiveStreamConfiguration, _ progress: ProgressKind,
+    _ signals: Signals
   ) throws(CommandError) -> ExitCode {
     var configuration = chosen
     configuration.buffer = .bytes(Pipe.bufferSize)
@@ -111,6 +116,7 @@ enum Put {
     }
     var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
     run.tokenPlace = StreamOptions.tokenPlace(values)
+    run.signals = signals
     run.finishTimeout = try StreamOptions.finishTimeout(values)
     run.digest = configuration.digest
     run.report = uploaded

@@ -18,21 +18,23 @@ enum Verify {
     let showsProgress = Console.hasStatusLine && !values.has("quiet")
     var shown = MonotonicInstant.now
     do throws(SystemError) {
-      let summary = try RecordingVerification(directory: directory).run(
-        progress: { progress in
-          guard showsProgress, MonotonicInstant.now - shown >= .milliseconds(100) else { return }
-          shown = .now
-          Console.shared.show(
-            status: "\(Units.text(bytes: progress.read)) of \(Units.text(bytes: progress.total)) compared")
-        },
-        { finding in
-          if !finding.kind.isProblem, values.has("quiet") { return }
-          if isJSON {
-            Console.shared.put(finding.jsonLine)
-          } else {
-            Console.shared.put("\(finding.path.shown): \(finding.kind.rawValue): \(finding.detail)")
-          }
-        })
+      let summary = try Signals().endProcess { () throws(SystemError) in
+        try RecordingVerification(directory: directory).run(
+          progress: { progress in
+            guard showsProgress, MonotonicInstant.now - shown >= .milliseconds(100) else { return }
+            shown = .now
+            Console.shared.show(
+              status: "\(Units.text(bytes: progress.read)) of \(Units.text(bytes: progress.total)) compared")
+          },
+          { finding in
+            if !finding.kind.isProblem, values.has("quiet") { return }
+            if isJSON {
+              Console.shared.put(finding.jsonLine)
+            } else {
+              Console.shared.put("\(finding.path.shown): \(finding.kind.rawValue): \(finding.detail)")
+            }
+          })
+      }
       Console.shared.show(status: "")
       if isJSON { Console.shared.put(summary.jsonLine) } else { Console.shared.say(text(summary)) }
       return summary.problems == 0 ? .done : .dataLost
