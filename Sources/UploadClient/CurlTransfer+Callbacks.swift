@@ -33,7 +33,9 @@ extension CurlTransfer {
           return Int(CURL_WRITEFUNC_PAUSE)
         }
         transfer.received(body: piece)
-        return piece.count
+        // libcurl reads on for as long as there is more: from a peer that sends faster than it reads, for ever, and the
+        // turn would not end.
+        return transfer.isEndingEarly ? Int(CURL_WRITEFUNC_ERROR) : piece.count
       }
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_WRITEDATA, context)

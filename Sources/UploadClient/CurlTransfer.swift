@@ -37,6 +37,8 @@ final class CurlTransfer: @unchecked Sendable {
   let kind: UploadBody.Kind
   private(set) var isStarted = false
   private var wasToldConnected = false
+  /// Whether the request is over at the end of the turn, with the response that it has.
+  private(set) var isEndingEarly = false
   private var responseTimer: EventLoop.Timer?
   /// Runs while the request has work for the peer.
   var stallTimer: EventLoop.Timer?
@@ -130,7 +132,7 @@ final class CurlTransfer: @unchecked Sendable {
   func ended(_ code: CURLcode) {
     if code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY { lookedUp() }
     var failure = ownFailure
-    if failure == nil, code != CURLE_OK {
+    if failure == nil, code != CURLE_OK, !isEndingEarly {
       var systemError = 0
       _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &systemError)
       var proxyStatus = 0
@@ -203,6 +205,7 @@ final class CurlTransfer: @unchecked Sendable {
     case .endEarly:
       // What still comes of that body would come before the next response.
       if machine.isReceiving { _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1) }
+      isEndingEarly = true
       // Not at once: libcurl is on the stack.
       loop.atEndOfTurn { [self] in ended(CURLE_OK) }
     case .finish: finish(with: action)

@@ -4,6 +4,7 @@ import CCurl
 import EventLoops
 import Glibc
 import NetworkTesting
+import PropertyTesting
 import StreamBuffers
 import Testing
 
@@ -75,6 +76,40 @@ struct LimitsOfOneRequestTests {
     #expect(outcome.response.status == 201 && !outcome.isEarly && outcome.response["Upload-Complete"] == "?1")
     #expect(outcome.response.body.count <= HTTPResponse.bodyLimit)
     #expect(MonotonicInstant.now - start < .seconds(10))
+  }
+
+  @Test(
+    "of a response's body that waits to be read, however much of it, no more is read than is of use",
+    arguments: [1024, 16 << 10], [false, true])
+  func floodThatWaits(bufferSize: Int, isEarly: Bool) throws {
+    let full = try EventCounter()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")
+      let piece = [UInt8](repeating: 120, count: 1 << 16)
+      var entry = pollfd(fd: connection.descriptor, events: Int16(POLLOUT), revents: 0)
+      // Until the kernel takes no more of it, and nothing comes behind that.
+      while poll(&entry, 1, 0) == 1 { if send(entry.fd, piece, piece.count, Int32(MSG_DONTWAIT)) <= 0 { break } }
+      full.signal()
+      _ = connection.waitForEnd()
+    }
+    try withSession { session in
+      var request = UploadRequest(isEarly ? "POST" : "GET", server.url)
+      (request.receiveBufferSize, request.isMeasured) = (bufferSize, true)
+      let pair = BoundPair.make(bufferSize: 4096)
+      let ended = try EventLog<Result<UploadTask.Outcome, UploadError>>()
+      let task = try session.upload(request, body: isEarly ? .stream(pair.input) : .none) { event in
+        // The loop reads on when all of it is there.
+        if case .interimResponse = event { #expect(waitUntilReadable(full.descriptor)) }
+        if case .finished(let result) = event { ended.append(result) }
+      }
+      let feed = try BodyFeed(pair.output)
+      if isEarly { try feed.write("hello") }
+      let outcome = try ended.first("the end") { _ in true }.get()
+      #expect(outcome.response.status == 200 && outcome.isEarly == isEarly && outcome.bodyFailure == nil)
+      let size = try onThread(of: session) { task.measure()?.responseBodySize } ?? 0
+      #expect(size > 1 << 20 && size <= 1 << 20 + 2 * UInt64(bufferSize), "\(size) bytes")
+    }
   }
 
   @Test("however many chunks are under way, the ledger keeps a bounded number of entries, and errs downwards")
