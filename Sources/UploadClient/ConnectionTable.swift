@@ -41,20 +41,26 @@ struct ConnectionTable {
   private var bySocket: [curl_socket_t: Connection] = [:]
   private var byEnds: [Ends: Connection] = [:]
   /// Sockets that a transfer has opened and not used yet; several while it tries several addresses (RFC 8305).
-  private var openedBy: [ObjectIdentifier: [curl_socket_t]] = [:]
+  ///
+  /// Not their numbers alone: libcurl 7.88 closes a socket that has not connected yet without telling, and the number
+  /// comes back.
+  private var openedBy: [ObjectIdentifier: [Connection]] = [:]
 
   /// `transfer` has a new socket, which is about to connect.
   mutating func opened(_ socket: curl_socket_t, by transfer: CurlTransfer) {
-    bySocket[socket] = Connection(socket: socket)
-    openedBy[ObjectIdentifier(transfer), default: []].append(socket)
+    let connection = Connection(socket: socket)
+    bySocket.updateValue(connection, forKey: socket)?.isClosed()
+    openedBy[ObjectIdentifier(transfer), default: []].append(connection)
   }
 
   /// A request of `transfer` is about to go out. Nil only for a unix socket that is used again: it has no address that
   /// would tell it from others; see ``adopt(_:by:)``.
   mutating func use(_ ends: Ends, by transfer: CurlTransfer) -> Connection? {
-    let candidates = (openedBy.removeValue(forKey: ObjectIdentifier(transfer)) ?? []).compactMap { bySocket[$0] }
+    let candidates = (openedBy.removeValue(forKey: ObjectIdentifier(transfer)) ?? []).filter { isKnown($0) }
     let new =
       candidates.count == 1 ? candidates[0] : candidates.last { Self.localPort(of: $0.socket) == ends.localPort }
+    // The other addresses that were tried: libcurl has closed them when one has answered.
+    for other in candidates where other !== new { drop(other) }
     let connection = new ?? byEnds[ends]
     connection?.user = transfer
     if new == nil { connection?.isNew = false }
@@ -71,8 +77,18 @@ struct ConnectionTable {
     return bySocket[socket]
   }
 
-  /// `transfer` will use nothing more.
-  mutating func forget(_ transfer: CurlTransfer) { openedBy[ObjectIdentifier(transfer)] = nil }
+  /// `transfer` will use nothing more: what it has opened and not used, libcurl has closed.
+  mutating func forget(_ transfer: CurlTransfer) {
+    for connection in openedBy.removeValue(forKey: ObjectIdentifier(transfer)) ?? [] { drop(connection) }
+  }
+
+  private func isKnown(_ connection: Connection) -> Bool { bySocket[connection.socket] === connection }
+
+  private mutating func drop(_ connection: Connection) {
+    guard isKnown(connection) else { return }
+    bySocket[connection.socket] = nil
+    connection.isClosed()
+  }
 
   /// The socket is about to be closed, and its number may come back.
   mutating func close(_ socket: curl_socket_t) -> Connection? {

@@ -81,6 +81,7 @@ struct ConnectLimitTests {
         #expect(try upload.response().status == 200)
         let isNew = upload.events.all.contains { if case .connected(isNew: true) = $0 { true } else { false } }
         #expect(isNew == (round == 1))
+        #expect(try onThread(of: session) { session.lanes[0].connections.count } == 1)
       }
     }
     withExtendedLifetime(silent) {}
@@ -151,8 +152,82 @@ struct ConnectLimitTests {
         let multi = session.lanes[0]
         return (multi.connections.isIdle && multi.transfers.isEmpty, multi.connections.count)
       }
-      // libcurl's pool: four for each request at the same time.
+      // libcurl's pool: four for each request at the same time. It keeps one that was reset while the request was sent.
       #expect(isIdle && open <= 4, "\(open) connections")
+    }
+  }
+
+  /// How a request can end.
+  enum Ending: String, CaseIterable {
+    case refused, refusedByBoth, unanswered, noTLS, cancelledAtOnce, cancelledOnTheWay, cancelledInTime, reset, complete
+  }
+
+  @Test("a session knows of no connection that libcurl has closed", arguments: Ending.allCases)
+  func nothingKnown(_ ending: Ending) throws {
+    let silent = try SilentPort()
+    let server = try ScriptedServer { connection, _ in
+      if ending == .reset {
+        // Before, libcurl may keep the connection in its pool.
+        _ = try connection.head()
+        return connection.reset()
+      }
+      guard ending == .complete || ending == .noTLS else {
+        _ = connection.waitForEnd()
+        return
+      }
+      _ = try connection.head()
+      try connection.respond("200 OK", ["Connection: close"])
+    }
+    let url =
+      switch ending {
+      case .refused: "http://127.0.0.1:\(try freePort())"
+      case .refusedByBoth: "http://localhost:\(try freePort())"
+      case .unanswered, .cancelledAtOnce, .cancelledOnTheWay: "http://127.0.0.1:\(silent.port)"
+      case .noTLS: "https://127.0.0.1:\(server.port)"
+      case .cancelledInTime, .reset, .complete: server.url
+      }
+    try withSession { session throws in
+      var request = UploadRequest("GET", url)
+      if ending == .unanswered { request.limits.connect = .milliseconds(50) }
+      let running = try RunningRequest(session, request)
+      if ending == .cancelledInTime { try running.events.first("the connection") { _ in true } }
+      if ending == .cancelledOnTheWay { _ = try onThread(of: session) { true } }
+      if ending.rawValue.hasPrefix("cancelled") { running.task.cancel() }
+      #expect(try running.result().isSuccess == (ending == .complete))
+      let (isIdle, open) = try onThread(of: session) {
+        let multi = session.lanes[0]
+        return (multi.connections.isIdle && multi.transfers.isEmpty, multi.connections.count)
+      }
+      #expect(isIdle && open == 0, "\(open) connections")
+    }
+  }
+
+  @Test("a socket whose number comes back belongs to the request that has opened it last")
+  func numberComesBack() throws {
+    try withSession { session in
+      func transfer() -> CurlTransfer {
+        CurlTransfer(
+          request: UploadRequest(url: "http://127.0.0.1:9"), body: .none, loop: session.loop, session: session
+        ) { _ in }
+      }
+      let ends = ConnectionTable.Ends(local: "127.0.0.1", localPort: 1000, remote: "127.0.0.1", remotePort: 9)
+      var table = ConnectionTable()
+      let (first, second, third) = (transfer(), transfer(), transfer())
+      defer { for transfer in [first, second, third] { transfer.task.isOver(nil) } }
+      table.opened(100_000, by: first)
+      let lost = table[100_000]
+      table.opened(100_000, by: second)
+      #expect(lost?.isOpen == false)
+      table.forget(first)
+      let used = table.use(ends, by: second)
+      let connection = try #require(used)
+      #expect(connection === table[100_000] && connection.isNew && connection.isOpen)
+      // One that waits in libcurl's pool is nobody's attempt.
+      table.opened(100_001, by: third)
+      table.forget(second)
+      #expect(table.count == 2)
+      table.forget(third)
+      #expect(table.count == 1 && table[100_000] === connection)
     }
   }
 
@@ -256,4 +331,8 @@ struct ConnectLimitTests {
     let error = UploadError(code: CURLE_PEER_FAILED_VERIFICATION, detail: words, certificateFault: fault)
     #expect(error.kind == (mayPass ? .certificateNotYetValid : .certificateNotTrusted))
   }
+}
+
+extension Result {
+  fileprivate var isSuccess: Bool { if case .success = self { true } else { false } }
 }
