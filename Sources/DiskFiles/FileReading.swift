@@ -1,68 +1,94 @@
-// A part of a file, read some at a time. What is known to be zero is not read: a hole costs no disk, only the time to
+// Parts of files, read some at a time. What is known to be zero is not read: a hole costs no disk, only the time to
 // hash it.
 
 internal import CLinux
+package import EventLoops
 internal import Glibc
 
-/// One pass over a range of a file. One thread at a time.
+/// A range of a file, in bytes.
+package struct FileStretch {
+  package var file: OpenFile
+  package var range: Range<UInt64>
+
+  package init(_ file: OpenFile, _ range: Range<UInt64>) { (self.file, self.range) = (file, range) }
+}
+
+/// One pass over stretches of files, one after the other. One thread at a time.
 package final class FileReading: @unchecked Sendable {
   private static let bufferSize = 256 * 1024
   private static let zeros = [UInt8](repeating: 0, count: bufferSize)
 
-  private let file: OpenFile
-  private var position: UInt64
-  private let end: UInt64
-  /// Up to where the file is known to hold nothing, from ``position`` on.
+  /// What is still to be read.
+  private var stretches: ArraySlice<FileStretch>
+  /// Up to where the first file is known to hold nothing, from the next byte on.
   private var holeEnd: UInt64 = 0
   /// Up to where it is known to hold something.
   private var dataEnd: UInt64 = 0
 
-  package var isAtEnd: Bool { position >= end }
+  package var isAtEnd: Bool { stretches.isEmpty }
   /// How many bytes are still to be read.
-  package var remaining: UInt64 { end - min(end, position) }
+  package var remaining: UInt64 { stretches.reduce(0) { $0 + UInt64($1.range.count) } }
 
-  /// nil if the range is beyond what a file can have.
-  package init?(_ file: OpenFile, from start: UInt64, to end: UInt64) {
-    guard end <= UInt64(off_t.max) else { return nil }
-    self.file = file
-    (position, self.end) = (start, end)
+  /// nil if a stretch is beyond what a file can have.
+  package init?(_ stretches: [FileStretch]) {
+    guard stretches.allSatisfy({ $0.range.upperBound <= UInt64(off_t.max) }) else { return nil }
+    self.stretches = stretches.filter { !$0.range.isEmpty }[...]
   }
 
-  /// Hands on the next `limit` bytes, or what there is up to the end; returns how many these were. nil if they cannot
-  /// be read.
-  package func next(_ limit: UInt64, _ take: (Span<UInt8>) -> Void) -> UInt64? {
-    guard let descriptor = try? file.acquire() else { return nil }
-    defer { file.release() }
-    let goal = position + min(limit, end - min(end, position))
-    var done: UInt64 = 0
+  /// Hands on the next `limit` bytes, or what there is up to the end; returns how many these were.
+  ///
+  /// - Throws: ``SystemError`` if they cannot be read; `ESTALE` if a file is shorter than it was, or another one.
+  package func next(_ limit: UInt64, _ take: (Span<UInt8>) -> Void) throws(SystemError) -> UInt64 {
     let buffer = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: Self.bufferSize)
     defer { buffer.deallocate() }
+    var done: UInt64 = 0
+    while done < limit, let stretch = stretches.first {
+      done += try read(stretch, limit - done, buffer, take)
+      guard stretches[stretches.startIndex].range.isEmpty else { continue }
+      stretches.removeFirst()
+      (holeEnd, dataEnd) = (0, 0)
+    }
+    return done
+  }
+
+  /// Hands on the next bytes of the first file.
+  private func read(
+    _ stretch: FileStretch, _ limit: UInt64, _ buffer: UnsafeMutableBufferPointer<UInt8>, _ take: (Span<UInt8>) -> Void
+  ) throws(SystemError) -> UInt64 {
+    let descriptor = try stretch.file.acquire()
+    defer { stretch.file.release() }
+    let end = stretch.range.upperBound
+    var position = stretch.range.lowerBound
+    defer { stretches[stretches.startIndex].range = position..<end }
+    let goal = position + min(limit, end - position)
     while position < goal {
-      look(descriptor)
+      look(descriptor, from: position, upTo: end)
       let wanted = Int(min(UInt64(Self.bufferSize), goal - position))
       if position < holeEnd {
         let count = min(wanted, Int(clamping: holeEnd - position))
         take(Self.zeros.span.extracting(0..<count))
         position += UInt64(count)
-        done += UInt64(count)
         continue
       }
       // Not beyond the data: behind it may be a hole.
-      let count = pread(descriptor, buffer.baseAddress, min(wanted, Int(clamping: dataEnd - position)), off_t(position))
-      if count < 0 && errno == EINTR { continue }
-      guard count > 0 else { return nil }
-      file.restoreReceived(
+      let length = min(wanted, Int(clamping: dataEnd - position))
+      let count = try retryingInterrupts("read what is stored") {
+        pread(descriptor, buffer.baseAddress, length, off_t(position))
+      }
+      guard count > 0 else {
+        throw SystemError(operation: "read what is stored: the file is shorter than it was", code: ESTALE)
+      }
+      stretch.file.restoreReceived(
         UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[..<count]), at: position)
       take(UnsafeBufferPointer(rebasing: buffer[..<count]).span)
       position += UInt64(count)
-      done += UInt64(count)
     }
-    return done
+    return position - stretch.range.lowerBound
   }
 
   /// Finds out what comes next; lseek(2). Where the file system does not tell, all is data. The descriptor's position,
   /// which its copies share, is used by nobody else.
-  private func look(_ descriptor: Int32) {
+  private func look(_ descriptor: Int32, from position: UInt64, upTo end: UInt64) {
     guard position >= holeEnd, position >= dataEnd else { return }
     let data = lseek(descriptor, off_t(position), SLUICE_SEEK_DATA)
     if data > off_t(position) {

@@ -119,7 +119,7 @@ final class StreamLane {
     upload.appliedSequence = item.message.sequence
     switch entry.deactivation {
     case nil: break
-    case .cancelled?: upload.end(.cancelled, upload.ownsFile ? .remove : .leave, "the upload was cancelled")
+    case .cancelled?: upload.end(.cancelled, .discard, "the upload was cancelled")
     case let cause?: upload.end(.interrupted, .leave, cause.description)
     }
     ended(.done, item)

@@ -33,8 +33,8 @@ final class SpooledBody: UploadBody {
   private var retryPause = Duration.zero
   /// How many syncs are under way: the descriptor stays open for them.
   private var syncCount = 0
-  /// What was kept cannot be read back.
-  private let unreadable: () -> Void
+  /// What was kept cannot be read back now, or is not there any more (`ESTALE`).
+  private let unreadable: (SystemError) -> Void
   /// What the bytes take of the quota of whose upload this is.
   private let account: StreamAccount
   private let share: UploadUsage.Share
@@ -42,7 +42,8 @@ final class SpooledBody: UploadBody {
   /// - Parameter stored: a file that holds `keptCount` bytes.
   init(
     _ stored: OpenFile, keptCount: UInt64, account: StreamAccount, share: UploadUsage.Share,
-    handler: any RequestHandler, loop: EventLoop, records: any UploadRecords, unreadable: @escaping () -> Void
+    handler: any RequestHandler, loop: EventLoop, records: any UploadRecords,
+    unreadable: @escaping (SystemError) -> Void
   ) {
     self.unreadable = unreadable
     (self.account, self.share) = (account, share)
@@ -56,7 +57,8 @@ final class SpooledBody: UploadBody {
   /// Nobody is at work: the descriptor can serve somebody else. The file is opened again when it is needed.
   func closeFile() { stored.closeIfIdle() }
 
-  var file: (file: OpenFile, start: UInt64)? { (stored, 0) }
+  var place: FilePlace? { stored.place }
+  func stretches(of range: Range<UInt64>) -> [FileStretch]? { [FileStretch(stored, range)] }
 
   func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError? {
     let descriptor: Int32
@@ -151,12 +153,14 @@ final class SpooledBody: UploadBody {
       count = try read(into: buffer)
     } catch {
       // The bytes are there, and what is lacking comes back.
-      guard error.isShortage else { return cannotBeRead() }
+      guard error.isShortage else {
+        isOver = true
+        return unreadable(error)
+      }
       retryPause = min(max(retryPause * 2, Self.pauses.first), Self.pauses.longest)
       return
     }
     retryPause = .zero
-    guard count > 0 else { return cannotBeRead() }
     fed += UInt64(count)
     handler.receive(UnsafeBufferPointer(rebasing: buffer[..<count]).span, pieces: [0..<count])
   }
@@ -164,13 +168,12 @@ final class SpooledBody: UploadBody {
   private func read(into buffer: UnsafeMutableBufferPointer<UInt8>) throws(SystemError) -> Int {
     let descriptor = try stored.acquire()
     defer { stored.release() }
-    return try retryingInterrupts("read an upload") {
+    let count = try retryingInterrupts("read an upload") {
       pread(descriptor, buffer.baseAddress, buffer.count, off_t(fed))
     }
-  }
-
-  private func cannotBeRead() {
-    isOver = true
-    unreadable()
+    guard count > 0 else {
+      throw SystemError(operation: "read an upload: its file is shorter than it was", code: ESTALE)
+    }
+    return count
   }
 }

@@ -21,8 +21,11 @@ protocol UploadBody: AnyObject {
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
   /// Tells the handler the end, when it has everything.
   func end()
-  /// Where the bytes lie, for whoever has to read them again.
-  var file: (file: OpenFile, start: UInt64)? { get }
+  /// Where the bytes come that are kept from now on; nil if they cannot be read again.
+  var place: FilePlace? { get }
+  /// Where the bytes of a range lie, for whoever has to read them again; nil if some cannot be read: nothing is kept, or
+  /// somebody has moved a file away.
+  func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]?
 }
 
 /// The bytes are kept by the handler itself.
@@ -38,5 +41,6 @@ final class HandlerKeptBody: UploadBody {
   func drop(to count: UInt64) throws(SystemError) { try handler.drop(to: count) }
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) { handler.synchronize(completion) }
   func end() { handler.end() }
-  var file: (file: OpenFile, start: UInt64)? { handler.keptFile }
+  var place: FilePlace? { handler.keptPlace }
+  func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]? { try handler.stretches(of: range) }
 }

@@ -64,10 +64,11 @@ final class UploadContent {
 
   /// Makes the handler of an upload, and a place for its bytes. ``begin(_:)`` follows.
   ///
-  /// - Parameter unreadable: called when bytes that were kept cannot be read again.
+  /// - Parameter unreadable: called when bytes that were kept cannot be read again now, or never (`ESTALE`).
   /// - Returns: false if there can be none.
   func open(
-    for upload: UploadResource, _ ledger: UploadLedger, share: UploadUsage.Share?, unreadable: @escaping () -> Void
+    for upload: UploadResource, _ ledger: UploadLedger, share: UploadUsage.Share?,
+    unreadable: @escaping (SystemError) -> Void
   ) throws(SystemError) -> Bool {
     guard let made = make(ledger.request) else { return false }
     handler = made
@@ -106,7 +107,7 @@ final class UploadContent {
   /// The handler may have the bytes, and clients may send more.
   func feed() {
     body?.spooled?.accept()
-    place = body?.bytes.file?.file.place
+    place = body?.bytes.place
     if let body, let digests {
       digests.catchUpInBackground(with: body.bytes, loop: resources.loop, worker: resources.worker)
     }

@@ -99,7 +99,13 @@ final class UploadDigests {
 
   // MARK: Catching up
 
-  enum Verdict { case right, wrong, unreadable }
+  enum Verdict: Equatable {
+    case right, wrong
+    /// Not all of it is there to be read.
+    case unknown
+    /// It cannot be read now, or is not what it was (`ESTALE`).
+    case unreadable(SystemError)
+  }
 
   /// Sees to it that everything is in, and says whether it is what was announced. On the loop's thread, now or later.
   func catchUp(
@@ -121,17 +127,19 @@ final class UploadDigests {
     // Bytes were taken back.
     if count > end { begin() }
     if count < end {
-      // Nothing is kept that could be read: a server that discards had bytes from others.
-      guard let file = body.file else { return unreadable() }
-      if end - count <= Self.smallGap {
+      do throws(SystemError) {
+        // Bytes that others brought to a server which discards, or a part that was moved away.
+        guard let reading = try body.stretches(of: count..<end).flatMap({ FileReading($0) }) else {
+          return notRead(.unknown)
+        }
+        guard end - count <= Self.smallGap else {
+          isCatchingUp = true
+          return readSlice(reading, body, generation, loop, worker)
+        }
         let digests = Array(running.values)
-        guard let reading = FileReading(file.file, from: file.start + count, to: file.start + end),
-          reading.next(end - count, { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } })
-            == end - count
-        else { return unreadable() }
-        count = end
-      } else {
-        return readInBackground(body, file, upTo: end, loop, worker)
+        count += try reading.next(.max) { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } }
+      } catch {
+        return notRead(.unreadable(error))
       }
     }
     if let action = whenCurrent {
@@ -141,27 +149,16 @@ final class UploadDigests {
   }
 
   /// Half of a piece may be in: from the beginning, the next time.
-  private func unreadable() {
+  private func notRead(_ verdict: Verdict) {
     begin()
     let action = whenCurrent
     whenCurrent = nil
     // Where nothing was announced, only an answer lacks its digest.
-    action?(expected.isEmpty ? .right : .unreadable)
+    action?(expected.isEmpty ? .right : verdict)
   }
 
   /// The worker reads a slice at a time, so that a long file keeps nobody waiting, and stops when nobody needs it any
   /// more.
-  private func readInBackground(
-    _ body: any UploadBody, _ file: (file: OpenFile, start: UInt64), upTo end: UInt64, _ loop: EventLoop,
-    _ worker: BackgroundWorker
-  ) {
-    guard let reading = FileReading(file.file, from: file.start + count, to: file.start + end) else {
-      return unreadable()
-    }
-    isCatchingUp = true
-    readSlice(reading, body, generation, loop, worker)
-  }
-
   private func readSlice(
     _ reading: FileReading, _ body: any UploadBody, _ generation: Int, _ loop: EventLoop, _ worker: BackgroundWorker
   ) {
@@ -169,25 +166,32 @@ final class UploadDigests {
     // Both are touched on the loop's thread only; the worker merely carries them back there.
     nonisolated(unsafe) let carried = (digests: self, body: body)
     worker.executeSlice {
-      let read = reading.next(Self.slice) { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } }
+      let read = Result { () throws(SystemError) in
+        try reading.next(Self.slice) { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } }
+      }
       loop.execute { carried.digests.tookSlice(read, reading, carried.body, generation, loop, worker) }
     }
   }
 
-  /// - Parameter read: how many bytes are in now that were not before; nil if they cannot be read.
+  /// - Parameter read: how many bytes are in now that were not before.
   private func tookSlice(
-    _ read: UInt64?, _ reading: FileReading, _ body: any UploadBody, _ generation: Int, _ loop: EventLoop,
-    _ worker: BackgroundWorker
+    _ read: Result<UInt64, SystemError>, _ reading: FileReading, _ body: any UploadBody, _ generation: Int,
+    _ loop: EventLoop, _ worker: BackgroundWorker
   ) {
     guard self.generation == generation else {
       isCatchingUp = false
       return catchUpInBackground(with: body, loop: loop, worker: worker)
     }
-    guard !isGivenUp, let read else {
+    do throws(SystemError) {
+      count += try read.get()
+    } catch {
       isCatchingUp = false
-      return unreadable()
+      return notRead(.unreadable(error))
     }
-    count += read
+    guard !isGivenUp else {
+      isCatchingUp = false
+      return
+    }
     if reading.isAtEnd {
       isCatchingUp = false
       catchUpInBackground(with: body, loop: loop, worker: worker)

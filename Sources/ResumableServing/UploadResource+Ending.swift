@@ -80,8 +80,8 @@ extension UploadResource {
 
   private func recordingEnd(_ cause: Deactivation) -> RecordingEnd {
     switch cause {
-    case .cancelled: ledger.ownsFile ? .remove : .leave
-    case .expired: ledger.isLive ? .close : .remove
+    case .cancelled: .discard
+    case .expired: ledger.isLive ? .close : .expire
     case .interrupted: .close
     case .stateLost: refusals.acknowledged.map { .distrust($0) } ?? .leave
     case .lengthExceeded, .outgrown, .unsynced, .overtaken, .misplaced, .contradicted, .abandoned: .leave

@@ -19,7 +19,7 @@ extension UploadResource {
     }
     do throws(SystemError) {
       let isOpen = try content.open(
-        for: self, ledger, share: share, unreadable: { [unowned self] in deactivate(.stateLost, peer: nil) })
+        for: self, ledger, share: share, unreadable: { [unowned self] error in unreadable(error) })
       guard isOpen else { return deactivate(.stateLost, peer: nil) }
     } catch {
       release()
@@ -29,6 +29,16 @@ extension UploadResource {
     // A handler that keeps its bytes reports its recording itself.
     if !content.isKeptByHandler, !ledger.hasBegun, let transfer { emit(.begun, transfer) }
     content.begin(for: self, ledger)
+  }
+
+  /// What is kept cannot be read. If it is there, a disk that recovers gives it back: the handler is begun again then.
+  func unreadable(_ error: SystemError) {
+    if error.isForeignChange { return lostFile("\(error)") }
+    resources.figures.values.storageFailures += 1
+    let reason = "what is kept of the upload cannot be read now: \(error)"
+    if transfer == nil { resources.emit(ServerEvent(.warning, reason: reason)) }
+    content.abort(reason)
+    postpone(503, reason, takeWaiting())
   }
 
   /// The handler within wants its body.
@@ -155,7 +165,7 @@ extension UploadResource {
         content.park()
         conclude(response, nil)
       case .wrong: fail()
-      case .unreadable:
+      case .unknown, .unreadable:
         comparison.isImpossible = true
         content.park()
         release()
@@ -265,7 +275,7 @@ extension UploadResource {
     let reason = "the representation is not what the Repr-Digest of the upload's creation says; it is not processed"
     if let waiting { emit(.interrupted, waiting, reason: reason, status: 400) }
     content.abort(reason)
-    conclude(Response(400, body: reason + "\n"), waiting, end: .reject)
+    conclude(Response(400, body: reason + "\n"), waiting, end: .discard)
   }
 
   /// The upload is complete by this response.

@@ -143,8 +143,16 @@ extension UploadResource {
       guard ledger.state.phase == .processing else { return }
       switch verdict {
       case .right: content.end()
+      case .unknown:
+        // A digest that nobody can compare is ignored (RFC 9530, section 2).
+        resources.emit(
+          ServerEvent(
+            .warning, peer: peer,
+            reason:
+              "an upload is complete, and was not compared with its Repr-Digest: not all of it can be read again"))
+        content.end()
       case .wrong: fail()
-      case .unreadable: postpone(500, "what is kept of the upload cannot be read now")
+      case .unreadable(let error): unreadable(error)
       }
     }
   }

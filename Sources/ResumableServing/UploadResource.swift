@@ -417,7 +417,10 @@ final class UploadResource {
     if isDropDue, dropUncounted() != nil { return rest() }
     guard resources.durability != .none, ledger.state.durable < ledger.state.offset else { return leaveHandler() }
     synchronize { [self] error in
-      guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen else { return }
+      // If a request has come and gone meanwhile, the handler is given up after that one.
+      guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen, parkTimer == nil else {
+        return
+      }
       if error == nil { becameClean() }
       leaveHandler()
     }

@@ -60,8 +60,11 @@ package protocol KeepingRequestHandler: RequestHandler {
   func release()
   /// Forgets bytes of this instance's that were kept beyond `count`.
   func drop(to count: UInt64) throws(SystemError)
-  /// Where the bytes of the body lie: a file, and the place of the first in it.
-  var keptFile: (file: OpenFile, start: UInt64)? { get }
+  /// Where the bytes of the body come that are kept from now on; nil if they cannot be read again.
+  var keptPlace: FilePlace? { get }
+  /// Where the bytes of a range of the body lie, in one file or in several; nil if some cannot be read: nothing is kept,
+  /// or somebody has moved a file away.
+  func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]?
   /// Lets go of everything but what is on the disk. Nothing more is called but ``end(_:for:)``.
   func park()
   /// The upload is one of an earlier server, and has begun.

@@ -21,10 +21,11 @@ package protocol RecordingHolder: AnyObject {
 
 /// What becomes of a recording whose upload is over, unless another upload has acknowledged bytes in it.
 package enum RecordingEnd {
+  /// It is removed, if it is the upload's alone, and stays otherwise: the sender has cancelled the upload, or the bytes
+  /// are not what was announced.
+  case discard
   /// It is removed, if it is the upload's alone, and closed otherwise.
-  case remove
-  /// It is removed, if it is the upload's alone, and stays otherwise: the bytes are not what their sender announced.
-  case reject
+  case expire
   /// It gets its final name, if anything came for it.
   case close
   /// It stays, for whoever continues the stream within the time that it may be silent.
@@ -35,7 +36,7 @@ package enum RecordingEnd {
   /// Whether nobody counts on what the upload has stored.
   package var discardsBytes: Bool {
     switch self {
-    case .remove, .reject: true
+    case .discard, .expire: true
     case .close, .leave, .distrust: false
     }
   }

@@ -64,8 +64,12 @@ package final class CountingStore: StreamStore {
   // Nothing of a stream outlives the server, and there is no quota without a disk.
   package func note(_ note: RecordingNote, on name: StreamName) {}
 
-  package func discard(_ remains: StreamRemains, of name: StreamName) {
-    if case .growingRecording = remains { forget(name) }
+  package func discard(_ remains: StreamRemains, of name: StreamName) -> Bool {
+    switch remains {
+    case .growingRecording, .ownRecording: forget(name)
+    case .record: break
+    }
+    return true
   }
 
   fileprivate func forget(_ name: StreamName) { entries[name] = nil }
@@ -105,7 +109,9 @@ private final class CountedStream: StoredStream {
 
   var extent: RecordingExtent { RecordingExtent(length: entry.length, gaps: entry.gaps) }
   var contentCount: UInt64 { entry.length - min(entry.length, missing) }
-  func place(of offset: UInt64) -> (file: OpenFile, position: UInt64)? { nil }
+  var size: UInt64 { entry.length }
+  var place: FilePlace? { nil }
+  func stretches(of range: Range<UInt64>) -> [FileStretch]? { nil }
   func check() {}
 
   func write(

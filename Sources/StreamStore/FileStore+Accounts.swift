@@ -31,12 +31,7 @@ extension FileStore {
   private func countClosed(_ names: DirectoryNames) throws(SystemError) -> Bool {
     let streams = try names.next(100)
     for stream in streams {
-      // The last line about a recording says how it stands.
-      var closed: [Int: RecordingPart] = [:]
-      for part in (try? parts.lines(of: stream)) ?? [] {
-        closed[part.number] = part.end == nil || part.isSplit ? nil : part
-      }
-      for part in closed.values {
+      for part in ((try? parts.lines(of: stream)) ?? []).closedParts.values {
         guard let (fileBase, _) = StreamName.parts(ofFile: part.file[...]) else { continue }
         accounts?.found(part.file, of: String(fileBase), owner: owner(of: stream, part))
       }

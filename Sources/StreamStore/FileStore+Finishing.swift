@@ -30,11 +30,13 @@ extension FileStore {
   }
 
   /// - Parameters:
+  ///   - guarding: wraps each step.
   ///   - dataSynced: called when the disk has the recording's bytes as far as it is to, before anything else is done.
   ///   - completion: called with the error, and whether it was a step that failed and not a sync: at once if nothing is
   ///     synced, and else on the worker's thread.
   func complete(
     _ finishing: FinishingRecording, _ file: OpenFile, forgetsLog: Bool,
+    guarding: (@escaping DiskSync.Step) -> DiskSync.Step = { $0 },
     dataSynced: @escaping @Sendable () -> Void = {},
     completion: @escaping @Sendable (_ error: SystemError?, _ isNameRefused: Bool) -> Void
   ) {
@@ -55,7 +57,7 @@ extension FileStore {
       try rename(name, forgetsLog: forgetsLog)
       return DiskSync.Touched(directory: directory)
     }
-    let steps = [check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]
+    let steps = ([check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]).map(guarding)
     // On the worker's thread, unless nothing is synced.
     let finished: @Sendable (SystemError?) -> Void = { [self] error in
       // What follows a recording that was closed does not depend on it.

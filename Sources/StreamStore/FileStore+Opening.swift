@@ -1,4 +1,4 @@
-// Streams found by their names, begun, measured and forgotten.
+// Streams found by their names, begun and measured.
 
 internal import DiskFiles
 package import EventLoops
@@ -144,25 +144,5 @@ extension FileStore {
     gaps.add(part?.series)
     if let complete { return .complete(complete, start: start, length: length, gaps) }
     return .stored(start: start, length: length, gaps)
-  }
-
-  /// Forgets a stream's recording that still grows. One that is complete stays.
-  func remove(_ name: StreamName) {
-    guard let log = try? parts.lines(of: name.base) else { return }
-    var name = name
-    name.part = log.last?.number ?? 1
-    // A complete recording is not removed, and neither is what belongs to it. A server that was killed while it removed
-    // one may have left what belonged to that.
-    if unlinkat(directory, name.partial, 0) != 0 {
-      guard errno == ENOENT, log.last?.end == nil else { return }
-      // Nobody knows after an error: then it stays.
-      do { guard try findComplete(name) == nil else { return } } catch { return }
-    }
-    unlinkat(directory, name.gaps, 0)
-    unlinkat(directory, name.pendingSidecar, 0)
-    accounts?.remove(name)
-    guard !log.contains(where: { $0.end != nil }) else { return }
-    parts.forget(name.base)
-    owners.forget(name)
   }
 }

@@ -110,6 +110,27 @@ extension FileStore {
     try note(GapRecord(offset: log.last?.start ?? 0, length: 0, cause: .notSynced), name)
   }
 
+  /// Remembers for the next server that a growing recording must not be removed with an upload.
+  func noteShared(_ name: StreamName) throws(SystemError) {
+    let log = try parts.lines(of: name.base)
+    var part = log.last ?? RecordingPart(file: name.final)
+    guard part.end == nil, !part.isShared else { return }
+    if log.isEmpty, !name.streamID.isEmpty { part.streamID = name.streamID }
+    part.isShared = true
+    try parts.append(part, to: name.base)
+    guard durability != .none else { return }
+    // Whoever waits for a sync of the stream waits for these as well.
+    for file in [StreamParts.path(name.base), StreamParts.directoryName] {
+      disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
+    }
+  }
+
+  /// Where nobody can tell, it is.
+  func isShared(_ name: StreamName) -> Bool {
+    guard let log = try? parts.lines(of: name.base) else { return true }
+    return log.last?.isShared ?? false
+  }
+
   /// Remembers for the next server what an unfinished recording is to be called.
   func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {
     // A stream that is complete is not unfinished, whatever was asked of it last, and under whatever type.

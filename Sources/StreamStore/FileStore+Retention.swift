@@ -334,8 +334,9 @@ extension FileStore {
     }
   }
 
-  private func moveAway(_ fileBase: String, _ file: String) throws(SystemError) {
-    let gaps = fileBase + ".gaps"
+  /// Moves a recording and what belongs to it to where it is removed later: ``purge(_:)``.
+  func moveAway(_ fileBase: String, _ file: String) throws(SystemError) {
+    let (sidecar, gaps) = (fileBase + RecordingSidecar.fileExtension, fileBase + ".gaps")
     do throws(SystemError) {
       try makeRemovingDirectory()
     } catch {
@@ -344,7 +345,8 @@ extension FileStore {
     }
     let removing = try removingDirectory()
     defer { close(removing) }
-    for name in [fileBase + RecordingSidecar.fileExtension, gaps, file] {
+    // One without a sidecar could not be moved back by that.
+    for name in isThere(sidecar) ? [sidecar, gaps, file] : [file, gaps] {
       do throws(SystemError) {
         try retryingInterrupts("move \(name)") { renameat(directory, name, removing, name) }
       } catch {
@@ -424,7 +426,7 @@ extension FileStore {
   }
 
   /// Removes what was moved away, in slices, and then calls `completion`. On the worker's thread.
-  private func purge(_ completion: @escaping @Sendable () -> Void) {
+  func purge(_ completion: @escaping @Sendable () -> Void) {
     guard let removing = try? removingDirectory() else { return completion() }
     defer { close(removing) }
     guard let names = try? DirectoryNames(of: removing) else { return completion() }

@@ -327,7 +327,7 @@ extension FileStore {
   private func beginDigests(_ name: StreamName) {
     guard !isEnded.load(ordering: .acquiring), let sidecar = pendingSidecar(name), let stored = sidecar.stored,
       let (file, size) = openFinished(sidecar.file, name), size == stored.bytes,
-      let reading = FileReading(file, from: 0, to: size),
+      let reading = FileReading([FileStretch(file, 0..<size)]),
       let digests = try? RecordingDigests(receivedHead: sidecar.receivedHead)
     else { return }
     readSlice(name, sidecar, reading, digests)
@@ -346,20 +346,26 @@ extension FileStore {
   private func readSlice(
     _ name: StreamName, _ sidecar: RecordingSidecar, _ reading: FileReading, _ digests: RecordingDigests
   ) {
-    guard !isEnded.load(ordering: .acquiring), reading.next(RecordingDigests.slice, digests.update) != nil else {
-      return
-    }
+    guard !isEnded.load(ordering: .acquiring), (try? reading.next(RecordingDigests.slice, digests.update)) != nil
+    else { return }
     guard reading.isAtEnd else {
       return worker.executeUnhurried(remaining: reading.remaining) { [self] in
         readSlice(name, sidecar, reading, digests)
       }
     }
     guard let (received, stored) = try? digests.values() else { return }
+    guard isThere(sidecar.file) else { return }
     var sidecar = sidecar
     sidecar.received?.sha256 = received.hexadecimal
     sidecar.stored?.sha256 = stored.hexadecimal
     sidecar.link = link(sidecar, name)
-    let naming: DiskSync.Step = { [self] () throws(SystemError) in
+    let naming: DiskSync.Step = { [self, sidecar] () throws(SystemError) in
+      guard isThere(sidecar.file) else {
+        // It was discarded meanwhile.
+        unlink(sidecar)
+        unlinkat(directory, name.newSidecar, 0)
+        return DiskSync.Touched()
+      }
       try retryingInterrupts("rename \(name.newSidecar)") {
         renameat(directory, name.newSidecar, directory, name.sidecar)
       }

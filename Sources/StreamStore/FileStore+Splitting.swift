@@ -16,6 +16,42 @@ internal import Synchronization
 private struct SplitFile: Sendable {
   var finishing: FinishingRecording
   var file: OpenFile
+  var finish = SplitFinish()
+}
+
+/// Finishes a recording whose stream continues in the next one, unless the stream is discarded before. Any thread.
+final class SplitFinish: Sendable {
+  private enum State { case waiting, atWork, discarded }
+  private let state = Lock(State.waiting)
+
+  /// False if it was discarded, or somebody is at it.
+  func begin() -> Bool {
+    state.withLock { state in
+      guard state == .waiting else { return false }
+      state = .atWork
+      return true
+    }
+  }
+
+  /// It failed, and may be tried again.
+  func end() { state.withLock { if $0 == .atWork { $0 = .waiting } } }
+
+  /// No step is done from now on. One that is under way comes first: a new stream of the same name must not get what
+  /// was to be done to a file of this one.
+  func discard() { state.withLock { $0 = .discarded } }
+
+  var isDiscarded: Bool { state.withLock { $0 == .discarded } }
+
+  func guarding(_ step: @escaping DiskSync.Step) -> DiskSync.Step {
+    { [self] () throws(SystemError) in
+      try state.withLock { (state) throws(SystemError) in
+        guard state != .discarded else {
+          throw SystemError(operation: "finish a recording that was discarded", code: ECANCELED)
+        }
+        return try step()
+      }
+    }
+  }
 }
 
 extension FileStore {
@@ -60,6 +96,7 @@ extension FileStore {
     let left = SplitFile(
       finishing: FinishingRecording(name: name, start: stream.start, length: end, size: size, ending: .split),
       file: stream.stored)
+    splits.withLock { $0[name.fileBase] = left.finish }
     let split = SplitRecording(
       name: name, start: stream.start, length: end,
       missing: stream.gaps.missing - min(stream.gaps.missing, closed.series?.missing ?? 0),
@@ -119,6 +156,8 @@ extension FileStore {
 
   private func log(_ closed: RecordingPart, _ next: RecordingPart, of base: String) throws(SystemError) {
     let lines = try parts.lines(of: base)
+    var next = next
+    next.isShared = lines.last?.isShared ?? false
     guard lines.count >= Self.longLog else { return try parts.append(closed, next, to: base) }
     // A recording that an interruption has closed counts against the quotas for as long as it is there.
     let old = lines.dropLast(Self.keptLines).filter { $0.number == 1 || ($0.end != nil && !$0.isSplit) }
@@ -131,38 +170,40 @@ extension FileStore {
   /// Gives a recording its final name whose stream continues in another file. `completion` is called on the loop's
   /// thread.
   private func finishSplit(
-    _ split: SplitFile, loop: EventLoop, completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void
+    _ split: SplitFile, loop: EventLoop, completion: @escaping (SplitOutcome) -> Void
   ) {
     // Touched on the loop's thread only; the worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
-    finishSplit(split) { error, isDataLost in loop.execute { completion(error, isDataLost) } }
+    finishSplit(split) { outcome in loop.execute { completion(outcome) } }
   }
 
-  /// - Parameter completion: called on any thread; at once if somebody else is finishing the recording.
-  private func finishSplit(
-    _ split: SplitFile, _ completion: @escaping @Sendable (SystemError?, _ isDataLost: Bool) -> Void
-  ) {
-    let name = split.finishing.name
-    guard splitting.withLock({ $0.insert(name.fileBase).inserted }) else { return completion(nil, false) }
-    guard isThere(name.partial) else {
-      // The other one who was at it has done it.
-      _ = splitting.withLock { $0.remove(name.fileBase) }
-      return completion(nil, false)
+  /// - Parameter completion: called on any thread.
+  private func finishSplit(_ split: SplitFile, _ completion: @escaping @Sendable (SplitOutcome) -> Void) {
+    let (name, finish) = (split.finishing.name, split.finish)
+    guard finish.begin() else { return completion(.discarded) }
+    let ended: @Sendable (SplitOutcome) -> Void = { [self] outcome in
+      finish.end()
+      if case .finished = outcome { splits.withLock { if $0[name.fileBase] === finish { $0[name.fileBase] = nil } } }
+      completion(finish.isDiscarded ? .discarded : outcome)
     }
+    // An earlier server that ended a moment ago was at it, too.
+    guard isThere(name.partial) else { return ended(.finished) }
     let isDataSynced = Lock(false)
     let dataSynced: @Sendable () -> Void = { isDataSynced.withLock { $0 = true } }
-    complete(split.finishing, split.file, forgetsLog: false, dataSynced: dataSynced) { [self] error, _ in
+    complete(
+      split.finishing, split.file, forgetsLog: false, guarding: finish.guarding, dataSynced: dataSynced
+    ) { [self] error, _ in
       var error = error
       if error != nil, !isThere(name.partial), isThere(name.final) {
         // A server that ended a moment ago was at it, too.
         error = nil
         completeSidecar(name)
       }
+      guard let error else { return ended(.finished) }
       // Nobody can tell which of its bytes the disk has. Asking it again proves nothing (fsync(2), "Errors").
-      let isDataLost = error != nil && !isDataSynced.withLock { $0 }
-      if isDataLost, let error { brokenSplits.withLock { $0[name.base] = error } }
-      _ = splitting.withLock { $0.remove(name.fileBase) }
-      completion(error, isDataLost)
+      let isDataLost = !isDataSynced.withLock { $0 }
+      if isDataLost, !finish.isDiscarded { brokenSplits.withLock { $0[name.base] = error } }
+      ended(.failed(error, isDataLost: isDataLost))
     }
   }
 
@@ -178,15 +219,19 @@ extension FileStore {
     else { return false }
     let name = name.withExtension(String(finalExtension))
     // This server is at it itself.
-    guard splitting.withLock({ !$0.contains(name.fileBase) }) else { return true }
+    guard splits.withLock({ $0[name.fileBase] == nil }) else { return true }
     do throws(SystemError) {
       guard let (file, size) = try openExisting(name.partial, O_RDWR) else { return true }
       try restoreHead(name)
       let length = part.start + (size - min(size, part.headerLength))
       let finishing = FinishingRecording(
         name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)
-      finishSplit(SplitFile(finishing: finishing, file: file)) { [self] error, _ in
-        if error != nil { finishLater(name, isSplit: true) }
+      let split = SplitFile(finishing: finishing, file: file)
+      splits.withLock { $0[name.fileBase] = split.finish }
+      finishSplit(split) { [self] outcome in
+        guard case .failed = outcome else { return }
+        splits.withLock { if $0[name.fileBase] === split.finish { $0[name.fileBase] = nil } }
+        finishLater(name, isSplit: true)
       }
     } catch {
       finishLater(name, isSplit: true)
@@ -201,51 +246,58 @@ extension FileStore {
   func matchesEarlier(
     _ name: StreamName, _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
   ) throws(SystemError) -> Bool {
-    let log = try parts.lines(of: name.base)
     var compared = 0
-    while compared < count {
-      let position = offset + UInt64(compared)
-      let part = log.last { part in
-        part.isSplit && part.start <= position && position < (part.end ?? 0)
-      }
-      guard let part, let end = part.end else { return true }
-      let length = Int(min(UInt64(count - compared), end - position))
-      var earlier = name
-      earlier.part = part.number
-      if let file = try openEarlier(earlier, part) {
-        let descriptor = try file.acquire()
-        defer { file.release() }
-        let rest = pieces.dropped(octets: compared)
-        func matches() throws(SystemError) -> Bool {
-          try BodyWriter.matches(
-            descriptor, bytes, rest, count: length, at: position - part.start + part.headerLength, of: file)
-        }
-        if try !matches() {
-          // Its head may have got its true sizes since.
-          guard knowsHead(of: file, earlier, part), try matches() else { return false }
-        }
-      }
-      compared += length
+    for stretch in try earlierStretches(name, offset..<(offset + UInt64(count))) {
+      let length = stretch.range.count
+      defer { compared += length }
+      guard let file = stretch.file else { continue }
+      let descriptor = try file.acquire()
+      defer { file.release() }
+      let matches = try BodyWriter.matches(
+        descriptor, bytes, pieces.dropped(octets: compared), count: length, at: stretch.range.lowerBound, of: file)
+      if !matches { return false }
     }
     return true
   }
 
+  /// Where bytes of a stream lie that are in earlier recordings than the one that grows, by stream offsets. A stretch
+  /// whose file is nil is one that nobody can read: somebody has moved the recording away, or the log has forgotten it.
+  func earlierStretches(
+    _ name: StreamName, _ range: Range<UInt64>
+  ) throws(SystemError) -> [(file: OpenFile?, range: Range<UInt64>)] {
+    let log = try parts.lines(of: name.base)
+    var stretches: [(file: OpenFile?, range: Range<UInt64>)] = []
+    var position = range.lowerBound
+    while position < range.upperBound {
+      let part = log.last { part in
+        part.isSplit && part.start <= position && position < (part.end ?? 0)
+      }
+      guard let part, let end = part.end else {
+        stretches.append((nil, position..<range.upperBound))
+        break
+      }
+      var earlier = name
+      earlier.part = part.number
+      let held = position..<min(end, range.upperBound)
+      let first = position - part.start + part.headerLength
+      stretches.append((try openEarlier(earlier, part), first..<(first + UInt64(held.count))))
+      position = held.upperBound
+    }
+    return stretches
+  }
+
+  /// An earlier recording, which is read as it was received.
   private func openEarlier(_ name: StreamName, _ part: RecordingPart) throws(SystemError) -> OpenFile? {
     // It may get its final name between the first look and the second.
     for file in [part.file, name.partial, part.file] {
-      guard let (opened, _) = try openExisting(file, O_RDONLY) else { continue }
-      _ = knowsHead(of: opened, name, part)
+      guard let (opened, size) = try openExisting(file, O_RDONLY) else { continue }
+      // The worker may be about to change the head, and has written down before what it was. So what is read now is what
+      // was received, unless that says otherwise.
+      let present = beginning(of: opened, count: WAVHead.maximumLength)
+      let written = receivedHead(of: name.withExtension(part.finalExtension), size: size)
+      opened.headChanges(from: written.isEmpty ? present : written)
       return opened
     }
     return nil
-  }
-
-  /// Has the head of an earlier recording read as it was received. False if it was not changed.
-  private func knowsHead(of file: OpenFile, _ name: StreamName, _ part: RecordingPart) -> Bool {
-    guard let (_, finalExtension) = StreamName.parts(ofFile: part.file[...]), let end = part.end else { return false }
-    let head = receivedHead(
-      of: name.withExtension(String(finalExtension)), size: end - part.start + part.headerLength)
-    if !head.isEmpty { file.headChanges(from: head) }
-    return !head.isEmpty
   }
 }

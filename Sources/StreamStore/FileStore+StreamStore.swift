@@ -15,15 +15,18 @@ extension FileStore: StreamStore {
   package func note(_ note: RecordingNote, on name: StreamName) throws(SystemError) {
     switch note {
     case .distrusted: try noteDistrusted(name)
+    case .shared: try noteShared(name)
     case .unfinished(let owner): noteUnfinished(name, owner: owner)
     case .stored(let owner): attribute(name, to: owner)
     }
   }
 
-  package func discard(_ remains: StreamRemains, of name: StreamName) {
+  package func discard(_ remains: StreamRemains, of name: StreamName) -> Bool {
     switch remains {
-    case .growingRecording: remove(name)
+    case .ownRecording where isShared(name): return false
+    case .growingRecording, .ownRecording: remove(name)
     case .record: forgetClosed(name)
     }
+    return true
   }
 }

@@ -33,8 +33,8 @@ package final class FileStore: Sendable {
   let software: String
   /// How each live WAV stream is divided into files; nil if only those are whose senders ask for it.
   let split: RecordingSplit?
-  /// The files that are being finished while their streams continue in others.
-  let splitting = Lock<Set<String>>([])
+  /// The files that are to be finished while their streams continue in others, by their names without extension.
+  let splits = Lock<[String: SplitFinish]>([:])
   /// Streams of which the disk has refused such a file.
   let brokenSplits = Lock<[String: SystemError]>([:])
   /// Recordings that the disk did not let finish. They have their names, and wait to be tried again.

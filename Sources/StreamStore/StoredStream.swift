@@ -16,8 +16,13 @@ package protocol StoredStream: AnyObject {
   var extent: RecordingExtent { get }
   /// How many bytes came for its recording, from whatever request.
   var contentCount: UInt64 { get }
-  /// Where the byte at a stream offset lies and can be read again; nil if none can.
-  func place(of offset: UInt64) -> (file: OpenFile, position: UInt64)?
+  /// How much room its recording takes, in bytes.
+  var size: UInt64 { get }
+  /// The file of its recording; nil if what comes cannot be read again.
+  var place: FilePlace? { get }
+  /// Where the bytes of a range of stream offsets lie, in one file or in several; nil if some cannot be read: nothing is
+  /// kept, or somebody has moved a file away.
+  func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]?
   /// Checks that nothing else has changed, replaced or removed what is stored.
   ///
   /// - Throws: ``SystemError``, `ESTALE` if something has.
@@ -101,17 +106,26 @@ package struct SplitRecording {
   package var length: UInt64
   /// How many of its bytes lie in holes.
   package var missing: UInt64
-  /// Gives it its final name. `completion` is called on the loop's thread, with the error and whether the disk has
-  /// refused bytes of it.
-  package var finish: (_ loop: EventLoop, _ completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void) -> Void
+  /// Gives it its final name. `completion` is called on the loop's thread.
+  package var finish: (_ loop: EventLoop, _ completion: @escaping (SplitOutcome) -> Void) -> Void
 
   package init(
     name: StreamName, start: UInt64, length: UInt64, missing: UInt64,
-    finish: @escaping (_ loop: EventLoop, _ completion: @escaping (SystemError?, _ isDataLost: Bool) -> Void) -> Void
+    finish: @escaping (_ loop: EventLoop, _ completion: @escaping (SplitOutcome) -> Void) -> Void
   ) {
     (self.name, self.start, self.length, self.missing) = (name, start, length, missing)
     self.finish = finish
   }
+}
+
+/// What became of a recording whose stream continues in the next one.
+package enum SplitOutcome: Sendable {
+  /// It has its final name.
+  case finished
+  /// It was discarded with its stream.
+  case discarded
+  /// - Parameter isDataLost: whether the disk has refused bytes of it.
+  case failed(SystemError, isDataLost: Bool)
 }
 
 /// How a stream ends.
@@ -148,7 +162,5 @@ extension StoredStream {
   package var isEmpty: Bool { contentCount == 0 }
   package var fileName: String { isComplete ? name.final : name.partial }
   /// Whether what comes can be read again.
-  package var isKept: Bool { place(of: length) != nil }
-  /// How much room the recording takes, in bytes.
-  package var size: UInt64 { place(of: length)?.position ?? length }
+  package var isKept: Bool { place != nil }
 }

@@ -60,7 +60,22 @@ final class StreamFile: StoredStream {
   /// Where the byte at a stream offset lies in the file. No request begins before ``start``.
   func position(of offset: UInt64) -> UInt64 { offset - min(offset, start) + (part?.headerLength ?? 0) }
 
-  func place(of offset: UInt64) -> (file: OpenFile, position: UInt64)? { (stored, position(of: offset)) }
+  var size: UInt64 { position(of: length) }
+  var place: FilePlace? { stored.place }
+
+  func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]? {
+    var stretches: [FileStretch] = []
+    if range.lowerBound < start {
+      let earlier = try store.earlierStretches(name, range.clamped(to: 0..<start))
+      for stretch in earlier {
+        guard let file = stretch.file else { return nil }
+        stretches.append(FileStretch(file, stretch.range))
+      }
+    }
+    let rest = range.clamped(to: start..<UInt64.max)
+    stretches.append(FileStretch(stored, position(of: rest.lowerBound)..<position(of: rest.upperBound)))
+    return stretches
+  }
 
   func check() throws(SystemError) {
     guard standing != .complete else { return }
@@ -212,7 +227,7 @@ final class StreamFile: StoredStream {
     switch ending {
     case .complete(let isLive):
       store.finish(
-        self, isLive ? .live : .file, forgetsLog: part != nil && name.part == 1, loop: loop, completion: completion)
+        self, isLive ? .live : .file, forgetsLog: name.part == 1, loop: loop, completion: completion)
     case .interrupted(let owner, let isTrusted):
       store.closeInterrupted(self, for: owner, isTrusted: isTrusted, loop: loop, completion: completion)
     }

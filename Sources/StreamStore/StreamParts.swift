@@ -32,6 +32,8 @@ struct RecordingPart: Equatable, Sendable {
   var head: [UInt8] = []
   /// Whether it ended because it was long enough: the next part continues where it ends, and uploads with it.
   var isSplit = false
+  /// Whether it must not be removed with an upload: somebody else has written to it, or may have.
+  var isShared = false
   /// What is known of the parts before this one, if the one before it was split; nil otherwise.
   var series: Series?
 
@@ -47,6 +49,8 @@ struct RecordingPart: Equatable, Sendable {
 
   /// The stream offset from which on uploads are continued.
   var seriesStart: UInt64 { series?.start ?? start }
+  /// What the name of its file ends in, dot included; empty where it has no extension.
+  var finalExtension: String { StreamName.parts(ofFile: file[...]).map { String($0.finalExtension) } ?? "" }
 
   init(file: String) { self.file = file }
 
@@ -69,6 +73,7 @@ struct RecordingPart: Equatable, Sendable {
     }
     if !head.isEmpty { set("head", .bytes(head)) }
     if isSplit { set("split", .boolean(true)) }
+    if isShared { set("shared", .boolean(true)) }
     if let series {
       set("series", series.start)
       set("missing", series.missing)
@@ -101,6 +106,7 @@ struct RecordingPart: Equatable, Sendable {
     }
     if case .bytes(let head)? = value("head") { self.head = head }
     if case .boolean(true)? = value("split") { isSplit = true }
+    if case .boolean(true)? = value("shared") { isShared = true }
     self.series = series
   }
 }

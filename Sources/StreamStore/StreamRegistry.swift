@@ -19,6 +19,20 @@ package final class StreamRegistry {
     var name: StreamName
     var owner: UploadOwner?
     var deadline: MonotonicInstant
+    /// The upload that has discarded it, if it had it for itself: it is removed if no other one has bytes in it.
+    var discarder: Contributor?
+  }
+
+  /// Who has stored bytes.
+  struct Contributor {
+    var owner: UploadOwner
+    var isLive: Bool
+
+    init(_ holder: any RecordingHolder) { (owner, isLive) = (holder.owner, holder.isLive) }
+
+    /// Whether a recording stays one upload's alone when that upload goes on with it. Bytes of a live stream do not become
+    /// those of a file, which may expire.
+    func passesOn(to next: Contributor) -> Bool { owner == next.owner && (next.isLive || !isLive) }
   }
 
   let store: any StreamStore
@@ -44,8 +58,15 @@ package final class StreamRegistry {
   /// Streams whose growing recordings have bytes that the disk has refused. The kernel tells of that only once: without
   /// this, the next one to complete the stream would be told that all is well.
   private var distrusted: [StreamName: SystemError] = [:]
-  /// Streams that a request of this server was at work on before all uploads of the earlier one were known.
-  private var taken: Set<StreamName> = []
+  /// Who was at work on a stream before all uploads of the earlier server were known.
+  private enum Taker {
+    /// Uploads to which the recording of an earlier one may pass.
+    case uploads(first: Contributor, last: Contributor)
+    /// An upload of this server has begun the recording, which is its own.
+    case beginner
+    case others
+  }
+  private var takers: [StreamName: Taker] = [:]
   /// Whether uploads of the earlier server may go into a stream that are not known yet.
   private var hasUnknownUploads: (StreamName) -> Bool = { _ in true }
   private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
@@ -76,8 +97,8 @@ package final class StreamRegistry {
   ///   - isNew: whether it has begun the recording.
   func claim(_ name: StreamName, for worker: any StreamWorker, holder: (any RecordingHolder)?, isNew: Bool) {
     workers[name] = worker
-    if hasUnknownUploads(name) { taken.insert(name) }
-    let isUnattended = unattended.removeValue(forKey: name) != nil
+    if hasUnknownUploads(name) { note(holder, isNew: isNew, takes: name) }
+    let left = unattended.removeValue(forKey: name)
     let former = holders[name]
     holders[name] = holder
     if let holder {
@@ -86,13 +107,39 @@ package final class StreamRegistry {
     }
     if isNew {
       holder?.tookRecording(ownsFile: true)
-    } else if let holder, former !== holder || isUnattended {
-      // It passes from upload to upload of one owner. Bytes of a live stream do not become those of a file, which may
-      // expire.
-      let passesOn = !isUnattended && former?.owner == holder.owner && (holder.isLive || former?.isLive == false)
-      holder.tookRecording(ownsFile: passesOn && former?.ownsFile == true)
+    } else if let holder, former !== holder || left != nil {
+      // It passes from upload to upload of one owner.
+      let owner = left == nil ? former.flatMap { $0.ownsFile ? Contributor($0) : nil } : left?.discarder
+      holder.tookRecording(ownsFile: owner?.passesOn(to: Contributor(holder)) == true)
     }
     if let former, former !== holder { former.lostRecording() }
+  }
+
+  /// The recording must not be removed with an upload of the earlier server, which is not known, nor by a server that
+  /// comes after this one.
+  private func share(_ name: StreamName) {
+    if case .others? = takers[name] { return }
+    takers[name] = .others
+    do throws(SystemError) {
+      try store.note(.shared, on: name)
+    } catch {
+      emit(
+        ServerEvent(
+          .warning,
+          reason:
+            "if the server restarts now, a DELETE may remove bytes of \(name.partial) that others sent: \(error)"))
+    }
+  }
+
+  private func note(_ holder: (any RecordingHolder)?, isNew: Bool, takes name: StreamName) {
+    switch (takers[name], holder.map { Contributor($0) }) {
+    case (_, .some) where isNew: takers[name] = .beginner
+    case (.beginner?, .some): break
+    case (nil, let next?): takers[name] = .uploads(first: next, last: next)
+    case (.uploads(let first, let last)?, let next?) where last.passesOn(to: next):
+      takers[name] = .uploads(first: first, last: next)
+    default: share(name)
+    }
   }
 
   /// Whether the recording is an unfinished upload's.
@@ -152,10 +199,12 @@ package final class StreamRegistry {
     _ split: SplitRecording, peer: String, complaint: String? = nil, pause: Duration = RecordingSplit.retryPauses.first
   ) {
     splitCount += 1
-    split.finish(loop) { [self] error, isDataLost in
+    split.finish(loop) { [self] outcome in
       splitCount -= 1
       let name = split.name
-      if let error {
+      switch outcome {
+      case .discarded: break
+      case .failed(let error, let isDataLost):
         if complaint != "\(error)" { emit(ServerEvent(.warning, reason: "\(name.partial) is not finished: \(error)")) }
         if isDataLost {
           // The stream continues in a next part.
@@ -168,7 +217,7 @@ package final class StreamRegistry {
               split, peer: peer, complaint: "\(error)", pause: min(pause * 2, RecordingSplit.retryPauses.longest))
           }
         }
-      } else {
+      case .finished:
         var event = ServerEvent(.split, peer: peer)
         event.stream = name.streamID.isEmpty ? nil : name.streamID
         event.file = name.final
@@ -192,11 +241,21 @@ package final class StreamRegistry {
   func restore(_ holder: any RecordingHolder, of name: StreamName) {
     removeSharer(holder, of: name)
     sharers[name, default: []].insert(holder, at: 0)
-    guard !taken.contains(name) else { return holder.lostRecording() }
+    if let taker = takers[name] {
+      guard case .uploads(let first, _) = taker, holder.ownsFile, Contributor(holder).passesOn(to: first) else {
+        return holder.lostRecording()
+      }
+      if let present = holders[name] {
+        holder.lostRecording()
+        return present.tookRecording(ownsFile: true)
+      }
+      // They are over, and have left nothing that counts.
+    }
     // Only the last one has a recording of its own.
     if holders[name]?.ownsFile != true { holders[name] = holder }
     // The file was found before the upload was.
-    unattended[name] = nil
+    let left = unattended.removeValue(forKey: name)
+    if left?.discarder?.passesOn(to: Contributor(holder)) == true { holder.tookRecording(ownsFile: true) }
   }
 
   /// The uploads of an earlier server are known, or more of them than before.
@@ -205,7 +264,11 @@ package final class StreamRegistry {
   ///   closed nor removed until this is called again.
   package func restored(but hasUnknownUploads: @escaping (StreamName) -> Bool = { _ in false }) {
     self.hasUnknownUploads = hasUnknownUploads
-    taken = taken.filter(hasUnknownUploads)
+    takers = takers.filter { hasUnknownUploads($0.key) }
+    for (name, entry) in unattended where entry.discarder != nil && !hasUnknownUploads(name) {
+      unattended[name] = nil
+      if !passOn(name, ownsFile: true), !store.discard(.ownRecording, of: name) { leave(name, for: entry.owner) }
+    }
     if !unattended.isEmpty { closeSilent() }
   }
 
@@ -213,6 +276,7 @@ package final class StreamRegistry {
   func end(_ end: RecordingEnd, _ name: StreamName, by holder: any RecordingHolder) -> RecordingOutcome {
     if case .distrust(let error) = end { distrust(name, error) }
     let isSharer = removeSharer(holder, of: name)
+    if !end.discardsBytes, takers[name] != nil { share(name) }
     guard holders[name] === holder else {
       // What it leaves behind is not removed with the others either.
       if isSharer, !end.discardsBytes { holders[name]?.lostRecording() }
@@ -225,17 +289,15 @@ package final class StreamRegistry {
     if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
     guard !hasUnknownUploads(name) else {
       // One that is not known yet may have bytes in it.
-      leave(name, for: holder.owner)
+      leave(name, for: holder.owner, discardedBy: end.discardsBytes && holder.ownsFile ? Contributor(holder) : nil)
       if case .close = end { return .closing }
       return .left
     }
+    if end.discardsBytes, holder.ownsFile, store.discard(.ownRecording, of: name) { return .removed }
     switch end {
-    case .remove where holder.ownsFile, .reject where holder.ownsFile:
-      store.discard(.growingRecording, of: name)
-      return .removed
-    case .remove: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
+    case .expire: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
     case .close: return close(name, for: holder.owner) ? .closing : .left
-    case .reject, .leave, .distrust:
+    case .discard, .leave, .distrust:
       leave(name, for: holder.owner)
       return .left
     }
@@ -306,10 +368,15 @@ package final class StreamRegistry {
 
   /// No request is at work on an unfinished recording any more, and no upload holds it.
   ///
-  /// - Parameter time: how long it may stay so; nil for as long as is usual.
-  func leave(_ name: StreamName, for owner: UploadOwner?, atMost time: Duration? = nil) {
+  /// - Parameters:
+  ///   - time: how long it may stay so; nil for as long as is usual.
+  ///   - discarder: the upload that has discarded it, if it had it for itself.
+  func leave(
+    _ name: StreamName, for owner: UploadOwner?, atMost time: Duration? = nil, discardedBy discarder: Contributor? = nil
+  ) {
     guard workers[name] == nil, finishing[name] == nil, holders[name] == nil else { return }
-    let entry = Unattended(name: name, owner: owner, deadline: .now + (time ?? finishAfter))
+    let entry = Unattended(
+      name: name, owner: owner, deadline: .now + (time ?? finishAfter), discarder: discarder)
     unattended[name] = entry
     arm(entry.deadline)
   }

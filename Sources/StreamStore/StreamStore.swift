@@ -19,8 +19,9 @@ package protocol StreamStore {
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
   /// Remembers something about a stream's recording that still grows.
   func note(_ note: RecordingNote, on name: StreamName) throws(SystemError)
-  /// Removes what nobody asks for any more.
-  func discard(_ remains: StreamRemains, of name: StreamName)
+  /// Removes what nobody asks for any more. False if it stays because it is not what was asked for.
+  @discardableResult
+  func discard(_ remains: StreamRemains, of name: StreamName) -> Bool
 }
 
 /// What a stream is opened for.
@@ -40,6 +41,8 @@ package enum StreamPurpose {
 package enum RecordingNote {
   /// For a server that comes after this one: the disk has refused bytes of it.
   case distrusted
+  /// For a server that comes after this one: others than one upload have written to it, or may have.
+  case shared
   /// For a server that comes after this one: what it is to be called, as the stream's name says, and whose it is.
   case unfinished(owner: UploadOwner?)
   /// What is stored of it, and nobody is known for, counts against the quota of that owner.
@@ -50,6 +53,8 @@ package enum RecordingNote {
 package enum StreamRemains {
   /// The recording that still grows. One that is complete stays.
   case growingRecording
+  /// The same, unless it was noted that it is shared.
+  case ownRecording
   /// What is known of a stream whose recordings were all removed.
   case record
 }

@@ -178,11 +178,10 @@ extension StreamStoreHandler: KeepingRequestHandler {
     if state.releases(), let stream { registry.overtake(stream.name, by: holder) }
   }
 
-  package var keptFile: (file: OpenFile, start: UInt64)? {
-    guard let stream, state.offset >= stream.start, let place = stream.place(of: state.offset) else {
-      return nil
-    }
-    return (place.file, place.position)
+  package var keptPlace: FilePlace? { stream?.place }
+
+  package func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]? {
+    try stream?.stretches(of: (state.offset + range.lowerBound)..<(state.offset + range.upperBound)) ?? nil
   }
 
   // MARK: Afterwards

@@ -1,5 +1,6 @@
 // The bytes of an upload stay, and count as before, when the server lacks something to read or to drop them.
 
+import Digests
 import Glibc
 import NetworkTesting
 import SyncGate
@@ -50,6 +51,48 @@ struct KeptByteShortageTests {
   }
 
   @Test(
+    "bytes that the disk cannot read now are read later: until then each attempt gets 503, and the upload stays",
+    arguments: Keeper.allCases, [EIO, EROFS, EMEDIUMTYPE])
+  func unreadable(_ keeper: Keeper, _ code: Int32) async {
+    await #expect(processExitsWith: .success) { [name = keeper.rawValue as String, code = code as Int32] in
+      let keeper = Keeper(rawValue: name) ?? .spool
+      // Read at once, and by the worker.
+      for count in [3, 3 << 20] {
+        let directory = TemporaryDirectory()
+        let bytes = (0..<count).map { 97 + UInt8((($0 &* 2_654_435_761) >> 11) & 15) }
+        let digest = try Digest(.sha256, of: (bytes + Array("def".utf8)).span.bytes)
+        let first = try KeptByteShortageTests.server(in: directory)
+        let upload = try first.create(keeper.path, ["Stream-ID: a", "Repr-Digest: sha-256=:\(digest.base64):"])
+        try first.append(upload, at: 0, bytes)
+        first.stop()
+        let test = try KeptByteShortageTests.server(in: directory)
+        read_gate_fail(code, keeper.file)
+        var kept = count
+        for attempt in 0..<3 {
+          let client = try test.connect()
+          try client.patch(upload, at: kept, completes: true, body: kept == count ? "def" : "")
+          let answer = try client.final().answer
+          try require(answer.status == 503 && answer["retry-after"] != nil, "\(code), \(attempt): \(answer)")
+          try require(answer["upload-complete"] == "?0", "\(code), \(attempt): \(answer)")
+          let found = try test.connect().head(upload)
+          try require(found.status == 204, "\(code), \(attempt): \(found)")
+          kept = Int(found["upload-offset"] ?? "") ?? -1
+          try require(kept == count || kept == count + 3, "\(code), \(attempt): \(found)")
+        }
+        try require(read_gate_failures() > 0, "nothing was read")
+        read_gate_fail(0, "")
+        let client = try test.connect()
+        try client.patch(upload, at: kept, completes: true, body: kept == count ? "def" : "")
+        let answer = try client.final().answer
+        try require((200...201).contains(answer.status), "\(code): \(answer)")
+        let stored = keeper == .spool ? Array(answer.body.utf8) : try test.directory.contents("t-a.txt")
+        try require(stored == bytes + Array("def".utf8), "\(code): \(stored.count) bytes")
+        test.stop()
+      }
+    }
+  }
+
+  @Test(
     "content that is not its digest is dropped when the server can, and never counts",
     arguments: Keeper.allCases, [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR])
   func drop(_ keeper: Keeper, _ code: Int32) async {
@@ -92,6 +135,34 @@ struct KeptByteShortageTests {
       try require((200...201).contains(end.status), "\(code): \(end)")
       let stored = keeper == .spool ? end.body : try test.directory.text("t-a.txt")
       try require(stored == "abcdef", "\(code): \(stored)")
+      test.stop()
+    }
+  }
+
+  @Test(
+    "content that is not its digest does not count either if it came while the bytes before it were on their way to the disk",
+    arguments: Keeper.allCases)
+  func dropBesideSync(_ keeper: Keeper) async {
+    await #expect(processExitsWith: .success) { [name = keeper.rawValue as String] in
+      let keeper = Keeper(rawValue: name) ?? .spool
+      let test = try KeptByteShortageTests.server(in: TemporaryDirectory())
+      let upload = try test.create(keeper.path, ["Stream-ID: a"])
+      sync_gate_close()
+      try test.append(upload, at: 0, Array("abc".utf8))
+      // Time in which the server lets go of the handler as soon as the disk has what came.
+      poll(nil, 0, 200)
+      truncate_gate_fail(ENOMEM, keeper.file)
+      let wrong = try test.connect()
+      try wrong.patch(
+        upload, at: 3, ["Content-Digest: sha-256=:\(String(repeating: "A", count: 43))=:"], body: "xyz")
+      let answer = try wrong.final().answer
+      try require(answer.status == 503, "\(answer)")
+      sync_gate_open()
+      let count = truncate_gate_failures()
+      try waitUntil("it is tried again without a request") { truncate_gate_failures() > count + 1 }
+      let found = try test.connect().head(upload)
+      try require(found.status == 204 && found["upload-offset"] == "3", "\(found)")
+      truncate_gate_fail(0, "")
       test.stop()
     }
   }

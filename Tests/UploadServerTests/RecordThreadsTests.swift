@@ -104,7 +104,7 @@ struct RecordThreadsTests {
       let isDone = Atomic(false)
       try concurrently(
         {
-          split.finish(loop) { _, _ in }
+          split.finish(loop) { _ in }
           // Until the sidecar has its final name, too.
           while !store.isThere(name.sidecar) {}
           isDone.store(true, ordering: .releasing)

@@ -1,5 +1,6 @@
 // A live WAV stream in several files: together they are the stream, whatever happens to the server and to the client.
 
+import Digests
 import EventLoops
 import Glibc
 import NetworkTesting
@@ -203,6 +204,60 @@ struct SplitRecordingTests {
         position = max(position, end)
       }
       try Self.check(directory, stream, head, limit: hasGap ? nil : limit, least: hasGap ? 1 : 2, "\(seed)")
+    }
+  }
+
+  /// What an upload says of its digest, and what becomes of the files before its end.
+  enum Compared: CaseIterable, Sendable { case right, wrong, wanted, movedAway }
+
+  @Test(
+    "an upload in several files is compared with its Repr-Digest, also by the next server",
+    arguments: Compared.allCases, Seed.several(3))
+  func digests(_ compared: Compared, _ seed: Seed) throws {
+    var random = seed.generator
+    for round in 0..<4 {
+      let head = try #require(StreamedHead.all.filter { $0.frameLength > 1 }.randomElement(using: &random))
+      // The worker reads what is more than 1 MiB.
+      let limit =
+        round == 0 ? 400_000 * head.frameLength : Int.random(in: 2...60, using: &random) * 48 * head.frameLength
+      let split = Self.split(size: UInt64(head.bytes.count + limit))
+      let stream = head.bytes + Self.samples(limit * Int.random(in: 2...4, using: &random) + limit / 2)
+      let digest = try Digest(.sha256, of: stream.span.bytes).base64
+      let field =
+        switch compared {
+        case .right, .movedAway: "Repr-Digest: sha-256=:\(digest):"
+        case .wrong: "Repr-Digest: sha-256=:\(String(repeating: "A", count: 43))=:"
+        case .wanted: "Want-Repr-Digest: sha-256=1"
+        }
+      let directory = TemporaryDirectory()
+      var test = try Self.server(directory, split, .none)
+      let location = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav", field])
+      var position = 0
+      let last = stream.count - Int.random(in: 1..<(limit / 2), using: &random)
+      while position < last {
+        let end = min(last, position + Int.random(in: 1...limit, using: &random))
+        try test.append(location, at: position, Array(stream[position..<end]))
+        position = end
+        guard position == last || random.chance(30) else { continue }
+        test.stop()
+        if position == last, compared == .movedAway { unlink(directory.path + "/k-a.wav") }
+        test = try Self.server(directory, split, .none)
+      }
+      let client = try test.connect()
+      try client.patch(location, at: position, completes: true, ["Content-Length: \(stream.count - position)"])
+      try client.send(Array(stream[position...]))
+      let answer = try client.final().answer
+      let comment: Comment = "\(compared), round \(round), \(seed): \(answer)"
+      switch compared {
+      case .right, .wanted:
+        #expect((200...201).contains(answer.status), comment)
+        #expect(compared == .right || answer["repr-digest"] == "sha-256=:\(digest):", comment)
+        try Self.check(directory, stream, head, limit: limit, comment)
+      case .wrong: #expect(answer.status == 400, comment)
+      case .movedAway:
+        #expect((200...201).contains(answer.status) && answer["repr-digest"] == nil, comment)
+        #expect(test.events.all.contains { $0.kind == .warning && $0.reason?.contains("Repr-Digest") == true }, comment)
+      }
     }
   }
 

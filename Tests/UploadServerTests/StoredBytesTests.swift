@@ -83,7 +83,7 @@ struct StoredBytesTests {
     let (file, _) = try records.openBody("0000", creating: true)
     let body = SpooledBody(
       file, keptCount: 0, account: StreamAccount(usage), share: usage.share(of: nil),
-      handler: FixedResponseHandler(Response(200)), loop: loop, records: records, unreadable: {})
+      handler: FixedResponseHandler(Response(200)), loop: loop, records: records, unreadable: { _ in })
     let bytes = Array("abc".utf8)
     #expect(body.append(bytes.span, pieces: [0..<3]) == nil)
     // The disk is busy with something else.

@@ -143,17 +143,17 @@ struct UploadAccountTests {
       var status = stat()
       fstat(descriptor, &status)
       let file = OpenFile(fcntl(descriptor, F_DUPFD_CLOEXEC, 0), path, in: AT_FDCWD, O_RDONLY, status, OpenFiles())
-      let reading = try #require(FileReading(file, from: UInt64(start), to: UInt64(end)))
+      let reading = try #require(FileReading([FileStretch(file, UInt64(start)..<UInt64(end))]))
       var read: [UInt8] = []
       while !reading.isAtEnd {
         let before = read.count
         let limit = UInt64.random(in: 1...900_000, using: &random)
-        let count = reading.next(limit) { span in for index in span.indices { read.append(span[index]) } }
-        #expect(count == UInt64(read.count - before) && (count ?? 0) <= limit)
+        let count = try reading.next(limit) { span in for index in span.indices { read.append(span[index]) } }
+        #expect(count == UInt64(read.count - before) && count <= limit)
       }
       #expect(read == Array(model[start..<end]), "\(seed) \(number)")
-      let beyond = try #require(FileReading(file, from: UInt64(length), to: UInt64(length + 1)))
-      #expect(beyond.next(1) { _ in } == nil)
+      let beyond = try #require(FileReading([FileStretch(file, UInt64(length)..<UInt64(length + 1))]))
+      #expect(throws: SystemError.self) { try beyond.next(1) { _ in } }
     }
   }
 

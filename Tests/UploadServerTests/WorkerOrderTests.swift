@@ -119,7 +119,7 @@ struct WorkerOrderTests {
     let (file, _) = try records.openBody("0000", creating: true)
     let body = SpooledBody(
       file, keptCount: 0, account: StreamAccount(usage), share: usage.share(of: nil),
-      handler: FixedResponseHandler(Response(200)), loop: loop, records: records, unreadable: {})
+      handler: FixedResponseHandler(Response(200)), loop: loop, records: records, unreadable: { _ in })
     // More than is read without the worker.
     let bytes = [UInt8](repeating: 7, count: 3 << 20)
     #expect(body.append(bytes.span, pieces: [0..<bytes.count]) == nil)

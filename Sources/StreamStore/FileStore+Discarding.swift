@@ -1,0 +1,93 @@
+// What is discarded of a stream: the recording that grows, and those that the stream was divided into before.
+
+internal import DiskFiles
+internal import EventLoops
+internal import Glibc
+internal import Recordings
+internal import StreamServing
+internal import Synchronization
+
+extension FileStore {
+  /// Removes what has come of a stream since it began, or since a recording of it was closed before its end. What was
+  /// closed stays, and so does a stream that is complete.
+  func remove(_ name: StreamName) {
+    guard let log = try? parts.lines(of: name.base) else { return }
+    var name = name
+    name.part = log.last?.number ?? 1
+    var status = stat()
+    if fstatat(directory, name.partial, &status, AT_SYMLINK_NOFOLLOW) != 0 {
+      // A server that was killed while it removed a stream may have left what belonged to it.
+      guard errno == ENOENT, log.last?.end == nil else { return }
+      // Nobody knows after an error: then it stays.
+      do { guard try recordings.find(name) == nil else { return } } catch { return }
+    }
+    let closed = log.closedParts
+    let first = (closed.keys.filter { $0 < name.part }.max() ?? 0) + 1
+    // The growing one last: until then a server that comes after this one finds that there is something to remove.
+    discardSplits(of: name, first..<name.part, log)
+    for file in [name.partial, name.gaps, name.pendingSidecar] { unlinkat(directory, file, 0) }
+    accounts?.remove(name)
+    brokenSplits.withLock { $0[name.base] = nil }
+    let rest = log.filter { $0.number < first }
+    guard !closed.isEmpty, !rest.isEmpty else {
+      parts.forget(name.base)
+      return owners.forget(name)
+    }
+    // If the disk refuses it, the stream continues in a part of a higher number.
+    try? parts.rewrite(rest, of: name.base, isSynced: durability != .none)
+  }
+
+  /// - Parameter numbers: of the recordings between the last one that was closed and the one that grows.
+  private func discardSplits(of name: StreamName, _ numbers: Range<Int>, _ log: [RecordingPart]) {
+    guard !numbers.isEmpty else { return }
+    let finalExtension = log.last?.finalExtension ?? name.finalExtension
+    var discarded: [StreamName] = []
+    for number in numbers {
+      var split = name.withExtension(finalExtension)
+      split.part = number
+      if isSplit(split, log.last { $0.number == number }) {
+        discard(split)
+        discarded.append(split)
+      }
+    }
+    worker.executeSlice { [self, discarded] in
+      guard !isEnded.load(ordering: .acquiring) else { return }
+      // The worker may have been about to describe them.
+      for split in discarded where !isThere(split.final) {
+        guard let sidecar = sidecar(split.sidecar) else { continue }
+        unlink(sidecar)
+        unlinkat(directory, split.sidecar, 0)
+      }
+      purge {}
+    }
+  }
+
+  /// Whether a recording is one that the stream was divided into. The log forgets those that were finished long ago, but
+  /// their sidecars tell.
+  private func isSplit(_ name: StreamName, _ line: RecordingPart?) -> Bool {
+    if let line { return line.isSplit }
+    return (sidecar(name.sidecar) ?? pendingSidecar(name))?.state == .split
+  }
+
+  private func discard(_ name: StreamName) {
+    splits.withLock { $0.removeValue(forKey: name.fileBase) }?.discard()
+    if unlinkat(directory, name.partial, 0) == 0 {
+      unlinkat(directory, name.gaps, 0)
+    } else {
+      if let sidecar = sidecar(name.sidecar) { unlink(sidecar) }
+      // Somebody may have moved it away. What cannot be moved stays.
+      try? moveAway(name.fileBase, name.final)
+    }
+    unlinkat(directory, name.pendingSidecar, 0)
+  }
+}
+
+extension [RecordingPart] {
+  /// The recordings that were closed before their streams had ended, by their numbers. The last line about one says how
+  /// it stands.
+  var closedParts: [Int: RecordingPart] {
+    var closed: [Int: RecordingPart] = [:]
+    for part in self { closed[part.number] = part.end == nil || part.isSplit ? nil : part }
+    return closed
+  }
+}
