@@ -128,7 +128,7 @@ final class UploadDigests {
     if count > end { begin() }
     if count < end {
       do throws(SystemError) {
-        // Bytes that others brought to a server which discards, or a part that was moved away.
+        // There are none if a server discards what it is sent, or if somebody has moved a part away.
         guard let reading = try body.stretches(of: count..<end).flatMap({ FileReading($0) }) else {
           return notRead(.unknown)
         }
@@ -157,8 +157,7 @@ final class UploadDigests {
     action?(expected.isEmpty ? .right : verdict)
   }
 
-  /// The worker reads a slice at a time, so that a long file keeps nobody waiting, and stops when nobody needs it any
-  /// more.
+  /// Has the worker read the next slice. It reads one at a time, so that a long file keeps nobody waiting.
   private func readSlice(
     _ reading: FileReading, _ body: any UploadBody, _ generation: Int, _ loop: EventLoop, _ worker: BackgroundWorker
   ) {

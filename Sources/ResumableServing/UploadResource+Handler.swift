@@ -33,12 +33,19 @@ extension UploadResource {
 
   /// What is kept cannot be read. If it is there, a disk that recovers gives it back: the handler is begun again then.
   func unreadable(_ error: SystemError) {
-    if error.isForeignChange { return lostFile("\(error)") }
+    if error.isForeignChange, !isOnlyMoved { return lostFile("\(error)") }
     resources.figures.values.storageFailures += 1
     let reason = "what is kept of the upload cannot be read now: \(error)"
     if transfer == nil { resources.emit(ServerEvent(.warning, reason: reason)) }
     content.abort(reason)
     postpone(503, reason, takeWaiting())
+  }
+
+  /// Whether the file that grows is as it was left: then an earlier one has only got its final name, and is found by that.
+  private var isOnlyMoved: Bool {
+    guard content.isKeptByHandler else { return false }
+    do throws(SystemError) { try content.checkFile() } catch { return false }
+    return true
   }
 
   /// The handler within wants its body.

@@ -114,7 +114,7 @@ extension FileStore {
     guard let found = try findComplete(name) else { return nil }
     // One that was removed a moment ago is not there.
     guard let (file, size) = try openExisting(found.final, O_RDONLY) else { return nil }
-    guard found.finalExtension == ".wav", case let head = receivedHead(of: found, size: size), !head.isEmpty else {
+    guard found.finalExtension == ".wav", let head = try recordedHead(of: found, size: size), !head.isEmpty else {
       return (found, (file, size))
     }
     // A client that sends the head again compares it with what came.

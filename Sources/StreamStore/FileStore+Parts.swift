@@ -81,6 +81,8 @@ extension FileStore {
     part.end = end
     part.count = contentCount(of: stream)
     part.owner = owner ?? part.owner
+    // If this is not finished, the next server goes on with the recording.
+    part.isShared = isShared(stream.name)
     if stream.name.finalExtension == ".wav" {
       part.head = wavHead(of: stream.stored)?.bytes ?? []
     }
@@ -114,7 +116,9 @@ extension FileStore {
   func noteShared(_ name: StreamName) throws(SystemError) {
     let log = try parts.lines(of: name.base)
     var part = log.last ?? RecordingPart(file: name.final)
-    guard part.end == nil, !part.isShared else { return }
+    var growing = name
+    growing.part = part.number
+    guard part.end == nil, !part.isShared, isThere(growing.partial) else { return }
     if log.isEmpty, !name.streamID.isEmpty { part.streamID = name.streamID }
     part.isShared = true
     try parts.append(part, to: name.base)

@@ -188,14 +188,18 @@ extension FileStore {
 
   // MARK: The head
 
-  /// The head of a recording that was finished, as it was received; empty if it was not changed.
-  func receivedHead(of name: StreamName, size: UInt64) -> [UInt8] {
+  /// The head of a recording that was finished, as it was received; empty if it was not changed, nil if no sidecar says.
+  ///
+  /// - Throws: ``SystemError`` if nobody can tell at this moment, because descriptors or memory are short.
+  func recordedHead(of name: StreamName, size: UInt64) throws(SystemError) -> [UInt8]? {
     // The hidden one first: the other is there before it goes.
     for file in [name.pendingSidecar, name.sidecar, removedSidecar(of: name)] {
-      guard let sidecar = sidecar(file), sidecar.file == name.final, sidecar.stored?.bytes == size else { continue }
+      guard let sidecar = try readSidecar(file, in: directory), sidecar.file == name.final,
+        sidecar.stored?.bytes == size
+      else { continue }
       return sidecar.receivedHead
     }
-    return []
+    return nil
   }
 
   /// Puts the received head back into a recording that did not get its final name, however long its file is now.

@@ -24,7 +24,7 @@ final class SplitFinish: Sendable {
   private enum State { case waiting, atWork, discarded }
   private let state = Lock(State.waiting)
 
-  /// False if it was discarded, or somebody is at it.
+  /// False if it was discarded, or is being finished.
   func begin() -> Bool {
     state.withLock { state in
       guard state == .waiting else { return false }
@@ -39,6 +39,9 @@ final class SplitFinish: Sendable {
   /// No step is done from now on. One that is under way comes first: a new stream of the same name must not get what
   /// was to be done to a file of this one.
   func discard() { state.withLock { $0 = .discarded } }
+
+  /// Does `body` before the stream can be discarded, or not at all.
+  func unlessDiscarded(_ body: () -> Void) { state.withLock { if $0 != .discarded { body() } } }
 
   var isDiscarded: Bool { state.withLock { $0 == .discarded } }
 
@@ -156,8 +159,9 @@ extension FileStore {
 
   private func log(_ closed: RecordingPart, _ next: RecordingPart, of base: String) throws(SystemError) {
     let lines = try parts.lines(of: base)
-    var next = next
-    next.isShared = lines.last?.isShared ?? false
+    var (closed, next) = (closed, next)
+    closed.isShared = lines.last?.isShared ?? false
+    next.isShared = closed.isShared
     guard lines.count >= Self.longLog else { return try parts.append(closed, next, to: base) }
     // A recording that an interruption has closed counts against the quotas for as long as it is there.
     let old = lines.dropLast(Self.keptLines).filter { $0.number == 1 || ($0.end != nil && !$0.isSplit) }
@@ -174,7 +178,10 @@ extension FileStore {
   ) {
     // Touched on the loop's thread only; the worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
-    finishSplit(split) { outcome in loop.execute { completion(outcome) } }
+    finishSplit(split) { outcome in
+      // The stream may have been discarded, and begun anew, since the worker was done.
+      loop.execute { completion(split.finish.isDiscarded ? .discarded : outcome) }
+    }
   }
 
   /// - Parameter completion: called on any thread.
@@ -186,7 +193,7 @@ extension FileStore {
       if case .finished = outcome { splits.withLock { if $0[name.fileBase] === finish { $0[name.fileBase] = nil } } }
       completion(finish.isDiscarded ? .discarded : outcome)
     }
-    // An earlier server that ended a moment ago was at it, too.
+    // The server before this one may have finished it a moment ago.
     guard isThere(name.partial) else { return ended(.finished) }
     let isDataSynced = Lock(false)
     let dataSynced: @Sendable () -> Void = { isDataSynced.withLock { $0 = true } }
@@ -202,7 +209,7 @@ extension FileStore {
       guard let error else { return ended(.finished) }
       // Nobody can tell which of its bytes the disk has. Asking it again proves nothing (fsync(2), "Errors").
       let isDataLost = !isDataSynced.withLock { $0 }
-      if isDataLost, !finish.isDiscarded { brokenSplits.withLock { $0[name.base] = error } }
+      if isDataLost { finish.unlessDiscarded { brokenSplits.withLock { $0[name.base] = error } } }
       ended(.failed(error, isDataLost: isDataLost))
     }
   }
@@ -286,7 +293,8 @@ extension FileStore {
     return stretches
   }
 
-  /// An earlier recording, which is read as it was received.
+  /// An earlier recording, which is read as it was received. nil if it was moved away, or if nobody can tell what its head
+  /// was before it got its true sizes.
   private func openEarlier(_ name: StreamName, _ part: RecordingPart) throws(SystemError) -> OpenFile? {
     // It may get its final name between the first look and the second.
     for file in [part.file, name.partial, part.file] {
@@ -294,8 +302,10 @@ extension FileStore {
       // The worker may be about to change the head, and has written down before what it was. So what is read now is what
       // was received, unless that says otherwise.
       let present = beginning(of: opened, count: WAVHead.maximumLength)
-      let written = receivedHead(of: name.withExtension(part.finalExtension), size: size)
-      opened.headChanges(from: written.isEmpty ? present : written)
+      let recorded = try recordedHead(of: name.withExtension(part.finalExtension), size: size)
+      // Only a stream whose head leaves its sizes open is split.
+      if recorded == nil, part.headerLength == 0, part.start == 0, WAVHead(present)?.isOpen != true { return nil }
+      opened.headChanges(from: recorded.flatMap { $0.isEmpty ? nil : $0 } ?? present)
       return opened
     }
     return nil

@@ -122,7 +122,7 @@ package struct SplitRecording {
 package enum SplitOutcome: Sendable {
   /// It has its final name.
   case finished
-  /// It was discarded with its stream.
+  /// It was discarded with its stream, or is being finished for another caller.
   case discarded
   /// - Parameter isDataLost: whether the disk has refused bytes of it.
   case failed(SystemError, isDataLost: Bool)

@@ -249,7 +249,7 @@ package final class StreamRegistry {
         holder.lostRecording()
         return present.tookRecording(ownsFile: true)
       }
-      // They are over, and have left nothing that counts.
+      // These uploads are over, and none of their bytes has to stay.
     }
     // Only the last one has a recording of its own.
     if holders[name]?.ownsFile != true { holders[name] = holder }
@@ -267,7 +267,7 @@ package final class StreamRegistry {
     takers = takers.filter { hasUnknownUploads($0.key) }
     for (name, entry) in unattended where entry.discarder != nil && !hasUnknownUploads(name) {
       unattended[name] = nil
-      if !passOn(name, ownsFile: true), !store.discard(.ownRecording, of: name) { leave(name, for: entry.owner) }
+      if !passOn(name, ownsFile: true), !discard(name) { leave(name, for: entry.owner) }
     }
     if !unattended.isEmpty { closeSilent() }
   }
@@ -293,7 +293,9 @@ package final class StreamRegistry {
       if case .close = end { return .closing }
       return .left
     }
-    if end.discardsBytes, holder.ownsFile, store.discard(.ownRecording, of: name) { return .removed }
+    // What cannot be counted on passes to nobody, but may hold bytes that the client of another was told are stored.
+    let isCountedOn = sharers[name]?.contains { $0.continuesRecording } ?? false
+    if end.discardsBytes, holder.ownsFile, !isCountedOn, discard(name) { return .removed }
     switch end {
     case .expire: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
     case .close: return close(name, for: holder.owner) ? .closing : .left
@@ -301,6 +303,13 @@ package final class StreamRegistry {
       leave(name, for: holder.owner)
       return .left
     }
+  }
+
+  /// Removes a recording that is one upload's alone. False if others may have written to it before this server came.
+  private func discard(_ name: StreamName) -> Bool {
+    guard store.discard(.ownRecording, of: name) else { return false }
+    distrusted[name] = nil
+    return true
   }
 
   /// Whether an unfinished upload has bytes in the growing recording.

@@ -28,8 +28,8 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
     return url[...mark] + shown.joined(separator: "&")
   }
 
-  /// `text`, in which URLs may stand, without the values of their queries. A query has a `=`, and reaches to what no URL
-  /// can have (RFC 3986, section 2).
+  /// `text`, in which URLs may stand, without the values of their queries. A query has a `=`, and ends at what stands behind
+  /// a URL in a text, such as a quotation mark or a parenthesis.
   static func withoutQueryValues(_ text: String) -> String {
     var result = ""
     var rest = text[...]

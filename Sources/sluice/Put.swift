@@ -109,8 +109,10 @@ enum Put {
     let source: DescriptorSource
     do throws(SystemError) {
       // Open until the process ends.
-      source = try DescriptorSource(
-        descriptor: try retryingInterrupts("open") { open(path, O_RDONLY | O_CLOEXEC) }, name: path)
+      let descriptor = try signals.endProcess { () throws(SystemError) in
+        try retryingInterrupts("open") { open(path, O_RDONLY | O_CLOEXEC) }
+      }
+      source = try DescriptorSource(descriptor: descriptor, name: path)
     } catch {
       throw CommandError(.unreadable(error), path: path, url: values.operands[1])
     }

@@ -7,6 +7,7 @@ import NetworkTesting
 import PropertyTesting
 import Recordings
 import ResumableUploads
+import SyncGate
 import Testing
 
 @testable import DiskFiles
@@ -208,7 +209,7 @@ struct SplitRecordingTests {
   }
 
   /// What an upload says of its digest, and what becomes of the files before its end.
-  enum Compared: CaseIterable, Sendable { case right, wrong, wanted, movedAway }
+  enum Compared: CaseIterable, Sendable { case right, wrong, wanted, movedAway, sidecarMovedAway }
 
   @Test(
     "an upload in several files is compared with its Repr-Digest, also by the next server",
@@ -225,7 +226,7 @@ struct SplitRecordingTests {
       let digest = try Digest(.sha256, of: stream.span.bytes).base64
       let field =
         switch compared {
-        case .right, .movedAway: "Repr-Digest: sha-256=:\(digest):"
+        case .right, .movedAway, .sidecarMovedAway: "Repr-Digest: sha-256=:\(digest):"
         case .wrong: "Repr-Digest: sha-256=:\(String(repeating: "A", count: 43))=:"
         case .wanted: "Want-Repr-Digest: sha-256=1"
         }
@@ -239,8 +240,12 @@ struct SplitRecordingTests {
         try test.append(location, at: position, Array(stream[position..<end]))
         position = end
         guard position == last || random.chance(30) else { continue }
+        if position == last, compared == .sidecarMovedAway {
+          try waitUntil("the first file has its sidecar") { directory.exists("k-a.sidecar") }
+        }
         test.stop()
         if position == last, compared == .movedAway { unlink(directory.path + "/k-a.wav") }
+        if position == last, compared == .sidecarMovedAway { unlink(directory.path + "/k-a.sidecar") }
         test = try Self.server(directory, split, .none)
       }
       let client = try test.connect()
@@ -254,10 +259,51 @@ struct SplitRecordingTests {
         #expect(compared == .right || answer["repr-digest"] == "sha-256=:\(digest):", comment)
         try Self.check(directory, stream, head, limit: limit, comment)
       case .wrong: #expect(answer.status == 400, comment)
-      case .movedAway:
+      case .movedAway, .sidecarMovedAway:
         #expect((200...201).contains(answer.status) && answer["repr-digest"] == nil, comment)
         #expect(test.events.all.contains { $0.kind == .warning && $0.reason?.contains("Repr-Digest") == true }, comment)
       }
+    }
+  }
+
+  @Test("a digest waits for a server that lacks descriptors to find out what the first file's head was")
+  func digestInShortage() async {
+    await #expect(processExitsWith: .success) {
+      let (head, directory) = (StreamedHead.all[0], TemporaryDirectory())
+      let limit = 48 * head.frameLength
+      var split = RecordingSplit(duration: nil, size: UInt64(head.bytes.count + limit))
+      split.leastLength = 0
+      let chosen = split
+      func server() throws -> TestServer {
+        try TestServer(in: directory) { $0.split = chosen }
+      }
+      let stream = head.bytes + (0..<(limit * 3)).map { UInt8(truncatingIfNeeded: $0) }
+      let digest = try Digest(.sha256, of: stream.span.bytes).base64
+      let first = try server()
+      let location = try first.create(
+        "/k.wav", ["Stream-ID: a", "Content-Type: audio/wav", "Repr-Digest: sha-256=:\(digest):"])
+      try first.append(location, at: 0, Array(stream.dropLast(9)))
+      try waitUntil("the first file has its sidecar") { directory.exists("k-a.sidecar") }
+      first.stop()
+      let test = try server()
+      open_gate_fail(EMFILE, "/k-a.sidecar")
+      var answer = try test.connect().head(location)
+      for _ in 0..<3 {
+        let offset = Int(answer["upload-offset"] ?? "") ?? -1
+        let client = try test.connect()
+        try client.patch(location, at: offset, completes: true, ["Content-Length: \(stream.count - offset)"])
+        try client.send(Array(stream[offset...]))
+        answer = try client.final().answer
+        try require(answer.status == 503 && answer["retry-after"] != nil, "\(answer)")
+        answer = try test.connect().head(location)
+        try require(answer.status == 204, "\(answer)")
+      }
+      open_gate_fail(0, "")
+      let client = try test.connect()
+      try client.patch(location, at: stream.count, completes: true, ["Content-Length: 0"])
+      answer = try client.final().answer
+      try require((200...201).contains(answer.status), "\(answer)")
+      test.stop()
     }
   }
 

@@ -61,7 +61,10 @@ struct VerificationTests {
         file = "k-a.txt"
       }
       let sidecars = self == .nextPart ? ["k-a.sidecar", "k-a~2.sidecar"] : ["k-a.sidecar"]
-      for name in sidecars { try waitUntil("\(name) is written") { directory.exists(name) } }
+      // The hidden one goes last.
+      for name in sidecars {
+        try waitUntil("\(name) is written") { directory.exists(name) && !directory.exists("." + name) }
+      }
       return file
     }
   }
