@@ -43,7 +43,7 @@ NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests
 .DEFAULT_GOAL := help
 .PHONY: help run run-cluster build truth listings docs docs-test test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
         deb tarball test-deb test-tarball \
-        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-recovery \
+        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-spool bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
 
@@ -189,6 +189,9 @@ bench-faults: build bench-packages ## the audio that each of them loses to the s
 
 bench-small: build test-packages ## do a microphone's stream and its server fit into a tenth of a core and 64 MB? Needs root, for a control group
 	$(PYTHON) -m benchmarks.live.small_machine $(BENCH)
+
+bench-spool: build bench-packages test-packages ## what a spool costs a microphone and its disk, and whether it catches up as fast as curl. Needs root, for a file system
+	$(PYTHON) -m benchmarks.spool.spool $(BENCH)
 
 bench-recovery: build bench-packages test-packages ## how long a stream stands still after an outage, beside ffmpeg and curl
 	$(PYTHON) -m benchmarks.recovery.recovery $(BENCH)

@@ -48,6 +48,9 @@ public final class BacklogStreamer: @unchecked Sendable {
     waiting = spool.backlog
   }
 
+  /// libcurl's buffer, in bytes.
+  private static let uploadBufferSize = 256 << 10
+
   /// Begins with the oldest stretch.
   public func start(_ handler: @escaping @Sendable (Event) -> Void) {
     session.loop.execute { [self] in
@@ -131,6 +134,11 @@ public final class BacklogStreamer: @unchecked Sendable {
         max($0, stretch.released.addingSaturated(stretch.pausedByteCount))
       } ?? 0
     configuration.sentDescription = resumption.description
+    // The disk gives bytes as fast as they are taken, and then system calls are what counts. At a limited rate, libcurl
+    // would send a whole buffer at once, and nothing until the next one.
+    if configuration.request.maximumSendRate == nil {
+      configuration.request.uploadBufferSize = max(configuration.request.uploadBufferSize, Self.uploadBufferSize)
+    }
     // The bytes that the server already has are not here to be digested.
     (configuration.description, configuration.digest) = (nil, nil)
     return configuration

@@ -24,9 +24,11 @@ struct BacklogStreamerTests {
   }
 
   /// Leaves a stretch as a process does that was killed.
-  private func leave(_ number: Int, count: Int) throws {
+  ///
+  /// - Parameter origin: of its URL; nil for the server's.
+  private func leave(_ number: Int, count: Int, for origin: String? = nil) throws {
     let folder = try SpoolFolder(directory: directory.path, stream: "cam")
-    var description = StretchDescription(url: "\(server.url)/x.bin", streamID: "s\(number)")
+    var description = StretchDescription(url: "\(origin ?? server.url)/x.bin", streamID: "s\(number)")
     description.contentType = "audio/x-test"
     let file = try SpoolFile.create(in: folder, description: try #require(description.text), capacity: 1 << 20)
     let bytes = patternBytes(pattern, 1000 * number, count)
@@ -50,10 +52,12 @@ struct BacklogStreamerTests {
 
   /// Sends what is left; the events.
   private func send(
-    _ session: UploadSession, _ use: LiveStreamConfiguration.ResumableUse = .auto, isCancelled: Bool = false
+    _ session: UploadSession, _ use: LiveStreamConfiguration.ResumableUse = .auto, rate: Int? = nil,
+    isCancelled: Bool = false
   ) throws -> [BacklogStreamer.Event] {
     var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(server.url)/other.bin"))
     configuration.resumable = use
+    configuration.request.maximumSendRate = rate
     let streamer = BacklogStreamer(try spool(), configuration: configuration, session: session)
     let events = try EventLog<BacklogStreamer.Event>()
     // In one turn of the loop: no stretch is open by the time of the cancellation.
@@ -101,5 +105,25 @@ struct BacklogStreamerTests {
       #expect(Self.counts(try send(session, isCancelled: true)) == (0, 0, 2))
       #expect(Self.counts(try send(session)) == (2, 2, 0))
     }
+  }
+
+  @Test("a backlog goes out in large chunks, and at a limited rate in small ones", arguments: [nil, 64 << 20])
+  func chunks(rate: Int?) throws {
+    let found = try EventLog<(largest: Int, total: Int)>()
+    let peer = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      var sizes: [Int] = []
+      while let chunk = try connection.chunk(), !chunk.isEmpty { sizes.append(chunk.count) }
+      found.append((sizes.max() ?? 0, sizes.reduce(0, +)))
+      try connection.respond("200 OK")
+    }
+    let count = 900_000
+    try leave(0, count: count, for: peer.url)
+    try withSession { session throws in
+      #expect(Self.counts(try send(session, .never, rate: rate)) == (1, 1, 0))
+    }
+    let chunks = try found.wait("the body") { $0.first }
+    #expect(chunks.total == count)
+    #expect(rate == nil ? chunks.largest > 128 << 10 : chunks.largest <= 16 << 10, "\(chunks)")
   }
 }

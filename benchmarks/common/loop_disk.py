@@ -1,0 +1,57 @@
+"""A disk of our own: an ext4 file system in a file, whose device counts what is written to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+from typing import Self
+
+from benchmarks.common.harness import BenchmarkError
+
+SECTOR = 512
+
+
+class LoopDisk:
+    """A file system of its own (loop(4)), for the time of a `with` block. Needs root."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        """`directory` gets the image, which grows to `size` bytes at most, and the mount point."""
+        self._image = directory / "disk.ext4"
+        self._size = size
+        self.path = directory / "disk"
+        self._device = ""
+
+    def __enter__(self) -> Self:
+        with open(self._image, "wb") as image:
+            image.truncate(self._size)
+        self.path.mkdir()
+        # Not later, in the background: what is counted is written by those who are measured.
+        self._call("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(self._image))
+        self._call("mount", "-o", "loop,noatime", str(self._image), str(self.path))
+        self._device = Path(self._call("findmnt", "-no", "SOURCE", str(self.path)).strip()).name
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(BenchmarkError):
+            self._call("umount", str(self.path))
+
+    def written(self) -> int:
+        """Bytes that the device was given so far, the file system's own included."""
+        # The seventh figure is that of sectors written (Documentation/block/stat).
+        return int(Path(f"/sys/block/{self._device}/stat").read_text().split()[6]) * SECTOR
+
+    def synchronize(self) -> None:
+        """Has everything written. Python has only sync(2), which does so for all disks."""
+        os.sync()
+
+    @staticmethod
+    def _call(*command: str) -> str:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise BenchmarkError(f"no program {command[0]!r}: apt-get install e2fsprogs mount") from None
+        if done.returncode != 0:
+            raise BenchmarkError(f"{command[0]}: {done.stderr.strip()}. Run it as root, where a file can be mounted.")
+        return done.stdout

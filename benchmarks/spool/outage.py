@@ -1,0 +1,141 @@
+"""`sluice mic` with a spool and without one: processor time, and what goes to the disk while no server answers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.common.harness import SLUICE, BenchmarkError, Pipeline, free_port
+from benchmarks.common.loop_disk import LoopDisk
+from benchmarks.common.sluice_server import sluice_server
+from benchmarks.live.beds import TestMicrophoneBed
+from benchmarks.live.live_path import SETTLING
+
+PERIOD_MS = 125
+SAMPLE = 2  # bytes
+#: A synchronization is over so many seconds after it began to write.
+QUIET = 0.3
+#: The least that goes to the disk for bytes of the stream; less is written to wake other threads.
+BLOCK = 4096
+#: Until the next synchronization.
+PATIENCE = 60.0
+#: For the spools of all runs, and the journal.
+DISK = 1 << 30
+#: What is captured, and how often it is synchronized: 48 kHz stereo, and speech.
+WRITES = ((48_000, 2, "1s"), (48_000, 2, "10s"), (16_000, 1, "1s"), (16_000, 1, "10s"))
+
+
+@dataclass
+class Outage:
+    """One stream, from `SETTLING` seconds after its start on."""
+
+    title: str
+    cpu_s_per_min: float
+    called: float  # bytes given to write calls, for each byte captured
+    at_device: float  # bytes that the device was given, for each byte captured; 0 without one
+
+
+@contextlib.contextmanager
+def _microphone(tools: Path, rate: int, channels: int) -> Iterator[TestMicrophoneBed]:
+    tools.mkdir()
+    with TestMicrophoneBed(tools, rate, channels) as bed:
+        yield bed
+
+
+def _stream(
+    bed: TestMicrophoneBed,
+    directory: Path,
+    rate: int,
+    channels: int,
+    url: str,
+    options: list[str],
+    seconds: float,
+    title: str,
+    disk: LoopDisk | None = None,
+) -> Outage:
+    directory.mkdir()
+    bed.prepare_run(directory, PERIOD_MS)
+    command = [str(SLUICE), "mic", url, "--device", bed.device, "--rate", str(rate), "--channels", str(channels)]
+    command += ["--period", f"{PERIOD_MS}ms", "--progress", "none", *options]
+    pipeline = Pipeline([command], bed.environment, directory)
+    try:
+        _run(pipeline, SETTLING)
+        begun = _look(pipeline, disk)
+        _run(pipeline, seconds)
+        ended = _look(pipeline, disk)
+    finally:
+        pipeline.kill()
+    passed, cpu, called, written = (after - before for before, after in zip(begun, ended))
+    captured = passed * rate * channels * SAMPLE
+    return Outage(title, cpu / 1e9 / passed * 60, called / captured, written / captured)
+
+
+def _look(pipeline: Pipeline, disk: LoopDisk | None) -> tuple[float, int, int, int]:
+    """The time, and the processor time, bytes of write calls and bytes at the device so far. With a disk, right behind
+    the next synchronization, with what the file system still owes to it."""
+    if disk:
+        _await_writes(pipeline)
+    now, cpu, called = time.monotonic(), pipeline.cpu_ns(), _called(pipeline)
+    if disk:
+        disk.synchronize()
+    return now, cpu, called, disk.written() if disk else 0
+
+
+def _await_writes(pipeline: Pipeline) -> None:
+    """Nothing tells when a process writes: asks again and again."""
+    deadline = time.monotonic() + PATIENCE
+    before = _called(pipeline)
+    while _called(pipeline) < before + BLOCK:
+        _run(pipeline, 0.01)
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"nothing is written for {PATIENCE:g} s; sluice mic said: {pipeline.said()}")
+    # The checkpoint comes behind the bytes.
+    _run(pipeline, QUIET)
+
+
+def _run(pipeline: Pipeline, seconds: float) -> None:
+    if pipeline.members[0].wait(seconds):
+        raise BenchmarkError(f"sluice mic ended by itself; it said: {pipeline.said()}")
+
+
+def _called(pipeline: Pipeline) -> int:
+    """Bytes given to write(2) and its relatives so far (proc(5), `wchar`)."""
+    figures = Path(f"/proc/{pipeline.members[0].pid}/io").read_text()
+    return int(dict(line.split(": ") for line in figures.splitlines())["wchar"])
+
+
+def measure_writes(directory: Path, seconds: float, found: list[Outage]) -> None:
+    """All goes to the disk: nobody listens."""
+    with LoopDisk(directory, DISK) as disk:
+        for rate, channels, interval in WRITES:
+            title = f"{rate // 1000} kHz, {'stereo' if channels == 2 else 'mono'}, --sync-interval {interval}"
+            print(f"writes: {title}", file=sys.stderr)
+            name = f"{rate}-{channels}-{interval}"
+            with _microphone(directory / f"{name}.tools", rate, channels) as bed:
+                options = ["--spool", str(disk.path / name), "--sync-interval", interval]
+                url = f"http://127.0.0.1:{free_port()}/{name}"
+                found.append(_stream(bed, directory / name, rate, channels, url, options, seconds, title, disk))
+            disk.synchronize()
+
+
+def measure_cost(directory: Path, seconds: float, rounds: int, found: dict[str, list[Outage]]) -> None:
+    """With a connection and without, with a spool and without, in turn; every other round backwards."""
+    rate, channels = 48_000, 2
+    scratch = directory / "cost"
+    scratch.mkdir()
+    with _microphone(scratch / "tools", rate, channels) as bed, sluice_server(scratch / "server") as server:
+        urls = {"connected": f"http://127.0.0.1:{server.port}", "outage": f"http://127.0.0.1:{free_port()}"}
+        runs = [(state, which) for state in urls for which in ("spool", "memory")]
+        for turn in range(rounds):
+            for state, which in runs if turn % 2 == 0 else reversed(runs):
+                title = f"{state}, {which}"
+                print(f"round {turn + 1} of {rounds}: {title}", file=sys.stderr)
+                name = f"{turn}-{state}-{which}"
+                options = ["--spool", str(scratch / f"{name}.spool")] if which == "spool" else []
+                url = f"{urls[state]}/{name}"
+                one = _stream(bed, scratch / name, rate, channels, url, options, seconds, title)
+                found.setdefault(title, []).append(one)
