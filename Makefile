@@ -43,7 +43,7 @@ NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests
 .DEFAULT_GOAL := help
 .PHONY: help run run-cluster build truth listings docs docs-test test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
         deb tarball test-deb test-tarball \
-        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-serve bench-test bench-faults bench-small bench-spool bench-recovery \
+        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages
 
@@ -171,6 +171,9 @@ bench-live: bench-build ## a microphone's stream beside arecord|curl, ffmpeg, GS
 bench-load: bench-build ## how many live streams load testers hold, and sluice load beside libcurl alone
 	$(PYTHON) -m benchmarks.load.rivals $(BENCH)
 	$(PYTHON) -m benchmarks.load.libcurl $(BENCH)
+
+bench-many: build bench-packages .build/rate-receiver ## 30,000 live streams from this machine, by two processes of sluice load
+	$(PYTHON) -m benchmarks.load.many $(BENCH)
 
 truth: build bench-packages test-packages ## does sluice load report what happened? Real endpoints with faults, compared with their own logs
 	$(call install-missing,nodejs)

@@ -1,7 +1,10 @@
 // Who sends at the rate that it claims? Takes request bodies on many connections, keeps none, and says what each one's
 // bytes did in a window of time: the neutral judge of the load testers.
 //
-//   rate-receiver PORT
+//   rate-receiver PORT [ADDRESS]
+//
+// ADDRESS is one of the loopback range (default: 127.0.0.1). A destination has 28,232 local ports, and a process 20,000
+// descriptors, so tens of thousands of streams need several receivers.
 //
 // Orders come as lines on standard input, answers go as JSON lines to standard output:
 //
@@ -15,6 +18,7 @@
 // The end of standard input ends it, too.
 
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -207,8 +211,8 @@ static bool obey(void) {
 }
 
 int main(int count, char **words) {
-  if (count != 2) {
-    fputs("rate-receiver PORT\n", stderr);
+  if (count != 2 && count != 3) {
+    fputs("rate-receiver PORT [ADDRESS]\n", stderr);
     return 64;
   }
   struct rlimit limit;
@@ -220,7 +224,10 @@ int main(int count, char **words) {
   int listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), yes = 1;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(words[1]))};
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (inet_pton(AF_INET, count == 3 ? words[2] : "127.0.0.1", &address.sin_addr) != 1) {
+    fprintf(stderr, "rate-receiver: invalid address: %s\n", words[2]);
+    return 64;
+  }
   struct epoll_event on_listener = {.events = EPOLLIN, .data.fd = listener};
   struct epoll_event on_orders = {.events = EPOLLIN, .data.fd = STDIN_FILENO};
   if (!connections || bind(listener, (struct sockaddr *)&address, sizeof address) != 0 ||

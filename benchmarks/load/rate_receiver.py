@@ -30,12 +30,12 @@ class Window:
 class RateReceiver:
     """For the time of a `with` block."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         if not PROGRAM.exists():
             raise BenchmarkError(f"{PROGRAM} is not there: make .build/rate-receiver")
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}/stream"
-        self.process = Process([str(PROGRAM), str(self.port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.url = f"http://{address}:{self.port}/stream"
+        self.process = Process([str(PROGRAM), str(self.port), address], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._opened_cpu = 0
         self._opened = 0
         self._answer()

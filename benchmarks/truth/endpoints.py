@@ -111,7 +111,7 @@ def _listens(port: int) -> bool:
 
 @contextlib.contextmanager
 def running(endpoint: Endpoint) -> Iterator[Endpoint]:
-    (endpoint.directory / "store").mkdir(parents=True)
+    (endpoint.directory / "store").mkdir(parents=True, exist_ok=True)
     endpoint.log.touch()
     endpoint.start()
     try:
@@ -149,7 +149,7 @@ def behind_caddy(directory: Path, fault: dict[str, float]) -> Iterator[Endpoint]
         front = free_port()
         (directory / "Caddyfile").write_text(
             "{\n  admin off\n  auto_https off\n}\n"
-            f"http://127.0.0.1:{front} {{\n"
+            f"http://127.0.0.1:{front} {{\n  bind 127.0.0.1\n"
             f"  reverse_proxy 127.0.0.1:{endpoint.port} {{\n    flush_interval -1\n  }}\n}}\n"
         )
         with open(directory / "caddy-messages", "ab") as messages:
@@ -169,6 +169,56 @@ def behind_caddy(directory: Path, fault: dict[str, float]) -> Iterator[Endpoint]
             yield endpoint
         finally:
             caddy.end(signal.SIGTERM)
+
+
+@dataclass
+class NginxEndpoint(Endpoint):
+    """nginx, which logs a request at its end, to the millisecond."""
+
+    def requests(self) -> list[Request]:
+        ended = []
+        for line in self.log.read_text().splitlines():
+            entry = json.loads(line)
+            time_ns = round(float(entry["time"]) * 1000) * 1_000_000
+            ended.append(
+                Request(
+                    connection=entry["connection"],
+                    head_ns=time_ns - round(float(entry["seconds"]) * 1000) * 1_000_000,
+                    bytes=int(entry["bytes"] or 0),
+                    response_ns=time_ns,
+                    status=entry["status"] if entry["status"] != 499 else None,
+                )
+            )
+        return ended
+
+
+def nginx(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContextManager[Endpoint]:
+    """nginx in front of itself: only what it passes on, after it has read the whole body, has a known length."""
+    need("nginx")
+    port, inner = free_port(), free_port()
+    rate = fault.get("requests_per_second")
+    limit = f"limit_req_zone $server_port zone=all:1m rate={rate:g}r/s;\n  limit_req_status 503;" if rate else ""
+    entry = (
+        '{"connection": $connection, "time": "$msec", "seconds": "$request_time", "status": $status, '
+        '"bytes": "$upstream_http_bytes"}'
+    )
+    directory.mkdir(parents=True)
+    (directory / "nginx.conf").write_text(
+        f"daemon off; master_process off; pid {directory}/pid; error_log stderr crit;\n"
+        "events { worker_connections 200; }\n"
+        "http {\n"
+        f"  log_format truth escape=none '{entry}';\n"
+        f"  client_max_body_size 0; client_body_temp_path {directory}/incoming; proxy_temp_path {directory}/t;\n"
+        f"  fastcgi_temp_path {directory}/t; uwsgi_temp_path {directory}/t; scgi_temp_path {directory}/t;\n"
+        f"  {limit}\n"
+        f"  server {{ listen 127.0.0.1:{port}; access_log {directory}/log truth;\n"
+        f"    location / {{ proxy_pass http://127.0.0.1:{inner}; {'limit_req zone=all;' if rate else ''} }} }}\n"
+        f"  server {{ listen 127.0.0.1:{inner}; access_log off;\n"
+        "    location / { add_header Bytes $content_length; return 200; } }\n"
+        "}\n"
+    )
+    command = ["nginx", "-p", str(directory), "-c", str(directory / "nginx.conf"), "-e", "stderr"]
+    return running(NginxEndpoint("nginx", command, port, directory, fault))
 
 
 @dataclass

@@ -31,6 +31,8 @@ SECONDS = 4
 CHUNK = 0.1
 BYTES = 500
 MILLISECOND = 1_000_000
+#: No endpoint is back sooner after its death, ns.
+RETURNING = 500 * MILLISECOND
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,11 @@ FAULTS = [
     Fault("response after 200 ms", r"responses take 20\d ms \(p50\)", {"response_delay": 0.2}),
     Fault("reading begins after 150 ms", r"responses take 15\d ms \(p50\)", {"read_delay": 0.15}, modes=("requests",)),
     Fault("every 4th request refused", r"http-503.* lost", {"refuse_every": 4}, modes=("requests",)),
+    Fault("more than 40 requests per second refused", r"http-503.* lost", {"requests_per_second": 40},
+          modes=("requests",)),
     Fault("every 5th request cut", r"connection-lost.* lost", {"cut_every": 5}, modes=("requests",)),
-    Fault("1 connection at most", r"http-503", {"connections": 1}, modes=("requests",)),
+    # The delay keeps the one connection busy, so that the streams cannot share it.
+    Fault("1 connection at most", r"http-503", {"connections": 1, "response_delay": 0.15}, modes=("requests",)),
     Fault("death", r"outage at [12]\.\d+ s for .*to the end \(6 streams", dies_at=2.0),
     Fault("death and return", r"outage at [12]\.\d+ s for \d", dies_at=1.5, returns_at=2.5),
     Fault(
@@ -65,12 +70,14 @@ FAULTS = [
 ]  # fmt: skip
 
 #: Which of the faults an endpoint can be given.
-ALL = {fault.name for fault in FAULTS}
+ALL = {fault.name for fault in FAULTS if "requests_per_second" not in fault.settings}
 OWN = {"none", "death", "death and return", "1 connection at most"}
 KINDS: list[tuple[str, Callable, set[str], tuple[str, ...]]] = [
     ("aiohttp", endpoints.aiohttp, ALL, ("requests", "streams")),
     ("uvicorn", endpoints.uvicorn, ALL - {"every 5th request cut"}, ("requests", "streams")),
     ("Node.js", endpoints.node, ALL, ("requests", "streams")),
+    ("nginx", endpoints.nginx,
+     {"none", "more than 40 requests per second refused", "death", "death and return"}, ("requests", "streams")),
     # One connection to the endpoint is not one to the proxy, and a proxy hides its endpoint's death.
     ("Caddy, Node.js", endpoints.behind_caddy,
      {"none", "response after 200 ms", "every 4th request refused"}, ("requests", "streams")),
@@ -172,21 +179,12 @@ def compare(
         if outages:
             began = parse_time(report["started_at"])
             found.nearly("start of the outage", outages[0]["start_ns"], moments["killed"] - began)
-            back = [
-                r.response_ns for r in answered if r.response_ns and r.response_ns > moments.get("returned", 1 << 62)
-            ]
-            if back and mode == "requests":
-                found.nearly("end of the outage", outages[0]["end_ns"], max(first_per_connection(log, moments)) - began)
+            back = sorted(r.response_ns for r in answered if r.response_ns and r.response_ns > moments["killed"])
+            back = [moment for moment in back if "returned" in moments and moment - moments["killed"] > RETURNING]
+            if len(back) >= STREAMS and mode == "requests":
+                # Each stream sends one message per period, so the first responses are one for each stream.
+                found.nearly("end of the outage", outages[0]["end_ns"], back[STREAMS - 1] - began)
     return found
-
-
-def first_per_connection(log: list[Request], moments: dict[str, int]) -> list[int]:
-    """When each connection that was made after the return got its first response."""
-    first: dict[int | None, int] = {}
-    for request in log:
-        if request.response_ns and request.response_ns > moments["returned"]:
-            first.setdefault(request.connection, request.response_ns)
-    return list(first.values())
 
 
 def compare_bytes(found: Comparison, totals: dict, log: list[Request], mode: str, endpoint: Endpoint) -> None:
