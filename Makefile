@@ -41,7 +41,7 @@ BLOCKING := AsynchronousHandlerTests
 NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests|MisplacedUploadTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build truth listings docs docs-test test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
+.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -77,6 +77,9 @@ docs: packages ## the documentation as a site, in .build/docs; fails for undocum
 	$(SWIFT) build --product sluice
 	$(SWIFT) build --target FoundationUploads
 	$(PYTHON) docs/site/build.py .build/debug
+
+pictures: build test-packages ## the pictures of the README, from a real load test whose server is killed; fails if they do not show that
+	$(PYTHON) docs/site/pictures.py .build/release/sluice docs/pictures
 
 docs-test: docs test-packages ## opens the site in Chromium and follows its links
 	$(PYTHON) docs/site/test_site.py

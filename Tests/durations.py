@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 RUNNER = ROOT / ".build/debug/sluicePackageTests.xctest"
-LIMIT = 600
+LIMIT = 120
 
 
 def suites(target):
@@ -34,9 +34,13 @@ def main():
     for target in targets:
         for suite in suites(target):
             start, used = time.monotonic(), processor_time()
-            status = subprocess.run(
-                [RUNNER, "--testing-library", "swift-testing", "--filter", rf"^{target}\.{suite}/"],
-                cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT).returncode
+            try:
+                status = subprocess.run(
+                    [RUNNER, "--testing-library", "swift-testing", "--filter", rf"^{target}\.{suite}/"], cwd=ROOT,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                status = -1
             measured.append((time.monotonic() - start, processor_time() - used, f"{target}.{suite}", status))
             print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
