@@ -77,7 +77,15 @@
 
 extension StringProtocol {
   /// The text with the letters A to Z in lower case and every other octet as it is.
-  package var lowercasedASCII: String { String(decoding: utf8.lazy.map(Octet.lowercased), as: UTF8.self) }
+  package var lowercasedASCII: String {
+    // At once, where the text lies in one piece: octet by octet takes ten times as many instructions.
+    utf8.withContiguousStorageIfAvailable { octets in
+      String(unsafeUninitializedCapacity: octets.count) { target in
+        for index in octets.indices { target[index] = Octet.lowercased(octets[index]) }
+        return octets.count
+      }
+    } ?? String(decoding: utf8.lazy.map(Octet.lowercased), as: UTF8.self)
+  }
 
   /// Whether the octets are those of `word`, letters of either case; `word` is ASCII in lower case.
   package func equals(lowercase word: String) -> Bool { utf8.lazy.map(Octet.lowercased).elementsEqual(word.utf8) }

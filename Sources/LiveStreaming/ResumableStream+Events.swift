@@ -59,9 +59,6 @@ extension ResumableStream {
 
 extension ClientAnswer {
   init(_ response: HTTPResponse, location: String?, isEarly: Bool = false) {
-    self.init(
-      status: response.status,
-      fields: HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) }), location: location,
-      isEarly: isEarly)
+    self.init(status: response.status, fields: response.headerFields, location: location, isEarly: isEarly)
   }
 }

@@ -83,7 +83,12 @@ extension HTTPResponse: CustomStringConvertible {
 
 extension HTTPResponse {
   /// The fields in the form that servers have, too.
-  public var headerFields: HeaderFields { HeaderFields(received: fields.lazy.map { (name: $0.name, value: $0.value) }) }
+  public var headerFields: HeaderFields {
+    var result = HeaderFields()
+    result.reserveCapacity(fields.count)
+    for field in fields { result.append(received: field.name, field.value) }
+    return result
+  }
 }
 
 extension HTTPResponse {

@@ -2,6 +2,8 @@
 // second: what is looked at here are bytes, and text is made only of what is kept. Each step gets a buffer of its own:
 // in a slice of one a byte takes dozens of instructions.
 
+internal import Glibc
+
 /// Puts header lines together to response heads.
 struct ResponseHeadAssembler {
   private var current: HTTPResponse?
@@ -18,9 +20,9 @@ struct ResponseHeadAssembler {
       defer { current = nil }
       return current
     }
-    if first == UInt8(ascii: "H"), line.starts(with: "HTTP/".utf8) {
+    if first == UInt8(ascii: "H"), Self.begins(line, with: "HTTP/") {
       current = HTTPResponse(status: Self.status(line))
-      current?.isHTTP10 = line.starts(with: "HTTP/1.0 ".utf8)
+      current?.isHTTP10 = Self.begins(line, with: "HTTP/1.0 ")
       current?.fields.reserveCapacity(4)
       if !trailers.isEmpty { trailers = [] }
     } else if let colon = line.firstIndex(of: UInt8(ascii: ":")) {
@@ -34,6 +36,10 @@ struct ResponseHeadAssembler {
       }
     }
     return nil
+  }
+
+  private static func begins(_ line: UnsafeRawBufferPointer, with word: StaticString) -> Bool {
+    line.count >= word.utf8CodeUnitCount && memcmp(line.baseAddress!, word.utf8Start, word.utf8CodeUnitCount) == 0
   }
 
   /// Of "HTTP/1.1 201 Created", or "HTTP/2 201": libcurl has checked the form.
@@ -61,7 +67,9 @@ struct ResponseHeadAssembler {
 
   /// Latin-1, as HTTP's obsolete text is: a byte that is no UTF-8 must not lose the field.
   private static func text(_ bytes: UnsafeRawBufferPointer) -> String {
-    if bytes.allSatisfy({ $0 < 0x80 }) { return String(decoding: bytes, as: UTF8.self) }
+    var all: UInt8 = 0
+    for byte in bytes { all |= byte }
+    if all < 0x80 { return String(decoding: bytes, as: UTF8.self) }
     return String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
   }
 }
