@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from run import default_signals
+
 ROOT = Path(__file__).parent.parent
 RUNNER = ROOT / ".build/debug/sluicePackageTests.xctest"
 LIMIT = 120
@@ -38,6 +40,7 @@ def main():
                 status = subprocess.run(
                     [RUNNER, "--testing-library", "swift-testing", "--filter", rf"^{target}\.{suite}/"], cwd=ROOT,
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LIMIT,
+                    preexec_fn=default_signals,
                 ).returncode
             except subprocess.TimeoutExpired:
                 status = -1

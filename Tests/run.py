@@ -8,6 +8,7 @@ not. A defect that shows every time, a crash and a test that does not end are ne
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,12 @@ import xml.etree.ElementTree as ElementTree
 
 SWIFT = os.environ.get("SWIFT", "swift")
 FORGIVEN, TIMES = 3, 3
+
+
+def default_signals():
+    """A shell that runs a command in the background ignores these for it, and the tests send them to the command."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def run(arguments):
@@ -25,7 +32,7 @@ def run(arguments):
         lines = []
         process = subprocess.Popen(
             [SWIFT, "test", *arguments, "--xunit-output", report],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=default_signals)
         details, sanitizer = 0, False
         for line in process.stdout:
             sys.stdout.write(line)
@@ -76,4 +83,5 @@ def main():
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
