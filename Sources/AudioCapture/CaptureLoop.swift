@@ -107,8 +107,10 @@ struct CaptureLoop: ~Copyable {
       if stopRequested { action = machine.end() }
       shared.events.reportMissed()
     }
+    settleAtEnd()
     if device == nil, awayFrames > 0 {
-      shared.events.append(.neverReturned(streamOffset: awayOffset, framesLost: awayFrames, filled: fills))
+      shared.events.append(
+        .neverReturned(streamOffset: awayOffset, framesLost: awayFrames, filled: fills && owed == 0))
     }
     device?.close()
     device = nil

@@ -30,7 +30,15 @@ extension CaptureLoop {
 
   mutating func resume(after delay: Duration) -> CaptureStateMachine.Action {
     rest(delay)
-    guard !stopRequested, let device else { return machine.end() }
+    guard !stopRequested, let device else {
+      let offset = streamOffset
+      let lost = loseWhatIsDue()
+      if lost > 0 {
+        shared.totals.suspends.add(1, ordering: .relaxed)
+        shared.events.append(.suspended(streamOffset: offset, framesLost: lost, filled: fills))
+      }
+      return machine.end()
+    }
     let code = device.resume()
     // Drivers that cannot say "not yet" by EAGAIN say it by failing to prepare.
     return code == 0 ? restart() : retryFailed(code)
@@ -38,8 +46,8 @@ extension CaptureLoop {
 
   mutating func reopen(after delay: Duration) -> CaptureStateMachine.Action {
     rest(delay)
-    guard !stopRequested else { return machine.end() }
     fillWhileAway()
+    guard !stopRequested else { return machine.end() }
     guard stored < maximumFrames else { return machine.end() }
     // Allocates: there is no audio to miss while there is no device.
     do throws(MicrophoneError) {
@@ -125,28 +133,44 @@ extension CaptureLoop {
     lose(lost)
   }
 
-  /// While the device is away, who listens gets silence in real time: at each attempt what has become due. 20 ms are
-  /// held back, so that the exact count on its return is never less than what was given already.
-  private mutating func fillWhileAway() {
+  /// Counts as lost what the device would have delivered by now, and returns how much that is. 20 ms are held back, so
+  /// that the exact count on its return is never less than what was given already.
+  private mutating func loseWhatIsDue() -> UInt64 {
     let margin = UInt64(clock.rate / 50)
     asleep = sleepClock.asleep()
     let reached = clock.frames(at: .now + asleep)
-    guard reached > timeline.addingSaturated(margin) else { return }
+    guard reached > timeline.addingSaturated(margin) else { return 0 }
     let due = reached - margin - timeline
     lose(due)
-    awayFrames = awayFrames.addingSaturated(due)
+    return due
+  }
+
+  /// While the device is away, who listens gets silence in real time: at each attempt what has become due.
+  private mutating func fillWhileAway() {
+    awayFrames = awayFrames.addingSaturated(loseWhatIsDue())
     // Silence takes no room from bytes that the server does not have yet. What does not fit waits for the device, or
     // for the end.
-    let room = UInt64(producer.freeByteCount / frameBytes)
-    guard owed <= room || owed.addingSaturated(stored) >= maximumFrames else { return }
+    guard owed <= room || owed.addingSaturated(stored) >= maximumFrames && room > 0 else { return }
     _ = settle()
   }
 
+  /// The capture is over: writes the silence that is still due if there is room for it, or leaves it out.
+  mutating func settleAtEnd() {
+    if owed > room, room > 0 { leaveSilenceOut() }
+    if owed <= max(1, room) { _ = settle() }
+  }
+
+  /// How many frames fit into the circular buffer.
+  private var room: UInt64 { UInt64(producer.freeByteCount / frameBytes) }
+
   /// Leaves silence out that is longer than the buffer, or has no room in it: written, it would take the place of what
   /// the server does not have yet. Silence below a second is not worth an upload resource of its own, unless the buffer
-  /// is smaller still.
+  /// is smaller still. Its last frame is written in any case: perhaps the stream ends with it, and servers make a gap only
+  /// for a byte behind it.
   private mutating func leaveSilenceOut() {
-    let frames = min(owed, maximumFrames - min(maximumFrames, stored))
+    let due = min(owed, maximumFrames - min(maximumFrames, stored))
+    guard due > 1 else { return }
+    let frames = due - 1
     let bytes = frames.multipliedSaturated(by: UInt64(frameBytes))
     guard
       bytes > UInt64(producer.largestMinimum)

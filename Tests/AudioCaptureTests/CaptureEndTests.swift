@@ -74,6 +74,48 @@ extension RealALSA {
       }
     }
 
+    enum Ending: CaseIterable { case lengthAway, stopAway, stopSuspended }
+
+    @Test(
+      "a capture that ends without its device reports all that is missing, and ends with a byte, whatever its buffer holds",
+      arguments: Ending.allCases, [4_096, 1 << 14, 1 << 20])
+    func lastByte(ending: Ending, capacity: Int) throws {
+      let session = try CaptureSession(
+        configuration(frames: ending == .lengthAway ? 60_000 : nil), capacity: capacity, overflow: .dropOldest,
+        allowsPauses: true)
+      let microphone = session.microphone
+      session.take { $0.frames > 5_000 }
+      switch ending {
+      case .lengthAway:
+        testmic_set_absent(rig.page, true)
+        session.take { $0.isFinished && $0.hasStopped }
+        microphone.waitUntilEnded()
+        #expect(microphone.totals.frames == 60_000)
+      case .stopAway:
+        testmic_set_absent(rig.page, true)
+        rig.wait { _ in microphone.totals.framesLost > 30_000 }
+        session.finish()
+      case .stopSuspended:
+        testmic_set_suspended(rig.page, true)
+        let prepares = testmic_prepares(rig.page)
+        // Each attempt comes later than the one before it: after the fifth, half a second has passed.
+        rig.wait { testmic_prepares($0) >= prepares + 5 }
+        // Silence takes no room from bytes that nobody has read.
+        session.takeBytes()
+        session.finish()
+        #expect(microphone.totals.framesLost > 10_000)
+      }
+      var (left, position) = (UInt64(0), UInt64(0))
+      while let pause = session.consumer.nextPause {
+        (left, position) = (left + pause.length, pause.position)
+        session.consumer.passPause()
+      }
+      #expect(left > 0 || capacity == 1 << 20)
+      #expect(position < session.offset)
+      #expect(session.offset + left == microphone.totals.frames * 4)
+      #expect(session.events.compactMap(\.loss).reduce(0) { $0 + $1.frames } == microphone.totals.framesLost)
+    }
+
     @Test("a capture with an end ends there while its device is gone")
     func longEnough() throws {
       let session = try CaptureSession(configuration(frames: 40_000))
