@@ -145,6 +145,44 @@ import Testing
       ])
   }
 
+  /// How the server answers the append that completes what it has.
+  enum Completion: CaseIterable { case answered, lost, completeBefore }
+
+  @Test(
+    "what a server that joins parts has lost at the end of the stream is reported, and what it has is completed",
+    arguments: Completion.allCases)
+  func lostAtEnd(_ completion: Completion) {
+    var client = ClientScript.live(500, isFinished: true) { $0.streamID = "s" }
+    client.start()
+    client.answer(201, ["Stream-ID": "s"], location: ClientScript.upload)
+    client.sendAll()
+    client.interim(["Upload-Offset": "500"])
+    client.release(upTo: 500)
+    client.lose()
+    _ = client.machine.takeNotes()
+    let isComplete: HeaderFields = ["Upload-Complete": completion == .completeBefore ? "?1" : "?0"]
+    var notes: [ClientNote] = []
+    for _ in 0..<10 where client.last != .completed {
+      switch client.next {
+      case "wait": client.goOn()
+      case "HEAD":
+        var fields = isComplete
+        fields.append("Upload-Offset", "150")
+        client.answer(204, fields)
+      case "PATCH 150" where client.fields["Upload-Complete"] == "?0": client.answer(204, ["Upload-Complete": "?0"])
+      case "PATCH 150" where completion == .lost && !notes.contains(.serverWentBack(from: 500, to: 150)):
+        notes += client.machine.takeNotes()
+        client.lose()
+      case "PATCH 150": client.answer(200, ["Upload-Complete": "?1"])
+      default: Issue.record("an upload resource without a byte follows: \(client.next)")
+      }
+    }
+    #expect(client.last == .completed)
+    notes += client.machine.takeNotes()
+    #expect(
+      notes == [.serverWentBack(from: 500, to: 150), .gap(from: 150, to: 500, isServersFault: true)], "\(notes)")
+  }
+
   @Test("an upload that has the bytes after all goes on as if nothing had been")
   func lostAndFound() {
     var client = interrupted(acknowledged: 200)

@@ -181,10 +181,24 @@ extension UploadClientStateMachine {
   mutating func endPart(_ reason: PartEnd, _ supply: Supply) -> Action {
     partEnd = reason
     // What a server joins by itself must not be completed; any other keeps a part only if it is.
-    if !joinsParts && reason != .gone {
+    if !joinsParts && reason != .gone || endsInGap(supply) {
       return send(Append(start: offset, completes: true, endsPart: true), maximum: 0)
     }
     return beginPart(supply)
+  }
+
+  /// Whether nothing is kept of the stream's rest, and the server joins parts: it makes a gap only for a byte behind it,
+  /// and as long as the upload resource is incomplete, it waits for the bytes before one that has none.
+  func endsInGap(_ supply: Supply) -> Bool {
+    joinsParts && supply.isFinished && supply.oldest == supply.head && offset < supply.head
+  }
+
+  /// The upload resource is complete, and nothing is kept that could follow it.
+  mutating func completeBeforeGap(_ supply: Supply) -> Action {
+    noteGap(
+      from: max(reportedUpTo, acknowledged), to: supply.head, pause: supply.pause,
+      isServersFault: partEnd == .serverWentBack || supply.oldest <= everAcknowledged)
+    return complete(upTo: supply.head)
   }
 
   mutating func beginPart(_ supply: Supply) -> Action {

@@ -33,7 +33,7 @@ extension UploadClientStateMachine {
       prove()
       conflict = nil
       // Less than it had acknowledged is a loss: HEAD confirms it, and it is reported.
-      if let claimed, claimed < acknowledged { return detour(answer.status) }
+      if (claimed ?? sentUpTo) < acknowledged { return detour(answer.status) }
       // More than there was, HEAD confirms as well.
       if let claimed, claimed > sentUpTo { return detour(answer.status) }
       let tookAll = !answer.isEarly && (claimed ?? sentUpTo) == sentUpTo
@@ -41,7 +41,7 @@ extension UploadClientStateMachine {
       if completeness ?? (append.completes && tookAll) {
         if append.endsPart {
           acknowledge(upTo: tookAll ? max(append.start, sentUpTo) : append.start)
-          return beginPart(supply)
+          return endsInGap(supply) ? completeBeforeGap(supply) : beginPart(supply)
         }
         // Complete may be what was not transmitted in full (section "Completeness"): then it has what it says that it
         // has, or what it said before.
@@ -223,7 +223,7 @@ extension UploadClientStateMachine {
     acknowledge(upTo: end)
     offset = end
     partEnd = reason
-    return beginPart(supply)
+    return endsInGap(supply) ? completeBeforeGap(supply) : beginPart(supply)
   }
 
   /// How large the content was that 413 has refused, as far as that can be known.
