@@ -14,6 +14,17 @@ final class DownloadRecord: Sendable {
     var url: String
     /// What is there. Its count is that of the file: bytes are written one after another.
     var data: DownloadResumeData
+
+    /// Whether the file at this path is the whole download: a process was killed after it had given the part its name,
+    /// and before it removed the record.
+    ///
+    /// A part that a user has renamed is shorter than the download. Without the time of its birth, another file could
+    /// have the number of its inode.
+    func isComplete(at path: String) -> Bool {
+      var status = stat()
+      guard data.birth != nil, let length = data.length, lstat(path, &status) == 0 else { return false }
+      return UInt64(clamping: status.st_size) == length && DownloadCheckpoint(data).isFile(path)
+    }
   }
 
   private let record: TransferRecord

@@ -52,7 +52,15 @@ enum Get {
     let record = DownloadRecord(path: values["resume-file"] ?? target.path + ".sluice", url: shownURL)
     var status = stat()
     let isRecorded = lstat(record.path, &status) == 0
-    let unfinished = try record.claim(part: target.part)
+    var unfinished = try record.claim(part: target.part)
+    if let complete = unfinished, complete.isComplete(at: target.path) {
+      record.remove()
+      guard !values.has("resume") || complete.url != shownURL else {
+        Console.shared.say("\(target.path.shellQuoted) is complete already")
+        return .done
+      }
+      unfinished = try record.claim(part: target.part)
+    }
     if values.has("abandon") { return try abandon(unfinished, record, target) }
     do throws(CommandError) {
       configuration.output = .file(target.path, part: target.part)

@@ -249,6 +249,32 @@ struct GetTests {
   }
 
   @Test(
+    "a download that was killed when its file had its name is complete, and a part that somebody has renamed is not",
+    arguments: [true, false], [true, false])
+  func killedBehindRename(isWhole: Bool, resumes: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try Resource([])
+    let server = try resource.serve()
+    try begin(resource, server, path, kill: true)
+    // What the process would have done next.
+    if isWhole {
+      let descriptor = open(path + ".part", O_WRONLY | O_APPEND)
+      let rest = resource.content[(Resource.size / 2)...]
+      #expect(rest.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) } == rest.count)
+      close(descriptor)
+    }
+    #expect(rename(path + ".part", path) == 0)
+    let requests = resource.requests.all.count
+    let process = try sluice(
+      ["get", "\(server.url)/file.bin", "-o", path] + Self.patience + (resumes ? ["--resume"] : []))
+    #expect(try process.wait() == (isWhole && resumes ? 0 : 74), "\(process.errors)")
+    #expect(resource.requests.all.count == requests)
+    #expect(try directory.contents("file.bin") == Array(resource.content.prefix(isWhole ? .max : Resource.size / 2)))
+    #expect(directory.names == (isWhole ? ["file.bin"] : ["file.bin", "file.bin.sluice"]))
+  }
+
+  @Test(
     "a part of unknown length is continued to its end, whatever the first response has said",
     arguments: [true, false])
   func unknownLength(kills: Bool) throws {
