@@ -109,8 +109,8 @@ struct CaptureLoop: ~Copyable {
     }
     settleAtEnd()
     if device == nil, awayFrames > 0 {
-      shared.events.append(
-        .neverReturned(streamOffset: awayOffset, framesLost: awayFrames, filled: fills && owed == 0))
+      let isFilled = fills && (owed == 0 || stored >= maximumFrames)
+      shared.events.append(.neverReturned(streamOffset: awayOffset, framesLost: awayFrames, filled: isFilled))
     }
     device?.close()
     device = nil

@@ -26,8 +26,8 @@ extension RealALSA {
     private let hours = Duration.seconds(3 * 3600)
 
     @Test(
-      "hours of sleep are hours of the timeline, and one frame of silence is written for them", arguments: Device.allCases
-    )
+      "hours of sleep are hours of the timeline, and one frame of silence is written for them",
+      arguments: Device.allCases)
     func hoursAsleep(device: Device) throws {
       let configuration = MicrophoneConfiguration(
         device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))
