@@ -2,15 +2,18 @@
 
 package import EventLoops
 
-/// The size of a file, and the room that it takes.
+/// The size of a file, the room that it takes, and whether it can be found.
 package struct SpoolFileStatus: Equatable, Sendable {
   package var byteCount: UInt64
   /// Blocks that are allocated, times 512.
   package var diskByteCount: UInt64
+  /// Whether a folder has the file: nobody has removed it.
+  package var hasName: Bool
 
-  package init(byteCount: UInt64, diskByteCount: UInt64) {
+  package init(byteCount: UInt64, diskByteCount: UInt64, hasName: Bool = true) {
     self.byteCount = byteCount
     self.diskByteCount = diskByteCount
+    self.hasName = hasName
   }
 }
 

@@ -99,6 +99,8 @@ package final class SpoolFile: @unchecked Sendable {
   package var diskByteCount: UInt64 {
     get throws(SpoolError) { try descriptor.status().diskByteCount }
   }
+  /// Whether somebody has removed the file, so that no later process finds it.
+  package var isRemoved: Bool { (try? descriptor.status())?.hasName == false }
 
   /// The server has acknowledged everything before `position`: it need not be kept. Never beyond the head.
   package func release(upTo position: UInt64) {

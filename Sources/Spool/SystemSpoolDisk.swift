@@ -99,7 +99,8 @@ package struct SystemSpoolDisk: SpoolDisk {
     try check("fstat", fstat(descriptor, &status))
     return SpoolFileStatus(
       byteCount: UInt64(clamping: status.st_size),
-      diskByteCount: UInt64(clamping: status.st_blocks).multipliedReportingOverflow(by: 512).partialValue)
+      diskByteCount: UInt64(clamping: status.st_blocks).multipliedReportingOverflow(by: 512).partialValue,
+      hasName: status.st_nlink > 0)
   }
 
   package func names(in folder: String) throws(SystemError) -> [String] {

@@ -75,6 +75,7 @@ final class SpoolThread: @unchecked Sendable {
   private func synchronize() {
     timer = nil
     hasFailed = false
+    writers.forEach(checkName)
     evictOld()
     let copied = live.map { synchronize($0) } ?? .nothing
     for writer in writers where writer !== live && (writer.holdsRoom || writer.hasNewResumption) {
@@ -89,6 +90,8 @@ final class SpoolThread: @unchecked Sendable {
     if copied != .nothing { armTimer() }
     awaitBytes(live, after: copied)
   }
+
+  private func checkName(of writer: StretchWriter) { if let path = writer.findRemoval() { report(.removed(path)) } }
 
   private func synchronize(_ live: StretchWriter) -> StretchWriter.Copied {
     let copied = copy(live, atMost: Self.turn)
@@ -200,7 +203,7 @@ final class SpoolThread: @unchecked Sendable {
   ///
   /// - Parameters:
   ///   - isDelivered: whether nothing of the stretch is needed any more.
-  ///   - done: called on the spool's thread with the number of bytes that only memory has.
+  ///   - done: called on the spool's thread with the number of bytes that only memory has, or a removed file.
   func end(_ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable (UInt64) -> Void) {
     loop.execute { [self] in done(end(stretch, isDelivered: isDelivered)) }
   }
@@ -222,7 +225,12 @@ final class SpoolThread: @unchecked Sendable {
       return 0
     }
     let isKept = keep(writer) && settle(writer, stretchLeft)
-    let inMemory = isKept ? 0 : max(writer.byteCountInMemory, stretch.notSynchronized(upTo: writer.copier.head))
+    checkName(of: writer)
+    let head = writer.copier.head
+    let inMemory =
+      writer.isRemoved
+      ? head - min(head, stretch.released)
+      : isKept ? 0 : max(writer.byteCountInMemory, stretch.notSynchronized(upTo: head))
     if let stretchLeft { stretchLeft.close() } else { writer.close() }
     return inMemory
   }

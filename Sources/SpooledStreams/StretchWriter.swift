@@ -21,6 +21,8 @@ final class StretchWriter: @unchecked Sendable {
   /// What the last commit had.
   private var committedResumption: String
   private var committedOldest: UInt64 = 0
+  /// Whether somebody has removed the file.
+  private(set) var isRemoved = false
   /// Whether recovery would not find what was copied, so far is it behind the last checkpoint's head.
   private var isFarFromCheckpoint = false
 
@@ -61,6 +63,14 @@ final class StretchWriter: @unchecked Sendable {
   var byteCountInMemory: UInt64 {
     let head = copier.head
     return head - min(head, max(file?.head ?? 0, stretch.released, copier.oldest))
+  }
+
+  /// Looks whether the file is still where a later process finds it. Returns its path if somebody has removed it since the
+  /// last look.
+  func findRemoval() -> String? {
+    guard !isRemoved, let file, file.isRemoved else { return nil }
+    isRemoved = true
+    return file.path
   }
 
   func releaseAcknowledged() {

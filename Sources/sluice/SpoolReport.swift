@@ -12,6 +12,8 @@ enum SpoolReport {
     case .failing(let error):
       "the spool cannot be written (\(error)): the stream continues in memory, and the spool is tried again"
     case .recovered: "the spool can be written again"
+    case .removed(let path):
+      "the spool's file \(path.shown) was removed. What it has that the server does not get is lost when this process ends."
     case .withoutSharedMemory(let error):
       "\(error.description): the spool is written more often, because only the disk survives the end of this process"
     case .damaged(let stretch, let damage):

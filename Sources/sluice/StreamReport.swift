@@ -127,7 +127,7 @@ enum StreamReport {
     }
     if summary.notSynchronized > 0 {
       lines.append(
-        "\(summary.notSynchronized) bytes were not synchronized to the disk of the spool. They are in memory, where the next run finds them unless this machine restarts. Check the disk."
+        "\(summary.notSynchronized) bytes were not synchronized to the disk of the spool. The next run finds only those that are in memory, and only if this machine does not restart. Check the disk."
       )
     }
     if summary.sourceLost > 0 {

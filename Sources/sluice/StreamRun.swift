@@ -210,9 +210,10 @@ struct StreamRun {
     case .ended(let summary):
       console.keepStatus()
       for line in report(summary).lines { console.say(line) }
-      if let spool, summary.error != nil, summary.progress.unsent > 0 {
+      let kept = summary.progress.unsent - min(summary.progress.unsent, summary.notSynchronized)
+      if let spool, summary.error != nil, kept > 0 {
         console.say(
-          "\(Units.text(bytes: summary.progress.unsent)) stay in the spool \(spool.directory.shown). The next run with the same URL sends them, or sluice spool drain does."
+          "\(Units.text(bytes: kept)) stay in the spool \(spool.directory.shown). The next run with the same URL sends them, or sluice spool drain does."
         )
       }
       if let digest, summary.error == nil, summary.verified == nil {

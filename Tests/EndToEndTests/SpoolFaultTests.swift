@@ -134,6 +134,31 @@ struct SpoolFaultTests {
     #expect(ended.integer("not_synchronized") == 100_000)
   }
 
+  @Test("a spool that is removed while it is in use is reported, and no byte counts as kept in it")
+  func removedSpool() throws {
+    let server = try ServeProcess("\(directory.path)/stored")
+    let address = server.address
+    server.kill()
+    let input = try HeldInput("\(directory.path)/input")
+    let folder = "\(directory.path)/spool/cam"
+    let client = try StreamProcess(
+      "pipe", "http://\(address)/x.bin",
+      more: [
+        "--spool", "\(directory.path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--sync-interval", "20ms",
+        "--finish-timeout", "100ms", "--retry-ceiling", "50ms",
+      ], input: input.path)
+    try input.write(pattern.bytes(100_000, at: 0))
+    try client.event("progress") { ($0.integer("captured") ?? 0) >= 100_000 }
+    // The file has no event of its own.
+    for _ in 0..<20_000 where try stretches(folder).isEmpty { poll(nil, 0, 1) }
+    for name in try fileNames(in: folder) { #expect(unlink("\(folder)/\(name)") == 0) }
+    try input.write(pattern.bytes(100_000, at: 100_000))
+    try client.output.wait(for: "the report") { _, text in text.first { $0.contains(".spool\" was removed.") } }
+    client.signal(SIGTERM)
+    #expect(try client.exitCode(limit: .seconds(20)) == 74)
+    #expect(try client.event("ended").integer("not_synchronized") == 200_000)
+  }
+
   private func expectStored(_ streams: [[UInt8]]) throws {
     let stored = "\(directory.path)/stored"
     var found: [[UInt8]] = []
