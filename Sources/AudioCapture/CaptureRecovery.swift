@@ -165,8 +165,8 @@ extension CaptureLoop {
 
   /// Leaves silence out that is longer than the buffer, or has no room in it: written, it would take the place of what
   /// the server does not have yet. Silence below a second is not worth an upload resource of its own, unless the buffer
-  /// is smaller still. Its last frame is written in any case: perhaps the stream ends with it, and servers make a gap only
-  /// for a byte behind it.
+  /// is smaller still. Its last frame is written in any case: perhaps the stream ends with it, and servers make a gap
+  /// only for a byte behind it.
   private mutating func leaveSilenceOut() {
     let due = min(owed, maximumFrames - min(maximumFrames, stored))
     guard due > 1 else { return }

@@ -250,7 +250,8 @@ public struct StreamSummary: Sendable {
   /// Whether the stream went through resumable uploads.
   public var isResumable = false
   /// Bytes that the server does not have, and that the disk of the spool did not take, or not in time, or that are in a
-  /// file that somebody has removed. Some may be in memory, where the next process finds them unless the machine restarts.
+  /// file that somebody has removed. Some may be in memory, where the next process finds them unless the machine
+  /// restarts.
   public var notSynchronized: UInt64 = 0
   /// The upload resource that was left unfinished, for another process to carry on; nil without one.
   public var resumeData: ResumeData?

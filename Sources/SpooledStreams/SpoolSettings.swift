@@ -25,7 +25,8 @@ public enum SpoolEvent: Equatable, Sendable {
   case failing(SpoolError)
   /// It can be written again.
   case recovered
-  /// Somebody has removed this file of a stretch. What it has that the server does not get is lost when this process ends.
+  /// Somebody has removed this file of a stretch. What it has that the server does not get is lost when this process
+  /// ends.
   case removed(String)
   /// The file system in memory has no room for what must survive the end of the process: bytes are written to the disk
   /// more often.

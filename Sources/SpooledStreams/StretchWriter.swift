@@ -65,8 +65,8 @@ final class StretchWriter: @unchecked Sendable {
     return head - min(head, max(file?.head ?? 0, stretch.released, copier.oldest))
   }
 
-  /// Looks whether the file is still where a later process finds it. Returns its path if somebody has removed it since the
-  /// last look.
+  /// Looks whether the file is still where a later process finds it. Returns its path if somebody has removed it since
+  /// the last look.
   func findRemoval() -> String? {
     guard !isRemoved, let file, file.isRemoved else { return nil }
     isRemoved = true

@@ -187,8 +187,8 @@ extension UploadClientStateMachine {
     return beginPart(supply)
   }
 
-  /// Whether nothing is kept of the stream's rest, and the server joins parts: it makes a gap only for a byte behind it,
-  /// and as long as the upload resource is incomplete, it waits for the bytes before one that has none.
+  /// Whether nothing is kept of the stream's rest, and the server joins parts. It makes a gap only for a byte behind it.
+  /// While the upload resource is incomplete, it refuses another one that has no byte: the bytes before that may come.
   func endsInGap(_ supply: Supply) -> Bool {
     joinsParts && supply.isFinished && supply.oldest == supply.head && offset < supply.head
   }
