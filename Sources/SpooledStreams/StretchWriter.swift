@@ -1,6 +1,7 @@
 // One stretch on the spool's thread: bytes from the circular buffer to the file, and back.
 
 internal import EventLoops
+internal import Glibc
 internal import Spool
 internal import StreamBuffers
 
@@ -184,7 +185,13 @@ final class StretchWriter: @unchecked Sendable {
     // The file leads to what could not be read.
     guard let shared else { return close() }
     // In this order: what is left after a failure is complete.
-    try file?.remove()
+    do throws(SpoolError) {
+      try file?.remove()
+    } catch {
+      // Somebody has removed the file, or moved it.
+      guard error.code == ENOENT else { throw error }
+      close()
+    }
     shared.remove()
   }
 

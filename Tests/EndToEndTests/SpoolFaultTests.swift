@@ -134,8 +134,10 @@ struct SpoolFaultTests {
     #expect(ended.integer("not_synchronized") == 100_000)
   }
 
-  @Test("a spool that is removed while it is in use is reported, and no byte counts as kept in it")
-  func removedSpool() throws {
+  @Test(
+    "a spool that is removed while it is in use is reported, and no byte counts as kept in it",
+    arguments: [true, false])
+  func removedSpool(serverReturns: Bool) throws {
     let server = try ServeProcess("\(directory.path)/stored")
     let address = server.address
     server.kill()
@@ -151,12 +153,21 @@ struct SpoolFaultTests {
     try client.event("progress") { ($0.integer("captured") ?? 0) >= 100_000 }
     // The file has no event of its own.
     for _ in 0..<20_000 where try stretches(folder).isEmpty { poll(nil, 0, 1) }
+    let stretch = try #require(try stretches(folder).first)
     for name in try fileNames(in: folder) { #expect(unlink("\(folder)/\(name)") == 0) }
     try input.write(pattern.bytes(100_000, at: 100_000))
     try client.output.wait(for: "the report") { _, text in text.first { $0.contains(".spool\" was removed.") } }
+    let again = serverReturns ? try ServeProcess("\(directory.path)/stored", address: address) : nil
+    if serverReturns { try client.event("acknowledged") { $0.integer("offset") == 200_000 } }
     client.signal(SIGTERM)
-    #expect(try client.exitCode(limit: .seconds(20)) == 74)
-    #expect(try client.event("ended").integer("not_synchronized") == 200_000)
+    #expect(try client.exitCode(limit: .seconds(20)) == (serverReturns ? 0 : 74))
+    #expect(try client.event("ended").integer("not_synchronized") == (serverReturns ? nil : 200_000))
+    if serverReturns {
+      try expectStored([pattern.bytes(200_000, at: 0)])
+      #expect(!client.output.text.contains { $0.contains("cannot be written") }, "\(client.output.text)")
+      #expect(try inMemory(stretch).isEmpty)
+    }
+    withExtendedLifetime(again) {}
   }
 
   private func expectStored(_ streams: [[UInt8]]) throws {
