@@ -23,6 +23,11 @@ extension FileStore {
     }
     let closed = log.closedParts
     let first = (closed.keys.filter { $0 < name.part }.max() ?? 0) + 1
+    if first < name.part, var growing = log.last {
+      // A server that comes after this one must not call the rest of the stream the whole.
+      growing.isDiscarded = true
+      try? parts.rewrite(log + [growing], of: name.base, isSynced: durability != .none)
+    }
     // The growing one last: until then a server that comes after this one finds that there is something to remove.
     discardSplits(of: name, first..<name.part, log)
     for file in [name.partial, name.gaps, name.pendingSidecar] { unlinkat(directory, file, 0) }
@@ -35,6 +40,19 @@ extension FileStore {
     }
     // If the disk refuses it, the stream continues in a part of a higher number.
     try? parts.rewrite(rest, of: name.base, isSynced: durability != .none)
+  }
+
+  /// All lines about a stream, the newest last, after the removal is finished in which an earlier server was killed.
+  func lines(of name: StreamName) throws(SystemError) -> [RecordingPart] {
+    let log = try parts.lines(of: name.base)
+    guard log.last?.isDiscarded == true else { return log }
+    remove(name)
+    let rest = try parts.lines(of: name.base)
+    // A line that stays would remove what comes next.
+    if rest.last?.isDiscarded == true {
+      throw SystemError(operation: "write \(StreamParts.path(name.base))", code: ENOSPC)
+    }
+    return rest
   }
 
   /// - Parameter numbers: of the recordings between the last one that was closed and the one that grows.

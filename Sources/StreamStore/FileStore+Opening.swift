@@ -36,7 +36,7 @@ extension FileStore {
   ) throws(SystemError) -> StreamFile? {
     // Before there is a file: one without an owner is everybody's.
     if let credential, let owner = try owners.owner(of: name), owner != credential { parts.forget(name.base) }
-    let log = try parts.lines(of: name.base)
+    let log = try lines(of: name)
     if let credential { try recordOwner(credential, of: name, log) }
     var name = name
     name.part = log.last?.number ?? 1
@@ -127,7 +127,7 @@ extension FileStore {
   }
 
   package func measure(_ name: StreamName) throws(SystemError) -> StreamExtent {
-    let part = try parts.lines(of: name.base).last
+    let part = try lines(of: name).last
     var name = name
     name.part = part?.number ?? 1
     let growing = try openExisting(name.partial, Self.growing)

@@ -24,7 +24,7 @@ extension FileStore {
 
   /// The recording of that stream that still grows; nil if there is none.
   func openUnfinished(_ name: StreamName) throws(SystemError) -> StreamFile? {
-    let log = try parts.lines(of: name.base)
+    let log = try lines(of: name)
     var name = name
     name.part = log.last?.number ?? 1
     guard let growing = try openGrowing(name, log) else { return nil }

@@ -34,6 +34,8 @@ struct RecordingPart: Equatable, Sendable {
   var isSplit = false
   /// Whether it must not be removed with an upload: somebody else has written to it, or may have.
   var isShared = false
+  /// Whether it is being removed, with the recordings that the stream was divided into before.
+  var isDiscarded = false
   /// What is known of the parts before this one, if the one before it was split; nil otherwise.
   var series: Series?
 
@@ -74,6 +76,7 @@ struct RecordingPart: Equatable, Sendable {
     if !head.isEmpty { set("head", .bytes(head)) }
     if isSplit { set("split", .boolean(true)) }
     if isShared { set("shared", .boolean(true)) }
+    if isDiscarded { set("discarded", .boolean(true)) }
     if let series {
       set("series", series.start)
       set("missing", series.missing)
@@ -107,6 +110,7 @@ struct RecordingPart: Equatable, Sendable {
     if case .bytes(let head)? = value("head") { self.head = head }
     if case .boolean(true)? = value("split") { isSplit = true }
     if case .boolean(true)? = value("shared") { isShared = true }
+    if case .boolean(true)? = value("discarded") { isDiscarded = true }
     self.series = series
   }
 }

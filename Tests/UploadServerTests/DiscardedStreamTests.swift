@@ -385,6 +385,48 @@ struct DiscardedStreamTests {
     }
   }
 
+  @Test("a server that is killed while it removes a divided stream leaves nothing that could be continued or completed")
+  func killedMeanwhile() async {
+    await #expect(processExitsWith: .success) {
+      let head = StreamedHead.all[0]
+      let limit = 48 * head.frameLength * 4
+      func server(in directory: TemporaryDirectory) throws -> TestServer {
+        try TestServer(in: directory) {
+          $0.durability = .none
+          var split = RecordingSplit(duration: nil, size: UInt64(head.bytes.count + limit))
+          split.leastLength = 0
+          $0.split = split
+        }
+      }
+      let test = try server(in: TemporaryDirectory())
+      let upload = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+      try test.append(upload, at: 0, Array(head.bytes) + [UInt8](repeating: 1, count: 4 * limit))
+      try waitUntil("all but the last one are finished") { test.directory.exists("k-a~3.sidecar") }
+      // The first one is gone when the server looks at the third.
+      open_gate_delay(3_000_000, "k-a~3.sidecar")
+      let client = try test.connect()
+      try client.request("DELETE", upload)
+      try waitUntil("the server is in the middle") { !test.directory.exists("k-a.wav") }
+      // What a server leaves that is killed here.
+      let left = TemporaryDirectory()
+      try Command.run(
+        "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(left.path)'; rm -f '\(left.path)/.sluice.lock'"])
+      open_gate_delay(0, "")
+      try require(left.exists("k-a~3.wav"), "all are removed already")
+      try require(try client.final().answer.status == 204, "not cancelled")
+      test.stop()
+      let next = try server(in: left)
+      let found = try next.connect().head(upload)
+      try require(found.status == 410, "\(found)")
+      try waitUntil("nothing is left") { !left.names.contains { $0.contains("k-a") } && !left.exists(".parts") }
+      // The next stream of that name is another one.
+      let again = try next.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+      try next.append(again, at: 0, completes: true, Array(head.bytes) + [UInt8](repeating: 2, count: limit / 2))
+      try waitUntil("it is complete") { left.exists("k-a.sidecar") }
+      next.stop()
+    }
+  }
+
   @Test("the digests of a recording that is discarded meanwhile leave no sidecar")
   func whileDescribing() async {
     await #expect(processExitsWith: .success) {
