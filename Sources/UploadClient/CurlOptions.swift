@@ -29,6 +29,7 @@ struct CurlOptions {
     try set(CURLOPT_QUICK_EXIT, 1)
     // A proxy's answer to CONNECT is not the server's.
     try set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
+    if let encoding = request.acceptEncoding { try set(CURLOPT_ACCEPT_ENCODING, encoding) }
     if let rate = request.maximumSendRate {
       try check(
         CURLOPT_MAX_SEND_SPEED_LARGE,

@@ -46,6 +46,9 @@ public struct UploadRequest: Equatable, Sendable {
   /// Whether ``UploadTask/Event/response(_:)`` and ``UploadTask/Event/responseBody(_:)`` are told. Then the response's
   /// body is not kept, and ``Limits/response`` counts from the last of its bytes.
   public var tellsResponse = false
+  /// What `Accept-Encoding` says unless ``fields`` say it, and whether the response's body is decoded: nil for neither,
+  /// empty for all content codings that libcurl knows.
+  package var acceptEncoding: String?
   /// Whether ``UploadTask/measure()`` has something to tell, which costs a few calls of libcurl per request.
   package var isMeasured = false
   /// How much of a response's body is kept, in bytes. At the default, the body is for people to read, and ``Limits``

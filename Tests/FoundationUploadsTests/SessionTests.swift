@@ -121,6 +121,36 @@ struct SessionTests {
     await #expect(throws: URLError.self) { try await awaiting.value }
   }
 
+  @Test("an error has the URL as a URL and as text, and Foundation's words")
+  func errorInformation() throws {
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.dataTask(with: try request("http://127.0.0.1:9/a"))
+    task.cancel()
+    #expect(try test.recorder.end() == .cancelled)
+    let information = try #require(test.recorder.error?.userInfo)
+    #expect(information[NSURLErrorFailingURLErrorKey] as? URL == task.originalRequest?.url)
+    #expect(information[NSURLErrorFailingURLStringErrorKey] as? String == "http://127.0.0.1:9/a")
+    #expect(test.recorder.error?.localizedDescription == "cancelled")
+  }
+
+  @Test("a cancelled task is not among a session's tasks, also before its last call")
+  func cancelledIsNoTask() async throws {
+    let test = TestSession()
+    defer { test.end() }
+    // So that no last call can come.
+    test.session.delegateQueue.isSuspended = true
+    let tasks = [try request("http://127.0.0.1:9/a"), try request("http://127.0.0.1:9/b")].map {
+      test.session.dataTask(with: $0)
+    }
+    #expect(await test.session.allTasks == tasks)
+    tasks[0].cancel()
+    #expect(await test.session.allTasks == [tasks[1]])
+    test.session.invalidateAndCancel()
+    #expect(await test.session.allTasks.isEmpty)
+    test.session.delegateQueue.isSuspended = false
+  }
+
   @Test("a server that says nothing times out")
   func timeout() throws {
     let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }

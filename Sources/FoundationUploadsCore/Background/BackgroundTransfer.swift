@@ -156,7 +156,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     task.updateProgress()
     guard status.acknowledged > 0, status.result?.outcome ?? .completed == .completed,
       let task = task as? URLSessionDownloadTask,
-      let delegate = session.taskDelegate(of: task) as? any URLSessionDownloadDelegate
+      let delegate = session.downloadDelegate(of: task)
     else { return }
     let total = Int64(clamping: status.acknowledged)
     session.call { [session] in
@@ -219,11 +219,11 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       switch completion {
       case .delegate:
         if !data.isEmpty, let task = task as? URLSessionDataTask {
-          (delegate as? any URLSessionDataDelegate)?.urlSession(session, dataTask: task, didReceive: Data(data))
+          session.dataDelegate(of: task)?.urlSession(session, dataTask: task, didReceive: Data(data))
         }
         if let file, let task = task as? URLSessionDownloadTask {
           file.withURL { url in
-            (delegate as? any URLSessionDownloadDelegate)?
+            session.downloadDelegate(of: task)?
               .urlSession(session, downloadTask: task, didFinishDownloadingTo: url)
           }
         }

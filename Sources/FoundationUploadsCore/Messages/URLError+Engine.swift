@@ -42,9 +42,24 @@ extension URLError {
     var information: [String: Any] = [:]
     if let url {
       information[NSURLErrorFailingURLErrorKey] = url
+      information[NSURLErrorFailingURLStringErrorKey] = url.absoluteString
     }
-    if let words { information[NSLocalizedDescriptionKey] = words }
+    if let words = words ?? Self.words(for: code) { information[NSLocalizedDescriptionKey] = words }
     self.init(code, userInfo: information)
+  }
+
+  /// What Foundation says of errors that need no explanation.
+  private static func words(for code: Code) -> String? {
+    switch code {
+    case .cancelled: "cancelled"
+    case .dataLengthExceedsMaximum: "resource exceeds maximum size"
+    case .fileIsDirectory: "file is a directory"
+    case .httpTooManyRedirects: "too many HTTP redirects"
+    case .networkConnectionLost: "The network connection was lost."
+    case .requestBodyStreamExhausted: "request body stream exhausted"
+    case .unsupportedURL: "unsupported URL"
+    default: nil
+    }
   }
 
   init(_ error: UploadError, _ url: URL?) { self.init(Self.code(of: error.kind), url, error.description) }

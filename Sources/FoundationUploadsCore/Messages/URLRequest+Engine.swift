@@ -29,7 +29,14 @@ extension UploadRequest {
     let limit = Duration.milliseconds(Int64(max(1, min(timeout, 1e9)) * 1000))
     (limits.connect, limits.unacknowledged, limits.response) = (limit, limit, limit)
     isMeasured = true
+    acceptEncoding = ""
     (uploadBufferSize, receiveBufferSize) = (512 << 10, 64 << 10)
+  }
+
+  /// Says what the body of a POST request is where the program does not, as Apple's systems do.
+  mutating func assumeForm() {
+    guard !fields.contains(where: { $0.name.lowercased() == "content-type" }) else { return }
+    fields.append(.init(name: "Content-Type", value: "application/x-www-form-urlencoded"))
   }
 
   /// Leaves out what belongs to the connection, to the framing or to the protocol: the engine sets it.

@@ -146,24 +146,27 @@ open class URLSession: NSObject, @unchecked Sendable {
     monitor.withLock { tasks.values.sorted { $0.taskIdentifier < $1.taskIdentifier } }.filter { $0.state != .completed }
   }
 
+  /// Tasks that are neither over nor cancelled.
+  private var activeTasks: [URLSessionTask] { openTasks.filter { $0.state != .canceling } }
+
   /// Calls `work` on the delegate queue.
   func call(_ work: @escaping @Sendable () -> Void) { delegateQueue.addOperation(work) }
 
-  /// Calls `completionHandler` with the tasks that are not over.
+  /// Calls `completionHandler` with the tasks that are neither over nor cancelled.
   open func getAllTasks(completionHandler: @escaping @Sendable ([URLSessionTask]) -> Void) {
-    let tasks = openTasks
+    let tasks = activeTasks
     call { completionHandler(tasks) }
   }
 
-  /// The tasks that are not over.
-  open var allTasks: [URLSessionTask] { get async { openTasks } }
+  /// The tasks that are neither over nor cancelled.
+  open var allTasks: [URLSessionTask] { get async { activeTasks } }
 
-  /// Calls `completionHandler` with the tasks that are not over, by kind.
+  /// Calls `completionHandler` with the tasks that are neither over nor cancelled, by kind.
   open func getTasksWithCompletionHandler(
     _ completionHandler:
       @escaping @Sendable ([URLSessionDataTask], [URLSessionUploadTask], [URLSessionDownloadTask]) -> Void
   ) {
-    let tasks = openTasks
+    let tasks = activeTasks
     call {
       let uploads = tasks.compactMap { $0 as? URLSessionUploadTask }
       let data = tasks.compactMap { $0 is URLSessionUploadTask ? nil : $0 as? URLSessionDataTask }

@@ -1,6 +1,7 @@
 // What a session tells its delegates, and what it asks them, by Apple's names.
 //
-// Every method has a default implementation, in place of Objective-C's optional methods.
+// Every method has a default implementation, in place of Objective-C's optional methods. That of a task's own delegate
+// calls the session's delegate.
 
 public import Foundation
 public import FoundationNetworking
@@ -67,57 +68,85 @@ public protocol URLSessionTaskDelegate: URLSessionDelegate {
 }
 
 extension URLSessionTaskDelegate {
+  private func other(_ session: URLSession, _ task: URLSessionTask) -> (any URLSessionTaskDelegate)? {
+    session.fallback(from: self, of: task) as? any URLSessionTaskDelegate
+  }
+
   /// Does nothing.
   public func urlSession(_ session: URLSession, didCreateTask task: URLSessionTask) {}
 
-  /// Follows the redirect.
+  /// Asks the session's delegate if this is the task's own, and follows the redirect otherwise.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection response: HTTPURLResponse,
     newRequest request: URLRequest, completionHandler: @escaping @Sendable (URLRequest?) -> Void
-  ) { completionHandler(request) }
+  ) {
+    guard let other = other(session, task) else { return completionHandler(request) }
+    other.urlSession(
+      session, task: task, willPerformHTTPRedirection: response, newRequest: request,
+      completionHandler: completionHandler)
+  }
 
-  /// Handles the challenge as without a delegate.
+  /// Asks the session's delegate if this is the task's own, and handles the challenge as without a delegate otherwise.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, didReceive challenge: URLAuthenticationChallenge,
     completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
-  ) { completionHandler(.performDefaultHandling, nil) }
+  ) {
+    guard let other = other(session, task) else { return completionHandler(.performDefaultHandling, nil) }
+    other.urlSession(session, task: task, didReceive: challenge, completionHandler: completionHandler)
+  }
 
-  /// Has no stream: the task fails.
+  /// Asks the session's delegate if this is the task's own. Otherwise there is no stream, and the task fails.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask,
     needNewBodyStream completionHandler: @escaping @Sendable (InputStream?) -> Void
-  ) { completionHandler(nil) }
+  ) {
+    guard let other = other(session, task) else { return completionHandler(nil) }
+    other.urlSession(session, task: task, needNewBodyStream: completionHandler)
+  }
 
-  /// Has no stream: the task fails.
+  /// Asks the session's delegate if this is the task's own. Otherwise there is no stream, and the task fails.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, needNewBodyStreamFrom offset: Int64,
     completionHandler: @escaping @Sendable (InputStream?) -> Void
-  ) { completionHandler(nil) }
+  ) {
+    guard let other = other(session, task) else { return completionHandler(nil) }
+    other.urlSession(session, task: task, needNewBodyStreamFrom: offset, completionHandler: completionHandler)
+  }
 
-  /// Does nothing.
+  /// Tells the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, didSendBodyData bytesSent: Int64, totalBytesSent: Int64,
     totalBytesExpectedToSend: Int64
-  ) {}
+  ) {
+    other(session, task)?
+      .urlSession(
+        session, task: task, didSendBodyData: bytesSent, totalBytesSent: totalBytesSent,
+        totalBytesExpectedToSend: totalBytesExpectedToSend)
+  }
 
-  /// Does nothing.
+  /// Tells the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, didReceiveInformationalResponse response: HTTPURLResponse
-  ) {}
+  ) { other(session, task)?.urlSession(session, task: task, didReceiveInformationalResponse: response) }
 
-  /// Does nothing.
-  public func urlSession(_ session: URLSession, taskIsWaitingForConnectivity task: URLSessionTask) {}
+  /// Tells the session's delegate if this is the task's own.
+  public func urlSession(_ session: URLSession, taskIsWaitingForConnectivity task: URLSessionTask) {
+    other(session, task)?.urlSession(session, taskIsWaitingForConnectivity: task)
+  }
 
-  /// Does nothing.
+  /// Tells the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, didFinishCollecting metrics: URLSessionTaskMetrics
-  ) {}
+  ) { other(session, task)?.urlSession(session, task: task, didFinishCollecting: metrics) }
 
-  /// Does nothing.
-  public func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {}
+  /// Tells the session's delegate if this is the task's own.
+  public func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
+    other(session, task)?.urlSession(session, task: task, didCompleteWithError: error)
+  }
 }
 
-/// Told about the responses of data and upload tasks without a completion handler.
+/// Told about the responses of data and upload tasks. Where a completion handler gets the response, only the task's own
+/// delegate is told.
 public protocol URLSessionDataDelegate: URLSessionTaskDelegate {
   /// The head of the response is there. Its body is delivered once the handler is called with `.allow`.
   func urlSession(
@@ -129,17 +158,27 @@ public protocol URLSessionDataDelegate: URLSessionTaskDelegate {
 }
 
 extension URLSessionDataDelegate {
-  /// Receives the body.
+  private func other(_ session: URLSession, _ task: URLSessionTask) -> (any URLSessionDataDelegate)? {
+    task.hasHandler ? nil : session.fallback(from: self, of: task) as? any URLSessionDataDelegate
+  }
+
+  /// Asks the session's delegate if this is the task's own, and receives the body otherwise.
   public func urlSession(
     _ session: URLSession, dataTask: URLSessionDataTask, didReceive response: URLResponse,
     completionHandler: @escaping @Sendable (URLSession.ResponseDisposition) -> Void
-  ) { completionHandler(.allow) }
+  ) {
+    guard let other = other(session, dataTask) else { return completionHandler(.allow) }
+    other.urlSession(session, dataTask: dataTask, didReceive: response, completionHandler: completionHandler)
+  }
 
-  /// Does nothing.
-  public func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {}
+  /// Tells the session's delegate if this is the task's own.
+  public func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
+    other(session, dataTask)?.urlSession(session, dataTask: dataTask, didReceive: data)
+  }
 }
 
-/// Told about download tasks without a completion handler.
+/// Told about download tasks. Where a completion handler gets the file, only the task's own delegate is told, and not
+/// that the download is finished.
 public protocol URLSessionDownloadDelegate: URLSessionTaskDelegate {
   /// The file is complete. It is removed when this method returns: move or open it here.
   func urlSession(_ session: URLSession, downloadTask: URLSessionDownloadTask, didFinishDownloadingTo location: URL)
@@ -156,15 +195,28 @@ public protocol URLSessionDownloadDelegate: URLSessionTaskDelegate {
 }
 
 extension URLSessionDownloadDelegate {
-  /// Does nothing.
+  private func other(_ session: URLSession, _ task: URLSessionTask) -> (any URLSessionDownloadDelegate)? {
+    task.hasHandler ? nil : session.fallback(from: self, of: task) as? any URLSessionDownloadDelegate
+  }
+
+  /// Tells the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, downloadTask: URLSessionDownloadTask, didWriteData bytesWritten: Int64,
     totalBytesWritten: Int64, totalBytesExpectedToWrite: Int64
-  ) {}
+  ) {
+    other(session, downloadTask)?
+      .urlSession(
+        session, downloadTask: downloadTask, didWriteData: bytesWritten, totalBytesWritten: totalBytesWritten,
+        totalBytesExpectedToWrite: totalBytesExpectedToWrite)
+  }
 
-  /// Does nothing.
+  /// Tells the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, downloadTask: URLSessionDownloadTask, didResumeAtOffset fileOffset: Int64,
     expectedTotalBytes: Int64
-  ) {}
+  ) {
+    other(session, downloadTask)?
+      .urlSession(
+        session, downloadTask: downloadTask, didResumeAtOffset: fileOffset, expectedTotalBytes: expectedTotalBytes)
+  }
 }

@@ -67,6 +67,9 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   /// How much of the transfer is done: bytes sent and received of those expected. Cancelling it cancels the task.
   public let progress = Progress(parent: nil, userInfo: nil)
 
+  /// Whether a completion handler gets the response, and not a delegate.
+  let hasHandler: Bool
+
   private let monitor = Monitor()
   private var facts = Facts()
   /// Until the task is over.
@@ -79,6 +82,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   ) {
     taskIdentifier = status.map { session.identifier(restoring: Int($0.task)) } ?? session.nextIdentifier()
     originalRequest = request
+    hasHandler = !completion.isDelegate
     super.init()
     facts.currentRequest = request
     facts.bytesExpectedToSend = content.byteCount ?? NSURLSessionTransferSizeUnknown
@@ -162,7 +166,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   open var response: URLResponse? { look(\.response) }
   /// Why the task has failed.
   open var error: (any Error)? { look(\.error) }
-  /// Told about this task in place of the session's delegate.
+  /// Told about this task in place of the session's delegate, which is told what this one has no methods for.
   open var delegate: (any URLSessionTaskDelegate)? {
     get { look(\.delegate) }
     set {

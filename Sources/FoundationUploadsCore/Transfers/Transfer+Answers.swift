@@ -53,7 +53,11 @@ extension Transfer {
   /// The program's response.
   func deliver(_ response: HTTPResponse) {
     guard let url = request.url, let head = HTTPURLResponse.make(response, url) else { return }
-    let expected = response["Content-Length"].flatMap { Int64($0) } ?? NSURLSessionTransferSizeUnknown
+    // The server has read all of the body, and the program hears of that first.
+    if running?.contentEndedAt != nil { noteSent(UInt64(clamping: task.countOfBytesExpectedToSend)) }
+    // That of an encoded body is not that of what is delivered.
+    let length = response["Content-Encoding"] == nil ? response["Content-Length"] : nil
+    let expected = length.flatMap { Int64($0) } ?? NSURLSessionTransferSizeUnknown
     task.change {
       $0.response = head
       $0.bytesExpectedToReceive = expected
@@ -64,9 +68,7 @@ extension Transfer {
       if download.isResumed { tellResumed(download, expected) }
       return
     }
-    guard completion.isDelegate, let delegate = taskDelegate as? any URLSessionDataDelegate,
-      let dataTask = task as? URLSessionDataTask
-    else { return }
+    guard let delegate = session.dataDelegate(of: task), let dataTask = task as? URLSessionDataTask else { return }
     pending = .decision(response)
     // The request goes on meanwhile, and its number stays: only the answer is numbered.
     let asked = ObjectIdentifier(head)
@@ -162,10 +164,8 @@ extension Transfer {
     task.updateProgress()
     if let download { return write(bytes, to: download) }
     let data = Data(bytes)
-    guard completion.isDelegate else { return received.append(data) }
-    guard let delegate = taskDelegate as? any URLSessionDataDelegate, let dataTask = task as? URLSessionDataTask else {
-      return
-    }
+    if task.hasHandler { received.append(data) }
+    guard let delegate = session.dataDelegate(of: task), let dataTask = task as? URLSessionDataTask else { return }
     if intake.add(bytes.count) { updateReception() }
     session.call { [self, session] in
       delegate.urlSession(session, dataTask: dataTask, didReceive: data)

@@ -26,9 +26,7 @@ extension Transfer {
   }
 
   func tellWritten(_ file: DownloadFile) {
-    guard completion.isDelegate, let delegate = taskDelegate as? any URLSessionDownloadDelegate,
-      let task = task as? URLSessionDownloadTask
-    else { return }
+    guard let delegate = session.downloadDelegate(of: task), let task = task as? URLSessionDownloadTask else { return }
     let rest = task.countOfBytesExpectedToReceive
     let expected = rest < 0 ? rest : rest.addingSaturated(file.start)
     guard
@@ -74,8 +72,7 @@ extension Transfer {
   }
 
   func tellResumed(_ file: DownloadFile, _ rest: Int64) {
-    guard let delegate = taskDelegate as? any URLSessionDownloadDelegate, let task = task as? URLSessionDownloadTask
-    else { return }
+    guard let delegate = session.downloadDelegate(of: task), let task = task as? URLSessionDownloadTask else { return }
     let offset = file.start
     session.call { [session] in
       delegate.urlSession(

@@ -13,13 +13,16 @@ extension Transfer {
   func send() {
     guard !isOver else { return }
     task.change { $0.currentRequest = request }
+    if (request.httpMethod ?? "GET") == "GET", content.isBody {
+      return end(URLError(.dataLengthExceedsMaximum, request.url))
+    }
     switch content {
     case .stream, .givenStream: return sendStream()
     case .resumedUpload(let record): return resume(record)
     case .unusable:
       return end(
         session.acceptsTasks
-          ? URLError(.cannotDecodeRawData, nil, "this is not resume data of such a task")
+          ? URLError(.unsupportedURL, nil, "this is not resume data of such a task")
           : URLError(.cancelled, request.url, "the session is invalid"))
     case .resumedDownload(let record): download = download ?? DownloadFile(resuming: record, session.disk)
     case .none, .bytes, .file: break
@@ -41,7 +44,12 @@ extension Transfer {
     guard var upload = UploadRequest(request, settings, isAtOtherOrigin: isAtOtherOrigin) else {
       throw URLError(.unsupportedURL, request.url)
     }
-    download?.addRange(to: &upload)
+    if let download {
+      download.addRange(to: &upload)
+      // Only what is not encoded can be continued. What comes encoded all the same is decoded.
+      upload.acceptEncoding = "identity"
+    }
+    if content.isBody, !(task is URLSessionUploadTask), upload.method == "POST" { upload.assumeForm() }
     let body: UploadBody
     switch content {
     case .bytes(let data): body = .bytes(Array(data))

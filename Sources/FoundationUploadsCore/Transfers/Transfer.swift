@@ -26,7 +26,16 @@ final class Transfer: TaskEngine, @unchecked Sendable {
 
     static func body(of request: URLRequest) -> Content {
       if let stream = request.httpBodyStream { return .givenStream(stream) }
-      return request.httpBody.map { .bytes($0) } ?? .none
+      guard let body = request.httpBody, !body.isEmpty else { return .none }
+      return .bytes(body)
+    }
+
+    /// Whether it is the body of a first request.
+    var isBody: Bool {
+      switch self {
+      case .bytes, .file, .stream, .givenStream: true
+      case .none, .resumedUpload, .resumedDownload, .unusable: false
+      }
     }
 
     var byteCount: Int64? {
@@ -286,7 +295,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     case .delegate:
       session.call {
         if let place, let task = task as? URLSessionDownloadTask {
-          (delegate as? any URLSessionDownloadDelegate)?
+          session.downloadDelegate(of: task)?
             .urlSession(session, downloadTask: task, didFinishDownloadingTo: place)
         }
         remove()
