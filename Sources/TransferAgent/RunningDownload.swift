@@ -148,7 +148,7 @@ enum RunningDownload {
   /// What an event of the download means to the queue.
   static func news(_ event: DownloadEvent, of transfer: Transfer) -> [TransferNews] {
     switch event {
-    case .receiving(_, let length): (length.map { [.size($0)] } ?? []) + [.trouble(nil)]
+    case .receiving(let offset, let length): [.receiving(offset: offset, size: length), .trouble(nil)]
     case .outage(let cause, let reason, _): [.trouble("\(cause)" + (reason.map { ": \($0)" } ?? ""))]
     case .ended(let summary): [.ended(ending(summary, transfer))]
     default: []

@@ -9,8 +9,8 @@ internal import ResumableUploads
 enum TransferNews: Sendable {
   case created(ResumeData)
   case acknowledged(UInt64)
-  /// How many bytes a download has in all.
-  case size(UInt64)
+  /// The content of a download's response begins there in the whole, which has so many bytes, if the server says it.
+  case receiving(offset: UInt64, size: UInt64?)
   /// Why it waits for its next attempt; nil when it does no more.
   case trouble(String?)
   case ended(TransferQueue.Ending)

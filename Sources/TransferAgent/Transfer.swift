@@ -64,6 +64,8 @@ package struct Transfer: Equatable, Sendable {
 
   /// How much the server has, or has come from it, in bytes.
   package var acknowledged: UInt64 = 0
+  /// Where the content of a download's last response begins in the whole; nil while there is none.
+  package var contentStart: UInt64?
   /// What went wrong last, in words; nil while all is well.
   package var trouble: String?
 
@@ -87,7 +89,7 @@ package struct Transfer: Equatable, Sendable {
   /// As the database keeps it.
   package var stored: Transfer {
     var copy = self
-    (copy.acknowledged, copy.trouble) = (0, nil)
+    (copy.acknowledged, copy.contentStart, copy.trouble) = (0, nil, nil)
     if request.kind == .download { copy.size = nil }
     return copy
   }

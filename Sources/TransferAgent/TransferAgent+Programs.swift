@@ -139,7 +139,7 @@ extension TransferAgent {
       case .ended: .ended
       }
     let (request, part) = (transfer.request, transfer.resumeData.flatMap { DownloadCheckpoint($0)?.data })
-    return TransferStatus(
+    var status = TransferStatus(
       id: transfer.id, key: request.key, session: request.session, task: request.task, kind: request.kind, state: state,
       url: UploadRequest.withoutCredentials(request.url), path: request.isKept ? request.part ?? "" : request.path,
       note: request.note,
@@ -147,5 +147,7 @@ extension TransferAgent {
       acknowledged: transfer.result?.byteCount ?? max(transfer.acknowledged, part?.byteCount ?? 0),
       created: transfer.created, trouble: (state == .waiting ? queue.awaited(transfer) : nil) ?? transfer.trouble,
       result: transfer.result)
+    (status.isAtOtherOrigin, status.contentStart) = (request.isAtOtherOrigin, transfer.contentStart)
+    return status
   }
 }

@@ -83,8 +83,8 @@ extension TransferAgent {
     switch news {
     case .created(let data): if let text = data.text { happen(.created(id, resumeData: text)) }
     case .acknowledged(let count): queue.note(id, acknowledged: count)
-    case .size(let size):
-      queue.note(id, size: size)
+    case .receiving(let offset, let size):
+      queue.note(id, contentStart: offset, size: size)
       tell(id)
     case .trouble(let words):
       guard queue.transfers[id]?.trouble != words else { break }

@@ -23,8 +23,9 @@ package struct TransferQueue: Equatable, Sendable {
   var deleting: Set<Int64> = []
   /// Those of them whose server did not answer, until it is asked again.
   var abandonedRests: [Int64: Rest] = [:]
-  /// Downloads that were cancelled while they ran, and whose part their program gets.
-  private var handingOut: Set<Int64> = []
+  /// What downloads end with, and the part that their program gets, when they do not run any more: they were cancelled
+  /// while they ran, or have no time left.
+  private var handingOut: [Int64: TransferResult] = [:]
   /// Nil until it is known. What depends on it waits so long.
   private var network: NetworkConditions?
   private var isShutDown = false
@@ -118,7 +119,10 @@ package struct TransferQueue: Equatable, Sendable {
   }
 
   /// The progress of a transfer that runs. The database does not keep it.
-  package mutating func note(_ id: Int64, acknowledged: UInt64? = nil, size: UInt64? = nil, trouble: String?? = nil) {
+  package mutating func note(
+    _ id: Int64, acknowledged: UInt64? = nil, contentStart: UInt64? = nil, size: UInt64? = nil, trouble: String?? = nil
+  ) {
+    if let contentStart { transfers[id]?.contentStart = contentStart }
     if let size { transfers[id]?.size = size }
     if let acknowledged { transfers[id]?.acknowledged = acknowledged }
     if let trouble { transfers[id]?.trouble = trouble }
@@ -206,7 +210,7 @@ package struct TransferQueue: Equatable, Sendable {
     if !transfer.hasEnded, keeps, transfer.request.kind == .download, running[id] != nil {
       // The part is not the program's before nobody writes into it. If the agent is killed until then, the transfer is
       // paused, and the program cancels it once more.
-      handingOut.insert(id)
+      handingOut[id] = TransferResult(.cancelled)
       transfers[id]?.state = .paused
       store(id, &actions)
       stop(id, &actions)
@@ -281,23 +285,23 @@ package struct TransferQueue: Equatable, Sendable {
       return
     }
     guard let transfer = transfers[id] else { return }
-    let isHandedOut = handingOut.remove(id) != nil
+    let handedOut = handingOut.removeValue(forKey: id)
     if resting[id] == nil { transfers[id]?.trouble = nil }
     switch ending {
     case .completed(let result), .failed(let result): end(id, result, now, &actions)
-    case .stopped(let data) where isHandedOut:
-      var result = TransferResult(.cancelled)
-      (result.byteCount, result.resumeData) = (transfer.acknowledged, data)
-      end(id, result, now, &actions)
     case .stopped(let data):
+      if var result = handedOut {
+        (result.byteCount, result.resumeData) = (transfer.acknowledged, data)
+        return end(id, result, now, &actions)
+      }
       guard data != transfer.resumeData else { break }
       transfers[id]?.resumeData = data
       store(id, &actions)
-    case .postponed where isHandedOut:
-      var result = TransferResult(.cancelled)
-      (result.byteCount, result.resumeData) = (transfer.acknowledged, transfer.knownPart)
-      end(id, result, now, &actions)
     case .postponed(let words):
+      if var result = handedOut {
+        (result.byteCount, result.resumeData) = (transfer.acknowledged, transfer.knownPart)
+        return end(id, result, now, &actions)
+      }
       guard transfer.state == .active else { break }
       rest(id, now)
       transfers[id]?.trouble = words
@@ -318,7 +322,7 @@ package struct TransferQueue: Equatable, Sendable {
       let isRefused = transfer.request.kind == .upload && result.outcome == .failed && result.cause != "timedOut"
       if !isRefused { abandon(transfer, now, &actions) }
     }
-    resting[id] = nil
+    (resting[id], handingOut[id]) = (nil, nil)
     transfers[id]?.state = .ended(result)
     transfers[id]?.removeSecrets()
     transfers[id]?.trouble = nil
@@ -357,11 +361,7 @@ package struct TransferQueue: Equatable, Sendable {
       guard let transfer = transfers[id], !transfer.hasEnded else { continue }
       if let deadline = transfer.request.deadline, shortage == nil {
         guard deadline > now else {
-          var result = TransferResult(
-            .failed, cause: "timedOut", message: "the transfer was not complete in the time that it had")
-          result.byteCount = transfer.acknowledged
-          end(id, result, now, &actions)
-          stop(id, &actions)
+          expire(transfer, now, &actions)
           delete(now, &actions).map(wake)
           continue
         }
@@ -389,6 +389,22 @@ package struct TransferQueue: Equatable, Sendable {
     }
     makeRoom(for: waiting, now, &actions)
     if let next { actions.append(.wake(at: next)) }
+  }
+
+  /// A transfer has no time left. The program gets the part of a download that the agent keeps.
+  private mutating func expire(_ transfer: Transfer, _ now: Int64, _ actions: inout [Action]) {
+    let id = transfer.id
+    var result = TransferResult(
+      .failed, cause: "timedOut", message: "the transfer was not complete in the time that it had")
+    if transfer.request.isKept, running[id] != nil {
+      // As where it is cancelled: the part is the program's when nobody writes into it any more.
+      if handingOut[id] == nil { handingOut[id] = result }
+      return stop(id, &actions)
+    }
+    result.byteCount = transfer.acknowledged
+    if transfer.request.isKept { result.resumeData = transfer.knownPart }
+    end(id, result, now, &actions)
+    stop(id, &actions)
   }
 
   /// Those that wait for their next attempt make room for others that could run.

@@ -37,6 +37,9 @@ package struct TransferRequest: Equatable, Sendable {
   package var file: String?
   /// The program's own words, given back to it.
   package var note: String?
+  /// Whether a redirect has led to the URL from another origin, whose secrets are not sent there. The agent gives it
+  /// back to the program.
+  package var isAtOtherOrigin = false
 
   // MARK: How to reach the server
 
@@ -120,6 +123,7 @@ package struct TransferRequest: Equatable, Sendable {
     line.add("path", path)
     line.add("file", file)
     line.add("note", note)
+    line.add("other-origin", isAtOtherOrigin)
     line.add("token-file", tokenFile)
     line.add("token", token)
     line.add("netrc-file", netrcFile)
@@ -167,6 +171,7 @@ package struct TransferRequest: Equatable, Sendable {
     mayUsePOST = line.flag("may-use-post") ?? false
     fields = line.strings("fields") ?? []
     (file, note) = (line.string("file"), line.string("note"))
+    isAtOtherOrigin = line.flag("other-origin") ?? false
     (tokenFile, token) = (line.string("token-file"), line.string("token"))
     (netrcFile, proxy, unixSocket) = (line.string("netrc-file"), line.string("proxy"), line.string("unix-socket"))
     certificateAuthorities = line.string("ca-file")

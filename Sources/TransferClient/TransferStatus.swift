@@ -25,6 +25,10 @@ package struct TransferStatus: Equatable, Sendable {
   /// The file; of a download that the agent keeps, where it is.
   package var path: String
   package var note: String?
+  /// That of its request.
+  package var isAtOtherOrigin = false
+  /// Where the content of a download's last response begins in the whole; nil while there is none, as far as is known.
+  package var contentStart: UInt64?
   /// In bytes; nil while no server has said it.
   package var size: UInt64?
   /// How much the server has, as far as is known. Of a download, how much has come.
@@ -57,6 +61,8 @@ package struct TransferStatus: Equatable, Sendable {
     line.add("url", url)
     line.add("path", path)
     line.add("note", note)
+    line.add("other-origin", isAtOtherOrigin)
+    line.add("content-start", contentStart)
     line.add("size", size)
     line.add("acknowledged", acknowledged)
     line.add("created", created)
@@ -76,5 +82,6 @@ package struct TransferStatus: Equatable, Sendable {
       path: path, note: line.string("note"), size: line.integer("size"),
       acknowledged: line.integer("acknowledged") ?? 0,
       created: line.integer("created") ?? 0, trouble: line.string("trouble"), result: TransferResult(line))
+    (isAtOtherOrigin, contentStart) = (line.flag("other-origin") ?? false, line.integer("content-start"))
   }
 }

@@ -124,19 +124,24 @@ struct BackgroundDownloadTests {
     if changes { server.set("film", Self.bytes(500_000, 5)) }
     server.breaksAfter = nil
     let before = server.requests.all.count
+    let begun = try #require(DownloadRecord(data)).byteCount
     let (other, second) = (try DownloadRecorder.make(), try DownloadRecorder.make())
     let plain = URLSession(configuration: .default, delegate: other, delegateQueue: nil)
     defer { plain.invalidateAndCancel() }
     let next = inBackground ? self.session(bench, second) : plain
-    let resumed = next.downloadTask(withResumeData: data)
-    resumed.resume()
+    let nextTask = next.downloadTask(withResumeData: data)
+    nextTask.resume()
     let heard = inBackground ? second : other
-    guard case .completed(_, _, _, nil, nil) = try heard.end(of: resumed) else {
+    guard case .completed(_, _, _, nil, nil) = try heard.end(of: nextTask) else {
       throw TestFailure("\(heard.log.all.last.map { "\($0)" } ?? "")")
     }
     let files = heard.log.all.compactMap { if case .file(_, let data) = $0 { Array(data) } else { nil } }
     #expect(files == [server.body("film")])
     #expect(server.requests.all.dropFirst(before).first?.start ?? 0 >= 150_000)
+    let resumed = heard.log.all.filter { if case .resumed = $0 { true } else { false } }
+    #expect(resumed == (changes ? [] : [.resumed(begun, expected: 900_000)]))
+    let written = heard.log.all.reduce(Int64(0)) { if case .wrote(let new, _) = $1 { $0 + new } else { $0 } }
+    #expect(written == (changes ? 500_000 : 900_000 - begun))
     try waitUntil("no part is left") { try allNames(in: "\(bench.location.directory)/downloads").isEmpty }
   }
 
@@ -177,6 +182,59 @@ struct BackgroundDownloadTests {
     }
   }
 
+  @Test("a download that has no time left fails with resume data, and continues with it where it was")
+  func noTimeLeft() throws {
+    let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
+    server.set("film", Self.bytes(900_000, 6))
+    server.breaksAfter = 150_000
+    let session = session(bench, recorder) { $0.timeoutIntervalForResource = 2 }
+    let task = session.downloadTask(with: try url(server, "film"))
+    task.resume()
+    try server.requests.first("a part of it") { $0.start ?? 0 >= 150_000 }
+    // From here on, it comes no further.
+    server.breaksAfter = 0
+    guard case .completed(_, _, _, .timedOut, let data?) = try recorder.end(of: task) else {
+      throw TestFailure("\(recorder.log.all)")
+    }
+    server.breaksAfter = nil
+    let second = try DownloadRecorder.make()
+    let next = self.session(bench, second).downloadTask(withResumeData: data)
+    next.resume()
+    #expect(try second.end(of: next) == .completed(next.taskIdentifier, "", status: 206, nil, nil))
+    #expect(second.log.all.contains(.file(next.taskIdentifier, Data(server.body("film")))))
+    try waitUntil("no part is left") { try allNames(in: "\(bench.location.directory)/downloads").isEmpty }
+  }
+
+  @Test("a task of an earlier process knows that a redirect has led it to another origin, and its resume data does")
+  func restoredAtOtherOrigin() throws {
+    let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
+    server.set("film", Self.bytes(900_000, 7))
+    server.breaksAfter = 150_000
+    do {
+      let first = session(bench, recorder)
+      let task = first.downloadTask(with: try url(server, "film"))
+      task.resume()
+      try server.requests.first("a part of it") { $0.start ?? 0 >= 150_000 }
+      let got = try EventLog<Data?>()
+      task.cancel { got.append($0) }
+      let found = try #require(try got.first("the resume data") { _ in true })
+      var record = try #require(DownloadRecord(found))
+      record.request.isAtOtherOrigin = true
+      let next = first.downloadTask(withResumeData: try #require(record.data))
+      next.earliestBeginDate = Date(timeIntervalSinceNow: 3600)
+      next.resume()
+      try waitUntil("the agent has it") { try bench.transfers().map(\.state) == [.waiting] }
+      first.background?.close()
+    }
+    try bench.killAgent()
+    let second = session(bench, try DownloadRecorder.make())
+    let task = try #require(second.openTasks.first as? URLSessionDownloadTask)
+    let got = try EventLog<Data?>()
+    task.cancel { got.append($0) }
+    let data = try #require(try got.first("the resume data") { _ in true })
+    #expect(try #require(DownloadRecord(data)).request.isAtOtherOrigin == true)
+  }
+
   @Test("a refusal is a response with its page, and what the agent does not do is an error")
   func refusals() throws {
     let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
@@ -204,6 +262,7 @@ private final class DownloadRecorder: NSObject, URLSessionDownloadDelegate, Send
   enum Call: Equatable, Sendable {
     case file(Int, Data)
     case wrote(Int64, total: Int64)
+    case resumed(Int64, expected: Int64)
     case completed(Int, String, status: Int, URLError.Code?, Data?)
     case finishedEvents
   }
@@ -229,6 +288,11 @@ private final class DownloadRecorder: NSObject, URLSessionDownloadDelegate, Send
     _ session: URLSession, downloadTask: URLSessionDownloadTask, didWriteData bytesWritten: Int64,
     totalBytesWritten: Int64, totalBytesExpectedToWrite: Int64
   ) { log.append(.wrote(bytesWritten, total: totalBytesWritten)) }
+
+  func urlSession(
+    _ session: URLSession, downloadTask: URLSessionDownloadTask, didResumeAtOffset fileOffset: Int64,
+    expectedTotalBytes: Int64
+  ) { log.append(.resumed(fileOffset, expected: expectedTotalBytes)) }
 
   func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
     log.append(

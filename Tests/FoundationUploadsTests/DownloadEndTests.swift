@@ -45,6 +45,34 @@ struct DownloadEndTests {
     #expect(next.recorder.log.all.filter { if case .downloaded = $0 { true } else { false } } == [.downloaded(Data())])
   }
 
+  @Test("a download that times out fails with resume data, and continues with it", arguments: [false, true])
+  func timedOut(isResource: Bool) throws {
+    let server = try ScriptedServer { connection, number in
+      let head = try connection.head()
+      guard number > 0 else {
+        try connection.send(
+          "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nAccept-Ranges: bytes\r\nContent-Length: 10\r\n\r\n01234")
+        _ = connection.readToEnd()
+        return
+      }
+      #expect(head["Range"] == "bytes=5-")
+      try connection.respond(
+        "206 Partial Content", ["ETag: \"1\"", "Content-Range: bytes 5-9/10"], body: "56789")
+    }
+    let test = TestSession {
+      if isResource { $0.timeoutIntervalForResource = 1 } else { $0.timeoutIntervalForRequest = 1 }
+    }
+    defer { test.end() }
+    test.session.downloadTask(with: try request(server.url)).resume()
+    #expect(try test.recorder.end() == .timedOut)
+    let data = try #require(test.recorder.error?.downloadTaskResumeData)
+    let next = TestSession()
+    defer { next.end() }
+    next.session.downloadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(next.recorder.log.all.contains(.downloaded(Data("0123456789".utf8))))
+  }
+
   @Test("the answer to HEAD is a success with an empty file")
   func head() throws {
     let server = try ScriptedServer { connection, _ in

@@ -82,6 +82,71 @@ struct OriginTests {
     #expect(seen.all == [[nil, nil, "1"], ["bytes=5-", nil, "1"]])
   }
 
+  @Test(
+    "a session's secrets do not follow the resume data of an upload to another origin",
+    arguments: ["of a redirect", "of the upload resource"])
+  func resumedUploadSecrets(_ way: String) throws {
+    let isRedirect = way == "of a redirect"
+    let seen = try EventLog<[String?]>()
+    // Offers to resume the upload there, and breaks it off.
+    @Sendable func offer(_ connection: ServerConnection, _ location: String) throws {
+      try connection.send(
+        "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Draft-Interop-Version: 8\r\nLocation: \(location)\r\n\r\n")
+      connection.shutdownWriting()
+      _ = connection.readToEnd()
+    }
+    let last = try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        guard head.line.hasPrefix("HEAD") || head.line.hasPrefix("PATCH") else { return try offer(connection, "/up") }
+        seen.append([head["Authorization"], head["Cookie"], head["X-Plain"]])
+        if head.line.hasPrefix("HEAD") {
+          try connection.send(
+            "HTTP/1.1 204 No Content\r\nUpload-Draft-Interop-Version: 8\r\nUpload-Offset: 0\r\n"
+              + "Upload-Complete: ?0\r\nUpload-Length: 5\r\nCache-Control: no-store\r\n\r\n")
+        } else {
+          _ = try connection.receive(5)
+          try connection.respond("200 OK", ["Upload-Draft-Interop-Version: 8", "Upload-Complete: ?1"])
+        }
+      }
+    }
+    let url = last.url
+    let first = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      if isRedirect {
+        try connection.respond("307 Temporary Redirect", ["Location: \(url)/c"])
+      } else {
+        try offer(connection, "\(url)/up")
+      }
+    }
+    func session() -> TestSession {
+      TestSession {
+        $0.httpAdditionalHeaders = ["Authorization": "Bearer secret", "cookie": "id=secret", "X-Plain": "1"]
+        $0.timeoutIntervalForResumption = 0
+      }
+    }
+    let test = session()
+    defer { test.end() }
+    let task = test.session.uploadTask(with: try request(first.url, "POST"), from: Data("hello".utf8))
+    let got = try EventLog<Data?>()
+    task.resume()
+    try test.recorder.log.first("the offer") { $0 == .interim(104) }
+    task.cancel { got.append($0) }
+    let data = try #require(
+      try got.first("the resume data") { _ in true } ?? test.recorder.error?.uploadTaskResumeData)
+    let before = seen.all.count
+    let next = session()
+    defer { next.end() }
+    next.session.uploadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(seen.all.count >= before + 2)
+    for fields in seen.all {
+      #expect(fields[0] == nil && fields[1] == nil, "\(fields)")
+      // Another origin that a redirect has led to gets the other fields, as the request did.
+      if isRedirect { #expect(fields[2] == "1") }
+    }
+  }
+
   @Test("a request's own cookie does not follow a redirect to another origin")
   func cookie() throws {
     let seen = try EventLog<[String?]>()

@@ -56,6 +56,31 @@ struct ResumptionTests {
     #expect(try stored(next.recorder.data, server) == Self.bytes)
   }
 
+  @Test("an upload that times out fails with resume data, and continues with it", arguments: [false, true])
+  func timedOut(isResource: Bool) throws {
+    let server = try StreamServer()
+    let way = try Bottleneck(to: server)
+    let test = TestSession {
+      $0.timeoutIntervalForResumption = 0.1
+      if isResource { $0.timeoutIntervalForResource = 2 } else { $0.timeoutIntervalForRequest = 1 }
+    }
+    defer { test.end() }
+    try task(.bytes, test.session, way.url, server.directory).resume()
+    try test.recorder.log.first("the offer") { $0 == .interim(104) }
+    // From here on, the server takes nothing. When the request has timed out, it refuses the next.
+    way.isClosed = true
+    let code = try test.recorder.end()
+    #expect(isResource ? code == .timedOut : code != nil)
+    let data = try #require(test.recorder.error?.uploadTaskResumeData)
+    way.breakOff()
+    way.isClosed = false
+    let next = TestSession()
+    defer { next.end() }
+    next.session.uploadTask(withResumeData: data).resume()
+    #expect(try next.recorder.end() == nil)
+    #expect(try stored(next.recorder.data, server) == Self.bytes)
+  }
+
   @Test("an upload is paused right after it began, as the talk does")
   func earlyPause() async throws {
     let server = try StreamServer()

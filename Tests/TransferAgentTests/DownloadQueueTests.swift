@@ -52,6 +52,28 @@ struct DownloadQueueTests {
     #expect(queue.abandoned.isEmpty && !actions.contains { if case .abandon = $0 { true } else { false } })
   }
 
+  @Test("a program gets the part of a download that has no time left, once nobody writes into it", arguments: 0..<3)
+  func noTimeLeft(_ way: Int) {
+    var queue = TransferQueue()
+    var request = download("/part", resumeData: "handed in")
+    request.deadline = 100
+    if way == 0 { request.earliestBegin = 1_000 }
+    var actions = queue.handle(.submitted(request, version: "", size: nil), now: 0)
+    if way > 0 { _ = queue.handle(.created(1, resumeData: "known"), now: 1) }
+    actions += queue.handle(.timeCame, now: 100)
+    if way > 0 {
+      #expect(actions.contains(.stop(1)))
+      #expect(queue.transfers[1]?.hasEnded == false, "it may still write")
+      actions += queue.handle(.timeCame, now: 101)
+      let ending: TransferQueue.Ending = way == 1 ? .stopped(resumeData: "more") : .postponed("no descriptor")
+      actions += queue.handle(.finished(1, ending), now: 102)
+    }
+    let result = queue.transfers[1]?.result
+    #expect(result?.outcome == .failed && result?.cause == "timedOut")
+    #expect(result?.resumeData == ["handed in", "more", "known"][way])
+    #expect(queue.abandoned.isEmpty && actions.count { $0 == .stop(1) } == (way == 0 ? 0 : 1))
+  }
+
   @Test("a download that turns out to be complete is not reported as a range that does not exist")
   func completeBefore() throws {
     let transfer = Transfer(id: 1, request: download("/part"), version: "", size: nil, created: 0)

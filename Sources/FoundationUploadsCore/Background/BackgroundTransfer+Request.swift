@@ -45,6 +45,7 @@ extension BackgroundTransfer {
     transfer.method = request.method
     transfer.fields = request.fields.map { "\($0.name): \($0.value)" }
     transfer.note = task.taskDescription
+    transfer.isAtOtherOrigin = isAtOtherOrigin
     func absolute(_ path: String?) -> String? { path.map { URL(fileURLWithPath: $0).path } }
     transfer.certificateAuthorities = absolute(request.certificateAuthorities)
     (transfer.clientCertificate, transfer.clientKey) = (
@@ -64,11 +65,6 @@ extension BackgroundTransfer {
     transfer.expectedToReceive = expected(task.countOfBytesClientExpectsToReceive)
     transfer.deadline = time(Date(timeIntervalSinceNow: settings.timeoutIntervalForResource))
     return transfer
-  }
-
-  /// Whether a redirect has led there from another origin, whose secrets are not sent.
-  var isAtOtherOrigin: Bool {
-    if case .resumedDownload(let record) = content { record.request.isAtOtherOrigin ?? false } else { false }
   }
 
   /// The file of an upload; empty for a download, which the agent keeps; nil for what the agent does not do.

@@ -18,6 +18,8 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
 
   /// What the agent and the session know it by.
   let key: String
+  /// Whether a redirect has led there from another origin, whose secrets are not sent.
+  let isAtOtherOrigin: Bool
 
   private let monitor = Monitor()
   /// The agent's number; nil until it has accepted the transfer.
@@ -28,6 +30,8 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   private var isOver = false
   private var isRefused = false
   private var hasToldWaiting = false
+  /// Whether the program knows where a download with resume data continues.
+  private var hasToldResumed = false
   /// Who waits for resume data.
   private var resumeHandler: (@Sendable (Data?) -> Void)?
 
@@ -39,6 +43,11 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     (self.session, self.task, self.content, self.completion) = (session, task, content, completion)
     self.background = background
     key = status?.key ?? LiveStreamConfiguration.randomStreamID()
+    if case .resumedDownload(let record) = content {
+      isAtOtherOrigin = record.request.isAtOtherOrigin ?? false
+    } else {
+      isAtOtherOrigin = status?.isAtOtherOrigin ?? false
+    }
     if let status { (id, isSubmitted, isSuspended) = (status.id, true, status.state == .paused) }
   }
 
@@ -159,6 +168,12 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       let delegate = session.downloadDelegate(of: task)
     else { return }
     let total = Int64(clamping: status.acknowledged)
+    if case .resumedDownload = content, monitor.withLock({ !hasToldResumed }) {
+      // Until a server has answered, it is not known whether the part is continued.
+      guard let start = status.contentStart ?? (status.result == nil ? nil : 0) else { return }
+      monitor.withLock { hasToldResumed = true }
+      if start > 0 { tellResumed(delegate, task, at: Int64(clamping: start), size) }
+    }
     session.call { [session] in
       // Fewer than before after a download has started over.
       let new = task.change { facts in
@@ -168,6 +183,15 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       guard new > 0 else { return }
       delegate.urlSession(
         session, downloadTask: task, didWriteData: new, totalBytesWritten: total, totalBytesExpectedToWrite: size)
+    }
+  }
+
+  private func tellResumed(
+    _ delegate: any URLSessionDownloadDelegate, _ task: URLSessionDownloadTask, at start: Int64, _ size: Int64
+  ) {
+    session.call { [session] in
+      task.change { $0.bytesToldWritten = start }
+      delegate.urlSession(session, downloadTask: task, didResumeAtOffset: start, expectedTotalBytes: size)
     }
   }
 
