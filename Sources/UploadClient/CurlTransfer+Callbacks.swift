@@ -94,7 +94,33 @@ extension CurlTransfer {
 
   private func received(body piece: UnsafeRawBufferPointer) {
     responseByteCount &+= UInt64(piece.count)
-    if request.tellsResponse, !machine.isOver { handler(.responseBody(Array(piece))) }
+    if request.tellsResponse, !machine.isOver { collect(piece) }
     perform(machine.received(body: piece))
+  }
+
+  /// How much of a response's body is told at once, in bytes, unless libcurl hands over more: malloc(3) returns larger
+  /// blocks to the kernel when they are freed, and then each page of the next one costs a fault.
+  private static let collectedLimit = 64 << 10
+
+  /// Keeps a piece of the response's body for the end of the turn.
+  ///
+  /// libcurl reads as much as ``UploadRequest/receiveBufferSize`` and hands it over in pieces of 16 KiB. Each would be an
+  /// event of its own, and cost its owner as much as all of them.
+  private func collect(_ piece: UnsafeRawBufferPointer) {
+    if collected.count + piece.count > Self.collectedLimit { tellCollected() }
+    if collected.isEmpty {
+      // After a full piece there is more, as a rule.
+      collected.reserveCapacity(piece.count < Int(CURL_MAX_WRITE_SIZE) ? piece.count : Self.collectedLimit)
+      loop.atEndOfTurn { [self] in tellCollected() }
+    }
+    collected.append(contentsOf: piece)
+  }
+
+  /// Tells what has come of the response's body.
+  func tellCollected() {
+    guard !collected.isEmpty else { return }
+    let bytes = collected
+    collected = []
+    handler(.responseBody(bytes))
   }
 }

@@ -44,6 +44,8 @@ final class CurlTransfer: @unchecked Sendable {
   var stallTimer: EventLoop.Timer?
   private var fieldList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
+  /// What has come of the response's body in this turn, and was not told.
+  var collected: [UInt8] = []
   /// Bytes of the final response's body so far.
   var responseByteCount: UInt64 = 0
   /// Why a callback broke the transfer off: truer than what libcurl makes of it.
@@ -187,6 +189,7 @@ final class CurlTransfer: @unchecked Sendable {
     case .failure(let error):
       body.close(error)
     }
+    tellCollected()
     handler(.finished(result))
     session = nil
   }

@@ -30,7 +30,7 @@ extension UploadRequest {
     (limits.connect, limits.unacknowledged, limits.response) = (limit, limit, limit)
     isMeasured = true
     acceptEncoding = ""
-    (uploadBufferSize, receiveBufferSize) = (512 << 10, 64 << 10)
+    (uploadBufferSize, receiveBufferSize) = (512 << 10, 256 << 10)
   }
 
   /// Says what the body of a POST request is where the program does not, as Apple's systems do.
