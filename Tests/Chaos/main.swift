@@ -15,6 +15,7 @@ let usage = """
     --rate BYTES    of the source, a second (default: by the seed)
     --spool         kills the client as well, which keeps the stream in a spool
     --plain         with --spool: plain uploads instead of resumable ones
+    --cluster       kills servers and brokers instead; see --cluster --help
   """
 
 /// Written at once, for whoever watches: no buffer of the C library in between.
@@ -26,6 +27,10 @@ func say(_ text: String, to descriptor: Int32 = 1) {
 func fail(_ message: String, _ code: Int32) -> Never {
   say("chaos: \(message)", to: 2)
   exit(code)
+}
+
+if CommandLine.arguments.dropFirst().first == "--cluster" {
+  ClusterCommand.run(Array(CommandLine.arguments.dropFirst(2)))
 }
 
 var options = ChaosRun.Options(seed: UInt64.random(in: 0...999_999_999), faults: 1000)

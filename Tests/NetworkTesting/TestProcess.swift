@@ -91,6 +91,13 @@ public final class TestProcess: Sendable {
 
   public func signal(_ number: Int32) { if status.withLock({ $0 }) == nil { kill(pid, number) } }
 
+  /// Whether it has ended, waited for or not.
+  package var hasEnded: Bool {
+    if status.withLock({ $0 }) != nil { return true }
+    var info = siginfo_t()
+    return waitid(P_PID, id_t(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_signo == SIGCHLD
+  }
+
   /// Writes to the standard input; false when nobody reads there any more.
   @discardableResult
   public func send(_ bytes: [UInt8]) -> Bool {

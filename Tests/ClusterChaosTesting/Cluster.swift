@@ -1,0 +1,156 @@
+// Three brokers, three servers, and HAProxy before them, on one machine.
+
+internal import CommandTesting
+internal import EventLoops
+internal import Glibc
+internal import NetworkTesting
+internal import Synchronization
+internal import TestRigs
+
+/// The machines of a cluster, all started.
+package final class Cluster {
+  package struct Options: Sendable {
+    /// Brokers keep as many replicas as there are.
+    package var brokers = 3
+    package var servers = 3
+    /// HAProxy is in front of the servers.
+    package var hasProxy = true
+    /// In namespaces of its own; see ``ClusterNetwork``.
+    package var isIsolated = false
+
+    package init() {}
+  }
+
+  package let network: ClusterNetwork
+  package private(set) var brokers: [ClusterMachine] = []
+  package private(set) var servers: [ClusterMachine] = []
+  private var proxy: ClusterMachine?
+  /// `ADDRESS:PORT` of the load balancer, or of each server if there is none.
+  package private(set) var addresses: [String] = []
+  package let brokerVersion: String
+  /// Whether brokers sync before they acknowledge, and have disks that can lose their power.
+  package let losesPower: Bool
+  private let directory: TemporaryDirectory
+
+  /// Starts everything.
+  package init(_ options: Options) throws {
+    directory = try TemporaryDirectory()
+    network = try ClusterNetwork(isIsolated: options.isIsolated)
+    let program = Self.brokerProgram
+    brokerVersion = try Self.version(of: program)
+    losesPower = options.isIsolated && !brokerVersion.hasPrefix("2.9.")
+    try startBrokers(options.brokers, program)
+    try startServers(options.servers, replicas: options.brokers)
+    if options.hasProxy { try startProxy() }
+  }
+
+  deinit {
+    for machine in servers + brokers + [proxy].compactMap(\.self) { _ = try? machine.end(SIGKILL) }
+  }
+
+  /// Where the NATS clients of a test connect to.
+  package var brokerURLs: [String] { brokers.map { "nats://\($0.place.host):4222" } }
+  package var serverAddresses: [String] { servers.map { "\($0.place.host):8080" } }
+  package static var sluicePath: String { "\(AlsaConfiguration.productDirectory)/sluice" }
+  func store(of broker: ClusterMachine) -> String { "\(directory.path)/\(broker.name)" }
+
+  /// Lets the logs of machines stay, and says where.
+  package func keep() -> String {
+    directory.keep()
+    return directory.path
+  }
+
+  // MARK: Brokers
+
+  /// `SLUICE_NATS_SERVER` names another one than the system's.
+  private static var brokerProgram: String {
+    if let path = getenv("SLUICE_NATS_SERVER") { return String(cString: path) }
+    return access("/usr/sbin/nats-server", X_OK) == 0 ? "/usr/sbin/nats-server" : "nats-server"
+  }
+
+  private static func version(of program: String) throws -> String {
+    let process = try TestProcess(program, ["--version"])
+    guard try process.wait() == 0, let line = process.output.first, let start = line.lastIndex(of: "v") else {
+      throw TestFailure("\(program) --version: \(process.errors)")
+    }
+    return String(line[line.index(after: start)...])
+  }
+
+  private func startBrokers(_ count: Int, _ program: String) throws {
+    let places = try (1...count).map { try network.machine("n\($0)") }
+    let routes = places.map { "nats://\($0.host):6222" }.joined(separator: ", ")
+    for place in places {
+      let store = "\(directory.path)/\(place.name)"
+      if losesPower { try network.mountDisk(store) }
+      let group = count > 1 ? "cluster { name: c, listen: \"\(place.host):6222\", routes: [\(routes)] }\n" : ""
+      let file = try directory.write(
+        "\(place.name).conf",
+        """
+        server_name: \(place.name)
+        listen: "\(place.host):4222"
+        jetstream { store_dir: "\(store)/js"\(losesPower ? ", sync_interval: always" : "") }
+        \(group)
+        """)
+      brokers.append(ClusterMachine(.broker, at: place, program, ["-c", file], readyWord: "Server is ready"))
+    }
+    for broker in brokers { try broker.launch() }
+    for broker in brokers {
+      guard try broker.awaitReady() else { throw TestFailure("\(broker.name) has ended: \(broker.lastWords)") }
+    }
+  }
+
+  // MARK: Servers
+
+  private func startServers(_ count: Int, replicas: Int) throws {
+    let urls = brokerURLs.joined(separator: ",")
+    for number in 1...count {
+      let place = try network.machine("s\(number)")
+      servers.append(
+        ClusterMachine(
+          .server, at: place, Self.sluicePath,
+          [
+            "serve", "--listen", "\(place.host):8080", "--store", urls, "--replicas", "\(replicas)", "--drain-timeout",
+            "5s",
+          ], readyWord: "listening on"))
+    }
+    for server in servers { try server.start() }
+    addresses = serverAddresses
+  }
+
+  private func startProxy() throws {
+    let place = network.ownMachine()
+    let address = "\(place.host):8000"
+    addresses = [address]
+    let lines = servers.map { " server \($0.name) \($0.place.host):8080 check inter 500ms" }
+    let file = try directory.write(
+      "haproxy.cfg",
+      """
+      global
+       maxconn 8000
+      defaults
+       mode http
+       timeout connect 1s
+       timeout client 1h
+       timeout server 1h
+       retries 3
+       option redispatch
+      listen ingest
+       bind \(address)
+       balance roundrobin
+       option http-server-close
+      \(lines.joined(separator: "\n"))
+
+      """)
+    let path = access("/usr/sbin/haproxy", X_OK) == 0 ? "/usr/sbin/haproxy" : "haproxy"
+    let proxy = ClusterMachine(.server, at: place, path, ["-db", "-f", file], readyWord: "")
+    try proxy.launch()
+    self.proxy = proxy
+    // It prints nothing when it listens.
+    let entrance = try IPv4Address(address)
+    try waitUntil("HAProxy listens") {
+      let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+      defer { close(descriptor) }
+      return entrance.withPointer { connect(descriptor, $0, $1) } == 0
+    }
+  }
+}

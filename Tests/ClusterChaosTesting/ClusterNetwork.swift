@@ -1,0 +1,108 @@
+// Where the machines of a cluster are: addresses of their own, and, for root, network namespaces and disks that can be
+// taken away.
+
+internal import CommandTesting
+internal import EventLoops
+internal import Glibc
+internal import NetworkTesting
+
+/// A network of this process and its children. With namespaces, each machine has a cable that can be pulled, and may
+/// have a disk whose power can be cut. Without, machines are addresses of the loopback network.
+package final class ClusterNetwork {
+  /// One machine.
+  package struct Place {
+    package let name: String
+    /// Its address.
+    package let host: String
+    /// What a program there is started with.
+    let prefix: [String]
+  }
+
+  /// Whether cables and disks can be taken away.
+  package let isIsolated: Bool
+  private var count = 0
+
+  /// - Parameter isIsolated: this process is alone in its network and mount namespaces, as ``enterNamespaces(_:)`` made
+  ///   them.
+  package init(isIsolated: Bool) throws {
+    self.isIsolated = isIsolated
+    guard isIsolated else { return }
+    // Names of namespaces are files. They are not to be seen outside.
+    try Self.run("mkdir", "-p", "/run/netns")
+    try Self.run("mount", "-t", "tmpfs", "none", "/run/netns")
+    try Self.run("ip", "link", "set", "lo", "up")
+    try Self.run("ip", "link", "add", "hub", "type", "bridge")
+    try Self.run("ip", "addr", "add", "\(Self.ownHost)/24", "dev", "hub")
+    try Self.run("ip", "link", "set", "hub", "up")
+  }
+
+  private static let ownHost = "10.77.0.1"
+
+  /// Starts this program again in network and mount namespaces of its own, with these arguments. Returns only if that
+  /// fails.
+  package static func enterNamespaces(_ arguments: [String]) {
+    var path = [CChar](repeating: 0, count: 4096)
+    guard readlink("/proc/self/exe", &path, 4095) > 0 else { return }
+    let program = String(decoding: path.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
+    let command = ["unshare", "--mount", "--net", "--propagation", "private", program] + arguments
+    var vector: [UnsafeMutablePointer<CChar>?] = command.map { strdup($0) } + [nil]
+    execvp("unshare", &vector)
+  }
+
+  /// A machine with an address of its own.
+  package func machine(_ name: String) throws -> Place {
+    guard isIsolated else { return Place(name: name, host: ServeProcess.freshHost(), prefix: []) }
+    count += 1
+    let host = "10.77.0.\(10 + count)"
+    try Self.run("ip", "netns", "add", name)
+    try Self.run("ip", "link", "add", "to-\(name)", "type", "veth", "peer", "name", "eth0", "netns", name)
+    try Self.run("ip", "link", "set", "to-\(name)", "master", "hub", "up")
+    try Self.run("ip", "-n", name, "addr", "add", "\(host)/24", "dev", "eth0")
+    try Self.run("ip", "-n", name, "link", "set", "eth0", "up")
+    try Self.run("ip", "-n", name, "link", "set", "lo", "up")
+    return Place(name: name, host: host, prefix: ["nsenter", "--net=/run/netns/\(name)"])
+  }
+
+  /// The machine on which clients and the load balancer run.
+  package func ownMachine() -> Place {
+    Place(name: "front", host: isIsolated ? Self.ownHost : ServeProcess.freshHost(), prefix: [])
+  }
+
+  /// Pulls the cable of a machine, or puts it back.
+  package func connect(_ place: Place, _ isConnected: Bool) throws {
+    try Self.run("ip", "link", "set", "to-\(place.name)", isConnected ? "up" : "down")
+  }
+
+  // MARK: Disks
+
+  /// Makes a disk in this directory, which keeps what was synced when its power is cut.
+  package func mountDisk(_ directory: String) throws {
+    try Self.run("mkdir", "-p", directory)
+    try Self.run("truncate", "-s", "8G", directory + ".image")
+    try Self.run("mkfs.ext4", "-q", "-E", "lazy_itable_init=1,lazy_journal_init=1", directory + ".image")
+    try Self.run("mount", "-o", "loop", directory + ".image", directory)
+  }
+
+  /// Cuts the power of that disk, whose user has ended, and mounts it again as it is then.
+  ///
+  /// The file system takes nothing to its device from here on, and does not write its journal (`EXT4_IOC_SHUTDOWN`
+  /// without a flush, ioctl_ext4(2)). What waits in the page cache is gone with the mount.
+  package func cutPower(_ directory: String) throws {
+    let descriptor = open(directory, O_RDONLY | O_CLOEXEC)
+    // _IOR('X', 125, __u32), and EXT4_GOING_FLAGS_NOLOGFLUSH.
+    var flags: UInt32 = 2
+    let status = ioctl(descriptor, 0x8004_587D, &flags)
+    let error = SystemError.last("EXT4_IOC_SHUTDOWN \(directory)")
+    close(descriptor)
+    guard status == 0 else { throw error }
+    try Self.run("umount", directory)
+    try Self.run("mount", "-o", "loop", directory + ".image", directory)
+  }
+
+  private static func run(_ program: String, _ arguments: String...) throws {
+    let process = try TestProcess(program, arguments)
+    guard try process.wait() == 0 else {
+      throw TestFailure("\(program) \(arguments.joined(separator: " ")): \(process.errors.joined(separator: "; "))")
+    }
+  }
+}

@@ -1,0 +1,27 @@
+// Servers and brokers that die, in short; `make chaos CHAOS=--cluster` is the long run.
+
+import ClusterChaosTesting
+import Testing
+
+@Suite("A cluster", .serialized)
+struct ClusterChaosTests {
+  @Test("8 faults of servers and brokers: each stream is stored complete, once, and every answer was true")
+  func short() throws {
+    var options = ClusterChaosRun.Options(seed: 20_261_125, faults: 8)
+    options.streams = 20
+    options.pace.interval = .milliseconds(100)
+    options.pace.rollOver = .milliseconds(700)
+    options.kinds = [.kill, .drain]
+    // Not every machine has HAProxy: the recording proxy gives each connection to another server.
+    options.cluster.hasProxy = false
+    let report = try ClusterChaosRun(options).perform()
+    print(report)
+    #expect(report.faults == 8)
+  }
+
+  @Test(
+    "two clients append to one upload through two servers, and one lies: each byte is of the request that brought it")
+  func rivals() throws {
+    print(try RivalRun(seed: 20_261_125, rounds: 100).perform())
+  }
+}
