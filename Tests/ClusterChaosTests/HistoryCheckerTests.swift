@@ -44,8 +44,9 @@ struct HistoryCheckerTests {
 
   @Test("a wrong offset in an answer of such a history is found", arguments: Seed.several(100))
   func mutated(seed: Seed) throws {
-    var upload = SimulatedUpload(seed: seed.value, steps: 200)
-    while upload.length < 50 { upload = SimulatedUpload(seed: upload.length &+ seed.value &+ 1, steps: 200) }
+    // One that is not complete, and has some bytes.
+    let uploads = (0..<100).lazy.map { SimulatedUpload(seed: seed.value &+ $0, steps: 200) }
+    let upload = try #require(uploads.first { $0.length >= 50 && !$0.isComplete })
     var history = upload.history
     // The last append is acknowledged, so that the answer behind it has one right offset.
     let (end, length) = ((history.operations.compactMap { $0.answer?.time }.max() ?? 0) + 1000, upload.length + 50)

@@ -20,7 +20,7 @@ struct SimulatedUpload {
   private var random: SplitMix64
   private var time: Int64 = 0
   private var sequence = 1
-  private var isComplete = false
+  private(set) var isComplete = false
   private var running: [Running] = []
 
   init(seed: UInt64, steps: Int) {
