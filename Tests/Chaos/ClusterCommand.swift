@@ -10,14 +10,15 @@ enum ClusterCommand {
       --faults N      faults of servers and brokers (default 1000)
       --streams N     live streams meanwhile (default 200)
       --seed N        of everything that is random (default: drawn)
-      --rivals N      instead: two clients append to one upload, N times each, and one of
-                      them lies
-      --recovery      instead: kills each server once, and measures how long each of
-                      1000 streams (--streams) stands still
+      --rivals N      instead: two clients append to one upload, N times each,
+                      and one of them lies
+      --recovery      instead: kills each server once, and measures how long
+                      each of 1000 streams (--streams) stands still
       --kinds LIST    only these: \(ClusterFault.Kind.allCases.map(\.rawValue).joined(separator: ","))
 
-    Requires nats-server (SLUICE_NATS_SERVER names another one than the system's) and haproxy. As root, it also pulls
-    cables, and with nats-server 2.10 or newer it cuts the power of brokers.
+    Requires nats-server (SLUICE_NATS_SERVER names another one than the
+    system's) and haproxy. As root, it also pulls cables, and with
+    nats-server 2.10 or newer it cuts the power of brokers.
     """
 
   static func run(_ arguments: [String]) -> Never {

@@ -51,10 +51,11 @@ package struct ClusterChaosReport: Sendable, CustomStringConvertible {
 
   package var description: String {
     var lines = [
-      "seed \(seed): \(faults) faults in \(Int(faultsDuration.seconds)) s, \(streams) streams, nats-server \(brokerVersion)"
+      "seed \(seed): \(faults) faults in \(Int(faultsDuration.seconds)) s, \(streams) streams, "
+        + "nats-server \(brokerVersion)"
         + (syncsAlways ? " with sync_interval: always" : ""),
-      "  \(bytes) bytes in \(messages) messages of \(uploads) uploads (\(orphans) more whose creation was not answered); "
-        + "\(dropouts) interruptions",
+      "  \(bytes) bytes in \(messages) messages of \(uploads) uploads "
+        + "(\(orphans) more whose creation was not answered); \(dropouts) interruptions",
       "  \(requests) requests and \(answers) answers judged; final responses: "
         + statuses.sorted { $0.key < $1.key }.map { "\($0.value) × \($0.key)" }.joined(separator: ", "),
       "  from a fault's beginning to each stream's next acknowledgement, in ms:",

@@ -52,8 +52,8 @@ package final class ClusterChaosRun {
 
   /// Runs to the end.
   ///
-  /// - Throws: ``TestFailure`` when a byte is missing, there twice or foreign, an answer was not true, or a stream is not
-  ///   acknowledged any more.
+  /// - Throws: ``TestFailure`` when a byte is missing, there twice or foreign, an answer was not true, or a stream is
+  ///   not acknowledged any more.
   package func perform() throws -> ClusterChaosReport {
     do {
       return try run()

@@ -1,5 +1,5 @@
-// Whether there is an order of all requests to an upload, each at one moment between its request and its answer, in which
-// everything that the servers said is true.
+// Whether there is an order of all requests to an upload, each at one moment between its request and its answer, in
+// which everything that the servers said is true.
 
 /// Judges the history of one upload. A pure function: ``violations(in:finalLength:)``.
 ///

@@ -6,8 +6,8 @@ internal import HTTPServer
 package import NetworkTesting
 internal import PropertyTesting
 
-/// An honest client asks where the upload ends and appends there. Another one, which knows the upload's URL, sends other
-/// bytes, names offsets below and beyond the end, and breaks off in the middle of a request.
+/// An honest client asks where the upload ends and appends there. Another one, which knows the upload's URL, sends
+/// other bytes, names offsets below and beyond the end, and breaks off in the middle of a request.
 ///
 /// The bytes of each request are its own. So each stored byte tells which request has brought it.
 package final class RivalRun {
