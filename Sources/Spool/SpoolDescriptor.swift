@@ -113,6 +113,13 @@ final class SpoolDescriptor {
     }
   }
 
+  func allocate(at offset: UInt64, byteCount: UInt64) throws(SpoolError) {
+    let number = try descriptor()
+    try disk.retrying(path) { () throws(SystemError) in
+      try disk.allocate(number, at: offset, byteCount: byteCount)
+    }
+  }
+
   func status() throws(SpoolError) -> SpoolFileStatus {
     let number = try descriptor()
     return try disk.retrying(path) { () throws(SystemError) in try disk.status(number) }

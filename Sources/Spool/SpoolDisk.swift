@@ -40,6 +40,8 @@ package protocol SpoolDisk: Sendable {
   func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError)
   /// fallocate(2) with `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`
   func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError)
+  /// fallocate(2) with `FALLOC_FL_KEEP_SIZE`: takes room for bytes to come. What is there stays.
+  func allocate(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError)
   /// rename(2)
   func rename(_ old: String, to new: String) throws(SystemError)
   /// unlink(2)

@@ -119,6 +119,7 @@ private struct BlockBatch {
 
   mutating func write() throws(SpoolError) {
     guard count > 0 else { return }
+    file.takeRoom(from: first, to: next)
     try file.descriptor.write(pieces, at: SpoolFormat.blockOffset(first, blockCount: file.header.blockCount))
     pieces.removeAll(keepingCapacity: true)
     count = 0

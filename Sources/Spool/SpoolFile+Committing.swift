@@ -46,6 +46,34 @@ extension SpoolFile {
       giveBack(atLeast: SpoolFormat.smallestUnsyncedReturn)
       return
     }
+    try synchronizeFile()
+    durableTail = tail
+    giveBack(atLeast: SpoolFormat.smallestReturn)
+  }
+
+  /// Whether ``synchronizeBlocks()`` would do: there are complete blocks behind the last checkpoint, not too many for a
+  /// recovery to read, and everything else is as that checkpoint says.
+  package var canSynchronizeBlocks: Bool {
+    let blocks = tail.index - SpoolFormat.blockIndex(checkpoint.head)
+    return !isReadOnly && !isSealed && !hasFailedSync && reader.substitutes.isEmpty
+      && (released, oldest) == (checkpoint.released, checkpoint.oldest)
+      && (1...SpoolFormat.farthestFromCheckpoint).contains(blocks)
+  }
+
+  /// Has the complete blocks survive a power cut, without a checkpoint: a recovery finds them behind the last one.
+  ///
+  /// The head's block is not among them. Call this only where ``canSynchronizeBlocks`` says so.
+  ///
+  /// - Returns: the position before which everything is on the disk.
+  /// - Throws: ``SpoolError``, as ``commit(state:pausedByteCount:pauses:isFinished:sync:)`` does.
+  package func synchronizeBlocks() throws(SpoolError) -> UInt64 {
+    try synchronizeFile()
+    // No checkpoint has the head's block of now.
+    if durableTail.index < tail.index { durableTail = SpoolTail(index: tail.index) }
+    return SpoolFormat.start(ofBlock: tail.index)
+  }
+
+  private func synchronizeFile() throws(SpoolError) {
     do throws(SpoolError) {
       try descriptor.synchronize()
     } catch {
@@ -57,10 +85,8 @@ extension SpoolFile {
       throw error
     }
     hasFailedSync = false
-    slots.durable = slot
+    slots.durable = slots.newest
     unsyncedBlock = tail.index
-    durableTail = tail
-    giveBack(atLeast: SpoolFormat.smallestReturn)
   }
 
   /// Puts blocks in the ring that only checkpoints have, before their places are taken.
@@ -83,29 +109,6 @@ extension SpoolFile {
   /// To whole sectors, so that a write never ends in one that holds something else.
   private func padded(_ bytes: [UInt8]) -> [UInt8] {
     bytes + [UInt8](repeating: 0, count: (512 - bytes.count % 512) % 512)
-  }
-
-  /// Punches out the places of blocks that nobody will read, if they are at least so many.
-  private func giveBack(atLeast count: UInt64) {
-    let ring = header.blockCount
-    // Earlier ones gave their places to blocks that are in use.
-    let first = max(returnedBlock, tail.index > ring ? tail.index - ring : 0)
-    let end = SpoolFormat.blockIndex(oldest)
-    guard canPunchHoles, end > first, end - first >= count else { return }
-    var index = first
-    while index < end {
-      let run = min(end - index, ring - index % ring)
-      do throws(SpoolError) {
-        try descriptor.punchHole(
-          at: SpoolFormat.blockOffset(index, blockCount: ring), byteCount: run * UInt64(SpoolFormat.blockSize))
-      } catch {
-        // The room is not needed for anything that this file promises. A file system that cannot is not asked again.
-        if error.code == EOPNOTSUPP || error.code == ENOSYS { canPunchHoles = false }
-        return
-      }
-      index += run
-      returnedBlock = index
-    }
   }
 
   /// After a failed synchronization, the page cache says that pages are clean that are not on the disk: they are read

@@ -38,6 +38,12 @@ enum SpoolFormat {
   /// Without synchronization, they are given back in steps of at least this many blocks (64 MiB).
   static let smallestUnsyncedReturn: UInt64 = 16_384
 
+  /// The most blocks between the newest checkpoint and the head without a new one (4 MiB): a recovery reads them all.
+  static let farthestFromCheckpoint: UInt64 = 1024
+  /// Room is taken ahead of the head in steps of as many blocks as the file keeps, from 256 KiB to 64 MiB.
+  static let smallestAllocation: UInt64 = 64
+  static let largestAllocation: UInt64 = 16_384
+
   static func blockIndex(_ position: UInt64) -> UInt64 { position / payload }
   /// The place of a position in its block's payload.
   static func place(_ position: UInt64) -> Int { Int(position % payload) }

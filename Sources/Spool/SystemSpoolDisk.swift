@@ -62,6 +62,12 @@ package struct SystemSpoolDisk: SpoolDisk {
         off_t(clamping: byteCount)))
   }
 
+  package func allocate(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
+    try check(
+      "fallocate",
+      fallocate(descriptor, SLUICE_FALLOC_FL_KEEP_SIZE, off_t(clamping: offset), off_t(clamping: byteCount)))
+  }
+
   package func rename(_ old: String, to new: String) throws(SystemError) {
     try check("rename", Glibc.rename(old, new))
   }

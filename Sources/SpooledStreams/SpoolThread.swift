@@ -20,6 +20,8 @@ final class SpoolThread: @unchecked Sendable {
   /// Whether each byte goes to the disk's cache at once, because no other memory survives this process.
   private var isEager = false
   private var timer: EventLoop.Timer?
+  /// The beginning of a block that is awaited shortly before the interval is over; see ``awaitBlock()``.
+  private var awaitedBlock: UInt64?
   private var isFailing = false
   /// Whether something has failed since the disk was tried last.
   private var hasFailed = false
@@ -67,17 +69,31 @@ final class SpoolThread: @unchecked Sendable {
     let copied = copy(live, atMost: Self.turn)
     if isEager { commit(live, sync: false) }
     if live.isAtEnd { return finishLive() }
+    if let awaitedBlock, live.copier.head >= awaitedBlock { return synchronize(blocksFrom: awaitedBlock) }
     armTimer()
     awaitBytes(live, after: copied)
   }
 
+  /// The interval is nearly over. When the next block begins, its bytes have just come: those before it go to the disk,
+  /// and these have a whole interval for themselves. Without such a moment, all go at the interval's end, and a
+  /// checkpoint with them.
+  private func awaitBlock() {
+    timer = loop.schedule(after: patience) { [unowned self] in synchronize(blocksFrom: nil) }
+    guard let live, !isEager, !live.needsCommit else { return }
+    awaitedBlock = SpoolFile.nextBlock(after: live.copier.head)
+    awaitBytes(live, after: .nothing)
+  }
+
+  private var patience: Duration { min(settings.syncInterval * 3 / 16, .milliseconds(500)) }
+
   /// Once in each interval in which there was something new.
-  private func synchronize() {
-    timer = nil
+  private func synchronize(blocksFrom start: UInt64?) {
+    if let timer { loop.cancel(timer) }
+    (timer, awaitedBlock) = (nil, nil)
     hasFailed = false
     writers.forEach(checkName)
     evictOld()
-    let copied = live.map { synchronize($0) } ?? .nothing
+    let copied = live.map { synchronize($0, blocksFrom: start) } ?? .nothing
     for writer in writers where writer !== live && (writer.holdsRoom || writer.hasNewResumption) {
       commit(writer, sync: true)
     }
@@ -87,22 +103,28 @@ final class SpoolThread: @unchecked Sendable {
     if writers.contains(where: { $0 !== live }) { armTimer() }
     guard let live else { return }
     if live.isAtEnd { return finishLive() }
-    if copied != .nothing { armTimer() }
+    if copied != .nothing || live.isDirty { armTimer() }
     awaitBytes(live, after: copied)
   }
 
   private func checkName(of writer: StretchWriter) { if let path = writer.findRemoval() { report(.removed(path)) } }
 
-  private func synchronize(_ live: StretchWriter) -> StretchWriter.Copied {
+  private func synchronize(_ live: StretchWriter, blocksFrom start: UInt64?) -> StretchWriter.Copied {
     let copied = copy(live, atMost: Self.turn)
     live.releaseAcknowledged()
+    do throws(SpoolError) {
+      if let start, try live.synchronizeBlocks(from: start) { return copied }
+    } catch {
+      failed(error, live.stretch)
+      return copied
+    }
     if live.isDirty || live.hasNewResumption { commit(live, sync: true) }
     return copied
   }
 
   func armTimer() {
     guard timer == nil else { return }
-    timer = loop.schedule(after: settings.syncInterval) { [unowned self] in synchronize() }
+    timer = loop.schedule(after: settings.syncInterval - patience) { [unowned self] in awaitBlock() }
   }
 
   private func awaitBytes(_ live: StretchWriter, after copied: StretchWriter.Copied) {
@@ -111,7 +133,8 @@ final class SpoolThread: @unchecked Sendable {
     if case .blocked = copied { return }
     // While the timer runs, only a buffer that fills quickly cannot wait for it.
     let step = isEager || timer == nil ? 1 : UInt64(live.copier.capacity / 4)
-    if !live.copier.requestWakeUp(atHead: live.position.addingSaturated(step)) {
+    let next = min(live.position.addingSaturated(step), awaitedBlock ?? .max)
+    if !live.copier.requestWakeUp(atHead: next) {
       loop.afterReady { [unowned self] in copyLive() }
     }
   }

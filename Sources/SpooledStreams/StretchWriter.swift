@@ -21,6 +21,7 @@ final class StretchWriter: @unchecked Sendable {
   private(set) var isDirty = false
   /// What the last commit had.
   private var committedResumption: String
+  private var committedPauses = CircularBuffer.Pauses()
   private var committedOldest: UInt64 = 0
   /// Whether somebody has removed the file.
   private(set) var isRemoved = false
@@ -157,11 +158,7 @@ final class StretchWriter: @unchecked Sendable {
   func commit(sync: Bool) throws(SpoolError) {
     guard let file else { return }
     releaseAcknowledged()
-    // Whatever the consumer does meanwhile: these are the pauses behind the bytes that the file counts as released.
-    var pauses = copier.pauses(from: file.released)
-    while pauses.ahead.count > Self.mostPauses {
-      pauses.byteCountBefore = pauses.byteCountBefore.addingSaturated(pauses.ahead.removeFirst().length)
-    }
+    let pauses = pauses(file)
     let resumption = stretch.resumption
     try file.commit(
       state: resumption, pausedByteCount: pauses.byteCountBefore,
@@ -174,7 +171,33 @@ final class StretchWriter: @unchecked Sendable {
       isDirty = false
       stretch.synchronized(upTo: file.head)
     }
-    (committedResumption, committedOldest) = (resumption, file.oldest)
+    (committedResumption, committedOldest, committedPauses) = (resumption, file.oldest, pauses)
+  }
+
+  /// Puts the complete blocks on the disk, where that says as much as a commit.
+  ///
+  /// It costs the disk less: no checkpoint. What follows the last complete block waits for the next time.
+  ///
+  /// - Parameter start: the block that is not complete must begin here, or further on.
+  /// - Returns: false if a commit is necessary.
+  func synchronizeBlocks(from start: UInt64) throws(SpoolError) -> Bool {
+    guard let file, file.writtenPosition >= start, position == file.head, position >= copier.head, !isAtEnd,
+      !hasNewResumption, file.canSynchronizeBlocks, pauses(file) == committedPauses
+    else { return false }
+    stretch.synchronized(upTo: try file.synchronizeBlocks())
+    return true
+  }
+
+  /// Whether more has changed than bytes that were added.
+  var needsCommit: Bool { hasNewResumption || stretch.released > (file?.checkpoint.released ?? 0) }
+
+  /// Whatever the consumer does meanwhile: these are the pauses behind the bytes that the file counts as released.
+  private func pauses(_ file: SpoolFile) -> CircularBuffer.Pauses {
+    var pauses = copier.pauses(from: file.released)
+    while pauses.ahead.count > Self.mostPauses {
+      pauses.byteCountBefore = pauses.byteCountBefore.addingSaturated(pauses.ahead.removeFirst().length)
+    }
+    return pauses
   }
 
   /// As many as a checkpoint has room for.

@@ -111,6 +111,10 @@ private struct DiskOfProcess: SpoolDisk {
     try call { disk throws(SystemError) in try disk.punchHole(descriptor, at: offset, byteCount: byteCount) }
   }
 
+  func allocate(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
+    try call { disk throws(SystemError) in try disk.allocate(descriptor, at: offset, byteCount: byteCount) }
+  }
+
   func rename(_ old: String, to new: String) throws(SystemError) {
     try call { disk throws(SystemError) in try disk.rename(old, to: new) }
   }

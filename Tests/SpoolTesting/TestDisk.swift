@@ -15,8 +15,8 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   package static let sector = 512
 
   package enum Operation: String, CaseIterable, Sendable {
-    case open, write, read, synchronizeData, synchronizeFolder, setSize, punchHole, rename, unlink, makeFolder, lock,
-      status, names, nextData
+    case open, write, read, synchronizeData, synchronizeFolder, setSize, punchHole, allocate, rename, unlink, makeFolder,
+      lock, status, names, nextData
   }
 
   package enum Fault: Sendable, Equatable {
@@ -41,6 +41,8 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   package private(set) var isDead = false
   package private(set) var punchedByteCount: UInt64 = 0
   package private(set) var hasPunchedBeyondEnd = false
+  package private(set) var allocatedByteCount: UInt64 = 0
+  package private(set) var hasAllocatedBeyondEnd = false
   package private(set) var writtenByteCount = 0
   package private(set) var readByteCount = 0
 
@@ -222,6 +224,12 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     if Int(offset + byteCount) > inodes[try inode(descriptor)]?.bytes.count ?? 0 { hasPunchedBeyondEnd = true }
     store([UInt8](repeating: 0, count: Int(byteCount))[...], in: try inode(descriptor), at: Int(offset))
     punchedByteCount += byteCount
+  }
+
+  package func allocate(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
+    try enter(.allocate)
+    if Int(offset + byteCount) > inodes[try inode(descriptor)]?.bytes.count ?? 0 { hasAllocatedBeyondEnd = true }
+    allocatedByteCount += byteCount
   }
 
   package func rename(_ old: String, to new: String) throws(SystemError) {

@@ -43,6 +43,54 @@ struct SpoolRoomTests {
     #expect(!disk.hasPunchedBeyondEnd, "\(seed)")
   }
 
+  @Test(
+    "room is taken ahead of the head in large steps, refused or not, and given back once nothing is kept",
+    arguments: [nil, ENOSPC, EOPNOTSUPP])
+  func takenAhead(refusal: Int32?) throws {
+    let disk = TestDisk()
+    let file = try make(disk, blocks: 3000)
+    if let refusal { disk.lasting[.allocate] = (from: 2, code: refusal) }
+    // Two laps, of which the second begins in the middle of the first.
+    while file.head < 2 * file.capacity {
+      try file.append(pattern, at: file.head, count: 47 * SpoolFormat.payloadSize)
+      file.evict(upTo: file.head - min(file.head, 2500 * SpoolFormat.payload))
+      try file.commit()
+      #expect(file.allocatedBlock <= file.oldest / SpoolFormat.payload + 3000)
+    }
+    #expect(!disk.hasAllocatedBeyondEnd)
+    let calls = try #require(disk.calls[.allocate])
+    #expect(refusal == EOPNOTSUPP ? calls == 2 : (5...40).contains(calls), "\(calls) calls in 128 steps")
+    let found = try file.readAll(from: file.oldest)
+    #expect(found.missing.isEmpty)
+    for (start, bytes) in found.bytes { try #require(bytes == pattern.bytes(bytes.count, at: start)) }
+    let punched = disk.punchedByteCount
+    file.release(upTo: file.head)
+    try file.commit()
+    #expect(disk.punchedByteCount - punched > 2500 * 4096 && file.allocatedBlock <= file.head / SpoolFormat.payload)
+    #expect(!disk.hasPunchedBeyondEnd)
+  }
+
+  @Test("blocks that are synchronized without a checkpoint survive a power cut, and nothing else is written")
+  func blocksAlone() throws {
+    let disk = TestDisk()
+    let file = try make(disk, blocks: 3000)
+    try file.append(pattern, at: 0, count: 1000)
+    #expect(!file.canSynchronizeBlocks)
+    try file.commit(state: "first")
+    let written = disk.writtenByteCount
+    try file.append(pattern, at: 1000, count: 9000)
+    #expect(file.canSynchronizeBlocks)
+    #expect(try file.synchronizeBlocks() == 2 * SpoolFormat.payload)
+    #expect(disk.writtenByteCount - written == 2 * SpoolFormat.blockSize)
+    // More than bytes has changed.
+    file.release(upTo: 1)
+    #expect(!file.canSynchronizeBlocks)
+    disk.cutPower()
+    let found = try SpoolFile.open(file.path, access: .readOnly, disk: disk)
+    #expect((found.head, found.oldest, found.checkpoint.state) == (2 * SpoolFormat.payload, 0, "first"))
+    #expect(try found.readAll(from: 0).missing.isEmpty && found.damage.isEmpty)
+  }
+
   @Test("a real file system has its room back for what was released")
   func realRoom() throws {
     let temporary = try TemporaryFolder()

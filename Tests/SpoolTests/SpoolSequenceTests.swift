@@ -38,7 +38,8 @@ struct SpoolSequence {
       let position = UInt64.random(in: 0...model.head + 100, using: &random)
       file.evict(upTo: position)
       model.evict(upTo: position)
-    case ..<95: try commit(sync: random.chance(40))
+    case ..<85: try commit(sync: random.chance(40))
+    case ..<95: try synchronizeBlocks()
     // Not where it may die in the middle of that.
     default: if disk.dies == nil { try model.check(file, pattern) }
     }
@@ -78,6 +79,18 @@ struct SpoolSequence {
     do throws(SpoolError) {
       try file.commit(state: text, pausedByteCount: 1, pauses: [], isFinished: false, sync: sync)
       model.commitSucceeded(sync: sync)
+    } catch {
+      #expect(error.code != nil, "\(error)")
+      if disk.calls[.synchronizeData] != syncs, error.code != EINTR { model.syncFailed() }
+    }
+  }
+
+  private mutating func synchronizeBlocks() throws {
+    guard file.canSynchronizeBlocks else { return }
+    let syncs = disk.calls[.synchronizeData]
+    do throws(SpoolError) {
+      #expect(try file.synchronizeBlocks() == model.head / 4064 * 4064)
+      model.blocksSynchronized()
     } catch {
       #expect(error.code != nil, "\(error)")
       if disk.calls[.synchronizeData] != syncs, error.code != EINTR { model.syncFailed() }
@@ -156,12 +169,12 @@ struct SpoolSequenceTests {
   @Test("random errors of the disk cost nothing that was promised", arguments: seeds(25))
   func faults(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
-    for operation: TestDisk.Operation in [.write, .read, .synchronizeData, .punchHole] {
+    for operation: TestDisk.Operation in [.write, .read, .synchronizeData, .punchHole, .allocate] {
       for call in 1...200 where sequence.random.chance(10) {
         let number = (sequence.disk.calls[operation] ?? 0) + call
         let code = [ENOSPC, EIO, EINTR][Int.random(in: 0...2, using: &sequence.random)]
         // One failed read is read again.
-        let isShort = sequence.random.chance(25) && operation != .synchronizeData && operation != .punchHole
+        let isShort = sequence.random.chance(25) && [.write, .read].contains(operation)
         let fault: TestDisk.Fault = isShort ? .short : .error(operation == .read && code == ENOSPC ? EINTR : code)
         if operation == .read, fault == .error(EIO), sequence.failsBefore(read: number) { continue }
         sequence.disk.faults[operation, default: [:]][number] = fault
