@@ -15,8 +15,8 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   package static let sector = 512
 
   package enum Operation: String, CaseIterable, Sendable {
-    case open, write, read, synchronizeData, synchronizeFolder, setSize, punchHole, allocate, rename, unlink, makeFolder,
-      lock, status, names, nextData
+    case open, write, read, synchronizeData, synchronizeFolder, setSize, punchHole, allocate
+    case rename, unlink, makeFolder, lock, status, names, nextData
   }
 
   package enum Fault: Sendable, Equatable {
