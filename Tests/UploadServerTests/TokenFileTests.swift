@@ -50,6 +50,16 @@ struct TokenFileTests {
     }
   }
 
+  @Test("several requests within the patience do not look at the file twice")
+  func patience() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    try Self.write(Self.alpha + "\n", path)
+    let file = try TokenFile(path: path, patience: .seconds(100_000)) { _ in }
+    try Self.write("# nobody\n", path)
+    #expect(file.credential("Bearer alpha") != nil)
+  }
+
   @Test(
     "a field names a token or does not, by octets",
     arguments: [
