@@ -30,4 +30,53 @@ import Testing
     #expect(files.allSatisfy { fcntl($0, F_GETFD) >= 0 })
     for file in files { close(file) }
   }
+
+  @Test("a listener that found no descriptor accepts the connection that waits once a pause is over")
+  func endOfPause() throws {
+    let loop = try EventLoop()
+    let address = try ListenAddress("127.0.0.1:0")
+    let listener = try Listener(address, try SocketAddress.resolve(address)[0], options: .init(), loop: loop)
+    var limit: Int32 = 0
+    var accepted: [Int32] = []
+    listener.descriptorLimit = { limit }
+    listener.exhausted = { _ in limit = .max }
+    listener.accepted = { descriptor, _ in
+      accepted.append(descriptor)
+      loop.stop()
+    }
+    try listener.start()
+    let client = try RawClient(listener.address)
+    loop.run()
+    #expect(accepted.count == 1 && !client.hasAnswer)
+    for descriptor in accepted { close(descriptor) }
+  }
+
+  @Test("the kernel finds out within two minutes that a client's machine is gone, and delays no answer")
+  func options() throws {
+    let loop = try EventLoop()
+    let address = try ListenAddress("127.0.0.1:0")
+    var options = Listener.Options()
+    options.maximumSegmentSize = 700
+    let listener = try Listener(address, try SocketAddress.resolve(address)[0], options: options, loop: loop)
+    var connection: Int32 = -1
+    listener.accepted = { descriptor, _ in
+      connection = descriptor
+      loop.stop()
+    }
+    try listener.start()
+    let client = try RawClient(listener.address)
+    loop.run()
+    defer { close(connection) }
+    func value(_ level: Int32, _ option: Int32) -> Int32 {
+      var (value, length) = (Int32(-1), socklen_t(MemoryLayout<Int32>.size))
+      getsockopt(connection, level, option, &value, &length)
+      return value
+    }
+    let tcp = Int32(IPPROTO_TCP)
+    #expect(value(SOL_SOCKET, SO_KEEPALIVE) == 1)
+    #expect(value(tcp, TCP_KEEPIDLE) + value(tcp, TCP_KEEPINTVL) * value(tcp, TCP_KEEPCNT) == 120)
+    #expect(value(tcp, TCP_NODELAY) == 1)
+    #expect(value(tcp, TCP_MAXSEG) <= 700)
+    client.disconnect()
+  }
 }
