@@ -1,0 +1,171 @@
+// Small parts of the server on their own: figures of several loops, what files are called, rates, and files that are
+// read or cannot be opened.
+
+import EventLoops
+import Glibc
+import HTTPMessages
+import Metrics
+import NetworkTesting
+import Testing
+
+@testable import DiskFiles
+@testable import HTTPServer
+@testable import StreamServing
+
+@Suite("Parts of the server")
+struct ServingPartsTests {
+  /// Every figure has another value, from `first` on.
+  private static func figures(from first: Int) -> ServerFigures {
+    var next = first
+    func value() -> Int {
+      next += 1
+      return next
+    }
+    var figures = ServerFigures()
+    figures.connections.accepted = UInt64(value())
+    figures.connections.refused = UInt64(value())
+    figures.connections.open = value()
+    figures.connections.handedOver = UInt64(value())
+    figures.connections.receivedBytes = UInt64(value())
+    for _ in 0..<value() { figures.connections.responded("PATCH", 204) }
+    for _ in 0..<value() { figures.connections.respondedInterim(104) }
+    for _ in 0..<value() { figures.connections.failed(.timeout) }
+    for _ in 0..<value() { figures.happened(.continued) }
+    figures.storageFailures = UInt64(value())
+    figures.openUploads = value()
+    figures.storedBytes = UInt64(value())
+    figures.acknowledgedBytes = UInt64(value())
+    figures.downloadedBytes = UInt64(value())
+    figures.openDownloads = value()
+    figures.acknowledgementDelays.record(1, count: UInt64(value()))
+    figures.publishDelays.record(1, count: UInt64(value()))
+    figures.publishesInFlight = value()
+    figures.refusedPublishes = UInt64(value())
+    figures.lags = [Double(value())]
+    return figures
+  }
+
+  /// The figures in one order, the same for all.
+  private static func values(_ figures: ServerFigures) -> [Int] {
+    let connections = figures.connections
+    let wide: [UInt64] = [
+      connections.accepted, connections.refused, connections.handedOver, connections.receivedBytes,
+      connections.responses(to: "PATCH", class: 2), connections.interimResponses[104] ?? 0,
+      connections.failures(of: .timeout), figures.events.reduce(0, +), figures.storageFailures, figures.storedBytes,
+      figures.acknowledgedBytes, figures.downloadedBytes, figures.acknowledgementDelays.count,
+      figures.publishDelays.count, figures.refusedPublishes,
+    ]
+    return wide.map(Int.init) + [
+      connections.open, figures.openUploads, figures.openDownloads, figures.publishesInFlight,
+    ]
+  }
+
+  @Test("the figures of a server are the sums of those of its loops, and come with the last of them")
+  func sums() throws {
+    let parts = [0, 100, 1000].map(Self.figures)
+    let sum = FigureSum(of: parts.count)
+    #expect(sum.add(parts[0]) == nil)
+    #expect(sum.add(parts[1]) == nil)
+    let all = try #require(sum.add(parts[2]))
+    let columns = parts.map(Self.values)
+    #expect(Self.values(all) == columns[0].indices.map { index in columns.reduce(0) { $0 + $1[index] } })
+    #expect(all.lags == parts.flatMap(\.lags))
+  }
+
+  @Test(
+    "a name that a client chooses never ends like a file of the server's own, and is decoded first",
+    arguments: [
+      ("/k.wav", "k-a.wav"), ("/k.part", "k-a.bin"), ("/k.gaps", "k-a.bin"), ("/k.sidecar", "k-a.bin"),
+      ("/k.SIDECAR", "k-a.bin"), ("/k", "k-a.bin"), ("/%6bitchen%2Ewav", "kitchen-a.wav"), ("/a%2Fb.wav", "b-a.wav"),
+      ("/%7E%5Ak.wav", "_Zk-a.wav"), ("/", "stream-a.bin"),
+    ])
+  func names(_ path: String, _ file: String) {
+    #expect(StreamName(path: path, streamID: "a", mediaType: nil).final == file)
+  }
+
+  @Test("a path names a recording unless it names a file of the server's own, or what no recording is called")
+  func recordings() {
+    for path in ["/k-a.wav", "/k-a~2.wav", "/x/k%2Da.wav"] {
+      #expect(StreamName.recording(path: path) != nil, "\(path)")
+    }
+    for path in [
+      "/k-a.part", "/k-a.gaps", "/k-a.sidecar", "/k-a", "/k-a.", "/.k-a.wav", "/.x/k-a.wav", "/-k.wav", "/k-a~1.wav",
+      "/k-a~02.wav", "/k-a~2~3.wav", "/k a.wav",
+    ] { #expect(StreamName.recording(path: path) == nil, "\(path)") }
+    // An earlier server may have left any name there.
+    for file in ["k-a.part", "k-a~2.part"] { #expect(StreamName(partialFile: file)?.partial == file) }
+    for file in ["k-a.wav", "k a.part", "k/a.part", ".k.part", "-k.part", ".part", "k~0.part", "k~x.part"] {
+      #expect(StreamName(partialFile: file) == nil, "\(file)")
+    }
+  }
+
+  @Test("a stream's requests belong to the loop of its name, whichever method they have; any loop serves the others")
+  func owners() throws {
+    func owner(_ method: String, _ fields: String) throws -> Int? {
+      var (parser, position) = (RequestParser(limits: .init()), 0)
+      let text = Array("\(method) /k.wav HTTP/1.1\r\nHost: h\r\n\(fields)\r\n".utf8)
+      guard case .head(let head) = parser.next(text.span, &position) else { throw TestFailure("no head") }
+      return LoopAssignment(index: 0, count: 7).owner(of: head)
+    }
+    for id in ["a", "b", "c"] {
+      let loop = Int(LoopAssignment.key(StreamName(path: "/k.wav", streamID: id, mediaType: nil))) % 7
+      for method in ["POST", "PUT"] { #expect(try owner(method, "Stream-ID: \(id)\r\n") == loop) }
+      for method in ["GET", "HEAD", "PATCH"] { #expect(try owner(method, "Stream-ID: \(id)\r\n") == nil) }
+    }
+    #expect(try owner("PUT", "") == nil && owner("PUT", "Stream-ID: .a\r\n") == nil)
+  }
+
+  @Test("bytes count for the window in which they come, and each window is looked at")
+  func rates() throws {
+    // The first has brought all before; the second brings enough in some windows, and then nothing.
+    for rising in [0, 20] {
+      let loop = try EventLoop()
+      let watch = RateWatch(loop)
+      var (looks, isTooSlow) = (0, false)
+      watch.watch(minimum: 100, window: .milliseconds(1)) {
+        looks += 1
+        // Without an end it would be looked at for ever.
+        if looks > 200 { loop.stop() }
+        return UInt64(100 + 100 * min(looks, rising))
+      } tooSlow: {
+        isTooSlow = true
+        loop.stop()
+      }
+      loop.run()
+      #expect(isTooSlow && looks > rising)
+    }
+  }
+
+  @Test("what is behind a hole in one file has nothing to do with the next file")
+  func fileBehindHole() throws {
+    let directory = TemporaryDirectory()
+    func file(_ name: String, _ bytes: [UInt8], length: Int) -> FileStretch {
+      let path = "\(directory.path)/\(name)"
+      let descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+      pwrite(descriptor, bytes, bytes.count, 0)
+      ftruncate(descriptor, off_t(length))
+      var status = stat()
+      fstat(descriptor, &status)
+      return FileStretch(
+        OpenFile(descriptor, path, in: AT_FDCWD, O_RDONLY, status, OpenFiles()), 0..<UInt64(length))
+    }
+    let reading = try #require(FileReading([file("hole", [], length: 9000), file("data", [7, 8, 9], length: 3)]))
+    var read: [UInt8] = []
+    while !reading.isAtEnd { _ = try reading.next(4096) { span in read += span.indices.map { span[$0] } } }
+    #expect(read == [UInt8](repeating: 0, count: 9000) + [7, 8, 9])
+  }
+
+  @Test("where no descriptor is left and no file can be closed, opening fails at once")
+  func noDescriptor() {
+    var attempts = 0
+    #expect(throws: SystemError(operation: "open it", code: EMFILE)) {
+      try OpenFiles().open("open it") {
+        attempts += 1
+        // Another error ends what would otherwise never end.
+        errno = attempts < 10 ? EMFILE : EIO
+        return -1
+      }
+    }
+    #expect(attempts == 1)
+  }
+}
