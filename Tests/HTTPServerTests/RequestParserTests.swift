@@ -11,6 +11,12 @@ struct RequestParserTests {
     #expect(traffic.verdict == row.verdict, "\(traffic)")
   }
 
+  @Test("a length of nearly 63 bits is one")
+  func longestBody() {
+    let raw = "PUT /t HTTP/1.1\r\nHost: h\r\nContent-Length: 9223372036854775799\r\n\r\n"
+    #expect(ParsedTraffic(Array(raw.utf8)).heads.map(\.framing) == [.sized(9_223_372_036_854_775_799)])
+  }
+
   @Test("a request is the same wherever it is split", arguments: RequestCase.all)
   func split(_ row: RequestCase) {
     let octets = row.octets

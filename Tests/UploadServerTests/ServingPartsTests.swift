@@ -168,4 +168,16 @@ struct ServingPartsTests {
     }
     #expect(attempts == 1)
   }
+
+  @Test("octets are counted across the pieces of a body, wherever a cut falls")
+  func pieces() {
+    let pieces = [0..<3, 5..<8, 10..<12]
+    let octets = pieces.flatMap(Array.init)
+    for count in 0...octets.count {
+      #expect(pieces.prefix(octets: count).flatMap(Array.init) == Array(octets.prefix(count)), "\(count)")
+      let rest = pieces.dropped(octets: count)
+      #expect(rest.flatMap(Array.init) == Array(octets.dropFirst(count)), "\(count)")
+      #expect(!rest.map(\.count).contains(0), "\(count)")
+    }
+  }
 }
