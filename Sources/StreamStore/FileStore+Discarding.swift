@@ -24,9 +24,10 @@ extension FileStore {
     let closed = log.closedParts
     let first = (closed.keys.filter { $0 < name.part }.max() ?? 0) + 1
     if first < name.part, var growing = log.last {
-      // A server that comes after this one must not call the rest of the stream the whole.
+      // A server that comes after this one must not call the rest of the stream the whole. Not synced: the loop waits for
+      // no disk, and a power cut that takes the line deactivates the upload, too.
       growing.isDiscarded = true
-      try? parts.rewrite(log + [growing], of: name.base, isSynced: durability != .none)
+      try? parts.rewrite(log + [growing], of: name.base, isSynced: false)
     }
     // The growing one last: until then a server that comes after this one finds that there is something to remove.
     discardSplits(of: name, first..<name.part, log)

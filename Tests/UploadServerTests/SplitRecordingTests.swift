@@ -452,6 +452,8 @@ struct SplitRecordingTests {
     let client = try test.connect()
     try client.send(TestServer.head("/k.wav", id: "a", type: "audio/wav"))
     try client.sendChunk(head.bytes)
+    // A stream that is opened later than the next step is refused, because its log cannot be read.
+    try waitUntil("the stream is open") { test.directory.exists("k-a.part") }
     // Where the log of the parts would be made, there is a file.
     try Command.run("sh", ["-c", "rm -rf \"$0\" && touch \"$0\"", directory.path + "/.parts"])
     let frames = Self.samples(1_000 * head.frameLength)
