@@ -125,6 +125,7 @@ private struct MemoryDisk: SpoolDisk {
   func synchronizeFolder(_ path: String) throws(SystemError) { throw refusal }
   func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError) { throw refusal }
   func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) { throw refusal }
+  func allocate(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) { throw refusal }
   func rename(_ old: String, to new: String) throws(SystemError) { throw refusal }
   func unlink(_ path: String) throws(SystemError) { throw refusal }
   func makeFolder(_ path: String, mode: UInt32) throws(SystemError) { throw refusal }
