@@ -34,13 +34,13 @@ struct SpoolFaultTests {
     server.kill()
     let path = "\(directory.path)/disk"
     #expect(mkdir(path, 0o700) == 0)
-    let disk = try SpoolDisk(path, size: "4m")
+    let disk = try SpoolDisk(path, size: "8m")
     let input = try HeldInput("\(directory.path)/input")
     func client() throws -> StreamProcess {
       try StreamProcess(
         "pipe", "http://\(address)/x.bin",
         more: [
-          "--spool", "\(path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--buffer", "1MiB",
+          "--spool", "\(path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--buffer", "4MiB",
           "--sync-interval", "50ms", "--retry-ceiling", "50ms",
         ], prefix: disk.prefix, input: input.path)
     }
@@ -49,7 +49,8 @@ struct SpoolFaultTests {
     }
     let folder = disk.outside("spool/cam")
     let first = try client()
-    let firstBytes = pattern.bytes(3_600_000, at: 0)
+    // More than twice what the disk has when it becomes full: the spool may have taken room for as much again.
+    let firstBytes = pattern.bytes(6_300_000, at: 0)
     try input.write(Array(firstBytes[..<3_000_000]))
     try captured(first, 3_000_000)
     try disk.fill()
