@@ -24,8 +24,9 @@ extension FileStore {
     let closed = log.closedParts
     let first = (closed.keys.filter { $0 < name.part }.max() ?? 0) + 1
     if first < name.part, var growing = log.last {
-      // A server that comes after this one must not call the rest of the stream the whole. Not synced: the loop waits for
-      // no disk, and a power cut that takes the line deactivates the upload, too.
+      // A server that comes after this one must not call the rest of the stream complete. The line is not synced,
+      // because the loop must not wait for the disk. It guards against a kill. After a power cut it is there if the file system
+      // keeps the order of renames and removals, as ext4 does.
       growing.isDiscarded = true
       try? parts.rewrite(log + [growing], of: name.base, isSynced: false)
     }

@@ -39,6 +39,7 @@ struct ResponseHeadAssembler {
   }
 
   private static func begins(_ line: UnsafeRawBufferPointer, with word: StaticString) -> Bool {
+    // A line with bytes has an address.
     line.count >= word.utf8CodeUnitCount && memcmp(line.baseAddress!, word.utf8Start, word.utf8CodeUnitCount) == 0
   }
 
