@@ -45,7 +45,7 @@ extension Transfer {
       return "the server answered \(response.status) before the end of the body: it has not read all of it"
     }
     guard sent.tellsCompleteness else { return nil }
-    let fields = HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) })
+    let fields = response.headerFields
     return InteropVersion.completeness(fields) == false
       ? "the server answered \(response.status), but says that the upload is not complete" : nil
   }

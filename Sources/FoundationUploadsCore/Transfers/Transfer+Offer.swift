@@ -53,7 +53,7 @@ extension Transfer {
   }
 
   private func versionNamed(by response: HTTPResponse) -> InteropVersion.Named {
-    InteropVersion.Named(HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) }))
+    InteropVersion.Named(response.headerFields)
   }
 }
 

@@ -94,7 +94,7 @@ extension Transfer {
     if response.status == 401, let challenge = BasicChallenge(response) {
       return askChallenge(response, challenge, result)
     }
-    let fields = HeaderFields(received: response.fields.lazy.map { (name: $0.name, value: $0.value) })
+    let fields = response.headerFields
     guard let resumption, response.isSuccess, let offset = UploadFields.offset(fields),
       let position = Int64(exactly: resumption.data.base.addingReportingOverflow(offset).partialValue)
     else {
