@@ -64,7 +64,7 @@ let rooms: [Target] =
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])
   + room(
-    "UploadClient", imports: ["EventLoops", "HTTPMessages", "StreamBuffers", "CCurl", "CLinux"],
+    "UploadClient", imports: ["EventLoops", "HTTPMessages", "StreamBuffers", "CCurl", "CLinux", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
   + room(
     "LiveStreaming",

@@ -33,6 +33,7 @@ public struct RunningDigest: ~Copyable, @unchecked Sendable {
   private static func context(
     _ algorithm: DigestAlgorithm, _ setUp: (OpaquePointer) -> Int32
   ) throws(DigestError) -> OpaquePointer {
+    CryptoLibrary.keepUntilExit()
     guard let context = EVP_MD_CTX_new() else { throw DigestError(algorithm: algorithm) }
     guard setUp(context) == 1 else {
       EVP_MD_CTX_free(context)

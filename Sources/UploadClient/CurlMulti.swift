@@ -6,6 +6,7 @@
 // within one message), and a transfer whose source has new bytes is driven by its socket at once instead of by a timer.
 
 internal import CCurl
+internal import Digests
 internal import EventLoops
 internal import Glibc
 
@@ -47,6 +48,8 @@ final class CurlMulti: @unchecked Sendable {
     self.loop = loop
     self.sockets = sockets
     self.lookups = lookups
+    // The process may end while a connection is encrypted on this thread.
+    CryptoLibrary.keepUntilExit()
     guard curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK, let handle = curl_multi_init() else {
       throw SystemError(operation: "initialising libcurl", code: ENOMEM)
     }

@@ -1,5 +1,6 @@
 // The command: finds the subcommand, and turns what went wrong into a line and an exit code.
 
+internal import Digests
 internal import EventLoops
 internal import Glibc
 internal import UploadClient
@@ -114,6 +115,8 @@ enum SluiceCommand {
     signal(SIGXFSZ, SIG_IGN)
     // Or else the Swift runtime reports a crash.
     signal(SIGQUIT, SIG_DFL)
+    // The process exits while threads of a server or a session still use it.
+    CryptoLibrary.keepUntilExit()
     var code: ExitCode
     do throws(CommandError) {
       guard AddressSpace.hasRoom(for: leastMemory) else {
