@@ -41,7 +41,7 @@ BLOCKING := AsynchronousHandlerTests
 NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests|MisplacedUploadTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
+.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -120,6 +120,9 @@ chaos-spool: packages ## 500 kills of client, server and network: is every byte 
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
 	.build/chaos/release/chaos --spool $(or $(CHAOS),--faults 500)
 	$(if $(CHAOS),,.build/chaos/release/chaos --spool --plain --faults 100)
+
+stalled-disk: build test-packages ## a disk that stalls for 5 s, under the spool and under the server: is each captured frame stored once? Needs root, for a file system
+	$(PYTHON) -m benchmarks.spool.stalled_disk
 
 chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts: does the server keep its word? CHAOS="--seed 1"
 	$(SWIFT) build -c release --product chaos-server --scratch-path .build/chaos

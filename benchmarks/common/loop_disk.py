@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -45,6 +46,15 @@ class LoopDisk:
     def synchronize(self) -> None:
         """Has everything written. Python has only sync(2), which does so for all disks."""
         os.sync()
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """For the time of a `with` block, whoever writes waits in the kernel. What was written before is on the disk."""
+        self._call("fsfreeze", "--freeze", str(self.path))
+        try:
+            yield
+        finally:
+            self._call("fsfreeze", "--unfreeze", str(self.path))
 
     @staticmethod
     def _call(*command: str) -> str:
