@@ -1,5 +1,5 @@
 // swift-tools-version: 6.3
-// Sluice: streams something that never ends to an HTTP server and loses none of it.
+// Sluice: streams endless data to an HTTP server without losing a byte.
 // No package from outside: libcurl, libcrypto and libasound are the system's own, found by pkg-config.
 
 import PackageDescription

@@ -1,41 +1,41 @@
-// Which capture devices there are, and what each can do.
+// The capture devices and their capabilities.
 
 internal import CALSA
 internal import Glibc
 
 /// A capture device, as a name that ``MicrophoneConfiguration/device`` accepts.
 public struct CaptureDevice: Equatable, Sendable {
-  /// What a device can be set to; not every combination need work.
+  /// The supported settings of a device. Not every combination is necessarily valid.
   public struct Support: Equatable, Sendable {
-    /// Usual rates that it has, in Hz, ascending.
+    /// The supported ones of the usual rates in Hz, ascending.
     public let rates: [Int]
-    /// Slowest to fastest, in Hz; there may be gaps.
+    /// The lowest and the highest rate in Hz. The range may have gaps.
     public let rateRange: ClosedRange<Int>
-    /// How few and how many channels it has.
+    /// The lowest and the highest number of channels.
     public let channels: ClosedRange<Int>
-    /// Those of Sluice's formats that it has.
+    /// The supported ones of Sluice's formats.
     public let formats: [SampleFormat]
   }
 
-  /// What looking at the device gave.
+  /// The result of opening the device.
   public enum Availability: Equatable, Sendable {
-    /// It can be opened now, and can be set to this.
+    /// The device can be opened now, with these settings.
     case supports(Support)
-    /// Another program has it; who, if that could be found out.
+    /// Another program uses it. `holder` is the program, if it is known.
     case busy(holder: String?)
-    /// It cannot be opened now, or was not looked at: why.
+    /// The device cannot be opened now, or was not tried, for this reason.
     case unavailable(reason: String)
   }
 
-  /// ALSA's name, e.g. `hw:CARD=Mic,DEV=0`.
+  /// The ALSA name, such as `hw:CARD=Mic,DEV=0`.
   public let name: String
-  /// ALSA's description, one line, may be empty.
+  /// The ALSA description in one line. It may be empty.
   public let description: String
-  /// Whether it can be opened now, and what it can be set to.
+  /// Whether the device can be opened now, and its settings.
   public let availability: Availability
 
-  /// All capture devices: the hardware, and what ALSA's configuration names. Opens each of them for a moment, not
-  /// blocking. Takes some milliseconds for each; any thread.
+  /// Returns all capture devices: the hardware, and the PCMs in ALSA's configuration. It opens each of them briefly, in
+  /// non-blocking mode. This takes some milliseconds per device. Any thread.
   public static func list() -> [CaptureDevice] {
     named().map { CaptureDevice(name: $0.name, description: $0.description, availability: look(at: $0.name)) }
   }
@@ -43,7 +43,7 @@ public struct CaptureDevice: Equatable, Sendable {
   /// The names of those that can be opened now.
   static func usableNames() -> [String] { list().filter(\.isUsable).map(\.name) }
 
-  /// Whether it can be opened now.
+  /// Whether the device can be opened now.
   public var isUsable: Bool {
     if case .supports = availability { true } else { false }
   }
@@ -122,7 +122,7 @@ public struct CaptureDevice: Equatable, Sendable {
 
   static func look(at name: String) -> Availability {
     if name == "jack" {
-      return .unavailable(reason: "not tried, because that may start a JACK server; it requires a running one")
+      return .unavailable(reason: "not tried, because that could start a JACK server")
     }
     var pcm: OpaquePointer?
     let opened = AlsaMessages.collected { snd_pcm_open(&pcm, name, SND_PCM_STREAM_CAPTURE, SND_PCM_NONBLOCK) }

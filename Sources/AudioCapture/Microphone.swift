@@ -4,21 +4,21 @@ internal import EventLoops
 public import StreamBuffers
 internal import Synchronization
 
-/// An ALSA capture device that writes what it hears into a circular buffer, on a thread of its own, for as long as
-/// wanted.
+/// An ALSA capture device that writes its samples into a circular buffer on a separate thread, without a time limit.
 ///
 ///     let microphone = try Microphone(MicrophoneConfiguration(device: "hw:CARD=Mic", rate: 48_000))
 ///     let bytesPerSecond = microphone.format.bytesPerSecond
 ///     let buffer = try CircularBuffer.make(capacity: .time(.seconds(60), bytesPerSecond: bytesPerSecond))
 ///     try microphone.start(into: buffer.producer)
 ///
-/// Overruns, suspends and an unplugged device are recovered from, counted and told as ``CaptureEvent``; by default
-/// exactly as many frames of silence as were lost are written in their place. All members may be used from any thread,
-/// except ``nextEvent()``: one thread at a time. Ends with its last reference.
+/// The microphone recovers from overruns, suspends and an unplugged device. It counts them and reports each as a
+/// ``CaptureEvent``. By default, the same number of frames of silence replaces lost frames. All members may be used
+/// from any thread, except ``nextEvent()``, which only one thread at a time may call. The capture ends when the last
+/// reference is dropped.
 public final class Microphone: Sendable {
-  /// What was asked for.
+  /// The requested configuration.
   public let configuration: MicrophoneConfiguration
-  /// What was agreed on with the device. It stays the same when the device is opened again after it was away.
+  /// The negotiated format. It stays the same when the device is reopened.
   public let format: CaptureFormat
 
   private enum Phase {
@@ -31,9 +31,9 @@ public final class Microphone: Sendable {
   private let sleepClock: SleepClock
   private let phase: Mutex<Phase>
 
-  /// Opens the device and negotiates with it (snd_pcm_open, snd_pcm_hw_params, snd_pcm_sw_params); capturing begins
-  /// with ``start(into:)``. Rate, channels and format are as asked or an error; period and buffer are the nearest there
-  /// are.
+  /// Opens and configures the device (snd_pcm_open, snd_pcm_hw_params, snd_pcm_sw_params). Capturing begins with
+  /// ``start(into:)``. Rate, channels and format are exactly as requested, or the call fails. Period and buffer are the
+  /// nearest that the device supports.
   public convenience init(_ configuration: MicrophoneConfiguration) throws(MicrophoneError) {
     try self.init(configuration, sleepClock: .system)
   }
@@ -57,16 +57,16 @@ public final class Microphone: Sendable {
     waitUntilEnded()
   }
 
-  /// Begins to capture into `producer`, from its head on, and finishes it when the capture ends. Once only.
+  /// Starts to capture into `producer` at its head, and finishes it when the capture ends. Call it only once.
   ///
-  /// - Throws: ``MicrophoneError/system(operation:code:detail:)`` when there is no thread to be had.
+  /// - Throws: ``MicrophoneError/system(operation:code:detail:)`` when no thread can be created.
   public func start(into producer: consuming CircularBuffer.Producer) throws(MicrophoneError) {
     let device = phase.withLock { phase -> OpenDevice? in
       guard case .open(let device) = phase else { return nil }
       phase = .ended
       return device
     }
-    guard let device else { preconditionFailure("a microphone is started once; make another one") }
+    guard let device else { preconditionFailure("a microphone can be started only once") }
     let loop = CaptureLoop(
       device: device, configuration: configuration, shared: shared, producer: producer, sleepClock: sleepClock)
     do throws(SystemError) {
@@ -78,12 +78,12 @@ public final class Microphone: Sendable {
     }
   }
 
-  /// Ends the capture with the frames that the device has by now, and finishes the stream. Returns at once; the event
+  /// Ends the capture after the frames that the device has now, and finishes the stream. Returns at once. The event
   /// ``CaptureEvent/stopped(frames:)`` follows within some milliseconds.
   public func stop() { shared.stop.signal() }
 
-  /// Waits for the capture thread to end, after ``stop()`` or ``MicrophoneConfiguration/maximumFrames``. One caller at
-  /// a time.
+  /// Waits for the end of the capture thread, after ``stop()`` or ``MicrophoneConfiguration/maximumFrames``. Only one
+  /// caller at a time.
   public func waitUntilEnded() {
     let thread = phase.withLock { phase -> NamedThread? in
       guard case .running(let thread) = phase else { return nil }
@@ -93,13 +93,13 @@ public final class Microphone: Sendable {
     thread?.join()
   }
 
-  /// Peak and RMS of each channel since the last call, in dBFS. Empty if not measured (see the configuration).
+  /// Peak and RMS of each channel since the last call, in dBFS. Empty if the configuration does not measure them.
   public func levels() -> [ChannelLevel] { shared.meter?.take() ?? [] }
 
-  /// The oldest event not taken yet.
+  /// The oldest event that was not read yet.
   public func nextEvent() -> CaptureEvent? { shared.events.next() }
 
-  /// An eventfd that is readable when there are events; ``nextEvent()`` clears it when it returns nil.
+  /// An eventfd that is readable when there are events. ``nextEvent()`` clears it when it returns nil.
   public var eventDescriptor: Int32 { shared.events.counter.descriptor }
 
   /// The counters so far.

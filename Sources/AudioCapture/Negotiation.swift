@@ -1,4 +1,4 @@
-// Opening a PCM and agreeing with it on parameters: exactly what was asked for, or an error that names the nearest.
+// Opens a PCM and sets its parameters exactly as requested, or fails with an error that names the nearest ones.
 
 internal import CALSA
 internal import Glibc
@@ -28,18 +28,21 @@ struct Negotiation {
   }
 
   private func validate() throws(MicrophoneError) {
-    if configuration.device.isEmpty { throw .invalid("the device's name is empty; \"default\" is the usual one") }
+    if configuration.device.isEmpty { throw .invalid("the device name is empty. Write a name such as \"default\".") }
     guard (1_000...768_000).contains(configuration.rate) else {
-      throw .invalid("a rate of \(configuration.rate) Hz: no device has that; 48000 and 44100 are usual")
+      throw .invalid(
+        "a rate of \(configuration.rate) Hz is not supported by any device. Choose a rate such as 48000 or 44100.")
     }
     guard (1...64).contains(configuration.channels) else {
-      throw .invalid("\(configuration.channels) channels: no device has that; 1 and 2 are usual")
+      throw .invalid(
+        "\(configuration.channels) channels are not supported by any device. Choose a number such as 1 or 2.")
     }
     guard configuration.period >= .microseconds(500), configuration.period <= .seconds(5) else {
-      throw .invalid("a period of \(configuration.period): it must be between 0.5 ms and 5 s")
+      throw .invalid("a period of \(configuration.period) is invalid. Choose a period from 0.5 ms to 5 s.")
     }
     guard configuration.bufferTime >= configuration.period * 2, configuration.bufferTime <= .seconds(60) else {
-      throw .invalid("a device buffer of \(configuration.bufferTime): it must hold two periods and at most 60 s")
+      throw .invalid(
+        "a device buffer of \(configuration.bufferTime) is invalid. Choose at least two periods and at most 60 s.")
     }
   }
 
@@ -70,7 +73,7 @@ struct Negotiation {
     snd_pcm_hw_params_malloc(&allocated)
     guard let hw = allocated else { throw .system(operation: "hardware parameters", code: ENOMEM, detail: "") }
     defer { snd_pcm_hw_params_free(hw) }
-    try check("reading the abilities") { snd_pcm_hw_params_any(pcm, hw) }
+    try check("reading the capabilities") { snd_pcm_hw_params_any(pcm, hw) }
     // Silent resampling is not what anyone means by "48000 Hz"; who names a plug device asks for it.
     let resamples = ["plughw", "plug:", "plug"].contains { configuration.device.hasPrefix($0) }
     try check("switching off resampling") { snd_pcm_hw_params_set_rate_resample(pcm, hw, resamples ? 1 : 0) }

@@ -1,22 +1,23 @@
-// A digest of bytes that come piece by piece, and of all so far at any time.
+// A digest of bytes that arrive in pieces, with the value of all bytes so far at any time.
 
 internal import CCrypto
 
-/// Hashes a stream as it passes. Memory: some hundred bytes, however long the stream. One thread at a time.
+/// Hashes a stream piece by piece. It uses some hundred bytes of memory, regardless of the length of the stream. One
+/// thread at a time.
 ///
-/// A value that cannot be copied by accident; ``fork()`` copies it on purpose.
+/// The value cannot be copied by accident. ``fork()`` makes a copy.
 public struct RunningDigest: ~Copyable, @unchecked Sendable {
-  // Unchecked only for the context's pointer, which nothing but this value refers to.
+  // Unchecked only because of the context's pointer, which belongs to this value alone.
 
   /// The algorithm that computes the digest.
   public let algorithm: DigestAlgorithm
-  /// How many bytes went in.
+  /// The number of bytes so far.
   public private(set) var byteCount: UInt64 = 0
   private let context: OpaquePointer
 
-  /// The digest of nothing yet.
+  /// A digest of no bytes yet.
   ///
-  /// - Throws: ``DigestError`` when libcrypto does not have the algorithm, or no memory.
+  /// - Throws: ``DigestError`` when libcrypto does not support the algorithm, or has no memory.
   public init(_ algorithm: DigestAlgorithm) throws(DigestError) {
     self.algorithm = algorithm
     context = try Self.context(algorithm) { EVP_DigestInit_ex($0, algorithm.messageDigest, nil) }
@@ -29,7 +30,7 @@ public struct RunningDigest: ~Copyable, @unchecked Sendable {
     context = try Self.context(algorithm) { EVP_MD_CTX_copy_ex($0, original) }
   }
 
-  /// A new context, set up by `setUp`, which returns 1 if it could.
+  /// A new context, which `setUp` initializes. `setUp` returns 1 on success.
   private static func context(
     _ algorithm: DigestAlgorithm, _ setUp: (OpaquePointer) -> Int32
   ) throws(DigestError) -> OpaquePointer {
@@ -44,26 +45,27 @@ public struct RunningDigest: ~Copyable, @unchecked Sendable {
 
   deinit { EVP_MD_CTX_free(context) }
 
-  /// Takes the next bytes.
+  /// Adds the next bytes.
   public mutating func update(_ bytes: RawSpan) {
-    // Nothing would be no error, but has no address either.
+    // An empty span is valid, but has no address.
     guard !bytes.isEmpty else { return }
     let status = bytes.withUnsafeBytes { EVP_DigestUpdate(context, $0.baseAddress, $0.count) }
-    // It fails for a context that was not set up or is ended (EVP_DigestUpdate(3)); neither can be here. To go on with
-    // bytes left out would be a wrong digest.
-    precondition(status == 1, "libcrypto did not take the bytes of a digest that it had begun")
+    // It fails only for a context that is not initialized or is finished (EVP_DigestUpdate(3)). Neither can occur here.
+    // Ignoring the failure would produce a wrong digest.
+    precondition(status == 1, "libcrypto failed to update a digest")
     byteCount += UInt64(bytes.byteCount)
   }
 
-  /// Takes more bytes.
+  /// Adds the next bytes.
   public mutating func update(_ bytes: [UInt8]) { update(bytes.span.bytes) }
 
-  /// A second digest that goes on from here.
+  /// A copy that continues from the current state.
   ///
   /// - Throws: ``DigestError`` when there is no memory.
   public func fork() throws(DigestError) -> RunningDigest { try RunningDigest(copyOf: self) }
 
-  /// The digest of all bytes so far; more may follow. It is made on a copy of the state, EVP_MD_CTX_copy_ex(3).
+  /// The digest of all bytes so far. More bytes may follow. It is computed on a copy of the state
+  /// (EVP_MD_CTX_copy_ex(3)).
   ///
   /// - Throws: ``DigestError`` when there is no memory.
   public func value() throws(DigestError) -> Digest {

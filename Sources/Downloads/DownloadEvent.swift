@@ -1,28 +1,28 @@
-// What a download tells of itself, and what another one needs to continue it.
+// The events of a download, and the data with which another one continues it.
 
 public import EventLoops
 public import LiveStreaming
 public import UploadClient
 
-/// The part of a file that an unfinished download has left, and by what the rest is asked for. As secret as its path.
+/// The part of a file that an unfinished download left, and its validator. Keep it as secret as its path.
 public struct DownloadResumeData: Equatable, Sendable, Codable {
-  /// Of the file with the part.
+  /// The path of the part.
   public var path: String
-  /// Of that file: another one that has taken its place is not continued.
+  /// The inode of the part. A replacement of the file is not continued.
   public var inode: UInt64
-  /// When that file was made, in milliseconds since 1970, for inodes are used again; nil where the file system does not
-  /// say.
+  /// The creation time of the part in milliseconds since 1970, because inode numbers are reused. Nil if the file system
+  /// does not report it.
   public var birth: Int64?
-  /// How many bytes of the file belong to the download.
+  /// The number of bytes in the file that belong to the download.
   public var byteCount: UInt64
-  /// The `ETag`, or else the `Last-Modified`, of the response that they are from.
+  /// The `ETag`, or otherwise the `Last-Modified`, of their response.
   public var validator: String
-  /// Of the whole, in bytes; nil if the server did not say.
+  /// The total length in bytes. Nil if the server did not state it.
   public var length: UInt64?
-  /// The `Repr-Digest` that the server has stated (RFC 9530); nil if none.
+  /// The `Repr-Digest` that the server stated (RFC 9530), or nil.
   public var digest: String?
 
-  /// What an earlier download has left, from values that a program has stored in a form of its own.
+  /// Resume data from values that a program stored in its own format.
   public init(
     path: String, inode: UInt64, birth: Int64? = nil, byteCount: UInt64, validator: String, length: UInt64?,
     digest: String? = nil
@@ -32,88 +32,88 @@ public struct DownloadResumeData: Equatable, Sendable, Codable {
   }
 }
 
-/// Why a download begins again at its first byte.
+/// The reason why a download begins again at its first byte.
 public enum DownloadRestart: String, Equatable, Sendable, CustomStringConvertible {
-  /// The server has another representation than the one that the part is of.
+  /// The server has another representation than that of the part.
   case changed
-  /// The server answered a request for the rest with everything.
+  /// The server answered a request for the rest with the whole representation.
   case ignored
-  /// The server answered with a range that was not asked for, or has none that could follow.
+  /// The server answered with another range than the requested one, or has no further range.
   case range
-  /// The server gives neither a strong `ETag` nor a usable `Last-Modified`.
+  /// The server sends neither a strong `ETag` nor a usable `Last-Modified`.
   case unknown
-  /// The server sent a part without an `ETag`, `Last-Modified` or `Repr-Digest` that shows which version it belongs to.
+  /// The server sent a range without an `ETag`, `Last-Modified` or `Repr-Digest` that identifies its version.
   case unidentified
-  /// More came than was announced.
+  /// The server sent more bytes than it had announced.
   case excess
 
-  /// Why, in words that follow "because".
+  /// The reason, in words that can follow "because".
   public var description: String {
     switch self {
     case .changed: "the resource has changed"
-    case .ignored: "the server does not send parts of it"
-    case .range: "the server sent another part than the one that was asked for"
-    case .unknown: "the server sends no strong ETag and no usable Last-Modified, by which a part could be continued"
-    case .unidentified: "the server sent a part that does not show which version of the resource it belongs to"
+    case .ignored: "the server does not support ranges for it"
+    case .range: "the server did not send the requested range"
+    case .unknown: "the server sends neither a strong ETag nor a usable Last-Modified, which are required to resume"
+    case .unidentified: "the server sent a range without the version of the resource"
     case .excess: "the server sent more than it had announced"
     }
   }
 }
 
-/// Something happened to a download. The last event is ``ended(_:)``.
+/// An event of a download. The last event is ``ended(_:)``.
 public enum DownloadEvent: Sendable {
-  /// The file with this inode, made at that time, is the download's part.
+  /// The file with this inode and creation time is the download's part.
   case opened(path: String, inode: UInt64, birth: Int64?)
-  /// A request goes out, for everything from that byte on.
+  /// A request is sent for all bytes from this offset on.
   case connecting(offset: UInt64, attempt: Int)
-  /// Content comes, from that byte on. The length is that of the whole, if the server says it.
+  /// Content arrives from this offset on. `length` is the total length, if the server states it.
   case receiving(offset: UInt64, length: UInt64?)
-  /// What there was is discarded.
+  /// The existing bytes were discarded.
   case startedOver(DownloadRestart, discarded: UInt64)
-  /// From now on, another process could continue it with this and what is written by then.
+  /// From now on, another process can continue the download with this data and the bytes written by then.
   case resumable(DownloadResumeData)
-  /// The request ended before the download, which continues after a delay. The reason is what the server says of its
-  /// answer, in one line of at most 200 characters; nil where it says nothing, or did not answer.
+  /// The request ended before the download, which continues after a delay. `reason` is the server's explanation of its
+  /// response, in one line of at most 200 characters. Nil if there is none.
   case outage(Dropout.Cause, reason: String?, retryDelay: Duration)
-  /// How things stand, if ``FileDownload/Configuration/progressInterval`` asks for it.
+  /// The progress, at the interval of ``FileDownload/Configuration/progressInterval``.
   case progress(DownloadProgress)
   /// The last event.
   case ended(DownloadSummary)
 }
 
-/// Where a download stands.
+/// The progress of a download.
 public struct DownloadProgress: Equatable, Sendable {
-  /// How many bytes are written.
+  /// The number of written bytes.
   public var written: UInt64
-  /// Of the whole; nil if the server did not say.
+  /// The total length. Nil if the server did not state it.
   public var length: UInt64?
-  /// Since the start of this download.
+  /// The time since the start of this download.
   public var elapsed: Duration
-  /// Whether the request under way has a connection.
+  /// Whether the current request has a connection.
   public var isConnected: Bool
-  /// How often a request has ended before the download.
+  /// The number of times that a request ended before the download.
   public var outages: Int
 }
 
-/// How a download ended.
+/// The result of a download.
 public struct DownloadSummary: Equatable, Sendable {
-  /// nil if everything is there.
+  /// Nil if the download is complete.
   public var error: DownloadError?
-  /// Where it stood at its end.
+  /// The progress at its end.
   public var progress: DownloadProgress
-  /// What a later download can continue with; nil if there is nothing, or the server cannot.
+  /// The data with which a later download can continue. Nil if there is none, or if the server does not support it.
   public var resumeData: DownloadResumeData?
-  /// How many bytes were there already when it began.
+  /// The number of bytes that existed when it began.
   public var resumedFrom: UInt64
-  /// The digest by which the bytes were verified; nil if the server sent none.
+  /// The digest with which the bytes were verified. Nil if the server sent none.
   public var verified: String?
   /// The last response.
   public var response: HTTPResponse?
 }
 
-/// Why a download ended before its last byte.
+/// The reason why a download ended before its last byte.
 public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// What a program can act on.
+  /// The classes of errors that a program can handle.
   public enum Kind: String, Equatable, Sendable {
     /// The request cannot be sent as it is configured.
     case invalidRequest
@@ -121,31 +121,31 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
     case notPermitted
     /// The server's certificate is not trusted.
     case notTrusted
-    /// The server does not give the resource.
+    /// The server does not provide the resource.
     case refused
     /// The server does not follow the protocol.
     case protocolBroken
     /// A redirect leads from https to http.
     case insecureLocation
-    /// No byte came for as long as ``LiveStreaming/RetryPolicy/giveUpAfter``.
+    /// No byte arrived for ``LiveStreaming/RetryPolicy/giveUpAfter``.
     case unreachable
-    /// The bytes are not those that the server's digest is of.
+    /// The bytes do not match the server's digest.
     case corrupt
-    /// The file could not be written, read or named; see ``DownloadError/systemError``.
+    /// The file could not be written, read or renamed. See ``DownloadError/systemError``.
     case file
-    /// There is a file of that name.
+    /// A file of that name exists.
     case exists
-    /// The program, or the end of its session, cancelled it.
+    /// The program or the end of its session cancelled the download.
     case cancelled
   }
 
-  /// What a program can act on.
+  /// The class of the error.
   public var kind: Kind
-  /// What failed, why, and what to do, in words for a person.
+  /// The failure, its reason and the remedy, in words for a person.
   public var description: String
-  /// Which call of the system failed, and why; nil where none did.
+  /// The failed system call and the reason. Nil if none failed.
   public var systemError: SystemError?
-  /// The setting that helps, for a program that names its own; nil where there is none.
+  /// The setting that may help, for programs with their own names for it. Nil if there is none.
   public var remedy: LiveStreamError.Remedy?
 
   init(_ kind: Kind, _ description: String, systemError: SystemError? = nil, remedy: LiveStreamError.Remedy? = nil) {

@@ -1,4 +1,4 @@
-// The end of a download: verified, on the disk and with its name, or kept for another time.
+// The end of a download: verified, on disk and with its final name, or kept for later.
 
 internal import Digests
 internal import DiskFiles
@@ -65,7 +65,7 @@ extension FileDownload {
         return .failure(
           DownloadError(
             .corrupt,
-            "the bytes are not those that the server's digest is of (\(field), \(digest.algorithm.name)). Download it again."
+            "the bytes do not match the server's digest (\(field), \(digest.algorithm.name)). Download the file again."
           ))
       }
       name = digest.algorithm.name

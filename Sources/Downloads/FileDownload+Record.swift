@@ -29,7 +29,7 @@ extension FileDownload {
             length: length, digest: digest)))
       // An earlier checkpoint of the same bytes does as well: after a power failure, some of them are asked for again.
       guard !isStored, !isSynchronized else { return }
-      file.refuse(SystemError(operation: "store what \(file.path) is of", code: EAGAIN))
+      file.refuse(SystemError(operation: "store the record of \(file.path)", code: EAGAIN))
       onLoop { $0.written() }
     }
   }

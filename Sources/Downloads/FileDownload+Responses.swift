@@ -189,14 +189,15 @@ extension FileDownload {
     case 408, 421, 423, 425, 429, 500, 502...504, 506...599: again(.response(status), retryAfter)
     case 404, 410:
       let advice = response.reason == Self.receivesOnly ? "" : ". Check the path."
-      refused("there is nothing at this URL (\(status))\(words)\(advice)", retryAfter)
-    case 200: refused("what answers is not the resource that was begun: its response (200) has no ETag", retryAfter)
+      refused("the URL does not exist (\(status))\(words)\(advice)", retryAfter)
+    case 200:
+      refused("the server answered with another resource than before: its response (200) has no ETag", retryAfter)
     default: refused("the server refused the download (\(status))\(words)", retryAfter)
     }
   }
 
   /// What a server of this package says if it does not allow downloads.
-  package static let receivesOnly = "This server receives streams; it does not hand them out."
+  package static let receivesOnly = "This server receives streams. It does not offer downloads."
 
   /// A response that ends a download which has not begun. Once some of it is there, it is an outage for a time: a portal
   /// or a server that is set up anew may have sent it.
@@ -211,7 +212,7 @@ extension FileDownload {
     guard redirects <= Self.redirectLimit, let location = response["Location"],
       let target = sent.resolving(location: location)
     else {
-      return refused("the server redirects to no usable URL, or too often (\(response.status))")
+      return refused("the server redirects to an invalid URL, or too many times (\(response.status))")
     }
     guard !sent.isSecure || UploadRequest(url: target).isSecure else {
       return refused(

@@ -1,4 +1,4 @@
-// A download from its first request to the file's name: the shell around the state machine.
+// A download from its first request to the file's final name: the shell around the state machine.
 
 internal import DiskFiles
 internal import EventLoops
@@ -9,30 +9,30 @@ public import UploadClient
 
 /// Downloads a resource into a file, through any number of outages.
 ///
-/// The bytes go into a part beside the file, which gets its name when everything is there, verified as far as the server
-/// sends a digest, and on the disk. After an outage, the rest is asked for by `Range` and `If-Range`. A resource that has
-/// changed is downloaded from its beginning.
+/// The bytes go into a part beside the file. The part gets the file's name when the download is complete, on disk, and
+/// verified if the server sends a digest. After an outage, the rest is requested with `Range` and `If-Range`. A
+/// resource that has changed is downloaded again from its beginning.
 ///
 ///     let download = FileDownload(.init(request: UploadRequest(url: "https://example.com/film.mkv"), to: "film.mkv"))
 ///     download.start(on: try UploadSession()) { event in print(event) }
 ///
-/// All orders may come from any thread. Events come on the session's thread, whose handler must not block.
+/// All methods may be called from any thread. Events come on the session's thread, and the handler must not block.
 public final class FileDownload: @unchecked Sendable {
-  /// What is downloaded, where to, and how long it is tried.
+  /// The source, the destination and the settings of a download.
   public struct Configuration: Sendable {
-    /// Where from. Its method and body do not matter.
+    /// The source. Its method and body are ignored.
     public var request: UploadRequest
-    /// Where to.
+    /// The destination.
     public var output: Output
-    /// What an earlier download has left; nil to begin.
+    /// The data of an earlier download to continue. Nil to start a new one.
     public var resumeData: DownloadResumeData?
-    /// Whether a file that has the name is replaced.
+    /// Whether an existing file of the name is replaced.
     public var replaces = false
-    /// How long it goes on after failures, and how long the pauses between them are.
+    /// The delays between attempts, and the time to give up.
     public var retry = RetryPolicy()
-    /// How often ``DownloadEvent/progress(_:)`` is told; nil for never.
+    /// The interval of ``DownloadEvent/progress(_:)``. Nil means never.
     public var progressInterval: Duration?
-    /// Asked for the token before each request; nil to send that of the request.
+    /// Called before each request for the token. Nil uses the token of the request.
     public var bearerToken: (@Sendable () -> String?)?
     /// The permissions of a new file, whatever the process takes away from those of others; nil for those that are usual.
     package var permissions: UInt32?
@@ -51,13 +51,13 @@ public final class FileDownload: @unchecked Sendable {
     public init(request: UploadRequest, output: Output) { (self.request, self.output) = (request, output) }
   }
 
-  /// Where to.
+  /// The destination.
   public enum Output: Equatable, Sendable {
-    /// A file, and what it is called while it is not complete, in the same file system.
+    /// A file, and the path of its part in the same file system.
     case file(String, part: String)
     /// A file that keeps the name of its part.
     case part(String)
-    /// A descriptor of the caller's, which is written like a pipe.
+    /// A descriptor of the caller, which is written like a pipe.
     case descriptor(Int32)
 
     var partPath: String? {
@@ -128,20 +128,20 @@ public final class FileDownload: @unchecked Sendable {
   private let place = Lock(Place.none)
   private let hasBegun = Lock(false)
 
-  /// A download that has not begun. Nothing is opened or sent before ``start(on:_:)``.
+  /// A download that has not started. Nothing is opened or sent before ``start(on:_:)``.
   public init(_ configuration: Configuration) {
     self.configuration = configuration
     clock = RetryClock(policy: configuration.retry)
     sent = configuration.request
   }
 
-  /// Begins. May be called once.
+  /// Starts the download. Call it only once.
   public func start(on session: UploadSession, _ handler: @escaping @Sendable (DownloadEvent) -> Void) {
     let isFirst = hasBegun.withLock { begun in
       defer { begun = true }
       return !begun
     }
-    precondition(isFirst, "a FileDownload starts once")
+    precondition(isFirst, "a FileDownload can be started only once")
     let closing = session.whenClosing { [weak self] in self?.sessionCloses() }
     place.withLock { $0 = .session(session, closing: closing) }
     session.loop.execute { [self] in
@@ -255,9 +255,10 @@ public final class FileDownload: @unchecked Sendable {
   static func fileError(_ error: SystemError) -> DownloadError {
     switch error.code {
     case ENOSPC, EDQUOT, EFBIG:
-      DownloadError(.file, "\(error.operation): \(error.reason). Make room, and continue it.", systemError: error)
+      DownloadError(
+        .file, "\(error.operation): \(error.reason). Free space, and resume the download.", systemError: error)
     case EEXIST:
-      DownloadError(.exists, "\(error.operation): there is a file of that name. Choose another.", systemError: error)
+      DownloadError(.exists, "\(error.operation): a file of that name exists. Choose another name.", systemError: error)
     default: DownloadError(.file, "\(error.operation): \(error.reason)", systemError: error)
     }
   }

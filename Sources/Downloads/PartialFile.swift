@@ -1,5 +1,5 @@
-// The file that a download goes into while it is not complete: whose it is, and how it is written, read and named. Or a
-// pipe, of which nothing can be taken back.
+// The file of an incomplete download: its identity, writing, reading and renaming. Or a pipe, from which nothing can be
+// taken back.
 
 internal import CLinux
 internal import Digests
@@ -98,9 +98,9 @@ package final class PartialFile: @unchecked Sendable {
       guard status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(), status.st_nlink == 1,
         UInt64(status.st_ino) == data.inode, data.birth == nil || data.birth == Self.birth(of: data.path),
         UInt64(clamping: status.st_size) >= data.byteCount
-      else { throw SystemError(operation: "continue \(data.path), which is another file now", code: ESTALE) }
+      else { throw SystemError(operation: "continue \(data.path), which was replaced", code: ESTALE) }
       if flock(found, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK {
-        throw SystemError(operation: "continue \(data.path), which another process downloads", code: EBUSY)
+        throw SystemError(operation: "continue \(data.path), which another process is downloading", code: EBUSY)
       }
       if UInt64(clamping: status.st_size) > data.byteCount {
         try retryingInterrupts("ftruncate \(data.path)") { ftruncate(found, off_t(clamping: data.byteCount)) }
@@ -264,7 +264,7 @@ package final class PartialFile: @unchecked Sendable {
       if state.withLock({ $0.abandonsDigests }) { throw SystemError(operation: failure.operation, code: ECANCELED) }
       let wanted = Int(min(UInt64(buffer.count), range.upperBound - position))
       let count = try retryingInterrupts("read \(path)") { pread(descriptor, &buffer, wanted, off_t(position)) }
-      guard count > 0 else { throw SystemError(operation: "read \(path), which became shorter", code: ESTALE) }
+      guard count > 0 else { throw SystemError(operation: "read \(path), which was shortened", code: ESTALE) }
       running.update(buffer.span.extracting(0..<count).bytes)
       position += UInt64(count)
     }
@@ -278,7 +278,7 @@ package final class PartialFile: @unchecked Sendable {
   /// - Throws: ``SystemError``: `EEXIST` if there is one and must not be.
   func rename(to name: String, replaces: Bool) throws(SystemError) {
     guard isNamed(path) else {
-      throw SystemError(operation: "rename \(path), in whose place is another file", code: ESTALE)
+      throw SystemError(operation: "rename \(path), which was replaced", code: ESTALE)
     }
     if replaces {
       try retryingInterrupts("rename \(path) to \(name)") { Glibc.rename(path, name) }

@@ -1,24 +1,24 @@
-// The request target (RFC 9112, section 3.2): the one part of a request line that has a grammar of its own.
+// The request target (RFC 9112, section 3.2), which is the only part of a request line with its own grammar.
 
-/// What a request is about.
+/// The target of a request.
 public struct RequestTarget: Equatable, Sendable {
   /// The four forms of a target (RFC 9112, section 3.2).
   public enum Form: Equatable, Sendable {
     /// `/path?query`
     case origin
-    /// `http://host/path?query`: what a client sends to a proxy, and what every server must accept.
+    /// `http://host/path?query`. A client sends it to a proxy, and every server must accept it.
     case absolute
-    /// `host:port`, of CONNECT only.
+    /// `host:port`, only for CONNECT.
     case authority
-    /// `*`, of OPTIONS only.
+    /// `*`, only for OPTIONS.
     case asterisk
   }
 
-  /// Which form the target has.
+  /// The form of the target.
   public let form: Form
-  /// The path as it was sent, percent-encoding and dot segments and all; empty for `authority` and `asterisk`.
+  /// The path as it was sent, with percent-encoding and dot segments. Empty for `authority` and `asterisk`.
   public let path: String
-  /// What follows the first question mark, or nil if there is none.
+  /// The text after the first question mark, or nil.
   public let query: String?
 
   /// Path and query, as in the origin form.
@@ -36,7 +36,7 @@ public struct RequestTarget: Equatable, Sendable {
       return
     }
     if octets.count == 1 && octets[0] == UInt8(ascii: "*") {
-      guard method == "OPTIONS" else { throw RequestRefusal(400, "the target * belongs to OPTIONS only") }
+      guard method == "OPTIONS" else { throw RequestRefusal(400, "the target * is valid only with OPTIONS") }
       (form, path, query) = (.asterisk, "", nil)
       return
     }
@@ -55,12 +55,12 @@ public struct RequestTarget: Equatable, Sendable {
         guard index + 2 < octets.count, let high = Octet.hexValue(octets[index + 1]),
           let low = Octet.hexValue(octets[index + 2])
         else { throw RequestRefusal(400, "the request target has a % that is not followed by two hexadecimal digits") }
-        guard high != 0 || low != 0 else { throw RequestRefusal(400, "the request target holds an encoded NUL") }
+        guard high != 0 || low != 0 else { throw RequestRefusal(400, "the request target contains an encoded NUL") }
         index += 3
         continue
       }
       guard Octet.isPathOrQuery(octet) else {
-        throw RequestRefusal(400, "the request target holds a character that must be percent-encoded")
+        throw RequestRefusal(400, "the request target contains a character that must be percent-encoded")
       }
       if octet == UInt8(ascii: "?") && end == octets.count { end = index }
       index += 1

@@ -1,20 +1,19 @@
-// Answers, as values and as bytes (RFC 9112, section 4; RFC 9110, section 15).
+// Responses as values and as bytes (RFC 9112, section 4; RFC 9110, section 15).
 
-/// A final response with a short body, all of it in memory.
+/// A final response with a short body in memory.
 ///
-/// How long the body is and what becomes of the connection are the server's to say: it leaves out a `Content-Length`,
-/// `Transfer-Encoding`, `Connection`, `Keep-Alive`, `Upgrade`, `Trailer` or `Date` of the handler's. 204, 205 and 304
-/// are sent without the body. A response whose fields are not valid, or whose status is not one of a final response, is
-/// answered with 500 instead.
+/// The server determines the length of the body and the state of the connection. It omits `Content-Length`,
+/// `Transfer-Encoding`, `Connection`, `Keep-Alive`, `Upgrade`, `Trailer` and `Date` of the handler. 204, 205 and 304
+/// are sent without the body. If the fields are invalid, or the status is not a final one, 500 is sent instead.
 public struct Response: Sendable, Equatable {
   /// The status code, 200 to 599.
   public var status: Int
   /// The fields that the handler sets.
   public var fields: HeaderFields
-  /// The content; empty for none.
+  /// The content. Empty for none.
   public var body: [UInt8]
 
-  /// A response with a text. A body that is not empty gets `Content-Type: type`.
+  /// A response with a text. A non-empty body gets `Content-Type: type`.
   public init(_ status: Int, _ fields: HeaderFields = [:], body: String = "", type: String = "text/plain") {
     self.status = status
     self.fields = fields
@@ -29,10 +28,10 @@ public struct Response: Sendable, Equatable {
 
   /// Why this cannot be sent in answer to a request with that method; nil if it can.
   package func flaw(inAnswerTo method: String) -> String? {
-    guard (200...599).contains(status) else { return "its status is not that of a final response" }
+    guard (200...599).contains(status) else { return "its status is not a final status" }
     guard fields.isValid else { return "one of its fields is malformed" }
     // What follows would not be HTTP any more (RFC 9110, section 9.3.6).
-    if method == "CONNECT", status < 300 { return "this server has no tunnels" }
+    if method == "CONNECT", status < 300 { return "this server does not support tunnels" }
     return nil
   }
 

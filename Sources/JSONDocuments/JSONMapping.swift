@@ -125,7 +125,7 @@ package struct JSONMembers {
     for member in try source.members() where !known.contains(member.key) {
       throw DocumentError(
         path: source.path.appending(.key(member.key)),
-        problem: "is not a key here; the nearest is \(Spelling.nearest(to: member.key, of: known))")
+        problem: "is an unknown key. The nearest is \(Spelling.nearest(to: member.key, of: known))")
     }
   }
 }

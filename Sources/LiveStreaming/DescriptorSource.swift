@@ -1,26 +1,26 @@
-// Bytes from a descriptor: standard input, a pipe, a file.
+// Bytes from a descriptor, such as standard input, a pipe or a file.
 
 public import EventLoops
 internal import Glibc
 public import StreamBuffers
 
-/// Reads a descriptor to its end on a thread of its own, straight into the circular buffer.
+/// Reads a descriptor to its end on a separate thread, directly into the circular buffer.
 public final class DescriptorSource: StreamSource, @unchecked Sendable {
   private let descriptor: Int32
   private let name: String
   private let stopRequest: EventCounter
-  // Handed to the thread by `start`; unchecked for that reason.
+  // Passed to the thread by `start`, and unchecked for that reason.
   private var producer: CircularBuffer.Producer?
 
-  /// The most that one read(2) is asked for, in bytes.
+  /// The largest size of one read(2), in bytes.
   private static let readSize = 256 << 10
 
   /// - Parameters:
-  ///   - descriptor: stays the caller's; not closed.
-  ///   - name: what errors call it, e.g. `standard input`.
-  /// - Throws: ``EventLoops/SystemError`` when it is not open for reading, or no descriptor is left for the wake-up;
-  ///   `ESOCKTNOSUPPORT` for a socket of datagrams, whose ends read(2) does not tell, and `ENOTCONN` for one that has
-  ///   no peer.
+  ///   - descriptor: a descriptor that the caller owns. It is not closed.
+  ///   - name: the name of the source in errors, such as `standard input`.
+  /// - Throws: ``EventLoops/SystemError`` when the descriptor is not open for reading, or no descriptor is left for the
+  ///   wake-up. The code is `ESOCKTNOSUPPORT` for a datagram socket, because read(2) does not report its end, and
+  ///   `ENOTCONN` for a socket without a peer.
   public init(descriptor: Int32 = 0, name: String = "standard input") throws(SystemError) {
     let flags = fcntl(descriptor, F_GETFL)
     guard flags != -1, flags & O_ACCMODE != O_WRONLY else {
@@ -32,7 +32,7 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
     stopRequest = try EventCounter()
   }
 
-  /// Why a socket is no stream of bytes; nil for one that is, and for what is no socket (socket(7)).
+  /// The reason why a socket is not a byte stream. Nil for a stream socket and for other descriptors (socket(7)).
   private static func socketError(_ descriptor: Int32) -> Int32? {
     func option(_ name: Int32) -> Int32? {
       var (value, length) = (Int32(0), socklen_t(MemoryLayout<Int32>.size))
@@ -53,16 +53,16 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
     }
   }
 
-  /// Ends the thread, and the stream after what was read.
+  /// Ends the thread. The stream ends after the bytes that were read.
   public func stop() { stopRequest.signal() }
 
-  /// The thread: read, publish, until the end, an error, or a request to stop.
+  /// The thread: reads and publishes until the end, an error, or a request to stop.
   private func run(_ context: SourceContext) {
     guard var producer = producer.take() else { return }
     let most = min(Self.readSize, producer.capacity / 4)
     reading: while waits(for: descriptor) {
       var code: Int32 = 0
-      // No more bytes are discarded than come.
+      // The source discards only as many bytes as will arrive.
       let minimum = context.overflow == .dropOldest ? min(most, readableByteCount ?? most) : 1
       let result = producer.write(minimum: minimum, maximum: Self.readSize) { free in
         let count = free.withUnsafeMutableBytes { read(descriptor, $0.baseAddress, $0.count) }
@@ -83,7 +83,7 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
         if context.overflow == .stop {
           context.fail(
             LiveStreamError(
-              .overflow, "the buffer is full: make it larger, or choose another overflow policy", remedy: .largerBuffer)
+              .overflow, "the buffer is full. Choose a larger buffer or another overflow policy", remedy: .largerBuffer)
           )
           break reading
         }
@@ -93,23 +93,24 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
     producer.finish()
   }
 
-  /// How many bytes can be read without waiting (FIONREAD, ioctl_tty(2)), at least 1; nil if the descriptor cannot say.
+  /// The number of bytes that can be read without waiting (FIONREAD, ioctl_tty(2)), at least 1. Nil if the descriptor
+  /// does not report it.
   private var readableByteCount: Int? {
     var count: Int32 = 0
     return ioctl(descriptor, UInt(FIONREAD), &count) == 0 ? max(1, Int(count)) : nil
   }
 
-  /// Waits until there is room; false on a request to stop.
+  /// Waits for room. Returns false on a request to stop.
   private func waitsForSpace(
     _ producer: inout CircularBuffer.Producer, _ minimum: Int, _ context: SourceContext
   ) -> Bool {
-    // The refusal was a reader in the way, for as long as it copies. Nobody will tell when it has gone; and room that
-    // somebody gives up is not to be waited for, because the server may be away for long.
+    // A reader was in the way, for as long as it copies, and no event reports its end. The source also does not wait
+    // for an acknowledgement, because the outage may last long.
     if context.overflow == .dropOldest {
       sched_yield()
       return true
     }
-    // A quarter of the buffer at a time: a wake-up for every acknowledged byte would cost more than it brings.
+    // A quarter of the buffer at a time, because a wake-up for every acknowledged byte would cost more than it helps.
     let wanted = max(minimum, min(Self.readSize, producer.capacity / 4))
     guard producer.requestSpace(wanted) else { return true }
     guard waits(for: producer.spaceDescriptor) else { return false }
@@ -117,7 +118,7 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
     return true
   }
 
-  /// Waits until `other` is readable or at its end; false on a request to stop.
+  /// Waits until `other` is readable or at its end. Returns false on a request to stop.
   private func waits(for other: Int32) -> Bool {
     var polled = [
       pollfd(fd: other, events: Int16(POLLIN), revents: 0),

@@ -1,21 +1,21 @@
-// A line with the time, once a second: the smallest stream that never ends.
+// A line with the time once per second: the smallest endless stream.
 
 internal import EventLoops
 internal import Glibc
 public import StreamBuffers
 
-/// Writes a timestamp line at a fixed interval, as the article "Uploading streams of data" does.
+/// Writes a line with a timestamp at a fixed interval, like Apple's article "Uploading streams of data".
 ///
-/// The schedule is monotonic and does not drift: beat *n* is due at start + *n* × interval. Beats that could not be
-/// made in time (the process was stopped) are left out and told. Lives on the stream's loop: one wake-up a beat, no
-/// thread.
+/// The schedule is monotonic and does not drift: heartbeat *n* is due at start + *n* × interval. Heartbeats that could
+/// not be made in time, because the process did not run, are omitted and reported. The source uses the stream's loop,
+/// with one wake-up per heartbeat and no thread.
 public final class HeartbeatSource: StreamSource, @unchecked Sendable {
-  /// `*** 2026-11-20 17:22:19 +0000`, as `Date`'s description has it.
+  /// `*** 2026-11-20 17:22:19 +0000`, like the description of Foundation's `Date`.
   public static let defaultFormat = "*** %F %T %z"
 
   private let interval: Duration
   private let format: String
-  // Owned by the loop's thread: unchecked for that reason.
+  // Owned by the loop's thread, and unchecked for that reason.
   private var producer: CircularBuffer.Producer?
   private var context: SourceContext?
   private var timer: EventLoop.Timer?
@@ -23,8 +23,8 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
 
   /// - Parameters:
   ///   - interval: at least a millisecond.
-  ///   - format: as strftime(3) takes it, in UTC; the line end `\r\n` is added. One for which
-  ///     ``lineByteCount(format:)`` is nil ends the stream.
+  ///   - format: a format for strftime(3), in UTC. The line end `\r\n` is added. The stream ends with an error if
+  ///     ``lineByteCount(format:)`` is nil for the format.
   public init(interval: Duration = .seconds(1), format: String = defaultFormat) {
     self.interval = max(interval, .milliseconds(1))
     self.format = format
@@ -49,7 +49,7 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
   private func beat() {
     guard let context, producer != nil else { return }
     guard let line = Self.line(format: format, time: time(nil)) else {
-      context.fail(LiveStreamError(.source, "the time format \(format.debugDescription) gives no line"))
+      context.fail(LiveStreamError(.source, "the time format \(format.debugDescription) produces no line"))
       return stop()
     }
     let offset = producer?.head ?? 0
@@ -57,18 +57,18 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
       if context.overflow == .stop {
         context.fail(
           LiveStreamError(
-            .overflow, "the buffer is full: make it larger, or choose another overflow policy", remedy: .largerBuffer))
+            .overflow, "the buffer is full. Choose a larger buffer or another overflow policy", remedy: .largerBuffer))
         return stop()
       }
       context.report(
         SourceEvent(
-          kind: "full", description: "the buffer is full: a beat was left out", offset: offset, lost: 1,
+          kind: "full", description: "the buffer is full: a heartbeat was omitted", offset: offset, lost: 1,
           unit: .beats))
     }
     scheduleNext(context, offset)
   }
 
-  /// Writes a line, all of it or nothing: part of one would run into the next.
+  /// Writes a complete line or nothing. A partial line would run into the next one.
   private func write(_ line: String) -> Bool {
     let count = line.utf8.count
     let result = producer?.write(minimum: count, maximum: count) { free in
@@ -89,31 +89,31 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
       nextBeat.nanoseconds += missed * interval.nanoseconds
       context.report(
         SourceEvent(
-          kind: "late", description: "\(missed) beats left out: the process did not run", offset: offset,
+          kind: "late", description: "\(missed) heartbeats omitted: the process did not run", offset: offset,
           skipped: UInt64(missed), unit: .beats))
     }
     timer = context.loop.schedule(at: nextBeat) { [unowned self] in beat() }
   }
 
-  /// The longest text of a line, in bytes.
+  /// The maximum length of a line's text, in bytes.
   public static let lineLimit = 511
 
-  /// How many bytes one line takes, about: to turn a time into a buffer size. nil for a format that gives no text, or
-  /// more than ``lineLimit`` bytes of it.
+  /// The approximate length of one line in bytes, to turn a time into a buffer size. Nil for a format that produces no
+  /// text, or more than ``lineLimit`` bytes.
   public static func lineByteCount(format: String) -> Int? {
     line(format: format, time: time(nil), limit: lineLimit)?.utf8.count
   }
 
-  /// One line for a point in time, in seconds since 1970; nil where there is no text, or too much.
+  /// A line for a time in seconds since 1970. Nil if there is no text, or too much.
   ///
-  /// - Parameter limit: of the text. By default it has room for names that are longer than those of the time at which
-  ///   the format was checked.
+  /// - Parameter limit: the limit of the text. The default leaves room for names that are longer than at the time of
+  ///   the check of the format.
   static func line(format: String, time: Int, limit: Int = 4 * lineLimit) -> String? {
     var seconds = time
     var parts = tm()
     gmtime_r(&seconds, &parts)
     let text = withUnsafeTemporaryAllocation(of: CChar.self, capacity: limit + 1) { bytes -> String? in
-      // 0 if the text is empty, and if it does not fit.
+      // 0 if the text is empty or does not fit.
       let count = strftime(bytes.baseAddress, bytes.count, format, &parts)
       guard count > 0 else { return nil }
       return String(decoding: bytes.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)

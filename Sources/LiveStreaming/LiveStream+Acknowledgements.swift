@@ -1,4 +1,4 @@
-// What a live stream's server has: how that is learned, what may be let go for it, what is told about it.
+// The acknowledgements of a live stream: their sources, the bytes that may be released, and the events.
 
 internal import Digests
 internal import EventLoops
@@ -10,7 +10,7 @@ internal import UploadClient
 extension LiveStream {
   // MARK: Acknowledgements
 
-  /// The writer has written into the pair.
+  /// Notes that the writer has written to the pair.
   func didWrite() {
     if trustsTransport {
       guard let writer else { return }
@@ -20,7 +20,7 @@ extension LiveStream {
       if rollOverTimer == nil {
         rollOverTimer = loop.schedule(after: configuration.rollOver.after) { [unowned self] in rollOver() }
       }
-      // A server that tells nothing before the end of a request is asked for its word while there is still room.
+      // A server that reports nothing before the end of a request must answer while the buffer still has room.
       if let writer, Int(writer.cursor - min(writer.cursor, toldAcknowledged)) > writer.capacity / 2 {
         rollOver()
       }
@@ -39,15 +39,16 @@ extension LiveStream {
     machine.acknowledgedByTransport(bodyCount: request.streamed(request.task.acknowledgedByteCount), now: .now)
   }
 
-  /// Tells what is acknowledged, and gives it up.
+  /// Reports and releases the acknowledged bytes.
   func settleAcknowledged() {
     let acknowledged = Self.acknowledged(&machine)
     if trustsTransport {
-      // Nothing is released between a request's end and its verdict: what a refused one has carried may be needed
-      // again.
+      // Nothing is released between a request's end and its verdict, because the bytes of a refused request may be
+      // needed again.
       let end = transport.releasable(acknowledged: acknowledged, newest: content.newest, capacity: content.capacity)
-      // First: another process must not find bytes gone, and nobody who has them. No more than these: what TCP has
-      // acknowledged and the server has not read is lost with a connection that is reset, and is sent again from here.
+      // Comes first, so that another process never misses bytes that no server has. Only these bytes are noted. Bytes
+      // that TCP acknowledged and the server has not read are lost when a connection is reset, and are sent again from
+      // here.
       if !machine.isEnded { live?.spool?.noteReleased(upTo: end) }
       release(upTo: end)
     } else {
@@ -60,7 +61,7 @@ extension LiveStream {
     }
   }
 
-  /// Has the spool keep how another process would go on.
+  /// Makes the spool store the data with which another process can continue.
   func noteResumption() {
     guard let spool = live?.spool, !machine.isEnded else { return }
     spool.note(machine.resumeData, acknowledged: trustsTransport ? machine.acknowledged : nil)
@@ -71,7 +72,7 @@ extension LiveStream {
     content.release(upTo: offset)
   }
 
-  /// With each message: a look into an `any` copies all that is in it, unless it might be changed there.
+  /// Called for each message. Reading from an `any` copies its whole content unless it can be modified in place.
   private static func acknowledged(_ machine: inout some StreamStateMachine) -> UInt64 { machine.acknowledged }
 
   func schedulePressureCheck(_ writer: StreamWriter) {
@@ -87,13 +88,13 @@ extension LiveStream {
     }
   }
 
-  /// `Repr-Digest` (RFC 9530) against the digest of what went out.
+  /// Compares `Repr-Digest` (RFC 9530) with the digest of the sent bytes.
   func compareDigest(_ response: HTTPResponse, sentUpTo: UInt64) {
     guard let algorithm = configuration.digest, response.isSuccess, let text = response[DigestField.representation],
       let theirs = DigestField(parsing: text)?[algorithm.name], let ours = content.digest(since: machine.base),
       ours.upTo == sentUpTo
     else { return }
-    // It is the digest of what the server has, which may be less than what was sent.
+    // The digest covers the bytes that the server has, which may be fewer than were sent.
     if let offset = response[UploadFields.offset], UInt64(offset) != sentUpTo - machine.base { return }
     if theirs == ours.value.bytes {
       verified = sentUpTo
@@ -102,7 +103,8 @@ extension LiveStream {
       sourceError =
         sourceError
         ?? LiveStreamError(
-          .protocolBroken, "the server has other bytes than were sent: its \(algorithm.name) digest differs")
+          .protocolBroken,
+          "the server's bytes differ from those that were sent: the \(algorithm.name) digests do not match")
     }
   }
 
@@ -119,7 +121,7 @@ extension LiveStream {
   }
 
   func progress() -> StreamProgress {
-    // In this order: the buffer never holds more than it can.
+    // In this order, so that the reported amount never exceeds the capacity.
     let captured = content.newest
     let oldest = min(content.oldest, captured)
     let account = losses.account(
@@ -134,22 +136,22 @@ extension LiveStream {
 
   // MARK: Losses
 
-  /// What the server has not acknowledged, and is no longer kept here. The next request begins behind
-  /// it, with a gap.
+  /// The bytes that the server has not acknowledged and the buffer no longer has. The next request begins after them,
+  /// with a gap.
   var discarded: [Range<UInt64>] {
     let start = machine.acknowledged
     let end = min(content.oldest, content.head)
     return start < end ? LossLedger.lost(start..<end, pause: content.pause) : []
   }
 
-  /// Tells that the buffer has begun to discard bytes, once for each gap.
+  /// Reports that the buffer discards bytes, once for each gap.
   func noteDiscarding() {
     guard !isDiscarding, let last = discarded.last, last.upperBound > released else { return }
     isDiscarding = true
     handler(.discarding(discarded.reduce(0) { $0 + ($1.upperBound - $1.lowerBound) }))
   }
 
-  /// The stream ends with bytes discarded: a gap that no request begins behind.
+  /// Reports a gap at the end of the stream, after which no request begins.
   func noteLastGap() {
     for range in discarded {
       note(
@@ -161,7 +163,7 @@ extension LiveStream {
 
   func note(_ gap: Gap) {
     isDiscarding = false
-    // A new upload resource behind a gap may fail, and the next one begins behind the same gap.
+    // A new upload resource after a gap may fail, and the next one begins after the same gap.
     for range in losses.unknown(in: gap.offset..<gap.offset.addingSaturated(gap.length)) {
       gaps += 1
       losses.add(range)

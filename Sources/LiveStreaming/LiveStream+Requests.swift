@@ -1,4 +1,4 @@
-// A live stream's requests: what its rules want done, one request after another, and how each ends.
+// The requests of a live stream: the steps that its state machine returns, one request after another, and their ends.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -19,7 +19,7 @@ extension LiveStream {
       note(gap)
       if gap.cause == .bufferFull { gapEnd = gap.offset.addingSaturated(gap.length) }
     }
-    // Once for the part that begins there: a pause divides one loss into two gaps.
+    // Once for the part that begins there, because a pause divides one loss into two gaps.
     if let gapEnd { writer?.gaveUp(upTo: gapEnd) }
     settleAcknowledged()
     if live?.isSpooled == true, let offset = machine.confirmedSurplus { passPauses(before: offset) }
@@ -37,7 +37,7 @@ extension LiveStream {
         return end(
           LiveStreamError(
             .refused,
-            "the server takes nothing below \(offset - machine.acknowledged) bytes, and the buffer holds \(content.capacity): make it larger"
+            "the server requires at least \(offset - machine.acknowledged) bytes per request, and the buffer has only \(content.capacity). Choose a larger buffer"
           ))
       }
       awaitedOffset = offset
@@ -45,7 +45,7 @@ extension LiveStream {
     case .wait(var dropout):
       // Several attempts fit into the time to finish.
       if let finishLimit { dropout.retryDelay = min(dropout.retryDelay, finishLimit / 8) }
-      // Nothing is under way as a rule; what is has to end.
+      // Usually there is no current request. If there is one, it must end.
       dropRequest()
       unconfirmed += dropout.unconfirmed
       if case .response(let status) = dropout.cause, let response, response.status == status {
@@ -59,7 +59,7 @@ extension LiveStream {
         return end(
           LiveStreamError(
             .refused,
-            "the server does not support resumable uploads: \(reason); a plain upload goes on without them",
+            "the server does not support resumable uploads: \(reason). A plain upload continues without them",
             remedy: .plainUpload))
       }
       handler(.upload(.notSupported(reason)))
@@ -76,10 +76,10 @@ extension LiveStream {
     perform(machine.retryIsDue(content.supply))
   }
 
-  /// There are bytes where there were none, or the stream has ended.
+  /// Bytes have arrived, or the stream has ended.
   func dataArrived() {
     guard let offset = awaitedOffset else { return writer?.write() ?? () }
-    // In this order: after the producer has finished, the head is final.
+    // In this order, because the head is final after the producer has finished.
     guard content.isFinished || content.head >= offset || !content.requestWakeUp(at: offset) else { return }
     awaitedOffset = nil
     perform(machine.bytesAreReady(content.supply))
@@ -89,7 +89,7 @@ extension LiveStream {
 
   func send(_ next: StreamRequest) {
     dropRequest()
-    // Nobody can continue the upload of a file that another one has taken the place of.
+    // The upload of a replaced file can no longer be continued.
     if case .bytes = next.content, let fault = content.fault { return perform(machine.abandon(fault)) }
     if next.describesRepresentation {
       content.restartDigest(at: next.start)
@@ -121,7 +121,7 @@ extension LiveStream {
       request = RunningRequest(
         step: next, whole: whole, token: token, task: task, number: number, headerLength: header.count)
       transport.begin(at: next.start)
-      // The body may hold all that there is by now, and nothing more be written for long.
+      // The body may contain all available bytes, and no write may follow for long.
       if let writer, case .bytes = next.content, writer.cursor > next.start { didWrite() }
     } catch {
       content.dropBody()
@@ -152,7 +152,7 @@ extension LiveStream {
       machine.connected()
       perform(.none)
     case .accepted(let count): handler(.accepted(request.step.start + request.streamed(count)))
-    // Its requests do not ask for them.
+    // The requests do not use these.
     case .response, .responseBody: break
     case .interimResponse(let response):
       handler(.interimResponse(response))
@@ -180,21 +180,21 @@ extension LiveStream {
     _ result: Result<UploadTask.Outcome, UploadError>, _ request: RunningRequest, sentUpTo: UInt64
   ) {
     if case .failure(let error) = result, error.kind == .bodyFailed, live == nil {
-      // Nobody can continue the upload of a file that has changed: the server need not keep what it has of it.
+      // The upload of a changed file can no longer be continued, so the server need not keep its bytes.
       if let fault = content.fault { return perform(machine.abandon(fault)) }
-      // A file that cannot be read will not be read the next time.
+      // A file that cannot be read now cannot be read at the next attempt.
       return perform(machine.stop(LiveStreamError(.source, error.description)))
     }
     var result = result
     if case .failure(let error) = result, error.kind == .http2Violation, request.whole.httpVersion == .http2 {
-      // Going on with HTTP/1.1 is not what was asked for. Where HTTP/2 has got through, one stream that broke is a
-      // dropout.
+      // Continuing over HTTP/1.1 is not what the user requested. If HTTP/2 has worked before, a single failed stream is
+      // an outage.
       result = .failure(
         machine.acknowledged > 0
           ? UploadError(.connectionLost, error.description)
           : UploadError(
             .http2NotSupported,
-            "\(error.description): what is in between breaks HTTP/2 (nginx does at interim responses: let the server send it none)"
+            "\(error.description): an intermediary breaks HTTP/2. nginx does so after interim responses, so configure the server to send it none"
           ))
     }
     intermediary.ended(result)
@@ -219,42 +219,41 @@ extension LiveStream {
     perform(step)
   }
 
-  /// Where `Location` leads; nil where that may not be followed.
+  /// The target of `Location`. Nil if it must not be followed.
   func location(_ response: HTTPResponse, _ request: RunningRequest) -> (url: String?, isInsecure: Bool) {
     guard let value = response["Location"] else { return (nil, false) }
     if configuration.keepsOrigin { return (request.whole.keepingOrigin(ofLocation: value), false) }
     let url = request.whole.resolving(location: value)
-    // What was asked for encrypted is not sent in clear text because a server, or somebody in between, says so.
+    // A stream that was requested over https is never sent in clear text because of a response.
     if request.whole.isSecure, let url, !UploadRequest(url: url).isSecure { return (nil, true) }
     return (url, false)
   }
 
-  /// The bearer token to be sent now. A file that is being replaced may be empty for a moment, or half of what it will
-  /// be.
+  /// The current bearer token. A file that is being replaced may be empty or incomplete for a moment.
   @discardableResult
   func renewToken() -> String? {
     if let new = configuration.bearerToken?(), UploadRequest.canSend(token: new) { token = new }
     return token
   }
 
-  /// The request under way ends where it is, for another to go on.
+  /// Ends the current request, so that another can continue.
   func rollOver() {
     if let rollOverTimer { loop.cancel(rollOverTimer) }
     rollOverTimer = nil
     guard let request, request.step.rollsOver else { return }
     if content.endBody(atLeast: request.step.minimumEnd) { return }
-    // Its length was announced: it can only be broken off.
+    // Its length was announced, so it can only be interrupted.
     let sentUpTo = request.sentUpTo
     dropRequest()
     finished(
-      .failure(UploadError(.connectionLost, "broken off to go on in another request")), request, sentUpTo: sentUpTo)
+      .failure(UploadError(.connectionLost, "interrupted to continue in another request")), request, sentUpTo: sentUpTo)
   }
 
-  /// The upload resource's life is counted anew with each response that tells it.
+  /// The lifetime of the upload resource begins again with each response that reports it.
   func noteLifetime() {
     guard let lifetime = machine.takeLifetime(), !machine.isEnded else { return }
     if let lifetimeTimer { loop.cancel(lifetimeTimer) }
-    // Early enough for what is under way to end, and for one more request.
+    // Early enough for the current request to end, and for one more request.
     let margin = max(lifetime / 10, min(.seconds(20), lifetime / 2))
     lifetimeTimer = loop.schedule(after: lifetime - margin) { [unowned self] in
       lifetimeTimer = nil

@@ -1,4 +1,4 @@
-// The shell of a live stream: its content, its rules, timers and requests, joined. What to do is the rules' to say.
+// The shell of a live stream. It connects content, state machine, timers and requests. The state machine decides.
 
 internal import Digests
 internal import EventLoops
@@ -9,20 +9,20 @@ internal import UploadClient
 
 /// Owned by the session's thread after `init`; unchecked for that reason.
 final class LiveStream: @unchecked Sendable {
-  // What each message needs comes first, side by side: with thousands of streams, each line of memory that it touches
-  // is one that the processor has to wait for.
+  // The members that each message uses come first and adjacent. With thousands of streams, the processor has to wait
+  // for each cache line.
 
   let loop: EventLoop
   let content: any StreamContent
-  /// The content, where it is being produced.
+  /// The writer for content that is being produced.
   let writer: StreamWriter?
   var awaitedOffset: UInt64?
-  /// What `machine` says of itself: it is needed with every message, and each look into an `any` copies all that is in
-  /// it.
+  /// A copy of a property of `machine`. It is read for every message, and each read from an `any` copies its whole
+  /// content.
   var trustsTransport: Bool
   var isSuspended = false
   var request: RunningRequest?
-  /// One that was broken off before its end: it went on until the end of that turn.
+  /// A request that was interrupted before its end. It continued until the end of that turn.
   var brokenOff: RunningRequest?
   var toldAcknowledged: UInt64 = 0
   var machine: any StreamStateMachine
@@ -33,7 +33,7 @@ final class LiveStream: @unchecked Sendable {
 
   let session: UploadSession
   let configuration: LiveStreamConfiguration
-  /// What produces the content, and how it is woken; nil for content that is all there.
+  /// The source of the content and its wake-ups. Nil for content that is complete.
   let live: LiveSource?
   var startTime = MonotonicInstant(nanoseconds: 0)
   var transport: TransportAcknowledgements
@@ -41,40 +41,40 @@ final class LiveStream: @unchecked Sendable {
   var retryTimer: EventLoop.Timer?
   var lifetimeTimer: EventLoop.Timer?
   var finishTimer: EventLoop.Timer?
-  /// How long the stream may take to finish without progress, once it is to finish.
+  /// The longest time without progress at the end of the stream.
   var finishLimit: Duration?
   var hasConnected = false
   var isStarted = false
   var isAbandoned = false
-  /// What became due while suspended.
+  /// The step that became due during the suspension.
   var heldStep: StreamStep?
   var verified: UInt64?
   var sourceError: LiveStreamError?
-  /// What is done when the spool has kept what it can, or does not answer.
+  /// The work after the spool has stored what it can, or does not answer.
   var afterSpool: (() -> Void)?
   var diskTimer: EventLoop.Timer?
   /// See ``StreamSummary/notSynchronized``.
   var notSynchronized: UInt64 = 0
-  /// The newest bearer token that could be sent.
+  /// The newest valid bearer token.
   var token: String?
   var sourceLost: UInt64 = 0
   var sourceSkipped: UInt64 = 0
   var sourceUnit = SourceEvent.Unit.frames
-  /// Stream offset before which bytes were given up because they were acknowledged.
+  /// The stream offset before which bytes were released because they were acknowledged.
   var released: UInt64 = 0
-  /// What was lost between the source and the server.
+  /// The bytes that were lost between the source and the server.
   var losses = LossLedger()
   var gaps = 0
-  /// Whether ``LiveStreamEvent/discarding(_:)`` was told since the last gap.
+  /// Whether ``LiveStreamEvent/discarding(_:)`` was reported since the last gap.
   var isDiscarding = false
-  /// Outages, and bytes that were sent again, before the server turned out to be a plain one.
+  /// Outages and repeated bytes from before the fallback to a plain upload.
   var beforeFallBack: (dropouts: Int, resent: UInt64) = (0, 0)
   /// See ``Dropout/unconfirmed``.
   var unconfirmed: UInt64 = 0
   var response: HTTPResponse?
-  /// What the server is told about the stream.
+  /// Makes the description of the stream for the server.
   var describer: StreamDescriber?
-  /// Itself, from its start to its end: its owner may keep nothing but the events.
+  /// The stream itself, from its start to its end, because its owner may keep only the events.
   var keptAlive: LiveStream?
 
   /// Streams a source.
@@ -84,13 +84,13 @@ final class LiveStream: @unchecked Sendable {
       upload: UploadClientStateMachine.Configuration())
   }
 
-  /// The longest file that goes out with its creation, in bytes. Where a proxy drops the 104 that says where to go on,
-  /// all that was sent is lost with the connection; so a longer file is worth a round trip or two before it (section
-  /// "Careful Upload Creation").
+  /// The longest file that is sent with its creation, in bytes. If a proxy drops the 104 with the Location, all sent
+  /// bytes are lost with the connection. So a longer file justifies one or two round trips before it (section "Careful
+  /// Upload Creation").
   private static let optimisticLimit: UInt64 = 4 << 20
 
-  /// The smallest `max-append-size` and `max-size` of a server that a stream can use, in bytes: below it a stream is
-  /// hundreds of requests per second.
+  /// The smallest `max-append-size` and `max-size` of a server that a stream can use, in bytes. A smaller limit would
+  /// cause hundreds of requests per second.
   private static let smallestLimit: UInt64 = 1000
 
   /// Uploads a file.
@@ -113,7 +113,7 @@ final class LiveStream: @unchecked Sendable {
     self.configuration = configuration
     self.session = session
     loop = session.loop
-    // PUT replaces what is stored: where a request breaks off, the next one brings all of it again if it can.
+    // PUT replaces the stored bytes. After an interrupted request, the next one sends all of them again if it can.
     transport = TransportAcknowledgements(
       retention: configuration.retention, keepsStart: live != nil && configuration.request.method == "PUT")
     machine = Self.rules(configuration, upload)
@@ -134,7 +134,7 @@ final class LiveStream: @unchecked Sendable {
     upload.streamID = configuration.streamID
     upload.digestAlgorithm = configuration.digest?.name
     var resumed = configuration.resumeData
-    // With the user and password of this request, where they belong to that origin.
+    // With the user and password of this request, if they belong to that origin.
     if let url = resumed.flatMap({ configuration.request.resolving(location: $0.upload) }) { resumed?.upload = url }
     return ResumableStream(
       upload, target: configuration.request.url, policy: configuration.retry, resuming: resumed)
@@ -165,13 +165,14 @@ final class LiveStream: @unchecked Sendable {
       return perform(
         machine.stop(
           LiveStreamError(
-            .invalidRequest, "the field \(field.name) cannot be set: a stream sets it itself, or must not have it")))
+            .invalidRequest, "the field \(field.name) cannot be set: the stream sets it itself or excludes it")))
     }
     if live?.isSpooled == false, configuration.resumeData != nil {
       return perform(
         machine.stop(
           LiveStreamError(
-            .invalidRequest, "only a file can be carried on: what a source gives now is not what it gave then")
+            .invalidRequest,
+            "only the upload of a file can be resumed: another source does not produce the same bytes again")
         ))
     }
     do {
@@ -194,7 +195,7 @@ final class LiveStream: @unchecked Sendable {
     guard let limit, finishTimer == nil else { return }
     finishLimit = limit
     awaitProgress(within: limit)
-    // The next attempt is due now: a stream that finishes does not wait out a pause.
+    // The next attempt is due now, because a stream that finishes does not wait for the end of a pause.
     retryNow()
   }
 
@@ -204,8 +205,8 @@ final class LiveStream: @unchecked Sendable {
     retry()
   }
 
-  /// Ends the stream if the server acknowledges nothing more within `limit`. A slow line may take longer for all that
-  /// is buffered.
+  /// Ends the stream if the server acknowledges nothing within `limit`. On a slow line, sending the buffered bytes may
+  /// take longer than that.
   private func awaitProgress(within limit: Duration) {
     let acknowledged = machine.acknowledged
     finishTimer = loop.schedule(after: limit) { [weak self] in
@@ -221,7 +222,7 @@ final class LiveStream: @unchecked Sendable {
   private func unfinished(after limit: Duration) -> LiveStreamError {
     let time = limit < .seconds(1) ? "\(limit.nanoseconds / 1_000_000) ms" : "\(limit.nanoseconds / 1_000_000_000) s"
     guard hasConnected else {
-      return LiveStreamError(.unreachable, "the server was not reached within the \(time) to finish")
+      return LiveStreamError(.unreachable, "the server could not be reached within \(time) at the end of the stream")
     }
     return LiveStreamError(
       .unfinished, "the server did not confirm the end of the stream, and acknowledged nothing for \(time)")
@@ -229,14 +230,14 @@ final class LiveStream: @unchecked Sendable {
 
   func cancel() {
     let step = machine.stop(Self.cancelled)
-    // One that was not started yet has nothing to end; `start` tells.
+    // A stream that is not started has nothing to end. `start` reports the end.
     if isStarted { perform(step) }
   }
 
-  /// Ends, and lets the server forget what it has (section "Upload Cancellation").
+  /// Ends the stream, and asks the server to delete its bytes (section "Upload Cancellation").
   func abandon() {
     isAbandoned = true
-    // One that was not started yet asks for that when it is.
+    // A stream that is not started does this when it starts.
     guard isStarted else { return }
     (isSuspended, heldStep) = (false, nil)
     perform(machine.abandon(Self.cancelled))
@@ -283,12 +284,12 @@ final class LiveStream: @unchecked Sendable {
     }
     let resumeData = machine.resumeData
     dropRequest()
-    // The source may tell of its last bytes: nobody waits for them any more.
+    // The source may report its last bytes. The stream no longer waits for them.
     awaitedOffset = nil
     guard let live else { return conclude(error, resumeData) }
     live.stop(on: loop)
     let spool = live.spool
-    // Behind what the source has reported by now.
+    // After the events that the source has reported so far.
     loop.execute { [self] in
       guard let spool else { return conclude(error, resumeData) }
       end(spool, isDelivered: error == nil || isAbandoned) { [self] in conclude(error, resumeData) }
@@ -303,7 +304,7 @@ final class LiveStream: @unchecked Sendable {
       missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }.map(missingAtServer),
       error: error ?? sourceError)
     if let missing = summary.missingAtServer, missing > summary.progress.lost {
-      // TCP acknowledged what the server never got to store.
+      // TCP acknowledged bytes that the server never stored.
       let more = min(missing - summary.progress.lost, summary.progress.acknowledged)
       summary.progress.acknowledged -= more
       summary.progress.lost += more
@@ -321,12 +322,12 @@ final class LiveStream: @unchecked Sendable {
     summary.notSynchronized = notSynchronized
     handler(.ended(summary))
     handler = { _ in }
-    // Not at once: it is still on the stack.
+    // Not at once, because the object is still on the stack.
     loop.atEndOfTurn { [self] in keptAlive = nil }
   }
 
-  /// How many bytes a server misses that says so. What the source left out is missing there, and is no loss. What was
-  /// never sent cannot be missing.
+  /// The number of bytes that a server reports as missing. Bytes that the source omitted are missing there, and are not
+  /// a loss. Bytes that were never sent cannot be missing.
   private func missingAtServer(_ told: UInt64) -> UInt64 {
     let count = min(told, progress().sent)
     return count - min(count, content.pausedByteCount)

@@ -1,11 +1,11 @@
-// The rules for plain servers, as the shell of a stream asks for them.
+// The rules for plain servers, in the form that the shell of a stream uses.
 
 internal import EventLoops
 internal import HTTPMessages
 internal import ResumableUploads
 internal import UploadClient
 
-/// A stream over a server that knows nothing of resumable uploads.
+/// A stream to a server that does not support resumable uploads.
 struct PlainStream: StreamStateMachine {
   private var machine: PlainStreamStateMachine
   private let streamID: String
@@ -16,15 +16,17 @@ struct PlainStream: StreamStateMachine {
   private var events: [LiveStreamEvent] = []
   private var requestStart: UInt64 = 0
 
-  /// - Parameter isLive: whether its bytes come once. Others are sent whole after a dropout, unless the server itself
-  ///   says where to go on: one that knows nothing of `Stream-Offset` would keep the last part for the whole.
-  /// - Parameter acknowledged: what an earlier process has delivered of it.
-  /// - Parameter mayUsePOST: whether POST may take the method's place where the server takes it and not that one.
+  /// - Parameters:
+  ///   - isLive: whether its bytes can be read only once. Other content is sent completely after a dropout, unless the
+  ///     server itself reports an offset. A server that does not support `Stream-Offset` would treat the last part as
+  ///     the whole.
+  ///   - acknowledged: the bytes that an earlier process has delivered.
+  ///   - mayUsePOST: whether POST may replace the method if the server allows POST and not that method.
   init(
     policy: RetryPolicy, streamID: String, target: String, isLive: Bool, method: String, mayUsePOST: Bool,
     acknowledged: UInt64 = 0
   ) {
-    // PUT replaces what is at the URL: a request has to carry everything that it may replace, or go elsewhere.
+    // PUT replaces the resource at the URL. A request must contain all bytes that it may replace, or use another URL.
     machine = PlainStreamStateMachine(
       policy: policy, replaces: isLive && method == "PUT", isLive: isLive, acknowledged: acknowledged)
     self.streamID = streamID
@@ -75,10 +77,10 @@ struct PlainStream: StreamStateMachine {
       allowed.contains("POST"), !allowed.contains(where: { $0 == method })
     {
       method = "POST"
-      // A refusal like any other: the server has kept nothing.
+      // A refusal like any other: the server has stored nothing.
       verdict = .transient(.response(405), retryAfter: nil, serverOffset: nil)
     }
-    // It ran out, and has been renewed.
+    // The token expired, and has been renewed.
     if case .refusal(_, let cause, _) = verdict, end.isTokenRenewed {
       verdict = .transient(cause, retryAfter: nil, serverOffset: nil)
     }
@@ -103,8 +105,8 @@ struct PlainStream: StreamStateMachine {
 
   mutating func abandon(_ error: LiveStreamError) -> StreamStep { stop(error) }
 
-  /// What a success answer to the whole content means that says in the fields of resumable uploads that bytes are
-  /// missing; nil for any other. A plain server does not send these fields.
+  /// The verdict for a success response to the whole content whose fields of resumable uploads report missing bytes.
+  /// Nil for any other response. A plain server does not send these fields.
   private func denial(_ response: HTTPResponse, _ end: RequestEnd) -> Verdict? {
     let fields = ClientAnswer(response, location: nil).fields
     let isComplete = InteropVersion.completeness(fields)
@@ -115,16 +117,16 @@ struct PlainStream: StreamStateMachine {
       let value = printable(excerpt(fields[name] ?? "", limit: 40))
       reason = "the server answered \(response.status) with the invalid \(name) \"\(value)\""
     } else if let count, count < sent {
-      reason = "the server answered \(response.status), but says that it has \(count) of \(sent) bytes"
+      reason = "the server answered \(response.status), but reports \(count) of \(sent) bytes"
     } else if isComplete == false {
-      reason = "the server answered \(response.status), but says that the upload is not complete"
+      reason = "the server answered \(response.status), but reports that the upload is not complete"
     } else {
       return nil
     }
-    // A server may count what came before this request, or not.
+    // A server may or may not count the bytes before this request.
     let offset = count.map { requestStart + min($0 - min($0, end.headerLength), end.sentUpTo - requestStart) }
     return .permanent(
-      LiveStreamError(.protocolBroken, "\(reason): check what it has stored"), .response(response.status),
+      LiveStreamError(.protocolBroken, "\(reason). Check the stored bytes on the server"), .response(response.status),
       serverOffset: offset)
   }
 
@@ -143,11 +145,11 @@ struct PlainStream: StreamStateMachine {
       return .request(
         StreamRequest(
           start: offset, method: method, url: url,
-          // At another URL it is a stream of its own.
+          // At another URL, it is a separate stream.
           fields: url == nil
             ? [.init(name: "Stream-ID", value: streamID), .init(name: "Stream-Offset", value: String(offset))] : [],
           content: .bytes(maximum: nil), hasHeader: url != nil,
-          // There is nobody to ask whether the file has arrived. A server may take its time over a large one.
+          // There is no way to ask whether the file has arrived. A server may take long to process a large one.
           answerLimit: isLive ? .usual : .times(20)))
     case .wait(let dropout): return .wait(dropout)
     case .end(let error): return .end(error)

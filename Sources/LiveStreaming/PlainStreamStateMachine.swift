@@ -1,17 +1,18 @@
-// Where a stream goes on after each request, and whether it does.
+// Decides at which offset a stream continues after each request, and whether it continues.
 
 internal import EventLoops
 internal import ResumableUploads
 
-/// The rules of a live stream over a plain server. Takes events, returns what to do; no I/O, no clock and no dice of
-/// its own.
+/// The rules of a live stream to a plain server. Takes events, and returns actions. It uses no I/O, no clock and no
+/// random numbers of its own.
 ///
-/// A stream is a row of requests, each starting at a stream offset. The offset of the next is what the peer's TCP has
-/// acknowledged, or what the server said that it has, or the oldest byte that is still kept, whichever of these is due.
+/// A stream is a sequence of requests, each with a start offset. The next offset is the one that the peer's TCP has
+/// acknowledged, the one that the server reported, or that of the oldest byte in the buffer, depending on the
+/// situation.
 struct PlainStreamStateMachine {
   enum State: Equatable {
     case idle
-    /// A request is under way that began at this offset.
+    /// A request that began at this offset is in progress.
     case streaming(from: UInt64)
     case waiting
     case ended
@@ -19,63 +20,64 @@ struct PlainStreamStateMachine {
 
   enum Action: Equatable {
     case none
-    /// Open a bound pair, put the writer's cursor at the offset, start a request. The gap comes first, if there is one.
+    /// Open a bound pair, set the writer's cursor to the offset, and start a request. The gap is reported first, if
+    /// there is one.
     case open(at: UInt64, attempt: Int, gap: Gap?)
-    /// Tell the dropout, and call ``PlainStreamStateMachine/retryIsDue(_:)`` after its delay.
+    /// Report the dropout, and call ``PlainStreamStateMachine/retryIsDue(_:)`` after its delay.
     case wait(Dropout)
     case end(LiveStreamError?)
   }
 
   private(set) var state = State.idle
-  /// Stream offset up to which the peer has acknowledged. Goes back only when the server itself says that it has less,
-  /// or refuses the request that the bytes were in.
+  /// The stream offset up to which the peer has acknowledged. It decreases only if the server itself reports fewer
+  /// bytes, or refuses the request that had the bytes.
   private(set) var acknowledged: UInt64 = 0
-  /// One past the highest byte ever handed to the network.
+  /// The offset after the last byte ever passed to the network.
   private(set) var sent: UInt64 = 0
   private(set) var attempts = 0
   private var outages = OutageCount()
   private(set) var resent: UInt64 = 0
   private var clock: RetryClock
-  /// What ``clock`` was when the current request began: what TCP acknowledged of a request that is refused in the end
-  /// was no progress.
+  /// The state of ``clock`` at the start of the current request. Bytes of a request that is refused later were no
+  /// progress, even if TCP acknowledged them.
   private var clockAtOpen: RetryClock
-  /// The furthest byte that TCP was ever seen to have acknowledged, unless the server has said since that it has less.
+  /// The furthest byte that TCP ever acknowledged, unless the server has reported fewer bytes since then.
   private var furthest: UInt64 = 0
   private var serverWentBack = false
-  /// Whether the server has said up to where it has the stream: then it knows where a request continues it.
+  /// Whether the server has reported its offset. If so, it knows at which offset a request continues.
   private var serverToldOffset = false
-  /// Whether the current request's connection stands.
+  /// Whether the current request has a connection.
   private var isConnected = false
-  /// Whether a request replaces what the one before it has stored.
+  /// Whether a request replaces the stored bytes of the one before.
   private let replaces: Bool
-  /// Whether the stream comes once; otherwise it is sent whole each time.
+  /// Whether the bytes can be read only once. Otherwise, each attempt sends the whole content.
   private let isLive: Bool
-  /// Counts the URLs of the stream. Where requests replace what is stored, later bytes of the stream must not replace
-  /// earlier ones that the server may have.
+  /// The number of the stream's current URL. If requests replace the stored bytes, later bytes of the stream must not
+  /// replace earlier ones that the server may have.
   private(set) var part = 1
-  /// One past the highest byte that requests of this part have brought, without those that the server refused.
+  /// The offset after the last byte that requests of this part have sent, without refused requests.
   private var partSent: UInt64 = 0
-  /// How many bytes of the request that has ended were reported as unconfirmed.
+  /// The number of bytes of the ended request that were reported as unconfirmed.
   private var reportedUnconfirmed: UInt64 = 0
-  /// How many bytes of the part before are unconfirmed, until that is reported.
+  /// The number of unconfirmed bytes of the previous part, until it is reported.
   private var unreportedUnconfirmed: UInt64?
   /// See ``StreamStateMachine/unconfirmedAtEnd``.
   private(set) var unconfirmedAtEnd: UInt64 = 0
-  /// Where the newest request began.
+  /// The start offset of the newest request.
   private var requestStart: UInt64 = 0
-  /// When the first bytes of the current request were acknowledged.
+  /// The time of the first acknowledgement in the current request.
   private var firstAcknowledgement: MonotonicInstant?
-  /// How often in a row everything was sent, and no answer came in time.
+  /// The number of consecutive attempts in which everything was sent and no response arrived in time.
   private var unanswered = 0
 
-  /// Whether the server has acknowledged data, and so lets this stream in. TCP acknowledges what a server has not
-  /// looked at: only time shows that the server takes it, for a refusal comes at once.
+  /// Whether the server has acknowledged data, and so accepts this stream. TCP acknowledges bytes that the server has
+  /// not read. Only time shows that the server accepts them, because a refusal comes at once.
   private(set) var hasAcknowledged = false
   private static let timeToRefuse = Duration.seconds(5)
-  /// A whole stream is not sent more often than this if each time its answer is lost.
+  /// The maximum number of attempts to send whole content whose response is lost each time.
   private static let maximumUnanswered = 3
 
-  /// - Parameter acknowledged: what an earlier process has delivered of the stream.
+  /// - Parameter acknowledged: the bytes of the stream that an earlier process has delivered.
   init(policy: RetryPolicy, replaces: Bool = false, isLive: Bool = true, acknowledged: UInt64 = 0) {
     (self.acknowledged, sent, furthest, partSent) = (acknowledged, acknowledged, acknowledged, acknowledged)
     clock = RetryClock(policy: policy)
@@ -88,28 +90,28 @@ struct PlainStreamStateMachine {
   var dropouts: Int { outages.count }
 
   mutating func start(_ supply: Supply) -> Action {
-    // What another process has delivered may not be here any more.
+    // Bytes that another process has delivered may no longer be available here.
     acknowledged = min(acknowledged, supply.head)
     guard acknowledged > 0 else { return open(at: 0, gap: nil) }
     state = .waiting
     return retryIsDue(supply)
   }
 
-  /// The current request's connection stands.
+  /// The current request has a connection.
   mutating func connected() {
     isConnected = true
     clock.noteConnected()
     clockAtOpen.noteConnected()
   }
 
-  /// The writer has handed over bytes up to `cursor`.
+  /// The writer has passed bytes up to `cursor`.
   mutating func wrote(upTo cursor: UInt64) { sent = max(sent, cursor) }
 
   /// The current request's first `count` body bytes are acknowledged.
   mutating func acknowledged(bodyCount count: UInt64, now: MonotonicInstant) {
     guard case .streaming(let start) = state, start + count > acknowledged else { return }
     acknowledged = start + count
-    // What a request brings once more is none.
+    // Bytes that a request repeats are no progress.
     if acknowledged > furthest {
       furthest = acknowledged
       clock.noteProgress()
@@ -121,11 +123,11 @@ struct PlainStreamStateMachine {
     }
   }
 
-  /// The current request is over.
+  /// The current request has ended.
   ///
   /// - Parameters:
-  ///   - sentUpTo: stream offset up to which its body was handed over.
-  ///   - draw: 64 random bits, for ``RetryPolicy/delay(outage:retryAfter:draw:)``.
+  ///   - sentUpTo: the stream offset up to which its body was passed to the network.
+  ///   - draw: 64 random bits for ``RetryPolicy/delay(outage:retryAfter:draw:)``.
   mutating func requestEnded(
     _ verdict: Verdict, _ supply: Supply, sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64
   ) -> Action {
@@ -143,7 +145,7 @@ struct PlainStreamStateMachine {
     case .refusal(let error, let cause, let retryAfter):
       (failure.cause, failure.retryAfter, failure.refusal) = (cause, retryAfter, error)
     case .unexpected(let error, let cause, let retryAfter, let offset):
-      // What comes after the whole stream is its server's verdict.
+      // A response after the whole stream is the server's verdict.
       guard hasAcknowledged, !(supply.isFinished && sentUpTo == supply.head) else {
         return end(error, cause, serverOffset: offset, start: start, oldest: supply.oldest)
       }
@@ -151,9 +153,9 @@ struct PlainStreamStateMachine {
     }
     let unconfirmed = settle(failure.cause, serverOffset: serverOffset, start: start, oldest: supply.oldest)
     reportedUnconfirmed = unconfirmed
-    // For its server, a refused request never was.
+    // For the server, a refused request did not happen.
     if case .response = failure.cause {} else { partSent = max(partSent, sentUpTo) }
-    // The answer to a whole stream is due: that is not idleness.
+    // The response to a whole stream is due, so the connection is not idle.
     let isAnswerDue = supply.isFinished && sentUpTo == supply.head
     noteOutage(failure.cause, start: start, isAnswerDue: isAnswerDue, now: now)
     noteUnanswered(failure.cause, supply, sentUpTo: sentUpTo)
@@ -172,7 +174,8 @@ struct PlainStreamStateMachine {
     }
   }
 
-  /// The answer to a request ends the stream: what that request has brought is not acknowledged, whatever TCP says.
+  /// The response to a request ends the stream. The bytes of that request are not acknowledged, even if TCP
+  /// acknowledged them.
   private mutating func end(
     _ error: LiveStreamError, _ cause: Dropout.Cause?, serverOffset: UInt64?, start: UInt64, oldest: UInt64
   ) -> Action {
@@ -188,23 +191,25 @@ struct PlainStreamStateMachine {
     }
   }
 
-  /// Everything was sent, its answer is lost, and sending it once more is of no use, or does harm.
+  /// Everything was sent, its response is lost, and another attempt would not help or would do harm.
   private func answerIsLost(_ supply: Supply, sentUpTo: UInt64) -> LiveStreamError? {
     guard supply.isFinished, sentUpTo == supply.head else { return nil }
     if !isLive, unanswered >= Self.maximumUnanswered {
       return LiveStreamError(
-        .unreachable, "the server took the whole file \(unanswered) times and never answered: look whether it has it")
+        .unreachable,
+        "the server received the whole file \(unanswered) times and never answered. Check whether it has stored the file"
+      )
     }
     if replaces, sent == supply.head, supply.oldest > requestStart {
       return LiveStreamError(
         .unreachable,
-        "everything was sent, and the server's answer is lost: look whether it has the stream. "
-          + "Another PUT would replace it with its end")
+        "everything was sent, and the server's answer was lost. Check whether it has stored the stream. "
+          + "Another PUT would replace the stream with its last part")
     }
     return nil
   }
 
-  /// Everything before a pause of the source is delivered, and the stream goes on behind it in another request.
+  /// All bytes before a pause of the source are delivered, and the stream continues after it in another request.
   mutating func passedPause(at offset: UInt64, now: MonotonicInstant) {
     guard case .streaming = state else { return }
     acknowledged = offset
@@ -213,22 +218,23 @@ struct PlainStreamStateMachine {
     state = .waiting
   }
 
-  /// Decides up to where the peer has the stream, now that the request has broken off. Returns how many bytes of a
-  /// refused request can no longer be sent again.
+  /// Decides up to which offset the peer has the stream after an interrupted request. Returns the number of bytes of a
+  /// refused request that can no longer be sent again.
   private mutating func settle(
     _ cause: Dropout.Cause, serverOffset: UInt64?, start: UInt64, oldest: UInt64
   ) -> UInt64 {
-    // A later part is a stream of its own for its server.
+    // A later part is a separate stream for its server.
     if let serverOffset, serverOffset <= sent, part == 1 {
-      // It has read from TCP what it could not keep (a full disk), or has kept what TCP's word had not reached us for:
-      // believe it, not TCP.
+      // The server read bytes from TCP that it could not store (a full disk), or stored bytes whose TCP acknowledgement
+      // did not arrive. Its report takes precedence over TCP.
       serverToldOffset = true
       serverWentBack = serverOffset < acknowledged
       acknowledged = serverOffset
       furthest = min(furthest, serverOffset)
     } else if case .response = cause {
-      // It has read what it then refused. What of that is still kept here is sent once more: a server that knows
-      // Stream-Offset sees that it has it already, and for one that does not, the refused request never was.
+      // The server read bytes that it then refused. Those that are still in the buffer are sent again. A server that
+      // supports Stream-Offset detects that it already has them. For any other server, the refused request did not
+      // happen.
       acknowledged = max(start, min(oldest, acknowledged))
       furthest = min(furthest, acknowledged)
       return acknowledged - start
@@ -236,15 +242,14 @@ struct PlainStreamStateMachine {
     return 0
   }
 
-  /// Decides since when nothing goes forward any more.
+  /// Decides when the current period without progress began.
   private mutating func noteOutage(
     _ cause: Dropout.Cause, start: UInt64, isAnswerDue: Bool, now: MonotonicInstant
   ) {
     var isRefusal = false
     if case .response = cause { isRefusal = true }
     if isRefusal, acknowledged <= start { clock = clockAtOpen }
-    // A connection that stood and had nothing left to acknowledge was fine until now, however long its source was
-    // silent.
+    // A connection that had nothing left to acknowledge was fine until now, even if its source was silent for long.
     if isConnected, acknowledged == sent, !isRefusal, !isAnswerDue {
       clock.noteIdle(now: now)
       outages.worked()
@@ -254,7 +259,7 @@ struct PlainStreamStateMachine {
   /// The delay is over.
   mutating func retryIsDue(_ supply: Supply) -> Action {
     guard state == .waiting else { return .none }
-    // What a broken request has brought is replaced by the next one: that has to bring it once more, as long as it can.
+    // The next request replaces the bytes of an interrupted one. So it must send them again while they are available.
     if replaces, !serverToldOffset {
       if supply.oldest <= requestStart { return open(at: requestStart, gap: nil) }
       beginPart(oldest: supply.oldest)
@@ -271,8 +276,8 @@ struct PlainStreamStateMachine {
     return open(at: offset, gap: gap)
   }
 
-  /// The buffer no longer has the beginning of what the server may have. That stays as it is, and the stream continues
-  /// at another URL, from the oldest byte in the buffer.
+  /// The buffer no longer has the beginning of the bytes that the server may have. The stored bytes stay unchanged, and
+  /// the stream continues at another URL, from the oldest byte in the buffer.
   private mutating func beginPart(oldest: UInt64) {
     guard partSent > requestStart else { return }
     let unconfirmed = min(max(acknowledged, requestStart), oldest) - requestStart
@@ -281,13 +286,13 @@ struct PlainStreamStateMachine {
     acknowledged = min(acknowledged, oldest)
   }
 
-  /// How many bytes of the part before the server has not confirmed; once for each part.
+  /// The number of bytes of the previous part that the server has not confirmed. Returned once for each part.
   mutating func takeUnconfirmed() -> UInt64? {
     defer { unreportedUnconfirmed = nil }
     return unreportedUnconfirmed
   }
 
-  /// The stream ends here, for a reason that no request has.
+  /// The stream ends here for a reason outside of any request.
   mutating func stop(_ error: LiveStreamError) -> Action { state == .ended ? .none : end(error) }
 
   private mutating func open(at offset: UInt64, gap: Gap?) -> Action {

@@ -1,4 +1,4 @@
-// What the protocol's state machine tells, in a stream's own events and errors.
+// Converts the notes of the protocol's state machine to events and errors of a stream.
 
 internal import HTTPMessages
 internal import ResumableUploads
@@ -16,21 +16,21 @@ extension ResumableStream {
     return LiveStreamError(kind, failure.description)
   }
 
-  /// Why a successful answer does not let the stream continue.
+  /// The reason why a successful response does not let the stream continue.
   func unhelpful(_ answer: ClientAnswer) -> String {
     if let name = UploadFields.unreadable(answer.fields) {
       let invalid = printable(excerpt(answer.fields[name] ?? "", limit: 40))
       return "the server answered \(answer.status) with the invalid \(name) \"\(invalid)\""
     }
     guard let offset = UploadFields.offset(answer.fields) else {
-      return "the server answered \(answer.status) without saying how much it has"
+      return "the server answered \(answer.status) without an offset"
     }
     let end = upload.base.addingReportingOverflow(offset).partialValue
-    if upload.isAskingForSurplus { return "the server said that it has \(end) bytes, more than are kept here" }
+    if upload.isAskingForSurplus { return "the server reported offset \(end), which is beyond the bytes in the buffer" }
     let missing = upload.acknowledged - min(upload.acknowledged, end)
     return missing > 0
       ? "the server has \(missing) bytes less than it had acknowledged"
-      : "the server answered \(answer.status) where it could not"
+      : "the server answered \(answer.status), which is not valid at this point"
   }
 
   mutating func takeNotes() {
@@ -46,7 +46,7 @@ extension ResumableStream {
       case .serverWentBack(let start, let end):
         events.append(.upload(.serverWentBack(from: start, to: end)))
       case .impossibleOffset(let offset):
-        lastNote = "the server said that it has \(offset) bytes, more than were ever sent"
+        lastNote = "the server reported offset \(offset), which is beyond the last byte that was sent"
         events.append(.upload(.impossibleOffset(offset)))
       case .serverHasMore(let offset, let kept):
         events.append(.upload(.serverHasMore(offset: offset, kept: kept)))

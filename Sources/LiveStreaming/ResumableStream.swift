@@ -1,45 +1,45 @@
-// A stream over a server that supports resumable uploads: the protocol's rules, and when to try again.
+// A stream to a server that supports resumable uploads: the protocol's rules, and the time of the next attempt.
 
 internal import EventLoops
 internal import HTTPMessages
 internal import ResumableUploads
 internal import UploadClient
 
-/// Asks the protocol's state machine what to send, and the retry policy when.
+/// Asks the protocol's state machine for the next request, and the retry policy for its time.
 struct ResumableStream: StreamStateMachine {
-  /// A connection that was cut is given this long before the server is asked: it may not have noticed yet.
+  /// The delay after a cut connection before the server is asked. The server may not have noticed the cut yet.
   private static let firstDelay = Duration.milliseconds(25)
-  /// How long OPTIONS may stay unanswered before the upload is created without it.
+  /// The time after which the upload is created without a response to OPTIONS.
   private static let questionLimit = Duration.seconds(5)
 
-  // What each message needs comes first, side by side; see LiveStream.
+  // The members that each message uses come first and adjacent. See LiveStream.
 
   var events: [LiveStreamEvent] = []
   private var isStreaming = false
-  /// Whether an attempt is under way that has been told.
+  /// Whether an attempt that was reported is in progress.
   private var isConnecting = false
-  /// Whether the request under way has a connection.
+  /// Whether the current request has a connection.
   private var isConnected = false
   private(set) var isEnded = false
   private var clock: RetryClock
   var upload: UploadClientStateMachine
 
   private var attempts = 0
-  /// Why the upload is being cancelled before the stream ends.
+  /// The reason for cancelling the upload before the stream ends.
   private var endingError: LiveStreamError?
-  /// One past the highest byte handed over in requests before this one.
+  /// The offset after the last byte that earlier requests passed to the network.
   private var sentBefore: UInt64 = 0
   private var requestStart: UInt64 = 0
-  /// Stream offset at which the last append began.
+  /// The stream offset at which the last append began.
   private var appendStart: UInt64 = 0
-  /// What was wrong with the offset that was told last.
+  /// The problem with the last reported offset.
   var lastNote: String?
   var outages = OutageCount()
   private(set) var resent: UInt64 = 0
 
   private let target: String
   private let configuration: UploadClientStateMachine.Configuration
-  /// What another process has left.
+  /// The data that another process left.
   private let resumed: ResumeData?
 
   init(
@@ -59,8 +59,8 @@ struct ResumableStream: StreamStateMachine {
   var trustsTransport: Bool { false }
   var base: UInt64 { upload.base }
   var confirmedSurplus: UInt64? { upload.confirmedSurplus }
-  /// Where no other upload resource has taken its place, the one that was resumed may still be there: whoever said that
-  /// it is gone need not have been the server.
+  /// If no other upload resource has replaced it, the resumed one may still exist. The response that reported it as
+  /// gone may not be from the server.
   var resumeData: ResumeData? {
     upload.isForgotten ? nil : upload.uploadURL.map(resumeData(url:)) ?? resumed
   }
@@ -71,7 +71,7 @@ struct ResumableStream: StreamStateMachine {
   }
 
   mutating func takeLifetime() -> Duration? {
-    // A longer life than a century is no news.
+    // A lifetime of more than a century needs no report.
     upload.takeLifetime().map { .seconds(Int64(min($0, 1 << 32))) }
   }
 
@@ -81,7 +81,9 @@ struct ResumableStream: StreamStateMachine {
     if let data = resumed {
       if let length = data.length, let own = configuration.length, length != own {
         return finish(
-          .init(.invalidRequest, "the upload is one of \(length) bytes, and there are \(own): it is of something else"))
+          .init(
+            .invalidRequest, "the upload has \(length) bytes, and the source has \(own), so they do not belong together"
+          ))
       }
       return step(upload.resume(url: data.upload, base: data.base, version: data.interopVersion), supply)
     }
@@ -109,10 +111,10 @@ struct ResumableStream: StreamStateMachine {
     takeNotes()
     if failure == nil, upload.exceedsAppendSize, upload.interrupted(sentUpTo: sentUpTo) == .wait {
       noteResent(sentUpTo)
-      // No outage, and so none is counted.
+      // This is not an outage, and none is counted.
       return .wait(
         Dropout(
-          cause: .other("the server takes no more than \(upload.limits.maximumAppendSize ?? 0) bytes in one request"),
+          cause: .other("the server accepts at most \(upload.limits.maximumAppendSize ?? 0) bytes per request"),
           acknowledged: upload.acknowledged, retryDelay: Self.firstDelay, isRepeated: true))
     }
     guard let failure else { return .none }
@@ -145,7 +147,7 @@ struct ResumableStream: StreamStateMachine {
         failure.retryAfter = Verdict.retryAfter(outcome.response)
         failure.refusal = answer.isRefusal ? Verdict(end.result).error : nil
         return wait(failure, now: now, draw: draw)
-      // Where an upload resource has moved to is nobody's to read, and nowhere to stream to.
+      // The new location of an upload resource is secret, and not a target for a stream.
       case .fail(.refused) where upload.uploadURL == nil || !(300..<400).contains(answer.status):
         if let error = Verdict(end.result, isLocationInsecure: end.isLocationInsecure).error { return finish(error) }
         return step(action, supply)
@@ -161,7 +163,7 @@ struct ResumableStream: StreamStateMachine {
       switch Verdict(.failure(error)) {
       case .complete: return .none  // a failure is none
       case .permanent(let error, _, _): return finish(endingError ?? error)
-      // The server has spoken HTTP before: something else answers, or an answer was cut short on its way.
+      // The server has used HTTP before. Another server answers, or an answer was truncated on its way.
       case .unexpected(let ending, let cause, _, _):
         let hasSpoken = error.kind == .protocolViolation && upload.isVersionSettled
         guard upload.hasAcknowledged || hasSpoken else { return finish(endingError ?? ending) }
@@ -187,7 +189,8 @@ struct ResumableStream: StreamStateMachine {
     let size = offset - min(offset, upload.acknowledged)
     guard upload.forgetMinimumAppendSize() == .wait else { return nil }
     return wait(
-      failure(.other("the server takes nothing below \(size) bytes, and less is kept here")), now: now, draw: draw)
+      failure(.other("the server requires at least \(size) bytes per request, and the buffer has fewer")), now: now,
+      draw: draw)
   }
 
   mutating func expiresSoon() -> Bool { upload.expiresSoon() }
@@ -209,7 +212,7 @@ struct ResumableStream: StreamStateMachine {
     takeNotes()
     switch action {
     case .none: return .none
-    // Not expected here. But nothing else would ever wake a stream that waits.
+    // Not expected here. But no other event would ever wake a waiting stream.
     case .wait:
       return .wait(
         Dropout(
@@ -231,16 +234,17 @@ struct ResumableStream: StreamStateMachine {
   }
 
   private func failure(_ cause: Dropout.Cause) -> RetryClock.Failure {
-    // Credentials that were refused from the start are not waited for.
+    // Credentials that were refused from the start are not retried.
     RetryClock.Failure(cause: cause, hasAcknowledged: upload.hasProgressed)
   }
 
   private mutating func wait(_ failure: RetryClock.Failure, now: MonotonicInstant, draw: UInt64) -> StreamStep {
-    // Where an append began the server stands, also where only a HEAD has told.
+    // The server is at the start of an append, even if only a HEAD reported that.
     let isRepeated = outages.failed(acknowledged: max(upload.acknowledged, appendStart))
     (isStreaming, isConnecting) = (false, false)
     var isAnswer = false
-    // A 502 tells of a connection that broke behind a proxy: as good a reason to come back soon as one that broke here.
+    // A 502 reports a connection that failed behind a proxy. Like a connection that failed here, it justifies an early
+    // attempt.
     if case .response(let status) = failure.cause { isAnswer = status != 502 || failure.retryAfter != nil }
     do throws(LiveStreamError) {
       let delay = try clock.failed(failure, soon: isAnswer ? nil : Self.firstDelay, now: now, draw: draw)
@@ -274,7 +278,7 @@ struct ResumableStream: StreamStateMachine {
       minimumEnd = start + append.minimum
     } else if request.purpose != .cancellation {
       isStreaming = false
-      // One attempt, however many questions it takes.
+      // This is one attempt, regardless of the number of queries.
       if !isConnecting {
         isConnecting = true
         attempts += 1
@@ -292,7 +296,7 @@ struct ResumableStream: StreamStateMachine {
   }
 
   func resumeData(url: String) -> ResumeData {
-    // User and password are the request's, and no part of where the upload is.
+    // The user and password belong to the request, not to the location of the upload.
     ResumeData(
       upload: UploadRequest.withoutCredentials(url), target: UploadRequest.withoutCredentials(target),
       base: upload.base, length: configuration.length, streamID: configuration.streamID,

@@ -1,5 +1,4 @@
-// The writer between the stream's bytes and the bound pair: it writes when the pair says that it has space, never
-// before.
+// The writer between the stream's bytes and the bound pair. It writes only when the pair signals that it has space.
 
 internal import Digests
 internal import EventLoops
@@ -7,40 +6,40 @@ internal import ResumableUploads
 internal import StreamBuffers
 internal import UploadClient
 
-/// Drains a stream's bytes into the output end of one bound pair after another. Owned by the network loop's thread;
+/// Drains a stream's bytes into the output end of one bound pair after another. Owned by the network loop's thread, and
 /// unchecked for that reason.
 final class StreamWriter: StreamContent, @unchecked Sendable {
   private let bytes: any StreamBytes
   private let pairSize: Int
   private let leastHeadroom: UInt64
-  /// How much of the buffer is left free after a loss, in bytes.
+  /// The part of the buffer that stays free after a loss, in bytes.
   private var headroom: UInt64
-  /// One past the bytes that were given up last; nil if bytes behind them have been acknowledged since.
+  /// The offset after the bytes that were discarded last. Nil if later bytes have been acknowledged since then.
   private var gapEnd: UInt64?
-  /// Stream offset of the next byte to be written into the pair.
+  /// The stream offset of the next byte to be written into the pair.
   private(set) var cursor: UInt64 = 0
 
   private var output: BoundPair.Output?
-  /// Stream offset at which the body under way began.
+  /// The stream offset at which the current body began.
   private var bodyStart: UInt64 = 0
-  /// Stream offset at which the body under way ends at the latest.
+  /// The stream offset at which the current body ends at the latest.
   private var bodyEnd: UInt64 = .max
-  /// What of the header still comes in front of the stream's bytes.
+  /// The part of the header that still precedes the stream's bytes.
   private var unsentHeader: ArraySlice<UInt8> = []
   private var canWrite = false
   private var isWriting = false
   private var running: StreamDigest?
-  /// Called after bytes went into the pair, possibly from within libcurl: it must not call into libcurl.
+  /// Called after bytes were written into the pair, possibly from within libcurl. It must not call libcurl.
   var didWrite: () -> Void = {}
-  /// Called when the next byte is behind a pause of the source, likewise. The body under way must not go on there.
+  /// Likewise, called when the next byte is after a pause of the source. The current body must not continue there.
   var didReachPause: () -> Void = {}
 
-  /// Whether the next byte belongs into another request: behind a pause of the source, or behind bytes that are
-  /// missing.
+  /// Whether the next byte belongs in another request, because it is after a pause of the source or after missing
+  /// bytes.
   var isAtPause: Bool { bytes.pauses(at: cursor) || cursor > bodyStart && bytes.isMissing(at: cursor) }
 
-  /// - Parameter headroom: how many bytes the source may bring before the first ones of a new request are sent. After a
-  ///   loss so much of the buffer is left free, at most an eighth.
+  /// - Parameter headroom: the number of bytes that the source may produce before the first bytes of a new request are
+  ///   sent. After a loss, this part of the buffer stays free, but at most an eighth.
   init(_ bytes: any StreamBytes, pairSize: Int, digest: DigestAlgorithm?, headroom: Int = .max) {
     self.bytes = bytes
     self.pairSize = pairSize
@@ -63,12 +62,12 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   var supply: Supply {
     let isFinished = isFinished
     let (head, oldest, pause) = (head, oldest, bytes.pause)
-    // The next write must not take the very bytes that are about to be sent.
+    // The next write must not overwrite the bytes that are about to be sent.
     let excess = (head - oldest).addingSaturated(headroom)
     let restart = oldest.addingSaturated(min(headroom, excess - min(excess, UInt64(capacity))))
     return Supply(
       oldest: oldest, head: head, isFinished: isFinished,
-      // Behind a pause there is room.
+      // After a pause, there is room.
       restart: pause?.upperBound == oldest ? oldest : min(bytes.aligned(restart), head),
       pause: pause, pausesAtHead: bytes.pauses(at: head))
   }
@@ -86,7 +85,7 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
 
   private func attach(_ output: consuming BoundPair.Output) {
     self.output = consume output
-    // Until it is dropped, at the body's end.
+    // Until it is dropped at the body's end.
     self.output?.open { [self] event in handle(event) }
   }
 
@@ -109,12 +108,12 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     bytes.release(upTo: offset)
     guard let end = gapEnd, offset > end else { return }
     gapEnd = nil
-    // What was enough this time, or half of it: the connection may be better the next time.
+    // The amount that was enough this time, or half of it, because the connection may be better the next time.
     headroom = max(leastHeadroom, headroom / 4)
   }
 
-  /// Bytes before `offset` were given up because the buffer was full. If that happens again before bytes behind them
-  /// are acknowledged, the source has brought more than was left free, and twice as much is left then.
+  /// Bytes before `offset` were discarded because the buffer was full. If this happens again before later bytes are
+  /// acknowledged, the source has produced more than was left free. Twice as much is left free then.
   func gaveUp(upTo offset: UInt64) {
     gapEnd = offset
     headroom = min(headroom.multipliedSaturated(by: 2), max(leastHeadroom, UInt64(capacity / 4 * 3)))
@@ -134,12 +133,12 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       canWrite = true
       write()
     case .endEncountered, .errorOccurred:
-      // The request is over; its owner is told by the request itself.
+      // The request is over. The request itself informs its owner.
       canWrite = false
     }
   }
 
-  /// Writes as much as there is and as the pair takes. Called when bytes have come or the pair has space.
+  /// Writes as many bytes as are available and the pair accepts. Called when bytes have arrived or the pair has space.
   func write() {
     guard !isWriting else { return }
     isWriting = true
@@ -156,14 +155,14 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
         unsentHeader = unsentHeader.dropFirst(count)
         continue
       }
-      // Before the read: what is in memory now may have to be loaded a moment later.
+      // Comes before the read, because bytes in memory may have to be loaded a moment later.
       let isLoading = bytes.isLoading(at: cursor)
       switch bytes.read(at: cursor, maximum: Int(clamping: bodyEnd - cursor), { write($0) }) {
       case .bytes(let count):
         cursor += UInt64(count)
         if cursor == bodyEnd { closeBody() }
       case .empty:
-        // In this order: after the producer has finished, the head is final.
+        // In this order, because the head is final after the producer has finished.
         if isAtPause { return didReachPause() }
         if isLoading { return }
         if bytes.isFinished, bytes.head <= cursor {
@@ -174,7 +173,7 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       case .overwritten where isAtPause: return didReachPause()
       case .overwritten:
         canWrite = false
-        output?.fail(BoundPair.StreamError("bytes that were due had to make room for newer ones"))
+        output?.fail(BoundPair.StreamError("newer bytes replaced bytes that were due"))
       }
     }
   }

@@ -1,21 +1,21 @@
-// What the end of a request means for the stream: done, try again, or give up.
+// The meaning of a request's end for the stream: done, retry, or give up.
 
 internal import EventLoops
 internal import Glibc
 package import UploadClient
 
-/// The meaning of how one request ended.
+/// The meaning of a request's end.
 package enum Verdict: Equatable {
   /// The server has the whole stream.
   case complete(HTTPResponse)
-  /// A dropout: try again.
+  /// A dropout. The stream tries again.
   case transient(Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
-  /// The server does not let this client in. That may change: how long to wait for it is the policy's to say.
+  /// The server does not accept this client. That may change. The policy decides how long to wait.
   case refusal(LiveStreamError, Dropout.Cause, retryAfter: Duration?)
-  /// Nothing that a server says in the middle of a stream: at the start it is an error, and once the server has
-  /// acknowledged data it is an outage, for something else answers in its place.
+  /// A response that no server gives in the middle of a stream. At the start, it is an error. Once the server has
+  /// acknowledged data, it is an outage, because another server answers in its place.
   case unexpected(LiveStreamError, Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
-  /// Trying again would not help. The cause is nil where no response says so.
+  /// Another attempt would not help. The cause is nil if there was no response.
   case permanent(LiveStreamError, Dropout.Cause? = nil, serverOffset: UInt64? = nil)
 
   package init(
@@ -27,7 +27,7 @@ package enum Verdict: Equatable {
     }
   }
 
-  /// What the stream ends with where this is no outage.
+  /// The error with which the stream ends if this is not an outage.
   var error: LiveStreamError? {
     switch self {
     case .complete, .transient: nil
@@ -35,7 +35,7 @@ package enum Verdict: Equatable {
     }
   }
 
-  /// What a response asks to be waited for, whatever its status (RFC 9110, section 10.2.3).
+  /// The delay that a response requests, regardless of its status (RFC 9110, section 10.2.3).
   static func retryAfter(_ response: HTTPResponse, wallClock: Int = time(nil)) -> Duration? {
     response.retryAfter(wallClock: wallClock)
   }
@@ -60,7 +60,7 @@ package enum Verdict: Equatable {
     func permanent(_ words: String) -> Verdict {
       .permanent(LiveStreamError(.refused, words), .response(status), serverOffset: serverOffset)
     }
-    // Another sentence, or a colon, follows it.
+    // Another sentence follows it.
     let reason = response.reason.map { ": \($0.last == "." ? String($0.dropLast()) : $0)" } ?? ""
     switch status {
     case 200..<300 where !outcome.isEarly:
@@ -68,15 +68,15 @@ package enum Verdict: Equatable {
     case 200..<300:
       return unexpected(
         .protocolBroken,
-        "the server answered \(status) before the end of the stream: it does not read streamed bodies to their end; try another URL or method"
+        "the server answered \(status) before the end of the stream, so it does not read streamed bodies to their end. Try another URL or method"
       )
     case 300..<400:
-      // It repeats the query of the request, as a rule.
+      // It usually repeats the query of the request.
       let target = response["Location"].map { " to \(excerpt(UploadRequest.withoutSecrets($0)))" } ?? ""
       let advice =
         isLocationInsecure
-        ? "that would send the stream in clear text, check the server's configuration" : "stream to that URL instead"
-      return unexpected(.refused, "the server redirects\(target) (\(status)): \(advice)")
+        ? "That would send the stream in clear text. Check the server's configuration" : "Stream to that URL instead"
+      return unexpected(.refused, "the server redirects\(target) (\(status)). \(advice)")
     case 407:
       return refusal(
         "the proxy requires valid credentials (407)\(reason)",
@@ -86,20 +86,20 @@ package enum Verdict: Equatable {
         "the server requires valid credentials (\(status))\(reason)",
         remedy: .credentials)
     case 403:
-      return refusal("the server does not permit this (403)\(reason): check the credentials and the URL's path")
+      return refusal("the server does not permit this (403)\(reason). Check the credentials and the URL's path")
     case 408, 423, 425, 429, 500, 502...504, 506...:
       return .transient(.response(status), retryAfter: retryAfter, serverOffset: serverOffset)
-    case 404: return unexpected(.refused, "there is nothing at this URL to stream to (404)\(reason): check the path")
-    case 410: return permanent("there is nothing at this URL to stream to (410)\(reason): check the path")
+    case 404: return unexpected(.refused, "the URL does not exist (404)\(reason). Check the path")
+    case 410: return permanent("the URL no longer exists (410)\(reason). Check the path")
     case 405, 411, 501:
       return unexpected(
         .refused,
-        "the server does not take a streamed body here (\(status))\(reason): try another method or path",
+        "the server does not accept a streamed body at this URL (\(status))\(reason). Try another method or path",
         remedy: .method)
     case 409:
       return permanent("the server has other bytes under this stream's name (409)\(reason)")
     case 413:
-      return permanent("the server takes no more of this stream (413)\(reason): raise its limit for request bodies")
+      return permanent("the server accepts no more of this stream (413)\(reason). Raise its limit for request bodies")
     default:
       return unexpected(.refused, "the server refused the stream (\(status))\(reason)")
     }
@@ -125,30 +125,30 @@ package enum Verdict: Equatable {
     case .timedOut: return retry(.timedOut(error.description))
     case .cut: return retry(.cut)
     case .http2Violation:
-      return retry(.other("\(error.description): what is in between breaks HTTP/2, trying HTTP/1.1"))
+      return retry(.other("\(error.description): an intermediary breaks HTTP/2, trying HTTP/1.1"))
     case .tlsFailed, .other: return retry(.other(error.description))
     case .bodyFailed: return retry(.overtaken)
     case .certificateNotYetValid:
       return retry(
-        .other("the server's certificate is not yet valid (\(error.description)): is this machine's clock set?"))
+        .other("the server's certificate is not yet valid (\(error.description)). Check this machine's clock"))
     case .proxyRefused:
       return refusal(
-        .notPermitted, "\(error.description): give its user and password, or check what it lets through",
+        .notPermitted, "\(error.description). Use its user and password, or check its rules",
         remedy: .proxyCredentials)
     case .cancelled: return .permanent(.init(.cancelled, "cancelled"))
     case .invalidRequest: return .permanent(.init(.invalidRequest, error.description))
-    // It may be about to be replaced.
+    // The file may be about to be replaced.
     case .badCredentialsFile: return refusal(.invalidRequest, error.description)
     case .certificateNotTrusted:
       return refusal(
         .notTrusted,
-        "the server's certificate is not trusted (\(error.description)): if it is yours, name its authority",
+        "the server's certificate is not trusted (\(error.description)). If the server is yours, name its certificate authority",
         remedy: .certificateAuthority)
     case .http2NotSupported:
-      return unexpected(.http2NotSupported, "\(error.description): stream over HTTP/1.1", remedy: .http1)
+      return unexpected(.http2NotSupported, "\(error.description). Use HTTP/1.1", remedy: .http1)
     case .protocolViolation:
       return unexpected(
-        .protocolBroken, "what listens there does not speak HTTP (\(error.description)): check the port")
+        .protocolBroken, "the peer does not use HTTP (\(error.description)). Check the port")
     }
   }
 }

@@ -134,8 +134,8 @@ final class CollectedUpload: RecordingHolder, Exchange {
       switch try handler.measureKept() {
       case .bytes(let count), .complete(let count, _):
         guard count < offset - segmentStart else { return .kept }
-        return .over(refuse("bytes that were stored are not in its recording any more"))
-      case .gone: return .over(refuse("something else has removed its recording"))
+        return .over(refuse("bytes that were stored are no longer in its recording"))
+      case .gone: return .over(refuse("another program has removed its recording"))
       case .closed, .overtaken, .misplaced: return .elsewhere
       }
     } catch {
@@ -159,7 +159,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     case .disk(let error):
       let isLost = handler.hasLostFile || error.isForeignChange
       park()
-      return isLost ? refuse("something else has changed its recording") : judge(error)
+      return isLost ? refuse("another program has changed its recording") : judge(error)
     case .quota, .size: return refuse("it is larger than allowed")
     }
   }

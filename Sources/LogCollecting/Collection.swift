@@ -123,7 +123,7 @@ final class Collection {
       warn("the brokers answer again")
     case .interrupted(let error):
       (currentSince, isInterrupted) = (nil, true)
-      warn("\(error); the collector tries again")
+      warn("\(error). The collector retries.")
     case .failed(let error): fail(.brokers(error))
     case .recreated(let created):
       var found = checkpoint
@@ -131,7 +131,7 @@ final class Collection {
       fail(.otherSource(directory, found: checkpoint.source, wanted: found.source))
     case .rewound:
       warn(
-        "the brokers have lost messages that were collected. What was stored stays, and the log is read again from its "
+        "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from its "
           + "beginning.")
       received = []
       // Their sequences may be those of messages that nobody has collected.
@@ -155,7 +155,7 @@ final class Collection {
   private func distribute(_ message: StoredMessage) {
     let token = String(message.subject.dropFirst(stream.name.utf8.count + 1))
     guard Self.isToken(token) else {
-      warn("message \(message.sequence) of the log was written by no server")
+      warn("message \(message.sequence) of the log was not written by a server")
       return passOver()
     }
     let entry = LogEntry(message.content)
@@ -166,7 +166,7 @@ final class Collection {
     }
     if let upload = uploads[token] { return add(message, entry, to: upload) }
     guard let entry else {
-      warn("message \(message.sequence) of the log is damaged, or no server has written it")
+      warn("message \(message.sequence) of the log is damaged, or was not written by a server")
       return passOver()
     }
     // What ends an upload of which nothing was stored, or one that was complete.
@@ -196,7 +196,8 @@ final class Collection {
         if let origin {
           admit(token, origin, message, entry)
         } else {
-          warn("message \(message.sequence) is of an upload whose beginning is not in the log any more; it is left out")
+          warn(
+            "message \(message.sequence) belongs to an upload whose beginning is no longer in the log. It is ignored")
           if !entry.isComplete { skipped.insert(token) }
           passOver()
         }

@@ -32,24 +32,24 @@ package enum LogCollectorError: Error, Equatable, Sendable, CustomStringConverti
   package var description: String {
     switch self {
     case .noDirectory(let path, let reason):
-      "cannot open the directory \"\(path)\": \(reason). Make it first, or name another with --directory."
+      "cannot open the directory \"\(path)\": \(reason). Create the directory, or name another with --directory."
     case .unreadableDirectory(let path, let reason):
       "cannot list the directory \"\(path)\": \(reason). Change its permissions, or name another with --directory."
     case .unwritableDirectory(let path, let reason):
       "cannot write into the directory \"\(path)\": \(reason). Change its permissions, or name another with --directory."
     case .directoryInUse(let path):
-      "another collector or server stores into \"\(path)\". Stop it, or name another with --directory."
+      "cannot use \"\(path)\": another collector or server uses it. Stop that process, or name another directory with --directory."
     case .otherSource(let path, let found, let wanted):
-      "\"\(path)\" has recordings of \(found), and not of \(wanted). Name an empty directory with --directory."
+      "\"\(path)\" has recordings of \(found), not of \(wanted). Name an empty directory with --directory."
     case .damagedCheckpoint(let path, let reason):
-      "cannot read \"\(path)/\(CheckpointFile.name)\", where an earlier collector has stopped: \(reason). "
+      "cannot read \"\(path)/\(CheckpointFile.name)\", the checkpoint of an earlier collector: \(reason). "
         + "Name an empty directory with --directory, or restore that file."
     case .noStream(let name):
       "the brokers have no JetStream stream \"\(name)\". Name one with --store-stream, or start sluice serve --store first."
     case .brokers(let error): "cannot collect: \(error). \(error.remedy)"
     case .disk(let error):
-      "\(error). Nothing is lost: the log has what the disk has not. Make room or repair the disk, and start again."
-    case .resources(let reason): "\(reason). Allow the process more."
+      "\(error). Nothing is lost, because the log has the missing bytes. Free space or repair the disk, and start again."
+    case .resources(let reason): "\(reason). Raise the limits of the process."
     }
   }
 

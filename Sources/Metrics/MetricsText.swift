@@ -1,22 +1,22 @@
-// What Prometheus reads: one text with every figure, its name, its kind and what it means.
+// The text for Prometheus, with the name, kind, description and value of every metric.
 //
-// https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format No library: Prometheus' own clients
-// are for Go, Java, Python and Rust, and Swift's (swift-prometheus) comes with packages from outside.
+// https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format No library is used: Prometheus' own
+// clients are for Go, Java, Python and Rust, and Swift's (swift-prometheus) depends on further packages.
 
-/// A page in Prometheus' text exposition format, version 0.0.4. A value; built anew for each time that somebody asks.
+/// A page in Prometheus' text exposition format, version 0.0.4. A value that is built anew for each request.
 ///
 ///     var page = MetricsText()
-///     page.counter("sluice_sent_bytes_total", "Bytes handed to the network.", 4711)
-///     page.gauge("sluice_connected", "Whether a request is at work.", isConnected ? 1 : 0)
+///     page.counter("sluice_sent_bytes_total", "Bytes passed to the network.", 4711)
+///     page.gauge("sluice_connected", "Whether a request is in progress.", isConnected ? 1 : 0)
 ///     answer(page.text)
 ///
-/// Names are those that Prometheus asks for: base units (seconds, bytes) in the name, `_total` at the end of a counter.
-/// A family's samples stand together, so each name is used once.
+/// Names follow Prometheus' rules: base units (seconds, bytes) in the name, and `_total` at the end of a counter. The
+/// samples of a metric are adjacent, so each name is used only once.
 public struct MetricsText: Sendable {
   /// The page's `Content-Type`.
   public static let mediaType = "text/plain; version=0.0.4; charset=utf-8"
 
-  /// A label and its value; the value is any text.
+  /// A label and its value. The value is any text.
   public struct Label: Sendable, Equatable {
     /// The name: a letter or an underscore first, then letters, digits and underscores.
     public let name: String
@@ -29,11 +29,11 @@ public struct MetricsText: Sendable {
     }
   }
 
-  /// One of several samples of a family, told apart by its labels.
+  /// One of several samples of a metric, with its labels.
   public struct Sample: Sendable {
-    /// What tells the sample apart from the others of its family.
+    /// The labels that distinguish the sample from the others of its metric.
     public let labels: [Label]
-    /// The figure.
+    /// The value.
     public let value: Double
     /// A sample with these labels.
     public init(_ labels: [Label], _ value: Double) {
@@ -42,42 +42,42 @@ public struct MetricsText: Sendable {
     }
   }
 
-  /// The page so far; ends in a line feed, as the format demands.
+  /// The page so far. It ends with a line feed, as the format requires.
   public private(set) var text = ""
   private var names: Set<String> = []
 
-  /// A page without figures.
+  /// A page without metrics.
   public init() {}
 
-  /// Adds a figure that only grows, from 0 at the process's start.
+  /// Adds a counter, which only grows, from 0 at the start of the process.
   public mutating func counter(_ name: String, _ help: String, _ value: Double) {
     counter(name, help, [Sample([], value)])
   }
 
-  /// The same of a count, exactly: a `Double` is so up to 2^53.
+  /// Adds a counter with an exact value. A `Double` is exact up to 2^53.
   public mutating func counter(_ name: String, _ help: String, _ value: UInt64) {
     counter(name, help, Double(value))
   }
 
-  /// Adds such a figure for each of several sets of labels.
+  /// Adds a counter with a sample for each of several sets of labels.
   public mutating func counter(_ name: String, _ help: String, _ samples: [Sample]) {
-    precondition(name.hasSuffix("_total"), "the name of a counter ends in _total")
+    precondition(name.hasSuffix("_total"), "the name of a counter must end in _total")
     begin(name, help, "counter")
     for sample in samples { add(name, sample.labels, sample.value) }
   }
 
-  /// Adds a figure that goes up and down.
+  /// Adds a gauge, which can go up and down.
   public mutating func gauge(_ name: String, _ help: String, _ value: Double) {
     gauge(name, help, [Sample([], value)])
   }
 
-  /// Adds such a figure for each of several sets of labels.
+  /// Adds a gauge with a sample for each of several sets of labels.
   public mutating func gauge(_ name: String, _ help: String, _ samples: [Sample]) {
     begin(name, help, "gauge")
     for sample in samples { add(name, sample.labels, sample.value) }
   }
 
-  /// Adds a distribution.
+  /// Adds a histogram.
   public mutating func histogram(_ name: String, _ help: String, _ distribution: Distribution) {
     begin(name, help, "histogram")
     var below: UInt64 = 0
@@ -93,9 +93,9 @@ public struct MetricsText: Sendable {
   // MARK: Lines
 
   private mutating func begin(_ name: String, _ help: String, _ type: String) {
-    // Names are written down in the program: a wrong one is found by the first test that asks for the page.
-    precondition(Self.isName(name), "\(name) is no name of a metric")
-    precondition(names.insert(name).inserted, "\(name) is on the page already")
+    // Names are constants in the program, so the first test that requests the page finds an invalid one.
+    precondition(Self.isName(name), "\(name) is not a valid metric name")
+    precondition(names.insert(name).inserted, "\(name) is already on the page")
     text += "# HELP \(name) \(Self.escaped(help, quotes: false))\n# TYPE \(name) \(type)\n"
   }
 
@@ -103,7 +103,7 @@ public struct MetricsText: Sendable {
     text += name
     if !labels.isEmpty {
       let pairs = labels.map { label in
-        precondition(Self.isLabelName(label.name), "\(label.name) is no name of a label")
+        precondition(Self.isLabelName(label.name), "\(label.name) is not a valid label name")
         return "\(label.name)=\"\(Self.escaped(label.value, quotes: true))\""
       }
       text += "{" + pairs.joined(separator: ",") + "}"
@@ -124,7 +124,7 @@ public struct MetricsText: Sendable {
     }
   }
 
-  /// A backslash and a line feed are escaped everywhere, a quotation mark only within quotation marks.
+  /// A backslash and a line feed are escaped everywhere, and a quotation mark only within quotation marks.
   private static func escaped(_ text: String, quotes: Bool) -> String {
     var result = ""
     for scalar in text.unicodeScalars {
@@ -138,7 +138,7 @@ public struct MetricsText: Sendable {
     return result
   }
 
-  /// As Go's ParseFloat reads it; whole numbers without a fraction.
+  /// The number in the format of Go's ParseFloat. Whole numbers have no fraction.
   private static func number(_ value: Double) -> String {
     if value.isNaN { return "NaN" }
     if value.isInfinite { return value < 0 ? "-Inf" : "+Inf" }

@@ -5,34 +5,34 @@ internal import EventLoops
 public import LiveStreaming
 public import StreamBuffers
 
-/// Streams what a ``AudioCapture/Microphone`` captures, with a WAV header in front if wanted.
+/// Streams the samples of a ``AudioCapture/Microphone``, optionally with a WAV header.
 ///
-/// Samples go from the capture thread straight into the circular buffer. What the microphone has to tell is taken from
-/// it on the stream's loop.
+/// Samples go from the capture thread directly into the circular buffer. The stream's loop reads the events of the
+/// microphone.
 public final class MicrophoneSource: StreamSource, @unchecked Sendable {
-  /// What surrounds the samples.
+  /// The file format of the stream.
   public enum Container: String, CaseIterable, Sendable {
-    /// A WAV header whose sizes are left open, then samples.
+    /// A WAV header without sizes, followed by samples.
     case wav
     /// Samples only.
     case raw
   }
 
-  /// The microphone that is streamed.
+  /// The microphone that the stream captures.
   public let microphone: Microphone
   private let container: Container
-  // Owned by the loop's thread: unchecked for that reason.
+  // Owned by the loop's thread, and unchecked for that reason.
   private var context: SourceContext?
 
   /// - Parameters:
-  ///   - microphone: not started yet.
-  ///   - container: what surrounds the samples.
+  ///   - microphone: a microphone that is not started.
+  ///   - container: the file format of the stream.
   public init(_ microphone: Microphone, container: Container = .wav) {
     self.microphone = microphone
     self.container = container
   }
 
-  /// The media type of what is streamed.
+  /// The media type of the stream.
   public var contentType: String {
     let format = microphone.format
     return switch container {
@@ -41,14 +41,14 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     }
   }
 
-  /// The WAV header, or nothing.
+  /// The WAV header, or no bytes.
   public var header: [UInt8] {
     guard container == .wav else { return [] }
     let format = microphone.format
     return WAVHeader(rate: format.rate, channels: format.channels, format: format.format).bytes
   }
 
-  /// The bytes of one sample of each channel.
+  /// The number of bytes of one sample of each channel.
   public var frameLength: Int { microphone.format.bytesPerFrame }
 
   /// Writes the header and starts the microphone.
@@ -60,7 +60,7 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     if !header.isEmpty {
       guard case .written(header.count) = producer.write(copying: header.span.bytes) else {
         throw LiveStreamError(
-          .source, "the buffer is too small for a WAV header: make it larger", remedy: .largerBuffer)
+          .source, "the buffer is too small for a WAV header. Choose a larger buffer", remedy: .largerBuffer)
       }
     }
     do {
@@ -71,10 +71,10 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     }
   }
 
-  /// Stops the microphone. What it has captured is streamed.
+  /// Stops the microphone. The captured samples are still streamed.
   public func stop() {
     microphone.stop()
-    // What it has to tell by now belongs to the stream that ends.
+    // Its current events belong to the stream that ends.
     takeEvents()
   }
 
@@ -86,7 +86,7 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
       case .bufferFull where context.overflow == .stop:
         context.fail(
           LiveStreamError(
-            .overflow, "the buffer is full: make it larger, or choose another overflow policy", remedy: .largerBuffer))
+            .overflow, "the buffer is full. Choose a larger buffer or another overflow policy", remedy: .largerBuffer))
         microphone.stop()
       case .failed(let operation, let code):
         context.fail(
@@ -104,7 +104,7 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     let summary = summary(format)
     func lost(_ kind: String, _ words: String, _ offset: UInt64, _ frames: UInt64, _ filled: Bool) -> SourceEvent {
       let time = format.duration(of: frames)
-      let fill = filled ? ", silence stands in for them" : ""
+      let fill = filled ? ", replaced with silence" : ""
       return SourceEvent(
         kind: kind, description: "\(words): \(frames) frames lost (\(time.nanoseconds / 1_000_000) ms)\(fill)",
         offset: offset,
@@ -129,18 +129,19 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     case .deviceLost(let offset, let code):
       let reason = SystemError(operation: "", code: code).reason
       return SourceEvent(
-        kind: "device-lost", description: "the device is gone (\(reason)): waiting for it to come back", offset: offset)
+        kind: "device-lost", description: "the device was disconnected (\(reason)). Waiting for it to return",
+        offset: offset)
     case .deviceReturned(let offset, let frames, let filled, _):
       return lost("device-returned", "the device is back", offset, frames, filled)
     case .neverReturned(let offset, let frames, let filled):
       return lost("device-never-returned", "the device did not come back", offset, frames, filled)
     case .missed(let events, let offset, let byteCount, let frames, let filled):
-      var told = lost("events-missed", "\(events) more events came too fast to be reported", offset, frames, filled)
+      var told = lost("events-missed", "\(events) more events were too frequent to be reported", offset, frames, filled)
       told.length = byteCount
       return told
     case .bufferFull(let offset):
       return SourceEvent(
-        kind: "full", description: "the buffer is full: the device holds back what it can", offset: offset)
+        kind: "full", description: "the buffer is full. The device keeps as many frames as it can", offset: offset)
     case .stopped, .failed:
       return nil
     }

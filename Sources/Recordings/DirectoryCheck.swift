@@ -1,31 +1,31 @@
-// What lies in a directory of recordings, and what belongs together.
+// The files in a directory of recordings, grouped by recording.
 
 internal import Digests
 internal import EventLoops
 internal import Glibc
 
-/// Everything that is called like one recording.
+/// All files that belong to one recording.
 struct RecordingFiles {
   typealias Finding = RecordingVerification.Finding
 
-  /// Of the directory, with a slash at the end.
+  /// The path of the directory, with a slash at the end.
   var directory: String
   /// The directory's path in findings; empty, or with a slash at the end.
   var shown: String
   /// The files' name without extension.
   var base: String
-  /// The extensions that are there, dot included.
+  /// The existing extensions, including the dot.
   var extensions: Set<String> = []
-  /// Whether the hidden sidecar is there, which lacks the digests.
+  /// Whether the hidden sidecar exists, which lacks the digests.
   var isPending = false
-  /// Of the recording's file, in bytes.
+  /// The size of the recording's file, in bytes.
   var size: UInt64 = 0
-  /// Whether a server is at work in the directory, or an upload's record names the recording.
+  /// Whether a server uses the directory, or an upload's record names the recording.
   var isCaredFor = false
 
   private static let own: Set = [".part", ".gaps", RecordingSidecar.fileExtension]
 
-  /// The extensions of complete recordings. As a rule it is one.
+  /// The extensions of complete recordings, usually one.
   var complete: [String] { extensions.subtracting(Self.own).sorted() }
   var isRecording: Bool { !complete.isEmpty }
 
@@ -33,18 +33,18 @@ struct RecordingFiles {
     Finding(kind: kind, path: shown + file, detail: detail)
   }
 
-  /// - Parameter progress: told how many bytes of the recording were read.
+  /// - Parameter progress: called with the number of bytes that were read.
   func check(_ progress: (UInt64) -> Void) -> [Finding] {
     var findings: [Finding] = []
     if extensions.contains(".part") {
       findings.append(
         isCaredFor
-          ? finding(.unfinished, base + ".part", "grows, or waits for its sender")
+          ? finding(.unfinished, base + ".part", "the recording is growing, or waits for its sender")
           : finding(.torn, base + ".part", "no upload continues it; sluice serve closes it after --finish-after"))
     }
     let sidecarFile = base + RecordingSidecar.fileExtension
     guard extensions.contains(RecordingSidecar.fileExtension) else {
-      // A server may have written it meanwhile.
+      // A server may have written it in the meantime.
       let appears = ["", "."].contains { access("\(directory)\($0)\(sidecarFile)", F_OK) == 0 }
       for file in complete.map({ base + $0 }) {
         findings.append(
@@ -52,7 +52,7 @@ struct RecordingFiles {
             ? finding(.pending, file, "sluice serve has not finished the sidecar")
             : finding(.missingSidecar, file, "no sidecar describes it"))
       }
-      if extensions == [".gaps"] { findings.append(finding(.strayGaps, base + ".gaps", "its recording is not there")) }
+      if extensions == [".gaps"] { findings.append(finding(.strayGaps, base + ".gaps", "its recording is missing")) }
       return findings
     }
     let sidecar: RecordingSidecar
@@ -68,17 +68,17 @@ struct RecordingFiles {
       findings.append(finding(.missingSidecar, file, "no sidecar describes it"))
     }
     guard RecordingSidecar.name(for: sidecar.file) == sidecarFile else {
-      return findings + [finding(.invalidSidecar, sidecarFile, "it describes a file of another name")]
+      return findings + [finding(.invalidSidecar, sidecarFile, "it describes a file with another name")]
     }
     guard complete.contains(where: { base + $0 == sidecar.file }) else {
-      return findings + [finding(.missingRecording, sidecarFile, "its recording is not there")]
+      return findings + [finding(.missingRecording, sidecarFile, "its recording is missing")]
     }
     return findings + check(sidecar, progress)
   }
 
   private func check(_ sidecar: RecordingSidecar, _ progress: (UInt64) -> Void) -> [Finding] {
     guard let stored = sidecar.stored, let expected = stored.sha256 else {
-      return [finding(.invalidSidecar, base + RecordingSidecar.fileExtension, "it has no SHA-256 of what is stored")]
+      return [finding(.invalidSidecar, base + RecordingSidecar.fileExtension, "it has no SHA-256 of the stored bytes")]
     }
     guard let file = FileBytes(directory + sidecar.file), let size = file.size else {
       return [finding(.unreadable, sidecar.file, SystemError.last("read").reason)]
@@ -109,19 +109,19 @@ struct RecordingFiles {
 
 /// The recordings of a directory and of the directories in it.
 struct DirectoryCheck {
-  /// Deeper ones are passed over: links cannot make a circle, but somebody may have mounted one.
+  /// Deeper directories are skipped. Links cannot form a cycle, but a mount can.
   private static let deepest = 16
 
   let root: String
   private(set) var recordings: [RecordingFiles] = []
-  /// Of all recordings, in bytes.
+  /// The total size of all recordings, in bytes.
   private(set) var byteCount: UInt64 = 0
 
   init(root: String) { self.root = root }
 
-  /// Lists a directory, and those in it.
+  /// Lists a directory and its subdirectories.
   ///
-  /// - Parameter path: relative to the root; empty, or with a slash at the end.
+  /// - Parameter path: relative to the root. Empty, or with a slash at the end.
   mutating func list(_ path: String, depth: Int = 0) throws(SystemError) {
     let directory = root + "/" + path
     guard let stream = opendir(directory) else { throw .last("open the directory \(directory)") }
@@ -152,7 +152,7 @@ struct DirectoryCheck {
     let held = ServerTraces.streams(in: directory)
     for base in files.keys.sorted() {
       guard var recording = files[base] else { continue }
-      // A stream's later recordings are called like its first one, a tilde and a number.
+      // The names of a stream's later recordings are that of its first one with a tilde and a number.
       let first = base.prefix { $0 != "~" }
       if held.contains(where: { first.hasSuffix("-" + $0) }) { recording.isCaredFor = true }
       recordings.append(recording)
@@ -163,11 +163,11 @@ struct DirectoryCheck {
   }
 }
 
-/// A file that is read from its beginning to its end.
+/// A file that is read from beginning to end.
 struct FileBytes: ~Copyable {
   private let descriptor: Int32
 
-  /// nil if it cannot be opened; errno says why.
+  /// Nil if the file cannot be opened. errno has the reason.
   init?(_ path: String) {
     descriptor = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     if descriptor < 0 { return nil }
@@ -181,7 +181,7 @@ struct FileBytes: ~Copyable {
     return fstat(descriptor, &status) == 0 ? UInt64(max(0, status.st_size)) : nil
   }
 
-  /// Gives all bytes to `take`, piece by piece; false if they cannot be read.
+  /// Passes all bytes to `take` in pieces. Returns false if they cannot be read.
   func read(_ take: (RawSpan) -> Void) -> Bool {
     let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)
     defer { buffer.deallocate() }
@@ -193,7 +193,7 @@ struct FileBytes: ~Copyable {
     }
   }
 
-  /// All bytes, if they are no more than that.
+  /// All bytes, if there are at most this many.
   func all(atMost limit: UInt64) -> [UInt8]? {
     guard let size, size <= limit else { return nil }
     var bytes: [UInt8] = []

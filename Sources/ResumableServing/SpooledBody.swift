@@ -172,7 +172,7 @@ final class SpooledBody: UploadBody {
       pread(descriptor, buffer.baseAddress, buffer.count, off_t(fed))
     }
     guard count > 0 else {
-      throw SystemError(operation: "read an upload: its file is shorter than it was", code: ESTALE)
+      throw SystemError(operation: "read an upload, whose file was shortened", code: ESTALE)
     }
     return count
   }

@@ -152,7 +152,7 @@ final class UploadContent {
     digests?.abandon()
     let handler = keeper == nil ? handler : nil
     release()
-    handler?.handler.aborted(.uploadEnded("the server ends"))
+    handler?.handler.aborted(.uploadEnded("the server is stopping"))
   }
 
   // MARK: What the handler says

@@ -70,7 +70,7 @@ package final class UnwrittenUploadRecords: UploadRecords {
 
   /// A handler that does not keep its bytes needs somebody who does.
   package func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64) {
-    throw SystemError(operation: "keep the bytes of an upload in a server that discards them", code: ENOTSUP)
+    throw SystemError(operation: "store the bytes of an upload in a server that discards them", code: ENOTSUP)
   }
   package func measureBody(_ token: String) throws(SystemError) -> UInt64 {
     throw SystemError(operation: "measure the bytes of an upload in a server that discards them", code: ENOENT)

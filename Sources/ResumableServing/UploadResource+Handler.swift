@@ -35,7 +35,7 @@ extension UploadResource {
   func unreadable(_ error: SystemError) {
     if error.isForeignChange, !isOnlyMoved { return lostFile("\(error)") }
     resources.figures.values.storageFailures += 1
-    let reason = "what is kept of the upload cannot be read now: \(error)"
+    let reason = "the stored bytes of the upload cannot be read now: \(error)"
     if transfer == nil { resources.emit(ServerEvent(.warning, reason: reason)) }
     content.abort(reason)
     postpone(503, reason, takeWaiting())
@@ -102,7 +102,7 @@ extension UploadResource {
     guard ledger.state.phase == .incomplete else { return }
     guard !content.isOpen else { return try lookAfterFile() }
     if ledger.state.announced > 0, content.isReplaced {
-      lostFile("something else has replaced the file of the stream")
+      lostFile("another program has replaced the file of the stream")
       throw .deactivated(.stateLost)
     }
     let kept: KeptExtent
@@ -279,7 +279,7 @@ extension UploadResource {
   /// The representation is not the one that was announced: it is not processed (section "Representation Digests").
   func fail() {
     let waiting = takeWaiting()
-    let reason = "the representation is not what the Repr-Digest of the upload's creation says; it is not processed"
+    let reason = "the representation does not match the Repr-Digest of the upload's creation. It is not processed"
     if let waiting { emit(.interrupted, waiting, reason: reason, status: 400) }
     content.abort(reason)
     conclude(Response(400, body: reason + "\n"), waiting, end: .discard)

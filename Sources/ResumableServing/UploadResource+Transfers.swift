@@ -149,7 +149,7 @@ extension UploadResource {
           ServerEvent(
             .warning, peer: peer,
             reason:
-              "an upload is complete, and was not compared with its Repr-Digest: not all of it can be read again"))
+              "a complete upload was not compared with its Repr-Digest, because not all of it can be read again"))
         content.end()
       case .wrong: fail()
       case .unreadable(let error): unreadable(error)

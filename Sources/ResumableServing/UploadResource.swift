@@ -316,7 +316,7 @@ final class UploadResource {
     transfer.cutOff()
     // What came counts, if it is not sent again.
     if content.keptCount == ledger.state.keptCount { keepContent() }
-    leftBehind(transfer, "a newer request goes on with the upload")
+    leftBehind(transfer, "a newer request continues the upload")
   }
 
   /// Says what the client is to be told of, and asks for its content.

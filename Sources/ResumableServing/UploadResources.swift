@@ -199,7 +199,7 @@ package final class UploadResources {
       emit(
         ServerEvent(
           .warning,
-          reason: "the uploads in .uploads cannot be listed; the server tries again. Until then each waits until a "
+          reason: "cannot list the uploads in .uploads. The server retries. Until then, each upload waits until a "
             + "request names it, no upload expires, and no silent recording is closed: \(error)"))
     }
     releaseWaiting()
@@ -219,9 +219,9 @@ package final class UploadResources {
       emit(
         ServerEvent(
           .warning,
-          reason: "the upload of \(store.recordName(token)) cannot be read: \(error). The server tries again. Until "
-            + "then it answers requests for it with 503, and closes or removes no recording that may be its own. Repair "
-            + "the disk, or move the file away to give the upload up."))
+          reason: "cannot read the upload of \(store.recordName(token)): \(error). The server retries. Until "
+            + "then, it answers requests for it with 503, and closes or removes no recording that may belong to it. Repair "
+            + "the disk, or move the file away to abandon the upload."))
     }
   }
 
@@ -246,7 +246,8 @@ package final class UploadResources {
     guard let record = stored.record, let resource = try UploadResource(token, record, stored.age, self) else {
       if complains {
         emit(
-          ServerEvent(.warning, reason: "the record of an upload in .uploads cannot be understood; it is left alone"))
+          ServerEvent(
+            .warning, reason: "cannot parse the record of an upload in .uploads. The record is left unchanged"))
       }
       return nil
     }

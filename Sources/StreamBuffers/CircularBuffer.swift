@@ -1,30 +1,31 @@
-// Where captured bytes wait until the server has acknowledged them: one writer, one reader, no lock between them.
+// The buffer of captured bytes until the server has acknowledged them. It has one writer and one reader, without a
+// lock.
 
 public import EventLoops
 internal import Synchronization
 
-/// A single-producer, single-consumer circular buffer addressed by **stream offset**.
+/// A single-producer, single-consumer circular buffer that is addressed by **stream offset**.
 ///
-/// A byte keeps one address all its life: its offset from the start of the stream (64 bits, never wraps). The consumer
-/// may read anywhere between the *released* offset and the *head*, again and again, and gives bytes up by a separate
-/// call: so "sent" and "acknowledged" are two things, and going back after a lost connection is only a smaller offset.
+/// A byte keeps one address for its whole life: its offset from the start of the stream (64 bits, never wraps). The
+/// consumer may read anywhere between the *released* offset and the *head*, repeatedly, and releases bytes with a
+/// separate call. So "sent" and "acknowledged" are separate, and going back after a lost connection only requires a
+/// smaller offset.
 ///
 ///     released              head
 ///        ├── readable ────────┤── free ──┤
 ///        └───────────── capacity ────────┘
 ///
-/// A stream may leave bytes out that would only be silence: ``Producer/pause(_:)``. Where it does, the offsets here
-/// count what was written, and the consumer adds the lengths of the pauses that it has passed.
+/// A stream may omit bytes that would only be silence with ``Producer/pause(_:)``. In that case, the offsets here count
+/// the written bytes, and the consumer adds the lengths of the pauses that it has passed.
 ///
 /// The memory is mapped twice in a row, so every span is contiguous. Neither end allocates, locks or waits after
-/// ``make(capacity:overflow:memory:allowsPauses:)``; the other thread is woken through an eventfd only if it asked to
-/// be.
+/// ``make(capacity:overflow:memory:allowsPauses:)``. An eventfd wakes the other thread only if it requested this.
 public enum CircularBuffer {
-  /// How much a buffer holds.
+  /// The capacity of a buffer.
   public enum Capacity: Equatable, Sendable {
     /// This number of bytes.
     case bytes(Int)
-    /// As many bytes as a stream of `bytesPerSecond` produces in `time`.
+    /// The number of bytes that a stream of `bytesPerSecond` produces in `time`.
     case time(Duration, bytesPerSecond: Int)
 
     /// The capacity in bytes, at least one.
@@ -38,50 +39,51 @@ public enum CircularBuffer {
     }
   }
 
-  /// What a write does when the buffer is full.
+  /// The behaviour of a write when the buffer is full.
   public enum Overflow: Equatable, Sendable {
-    /// The write is refused: the producer stops, or waits for ``Producer/spaceDescriptor``.
+    /// The write is refused. The producer stops, or waits for ``Producer/spaceDescriptor``.
     case refuse
-    /// The oldest bytes make room, acknowledged or not. The consumer learns it at its next read: nothing is lost
+    /// The oldest bytes are dropped, acknowledged or not. The consumer's next read reports it, so nothing is lost
     /// silently.
     case dropOldest
   }
 
-  /// How much memory stands behind the addresses.
+  /// The amount of physical memory behind the addresses.
   public enum Memory: Equatable, Sendable {
-    /// Pages stay once touched: no page fault after the first lap. For speed.
+    /// Pages stay after their first use, so there are no page faults after the first lap. This is the fastest setting.
     case kept
-    /// Pages of released bytes go back to the system 64 KiB at a time: an hour of capacity costs only what it holds.
+    /// Pages of released bytes are returned to the system in steps of 64 KiB. A buffer for an hour costs only its
+    /// contents.
     case returned
   }
 
-  /// A place at which a stream goes on further on, without the bytes in between.
+  /// A position at which a stream continues after omitted bytes.
   public struct Pause: Equatable, Sendable {
-    /// How many bytes were written before it.
+    /// The number of bytes that were written before it.
     public var position: UInt64
-    /// How many bytes are left out.
+    /// The number of omitted bytes.
     public var length: UInt64
 
     package init(position: UInt64, length: UInt64) { (self.position, self.length) = (position, length) }
   }
 
-  /// The two ends. Move each to the thread that will own it.
+  /// The two ends. Move each to its owner's thread.
   @frozen
   public struct Ends: ~Copyable, Sendable {
-    /// The end to write into.
+    /// The end to write to.
     public var producer: Producer
     /// The end to read from.
     public var consumer: Consumer
   }
 
-  /// Makes a buffer and returns its two ends.
+  /// Creates a buffer, and returns its two ends.
   ///
   /// - Parameters:
-  ///   - capacity: rounded up to whole pages (usually 4096 bytes); with ``Memory/returned`` to whole steps of
-  ///     64 KiB, and one step more, because room is given up in whole steps there.
-  ///   - overflow: what happens when the buffer is full.
-  ///   - memory: whether unused memory goes back to the system.
-  ///   - allowsPauses: whether the consumer obeys ``Consumer/nextPause``.
+  ///   - capacity: rounded up to whole pages (usually 4096 bytes). With ``Memory/returned``, it is rounded up to whole
+  ///     steps of 64 KiB, plus one step, because space is released in whole steps.
+  ///   - overflow: the behaviour when the buffer is full.
+  ///   - memory: whether unused memory is returned to the system.
+  ///   - allowsPauses: whether the consumer handles ``Consumer/nextPause``.
   /// - Throws: ``EventLoops/SystemError`` when memory or descriptors are refused.
   public static func make(
     capacity: Capacity, overflow: Overflow = .refuse, memory: Memory = .kept, allowsPauses: Bool = false
@@ -94,7 +96,7 @@ public enum CircularBuffer {
 }
 
 extension CircularBuffer {
-  /// The writing end. One thread owns it; it never waits for the other.
+  /// The writing end. One thread owns it, and it never waits for the other end.
   public struct Producer: ~Copyable, Sendable {
     @usableFromInline let storage: CircularStorage
     /// What was taken from the consumer and may not be used yet: see `CircularStorage.makeRoom(for:claimed:)`.
@@ -102,35 +104,36 @@ extension CircularBuffer {
 
     init(storage: CircularStorage) { self.storage = storage }
 
-    /// What became of a write.
+    /// The result of a write.
     public enum WriteResult: Equatable, Sendable {
       /// This number of bytes was published.
       case written(Int)
-      /// Fewer than the minimum are free and the policy lets nothing go, or the reader is using the very bytes that
-      /// would have to go. Nothing was written; try again when there is space, or after the next period.
+      /// Fewer bytes than the minimum are free and the policy drops none, or the reader is using the bytes that would
+      /// be dropped. Nothing was written. Try again when there is space, or after the next period.
       case full
     }
 
-    /// Stream offset of the next byte to be written, which is the number of bytes written so far.
+    /// The stream offset of the next byte to write, which is the number of bytes written so far.
     public var head: UInt64 { storage.words.pointee.head.load(ordering: .relaxed) }
 
-    /// Capacity in bytes, whole pages.
+    /// The capacity in bytes, in whole pages.
     public var capacity: Int { storage.capacity }
 
-    /// The most bytes that a write or a request for space may insist on. Less than ``capacity`` only with
-    /// ``Memory/returned``, where up to 64 KiB of released bytes may still take up room.
+    /// The largest minimum for a write or a request for space. It is less than ``capacity`` only with
+    /// ``Memory/returned``, where up to 64 KiB of released bytes may still occupy space.
     public var largestMinimum: Int { storage.largestMinimum }
 
-    /// Bytes that can be written now without letting anything go.
+    /// The number of bytes that can be written now without dropping any.
     public var freeByteCount: Int { storage.freeByteCount() }
 
-    /// Hands `body` free memory at the head, contiguous, between `minimum` and `maximum` bytes, and publishes as many
-    /// bytes as it returns.
+    /// Calls `body` with contiguous free memory at the head, between `minimum` and `maximum` bytes, and publishes the
+    /// number of bytes that it returns.
     ///
     /// - Parameters:
-    ///   - minimum: at least 1, at most ``largestMinimum``. With ``Overflow/dropOldest`` this many bytes are made free.
+    ///   - minimum: at least 1, at most ``largestMinimum``. With ``Overflow/dropOldest``, this many bytes are made
+    ///     free.
     ///   - maximum: the most bytes that `body` can use.
-    ///   - body: writes from the start of the span, returns how many bytes it wrote, 0 to publish nothing.
+    ///   - body: writes from the start of the span, and returns the number of written bytes. 0 publishes nothing.
     @inlinable  // so that the body is not called through a pointer for every message
     public mutating func write(
       minimum: Int = 1, maximum: Int = .max, _ body: (inout MutableRawSpan) -> Int
@@ -138,13 +141,13 @@ extension CircularBuffer {
       guard let free = storage.beginWrite(minimum: minimum, maximum: maximum, claimed: &claimed) else { return .full }
       var span = MutableRawSpan(_unsafeBytes: free)
       let count = body(&span)
-      precondition(count >= 0 && count <= free.count, "more bytes claimed than the span holds")
+      precondition(count >= 0 && count <= free.count, "more bytes committed than the span has")
       if count > 0 { storage.publish(count) }
       return .written(count)
     }
 
-    /// Copies in as much of `bytes` as is free (with ``Overflow/dropOldest``: all of it, up to ``largestMinimum`` at
-    /// least).
+    /// Copies as many bytes of `bytes` as are free. With ``Overflow/dropOldest``, it copies all of them, up to at least
+    /// ``largestMinimum``.
     public mutating func write(copying bytes: borrowing RawSpan) -> WriteResult {
       guard bytes.byteCount > 0 else { return .written(0) }
       let minimum = storage.overflow == .dropOldest ? min(bytes.byteCount, storage.largestMinimum) : 1
@@ -157,28 +160,29 @@ extension CircularBuffer {
       }
     }
 
-    /// Leaves `length` bytes of the stream out at the head, and wakes the consumer. False when the buffer does not
-    /// allow that, or when several pauses wait for the consumer: nothing is left out then.
+    /// Omits `length` bytes of the stream at the head, and wakes the consumer. Returns false and omits nothing if the
+    /// buffer does not allow pauses, or if several pauses wait for the consumer.
     public mutating func pause(_ length: UInt64) -> Bool { storage.pause(length) }
 
-    /// Says that no more bytes will come, and wakes the consumer.
+    /// Ends the stream, and wakes the consumer.
     public mutating func finish() { storage.finish() }
 
-    /// Readable (eventfd) once the space asked for by ``requestSpace(_:)`` is free.
+    /// An eventfd that is readable when the space that ``requestSpace(_:)`` requested is free.
     public var spaceDescriptor: Int32 { storage.spaceAvailable.descriptor }
 
-    /// Asks to be woken when `count` bytes are free; false when they already are, and no wake-up will come.
+    /// Requests a wake-up when `count` bytes are free. Returns false, without a later wake-up, if they are already
+    /// free.
     ///
-    /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is
-    /// used up then: ask again before waiting again.
+    /// A request that returned true causes exactly one wake-up, even if it is repeated. The wake-up may be early, and
+    /// is used up then. So request again before you wait again.
     ///
-    /// - Parameter count: at most ``largestMinimum``: more would never be free.
+    /// - Parameter count: at most ``largestMinimum``, because more can never be free.
     public mutating func requestSpace(_ count: Int) -> Bool {
-      precondition(count <= storage.largestMinimum, "this much would never be free")
+      precondition(count <= storage.largestMinimum, "this number of bytes can never be free")
       return storage.requestSpace(count)
     }
 
-    /// Takes the wake-ups given so far.
+    /// Clears the wake-ups so far.
     public mutating func drainSpaceSignals() { storage.spaceAvailable.drain() }
   }
 
@@ -186,49 +190,50 @@ extension CircularBuffer {
   public struct Consumer: ~Copyable, Sendable {
     @usableFromInline let storage: CircularStorage
 
-    /// What a read found at its offset.
+    /// The result of a read at an offset.
     public enum ReadResult<Value> {
-      /// The value that the body made of the bytes.
+      /// The value that the body returned.
       case bytes(Value)
-      /// The offset was the head at the time of the call. Whether more will come: ``Consumer/isFinished``, and the
-      /// order of looking that it asks for.
+      /// The offset was the head at the time of the call. ``Consumer/isFinished`` shows whether more bytes will come.
+      /// Observe the order that it requires.
       case empty
-      /// The bytes there were let go to make room; the oldest that are left begin at `oldest`.
+      /// The bytes at the offset were dropped. The oldest remaining ones begin at `oldest`.
       case overwritten(oldest: UInt64)
     }
 
-    /// Stream offset up to which bytes were given up, by ``release(upTo:)`` or by overflow. Reading starts here at the
-    /// earliest.
+    /// The stream offset before which bytes were released, by ``release(upTo:)`` or by overflow. Reading starts here at
+    /// the earliest.
     public var released: UInt64 { storage.oldest }
 
-    /// Stream offset one past the newest byte.
+    /// The stream offset after the newest byte.
     public var head: UInt64 { storage.words.pointee.head.load(ordering: .acquiring) }
 
-    /// Capacity in bytes, whole pages; with what can be kept elsewhere.
+    /// The capacity in bytes, in whole pages, plus that of a backing.
     public var capacity: Int { storage.capacity + (storage.backing?.capacity ?? 0) }
 
-    /// Whether the producer has said that ``head`` is final.
+    /// Whether ``head`` is final, because the producer has finished.
     ///
-    /// Look here first and at ``head`` (or by a read) afterwards: `isFinished && cursor == head` is the end of the
-    /// stream. The other way round bytes may come between the two looks, and the last of the stream would be missed.
+    /// Read this first, and ``head`` afterwards (or with a read): `isFinished && cursor == head` is the end of the
+    /// stream. In the other order, bytes may arrive between the two calls, and the end of the stream would be missed.
     public var isFinished: Bool { storage.words.pointee.finished.load(ordering: .acquiring) }
 
-    /// The next pause that was not passed yet. Look at ``head`` first: the bytes before a head that was seen are never
-    /// behind a pause that was not.
+    /// The next pause that is not passed yet. Read ``head`` first. The bytes before a head that was read are never
+    /// after a pause that was not visible.
     public var nextPause: Pause? { storage.nextPause() }
 
     /// The lengths of all pauses that were passed, those before this buffer began among them.
     package var pausedByteCount: UInt64 { storage.pauses?.passedByteCount ?? 0 }
 
-    /// Takes ``nextPause`` away.
+    /// Removes ``nextPause``.
     public mutating func passPause() { storage.passPause() }
 
-    /// Hands `body` up to `maximum` contiguous bytes from `offset` on. The producer cannot overwrite them meanwhile.
+    /// Calls `body` with up to `maximum` contiguous bytes from `offset` on. The producer cannot overwrite them during
+    /// the call.
     ///
     /// - Parameters:
     ///   - offset: a stream offset not beyond ``head``.
     ///   - maximum: the most bytes that `body` can use.
-    ///   - body: reads the bytes; its value is part of the result.
+    ///   - body: reads the bytes. Its value is part of the result.
     @inlinable  // so that it is made for each type of value, instead of looking that type up for every message
     public borrowing func read<Value>(
       at offset: UInt64, maximum: Int = .max, _ body: (RawSpan) -> Value
@@ -251,19 +256,19 @@ extension CircularBuffer {
       storage.isBacked(at: offset) && storage.backing?.isMissing(at: offset) == true
     }
 
-    /// Gives up all bytes before `offset`, making their room free. Offsets already given up are ignored. With
-    /// ``Memory/returned`` only whole steps are given up: ``released`` may stay up to 64 KiB behind `offset`.
+    /// Releases all bytes before `offset`, so that their space is free. Released offsets are ignored. With
+    /// ``Memory/returned``, only whole steps are released, and ``released`` may stay up to 64 KiB behind `offset`.
     public mutating func release(upTo offset: UInt64) { storage.release(upTo: offset) }
 
-    /// An eventfd that is signalled after ``requestWakeUp(beyond:)`` when bytes come or the stream finishes.
-    /// Watch it edge-triggered, or drain it by reading.
+    /// An eventfd that is signalled after ``requestWakeUp(beyond:)`` when bytes arrive or the stream finishes. Watch it
+    /// edge-triggered, or drain it by reading.
     public var dataDescriptor: Int32 { storage.dataAvailable.descriptor }
 
-    /// Asks to be woken once there is something beyond `offset` or the stream has ended; false when that is so already,
-    /// and no wake-up will come.
+    /// Requests a wake-up when there are bytes beyond `offset` or the stream has ended. Returns false, without a later
+    /// wake-up, if that is already so.
     ///
-    /// Exactly one wake-up comes for a request that was answered with true, repeated or not. It may be early, and is
-    /// used up then: ask again before waiting again.
+    /// A request that returned true causes exactly one wake-up, even if it is repeated. The wake-up may be early, and
+    /// is used up then. So request again before you wait again.
     public mutating func requestWakeUp(beyond offset: UInt64) -> Bool { storage.requestWakeUp(beyond: offset) }
   }
 }

@@ -51,7 +51,7 @@ extension CircularStorage {
 
   func release(upTo wanted: UInt64) {
     let start = words.pointee.released.load(ordering: .relaxed)
-    precondition(wanted <= words.pointee.head.load(ordering: .acquiring), "releasing bytes that were not written yet")
+    precondition(wanted <= words.pointee.head.load(ordering: .acquiring), "releasing bytes that are not yet written")
     backing?.release(upTo: wanted)
     let offset = memory == .returned ? wanted / UInt64(Self.returnStep) * UInt64(Self.returnStep) : wanted
     guard offset > start else { return }

@@ -10,7 +10,7 @@ extension CircularStorage {
   /// Free memory at the head, from `minimum` to `maximum` bytes; nil when it cannot be had.
   @usableFromInline
   func beginWrite(minimum: Int, maximum: Int, claimed: inout UInt64) -> UnsafeMutableRawBufferPointer? {
-    precondition(minimum >= 1 && minimum <= largestMinimum, "this minimum would never be free")
+    precondition(minimum >= 1 && minimum <= largestMinimum, "this minimum can never be free")
     guard let free = makeRoom(for: minimum, maximum: maximum, claimed: &claimed) else { return nil }
     let start = address(of: words.pointee.head.load(ordering: .relaxed))
     return UnsafeMutableRawBufferPointer(start: start, count: min(free, max(minimum, maximum)))

@@ -12,15 +12,15 @@ package enum OtherRequests {
     switch head.method {
     case "GET", "HEAD":
       guard head.target.path == "/" else {
-        return FixedResponseHandler(Response(404, body: "This server receives streams; it does not hand them out.\n"))
+        return FixedResponseHandler(Response(404, body: "This server receives streams. It does not offer downloads.\n"))
       }
       return FixedResponseHandler(
         Response(
           200, body: "Sluice receives streams here: POST or PUT to any path, chunked or with a Content-Length.\n"))
     case "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT":
       return FixedResponseHandler(
-        Response(405, ["allow": methods], body: "Streams are sent with POST or PUT.\n"))
-    default: return FixedResponseHandler(Response(501, body: "This server does not know that method.\n"))
+        Response(405, ["allow": methods], body: "Send streams with POST or PUT.\n"))
+    default: return FixedResponseHandler(Response(501, body: "This server does not support that method.\n"))
     }
   }
 }

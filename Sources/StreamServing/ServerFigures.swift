@@ -78,16 +78,16 @@ extension ServerFigures {
   /// - Parameter residentBytesAtStart: of the process, before its first connection.
   package func page(residentBytesAtStart: Int) -> MetricsText {
     var page = MetricsText()
-    page.gauge("sluice_server_connections_open", "Connections that are open.", Double(connections.open))
-    page.counter("sluice_server_connections_accepted_total", "Connections that were accepted.", connections.accepted)
+    page.gauge("sluice_server_connections_open", "Open connections.", Double(connections.open))
+    page.counter("sluice_server_connections_accepted_total", "Accepted connections.", connections.accepted)
     page.counter(
-      "sluice_server_connections_refused_total", "Connections that could not be served, or not be accepted.",
+      "sluice_server_connections_refused_total", "Connections that could not be accepted or served.",
       connections.refused)
     page.counter(
-      "sluice_server_connections_handed_over_total", "Connections that went to the thread of their upload.",
+      "sluice_server_connections_handed_over_total", "Connections that moved to the thread of their upload.",
       connections.handedOver)
     page.counter(
-      "sluice_server_requests_total", "Requests that were answered, by method and by class of the status.",
+      "sluice_server_requests_total", "Answered requests by method and status class.",
       ConnectionFigures.methods.flatMap { method in
         (2...5).compactMap { digit -> MetricsText.Sample? in
           let count = connections.responses(to: method, class: digit)
@@ -96,37 +96,37 @@ extension ServerFigures {
           return .init([.init("method", method), .init("status", "\(digit)xx")], Double(count))
         }
       })
-    page.gauge("sluice_server_uploads_open", "Resumable uploads that are not finished.", Double(openUploads))
+    page.gauge("sluice_server_uploads_open", "Unfinished resumable uploads.", Double(openUploads))
     page.counter(
       "sluice_server_stream_events_total",
-      "What happened to streams and uploads: continued are those that were resumed, ended those that were finished.",
+      "Events of streams and uploads. \"continued\" counts resumed ones, and \"ended\" counts finished ones.",
       zip(ServerEvent.Kind.allCases, events).map { .init([.init("event", $0.rawValue)], Double($1)) })
     page.counter(
-      "sluice_server_received_bytes_total", "Bytes of request bodies that arrived.", connections.receivedBytes)
-    page.counter("sluice_server_stored_bytes_total", "Bytes that were written to files.", storedBytes)
+      "sluice_server_received_bytes_total", "Received bytes of request bodies.", connections.receivedBytes)
+    page.counter("sluice_server_stored_bytes_total", "Bytes written to files.", storedBytes)
     page.counter(
-      "sluice_server_acknowledged_bytes_total", "Bytes that clients were told are kept, by 104, 2xx or HEAD.",
+      "sluice_server_acknowledged_bytes_total", "Bytes that were acknowledged to clients by 104, 2xx or HEAD.",
       acknowledgedBytes)
-    page.gauge("sluice_server_downloads_open", "Recordings that are being downloaded.", Double(openDownloads))
+    page.gauge("sluice_server_downloads_open", "Downloads in progress.", Double(openDownloads))
     page.counter(
-      "sluice_server_downloaded_bytes_total", "Bytes of recordings that were sent to their owners.", downloadedBytes)
+      "sluice_server_downloaded_bytes_total", "Bytes of recordings sent in downloads.", downloadedBytes)
     page.counter(
-      "sluice_server_progress_responses_total", "104 responses that were sent.",
+      "sluice_server_progress_responses_total", "104 responses sent.",
       connections.interimResponses[UploadFields.resumptionSupported] ?? 0)
     page.histogram(
       "sluice_server_acknowledgement_delay_seconds",
-      "From the arrival of an upload's oldest unacknowledged byte to the response that acknowledges it.",
+      "Time from the arrival of an upload's oldest unacknowledged byte to its acknowledgement.",
       acknowledgementDelays)
     page.counter(
-      "sluice_server_errors_total", "What failed, by class.",
+      "sluice_server_errors_total", "Errors by class.",
       errors.map { .init([.init("class", $0)], Double($1)) })
     page.gauge(
-      "sluice_server_event_loop_lag_seconds", "How long this question waited for its turn in each loop.",
+      "sluice_server_event_loop_lag_seconds", "Time that this request waited for its turn in each loop.",
       lags.enumerated().map { .init([.init("loop", "\($0.offset)")], $0.element) })
     let grown = max(0, ProcessFigures.residentBytes - residentBytesAtStart)
     page.gauge(
       "sluice_server_resident_bytes_per_connection",
-      "What the process has grown by since its start, divided by the connections that are open.",
+      "Growth of the process since its start, divided by the number of open connections.",
       connections.open == 0 ? 0 : Double(grown) / Double(connections.open))
     return page
   }
@@ -136,14 +136,16 @@ extension ServerFigures {
   /// - Parameter reconnects: how often the connection to them was made again.
   package func addBrokers(to page: inout MetricsText, reconnects: UInt64) {
     page.histogram(
-      "sluice_server_publish_delay_seconds", "From a publish to its acknowledgement by the brokers.", publishDelays)
+      "sluice_server_publish_delay_seconds", "Time from a publish to its acknowledgement by the brokers.", publishDelays
+    )
     page.gauge(
       "sluice_server_publishes_in_flight", "Publishes that the brokers have not answered.", Double(publishesInFlight))
     page.counter(
-      "sluice_server_publishes_refused_total", "Publishes that came after another change of the same upload.",
+      "sluice_server_publishes_refused_total",
+      "Publishes that were refused because of another change of the same upload.",
       refusedPublishes)
     page.counter(
-      "sluice_server_broker_reconnects_total", "How often the connection to a broker was lost and made again.",
+      "sluice_server_broker_reconnects_total", "Number of reconnects to a broker.",
       reconnects)
   }
 

@@ -86,7 +86,7 @@ final class AgentPeer: @unchecked Sendable {
     say(
       .refused(
         number: fields.integer("number") ?? 0, .invalid,
-        "this agent does not understand the order. It may be of another version of sluice: restart it."))
+        "this agent does not support the order. It may be another version of sluice. Restart the agent."))
   }
 
   private func write() {

@@ -30,7 +30,7 @@ enum RunningDownload {
       guard let checkpoint = DownloadCheckpoint(text), checkpoint.found != nil else {
         return .failure(
           TransferFailure(
-            cause: "fileChanged", message: "the part of the download is gone, or has changed. Download it again."))
+            cause: "fileChanged", message: "the part of the download is missing, or has changed. Download it again."))
       }
       return .success(checkpoint.data.path)
     }
@@ -52,11 +52,11 @@ enum RunningDownload {
     var status = stat()
     guard !request.isKept, lstat(request.path, &status) == 0 else { return nil }
     if !request.replaces {
-      return TransferFailure(cause: "exists", message: "\(request.path) exists. Choose another name.")
+      return TransferFailure(cause: "exists", message: "\(request.path) already exists. Choose another name.")
     }
     guard status.st_mode & S_IFMT != S_IFREG else { return nil }
     return TransferFailure(
-      cause: "exists", message: "\(request.path) is not a regular file, and is not replaced. Choose another name.")
+      cause: "exists", message: "\(request.path) cannot be replaced: it is not a regular file. Choose another name.")
   }
 
   /// Looks at what earlier runs have left, which may take a while.
@@ -79,7 +79,7 @@ enum RunningDownload {
     {
       return .failure(
         TransferFailure(
-          cause: "fileChanged", message: "the part of the download has another name beside. Download it again."))
+          cause: "fileChanged", message: "the part of the download has a second hard link. Download it again."))
     }
     remove(transfer)
     return .success(.download(nil))

@@ -15,7 +15,7 @@ extension TransferAgent {
     }
     guard let words = tryEvent(event, order) else { return }
     if let order {
-      order.peer.say(.refused(number: order.number, .database, "\(words) Nothing has changed; then try again."))
+      order.peer.say(.refused(number: order.number, .database, "\(words) Nothing has changed. Then try again."))
     } else if event.transfer != nil {
       pending.append(event)
       noteShortage(words)
@@ -51,7 +51,7 @@ extension TransferAgent {
 
   private static func words(_ error: AgentError, _ location: AgentLocation) -> String {
     guard case .database(let name, let reason) = error else { return "\(error)." }
-    return "cannot write the agent's database \(location.directory)/\(name): \(reason). Make room on its disk."
+    return "cannot write the agent's database \(location.directory)/\(name): \(reason). Free space on its disk."
   }
 
   // MARK: A database that takes nothing

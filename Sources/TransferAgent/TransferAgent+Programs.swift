@@ -89,7 +89,7 @@ extension TransferAgent {
         let found = FileStamp.of(request.path)
         if let named = request.file, let found, named != found {
           let message =
-            "cannot upload \(request.path): it is not the file that the program has named: it is now \(found)"
+            "cannot upload \(request.path): it is not the file that the program named. It is now \(found)"
             + " and was \(named). Leave it unchanged, and submit it again."
           result = .failure(TransferFailure(cause: "fileChanged", message: message))
         } else {

@@ -36,7 +36,7 @@ package final class TransferDatabase {
         throw AgentError.database(
           path,
           error.isDamage
-            ? "it is damaged (\(error.message)). Move it away to begin with an empty one" : error.message)
+            ? "it is damaged (\(error.message)). Move it away to start with an empty database" : error.message)
       }
     } catch {
       Self.release(lock)
@@ -81,7 +81,7 @@ package final class TransferDatabase {
       return
     }
     guard [0, 1, 2, 3].contains(where: { found == .integer($0) }) else {
-      throw SQLite.Failure(code: 1, message: "a later version of sluice has written it")
+      throw SQLite.Failure(code: 1, message: "a newer version of sluice wrote it")
     }
     try database.transaction { () throws(SQLite.Failure) in
       // AUTOINCREMENT: the number of a transfer that is gone is not given again.
@@ -132,7 +132,7 @@ package final class TransferDatabase {
       var transfers: [Transfer] = []
       for row in rows {
         guard let transfer = Self.transfer(row) else {
-          throw SQLite.Failure(code: 11, message: "transfer \(row[0]) cannot be understood")
+          throw SQLite.Failure(code: 11, message: "transfer \(row[0]) cannot be parsed")
         }
         transfers.append(transfer)
       }
@@ -145,7 +145,7 @@ package final class TransferDatabase {
       var acknowledged: [AcknowledgedTransfer] = []
       for row in try database.run("SELECT key, id, time FROM acknowledged") {
         guard case .text(let key) = row[0], case .integer(let id) = row[1], case .integer(let time) = row[2] else {
-          throw SQLite.Failure(code: 11, message: "an acknowledged transfer cannot be understood")
+          throw SQLite.Failure(code: 11, message: "an acknowledged transfer cannot be parsed")
         }
         acknowledged.append(AcknowledgedTransfer(key: key, id: id, time: time))
       }
@@ -161,7 +161,7 @@ package final class TransferDatabase {
       guard case .integer(let id) = row[0], case .text(let text) = row[1], case .text(let version) = row[2],
         case .integer(let created) = row[3], case .integer(let time) = row[5],
         let request = FlatJSON(text.utf8).flatMap({ TransferRequest($0) })
-      else { throw SQLite.Failure(code: 11, message: "an abandoned transfer cannot be understood") }
+      else { throw SQLite.Failure(code: 11, message: "an abandoned transfer cannot be parsed") }
       var transfer = Transfer(id: id, request: request, version: version, size: nil, created: created)
       if case .text(let data) = row[4] { transfer.resumeData = data }
       abandoned.append(AbandonedTransfer(transfer, time: time))

@@ -19,7 +19,7 @@ package struct TransferFailure: Error, Equatable, Sendable {
       case .unreadable(let error): error.reason
       case .directory: "it is a directory"
       case .notRegular: "it is not a regular file"
-      case .unknownSize: "it does not know its size"
+      case .unknownSize: "its size is unknown"
       case .changed(let change): "it changed while it was read: \(change)"
       }
     if case .changed = error { cause = "fileChanged" } else { cause = "fileUnreadable" }

@@ -100,7 +100,7 @@ package struct TransferQueue: Equatable, Sendable {
     let request = transfer.request
     guard request.hasConditions else { return nil }
     guard let network else { return "it waits until the kind of network is known" }
-    if network.isConstrained, !request.allowsConstrained { return "it waits until the network need not be spared" }
+    if network.isConstrained, !request.allowsConstrained { return "it waits for a network without low-data mode" }
     if network.isExpensive, !request.allowsExpensive || request.isDiscretionary {
       return "it waits for a network that is not metered"
     }
@@ -231,7 +231,7 @@ package struct TransferQueue: Equatable, Sendable {
       return
     }
     guard transfer.hasEnded else {
-      actions.append(.refuse(.invalid, "transfer \(id) has not ended: cancel it first"))
+      actions.append(.refuse(.invalid, "transfer \(id) has not ended. Cancel it first."))
       return
     }
     remove(transfer, now, &actions)
@@ -270,7 +270,7 @@ package struct TransferQueue: Equatable, Sendable {
 
   private func known(_ id: Int64, _ actions: inout [Action]) -> Transfer? {
     if let transfer = transfers[id] { return transfer }
-    actions.append(.refuse(.unknown, "there is no transfer \(id)"))
+    actions.append(.refuse(.unknown, "transfer \(id) does not exist"))
     return nil
   }
 
@@ -395,7 +395,7 @@ package struct TransferQueue: Equatable, Sendable {
   private mutating func expire(_ transfer: Transfer, _ now: Int64, _ actions: inout [Action]) {
     let id = transfer.id
     var result = TransferResult(
-      .failed, cause: "timedOut", message: "the transfer was not complete in the time that it had")
+      .failed, cause: "timedOut", message: "the transfer did not complete within its time limit")
     if transfer.request.isKept, running[id] != nil {
       // As where it is cancelled: the part is the program's when nobody writes into it any more.
       if handingOut[id] == nil { handingOut[id] = result }

@@ -96,7 +96,7 @@ package enum AgentLaunch {
     close(ends[1])
     guard code == 0 else {
       throw .notStarted(
-        "cannot run \(program): \(String(cString: strerror(code))). Set SLUICE to the path of the command sluice.")
+        "cannot run \(program): \(String(cString: strerror(code))). Set SLUICE to the path of the sluice command.")
     }
     var text: [UInt8] = []
     var chunk = [UInt8](repeating: 0, count: 4096)

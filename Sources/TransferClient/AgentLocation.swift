@@ -61,7 +61,7 @@ package struct AgentLocation: Equatable, Sendable {
     guard lstat(path, &status) == 0 else { throw .system(path, .last("lstat")) }
     guard status.st_mode & S_IFMT == S_IFDIR else { throw .notPrivate(path, "it is not a directory") }
     guard status.st_uid == geteuid() else { throw .notPrivate(path, "another user owns it") }
-    guard status.st_mode & 0o077 == 0 else { throw .notPrivate(path, "other users may enter it") }
+    guard status.st_mode & 0o077 == 0 else { throw .notPrivate(path, "other users have access to it") }
   }
 }
 

@@ -136,7 +136,7 @@ package enum AgentSocket {
       room.copyBytes(from: bytes)
       return true
     }
-    guard fits else { throw SystemError(operation: "the path has more than 107 bytes", code: ENAMETOOLONG) }
+    guard fits else { throw SystemError(operation: "use a path of more than 107 bytes", code: ENAMETOOLONG) }
     let failure = withUnsafePointer(to: &name) { pointer in
       pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer -> SystemError? in
         do throws(SystemError) {

@@ -1,9 +1,9 @@
 // libcurl's multi socket interface on our epoll loop.
 //
-// libcurl says which sockets it wants watched and when it wants to be called; the loop says what happened. Two things
-// are done differently from libcurl's examples, both to save system calls on a stream that sends a little, often: what
-// libcurl wants watched is told to epoll only once it has made up its mind (it asks for "writable" and takes it back
-// within one message), and a transfer whose source has new bytes is driven by its socket at once instead of by a timer.
+// libcurl names the sockets to watch and the time of its next call, and the loop reports events. Two things differ from
+// libcurl's examples. Both save system calls on a stream that often sends a little. First, epoll learns of a watch only
+// when libcurl has decided, because libcurl asks for "writable" and withdraws it within one message. Second, a transfer
+// whose source has new bytes is driven by its socket at once instead of by a timer.
 
 internal import CCurl
 internal import Digests
@@ -13,7 +13,7 @@ internal import Glibc
 /// Owned by the loop's thread after `init`; unchecked for that reason.
 final class CurlMulti: @unchecked Sendable {
   private static let sendsInARow = 16
-  /// Whether several transfers may use one connection at a time.
+  /// Whether several transfers may use one connection at the same time.
   let sharesConnections: Bool
 
   private let loop: EventLoop
@@ -27,21 +27,21 @@ final class CurlMulti: @unchecked Sendable {
   var connections = ConnectionTable()
   let lookups: NameLookups
   private(set) var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
-  /// Body bytes that libcurl has asked for and got, of all transfers.
+  /// The number of body bytes that were passed to libcurl, for all transfers.
   var handedOverByteCount: UInt64 = 0
-  /// Connections over which the server's first bytes are still to come, where these tell whether it speaks HTTP/2.
+  /// Connections whose first bytes from the server are awaited, because they show whether the server supports HTTP/2.
   private var awaitedPrefaces: Set<curl_socket_t> = []
-  /// How many there have been at once.
+  /// The highest number of simultaneous transfers.
   private var mostTransfers = 0
-  /// Set for `deadline`, no later than when libcurl wants to be called; nil when it does not.
+  /// Set for `deadline`, no later than libcurl's next call. Nil without one.
   private var timer: EventLoop.Timer?
   private var deadline = MonotonicInstant(nanoseconds: 0)
   private var timerIsDue = false
   private var isInside = false
 
   /// - Parameters:
-  ///   - sockets: of all on this loop.
-  ///   - lookups: likewise.
+  ///   - sockets: all sockets on this loop.
+  ///   - lookups: all name lookups on this loop.
   init(
     loop: EventLoop, sockets: SocketTable, lookups: NameLookups, connections kind: UploadSession.Connections
   ) throws(SystemError) {
@@ -93,32 +93,33 @@ final class CurlMulti: @unchecked Sendable {
     enter { curl_multi_add_handle(handle, transfer.easy) }
   }
 
-  /// libcurl keeps four connections for every transfer of the moment, and closes the longest idle of the others. When
-  /// many requests end in one turn, and each is to be followed by another on the same connection, the moment has few.
+  /// libcurl keeps four connections for each current transfer, and closes the others, beginning with the longest idle.
+  /// When many requests end in one turn, and each is followed by another on the same connection, few transfers are
+  /// current.
   private func keepConnections() {
     guard transfers.count > mostTransfers else { return }
     mostTransfers = transfers.count
     _ = sluice_multi_setopt_long(handle, CURLMOPT_MAXCONNECTS, 4 * mostTransfers)
   }
 
-  /// Takes a transfer out, whatever it was doing. Its connection is closed unless its request was complete.
+  /// Removes a transfer in any state. Its connection is closed unless its request was complete.
   func remove(_ transfer: CurlTransfer) {
     guard transfers[transfer.easy] != nil else { return }
-    // The connection is closed in here, and what the kernel knows of it is read before: the transfer must still be
-    // known.
+    // The connection is closed in this call, and the kernel's counts are read before that, so the transfer must still
+    // be known.
     enter { curl_multi_remove_handle(handle, transfer.easy) }
     transfers[transfer.easy] = nil
     connections.forget(transfer)
   }
 
-  /// Lets a paused transfer, one that was started and is not over, ask its body for bytes again.
+  /// Resumes a paused transfer that was started and is not over. It asks its body for bytes again.
   func resume(_ transfer: CurlTransfer) {
     if sharesConnections { return resumeAlone(transfer) }
     enter {
       curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
-      // Told that the socket is writable, libcurl sends right away; if it is not, `send` says so and epoll watches it.
-      // And again, until it finds nothing to send and pauses: or epoll would be told to watch for "writable" and to
-      // leave it again for every message. Bounded, for the sake of the other transfers.
+      // When the socket is reported as writable, libcurl sends at once. If the socket is not writable, `send` fails and
+      // epoll watches it. This is repeated until nothing is left to send and libcurl pauses. Otherwise, each message
+      // would start and stop a watch for "writable". The loop is bounded in favour of the other transfers.
       for _ in 0..<Self.sendsInARow where transfer.socket != CURL_SOCKET_BAD {
         let sent = transfer.task.sentByteCount
         var running: Int32 = 0
@@ -128,8 +129,8 @@ final class CurlMulti: @unchecked Sendable {
     }
   }
 
-  /// On a connection that others use. An event of the socket would make libcurl look at every one of them, for each
-  /// message; a transfer whose pause ends is looked at alone. It pauses again by itself when it finds nothing to send.
+  /// For a shared connection. An event of the socket would make libcurl check all its transfers for each message,
+  /// whereas the end of a pause affects one transfer. It pauses again by itself when nothing is left to send.
   private func resumeAlone(_ transfer: CurlTransfer) {
     let sentBefore = transfer.task.sentByteCount
     enter {
@@ -138,28 +139,28 @@ final class CurlMulti: @unchecked Sendable {
         let sent = transfer.task.sentByteCount
         runDueTimers()
         if transfer.isPaused || transfer.task.sentByteCount == sent { break }
-        // Only who was paused is looked at again.
+        // Only paused transfers are checked again.
         curl_easy_pause(transfer.easy, CURLPAUSE_SEND)
         curl_easy_pause(transfer.easy, CURLPAUSE_CONT)
       }
     }
-    // What the socket did not take has to be known to be writable.
+    // The transfer must be woken when the socket accepts the rest.
     if transfer.socket != CURL_SOCKET_BAD, transfer.task.sentByteCount > sentBefore { release(transfer.socket) }
   }
 
-  /// Keeps a transfer from sending what libcurl has of its body; it goes on to receive.
+  /// Stops a transfer from sending body bytes that libcurl has. It continues to receive.
   func pauseSending(_ transfer: CurlTransfer) {
     guard transfers[transfer.easy] != nil else { return }
     enter { curl_easy_pause(transfer.easy, CURLPAUSE_SEND) }
   }
 
-  /// Lets a transfer that keeps a piece of its response pass that on, and read on.
+  /// Lets a transfer pass on a retained piece of its response, and continue to read.
   func resumeReceiving(_ transfer: CurlTransfer) {
     guard transfers[transfer.easy] != nil else { return }
     enter { curl_easy_pause(transfer.easy, transfer.isPaused ? CURLPAUSE_SEND : CURLPAUSE_CONT) }
   }
 
-  /// libcurl closes a socket through here.
+  /// libcurl closes a socket through this function.
   func close(socket: curl_socket_t) -> Int32 {
     awaitedPrefaces.remove(socket)
     if let connection = connections.close(socket) {
@@ -173,18 +174,18 @@ final class CurlMulti: @unchecked Sendable {
     for transfer in transfers.values { transfer.cancel() }
   }
 
-  // MARK: Into libcurl and out again
+  // MARK: Calls into libcurl
 
-  /// Every call that may make libcurl call back goes through here.
+  /// All calls with which libcurl may call back go through this function.
   private func enter(_ body: () -> Void) {
-    precondition(!isInside, "callbacks of libcurl may not call into it again: use the end of the turn")
+    precondition(!isInside, "callbacks of libcurl must not call libcurl. Use the end of the turn")
     isInside = true
     body()
     runDueTimers()
     isInside = false
     updateWatches()
     takeMessages()
-    // Nobody else would tell of an end that libcurl has read in passing, after epoll was asked.
+    // No other event would report an end that libcurl read incidentally, after epoll was asked.
     while let socket = unwatchedSockets.popLast() { noticeEnd(of: socket) }
   }
 
@@ -213,7 +214,7 @@ final class CurlMulti: @unchecked Sendable {
     if what == CURL_POLL_IN || what == CURL_POLL_INOUT { wanted.formUnion([.readable, .peerClosing]) }
     if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { wanted.insert(.writable) }
     if what == CURL_POLL_REMOVE {
-      // At once: libcurl closes the socket next, and its number may come back within this call.
+      // At once, because libcurl closes the socket next, and its number may be reused within this call.
       unwatchedSockets.append(socket)
       if sockets[socket]?.watched != nil { loop.deregister(socket) }
       sockets[socket] = nil
@@ -235,7 +236,7 @@ final class CurlMulti: @unchecked Sendable {
         }
         sockets[descriptor]?.watched = socket.effective
       } catch {
-        // ENOMEM or ENOSPC (epoll_ctl(2)). Nothing else would wake the transfer.
+        // ENOMEM or ENOSPC (epoll_ctl(2)). No other event would wake the transfer.
         refused.append(descriptor)
       }
     }
@@ -275,9 +276,8 @@ final class CurlMulti: @unchecked Sendable {
     if !readiness.isDisjoint(with: [.peerClosing, .hangUp]) { noticeEnd(of: socket) }
   }
 
-  /// libcurl 7.88 wants to know all the time that a connection is writable while flow control holds one of its streams
-  /// up and others rest, and writes nothing. What it waits for is readable; the timer is for what nobody has thought
-  /// of.
+  /// libcurl 7.88 requests writability events continuously while flow control blocks one of a connection's streams and
+  /// others rest, and writes nothing. The event that it waits for is readability. The timer is for unforeseen cases.
   private func restrain(_ socket: curl_socket_t) {
     sockets[socket]?.idleWrites += 1
     guard let state = sockets[socket], !state.isRestrained, state.idleWrites >= Self.idleWritesAllowed
@@ -300,22 +300,22 @@ final class CurlMulti: @unchecked Sendable {
   private static let idleWritesAllowed = 3
   private static let restraint = Duration.milliseconds(100)
 
-  /// libcurl reads the end of a connection and, while the body is paused, makes nothing of it: it waits until it can
-  /// send again. So it is looked for here.
+  /// libcurl reads the end of a connection and ignores it while the body is paused, until it can send again. So the end
+  /// is detected here.
   private func noticeEnd(of socket: curl_socket_t) {
     guard let connection = connections[socket] else { return }
     var byte: UInt8 = 0
-    // Nobody tells of it once more.
+    // No other event reports it again.
     let count = try? retryingInterrupts("recv") { recv(socket, &byte, 1, Int32(MSG_PEEK) | Int32(MSG_DONTWAIT)) }
     guard count == 0 else { return }
     for transfer in users(of: connection) where transfer.socket == socket { transfer.peerEndedConnection() }
   }
 
-  /// What comes first over this new connection tells whether the server speaks HTTP/2.
+  /// The first bytes over this new connection show whether the server supports HTTP/2.
   func awaitsPreface(on socket: curl_socket_t) { awaitedPrefaces.insert(socket) }
 
-  /// With each message libcurl asks to be called at once, and then again at the next time limit of a request, seconds
-  /// away. A timer that is set for an earlier one stays: called too early, libcurl says when it is to be called again.
+  /// With each message, libcurl asks for an immediate call, and then for one at the next time limit of a request,
+  /// seconds later. A timer for an earlier time stays. If libcurl is called too early, it states its next time again.
   private func setTimer(_ milliseconds: Int) {
     timerIsDue = milliseconds == 0
     guard milliseconds != 0 else {

@@ -5,7 +5,7 @@ internal import CLinux
 internal import EventLoops
 internal import Glibc
 
-/// Sets a request's options on an easy handle and remembers the list that has to live as long.
+/// Sets a request's options on an easy handle, and keeps the list that must live as long.
 struct CurlOptions {
   let easy: UnsafeMutableRawPointer
   private(set) var fieldList: UnsafeMutablePointer<curl_slist>?
@@ -19,15 +19,15 @@ struct CurlOptions {
     try set(CURLOPT_PROTOCOLS_STR, "http,https")
     try set(CURLOPT_HTTP_VERSION, Self.number(of: request.httpVersion))
     try set(CURLOPT_USERAGENT, "sluice/\(sluiceVersion)")
-    // libcurl's own time-outs by signals would hit whichever thread is running.
+    // libcurl's own time-outs by signals would hit any running thread.
     try set(CURLOPT_NOSIGNAL, 1)
     try set(CURLOPT_UPLOAD_BUFFERSIZE, request.uploadBufferSize)
     try set(CURLOPT_BUFFERSIZE, request.receiveBufferSize)
     try set(CURLOPT_CONNECTTIMEOUT_MS, Self.milliseconds(request.limits.connect))
-    // Otherwise a request that ends during a lookup would wait for it, and the loop with all other streams too. See
-    // NameLookups.
+    // Otherwise, a request that ends during a lookup would wait for it, and so would the loop with all other streams.
+    // See NameLookups.
     try set(CURLOPT_QUICK_EXIT, 1)
-    // A proxy's answer to CONNECT is not the server's.
+    // A proxy's response to CONNECT is not the server's response.
     try set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     if let encoding = request.acceptEncoding { try set(CURLOPT_ACCEPT_ENCODING, encoding) }
     if let rate = request.maximumSendRate {
@@ -41,7 +41,7 @@ struct CurlOptions {
     try setRoute(request)
   }
 
-  /// At least 1, for libcurl and the kernel take 0 for "the default", and no more than either can count.
+  /// At least 1, because libcurl and the kernel treat 0 as "the default", and at most the maximum of both.
   static func milliseconds(_ limit: Duration) -> Int {
     Int(max(1, min(limit.nanoseconds / 1_000_000, Int64(Int32.max))))
   }
@@ -57,14 +57,14 @@ struct CurlOptions {
   private func set(_ body: UploadBody.Kind, method: String) throws(UploadError) {
     switch body {
     case .none:
-      // Otherwise libcurl takes the response's Content-Length for that of a body that follows (RFC 9112, section 6.3).
+      // Otherwise, libcurl would expect a body after the Content-Length of the response (RFC 9112, section 6.3).
       if method == "HEAD" { try set(CURLOPT_NOBODY, 1) }
     case .length(let count):
       try set(CURLOPT_UPLOAD, 1)
       try check(
         CURLOPT_INFILESIZE_LARGE, sluice_setopt_offset(easy, CURLOPT_INFILESIZE_LARGE, curl_off_t(clamping: count)))
     case .unknownLength:
-      // An upload with its method renamed: the way to a chunked body of unknown length with any method.
+      // An upload with a renamed method, which gives any method a chunked body of unknown length.
       try set(CURLOPT_UPLOAD, 1)
     }
     try set(CURLOPT_CUSTOMREQUEST, method)
@@ -72,19 +72,19 @@ struct CurlOptions {
 
   /// Checks a URL without connecting, with libcurl's own parser.
   static func validate(url: String) throws(UploadError) {
-    // Only for who reads of an error: with each request it would cost ten times the check.
+    // Only for errors. For each request, it would cost ten times as much as the check.
     func shown(_ url: String) -> String { quoted(UploadRequest.withoutSecrets(url)) }
     guard let parsed = curl_url() else { throw UploadError(.other, "out of memory") }
     defer { curl_url_cleanup(parsed) }
     guard ParsedURL.hasScheme(url) else {
       throw UploadError(
-        .invalidRequest, "the URL \(shown(url)) has no scheme: write \(shown("http://" + url)), or https://")
+        .invalidRequest, "the URL \(shown(url)) has no scheme. Write \(shown("http://" + url)), or https://")
     }
     let code = curl_url_set(parsed, CURLUPART_URL, url, 0)
     guard code == CURLUE_OK else {
       throw UploadError(
         .invalidRequest,
-        "the URL \(shown(url)) cannot be used: \(String(cString: curl_url_strerror(code)).lowercased())")
+        "the URL \(shown(url)) is invalid: \(String(cString: curl_url_strerror(code)).lowercased())")
     }
     var scheme: UnsafeMutablePointer<CChar>?
     curl_url_get(parsed, CURLUPART_SCHEME, &scheme, 0)
@@ -96,10 +96,10 @@ struct CurlOptions {
   }
 
   private mutating func setFields(_ request: UploadRequest) throws(UploadError) {
-    // Without this libcurl waits a second for a 100 that many servers never send.
+    // Without this, libcurl waits a second for a 100 that many servers never send.
     append("Expect:")
     for field in request.fields {
-      // An empty value is written with a semicolon, or libcurl would leave the field out.
+      // An empty value is written with a semicolon. Otherwise, libcurl would omit the field.
       append(field.value.isEmpty ? "\(field.name);" : "\(field.name): \(field.value)")
     }
     try check(CURLOPT_HTTPHEADER, sluice_setopt_slist(easy, CURLOPT_HTTPHEADER, fieldList))
@@ -121,7 +121,8 @@ struct CurlOptions {
     if let file = request.certificateAuthorities { try set(CURLOPT_CAINFO, file) }
     if let file = request.clientCertificate { try set(CURLOPT_SSLCERT, file) }
     if let file = request.clientKey { try set(CURLOPT_SSLKEY, file) }
-    // Otherwise OpenSSL asks a terminal for the pass phrase of an encrypted key, and the loop waits for a user.
+    // Otherwise, OpenSSL would ask a terminal for the pass phrase of an encrypted key, and the loop would wait for a
+    // user.
     if request.clientCertificate != nil || request.clientKey != nil { try set(CURLOPT_KEYPASSWD, "") }
   }
 
@@ -153,8 +154,8 @@ struct CurlOptions {
 }
 
 extension UploadRequest {
-  /// Tells a new socket what the request says about it. What the kernel refuses (a unix socket has no segments) stays
-  /// as it is.
+  /// Sets the request's options on a new socket. Options that the kernel refuses stay unchanged. A unix socket has no
+  /// segments, for example.
   func apply(toSocket descriptor: Int32) {
     func set(_ level: Int32, _ option: Int32, _ value: Int) {
       var value = Int32(clamping: value)
@@ -162,7 +163,7 @@ extension UploadRequest {
     }
     if let bytes = socket.sendBuffer { set(SOL_SOCKET, SO_SNDBUF, bytes) }
     if let bytes = socket.maximumSegment { set(Int32(IPPROTO_TCP), TCP_MAXSEG, bytes) }
-    // In milliseconds; RFC 5482 has the idea, tcp(7) the option.
+    // In milliseconds. RFC 5482 describes the idea, and tcp(7) the option.
     set(Int32(IPPROTO_TCP), TCP_USER_TIMEOUT, CurlOptions.milliseconds(limits.unacknowledged))
   }
 }

@@ -1,4 +1,4 @@
-// A request's body on its way into libcurl: when it flows, when it rests, and how much of it the peer has.
+// The path of a request's body into libcurl: its flow, its pauses, and the bytes that the peer has.
 
 internal import CCurl
 internal import EventLoops
@@ -12,7 +12,7 @@ extension CurlTransfer {
 
   // MARK: The connection
 
-  /// libcurl has a new socket, which it is about to connect; false if it must not.
+  /// libcurl has a new socket to connect. Returns false if it must not.
   func opened(_ socket: curl_socket_t) -> Bool {
     lookedUp()
     guard mayBeSent() else { return false }
@@ -21,15 +21,15 @@ extension CurlTransfer {
     return true
   }
 
-  /// libcurl has a connection and is about to send the request over it; false if it must not.
+  /// libcurl has a connection, and is about to send the request over it. Returns false if it must not.
   func connected(_ ends: ConnectionTable.Ends) -> Bool {
-    // Behind some proxies the name is looked up only when their connection stands.
+    // Some proxies look up the name only after their connection is established.
     lookedUp()
     guard mayBeSent() else { return false }
     (hasBegun, isPaused) = (false, false)
     connection = multi?.connections.use(ends, by: self)
     isConnectionUnknown = connection == nil
-    // Now: where several share it, the next one may come before this one's body is asked for.
+    // Now, because the next user of a shared connection may come before this request's body is asked for.
     isFirstOnConnection = connection?.isNew ?? false
     if request.httpVersion == .http2, !request.isSecure, isFirstOnConnection { multi?.awaitsPreface(on: socket) }
     if kind.isWithoutBytes {
@@ -37,22 +37,21 @@ extension CurlTransfer {
       task.noteContentEnd()
       perform(machine.bodyEnded())
     } else {
-      // libcurl asks for the body only when the head has gone.
+      // libcurl asks for the body only after the head is sent.
       watchForStall()
     }
     return true
   }
 
-  /// When a connection that was used before ends without a response, libcurl sends the request once more on another
-  /// one. Of a body it counts only what it has passed on itself: bytes that it still held would be left out, and nobody
-  /// would know.
+  /// When a reused connection ends without a response, libcurl sends the request again on another one. libcurl would
+  /// omit body bytes that it still retained, without any notice.
   private func mayBeSent() -> Bool {
     guard acknowledgement.bodyByteCount > 0 else { return true }
-    ownFailure = UploadError(.connectionLost, "the connection, which had carried a request before, ended in the body")
+    ownFailure = UploadError(.connectionLost, "the reused connection ended within the body")
     return false
   }
 
-  /// libcurl wants a socket watched for this transfer.
+  /// libcurl asks to watch a socket for this transfer.
   func libcurl(watches socket: curl_socket_t) {
     guard isConnectionUnknown else { return }
     isConnectionUnknown = false
@@ -65,7 +64,7 @@ extension CurlTransfer {
     connection = nil
   }
 
-  /// All bytes that the connection has carried up to the body or the response, if it has carried nothing else.
+  /// The number of bytes that the connection carried up to the body or the response, if it carried nothing else.
   private func bytesCarried() -> UInt64? {
     guard request.hasPlainFraming, let connection, connection.isOpen,
       let written = AcknowledgedBytes.bytesWritten(on: connection.socket)
@@ -75,21 +74,20 @@ extension CurlTransfer {
     if !connection.isTransparent {
       var requestSize = 0
       _ = sluice_getinfo_long(easy, CURLINFO_REQUEST_SIZE, &requestSize)
-      // A SOCKS handshake, TLS to a proxy, a request of which this is not known: each shows in the count of bytes so
-      // far.
+      // A SOCKS handshake, TLS to a proxy or an unknown earlier request would show in the count of bytes.
       connection.isTransparent = written == requestSize
     }
     return connection.isTransparent ? written : nil
   }
 
-  /// A response begins: a request without content is on the wire as a whole.
+  /// A response begins. A request without content has been sent completely.
   func responseBegins() {
     if kind.isWithoutBytes, connection?.isTransparent == false { _ = bytesCarried() }
   }
 
   // MARK: The flow
 
-  /// The body has something to tell; on any thread.
+  /// The body has new bytes or its end. Any thread.
   func bodyHasNews() {
     guard loop.isOnThread else { return loop.execute { [self] in bodyHasNews() } }
     resumeLater()
@@ -98,7 +96,7 @@ extension CurlTransfer {
   private func resumeLater() {
     guard isPaused, !resumeIsDue, !machine.isAnswered, !task.isSuspended else { return }
     resumeIsDue = true
-    // Not at once: the writer is on the stack and has more to write.
+    // Not at once, because the writer is on the stack and has more to write.
     loop.atEndOfTurn { [self] in
       resumeIsDue = false
       guard isPaused, !task.isSuspended else { return }
@@ -107,30 +105,30 @@ extension CurlTransfer {
     }
   }
 
-  /// The task was suspended or resumed, perhaps several times since.
+  /// The task was suspended or resumed, perhaps several times.
   func suspensionChanged() {
     guard !machine.isOver else { return }
     if !task.isSuspended {
       if isStarted { resumeLater() } else { multi?.start(self) }
     } else if hasBegun, !isPaused, machine.state == .sending {
-      // What libcurl has taken and not passed on stays where it is.
+      // Bytes that libcurl took and did not pass on stay there.
       isPaused = true
       multi?.pauseSending(self)
     }
   }
 
-  /// The response's body may come again.
+  /// The response's body may be received again.
   func receptionResumes() {
     guard isReceptionHeld, !machine.isOver, !task.isReceptionPaused else { return }
     isReceptionHeld = false
     multi?.resumeReceiving(self)
   }
 
-  /// libcurl wants body bytes.
+  /// libcurl asks for body bytes.
   func readBody(into buffer: UnsafeMutableRawBufferPointer) -> Int {
     guard ownFailure == nil else { return Int(CURL_READFUNC_ABORT) }
     if !hasBegun { begin() }
-    // libcurl asks for more only when all that it was given before is on its way.
+    // libcurl asks for more only when all earlier bytes are on their way.
     let passedOn = acknowledgement.bodyByteCount
     if let told = toldAccepted, passedOn > told {
       toldAccepted = passedOn
@@ -143,7 +141,7 @@ extension CurlTransfer {
       multi?.handedOverByteCount &+= UInt64(count)
       task.note(sent: acknowledgement.bodyByteCount)
       if stallTimer == nil { watchForStall() }
-      // libcurl knows by the length, and does not ask again.
+      // libcurl knows the length, and does not ask again.
       if isLast { bodyEnded() }
       return count
     case .nothingYet:
@@ -164,14 +162,14 @@ extension CurlTransfer {
   }
 
   private func bodyEnded() {
-    // Once: libcurl may ask again, on HTTP/2.
+    // Only once, because libcurl may ask again on HTTP/2.
     guard machine.state == .sending else { return }
     task.noteContentEnd()
     if kind == .unknownLength { acknowledgement.bodyEnded() }
     perform(machine.bodyEnded())
   }
 
-  /// The head is on its way: learn what the body's connection is.
+  /// The head is on its way. Determines the type of the body's connection.
   private func begin() {
     hasBegun = true
     acknowledgement.begin(
@@ -180,13 +178,13 @@ extension CurlTransfer {
     tellConnected()
   }
 
-  /// Whether nothing of the body is under way.
+  /// Whether no part of the body is in flight.
   var isDelivered: Bool {
     guard hasBegun, isPaused, let connection, connection.isOpen else { return false }
     return AcknowledgedBytes.kernel(of: connection.socket)?.queued == 0
   }
 
-  /// Reads from the kernel how far the peer has acknowledged. The socket must still be open.
+  /// Reads the peer's acknowledgements from the kernel. The socket must still be open.
   func updateAcknowledged() {
     guard hasBegun, let connection, connection.isOpen else { return }
     task.note(acknowledged: acknowledgement.update(socket: connection.socket))

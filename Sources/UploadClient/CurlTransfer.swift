@@ -1,33 +1,33 @@
-// One request in libcurl: its beginning, its end, and what follows from each event in between.
+// One request in libcurl: its start, its end, and the handling of each event in between.
 
 internal import CCurl
 internal import EventLoops
 internal import Glibc
 
-/// Owned by the loop's thread once started; unchecked for that reason. Its body is in `CurlTransfer+Body.swift`, what
-/// libcurl calls in `CurlTransfer+Callbacks.swift`.
+/// Owned by the loop's thread once started, and unchecked for that reason. The body is in `CurlTransfer+Body.swift`,
+/// and the callbacks are in `CurlTransfer+Callbacks.swift`.
 final class CurlTransfer: @unchecked Sendable {
-  // What each piece of a body needs comes first, side by side: with thousands of transfers, each line of memory that
-  // one touches is to be waited for.
+  // The members that each piece of a body uses come first and adjacent. With thousands of transfers, the processor
+  // waits for each cache line.
 
   let easy: UnsafeMutableRawPointer
   let task = UploadTask()
   let loop: EventLoop
-  /// Until the request is over.
+  /// Set until the request is over.
   private(set) var multi: CurlMulti?
   let body: UploadBody
   let handler: @Sendable (UploadTask.Event) -> Void
-  /// What carries the request, once that is decided.
+  /// The connection of the request, once it is decided.
   var connection: Connection?
-  /// Whether libcurl has decided, and has not told: then the next socket that it wants watched is it.
+  /// Whether libcurl has decided without a report. The next socket that it watches is then the connection.
   var isConnectionUnknown = false
   /// Whether libcurl has asked for the body on this connection.
   var hasBegun = false
   var isPaused = false
   var resumeIsDue = false
-  /// Whether libcurl keeps a piece of the response's body, and asks the peer for no more.
+  /// Whether libcurl retains a piece of the response's body, and reads no more.
   var isReceptionHeld = false
-  /// Up to where ``UploadTask/Event/accepted(_:)`` was told; nil where nobody wants to be.
+  /// The offset up to which ``UploadTask/Event/accepted(_:)`` was reported. Nil if it is not requested.
   var toldAccepted: UInt64?
   var acknowledgement = AcknowledgedBytes()
   var machine = UploadStateMachine()
@@ -37,26 +37,26 @@ final class CurlTransfer: @unchecked Sendable {
   let kind: UploadBody.Kind
   private(set) var isStarted = false
   private var wasToldConnected = false
-  /// Whether the request is over at the end of the turn, with the response that it has.
+  /// Whether the request ends at the end of the turn with its current response.
   private(set) var isEndingEarly = false
   private var responseTimer: EventLoop.Timer?
-  /// Runs while the request has work for the peer.
+  /// Runs while the request has data for the peer.
   var stallTimer: EventLoop.Timer?
   private var fieldList: UnsafeMutablePointer<curl_slist>?
   private let errorBuffer = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
-  /// What has come of the response's body in this turn, and was not told.
+  /// The part of the response's body that arrived in this turn and was not reported.
   var collected: [UInt8] = []
-  /// Bytes of the final response's body so far.
+  /// The number of bytes of the final response's body so far.
   var responseByteCount: UInt64 = 0
-  /// Why a callback broke the transfer off: truer than what libcurl makes of it.
+  /// The reason for which a callback aborted the transfer. It is more accurate than libcurl's error.
   var ownFailure: UploadError?
   /// Whether libcurl is looking up a name for it.
   private var isLookingUp = false
-  /// Whether its connection has carried no request before this one.
+  /// Whether its connection carried no request before this one.
   var isFirstOnConnection = false
-  /// Until the request is over: a session that nobody else refers to ends after its last request.
+  /// Set until the request is over. A session without other references ends after its last request.
   private var session: UploadSession?
-  /// Where the request is measured, once it has begun.
+  /// Set for a measured request, once it has begun.
   var clock: RequestClock?
 
   init(
@@ -65,7 +65,7 @@ final class CurlTransfer: @unchecked Sendable {
   ) {
     self.request = request
     machine.responseBodyLimit = request.tellsResponse ? 0 : request.responseBodyLimit
-    // Whoever wants the body gets it.
+    // A caller that requests the body gets it.
     if request.wantsResponseBody { machine.responseBodyReadLimit = nil }
     toldAccepted = request.tellsAccepted ? 0 : nil
     kind = body.kind
@@ -73,7 +73,7 @@ final class CurlTransfer: @unchecked Sendable {
     self.loop = loop
     self.session = session
     self.handler = handler
-    // Only memory can be lacking here, and Swift itself ends the process then.
+    // Only memory can be lacking here, and then Swift itself ends the process.
     easy = curl_easy_init()!
     errorBuffer.initialize(repeating: 0, count: Int(CURL_ERROR_SIZE))
     task.begins(self)
@@ -87,8 +87,8 @@ final class CurlTransfer: @unchecked Sendable {
 
   // MARK: Starting and ending
 
-  /// Sets libcurl up and opens the body; false when libcurl refused an option, or a file cannot be opened; the
-  /// handler has been told then.
+  /// Configures libcurl and opens the body. Returns false when libcurl refused an option, or a file cannot be opened.
+  /// The handler has been called in that case.
   func prepare(multi: CurlMulti) -> Bool {
     self.multi = multi
     isStarted = true
@@ -97,7 +97,7 @@ final class CurlTransfer: @unchecked Sendable {
       try request.checkFiles()
       var options = CurlOptions(easy: easy)
       try options.set(request, kind)
-      // Better to wait for a connection that others are opening than to open one each.
+      // Waiting for a connection that others are opening is better than opening another one.
       if multi.sharesConnections { try options.set(CURLOPT_PIPEWAIT, 1) }
       fieldList = options.fieldList
     } catch {
@@ -105,7 +105,7 @@ final class CurlTransfer: @unchecked Sendable {
       return false
     }
     installCallbacks(errorBuffer)
-    // Until it is closed, at the request's end.
+    // Until it is closed at the request's end.
     body.open { [self] in bodyHasNews() }
     return true
   }
@@ -113,13 +113,13 @@ final class CurlTransfer: @unchecked Sendable {
   /// Waits for the task to be resumed.
   func wait(in multi: CurlMulti) { self.multi = multi }
 
-  /// libcurl is about to look up a name; false if it must not.
+  /// libcurl is about to look up a name. Returns false if it must not.
   func mayLookUp() -> Bool {
     guard let lookups = multi?.lookups, !isLookingUp else { return true }
     isLookingUp = lookups.begin()
     if !isLookingUp {
       ownFailure = UploadError(
-        .unknownHost, "the name servers do not answer: \(NameLookups.limit) earlier questions are still open")
+        .unknownHost, "the name servers do not answer: \(NameLookups.limit) earlier queries are still unanswered")
     }
     return isLookingUp
   }
@@ -130,7 +130,7 @@ final class CurlTransfer: @unchecked Sendable {
     multi?.lookups.end()
   }
 
-  /// libcurl is done.
+  /// libcurl has finished.
   func ended(_ code: CURLcode) {
     if code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY { lookedUp() }
     var failure = ownFailure
@@ -149,9 +149,9 @@ final class CurlTransfer: @unchecked Sendable {
     finish(with: machine.ended(failure: failure))
   }
 
-  /// Nothing more will come from the peer: what it has answered by now is its answer.
+  /// The peer will send nothing more. The response so far is final.
   func peerEndedConnection() {
-    // What libcurl keeps came before the end.
+    // Data that libcurl retains arrived before the end.
     guard isPaused, !isReceptionHeld else { return }
     finish(
       with: machine.ended(failure: UploadError(.connectionLost, "the peer ended the connection without a response")))
@@ -160,8 +160,8 @@ final class CurlTransfer: @unchecked Sendable {
   func cancel() { finish(with: machine.ended(failure: UploadError(.cancelled, "the upload was cancelled"))) }
 
   func cut() {
-    // Nothing is to be delivered any more when libcurl closes the socket: the kernel resets the connection (socket(7)).
-    // One that others use stays open, and is not to be reset when it ends.
+    // Nothing needs to be delivered when libcurl closes the socket, so the kernel resets the connection (socket(7)). A
+    // shared connection stays open, and must not be reset when it ends.
     var linger = Glibc.linger(l_onoff: 1, l_linger: 0)
     if let connection, connection.isOpen, multi?.sharesConnections == false {
       setsockopt(connection.socket, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<Glibc.linger>.size))
@@ -179,7 +179,7 @@ final class CurlTransfer: @unchecked Sendable {
     if isLookingUp { multi?.lookups.abandon() }
     multi = nil
     task.isOver(measured)
-    // It may carry another request from here on.
+    // It may carry another request from now on.
     connection?.isLeft(by: self)
     (connection, isConnectionUnknown) = (nil, false)
     switch result {
@@ -206,25 +206,25 @@ final class CurlTransfer: @unchecked Sendable {
     case .startResponseBodyLimit: endLater(after: min(Self.responseBodyGrace, request.limits.response))
     case .stopSending: endLater(after: min(Self.earlyResponseGrace, request.limits.response))
     case .endEarly:
-      // What still comes of that body would come before the next response.
+      // The rest of that body would arrive before the next response.
       if machine.isReceiving { _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1) }
       isEndingEarly = true
-      // Not at once: libcurl is on the stack.
+      // Not at once, because libcurl is on the stack.
       loop.atEndOfTurn { [self] in ended(CURLE_OK) }
     case .finish: finish(with: action)
     }
   }
 
-  /// Once, even if libcurl has to connect again.
+  /// Only once, even if libcurl must connect again.
   func tellConnected() {
     guard !wasToldConnected else { return }
     wasToldConnected = true
     handler(.connected(isNew: isFirstOnConnection))
   }
 
-  /// How long the rest of an early response may take whose head does not say how long it is.
+  /// The longest time for the rest of an early response of unknown length.
   private static let earlyResponseGrace = Duration.seconds(1)
-  /// How long the body of a response may take once its head is there.
+  /// The longest time for the body of a response after its head.
   private static let responseBodyGrace = Duration.seconds(5)
 
   private func endLater(after limit: Duration) {
@@ -236,7 +236,7 @@ final class CurlTransfer: @unchecked Sendable {
       guard let self else { return }
       responseTimer = nil
       updateAcknowledged()
-      // The kernel was still delivering what it had taken: a slow line may need longer than the limit for that alone.
+      // The kernel was still delivering accepted bytes. A slow line may need longer than the limit for that alone.
       if !machine.isReceiving, task.acknowledgedByteCount > acknowledged { return endLater(after: limit) }
       if request.tellsResponse, heardByteCount > heard || isReceptionHeld { return endLater(after: limit) }
       end(
@@ -245,10 +245,10 @@ final class CurlTransfer: @unchecked Sendable {
     }
   }
 
-  /// Everything that the server has said.
+  /// The number of bytes that the server has sent.
   private var heardByteCount: UInt64 { responseByteCount &+ UInt64(clamping: task.responseHeaderByteCount) }
 
-  /// The peer does not do its part. An HTTP/2 connection would stay for the next request, which would wait in its turn.
+  /// The peer does not respond. An HTTP/2 connection would stay for the next request, which would also wait.
   func end(timedOut reason: String) {
     _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
     finish(with: machine.ended(failure: UploadError(.timedOut, reason)))

@@ -5,14 +5,13 @@ internal import Glibc
 
 /// A range of bytes of an open file, sent with a `Content-Length`.
 ///
-/// It is read with pread(2) straight into libcurl's buffer, on the session's thread, at most
-/// ``UploadRequest/uploadBufferSize`` bytes at a time. That is no blocking call as `epoll` sees it, but it waits for
-/// the disk when the page cache does not have the bytes; the kernel is told to read ahead, so that on a local disk it
-/// has them as a rule, and one read costs microseconds. It is meant for one upload of a local file, or a few. For a
-/// file on a network, on a disk that sleeps, or beside streams that must not stutter, let a thread of its own write
-/// into a bound pair (``UploadBody/stream(_:)``) instead.
+/// pread(2) reads it directly into libcurl's buffer on the session's thread, at most ``UploadRequest/uploadBufferSize``
+/// bytes at a time. This call waits for the disk if the bytes are not in the page cache. The kernel is advised to read
+/// ahead, so that the bytes of a local file are usually in the cache, and a read takes microseconds. Use it for one or
+/// a few uploads of local files. For a file on a network or on a sleeping disk, or beside streams that must not be
+/// delayed, write into a bound pair from another thread instead (``UploadBody/stream(_:)``).
 public struct FileBody: Sendable {
-  /// The descriptor's owner: closed with the last copy.
+  /// The owner of the descriptor. It is closed with the last copy.
   private final class OpenFile: Sendable {
     let descriptor: Int32
     init(_ descriptor: Int32) { self.descriptor = descriptor }
@@ -20,34 +19,34 @@ public struct FileBody: Sendable {
   }
 
   private let file: OpenFile
-  /// Which bytes of the file, counted from its start.
+  /// The range of bytes, counted from the file's start.
   public let range: Range<UInt64>
-  /// What to call it in an error; its path, for one.
+  /// The name of the file in errors, such as its path.
   public let name: String
-  /// The state that the file must keep while it is sent; nil for one that may change.
+  /// The version that the file must keep while it is sent. Nil if it may change.
   public let version: FileVersion?
-  /// Tells a write from a change of permissions; nil if every change counts.
+  /// Distinguishes a write from a change of permissions. Nil if every change counts.
   private let writes: FileWrites?
 
-  /// How many bytes that is.
+  /// The number of bytes in the range.
   public var byteCount: UInt64 { range.upperBound - range.lowerBound }
 
-  /// Takes a duplicate of `descriptor`, dup(2): the caller's own may be closed or moved at any time.
+  /// Creates a body from a duplicate of `descriptor` (dup(2)). You may close or seek the original at any time.
   ///
   /// - Parameters:
-  ///   - descriptor: of something that pread(2) can read: a regular file or a block device, no pipe.
-  ///   - range: the bytes to be sent; they should be there. A file that turns out shorter fails the request with
-  ///     ``UploadError/Kind/bodyFailed``, and an error that names the file and the offset.
-  ///   - name: what errors call the file.
-  ///   - version: if given, a file that is in another state after one of its bytes was read fails the request.
-  /// - Throws: ``EventLoops/SystemError`` when the descriptor is none, or the process has no more.
+  ///   - descriptor: a descriptor that pread(2) can read: a regular file or a block device, not a pipe.
+  ///   - range: the bytes to send. If the file turns out to be shorter, the request fails with
+  ///     ``UploadError/Kind/bodyFailed``, and the error names the file and the offset.
+  ///   - name: the name of the file in errors.
+  ///   - version: if given, the request fails if the file has another version after one of its bytes was read.
+  /// - Throws: ``EventLoops/SystemError`` when the descriptor is invalid, or the process has no more descriptors.
   public init(
     descriptor: Int32, range: Range<UInt64>, name: String, version: FileVersion? = nil
   ) throws(SystemError) {
     try self.init(descriptor: descriptor, range: range, name: name, version: version, writes: nil)
   }
 
-  /// - Parameter writes: if given, a change of the file's permissions, owner or links is none of its content.
+  /// - Parameter writes: if given, a change of the file's permissions, owner or links is not a change of its content.
   package init(
     descriptor: Int32, range: Range<UInt64>, name: String, version: FileVersion?, writes: FileWrites?
   ) throws(SystemError) {
@@ -59,15 +58,15 @@ public struct FileBody: Sendable {
     self.name = name
     self.version = version
     self.writes = writes
-    // A hint: what refuses it is read as well. Twice the read-ahead, posix_fadvise(2).
+    // A hint. Reading works even if the kernel refuses it. It doubles the read-ahead, posix_fadvise(2).
     posix_fadvise(own, Int(clamping: range.lowerBound), Int(clamping: byteCount), POSIX_FADV_SEQUENTIAL)
   }
 
-  /// Reads from `position`, counted from the range's start, as much as fits and is there.
+  /// Reads from `position`, counted from the range's start, as many bytes as fit and are available.
   func read(into buffer: UnsafeMutableRawBufferPointer, at position: UInt64) -> UploadBody.Filling {
     let offset = range.lowerBound + position
     guard offset < range.upperBound else { return .end }
-    // Beyond what the kernel can count no file has a byte.
+    // No file has bytes beyond the kernel's limit.
     guard let place = off_t(exactly: offset) else { return .failed("\(name) has no byte \(offset)") }
     let wanted = Int(min(UInt64(buffer.count), range.upperBound - offset))
     let count: Int
@@ -75,7 +74,7 @@ public struct FileBody: Sendable {
       count = try retryingInterrupts("reading \(name) at byte \(offset)") {
         pread(file.descriptor, buffer.baseAddress, wanted, place)
       }
-      // Afterwards: a write sets the file's times before it changes the first byte.
+      // Afterwards, because a write sets the file's times before it changes the first byte.
       let now = try version.map { (_) throws(SystemError) in try FileVersion(descriptor: file.descriptor) }
       if let version, let now, let change = version.change(to: now, wasWritten: { writes?.any ?? true }) {
         return .failed("\(name) changed while it was being sent: \(change)")
@@ -85,7 +84,7 @@ public struct FileBody: Sendable {
     }
     guard count > 0 else {
       return .failed(
-        "\(name) ended at byte \(offset) and should have \(range.upperBound): it was shortened while it was being sent")
+        "\(name) was shortened while it was being sent: it ended at byte \(offset) instead of \(range.upperBound)")
     }
     return .bytes(count, isLast: offset + UInt64(count) == range.upperBound)
   }

@@ -1,11 +1,11 @@
-// Whether a file is still as it was: an upload that mixes two versions of a file must not count as one of either.
+// Detects whether a file has changed. An upload that mixes two versions of a file must not count as either of them.
 
 public import EventLoops
 package import Glibc
 
 /// The state of an open file as fstat(2) reports it. Two different states mean that the file may have changed.
 public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
-  /// Where the file is: its device and inode.
+  /// The identity of the file: its device and inode.
   public struct Identity: Equatable, Sendable {
     let device: UInt
     let inode: UInt
@@ -22,15 +22,15 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
     public var description: String { "\(seconds).\(String(1_000_000_000 + nanoseconds).dropFirst())" }
   }
 
-  /// In bytes.
+  /// The size in bytes.
   public let size: UInt64
-  /// When its content was last written. Its owner may set it to anything.
+  /// The time of the last write to its content. The owner may set it to any value.
   public let modified: Time
-  /// When its content, name or permissions last changed. Nobody can set it.
+  /// The time of the last change of its content, name or permissions. It cannot be set.
   public let changed: Time
-  /// Where the file is.
+  /// The device and inode of the file.
   public let identity: Identity
-  /// Whether the file has no name any more. It exists for as long as somebody has it open.
+  /// Whether the file has no name any more. It exists as long as it is open.
   public let isUnlinked: Bool
 
   /// - Throws: ``EventLoops/SystemError`` when the descriptor is not open.
@@ -47,36 +47,37 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
     identity = Identity(device: UInt(status.st_dev), inode: UInt(status.st_ino))
   }
 
-  /// What the file is recognized by after this process has ended; see ``isSame(asDescribed:)``. Without the device, which
-  /// some file systems number anew each time they are mounted.
+  /// A description that identifies the file after this process has ended. See ``isSame(asDescribed:)``. It omits the
+  /// device, because some file systems have a new device number each time they are mounted.
   public var description: String {
     "size=\(size), modified=\(modified), changed=\(changed), inode=\(identity.inode)"
   }
 
-  /// Whether an earlier process has described this file, and nobody has written into it since, as far as it shows.
+  /// Whether an earlier process described this file, and it has not been written since, as far as can be determined.
   ///
-  /// Size and time of the last write have to be the same. If nothing at all was changed since, the inode may be another,
-  /// as on file systems that number their files anew when they are mounted. If something was, it may have been the
-  /// permissions, the owner or a link, and then only the inode tells the file from another one in its place.
+  /// The size and the time of the last write must be equal. If nothing at all has changed since, the inode may differ,
+  /// because some file systems number their files anew when they are mounted. If something has changed, it may have
+  /// been the permissions, the owner or a link. Then the inode must be equal, because only it distinguishes the file
+  /// from a replacement.
   public func isSame(asDescribed text: String) -> Bool {
     let (found, own) = (text.split(separator: ", "), description.split(separator: ", "))
     guard found.count >= 3, found[..<2] == own[..<2] else { return false }
     return found[2] == own[2] || found.count == 4 && found[3] == own[3]
   }
 
-  /// How a file that was like this has changed, in words; nil when it has not.
+  /// The change of the file from this version to `now`, in words. Nil if there is none.
   public func change(to now: FileVersion) -> String? { change(to: now) { true } }
 
-  /// How a file that was like this has changed, in words; nil when it has not.
+  /// The change of the file from this version to `now`, in words. Nil if there is none.
   ///
-  /// - Parameter wasWritten: asked if nothing differs but the time of the last change, which chmod(2), chown(2) and
-  ///   link(2) set as well as a write.
+  /// - Parameter wasWritten: called if only the time of the last change differs. chmod(2), chown(2) and link(2) set it
+  ///   as well as a write.
   package func change(to now: FileVersion, wasWritten: () -> Bool) -> String? {
-    if now.identity != identity { return "another file took its place" }
+    if now.identity != identity { return "another file replaced it" }
     if now.size < size { return "it was shortened from \(size) to \(now.size) bytes" }
     if now.size > size { return "it grew from \(size) to \(now.size) bytes" }
     if now.modified != modified { return "its content was written" }
-    // The loss of its last name changes nothing in the file, and is a change all the same.
+    // Losing its last name does not change the file, although the time of the last change differs.
     if now.changed == changed || now.isUnlinked || !wasWritten() { return nil }
     return "its content was written, or it cannot be watched and its permissions or links changed"
   }

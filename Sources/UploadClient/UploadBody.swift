@@ -1,17 +1,17 @@
-// What a request carries behind its head: nothing, an empty content, a stream of unknown length, or a part of a file.
+// The content of a request: none, empty content, a stream of unknown length, bytes, or a part of a file.
 
 public import StreamBuffers
 
-/// The content of a request (RFC 9110, section 6.4), and with it the framing: how the server learns where it ends.
+/// The content of a request (RFC 9110, section 6.4), which determines its framing.
 public enum UploadBody: ~Copyable, Sendable {
-  /// No content and no word about it: HEAD, GET, OPTIONS, DELETE. Refused for POST, PUT and PATCH, for which
-  /// ``empty`` is right (RFC 9110, section 8.6).
+  /// No content and no field about it: HEAD, GET, OPTIONS, DELETE. Refused for POST, PUT and PATCH, which require
+  /// ``empty`` (RFC 9110, section 8.6).
   case none
-  /// A content of no bytes, said as such: `Content-Length: 0`.
+  /// Content of zero bytes, stated as such: `Content-Length: 0`.
   case empty
-  /// Whatever is written into the pair, for as long as it takes: `Transfer-Encoding: chunked` on HTTP/1.1 (RFC 9112,
-  /// section 7.1), DATA frames on HTTP/2. When the writer closes, the content ends; when it fails, the request is
-  /// broken off.
+  /// All bytes that are written into the pair, without a time limit: `Transfer-Encoding: chunked` on HTTP/1.1 (RFC
+  /// 9112, section 7.1), DATA frames on HTTP/2. When the writer closes, the content ends. When it fails, the request is
+  /// aborted.
   case stream(BoundPair.Input)
   /// A range of a file, with a `Content-Length`.
   case file(FileBody)
@@ -20,9 +20,9 @@ public enum UploadBody: ~Copyable, Sendable {
 }
 
 extension UploadBody {
-  /// How the end of a content is told.
+  /// The way in which the end of the content is indicated.
   enum Kind: Equatable {
-    /// There is none.
+    /// There is no content.
     case none
     /// `Content-Length`, in bytes.
     case length(UInt64)
@@ -43,34 +43,34 @@ extension UploadBody {
     }
   }
 
-  /// - Throws: ``UploadError`` of kind `invalidRequest` for a content that the method's meaning excludes.
+  /// - Throws: ``UploadError`` of kind `invalidRequest` for a content that the method excludes.
   func validate(method: String) throws(UploadError) {
     switch method {
-    // libcurl would wait for a response body that never comes.
+    // libcurl would wait for a response body that never arrives.
     case "HEAD" where kind != .none:
-      throw UploadError(.invalidRequest, "a HEAD request has no content (RFC 9110, section 9.3.2): send it without")
+      throw UploadError(.invalidRequest, "a HEAD request has no content (RFC 9110, section 9.3.2). Remove the content")
     case "POST" where kind == .none, "PUT" where kind == .none, "PATCH" where kind == .none:
-      throw UploadError(.invalidRequest, "a \(method) request has content, even if it is empty: say so")
+      throw UploadError(.invalidRequest, "a \(method) request requires content, even if it is empty. Add it")
     default:
       break
     }
   }
 
-  /// What an attempt to fill libcurl's buffer came to.
+  /// The result of filling libcurl's buffer.
   enum Filling: Equatable {
-    /// This number of bytes, at least one; `isLast` when it is known that no more follow.
+    /// This number of bytes, at least one. `isLast` is true if no more follow.
     case bytes(Int, isLast: Bool)
-    /// Nothing at the moment; the body says when there is more.
+    /// Nothing at the moment. The body reports when there is more.
     case nothingYet
     case end
     /// The reason, in words.
     case failed(String)
   }
 
-  /// Fills `buffer` as far as there are bytes; `position` is how many were taken before.
+  /// Fills `buffer` with the available bytes. `position` is the number of bytes taken before.
   ///
-  /// The writer of a stream refills the pair from within, on this thread, as often as that is needed: one chunk and one
-  /// `send` for many small pieces.
+  /// The writer of a stream refills the pair within this call, on this thread, as often as needed. This makes one chunk
+  /// and one `send` of many small pieces.
   func fill(_ buffer: UnsafeMutableRawBufferPointer, from position: UInt64) -> Filling {
     switch self {
     case .none: return .end
@@ -97,7 +97,7 @@ extension UploadBody {
     }
   }
 
-  /// Starts the flow; `news` is called, on any thread, when there is something after ``Filling/nothingYet``.
+  /// Starts the flow. `news` is called on any thread when there are bytes after ``Filling/nothingYet``.
   func open(_ news: @escaping @Sendable () -> Void) {
     switch self {
     case .stream(let input): input.open { _ in news() }
@@ -105,7 +105,7 @@ extension UploadBody {
     }
   }
 
-  /// The request is over, well or not: the writer of a stream is told.
+  /// The request is over, successfully or not. The writer of a stream is informed.
   func close(_ error: UploadError?) {
     switch self {
     case .stream(let input):

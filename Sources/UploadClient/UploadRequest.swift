@@ -1,67 +1,68 @@
-// What to upload to, and how to get there: everything libcurl has to be told.
+// The destination of an upload and its connection: all settings for libcurl.
 
 internal import EventLoops
 
-/// Where and how to send a request.
+/// The destination of a request and its settings.
 public struct UploadRequest: Equatable, Sendable {
-  /// An absolute `http` or `https` URL. User and password in it are sent as Basic credentials.
+  /// An absolute `http` or `https` URL. Its user and password are sent as Basic credentials.
   public var url: String
-  /// `POST` or `PUT`, or whatever else the server takes a body with.
+  /// `POST`, `PUT`, or another method for which the server accepts a body.
   public var method = "POST"
   /// Additional field lines. Names and values are checked before anything is sent.
   public var fields: [HTTPResponse.Field] = []
   /// Sent as `Authorization: Bearer …` (RFC 6750). Never printed.
   public var bearerToken: String?
-  /// Look credentials up in this file, in the format of netrc(5).
+  /// A file in the format of netrc(5) with credentials.
   public var netrcFile: String?
-  /// A proxy's URL as libcurl takes it (`http://`, `socks5h://`, …); nil obeys `http_proxy` and its like.
+  /// The URL of a proxy in libcurl's format (`http://`, `socks5h://`, …). Nil uses `http_proxy` and the related
+  /// variables.
   public var proxy: String?
-  /// Connect through this unix socket; the URL still names host and path.
+  /// A unix socket to connect through. The URL still names the host and path.
   public var unixSocket: String?
   /// A PEM file of the certificate authorities to trust instead of the system's.
   public var certificateAuthorities: String?
-  /// A PEM file with the client's certificate, and its key in another file where it is not in the same.
+  /// A PEM file with the client's certificate. Its key is in the same file or in ``clientKey``.
   public var clientCertificate: String?
-  /// A PEM file with the key of ``clientCertificate``; nil if that file has both.
+  /// A PEM file with the key of ``clientCertificate``. Nil if that file has both.
   public var clientKey: String?
-  /// Which addresses of the host are tried.
+  /// The address families to try.
   public var addressFamily = AddressFamily.any
-  /// Connect from this address of this machine, or from this interface; nil leaves it to the kernel. Each address has
-  /// some 28,000 ports to connect from (`net.ipv4.ip_local_port_range`).
+  /// The address or interface of this machine to connect from. Nil leaves the choice to the kernel. Each address has
+  /// about 28,000 ports (`net.ipv4.ip_local_port_range`).
   public var localAddress: String?
   /// The version of HTTP.
   public var httpVersion = HTTPVersion.negotiated
-  /// How long to wait for what.
+  /// The time limits.
   public var limits = Limits()
-  /// What the kernel is told about the connection.
+  /// The kernel's settings for the connection.
   public var socket = SocketOptions()
-  /// libcurl's buffer between the body and the socket, in bytes: the largest chunk. 16 KiB to 2 MiB.
+  /// The size of libcurl's buffer between the body and the socket, which is the largest chunk. 16 KiB to 2 MiB.
   public var uploadBufferSize = 16 * 1024
-  /// libcurl's buffer for what the server says, in bytes; at least 1 KiB.
+  /// The size of libcurl's receive buffer in bytes, at least 1 KiB.
   public var receiveBufferSize = 4096
-  /// The most bytes per second to send; nil for as many as the connection takes.
+  /// The highest sending rate in bytes per second. Nil for no limit.
   public var maximumSendRate: Int?
-  /// Whether ``UploadTask/Event/accepted(_:)`` is told, which costs a little with every message.
+  /// Whether ``UploadTask/Event/accepted(_:)`` is reported, which costs a little for every message.
   public var tellsAccepted = false
-  /// Whether ``UploadTask/Event/response(_:)`` and ``UploadTask/Event/responseBody(_:)`` are told. Then the response's
-  /// body is not kept, and ``Limits/response`` counts from the last of its bytes.
+  /// Whether ``UploadTask/Event/response(_:)`` and ``UploadTask/Event/responseBody(_:)`` are reported. If so, the
+  /// response's body is not stored, and ``Limits/response`` counts from its last byte.
   public var tellsResponse = false
-  /// What `Accept-Encoding` says unless ``fields`` say it, and whether the response's body is decoded: nil for neither,
-  /// empty for all content codings that libcurl knows.
+  /// The value of `Accept-Encoding` unless it is in ``fields``. It also enables decoding of the response's body. Nil
+  /// disables both, and an empty value means all content codings that libcurl supports.
   package var acceptEncoding: String?
-  /// Whether ``UploadTask/measure()`` has something to tell, which costs a few calls of libcurl per request.
+  /// Whether ``UploadTask/measure()`` returns measurements, which costs a few libcurl calls per request.
   package var isMeasured = false
-  /// How much of a response's body is kept, in bytes. At the default, the body is for people to read, and ``Limits``
-  /// bound it.
+  /// The number of bytes of a response's body to store. With the default, the body is for people to read, and
+  /// ``Limits`` bound it.
   public var responseBodyLimit = HTTPResponse.bodyLimit
-  /// Whether the response's body is what the request is for.
+  /// Whether the response's body is the purpose of the request.
   var wantsResponseBody: Bool { tellsResponse || responseBodyLimit > HTTPResponse.bodyLimit }
-  /// Whether account is kept of each chunk under way, up to 16 KiB of memory, so that
-  /// ``UploadTask/acknowledgedByteCount`` counts to the byte. Otherwise that errs downwards by their framing: good
-  /// enough where the server itself says what it has.
+  /// Whether each chunk in flight is recorded, in up to 16 KiB of memory, so that ``UploadTask/acknowledgedByteCount``
+  /// is exact. Otherwise, the count is lower by the framing of the chunks. This suffices if the server itself reports
+  /// its offset.
   public var countsChunks = true
 
-  /// Which addresses of a host are tried.
+  /// The address families of a host to try.
   public enum AddressFamily: Sendable {
     /// All of them.
     case any
@@ -77,65 +78,65 @@ public struct UploadRequest: Equatable, Sendable {
     case negotiated
     /// HTTP/1.1.
     case http1
-    /// HTTP/2 from the first byte on, without asking, over plain HTTP as well (RFC 9113, section 3.3).
+    /// HTTP/2 from the first byte on, without negotiation, over plain HTTP as well (RFC 9113, section 3.3).
     case http2
   }
 
-  /// How long to wait for what.
+  /// The time limits of a request.
   public struct Limits: Equatable, Sendable {
-    /// From the start of an attempt until TCP, proxy and TLS are set up.
+    /// From the start of an attempt until TCP, the proxy and TLS are connected.
     public var connect = Duration.seconds(10)
-    /// How long bytes that were handed to TCP may stay unacknowledged before the peer counts as dead. A silent source
-    /// is not affected: only unanswered work is judged (`TCP_USER_TIMEOUT`, tcp(7)).
+    /// The time after which unacknowledged bytes mean that the peer is dead. A silent source is not affected, because
+    /// only unanswered data counts (`TCP_USER_TIMEOUT`, tcp(7)).
     public var unacknowledged = Duration.seconds(30)
-    /// From the end of the body until the head of the final response. What that response has for a body may take 5 s
-    /// more at most, and 1 s where it comes before the end of the request's body, because the head decides; no more than
-    /// 1 MiB of it is read. With ``UploadRequest/tellsResponse``, or a larger ``UploadRequest/responseBodyLimit``, the
-    /// limit is for the whole response.
+    /// From the end of the body to the head of the final response. The response's body may take at most 5 s more, and 1
+    /// s if the response comes before the end of the request's body, because the head decides. At most 1 MiB of it is
+    /// read. With ``UploadRequest/tellsResponse``, or a larger ``UploadRequest/responseBodyLimit``, the limit is for
+    /// the whole response.
     public var response = Duration.seconds(30)
-    /// The defaults of each limit.
+    /// The default limits.
     public init() {}
   }
 
-  /// What the kernel is told about the connection. The defaults are the kernel's.
+  /// The kernel's settings for the connection. The defaults are those of the kernel.
   public struct SocketOptions: Equatable, Sendable {
-    /// `SO_SNDBUF` in bytes, socket(7): how much may be under way unacknowledged.
+    /// `SO_SNDBUF` in bytes, socket(7): the number of bytes that may be unacknowledged.
     public var sendBuffer: Int?
     /// `TCP_MAXSEG` in bytes, tcp(7).
     public var maximumSegment: Int?
-    /// The defaults of the kernel.
+    /// The kernel's defaults.
     public init() {}
   }
 
-  /// A POST request without fields of its own.
+  /// A POST request without additional fields.
   public init(url: String) { self.url = url }
 
-  /// Checks all that can be checked before a connection.
+  /// Checks everything that can be checked before a connection.
   ///
-  /// - Throws: ``UploadError`` of kind ``UploadError/Kind/invalidRequest`` for what may not be sent: a URL that libcurl
-  ///   cannot parse, a field name that is no token, a value with control characters (RFC 9110, section 5.5; "header
-  ///   injection").
+  /// - Throws: ``UploadError`` of kind ``UploadError/Kind/invalidRequest`` for a request that must not be sent: a URL
+  ///   that libcurl cannot parse, an invalid field name, a value with control characters (RFC 9110, section 5.5;
+  ///   "header injection").
   package func validate() throws(UploadError) {
     try CurlOptions.validate(url: url)
     for field in fields {
       guard !field.name.isEmpty, field.name.utf8.allSatisfy(Self.isTokenByte) else {
         throw UploadError(
-          .invalidRequest, "the field name \(quoted(field.name)) is not a token: use letters, digits and hyphens")
+          .invalidRequest, "the field name \(quoted(field.name)) is invalid. Use letters, digits and hyphens")
       }
-      // libcurl would obey them and leave its own framing out (RFC 9112, section 6.1), or wait for a 100 that may never
-      // come.
+      // libcurl would obey them and omit its own framing (RFC 9112, section 6.1), or wait for a 100 that may never
+      // arrive.
       guard !["content-length", "transfer-encoding", "expect"].contains(field.name.lowercased()) else {
         throw UploadError(
-          .invalidRequest, "the field \(field.name) is not yours to set: it follows from the body and how it is sent")
+          .invalidRequest, "the field \(field.name) cannot be set, because it follows from the body")
       }
       guard field.value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7f || $0 == 0x09 }) else {
         throw UploadError(
           .invalidRequest,
-          "the value of the field \(field.name) has control characters, which would begin another field: remove them")
+          "the value of the field \(field.name) has control characters. Remove them")
       }
     }
     guard !method.isEmpty, method.utf8.allSatisfy(Self.isTokenByte) else {
-      throw UploadError(.invalidRequest, "the method \(quoted(method)) is not a token")
+      throw UploadError(.invalidRequest, "the method \(quoted(method)) is invalid")
     }
     if let token = bearerToken, !Self.canSend(token: token) {
       throw UploadError(
@@ -143,8 +144,8 @@ public struct UploadRequest: Equatable, Sendable {
     }
   }
 
-  /// Whether a field is not the user's to set: it belongs to the upload protocol, to the body and how it is sent, or to
-  /// the connection. A wrong one would store something else than what is streamed.
+  /// Whether a user must not set a field, because it belongs to the upload protocol, to the body and its framing, or to
+  /// the connection. A wrong value would change the stored bytes.
   package static func isReserved(fieldName name: String) -> Bool {
     let name = name.lowercased()
     return name.hasPrefix("upload-") || name.hasPrefix("stream-")
@@ -155,7 +156,7 @@ public struct UploadRequest: Equatable, Sendable {
       ].contains(name)
   }
 
-  /// Whether a bearer token is one that a field can carry.
+  /// Whether a field can carry a bearer token.
   package static func canSend(token: String) -> Bool {
     !token.isEmpty && token.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f }
   }

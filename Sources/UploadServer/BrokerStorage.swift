@@ -55,7 +55,7 @@ final class BrokerStorage: @unchecked Sendable {
         .unsuitableStream(
           brokers.stream,
           reason:
-            "a message may have \(stream.maximumMessageLength) bytes, and \(UploadLog.leastMessageLength) are required "
+            "the limit of a message is \(stream.maximumMessageLength) bytes, and \(UploadLog.leastMessageLength) are required "
             + "(max_payload of the brokers, max_msg_size of the stream)"))
     }
   }

@@ -1,53 +1,54 @@
-// The names that SwiftNIO has for resumable uploads around a server's own handlers, as Apple's talk shows them.
+// SwiftNIO's names for resumable uploads around a server's own handlers, as in Apple's talk.
 
 public import HTTPMessages
 public import HTTPServer
 public import StreamServing
 
-/// What the resumable uploads of a server have in common.
+/// The common settings of a server's resumable uploads.
 public struct HTTPResumableUploadContext: Sendable {
-  /// Scheme, host and port by which clients reach the server, as `https://example.com`: what the URLs of uploads begin
-  /// with.
+  /// The scheme, host and port by which clients reach the server, such as `https://example.com`. The URLs of uploads
+  /// begin with it.
   public var origin: String
-  /// Where unfinished uploads are kept. It is made if it is missing and its parent exists.
+  /// The directory for unfinished uploads. It is created if it is missing and its parent exists.
   public var directory: String
-  /// What uploads may take.
+  /// The limits of uploads.
   public var limits = UploadLimitsConfiguration()
 
   /// A context with the default limits.
   ///
   /// - Parameters:
-  ///   - origin: scheme, host and port by which clients reach the server; a slash at its end is dropped.
-  ///   - directory: where unfinished uploads are kept.
+  ///   - origin: the scheme, host and port by which clients reach the server. A slash at its end is dropped.
+  ///   - directory: the directory for unfinished uploads.
   public init(origin: String, directory: String = "uploads") {
     self.origin = origin.last == "/" ? String(origin.dropLast()) : origin
     self.directory = directory
   }
 }
 
-/// Handlers of your own behind the procedures of resumable uploads (draft-ietf-httpbis-resumable-upload).
+/// Serves custom handlers with resumable uploads (draft-ietf-httpbis-resumable-upload).
 ///
 ///     let context = HTTPResumableUploadContext(origin: "https://example.com")
 ///     let uploads = HTTPResumableUploadHandler(context: context, handlers: [{ head in ExampleHandler(head) }])
 ///     try await UploadServer(listen: ":8080", uploads).run()
 ///
-/// For each upload it generates a random URL, announces that with 104, and keeps what arrives. A handler sees one ordinary
-/// request, however many connections that took. Its interim responses (``HTTPServer/Exchange/sendInterim(_:_:)``: 102, 103) and its
-/// final response go to the connection of the moment. Requests without the protocol get to the handlers as they are.
+/// For each upload, it creates a random URL, announces it with 104, and stores the arriving bytes. A handler receives
+/// one ordinary request, regardless of the number of connections. Its interim responses
+/// (``HTTPServer/Exchange/sendInterim(_:_:)``: 102, 103) and its final response go to the current connection. Requests
+/// without the protocol reach the handlers unchanged.
 ///
-/// Where SwiftNIO takes channel handlers, of which each connection gets its own, this takes closures that make a handler
+/// SwiftNIO takes channel handlers, and each connection gets its own. This type takes closures that create a handler
 /// for a request.
 public struct HTTPResumableUploadHandler: Sendable {
-  /// Makes the handler of a request; nil leaves the request to the next. It must not have effects: it is called for an
-  /// upload that goes on after a restart, too, and by OPTIONS to find out which methods there are.
+  /// Creates the handler of a request. Nil passes the request to the next factory. It must not have side effects,
+  /// because it is also called for an upload that continues after a restart, and for OPTIONS to determine the methods.
   public typealias Factory = @Sendable (RequestHead) -> (any RequestHandler)?
 
-  /// What its uploads have in common.
+  /// The common settings of its uploads.
   public let context: HTTPResumableUploadContext
-  /// They are asked in this order for the handler of a request.
+  /// The factories, called in this order for each request.
   public let handlers: [Factory]
 
-  /// Handlers behind the procedures of resumable uploads.
+  /// Handlers with resumable uploads.
   public init(context: HTTPResumableUploadContext, handlers: [Factory]) {
     (self.context, self.handlers) = (context, handlers)
   }
@@ -55,19 +56,19 @@ public struct HTTPResumableUploadHandler: Sendable {
   /// The first handler that takes the request. What none takes is answered with 404, and stored nowhere.
   func handler(for head: RequestHead) -> any RequestHandler {
     handlers.lazy.compactMap { $0(head) }.first
-      ?? FixedResponseHandler(Response(404, body: "There is nothing at this path.\n"))
+      ?? FixedResponseHandler(Response(404, body: "This path does not exist.\n"))
   }
 }
 
 extension UploadServer {
-  /// A server that serves these handlers, and nothing else.
+  /// A server for these handlers only.
   ///
   /// - Parameters:
-  ///   - listen: where to listen, as ``HTTPServer/ListenAddress/init(_:)`` reads it: `:8080`, `127.0.0.1:8080`,
+  ///   - listen: the address in the format of ``HTTPServer/ListenAddress/init(_:)``: `:8080`, `127.0.0.1:8080`,
   ///     `unix:/run/s.sock`.
-  ///   - uploads: the handlers, and what their uploads have in common.
+  ///   - uploads: the handlers, and the common settings of their uploads.
   ///   - onEvent: called for each event of the server, on the thread where it happens.
-  /// - Throws: ``UploadServerError``, whose description says what to do.
+  /// - Throws: ``UploadServerError``, whose description names the remedy.
   public convenience init(
     listen: String, _ uploads: HTTPResumableUploadHandler,
     onEvent: @escaping @Sendable (ServerEvent) -> Void = { _ in }

@@ -1,4 +1,4 @@
-// What serves the requests of one loop: streams and uploads of a directory, or of a log that other servers share.
+// The service for the requests of one loop: streams and uploads in a directory, or in a log that several servers share.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -106,7 +106,7 @@ final class LogService: LoopService {
     // A handler would take a part of an upload for the whole.
     guard LogUploadHandler.isPlain(head) else {
       return FixedResponseHandler(
-        Response(500, body: "Resumable uploads to a handler of one's own need a server with a directory.\n"))
+        Response(500, body: "Resumable uploads to a custom handler require a server with a directory.\n"))
     }
     return handler
   }

@@ -1,5 +1,5 @@
-// One loop of a server: its connections and its part of the streams and uploads, joined. After `start` everything here
-// runs on the loop's thread.
+// One loop of a server, which combines its connections and its part of the streams and uploads. After `start`, all of
+// it runs on the loop's thread.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -82,7 +82,7 @@ final class ServerCore: @unchecked Sendable {
   private static var unauthorized: FixedResponseHandler {
     FixedResponseHandler(
       Response(
-        401, ["www-authenticate": "Bearer"], body: "This server asks for a token: Authorization: Bearer TOKEN.\n"))
+        401, ["www-authenticate": "Bearer"], body: "This server requires a token: Authorization: Bearer TOKEN.\n"))
   }
 
   // MARK: Beginning
@@ -98,7 +98,7 @@ final class ServerCore: @unchecked Sendable {
   /// What an earlier server has left unfinished cannot be listed. Any thread.
   func cannotFind(_ error: SystemError) {
     loop.execute { [self] in
-      say("recordings that were left unfinished cannot be found: \(error). They stay so until the next start.")
+      say("cannot find unfinished recordings: \(error). They stay unfinished until the next start.")
     }
   }
 

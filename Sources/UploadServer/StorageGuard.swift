@@ -1,4 +1,4 @@
-// Durability that was asked for, and who sees to it that nothing is acknowledged without it.
+// Ensures that nothing is acknowledged without the configured durability.
 
 internal import EventLoops
 internal import Glibc
@@ -66,7 +66,7 @@ final class StorageGuard: Sendable {
     do throws(SystemError) {
       try NamedThread("sluice-monitor") { [self] in proveAgain(change) }.detach()
     } catch {
-      warn.withLock { $0 }("nothing is stored until the brokers are connected anew: \(error)")
+      warn.withLock { $0 }("the server stores nothing until the brokers reconnect: \(error)")
     }
   }
 
@@ -85,7 +85,7 @@ final class StorageGuard: Sendable {
       }
       if complaint != reason {
         complaint = reason
-        warn.withLock { $0 }("nothing is stored until the durability of the brokers is proven: \(reason)")
+        warn.withLock { $0 }("the server stores nothing until the durability of the brokers is proven: \(reason)")
       }
       poll(nil, 0, Self.pause)
     }

@@ -1,4 +1,4 @@
-// Whether brokers keep what they acknowledge, by their own word. Pure: what they say in, a judgement out.
+// Decides from the brokers' reports whether they store what they acknowledge. Pure: reports in, a judgement out.
 
 internal import EventLoops
 internal import JetStream
@@ -13,13 +13,13 @@ enum StorageProof {
   static func flaw(_ brokers: [String], _ facts: [BrokerFacts]) -> String? {
     if let lazy = facts.first(where: { !$0.syncsAlways }) {
       return lazy.syncInterval == nil
-        ? "broker \(lazy.name) (NATS \(lazy.version)) does not say whether it syncs before it acknowledges; use a version that says it, such as 2.14"
-        : "broker \(lazy.name) acknowledges before it syncs; set sync_interval: always in the jetstream section of its configuration"
+        ? "broker \(lazy.name) (NATS \(lazy.version)) does not report whether it syncs before it acknowledges. Use a version that does, such as 2.14"
+        : "broker \(lazy.name) acknowledges before it syncs. Set sync_interval: always in the jetstream section of its configuration"
     }
-    guard !brokers.isEmpty else { return "the brokers do not say which of them have the stream" }
+    guard !brokers.isEmpty else { return "the brokers do not report which of them have the stream" }
     if let unknown = brokers.first(where: { broker in !facts.contains { $0.isCalled(broker) } }) {
       return
-        "broker \(unknown) has the stream, and nobody says when it syncs; it is away, or its monitoring port is not named"
+        "broker \(unknown) has the stream, and its sync setting is unknown. It cannot be reached, or its monitoring port is not named"
     }
     return nil
   }
@@ -39,7 +39,7 @@ enum StorageProof {
           broker.syncInterval.map { "\($0.nanoseconds / 1_000_000_000) s" }
           ?? "two minutes, unless it is configured otherwise,"
         notes.append(
-          "broker \(broker.name) acknowledges before it syncs: if it loses power, what it acknowledged in the last "
+          "broker \(broker.name) acknowledges before it syncs. If it loses power, messages that it acknowledged in the last "
             + "\(window) may be lost. Set sync_interval: always.")
       }
       return notes

@@ -1,4 +1,4 @@
-// Who may use the server: bearer tokens (RFC 6750), of which only hashes are at hand.
+// Access to the server by bearer tokens (RFC 6750), of which only hashes are stored.
 
 internal import Digests
 internal import DiskFiles
@@ -89,7 +89,7 @@ final class TokenFile {
     } catch {
       guard complaint != error.description else { return }
       complaint = error.description
-      complain("\(error); the tokens that were read before stay valid until the file can be read")
+      complain("\(error). The earlier tokens stay valid until the file can be read")
     }
   }
 

@@ -1,4 +1,4 @@
-// The public face: bind, run, stop.
+// The public type: bind, run, stop.
 
 internal import DiskFiles
 internal import EventLoops
@@ -9,11 +9,11 @@ internal import StreamServing
 internal import StreamStore
 internal import Synchronization
 
-/// An HTTP/1.1 server that stores each stream it is sent in a file of a directory, while it comes.
+/// An HTTP/1.1 server that stores each received stream in a file of a directory as it arrives.
 ///
-/// `POST` and `PUT` to any path store a stream; the answer comes when it has ended. `Stream-ID` and `Stream-Offset` in
-/// a request go on with a stream that broke off, and the same fields in an answer say what is stored. One thread serves
-/// all connections, or as many as ``Configuration/threads`` says.
+/// `POST` and `PUT` to any path store a stream, and the response is sent when it has ended. `Stream-ID` and
+/// `Stream-Offset` in a request continue an interrupted stream. The same fields in a response report the stored bytes.
+/// One thread serves all connections, or as many as ``Configuration/threads`` states.
 ///
 ///     let server = try UploadServer(configuration: .init(listen: [ListenAddress(":8080")], directory: "recordings"))
 ///     server.run()
@@ -32,12 +32,12 @@ public final class UploadServer: Sendable {
   private let undrained: Atomic<Int>
   private let residentBytesAtStart = ProcessFigures.residentBytes
 
-  /// Where the server listens, with the ports that the kernel chose where 0 was asked for.
+  /// The addresses on which the server listens, with the ports that the kernel chose for port 0.
   public let localAddresses: [ListenAddress]
 
-  /// Opens and locks the directory and binds every address; from here on connections queue up.
+  /// Opens and locks the directory, and binds every address. From now on, connections are queued.
   ///
-  /// - Throws: ``UploadServerError``, whose description says what to do.
+  /// - Throws: ``UploadServerError``, whose description names the remedy.
   public init(configuration: Configuration) throws(UploadServerError) {
     let count = max(1, configuration.threads)
     var configuration = configuration
@@ -88,14 +88,14 @@ public final class UploadServer: Sendable {
     }
   }
 
-  /// Serves until ``shutdown(grace:)`` has done its work: on the calling thread, and on as many others as it takes to
-  /// be ``Configuration/threads``. May be called once, and not after ``start()``.
+  /// Serves until ``shutdown(grace:)`` has finished, on the calling thread and on further threads up to
+  /// ``Configuration/threads``. Call it only once, and not after ``start()``.
   public func run() {
     let isFirst = started.withLock { started in
       defer { started = true }
       return !started
     }
-    precondition(isFirst, "an UploadServer runs once")
+    precondition(isFirst, "an UploadServer can run only once")
     for core in cores { core.load(patience: loadPatience / cores.count) }
     for core in cores { core.start() }
     shared.find(
@@ -112,7 +112,7 @@ public final class UploadServer: Sendable {
         return Optional(try NamedThread("sluice-server") { loop.run() })
       } catch {
         // The streams of that loop would never be served.
-        core.say("the server ends, for a thread of it cannot be started: \(error)")
+        core.say("the server stops, because it cannot start a thread: \(error)")
         shutdown(grace: .zero)
         return nil
       }
@@ -122,7 +122,7 @@ public final class UploadServer: Sendable {
     ended.signal()
   }
 
-  /// Serves on threads of its own. Throws ``UploadServerError/resources(_:)`` if there is none to be had.
+  /// Serves on separate threads. Throws ``UploadServerError/resources(_:)`` if none can be created.
   public func start() throws(UploadServerError) {
     do throws(SystemError) {
       try NamedThread("sluice-server") { self.run() }.detach()
@@ -131,16 +131,17 @@ public final class UploadServer: Sendable {
     }
   }
 
-  /// Stops accepting connections and requests, closes idle connections and lets requests at work end for at most
-  /// `grace`. Streams whose clients can continue them are served until the others have ended, or the grace is over.
-  /// Then each is answered with 503 and the offset up to which it is stored, so that its client goes on exactly there
-  /// when a server is back; its `.part` stays. Any thread; returns at once. A second call with a grace of zero ends the
-  /// server without waiting for clients to read these answers.
+  /// Stops accepting connections and requests, closes idle connections, and lets current requests end for at most
+  /// `grace`. Streams whose clients can continue them are served until the others have ended, or the grace period is
+  /// over. Then each gets a 503 with the offset up to which it is stored, so that its client continues exactly there at
+  /// the next server. Its `.part` stays. Any thread. Returns at once. A second call with a grace of zero ends the
+  /// server without waiting for clients to read these responses.
   public func shutdown(grace: Duration = .seconds(2)) { stop(grace: grace, linger: nil) }
 
-  /// As ``shutdown(grace:)``, but within `limit` in all. Requests have half of it to end, and clients a quarter to read
-  /// their answers. The rest is for the disk, which is waited for in any case. Downloads whose clients take something in
-  /// each quarter go on meanwhile, for all of it but a sixteenth. Any thread; returns at once.
+  /// Like ``shutdown(grace:)``, but within `limit` in total. Requests have half of it to end, and clients a quarter to
+  /// read their responses. The rest is for the disk, for which the server waits in any case. Downloads whose clients
+  /// read something in each quarter continue in the meantime, for all of the time but a sixteenth. Any thread. Returns
+  /// at once.
   public func drain(within limit: Duration) {
     stop(grace: limit / 2, linger: limit / 4, downloads: limit - limit / 16)
   }
@@ -162,18 +163,18 @@ public final class UploadServer: Sendable {
     for (loop, core) in zip(loops, cores) { loop.execute { core.connections.turnAway() } }
   }
 
-  /// Returns when the server has ended. Any thread but the server's.
+  /// Waits until the server has ended. Any thread except the server's.
   public func waitUntilEnded() { ended.wait() }
 
-  /// What an operator should know of the brokers that store uploads, one sentence each.
+  /// Notes for an operator about the brokers that store uploads, one sentence each.
   public var storageNotes: [String] { shared.brokers?.notes ?? [] }
 
-  /// Whether the server can store what it is sent now: not while no broker is connected, or their durability is not
-  /// proven that was asked for. Any thread.
+  /// Whether the server can store uploads now. It is false while no broker is connected, or while the requested
+  /// durability is not proven. Any thread.
   public var isReady: Bool { shared.brokers?.isReady ?? true }
 
-  /// Has the server's figures put together, for a ``HTTPServer/MetricsListener``: it answers as soon as each loop has
-  /// had its turn. Any thread. A server that has ended does not answer.
+  /// Collects the server's metrics for a ``HTTPServer/MetricsListener``, and passes them to `answer` as soon as each
+  /// loop has contributed. Any thread. A server that has ended does not answer.
   public func figures(_ answer: @escaping @Sendable (MetricsText) -> Void) {
     let (start, brokers) = (residentBytesAtStart, shared.brokers)
     let sum = FigureSum(of: cores.count)

@@ -6,20 +6,22 @@ internal import TransferAgent
 internal import TransferClient
 
 enum AgentCommand {
-  /// What starts an agent: this command itself.
+  /// The program that starts an agent: this command itself.
   static let program = "/proc/self/exe"
 
   static let syntax = CommandLineSyntax(
-    name: "agent", summary: "Transfers files for programs that may end meanwhile.", operands: [],
+    name: "agent", summary: "Performs background transfers, which continue after their program exits.", operands: [],
     options: [
-      Option("detach", "run in the background, and return when it listens"),
-      Option("state-directory", value: "DIR", "where the database is (default: $XDG_STATE_HOME/sluice)"),
-      Option("socket", value: "PATH", "where to listen (default: $XDG_RUNTIME_DIR/sluice/agent.sock)"),
-      Option("idle-exit", value: "T", "end after T without transfers and programs (default: never; --detach: 1min)"),
+      Option("detach", "run in the background, and return when the agent listens"),
+      Option("state-directory", value: "DIR", "directory of the database (default: $XDG_STATE_HOME/sluice)"),
+      Option("socket", value: "PATH", "path of the socket to listen on (default: $XDG_RUNTIME_DIR/sluice/agent.sock)"),
+      Option(
+        "idle-exit", value: "T",
+        "exit after T without transfers and connected programs (default: never; --detach: 1min)"),
     ],
     example: "sluice agent --detach")
 
-  /// In the environment of an agent that was started with `--detach`.
+  /// Set in the environment of an agent that was started with `--detach`.
   private static let detached = "SLUICE_AGENT_DETACHED"
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
@@ -33,7 +35,7 @@ enum AgentCommand {
     if isDetached { closeInherited() }
     settings.listener = activatedListener
     do {
-      // Before the first thread, so that no thread takes a signal away from this one.
+      // Comes before the first thread, so that no thread takes a signal from this one.
       let signals = try Signals()
       try Console.shared.beginQueueing()
       let ended = try EventCounter()
@@ -83,7 +85,7 @@ enum AgentCommand {
 
   // MARK: Detached
 
-  /// Starts an agent that is detached from this process, and waits until it listens.
+  /// Starts an agent that is detached from this process, and waits until the agent listens.
   private static func detach(_ location: AgentLocation, _ idleLimit: String) throws(CommandError) -> ExitCode {
     var ends: [Int32] = [-1, -1]
     guard pipe(&ends) == 0 else { throw CommandError(.inputOutput, SystemError.last("pipe").description) }
@@ -96,7 +98,7 @@ enum AgentCommand {
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     defer { posix_spawnattr_destroy(&attributes) }
-    // POSIX_SPAWN_SETSID, which Glibc's module leaves out: no signal of this terminal reaches it.
+    // POSIX_SPAWN_SETSID, which Glibc's module omits. It keeps the signals of this terminal from the agent.
     posix_spawnattr_setflags(&attributes, 0x80)
     let arguments = [
       "sluice", "agent", "--state-directory", location.directory, "--socket", location.socket, "--idle-exit", idleLimit,
@@ -113,14 +115,14 @@ enum AgentCommand {
     var sign: UInt8 = 0
     let count = (try? retryingInterrupts("read") { read(ends[0], &sign, 1) }) ?? 0
     if count == 1 { return .done }
-    // It has ended, and has said why.
+    // The agent has ended and has reported why.
     var status: Int32 = 0
     _ = try? retryingInterrupts("waitpid") { waitpid(process, &status, 0) }
     return status & 0x7F == 0 ? ExitCode(rawValue: status >> 8 & 0xFF) ?? .inputOutput : .inputOutput
   }
 
-  /// Closes what the program that was first to require an agent had open and did not keep to itself: whoever waits for
-  /// the end of such a pipe must not wait for the agent.
+  /// Closes the descriptors that the agent inherited from the program that started it. Otherwise, a reader that waits
+  /// for the end of such a pipe would wait for the agent.
   private static func closeInherited() {
     guard let directory = opendir("/proc/self/fd") else { return }
     defer { closedir(directory) }
@@ -130,7 +132,7 @@ enum AgentCommand {
     }
   }
 
-  /// Tells whoever has started the agent that it listens, and gives its outputs and its directory up.
+  /// Reports to the program that started the agent that it listens, and detaches its outputs and its directory.
   private static func leave() {
     unsetenv(detached)
     var sign: UInt8 = 1
@@ -143,7 +145,7 @@ enum AgentCommand {
 
   // MARK: systemd
 
-  /// The socket that the service manager has opened (sd_listen_fds(3)); nil if there is none.
+  /// The socket that the service manager opened (sd_listen_fds(3)), or nil.
   private static var activatedListener: Int32? {
     func variable(_ name: String) -> Int32? { getenv(name).flatMap { Int32(String(cString: $0)) } }
     guard variable("LISTEN_PID") == getpid(), variable("LISTEN_FDS") == 1 else { return nil }
@@ -155,21 +157,26 @@ enum AgentCommand {
 }
 
 extension CommandError {
-  /// What it is about an agent that cannot begin, or cannot be reached.
+  /// The message for an agent that cannot start or cannot be reached.
   init(_ error: AgentError) {
     switch error {
     case .noLocation:
-      self.init(.inputOutput, "no directory for the agent's database: set HOME or XDG_STATE_HOME.")
+      self.init(
+        .inputOutput,
+        "cannot find a directory for the agent's database: the environment names none. Set HOME or XDG_STATE_HOME.")
     case .system(let path, let error): self.init(.inputOutput, "cannot use \(path.shown): \(error.reason).")
     case .notPrivate(let path, let reason):
       self.init(
-        .notPermitted, "cannot use \(path.shown): \(reason). Only its user may have it: chown it, and chmod 700.")
-    case .inUse(let path): self.init(.busy, "another agent runs already (\(path.shown)). There is no need for two.")
+        .notPermitted,
+        "cannot use \(path.shown): \(reason). Only its user may have access. Change its owner with chown, and run chmod 700."
+      )
+    case .inUse(let path):
+      self.init(.busy, "cannot start the agent: another agent already uses \(path.shown). Use that agent.")
     case .database(let path, let reason): self.init(.inputOutput, "cannot use \(path.shown): \(reason).")
     case .notRunning(let socket):
-      self.init(.unavailable, "no agent listens on \(socket.shown). Start it: sluice agent.")
-    case .notStarted(let reason): self.init(.unavailable, "the agent could not be started: \(reason)")
-    case .disconnected: self.init(.unavailable, "the agent has ended before it answered. Try again.")
+      self.init(.unavailable, "cannot reach the agent: none listens on \(socket.shown). Start it with: sluice agent")
+    case .notStarted(let reason): self.init(.unavailable, "cannot start the agent: \(reason)")
+    case .disconnected: self.init(.unavailable, "the agent ended before it answered. Try again.")
     case .refused(let refusal, let message): self.init(ExitCode(refusal), message)
     case .noAnswer: self.init(.unavailable, "the agent does not answer. Try again, or restart it.")
     }
@@ -177,7 +184,7 @@ extension CommandError {
 }
 
 extension ExitCode {
-  /// What it means that the agent does not carry out an order.
+  /// The exit code for an order that the agent refuses.
   init(_ refusal: AgentAnswer.Refusal) {
     switch refusal {
     case .file: self = .noInput

@@ -1,4 +1,4 @@
-// What put --background and get --background have in common.
+// The common part of put --background and get --background.
 
 internal import EventLoops
 internal import JSONLines
@@ -7,14 +7,14 @@ internal import TransferClient
 internal import UploadClient
 
 enum BackgroundOrder {
-  /// - Throws: ``CommandError`` for an option that has no meaning to a transfer that this process does not perform.
+  /// - Throws: ``CommandError`` for an option that does not apply to a transfer in another process.
   static func refuse(_ options: [String], _ values: CommandLineSyntax.Values) throws(CommandError) {
     for option in options where values.has(option) {
-      throw .usage("--\(option) is not for --background. Leave one of them out.")
+      throw .usage("--\(option) does not apply with --background. Leave one of them out.")
     }
   }
 
-  /// Hands a transfer to the agent, and reports its number.
+  /// Gives a transfer to the agent, and prints its number.
   static func submit(
     _ request: TransferRequest, _ progress: ProgressKind, _ words: (Int64) -> String
   ) throws(CommandError) -> ExitCode {
@@ -34,7 +34,8 @@ enum BackgroundOrder {
     }
   }
 
-  /// An agent that ends before it answers may have accepted the transfer or not. The next one accepts the same key once.
+  /// An agent that ends before it answers may or may not have accepted the transfer. The next agent accepts the same
+  /// key only once.
   private static func submit(
     _ request: TransferRequest, _ location: AgentLocation
   ) throws(AgentError) -> Int64 {
@@ -50,14 +51,14 @@ enum BackgroundOrder {
     }
   }
 
-  /// Nil where the agent's default counts.
+  /// Nil if the agent's default applies.
   static func milliseconds(_ duration: Duration, _ option: String, _ values: CommandLineSyntax.Values) -> Int64? {
     values.has(option) ? max(1, duration.nanoseconds / 1_000_000) : nil
   }
 }
 
 extension TransferRequest {
-  /// Takes over how the server is reached, and how often it is tried. The agent reads files by absolute paths.
+  /// Adopts the connection options and the retry options. The agent reads files by absolute paths.
   mutating func adopt(_ request: UploadRequest, _ values: CommandLineSyntax.Values, _ retry: RetryPolicy) {
     func file(_ path: String?) -> String? { path.map(AgentCommand.absolute) }
     fields = request.fields.map { "\($0.name): \($0.value)" }

@@ -1,4 +1,4 @@
-// What earlier runs have left in the spool, sent beside the stream of this run or before it.
+// Sends the data that earlier runs left in the spool, beside the stream of this run or before it.
 
 internal import EventLoops
 internal import LiveStreaming
@@ -6,14 +6,14 @@ internal import SpooledStreams
 internal import Synchronization
 internal import UploadClient
 
-/// Used on the session's thread, after `init`; unchecked for that reason.
+/// Used on the session's thread after `init`, and unchecked for that reason.
 final class BacklogRun: @unchecked Sendable {
   private let options: SpoolOptions
   let spool: StreamSpool
   private var backlog: BacklogStreamer?
   private var whenDone: (() -> Void)?
   private var isCancelled = false
-  /// What the ends of its stretches are to the process's caller.
+  /// The exit code that follows from the ends of the stretches.
   private let code = Mutex(ExitCode.done)
 
   init(_ options: SpoolOptions, _ spool: StreamSpool) {
@@ -23,7 +23,7 @@ final class BacklogRun: @unchecked Sendable {
 
   var exitCode: ExitCode { code.withLock { $0 } }
 
-  /// Begins. Any thread, before the stream is started.
+  /// Begins to send. Any thread may call it, before the stream starts.
   ///
   /// - Parameter say: shows an event.
   func begin(
@@ -52,12 +52,12 @@ final class BacklogRun: @unchecked Sendable {
     code.withLock { if $0 == .done { $0 = ending } }
   }
 
-  /// Calls `body` when nothing is left to be sent.
+  /// Calls `body` when all data is sent.
   func whenDone(_ body: @escaping () -> Void) {
     if backlog == nil { body() } else { whenDone = body }
   }
 
-  /// What is left waits for the next run.
+  /// Stops. The next run sends the rest.
   func cancel() {
     isCancelled = true
     backlog?.cancel()
@@ -65,9 +65,9 @@ final class BacklogRun: @unchecked Sendable {
 }
 
 extension ExitCode {
-  /// What a stream's end means where a spool keeps what was not sent.
+  /// The exit code for a stream whose unsent data stays in a spool.
   init(spooled summary: StreamSummary) {
-    // Only memory has some of it.
+    // Some of the data is only in memory.
     if summary.notSynchronized > 0 {
       self = .inputOutput
       return

@@ -15,18 +15,18 @@ enum Collect {
       Option("store-stream", value: "NAME", "JetStream stream (default: sluice)"),
       Option(
         "partition", value: "I/N",
-        "collect the streams of part I of N, such as 1/3; each collector needs a directory of its own (default: 1/1)"),
+        "collect part I of N of the streams, such as 1/3; each collector requires its own directory (default: 1/1)"),
       Option(
         "after-collect", value: "A",
-        "keep the messages of a complete recording in the log, or purge them when it is on the disk (default: keep)"),
-      Option("finish-after", value: "T", "close a silent live recording after T (default: 1h)"),
+        "keep the messages of a complete recording, or purge them when the recording is on disk (default: keep)"),
+      Option("finish-after", value: "T", "close a live recording that receives nothing for T (default: 1h)"),
       Option("max-hole", value: "SIZE", "largest hole that one upload may leave (default: 64GiB)"),
       SplitOption.option,
       Option(
         "names", value: "PATTERN",
-        "link live recordings under names that carry their start, or none (default: "
-          + "{name}/%Y-%m-%dT%H-%M-%SZ, if they are split)"),
-      Option("no-sidecars", "write no .sidecar files, and leave the sizes in WAV files as they came"),
+        "link live recordings under names with their start time, or none (default: "
+          + "{name}/%Y-%m-%dT%H-%M-%SZ, for split recordings)"),
+      Option("no-sidecars", "write no .sidecar files, and do not correct sizes in WAV headers"),
     ] + StoreOptions.access,
     example: "sluice collect nats://127.0.0.1:4222 --directory recordings")
 
@@ -34,7 +34,7 @@ enum Collect {
     let configuration = try configuration(values)
     let signals: Signals
     do throws(SystemError) {
-      // Before the first thread, so that no thread takes a signal away from this one.
+      // Comes before the first thread, so that no thread takes a signal from this one.
       signals = try Signals()
       try Console.shared.beginQueueing()
     } catch {
@@ -54,7 +54,7 @@ enum Collect {
     return .done
   }
 
-  /// Collects until a signal or an error. False if a second signal has ended it at once.
+  /// Collects until a signal or an error. Returns false if a second signal ended it at once.
   private static func run(
     _ collector: LogCollector, _ outcome: CollectionOutcome, _ signals: Signals, _ place: String
   ) throws(SystemError) -> Bool {
@@ -73,7 +73,7 @@ enum Collect {
       ServiceManager.current.isStopping()
       isInterrupted = count > 1
       guard !isInterrupted else { return .zero }
-      Console.shared.say("ending: the next start continues here. A second signal stops at once.")
+      Console.shared.say("stopping: the next start continues at this point. A second signal stops at once.")
       collector.stop()
       return nil
     }
@@ -103,13 +103,13 @@ enum Collect {
     ) { Console.shared.put($0.jsonLine) }
     if let text = values["partition"] {
       guard let partition = StreamPartition(text) else {
-        throw .usage("--partition \(text.shown): invalid part. Write I/N, from 1/1 to 256/256.")
+        throw .usage("--partition \(text.shown): invalid partition. Write I/N, from 1/1 to 256/256.")
       }
       configuration.partition = partition
     }
     if let text = values["after-collect"] {
       guard text == "keep" || text == "purge" else {
-        throw .usage("--after-collect is keep or purge, and not \(text.shown).")
+        throw .usage("--after-collect \(text.shown): unknown. Choose keep or purge.")
       }
       configuration.purges = text == "purge"
     }
@@ -124,7 +124,7 @@ enum Collect {
       RecordingSplit(duration: $0.duration, size: $0.size, timeOfDay: $0.timeOfDay)
     }
     if configuration.split != nil, values.has("no-sidecars") {
-      throw .usage("--split needs sidecars. Leave out --no-sidecars.")
+      throw .usage("--split requires sidecars. Leave out --no-sidecars.")
     }
     if let pattern = values["names"] { configuration.names = try Serve.names(pattern) }
     configuration.software = "sluice/\(sluiceVersion)"
@@ -132,7 +132,7 @@ enum Collect {
   }
 }
 
-/// Why the collector has ended; nil if it was told to.
+/// The reason for the end of the collector, or nil after a signal.
 private final class CollectionOutcome: Sendable {
   let error = Lock<LogCollectorError?>(nil)
 }

@@ -1,14 +1,14 @@
-// The command line as a table with one row per option, from which both parsing and `--help` follow.
+// The command line as a table with one row per option. Parsing and `--help` both follow from it.
 //
 // getopt_long(3) was considered. It accepts any abbreviation, does not report an option that is given twice, and cannot
 // suggest the nearest option for a mistyped one.
 
 /// One option of a subcommand.
 struct Option: Sendable {
-  /// Without its dashes.
+  /// Without the leading hyphens.
   let name: String
   let short: Character?
-  /// What its value is called in the help; nil for a switch.
+  /// The placeholder of its value in the help. Nil for a switch.
   let value: String?
   let help: String
   let mayRepeat: Bool
@@ -22,11 +22,11 @@ struct Option: Sendable {
   }
 }
 
-/// A page of its own, `sluice help NAME`: options that are too many for `--help`, or a table.
+/// A separate page, `sluice help NAME`, for a table or for options that do not fit in `--help`.
 struct HelpTopic: Sendable {
   let name: String
   let title: String
-  /// Options that the subcommand accepts as well.
+  /// Options that the subcommand also accepts.
   var options: [Option] = []
   var rows: [(label: String, text: String)] = []
   /// Sentences below the table.
@@ -40,30 +40,30 @@ struct HelpTopic: Sendable {
   }
 }
 
-/// What a subcommand accepts.
+/// The operands and options of a subcommand.
 struct CommandLineSyntax: Sendable {
   let name: String
   let summary: String
   /// Names of the operands, all required. The last one may be repeated if its name ends with `…`.
   let operands: [String]
-  /// The words that the first operand can be, if it is one of a few, and what each does.
+  /// The possible words for the first operand and their effects, if it is one of a fixed set.
   var actions: [(label: String, text: String)] = []
   /// Shown by `--help`.
   let options: [Option]
-  /// Options that are accepted as well, and that the pages of these topics show.
+  /// Topics with further options that the subcommand accepts.
   var topics: [HelpTopic] = []
-  /// A command line that works as it stands.
+  /// A complete, working command line.
   let example: String
-  /// An option with which no operand is needed.
+  /// An option that makes the operands unnecessary.
   var optionWithoutOperands: String?
-  /// How many operands there have to be; nil for all.
+  /// The number of required operands. Nil means all.
   var requiredOperands: Int?
 
   static let helpOption = Option("help", short: "h", "print this help")
 
   var allOptions: [Option] { options + topics.flatMap(\.options) + [Self.helpOption] }
 
-  /// The values given, in the order of the command line.
+  /// The given values, in the order of the command line.
   struct Values {
     fileprivate(set) var operands: [String] = []
     fileprivate(set) var options: [String: [String]] = [:]
@@ -73,7 +73,8 @@ struct CommandLineSyntax: Sendable {
     func has(_ name: String) -> Bool { options[name] != nil }
   }
 
-  /// - Throws: ``CommandError`` with exit code 64 that names what is wrong and, for a mistyped option, the nearest.
+  /// - Throws: ``CommandError`` with exit code 64 that names the mistake and, for a mistyped option, the nearest
+  ///   option.
   func parse(_ arguments: ArraySlice<String>) throws(CommandError) -> Values {
     var values = Values()
     var rest = arguments
@@ -93,15 +94,15 @@ struct CommandLineSyntax: Sendable {
     }
     if values.operands.isEmpty, let option = optionWithoutOperands, values.has(option) { return values }
     if values.operands.count < requiredOperands ?? operands.count {
-      throw .usage("\(operands[values.operands.count]) is missing; usage: \(usage)")
+      throw .usage("\(operands[values.operands.count]) is missing. Usage: \(usage)")
     }
     if values.operands.count > operands.count, operands.last?.hasSuffix("…") != true {
-      throw .usage("\(values.operands[operands.count].shown) is one argument too many; usage: \(usage)")
+      throw .usage("\(values.operands[operands.count].shown) is one argument too many. Usage: \(usage)")
     }
     return values
   }
 
-  /// Options of which one excludes the other, in whatever subcommand has both.
+  /// Pairs of options that exclude each other, in any subcommand that has both.
   private static let conflicts = [
     ("ipv4", "ipv6"), ("http1", "http2"), ("resume", "abandon"), ("merge", "compare"), ("discard", "directory"),
     ("netrc", "netrc-file"),
@@ -119,13 +120,13 @@ struct CommandLineSyntax: Sendable {
     }
     guard let option = found else { throw .usage(unknown(written)) }
     if values.has(option.name), !option.mayRepeat {
-      throw .usage("--\(option.name) is given twice; once is enough")
+      throw .usage("--\(option.name) is given twice. Give it once.")
     }
     if let placeholder = option.value {
-      // The name of an option is no value, unless it is attached: the value was forgotten.
+      // The name of an option is not a value unless it is attached. The user forgot the value.
       let isNext = rest.first.map { next in allOptions.contains { next == "--\($0.name)" } } ?? false
       guard let value = inline ?? (isNext ? nil : rest.popFirst()) else {
-        throw .usage("--\(option.name) needs a value: --\(option.name) \(placeholder)")
+        throw .usage("--\(option.name) requires a value. Write --\(option.name) \(placeholder).")
       }
       guard !value.isEmpty else {
         throw .usage("--\(option.name) \"\": the value is empty. Write --\(option.name) \(placeholder).")
@@ -134,21 +135,21 @@ struct CommandLineSyntax: Sendable {
       else { throw .usage("--\(option.name) \(value.shown): the value has control characters. Remove them.") }
       values.options[option.name, default: []].append(value)
     } else {
-      if inline != nil { throw .usage("--\(option.name) takes no value") }
+      if inline != nil { throw .usage("--\(option.name) takes no value. Leave the value out.") }
       values.options[option.name, default: []].append("")
     }
   }
 
   private func unknown(_ written: String) -> String {
     let names = allOptions.map { "--\($0.name)" }
-    // The beginning of a name means that name, however many letters are missing.
+    // The beginning of a name stands for that name, regardless of the number of missing letters.
     let nearest =
       names.first { written.count > 3 && $0.hasPrefix(written) }
       ?? names.min { editDistance($0, written) < editDistance($1, written) }.flatMap {
         editDistance($0, written) <= max(2, written.count / 3) ? $0 : nil
       }
-    let hint = nearest.map { "; did you mean \($0)?" } ?? "."
-    return "there is no option \(written.escaped)\(hint) See: sluice \(name) --help"
+    let hint = nearest.map { ". Did you mean \($0)?" } ?? "."
+    return "unknown option \(written.escaped)\(hint) See: sluice \(name) --help"
   }
 
   // MARK: Help
@@ -168,7 +169,7 @@ struct CommandLineSyntax: Sendable {
   }
 }
 
-/// How many letters have to be changed, added or left out to make `a` into `b` (Levenshtein's distance).
+/// The number of letters to change, add or remove to turn `a` into `b` (Levenshtein distance).
 func editDistance(_ a: String, _ b: String) -> Int {
   let a = Array(a)
   let b = Array(b)

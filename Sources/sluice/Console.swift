@@ -1,17 +1,17 @@
-// The two outputs: people's text on standard error, data and JSON on standard output.
+// The two outputs: text for people on standard error, data and JSON on standard output.
 
 internal import EventLoops
 internal import Glibc
 internal import JSONLines
 
-/// Writes whole lines from any thread, and keeps a changing status of one or more lines below them on a terminal.
+/// Writes whole lines from any thread. On a terminal, it keeps a changing status of one or more lines below them.
 ///
-/// A reader that goes away ends nothing: what cannot be written is dropped.
+/// A reader that disappears does not end the process. Output that cannot be written is dropped.
 final class Console: Sendable {
   static let shared = Console()
 
   private let people = OutputWriter(descriptor: STDERR_FILENO) { count in
-    "sluice: dropped \(count) line\(count == 1 ? "" : "s") of this output, because nothing read it"
+    "sluice: dropped \(count) line\(count == 1 ? "" : "s") of this output, because no program read it"
   }
   private let programs = OutputWriter(descriptor: STDOUT_FILENO) { count in
     var line = JSONLine(event: "output-dropped")
@@ -23,58 +23,58 @@ final class Console: Sendable {
   /// Whether a status line can change in place on standard error.
   static var hasStatusLine: Bool { isatty(STDERR_FILENO) == 1 && TerminalText.current.canRedraw }
 
-  /// What is shown to a person: a file or a pipe gets each character as it is.
+  /// How text is adapted for people. A file or a pipe receives each character unchanged.
   private static let peopleText = isatty(STDERR_FILENO) == 1 ? TerminalText.current : nil
   private static let programsText = isatty(STDOUT_FILENO) == 1 ? TerminalText.current : nil
 
-  /// From now on no call waits for a reader. Lines that wait too long for one are dropped, counted, and reported in
-  /// their place.
+  /// From now on, no call waits for a reader. Lines that wait too long are dropped, counted, and reported in their
+  /// place.
   func beginQueueing() throws(SystemError) {
     try people.begin()
     try programs.begin()
   }
 
-  /// Before the process exits: waits until what is queued is written, but not for a reader that has stopped.
+  /// Waits until the queued lines are written, but not for a reader that has stopped. Call it before the process exits.
   func flush(patience: Duration = .milliseconds(500)) {
     if !programs.flush(patience: patience) {
-      say("sluice: standard output is incomplete, because nothing reads it")
+      say("sluice: standard output is incomplete, because no program reads it")
     }
     _ = people.flush(patience: patience)
   }
 
-  /// Why standard output lacks a line, if it does (errno).
+  /// The error (errno) because of which standard output lacks a line, or nil.
   var outputFailure: Int32? { programs.failure }
 
-  /// Lines of both outputs that were dropped.
+  /// The number of dropped lines of both outputs.
   var droppedCount: UInt64 { people.droppedCount.addingSaturated(programs.droppedCount) }
 
-  /// A line for people. The status moves below it.
+  /// Writes a line for people. The status moves below it.
   func say(_ line: String) {
     let line = Self.peopleText?.shown(line) ?? line
     people.update { $0.append(line: line) }
   }
 
-  /// Replaces the status line; an empty one takes it away.
+  /// Replaces the status line. An empty line removes it.
   func show(status line: String) { show(status: line.isEmpty ? [] : [line]) }
 
-  /// Replaces the status. No line may reach the terminal's last column: it would become two.
+  /// Replaces the status. No line may reach the terminal's last column, because it would wrap.
   func show(status lines: [String]) {
     let lines = Self.peopleText.map { text in lines.map(text.shown) } ?? lines
     people.update { $0.show(status: lines) }
   }
 
-  /// Leaves the status where it is and goes on below it.
+  /// Leaves the status in its place and continues below it.
   func keepStatus() { people.update { $0.keepStatus() } }
 
-  /// A line of data for programs.
+  /// Writes a line of data for programs.
   ///
-  /// - Parameter isRoutine: whether it may be dropped before others, because a later line says the same.
+  /// - Parameter isRoutine: whether it may be dropped first, because a later line repeats it.
   func put(_ line: String, isRoutine: Bool = false) {
     let line = Self.programsText?.shown(line) ?? line
     programs.update { $0.append(line: line, isRoutine: isRoutine) }
   }
 
-  /// The terminal's width in columns; 80 where it does not say.
+  /// The terminal's width in columns, or 80 if it is unknown.
   static var width: Int {
     var size = winsize()
     return ioctl(STDERR_FILENO, UInt(TIOCGWINSZ), &size) == 0 && size.ws_col > 0 ? Int(size.ws_col) : 80

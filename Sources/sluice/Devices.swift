@@ -20,18 +20,20 @@ enum Devices {
       throw CommandError(
         .noDevice,
         devices.isEmpty
-          ? "there is no capture device. Plug a microphone in, or start a sound server (PipeWire, PulseAudio)."
-          : "none of these devices can be opened. The reasons are beside their names.")
+          ? "cannot find a capture device. Connect a microphone, or start a sound server (PipeWire, PulseAudio)."
+          : "cannot open any of these devices. Each line states the reason.")
     }
     return .done
   }
 
-  /// What can be opened comes first.
+  /// Devices that can be opened come first.
   static func page(_ devices: [CaptureDevice]) -> [String] {
     let usable = devices.filter(\.isUsable)
     let others = devices.filter { !$0.isUsable }
     var lines = usable.map(text)
-    if !others.isEmpty { lines += (usable.isEmpty ? [] : [""]) + ["These cannot be opened now:"] + others.map(text) }
+    if !others.isEmpty {
+      lines += (usable.isEmpty ? [] : [""]) + ["Devices that cannot be opened now:"] + others.map(text)
+    }
     return lines
   }
 

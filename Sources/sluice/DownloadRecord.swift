@@ -1,5 +1,5 @@
-// What `get` remembers of an unfinished download: where it comes from, which part of it is there, and by what the rest is
-// asked for.
+// The data that `get` stores about an unfinished download: its source, the bytes that exist, and the validator for the
+// request for the rest.
 
 internal import Downloads
 internal import EventLoops
@@ -8,18 +8,18 @@ internal import UploadClient
 
 /// The record of one download.
 final class DownloadRecord: Sendable {
-  /// What an earlier process left.
+  /// The state that an earlier process left.
   struct Unfinished: Equatable {
     /// Without user and password.
     var url: String
-    /// What is there. Its count is that of the file: bytes are written one after another.
+    /// The state of the part. Its count is the file's length, because bytes are written in order.
     var data: DownloadResumeData
 
-    /// Whether the file at this path is the whole download: a process was killed after it had given the part its name,
-    /// and before it removed the record.
+    /// Whether the file at this path is the complete download. This is so if a process was killed after it renamed the
+    /// part and before it removed the record.
     ///
-    /// A part that a user has renamed is shorter than the download. Without the time of its birth, another file could
-    /// have the number of its inode.
+    /// A part that a user has renamed is shorter than the download. The time of birth is compared because another file
+    /// could have the same inode number.
     func isComplete(at path: String) -> Bool {
       var status = stat()
       guard data.birth != nil, let length = data.length, lstat(path, &status) == 0 else { return false }
@@ -37,13 +37,13 @@ final class DownloadRecord: Sendable {
   }
 
   var path: String { record.path }
-  /// Whether there is something to continue later.
+  /// Whether there is a download to continue later.
   var isKept: Bool { record.isKept }
 
-  /// Makes the record and locks it, or locks the one that is there.
+  /// Creates and locks the record, or locks the existing one.
   ///
   /// - Parameter part: the path of the part.
-  /// - Returns: what that one remembers; nil if there was none, or none could be made.
+  /// - Returns: the content of the existing record. Nil if there was none, or if none could be created.
   /// - Throws: ``CommandError`` when the file is not a record, or another process uses it.
   func claim(part: String) throws(CommandError) -> Unfinished? {
     guard let lines = try record.claim() else { return nil }
@@ -65,9 +65,9 @@ final class DownloadRecord: Sendable {
     return Unfinished(url: lines[0], data: checkpoint.data)
   }
 
-  /// Remembers the download; nil when it does, or why it cannot.
+  /// Records the download. Returns nil on success, and the error otherwise.
   ///
-  /// - Parameter isSynchronized: whether the disk has as many bytes as the data says.
+  /// - Parameter isSynchronized: whether the disk has as many bytes as the data states.
   func write(_ data: DownloadResumeData, isSynchronized: Bool) -> SystemError? {
     guard !data.validator.contains("\n"), data.digest?.contains("\n") != true else {
       return SystemError(operation: "write", code: EILSEQ)
@@ -79,9 +79,9 @@ final class DownloadRecord: Sendable {
       ] + (data.digest.map { [$0] } ?? []))
   }
 
-  /// Removes the record, unless somebody else has put another file into its place or written into it.
+  /// Removes the record, unless another process has replaced it or written to it.
   func remove() { record.remove() }
 
-  /// Gives the lock up and leaves the record.
+  /// Releases the lock and keeps the record.
   func release() { record.release() }
 }

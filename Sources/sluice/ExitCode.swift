@@ -1,54 +1,55 @@
-// What the command says to the script that called it.
+// The exit codes that the command reports to the calling script.
 
 internal import Downloads
 internal import LiveStreaming
 
-/// The process's exit codes; where there is one, the number of sysexits(3).
+/// The exit codes of the process. They follow sysexits(3) where it defines a number.
 enum ExitCode: Int32, CaseIterable {
   case done = 0
-  /// A load test did what `--fail-if` says it must not.
+  /// A load test violated a condition of `--fail-if`.
   case thresholdFailed = 3
-  /// The stream ended, and some of its data was lost; or `verify` has found a problem. What an error ended has the
-  /// error's code instead.
+  /// The stream ended and lost data, or `verify` found a problem. If an error ended the stream, that error's code is
+  /// used.
   case dataLost = 4
-  /// The command line cannot be used.
+  /// The command line is invalid.
   case usage = 64
-  /// A file is not what it has to be, or files do not belong together.
+  /// A file has the wrong content, or files do not belong together.
   case badData = 65
-  /// There is no such device.
+  /// The device does not exist.
   case noDevice = 66
-  /// There is no such file, or it may not be read: by sysexits(3) the same number as a missing device.
+  /// The file does not exist or cannot be read. sysexits(3) has the same number for a missing device.
   static let noInput = noDevice
-  /// The server could not be reached for as long as `--give-up` allows, did not confirm the end of a stream of which
-  /// nothing is missing, or an address cannot be listened on.
+  /// The server could not be reached within `--give-up`, or it did not confirm the end of a stream without losses. Or
+  /// an address cannot be listened on.
   case unavailable = 69
   /// Reading, writing or capturing failed on this machine.
   case inputOutput = 74
   /// Another process uses the spool.
   case busy = 75
-  /// The server does not do what a stream needs.
+  /// The server does not support the requests of the stream.
   case protocolBroken = 76
-  /// The server does not permit it, or this machine does not.
+  /// The server or this machine does not permit the operation.
   case notPermitted = 77
-  /// Stopped by a second signal before everything was sent, or `put`, `get` and `verify` by the first.
+  /// Stopped by a second signal before everything was sent. The first signal suffices for `put`, `get` and `verify`.
   case interrupted = 130
 
-  /// What `sluice help exit-codes` says of it.
+  /// The text for `sluice help exit-codes`.
   private var meaning: String {
     switch self {
-    case .done: "done: everything was delivered"
-    case .thresholdFailed: "a threshold of --fail-if was exceeded"
-    case .dataLost: "verify found a problem, or data was lost (if an error ended the stream, the code of that error)"
+    case .done: "success: everything was delivered"
+    case .thresholdFailed: "a condition of --fail-if was true"
+    case .dataLost: "data was lost, or verify found a problem (an error that ends a stream has its own code)"
     case .usage: "the command line is invalid"
     case .badData: "a file has the wrong content, or files do not belong together"
-    case .noDevice: "there is no such device or file, or it cannot be read"
-    case .unavailable: "the server was not reached or stopped answering, or the address to listen on is not available"
+    case .noDevice: "a device or file does not exist or cannot be read"
+    case .unavailable:
+      "the server could not be reached or stopped answering, or the address to listen on is not available"
     case .inputOutput: "reading, writing or capturing failed on this machine"
-    case .busy: "another process uses the spool. `spool drain` has sent the other streams"
-    case .protocolBroken: "the server broke the protocol, or cannot receive the stream"
+    case .busy: "another process uses the spool (`spool drain` has sent the other streams)"
+    case .protocolBroken: "the server broke the protocol, or does not support the stream"
     case .notPermitted: "the server or this machine does not permit it"
     case .interrupted:
-      "a second signal, at least 0.5 s after the first, stopped it (put, get, verify: the first)"
+      "stopped by a second signal, at least 0.5 s after the first (put, get, verify: by the first)"
     }
   }
 
@@ -60,7 +61,7 @@ enum ExitCode: Int32, CaseIterable {
     (["Exit codes:", ""] + HelpLayout.table(rows)).joined(separator: "\n")
   }
 
-  /// What a stream's end means: its error, or else whether it lost data.
+  /// The exit code for the end of a stream: the code of its error, or whether it lost data.
   init(_ summary: StreamSummary) {
     guard let error = summary.error else {
       self = summary.hasLoss ? .dataLost : .done
@@ -92,7 +93,7 @@ extension ExitCode {
   }
 }
 
-/// An error that ends the command: a line for its user and a code for its caller.
+/// An error that ends the command: a message for the user and an exit code for the caller.
 struct CommandError: Error {
   let code: ExitCode
   let message: String

@@ -1,18 +1,18 @@
-// How much room the disk has left for recordings.
+// The free space on the disk of the recordings.
 
 internal import EventLoops
 internal import Glibc
 internal import Metrics
 
-/// Asks the file system of a directory, on a thread of its own: one that does not answer (a network share) delays the
-/// page's other figures by nothing but its absence from the next pages.
+/// Queries the file system of a directory on a separate thread. If the file system does not answer, as with a network
+/// share, the next pages lack these figures, and nothing else is delayed.
 final class FreeDiskSpace: Sendable {
   private let directory: String
   private let isAsking = Lock(false)
 
   init(directory: String) { self.directory = directory }
 
-  /// Gives the page with the figures to `answer`; without them while an earlier question is not answered.
+  /// Passes the page to `answer` with the figures, or without them while an earlier query is unanswered.
   func add(to page: MetricsText, _ answer: @escaping @Sendable (MetricsText) -> Void) {
     let isFirst = isAsking.withLock { isAsking in
       defer { isAsking = true }

@@ -7,7 +7,7 @@ internal import LiveStreaming
 internal import UploadClient
 
 enum Get {
-  /// Of the connection, what a request without content has.
+  /// The connection options that apply to a request without content.
   private static let connection = HelpTopic(
     name: StreamOptions.connection.name, title: StreamOptions.connection.title,
     options: StreamOptions.connection.options.filter { option in
@@ -22,13 +22,13 @@ enum Get {
     options: [
       Option(
         "output", short: "o", value: "FILE",
-        "file to write, or - for standard output (default: the URL's last part, if safe)"),
-      Option("force", "replace a file that is there"),
+        "file to write, or - for standard output (default: the last part of the URL, if it is safe)"),
+      Option("force", "replace an existing file"),
       Option("resume", "continue an unfinished download"),
       Option("resume-file", value: "PATH", "record of the unfinished download (default: FILE.sluice)"),
-      Option("abandon", "delete what there is of an unfinished download"),
+      Option("abandon", "delete the part and the record of an unfinished download"),
       Option("background", "let the agent download the file, and return (see sluice transfers)"),
-      Option("response-timeout", value: "T", "longest silence of the server (default: 30s)"),
+      Option("response-timeout", value: "T", "longest time without data from the server (default: 30s)"),
     ] + StreamOptions.shown,
     topics: [connection],
     example: "sluice get http://localhost:8080/kitchen-a1.wav")
@@ -40,10 +40,10 @@ enum Get {
     if values.has("background") { return try GetBackground.run(values, configuration, progress) }
     guard values["output"] != "-" else {
       if let option = ["resume", "resume-file", "abandon", "force"].first(where: { values.has($0) }) {
-        throw .usage("--\(option) requires a file, and --output - is none. Leave one of them out.")
+        throw .usage("--\(option) requires a file, and --output - is standard output. Leave one of them out.")
       }
       guard progress != .json else {
-        throw .usage("--progress json and --output - both need standard output. Choose another --progress.")
+        throw .usage("--progress json and --output - both write to standard output. Choose another --progress.")
       }
       return try GetRun(values, progress, target: nil, record: nil).run(configuration)
     }
@@ -56,7 +56,7 @@ enum Get {
     if let complete = unfinished, complete.isComplete(at: target.path) {
       record.remove()
       guard !values.has("resume") || complete.url != shownURL else {
-        Console.shared.say("\(target.path.shellQuoted) is complete already")
+        Console.shared.say("\(target.path.shellQuoted) is already complete")
         return .done
       }
       unfinished = try record.claim(part: target.part)
@@ -79,14 +79,14 @@ enum Get {
   private static func request(_ values: CommandLineSyntax.Values) throws(CommandError) -> UploadRequest {
     var request = try StreamOptions.request(values)
     request.method = "GET"
-    // What is asked for, and what may come back, is the download's to say.
+    // The download itself sets these fields.
     let reserved = [
       "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding",
     ]
     if let field = request.fields.first(where: { reserved.contains($0.name.lowercased()) }) {
-      throw .usage("--header \(field.name.shown) cannot be sent: the download itself decides about it. Leave it out.")
+      throw .usage("--header \(field.name.shown) cannot be sent: the download sets this field itself. Leave it out.")
     }
-    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    // The most that libcurl reads at once. The number of system calls limits the throughput.
     request.receiveBufferSize = 512 << 10
     return request
   }
@@ -108,37 +108,37 @@ enum Get {
     return configuration
   }
 
-  // MARK: What was interrupted
+  // MARK: Interrupted downloads
 
-  /// Decides what the record means for this download.
+  /// Decides how the record affects this download.
   ///
-  /// - Parameter isRecorded: whether there was a record, perhaps one that remembers nothing yet.
-  /// - Returns: the download to continue; nil for a new one.
+  /// - Parameter isRecorded: whether a record exists. It may still be empty.
+  /// - Returns: the download to continue, or nil for a new one.
   private static func begin(
     _ unfinished: DownloadRecord.Unfinished?, _ isRecorded: Bool, _ record: DownloadRecord, _ target: DownloadTarget,
     _ values: CommandLineSyntax.Values, url: String
   ) throws(CommandError) -> DownloadResumeData? {
     try target.check(replaces: values.has("force"))
     guard let unfinished, unfinished.data.byteCount > 0, !unfinished.data.validator.isEmpty else {
-      // A process was killed before it had anything to continue with.
+      // A process was killed before there was anything to continue.
       if isRecorded { target.removePart(unfinished?.data) }
       guard values.has("resume") else { return nil }
       if unfinished != nil {
-        Console.shared.say("nothing of the unfinished download can be continued: starting over")
+        Console.shared.say("the unfinished download cannot be continued: starting over")
         return nil
       }
       throw .usage(
-        "no unfinished download to \(target.path.shellQuoted) is recorded in \(record.path.shellQuoted). Leave --resume out, or name its record with --resume-file."
+        "cannot resume: \(record.path.shellQuoted) records no unfinished download to \(target.path.shellQuoted). Leave --resume out, or name its record with --resume-file."
       )
     }
     guard values.has("resume") else {
       throw .usage(
-        "a download of \(UploadRequest.withoutSecrets(unfinished.url)) to \(target.path.shellQuoted) is unfinished (\(record.path.shellQuoted)). Continue it with: \(command("--resume", values, url: unfinished.url)), or give it up with: \(command("--abandon", values, url: unfinished.url))."
+        "a download of \(UploadRequest.withoutSecrets(unfinished.url)) to \(target.path.shellQuoted) is unfinished (\(record.path.shellQuoted)). Resume it with:  \(command("--resume", values, url: unfinished.url)), or delete it with: \(command("--abandon", values, url: unfinished.url))."
       )
     }
     guard unfinished.url == url else {
       throw .usage(
-        "the download in \(record.path.shellQuoted) is of \(UploadRequest.withoutSecrets(unfinished.url)): give that URL"
+        "the download in \(record.path.shellQuoted) has another URL. Write \(UploadRequest.withoutSecrets(unfinished.url))."
       )
     }
     return unfinished.data
@@ -150,7 +150,7 @@ enum Get {
     defer { record.remove() }
     guard let unfinished else {
       throw .usage(
-        "no unfinished download to \(target.path.shellQuoted) is recorded in \(record.path.shellQuoted). Leave --abandon out, or name its record with --resume-file."
+        "cannot abandon: \(record.path.shellQuoted) records no unfinished download to \(target.path.shellQuoted). Leave --abandon out, or name its record with --resume-file."
       )
     }
     target.removePart(unfinished.data)
@@ -165,14 +165,14 @@ enum Get {
   }
 }
 
-/// The file that a download is for, and its part beside it.
+/// The target file of a download, and its part beside it.
 struct DownloadTarget {
   let path: String
   var part: String { path + ".part" }
 
   /// - Parameters:
-  ///   - output: a file, or a directory for it; nil for the current one.
-  ///   - url: names the file in a directory.
+  ///   - output: a file, or a directory for the file. Nil means the current directory.
+  ///   - url: provides the name of the file in a directory.
   init(output: String?, url: String) throws(CommandError) {
     var status = stat()
     if let output, !output.hasSuffix("/"), stat(output, &status) != 0 || status.st_mode & S_IFMT != S_IFDIR {
@@ -181,14 +181,14 @@ struct DownloadTarget {
     }
     guard let name = Self.name(in: url) else {
       throw .usage(
-        "the URL \(UploadRequest.withoutSecrets(url).shellQuoted) does not end in a name that is safe for a file. Choose one with --output FILE."
+        "the URL \(UploadRequest.withoutSecrets(url).shellQuoted) does not end in a safe file name. Choose a name with --output FILE."
       )
     }
     path = output.map { $0.hasSuffix("/") ? $0 + name : "\($0)/\(name)" } ?? name
   }
 
-  /// The last part of the URL's path, decoded; nil if no file can be called so, or should be: a name that is hidden, that
-  /// leads elsewhere, that programs take for an option, `~` or a record of this program, or that a terminal would obey.
+  /// The last component of the URL's path, decoded. Nil if it is no suitable file name: hidden, a path to another
+  /// directory, easily taken for an option, `~`, a record of this program, or with control characters.
   static func name(in url: String) -> String? {
     let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
     let path = url[start...].prefix { !"?#".contains($0) }
@@ -213,7 +213,7 @@ struct DownloadTarget {
     return name
   }
 
-  /// Whether it is a control character, or one that changes how others are shown.
+  /// Whether the scalar is a control character, or changes how others are displayed.
   private static func isInvisible(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.properties.generalCategory {
     case .control, .format, .lineSeparator, .paragraphSeparator, .privateUse, .unassigned: true
@@ -221,17 +221,17 @@ struct DownloadTarget {
     }
   }
 
-  /// - Throws: ``CommandError`` if there is a file that must not be replaced, or something that cannot be.
+  /// - Throws: ``CommandError`` if an existing file must not or cannot be replaced.
   func check(replaces: Bool) throws(CommandError) {
     var status = stat()
     guard lstat(path, &status) == 0 else { return }
     guard replaces else {
       throw CommandError(
-        .inputOutput, "\(path.shellQuoted) exists. Choose another --output, or replace it with --force.")
+        .inputOutput, "\(path.shellQuoted) already exists. Choose another --output, or replace it with --force.")
     }
     guard status.st_mode & S_IFMT == S_IFREG else {
       throw CommandError(
-        .inputOutput, "\(path.shellQuoted) is not a regular file, and is not replaced. Choose another --output.")
+        .inputOutput, "\(path.shellQuoted) cannot be replaced: it is not a regular file. Choose another --output.")
     }
   }
 
@@ -242,7 +242,7 @@ struct DownloadTarget {
 
   /// Removes the part of a download that cannot be continued, and no other file.
   ///
-  /// - Parameter data: of the part; nil for one that was made and not written to.
+  /// - Parameter data: the data of the part. Nil for a part that was created and not written.
   func removePart(_ data: DownloadResumeData?) {
     var status = stat()
     guard lstat(part, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(),

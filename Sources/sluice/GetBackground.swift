@@ -8,10 +8,10 @@ internal import TransferClient
 internal import UploadClient
 
 enum GetBackground {
-  /// What has no meaning to a download that this process does not perform.
+  /// Options that do not apply to a download in another process.
   private static let foreign = ["resume", "resume-file", "abandon", "give-up"]
 
-  /// Hands the download to the agent.
+  /// Gives the download to the agent.
   static func run(
     _ values: CommandLineSyntax.Values, _ configuration: FileDownload.Configuration, _ progress: ProgressKind
   ) throws(CommandError) -> ExitCode {
@@ -27,7 +27,7 @@ enum GetBackground {
     (transfer.kind, transfer.method) = (.download, "GET")
     transfer.adopt(configuration.request, values, configuration.retry)
     transfer.replaces = values.has("force")
-    // As if this process made the file: the agent's may be another mask.
+    // The file gets the mode that this process would give it. The agent's umask may differ.
     let mask = umask(0)
     umask(mask)
     transfer.permissions = UInt32(0o666 & ~mask)

@@ -1,4 +1,4 @@
-// One download from its start to the process's exit.
+// One download from its start to the exit of the process.
 
 internal import Downloads
 internal import EventLoops
@@ -7,24 +7,24 @@ internal import LiveStreaming
 internal import Synchronization
 internal import UploadClient
 
-/// Any thread, but for ``run(_:)``, which the main thread calls.
+/// Any thread, except for ``run(_:)``, which the main thread calls.
 final class GetRun: Sendable {
   private struct State {
     var summary: DownloadSummary?
-    /// Of the length that the server has said last.
+    /// A bar for the length that the server reported last.
     var bar: (length: UInt64, bar: TransferBar)?
     var outage: OutageLines
-    /// Whether an outage lasts.
+    /// Whether an outage is in progress.
     var isOut = false
   }
 
   private let url: String
   private let command: String
   private let progress: ProgressKind
-  /// nil for standard output.
+  /// Nil for standard output.
   private let target: DownloadTarget?
   private let record: DownloadRecord?
-  /// Where the token comes from; nil without one.
+  /// The source of the token, or nil without a token.
   private let tokenPlace: String?
   private let state: Mutex<State>
 
@@ -46,7 +46,7 @@ final class GetRun: Sendable {
     case .none: break
     }
     do {
-      // Before the first thread, so that no thread takes a signal away from this one.
+      // Comes before the first thread, so that no thread takes a signal from this one.
       let signals = try Signals()
       try Console.shared.beginQueueing()
       let done = Done(try EventCounter())
@@ -77,26 +77,26 @@ final class GetRun: Sendable {
     guard let summary = state.withLock({ $0.summary }) else { return .done }
     guard let error = summary.error else { return .done }
     if record?.isKept == true, summary.resumeData != nil, progress != .json {
-      Console.shared.say("continue with: \(command)")
+      Console.shared.say("resume with: \(command)")
     }
     return ExitCode(error)
   }
 
   // MARK: The record
 
-  /// Keeps the record as true as what is told.
+  /// Keeps the record in line with the reported events.
   private func note(_ event: DownloadEvent) {
     guard let record else { return }
     switch event {
     case .opened(let path, let inode, let birth):
-      // From here on, a later process knows that the part is not somebody else's file.
+      // From now on, a later process can tell that the part belongs to this download.
       write(
         DownloadResumeData(path: path, inode: inode, birth: birth, byteCount: 0, validator: "", length: nil), to: record
       )
     case .resumable(let data): write(data, to: record)
     case .ended(let summary):
       if let data = summary.resumeData {
-        // The engine has synchronized the part before it said so.
+        // The engine synchronized the part before it reported this.
         if let error = record.write(data, isSynchronized: true) { report(error, record) }
       } else {
         record.remove()
@@ -106,13 +106,13 @@ final class GetRun: Sendable {
   }
 
   private func write(_ data: DownloadResumeData, to record: DownloadRecord) {
-    // Without it the download continues as long as this process does: no reason to end it, but one to report.
+    // The download can continue without the record, as long as this process runs. So the error is only reported.
     if let error = record.write(data, isSynchronized: false) { report(error, record) }
   }
 
   private func report(_ error: SystemError, _ record: DownloadRecord) {
     Console.shared.say(
-      "cannot write \(record.path.shellQuoted): \(error.reason). The download continues, but an interrupted one will not be remembered. Choose another path with --resume-file."
+      "cannot write \(record.path.shellQuoted): \(error.reason). The download continues, but it cannot be resumed after an interruption. Choose another path with --resume-file."
     )
   }
 
@@ -128,9 +128,9 @@ final class GetRun: Sendable {
     case .receiving(let offset, _):
       state.withLock { $0.isOut = false }
       Console.shared.say(
-        offset == 0 ? "downloading \(url)" : "downloading \(url) from \(Units.text(bytes: offset)) on")
+        offset == 0 ? "downloading \(url)" : "downloading \(url), continuing at \(Units.text(bytes: offset))")
     case .startedOver(let reason, let discarded):
-      Console.shared.say("starting over, without \(Units.text(bytes: discarded)) that were there: \(reason)")
+      Console.shared.say("starting over, \(Units.text(bytes: discarded)) discarded: \(reason)")
     case .outage(let cause, let reason, let delay):
       let line = state.withLock { state in
         defer { state.isOut = true }
@@ -166,7 +166,7 @@ final class GetRun: Sendable {
     var lines: [String] = []
     if let error = summary.error { lines.append("sluice: \(error.description)\(advice(error, summary))") }
     var parts = ["\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.written)) downloaded"]
-    if summary.resumedFrom > 0 { parts.append("\(Units.text(bytes: summary.resumedFrom)) of them before") }
+    if summary.resumedFrom > 0 { parts.append("\(Units.text(bytes: summary.resumedFrom)) of them earlier") }
     parts.append(progress.outages == 1 ? "1 dropout" : "\(progress.outages) dropouts")
     if let name = summary.verified { parts.append("verified by its \(name) digest") }
     lines.append(parts.joined(separator: ", "))
@@ -174,7 +174,7 @@ final class GetRun: Sendable {
     return lines
   }
 
-  /// The options that help.
+  /// Names the options that help.
   private func advice(_ error: DownloadError, _ summary: DownloadSummary) -> String {
     switch error.remedy {
     case .credentials where tokenPlace != nil:

@@ -7,10 +7,10 @@ internal import UploadClient
 
 enum Heartbeat {
   static let syntax = CommandLineSyntax(
-    name: "heartbeat", summary: "Streams a line with the time at a fixed interval, without end.", operands: ["URL"],
+    name: "heartbeat", summary: "Streams a line with the current time at a fixed interval.", operands: ["URL"],
     options: [
       Option("interval", value: "T", "time between two lines (default: 1s)"),
-      Option("time-format", value: "F", "format of a line for strftime(3), in UTC (default: '*** %F %T %z')"),
+      Option("time-format", value: "F", "strftime(3) format of a line, in UTC (default: '*** %F %T %z')"),
       Option("duration", short: "d", value: "T", "end after T (default: at a signal)"),
       StreamOptions.buffer(default: "1MiB"), StreamOptions.overflow(default: "drop-oldest"),
     ] + StreamOptions.shown,
@@ -25,7 +25,7 @@ enum Heartbeat {
     let source = HeartbeatSource(interval: interval, format: format)
     guard let lineLength = HeartbeatSource.lineByteCount(format: format) else {
       throw .usage(
-        "--time-format \(format.shown): it gives no text, or more than \(HeartbeatSource.lineLimit) bytes. Choose another one."
+        "--time-format \(format.shown): invalid format: it produces no text, or more than \(HeartbeatSource.lineLimit) bytes. Choose another one."
       )
     }
     let configuration = try StreamOptions.configuration(

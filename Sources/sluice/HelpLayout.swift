@@ -1,8 +1,8 @@
-// Help as text of at most 80 columns: tables of two columns whose right one wraps.
+// Help as text of at most 80 columns, in tables of two columns whose right column wraps.
 
 enum HelpLayout {
   static let width = 80
-  /// Where the right column of options begins: behind the longest label that leaves the text most of the line.
+  /// The widest label for the right column of options. A wider label has a line of its own.
   private static let widestLabel = 28
 
   static func table(_ options: [Option]) -> [String] {
@@ -13,7 +13,7 @@ enum HelpLayout {
       })
   }
 
-  /// Labels on the left, their texts on the right. A label that is too wide has a line of its own.
+  /// Labels on the left, texts on the right. A label that is too wide has a line of its own.
   static func table(_ rows: [(label: String, text: String)]) -> [String] {
     let column = 4 + (rows.map(\.label.count).filter { $0 <= widestLabel }.max() ?? 0)
     return rows.flatMap { label, text in
@@ -24,7 +24,7 @@ enum HelpLayout {
     }
   }
 
-  /// Fills lines with words; a word that is longer than a line is not broken.
+  /// Fills lines with words. A word that is longer than a line is not broken.
   static func wrapped(_ text: String, indentation: Int = 0) -> [String] {
     let margin = String(repeating: " ", count: indentation)
     var lines: [String] = []
@@ -41,6 +41,6 @@ enum HelpLayout {
 }
 
 extension String {
-  /// As it stands in the middle of a sentence.
+  /// The text as it appears in the middle of a sentence.
   var lowercasedFirst: String { prefix(1).lowercased() + dropFirst() }
 }

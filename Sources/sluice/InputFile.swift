@@ -1,18 +1,17 @@
-// Files that are named on the command line and read: whichever option names one, the same mistake has the same exit
-// code.
+// Input files that the command line names. The same mistake has the same exit code for every option.
 
 internal import EventLoops
 internal import Glibc
 
 enum InputFile {
-  /// - Throws: ``CommandError`` with exit code 66 for a file that is not there, may not be read, or is a directory.
+  /// - Throws: ``CommandError`` with exit code 66 for a file that does not exist, cannot be read, or is a directory.
   static func check(_ path: String, option: String? = nil) throws(CommandError) {
     var status = stat()
     guard access(path, R_OK) == 0, stat(path, &status) == 0 else { throw unreadable(path, option, errno) }
     if status.st_mode & S_IFMT == S_IFDIR { throw unreadable(path, option, EISDIR) }
   }
 
-  /// Checks a file that is read again with each connection, by a thread that may not wait for it.
+  /// Checks a file that a thread reads again for each connection. This thread must not wait for the file.
   ///
   /// - Throws: ``CommandError`` with exit code 66, also for a FIFO, a socket or a device.
   static func checkIsReadAgain(_ path: String, option: String) throws(CommandError) {
@@ -22,14 +21,14 @@ enum InputFile {
     try checkIsRegular(status, path, option)
   }
 
-  /// A whole file, or an error where it is longer than `limit`.
+  /// Reads a whole file. Throws an error if it is longer than `limit`.
   ///
-  /// - Parameter isReadAgain: whether it has to be a regular file, as for ``checkIsReadAgain(_:option:)``. Never waits
-  ///   then.
+  /// - Parameter isReadAgain: whether it must be a regular file, as for ``checkIsReadAgain(_:option:)``. The call never
+  ///   waits in that case.
   static func contents(
     of path: String, option: String? = nil, limit: Int = .max, isReadAgain: Bool = false
   ) throws(CommandError) -> [UInt8] {
-    // The open of a FIFO would wait for its writer.
+    // Opening a FIFO would wait for its writer.
     let flags = O_RDONLY | O_CLOEXEC | (isReadAgain ? O_NONBLOCK | O_NOCTTY : 0)
     let descriptor: Int32
     do throws(SystemError) {
@@ -63,14 +62,14 @@ enum InputFile {
     if status.st_mode & S_IFMT == S_IFDIR { throw unreadable(path, option, EISDIR) }
     throw CommandError(
       .noInput,
-      "\(option.map { "--\($0) " } ?? "")\(path.shown): not a regular file. Name a regular file: it is read again with each connection, which a FIFO or a process substitution does not allow."
+      "\(option.map { "--\($0) " } ?? "")\(path.shown): not a regular file. Name a regular file. It is read again for each connection, which a FIFO or a process substitution does not allow."
     )
   }
 
   private static func unreadable(_ path: String, _ option: String?, _ code: Int32) -> CommandError {
     CommandError(
       .noInput,
-      "\(option.map { "--\($0) " } ?? "")\(path.shown): \(String(cString: strerror(code))). Name a file that exists and may be read."
+      "\(option.map { "--\($0) " } ?? "")\(path.shown): \(String(cString: strerror(code))). Name a file that exists and is readable."
     )
   }
 }

@@ -1,28 +1,31 @@
-// --keep and its relatives, of serve: which complete recordings it removes.
+// --keep and its related options of serve, which select the complete recordings to remove.
 
 internal import EventLoops
 internal import UploadServer
 
 enum KeepOptions {
   static let topic = HelpTopic(
-    name: "keep", title: "How long sluice serve keeps recordings",
+    name: "keep", title: "Retention of recordings by sluice serve",
     options: [
       Option("keep", value: "T", "remove complete recordings that ended more than T ago, such as 30d (default: never)"),
-      Option("keep-size", value: "SIZE", "remove the oldest while one token has more than SIZE (default: no limit)"),
+      Option(
+        "keep-size", value: "SIZE",
+        "remove the oldest recordings of a token that has more than SIZE (default: no limit)"),
       Option(
         "keep-free", value: "N%|SIZE",
-        "remove the oldest while less of the disk is free, such as 10% or 50GB (default: 0)"),
-      Option("keep-at-least", value: "SIZE", "size of each token's newest recordings that always stay (default: 0)"),
+        "remove the oldest recordings while less disk space is free, such as 10% or 50GB (default: 0)"),
+      Option(
+        "keep-at-least", value: "SIZE", "keep the newest SIZE of recordings of each token in any case (default: 0)"),
     ],
     notes: [
       "Without these options, sluice serve never removes a complete recording.",
       "It removes only recordings that have a sidecar, and none while the machine's clock is not synchronized.",
-      "It looks once per minute and logs each removal.",
-      "To free space, it removes recordings of the token that has the most.",
-      "Without --token-file, all recordings count together.",
+      "It checks once per minute and logs each removal.",
+      "To free space, it removes recordings of the token with the most stored bytes.",
+      "Without --token-file, all recordings count as those of one token.",
     ])
 
-  /// What the options say; nil if none is given.
+  /// The values of the options, or nil if none is given.
   static func parse(_ values: CommandLineSyntax.Values) throws(CommandError) -> RecordingRetention? {
     var retention = RecordingRetention()
     if let text = values["keep"] {
@@ -36,7 +39,7 @@ enum KeepOptions {
     if let text = values["keep-at-least"] {
       retention.leastSize = try size(text, "keep-at-least")
       guard retention.longestAge != nil || retention.largestSize != nil || retention.freeSpace != nil else {
-        throw .usage("--keep-at-least limits --keep, --keep-size and --keep-free. Add one of them.")
+        throw .usage("--keep-at-least requires --keep, --keep-size or --keep-free. Add one of them.")
       }
       if let largest = retention.largestSize, largest < retention.leastSize {
         throw .usage("--keep-at-least \(text.shown) is more than --keep-size allows. Choose a smaller size.")
@@ -55,7 +58,7 @@ enum KeepOptions {
   private static func freeSpace(_ text: String) throws(CommandError) -> RecordingRetention.FreeSpace {
     guard text.hasSuffix("%") else {
       guard Double(text) == nil else {
-        throw .usage("--keep-free \(text.shown): percent or bytes? Write \(text)%, or a unit such as GB.")
+        throw .usage("--keep-free \(text.shown): the unit is missing. Write \(text)%, or a unit such as GB.")
       }
       return .bytes(try size(text, "keep-free"))
     }

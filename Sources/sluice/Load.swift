@@ -19,11 +19,12 @@ enum Load {
       Option("duration", short: "d", value: "T", "duration of the run, including the ramp (default: 10s)"),
       Option(
         "stage", value: "T:N",
-        "reach N live streams after T more, in place of -n, -d and --ramp; with --arrival-rate, N per second (repeatable)",
+        "reach N live streams after another T, instead of -n, -d and --ramp; with --arrival-rate, N per second (repeatable)",
         mayRepeat: true),
-      Option("ramp", value: "T", "time in which the streams start, one after another (default: 0)"),
+      Option("ramp", value: "T", "time over which the streams start (default: 0)"),
       Option(
-        "profile", short: "p", value: "P", "what a stream sends: mic, heartbeat, bulk, or a JSON file (default: mic)"),
+        "profile", short: "p", value: "P",
+        "content and pace of a stream: mic, heartbeat, bulk, or a JSON file (default: mic)"),
       Option("rate", value: "SIZE", "bytes per second of each stream (default: the profile's)"),
       Option("chunk", value: "T", "time between two messages of a stream (default: the profile's)"),
       Option("json", value: "FILE", "write the report as JSON (-: to standard output)"),
@@ -34,36 +35,39 @@ enum Load {
         mayRepeat: true),
       Option("threads", value: "K", "number of network loops (default: 1)"),
       Option("part", value: "K/N", "run only part K of N, for N processes or machines"),
-      Option("i-may-load-this", value: "HOST", "permit a server on another machine (repeatable)", mayRepeat: true),
+      Option(
+        "i-may-load-this", value: "HOST", "permit load on this host (repeatable; default: only this machine)",
+        mayRepeat: true),
       StreamOptions.header, StreamOptions.token, StreamOptions.progress,
     ],
     topics: [more, Report.metrics], example: "sluice load http://localhost:8080/ -n 1000 -d 60s --html report.html")
 
-  /// Each stream has an ID of its own.
+  /// Each stream has its own ID.
   private static let connection = StreamOptions.connection.options.filter { $0.name != "stream-id" }
 
   static let more = HelpTopic(name: "load-options", title: "More options of sluice load", options: own + connection)
 
   private static let own = [
-    Option("request-per-message", "send each message as a request of its own, over kept connections"),
+    Option("request-per-message", "send each message as a separate request, over persistent connections"),
     Option(
       "arrival-rate", value: "N/s",
-      "begin N requests per second, however slow the server is, with --request-per-message (default: the profile's)"),
+      "begin N requests per second regardless of the server; requires --request-per-message (default: the profile's)"),
     Option(
-      "max-under-way", value: "N", "drop arrivals while N requests are under way, with --arrival-rate (default: 1000)"),
+      "max-under-way", value: "N",
+      "drop arrivals while N requests are in progress; requires --arrival-rate (default: 1000)"),
     Option("body", value: "KIND", "content to send: pattern, random, zeros, or a file (default: pattern)"),
     Option("drop-every", value: "T", "cut each connection about every T; with HTTP/2, each stream (default: never)"),
     Option("slow-fraction", value: "F", "fraction of the streams that are slow, 0 to 1 (default: 0)"),
-    Option("slow-rate", value: "SIZE", "bytes per second of a slow stream's line (default: 1000)"),
-    Option("seed", value: "N", "seed of everything that is random (default: a new one for each run)"),
-    Option("buffer", value: "SIZE", "how much a stream keeps until it is acknowledged (default: 1MiB)"),
-    Option("grace", value: "T", "time after the end for what is still under way (default: 10s)"),
+    Option("slow-rate", value: "SIZE", "bytes per second of a slow stream's connection (default: 1000)"),
+    Option("seed", value: "N", "seed of the random numbers (default: a new one per run)"),
+    Option("buffer", value: "SIZE", "bytes that a stream keeps until they are acknowledged (default: 1MiB)"),
+    Option("grace", value: "T", "time after the end to complete requests in progress (default: 10s)"),
     Option("give-up", value: "T", "fail a stream after T without an acknowledgement (default: 30s)"),
     Option(
-      "local-address", value: "ADDR", "connect from this address (repeatable; default: the system's choice)",
+      "local-address", value: "ADDR", "connect from this address (repeatable; default: chosen by the system)",
       mayRepeat: true),
-    Option("http2", "use HTTP/2, and fail if the server does not (default: HTTP/1.1)"),
-    Option("streams-per-connection", value: "N", "streams that share a connection with HTTP/2 (default: 100)"),
+    Option("http2", "use HTTP/2, and fail if the server does not support it (default: HTTP/1.1)"),
+    Option("streams-per-connection", value: "N", "number of streams that share an HTTP/2 connection (default: 100)"),
     Option("max-bytes", value: "SIZE", "end the run after sending SIZE (default: 1TiB)"),
     Option("max-connections", value: "N", "end the run after opening N connections (default: 1000000)"),
     StreamOptions.resumable,
@@ -71,7 +75,7 @@ enum Load {
   ]
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
-    // All that can be wrong with the options is found before the first connection.
+    // All mistakes in the options are reported before the first connection.
     let thresholds = try Report.thresholds(values)
     let view = LoadView(progress: try ProgressKind(values))
     let configuration = try configuration(values)
@@ -89,26 +93,26 @@ enum Load {
       view.show(LoadSnapshot(progress, configuration))
     }
     Console.shared.keepStatus()
-    if let reason = test.endReason { Console.shared.say("ended before its time: \(reason)") }
+    if let reason = test.endReason { Console.shared.say("ended early: \(reason)") }
     for line in report.table.split(separator: "\n", omittingEmptySubsequences: false) {
       Console.shared.say(String(line))
     }
-    // The progress went the same way, and comes first.
+    // The progress used the same output and comes first.
     if ["json", "csv"].contains(where: { values[$0] == "-" }) { Console.shared.flush() }
     try Report.write(report, values)
     let verdict = Report.judge(report, by: thresholds)
     if wasStopped { return .interrupted }
     if let code = failure(report.totals, isJudged: !thresholds.isEmpty) { return code }
-    // Who sets a limit for it has said how much may be lost.
+    // A user who sets a limit for losses has stated how much may be lost.
     let isLimited = thresholds.contains { $0.metric.name == "lost" }
     return verdict == .done && report.totals.bytes.lost > 0 && !isLimited ? .dataLost : verdict
   }
 
-  /// How a run ends in which every stream failed; nil for any other. If nothing was acknowledged, nothing was measured,
-  /// and thresholds cannot judge it.
+  /// The exit code of a run in which every stream failed, or nil for any other run. If nothing was acknowledged,
+  /// nothing was measured, and thresholds cannot judge the run.
   private static func failure(_ totals: LoadTotals, isJudged: Bool) -> ExitCode? {
     let failed = totals.streams.failed
-    // The first that finds no HTTP/2 ends the run: others may be stopped before they find that too.
+    // The first stream that finds no HTTP/2 ends the run. Others may be stopped before they find that too.
     guard failed > 0, failed == totals.streams.started || totals.errors["http2"] != nil else { return nil }
     let cause = totals.errors["http2"] ?? totals.errors.values.max { $0.count < $1.count }
     guard totals.bytes.acknowledged == 0 else {
@@ -130,26 +134,28 @@ enum Load {
       arrivals.stages.isEmpty ? "\(arrivals.rate)/s" : "\(arrivals.rate)/s at first"
     }
     let rate =
-      arrivals ?? (profile.isPaced ? "\(Units.text(bytes: profile.rate))/s each" : "as fast as they are taken")
+      arrivals ?? (profile.isPaced ? "\(Units.text(bytes: profile.rate))/s each" : "as fast as the server accepts them")
     let part = configuration.part
     return
       "loading \(UploadRequest.withoutSecrets(configuration.request.url))"
-      + (configuration.otherURLs.isEmpty ? "" : " and \(configuration.otherURLs.count) more in turn")
+      + (configuration.otherURLs.isEmpty ? "" : " and \(configuration.otherURLs.count) more URLs in turn")
       + ": \(configuration.streams) live streams"
       + (part.count > 1 ? ", part \(part.index) of \(part.count)" : "")
-      + ", \(rate), for \(Units.text(configuration.duration)); --seed \(configuration.seed); Ctrl-C ends it"
+      + ", \(rate), for \(Units.text(configuration.duration)); --seed \(configuration.seed); press Ctrl-C to end it"
   }
 
-  /// - Throws: ``CommandError`` when a report could not be written there after an hour's run.
+  /// - Throws: ``CommandError`` if a report cannot be written to this path. This is checked before the run.
   private static func checkWritable(_ path: String, _ option: String) throws(CommandError) {
     guard path != "-" else { return }
     let folder = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
     guard access(folder, W_OK) == 0 || access(path, W_OK) == 0 else {
-      throw CommandError(.inputOutput, "--\(option) \(path) cannot be written: \(String(cString: strerror(errno)))")
+      throw CommandError(
+        .inputOutput,
+        "cannot write --\(option) \(path.shown): \(String(cString: strerror(errno))). Choose another file.")
     }
   }
 
-  /// Runs the test on a thread of its own, while this one waits for signals.
+  /// Runs the test on a separate thread, while this thread waits for signals.
   private static func measure(
     _ test: LoadTest, _ metrics: MetricsListener?, _ announcement: String,
     progress: @escaping @Sendable (LoadProgress) -> Void
@@ -157,7 +163,7 @@ enum Load {
     let outcome = Mutex<Result<LoadReport, LoadError>?>(nil)
     var wasStopped = false
     do throws(SystemError) {
-      // Before the first thread, so that no thread takes a signal away from this one.
+      // Comes before the first thread, so that no thread takes a signal from this one.
       let signals = try Signals()
       try Console.shared.beginQueueing()
       let ended = try EventCounter()
@@ -186,20 +192,21 @@ enum Load {
     switch outcome.withLock({ $0 }) {
     case .success(let report)?: return (report, wasStopped)
     case .failure(let error)?: throw CommandError(error)
-    // The thread has ended, and tells how before it does.
+    // The thread has ended without a report, although it reports before it ends.
     case nil: throw CommandError(.inputOutput, "the load test ended without a report")
     }
   }
 
   // MARK: Options
 
-  /// As in a profile: docs/load-profiles.md.
+  /// The same limit as in a profile: docs/load-profiles.md.
   static let longest = Duration.seconds(30 * 86_400)
   private static let highestRate = 10_000_000_000
 
   private static func configuration(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadConfiguration {
     var request = try StreamOptions.request(values)
-    // Not what TLS happens to agree on: two runs are to be alike, and the report says which it was.
+    // The version does not depend on the negotiation in TLS. Two runs must be comparable, and the report names the
+    // version.
     request.httpVersion = values.has("http2") ? .http2 : .http1
     var configuration = LoadConfiguration(request: request)
     configuration.otherURLs = try values.operands.dropFirst().map { (url) throws(CommandError) in
@@ -216,7 +223,7 @@ enum Load {
     try setSchedule(values, &configuration)
     guard configuration.ramp <= configuration.duration else {
       throw .usage(
-        "--ramp \((values["ramp"] ?? "").shown) is longer than the run, which lasts --duration \(values["duration"] ?? "10s"). Choose a shorter one."
+        "--ramp \((values["ramp"] ?? "").shown) is longer than --duration \(values["duration"] ?? "10s"). Choose a shorter one."
       )
     }
     if let text = values["threads"] { configuration.threads = try Units.integer(text, of: "threads", in: 1...256) }
@@ -263,7 +270,8 @@ enum Load {
     if let text = values["streams-per-connection"] {
       configuration.streamsPerConnection = try Units.integer(text, of: "streams-per-connection", in: 1...1_000_000)
       guard values.has("http2") else {
-        throw .usage("--streams-per-connection is for --http2: over HTTP/1.1 each has its own")
+        throw .usage(
+          "--streams-per-connection requires --http2: over HTTP/1.1, each stream has its own connection. Add --http2.")
       }
     }
     configuration.permittedHosts = values.all("i-may-load-this")

@@ -1,4 +1,4 @@
-// When the streams of sluice load are live, or when its requests begin.
+// The schedule of sluice load: when streams are live, or when requests begin.
 
 internal import EventLoops
 internal import LoadReports
@@ -14,7 +14,7 @@ extension Load {
       configuration.arrivals = try arrivals(text, stages, values)
     } else {
       if let text = values["max-under-way"] {
-        throw .usage("--max-under-way \(text.shown) limits the requests of --arrival-rate. Add that.")
+        throw .usage("--max-under-way \(text.shown) requires --arrival-rate. Add it.")
       }
       if !stages.isEmpty { configuration.stages = stages }
     }
@@ -33,7 +33,7 @@ extension Load {
       stages.append(LoadStage(duration: duration.nanoseconds, streams: streams))
     }
     guard !stages.isEmpty else { return [] }
-    // With arrivals, stages say nothing about the number of streams.
+    // With --arrival-rate, stages do not set the number of streams.
     for option in ["streams", "duration", "ramp"] where values.has(option) {
       if option == "streams", values.has("arrival-rate") { continue }
       throw .usage("--stage and --\(option) contradict each other. Choose one.")
@@ -52,7 +52,7 @@ extension Load {
     _ text: String, _ stages: [LoadStage], _ values: CommandLineSyntax.Values
   ) throws(CommandError) -> LoadConfiguration.Arrivals {
     guard values.has("request-per-message") else {
-      throw .usage("--arrival-rate \(text.shown) is the rate of requests. Add --request-per-message.")
+      throw .usage("--arrival-rate \(text.shown) requires --request-per-message. Add it.")
     }
     guard !values.has("chunk") else {
       throw .usage("--arrival-rate and --chunk contradict each other. Choose one.")
@@ -63,7 +63,7 @@ extension Load {
       rate >= 0.001 && rate <= ArrivalPlan.highestRate || rate == 0 && !stages.isEmpty
     else {
       throw .usage(
-        "--arrival-rate \(text.shown): invalid rate. Write 0.001/s to 10000000/s, or 0/s where --stage raises it.")
+        "--arrival-rate \(text.shown): invalid rate. Write 0.001/s to 10000000/s, or 0/s if --stage raises it.")
     }
     var arrivals = LoadConfiguration.Arrivals(rate: rate)
     arrivals.stages = stages

@@ -1,4 +1,4 @@
-// What a person, or a program, sees of a load test while it runs.
+// The output of a load test while it runs, for people and for programs.
 
 internal import EventLoops
 internal import JSONLines
@@ -6,31 +6,31 @@ internal import LoadReports
 internal import LoadTesting
 internal import Synchronization
 
-/// A load test at one moment: where it stands, and what its last second was like.
+/// A load test at one moment: its progress and the figures of its last second.
 struct LoadSnapshot: Sendable {
   var elapsed: Duration
-  /// How long the run is to last, ramp included.
+  /// The planned duration of the run, including the ramp.
   var planned: Duration
   var plannedStreams: Int
-  /// The time from one message of a stream to its next, in nanoseconds: what lateness is judged by.
+  /// The time between two messages of a stream, in nanoseconds. Lateness is judged by it.
   var chunk: Int64
-  /// What was measured in the last second.
+  /// The measurements of the last second.
   var second = LoadInterval()
-  /// What was counted since the start.
+  /// The counts since the start.
   var totals = LoadTotals()
-  /// Processors' worth of time that the generator takes: 1 is one that is busy all the time.
+  /// The processor time that the generator uses. 1 means one busy processor.
   var processors = 0.0
 }
 
-/// Shows snapshots as `--progress` says: some lines that change in place, a JSON line a second, or nothing.
+/// Shows snapshots as `--progress` requires: status lines that change in place, a JSON line per second, or nothing.
 final class LoadView: Sendable {
   private let progress: ProgressKind
-  /// The last whole second that was told in JSON.
+  /// The last whole second that was reported as JSON.
   private let told = Mutex<Int64>(-1)
 
   init(progress: ProgressKind) { self.progress = progress }
 
-  /// As often as there is something new, twice a second say. Any thread.
+  /// Shows a snapshot. Called for each change, about twice per second. Any thread.
   func show(_ snapshot: LoadSnapshot) {
     switch progress {
     case .bar: Console.shared.show(status: Self.lines(snapshot, width: Console.width))
@@ -47,7 +47,7 @@ final class LoadView: Sendable {
 
   // MARK: For people
 
-  /// The lines, none of which reaches the last column of a terminal that is `width` columns wide.
+  /// The status lines. None reaches the last column of a terminal that is `width` columns wide.
   static func lines(_ snapshot: LoadSnapshot, width: Int) -> [String] {
     let (second, totals) = (snapshot.second, snapshot.totals)
     func text(_ value: Int64?) -> String { value.map(Figure.text(nanoseconds:)) ?? "–" }
@@ -87,27 +87,29 @@ final class LoadView: Sendable {
       + ["→ \(judgement(snapshot))".clipped(to: width)]
   }
 
-  /// What the last second means, in words: whose fault it is that something is slow.
+  /// Interprets the last second in words: whether the server or the generator is slow.
   static func judgement(_ snapshot: LoadSnapshot) -> String {
     let second = snapshot.second
     let allowed = GeneratorVerdict.allowedLateness(chunk: snapshot.chunk)
-    if snapshot.planned > .zero, snapshot.elapsed >= snapshot.planned { return "over: waiting for what is under way" }
-    if let late = second.lateness.quantile(0.99), late > allowed {
-      return "the generator is late: these delays are its own, not the server's"
+    if snapshot.planned > .zero, snapshot.elapsed >= snapshot.planned {
+      return "ended: waiting for the requests in progress"
     }
-    if second.errors > 0 { return "errors: the report will name them" }
+    if let late = second.lateness.quantile(0.99), late > allowed {
+      return "the generator is late: it causes these delays, not the server"
+    }
+    if second.errors > 0 { return "errors occurred: the report will name them" }
     if second.offered > 0, second.acknowledged == 0 { return "the server acknowledges nothing" }
-    if second.acknowledged < second.offered / 20 * 19 { return "the server is behind what is offered" }
-    // Connections that are cut on purpose are some of them at any moment.
+    if second.acknowledged < second.offered / 20 * 19 { return "the server is slower than the offered load" }
+    // A few connections that are cut on purpose are always missing.
     if second.live < UInt64(max(0, snapshot.plannedStreams)) / 20 * 19 { return "not all streams are live" }
-    return "the server keeps up"
+    return "the server keeps up with the load"
   }
 
   private static func share(_ second: LoadInterval) -> [String] {
     second.offered > 0 ? [Figure.text(share: Double(second.acknowledged) / Double(second.offered))] : []
   }
 
-  /// Those that are not zero, with their names.
+  /// The counts that are not zero, with their names.
   private static func named(_ counts: [(String, UInt64)]) -> [String] {
     counts.filter { $0.1 > 0 }.map { "\(Figure.text(count: $0.1)) \($0.0)" }
   }
@@ -135,7 +137,7 @@ final class LoadView: Sendable {
 
   // MARK: For programs
 
-  /// Times in nanoseconds, rates in bytes a second, as in the report's JSON.
+  /// Times are in nanoseconds and rates in bytes per second, as in the report's JSON.
   static func jsonLine(_ snapshot: LoadSnapshot, time: String) -> String {
     let (second, totals) = (snapshot.second, snapshot.totals)
     var line = JSONLine(event: "progress")
@@ -163,6 +165,6 @@ final class LoadView: Sendable {
 }
 
 extension String {
-  /// As much of it as leaves the last of `width` columns free.
+  /// The prefix that leaves the last of `width` columns free.
   fileprivate func clipped(to width: Int) -> String { String(prefix(max(0, width - 1))) }
 }

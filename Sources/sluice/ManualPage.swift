@@ -1,13 +1,13 @@
-// Manual pages from the table of options: what --help says, as man(1) shows it (mdoc(7)).
+// Manual pages, generated from the table of options in the mdoc(7) format.
 
 internal import UploadClient
 
-/// A page of section 1: of a subcommand, or of the command itself.
+/// A page of section 1, for a subcommand or for the command itself.
 enum ManualPage {
   /// `sluice help man`: the names of all pages.
   static var names: [String] { ["sluice"] + SluiceCommand.subcommands.map { "sluice-\($0.syntax.name)" } }
 
-  /// The text of a page; nil when there is none of that name.
+  /// The text of a page, or nil if there is no page of that name.
   static func text(_ name: String) -> String? {
     if name == "sluice" { return overview }
     return SluiceCommand.subcommands.first { "sluice-\($0.syntax.name)" == name }.map { page($0.syntax) }
@@ -35,11 +35,11 @@ enum ManualPage {
   }
 
   private static var overview: String {
-    let summary = "streams data that never ends to an HTTP server"
+    let summary = "streams endless data to an HTTP server"
     var lines = head("sluice", summary)
     lines += [
       ".Sh SYNOPSIS", ".Nm sluice", ".Ar subcommand", ".Op Ar options", ".Sh DESCRIPTION",
-      "Streams data that never ends to an HTTP server, and loses none of it.", ".Pp", "The subcommands are:",
+      "Streams endless data to an HTTP server without losing a byte.", ".Pp", "The subcommands are:",
     ]
     lines += rows(
       SluiceCommand.subcommands.map { subcommand in
@@ -61,7 +61,8 @@ enum ManualPage {
   private static func head(_ name: String, _ summary: String) -> [String] {
     let line = summary.hasSuffix(".") ? String(summary.dropLast()) : summary
     return [
-      ".\\\" Made from the table of options: sluice help man \(name)", ".Dd $Mdocdate$", ".Dt \(name.uppercased()) 1",
+      ".\\\" Generated from the table of options: sluice help man \(name)", ".Dd $Mdocdate$",
+      ".Dt \(name.uppercased()) 1",
       ".Os",
       ".Sh NAME", ".Nm \(name)", ".Nd \(macro(line.lowercasedFirst))",
     ]
@@ -80,14 +81,14 @@ enum ManualPage {
     [".Bl -tag -width Ds"] + rows.flatMap { [".It \(macro($0.label))", escaped($0.text.sentence)] } + [".El"]
   }
 
-  /// A line of text: what would begin a request, or an escape, is none (roff(7)).
+  /// A line of text. It escapes characters that would begin a request or an escape sequence (roff(7)).
   private static func escaped(_ text: String) -> String {
     let text = text.replacing("\\", with: "\\e").replacing("…", with: "...").replacing("–", with: "\\(en")
     return text.hasPrefix(".") || text.hasPrefix("'") ? "\\&" + text : text
   }
 
-  /// The same within the arguments of a macro, where punctuation stands for itself only behind `\&`, and quotation
-  /// marks are doubled within quotation marks.
+  /// The same within the arguments of a macro. Punctuation requires `\&` there, and quotation marks are doubled within
+  /// quotation marks.
   private static func macro(_ text: String) -> String {
     let text = text.replacing("\\", with: "\\e").replacing("…", with: "...")
     return text.split(separator: " ").map(String.init).map { word -> String in
@@ -101,7 +102,7 @@ enum ManualPage {
 }
 
 extension String {
-  /// With a capital letter and a full stop, unless it begins with what is no word.
+  /// The text with a capital letter and a full stop. The first character stays as it is if it is not a letter.
   fileprivate var sentence: String {
     let start = first?.isLowercase == true ? prefix(1).uppercased() + String(dropFirst()) : self
     return start.hasSuffix(".") ? start : start + "."

@@ -1,4 +1,4 @@
-// --metrics ADDR:PORT: figures for Prometheus, of whatever the subcommand does.
+// --metrics ADDR:PORT: figures of the subcommand for Prometheus.
 
 internal import AudioCapture
 internal import EventLoops
@@ -7,8 +7,8 @@ internal import LiveStreaming
 internal import Metrics
 
 enum MetricsOption {
-  /// Binds the address that the option's value says; nil without it. Nothing is answered, and no thread made, before it
-  /// is started.
+  /// Binds the address of the option. Nil without the option. No thread is created and no request is answered before
+  /// the start.
   static func listener(
     _ value: String?, isReady: @escaping @Sendable () -> Bool = { true },
     _ makePage: @escaping MetricsListener.PageMaker
@@ -19,7 +19,7 @@ enum MetricsOption {
         makePage { page in
           var page = page
           page.counter(
-            "sluice_output_lines_dropped_total", "Lines of output that were dropped because nothing read them.",
+            "sluice_output_lines_dropped_total", "Lines of output that were dropped because no program read them.",
             Console.shared.droppedCount)
           answer(page)
         }
@@ -31,14 +31,14 @@ enum MetricsOption {
 }
 
 extension MetricsListener {
-  /// Begins to answer, and says where.
+  /// Begins to answer requests, and prints the address.
   func begin() throws(SystemError) {
     try start()
-    for address in localAddresses { Console.shared.say("figures at http://\(address)/metrics") }
+    for address in localAddresses { Console.shared.say("serving metrics at http://\(address)/metrics") }
   }
 }
 
-/// The figures of one stream, as its events tell them. Any thread.
+/// The figures of one stream, computed from its events. Any thread.
 final class StreamRunFigures: Sendable {
   private struct Values {
     var progress: StreamProgress?
@@ -46,13 +46,14 @@ final class StreamRunFigures: Sendable {
     var sourceEvents = 0
     var lostFrames: UInt64 = 0
     var levels: [ChannelLevel] = []
-    /// When the server last acknowledged something; at first, when the stream began.
+    /// The time of the server's last acknowledgement. Initially the start of the stream.
     var acknowledgedAt = MonotonicInstant.now
   }
 
   private let values = Lock(Values())
 
-  /// - Parameter levels: those since the last progress; empty with every other event, and where there is no microphone.
+  /// - Parameter levels: the levels since the last progress event. Empty for every other event and without a
+  ///   microphone.
   func observe(_ event: LiveStreamEvent, _ levels: [ChannelLevel]) {
     values.withLock { values in
       switch event {
@@ -76,28 +77,31 @@ final class StreamRunFigures: Sendable {
     let progress = values.progress
     var page = MetricsText()
     page.counter("sluice_stream_captured_bytes_total", "Bytes that the source has produced.", progress?.captured ?? 0)
-    page.counter("sluice_stream_sent_bytes_total", "Bytes that were handed to the network.", progress?.sent ?? 0)
+    page.counter("sluice_stream_sent_bytes_total", "Bytes that were passed to the network.", progress?.sent ?? 0)
     page.counter(
       "sluice_stream_acknowledged_bytes_total", "Bytes that the server has acknowledged.", progress?.acknowledged ?? 0)
     page.counter("sluice_stream_lost_bytes_total", "Bytes that will not reach the server.", progress?.lost ?? 0)
     page.counter(
-      "sluice_stream_dropouts_total", "Outages, however many attempts each took.", UInt64(progress?.dropouts ?? 0))
-    page.counter("sluice_stream_gaps_total", "Times that bytes were lost.", UInt64(values.gaps))
+      "sluice_stream_dropouts_total", "Outages. An outage with several attempts counts once.",
+      UInt64(progress?.dropouts ?? 0))
+    page.counter("sluice_stream_gaps_total", "Number of gaps, each with lost bytes.", UInt64(values.gaps))
     page.counter(
-      "sluice_stream_source_events_total", "Troubles of the source, such as overruns.", UInt64(values.sourceEvents))
-    page.gauge("sluice_stream_buffered_bytes", "Bytes that the circular buffer holds.", Double(progress?.buffered ?? 0))
-    page.gauge("sluice_stream_buffer_capacity_bytes", "How many it can hold.", Double(progress?.capacity ?? 0))
-    page.gauge("sluice_stream_connected", "Whether a request is under way.", progress?.isConnected == true ? 1 : 0)
+      "sluice_stream_source_events_total", "Problems of the source, such as overruns.", UInt64(values.sourceEvents))
+    page.gauge("sluice_stream_buffered_bytes", "Bytes in the circular buffer.", Double(progress?.buffered ?? 0))
+    page.gauge(
+      "sluice_stream_buffer_capacity_bytes", "Capacity of the circular buffer.", Double(progress?.capacity ?? 0))
+    page.gauge("sluice_stream_connected", "Whether a request is in progress.", progress?.isConnected == true ? 1 : 0)
     page.gauge("sluice_stream_elapsed_seconds", "Time since the stream began.", progress?.elapsed.seconds ?? 0)
     page.gauge(
       "sluice_stream_seconds_since_acknowledgement",
-      "Time since the server last acknowledged something, or since the stream began.",
+      "Time since the server's last acknowledgement, or since the stream began.",
       (MonotonicInstant.now - values.acknowledgedAt).seconds)
     page.counter(
       "sluice_stream_lost_frames_total", "Frames that the device lost before they reached the buffer.",
       values.lostFrames)
     if let left = progress?.bufferTimeLeft {
-      page.gauge("sluice_stream_buffer_seconds_left", "How much longer an outage may last.", left.seconds)
+      page.gauge(
+        "sluice_stream_buffer_seconds_left", "Remaining time that an outage may last without a loss.", left.seconds)
     }
     if !values.levels.isEmpty {
       func samples(_ value: (ChannelLevel) -> Double) -> [MetricsText.Sample] {

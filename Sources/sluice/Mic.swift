@@ -17,13 +17,13 @@ enum Mic {
       Option("rate", short: "r", value: "N", "frames per second (default: 48000)"),
       Option("channels", short: "c", value: "N", "samples per frame (default: 1)"),
       Option("format", short: "f", value: "F", "sample format: S16_LE, S24_3LE, S32_LE or FLOAT_LE (default: S16_LE)"),
-      Option("period", value: "T", "time between two deliveries of the device (default: 10ms)"),
-      Option("device-buffer", value: "T", "length of the device's own buffer (default: 500ms)"),
+      Option("period", value: "T", "length of an ALSA period (default: 10ms)"),
+      Option("device-buffer", value: "T", "length of the device's ALSA buffer (default: 500ms)"),
       Option("container", value: "C", "file format of the stream: wav or raw (default: wav)"),
-      Option("gap-fill", value: "G", "what replaces frames that the device lost: silence or none (default: silence)"),
+      Option("gap-fill", value: "G", "replacement for frames that the device lost: silence or none (default: silence)"),
       Option("duration", short: "d", value: "T", "end after exactly T of audio (default: at a signal)"),
       SplitOption.option,
-      Option("test", "record 3 s, show the level, and send nothing; needs no URL"),
+      Option("test", "record 3 s, show the level, and send nothing; requires no URL"),
       StreamOptions.buffer(default: "5min"), StreamOptions.overflow(default: "drop-oldest"),
     ] + StreamOptions.shown,
     topics: [SpoolOptions.topic, StreamOptions.resuming, StreamOptions.connection],
@@ -37,9 +37,11 @@ enum Mic {
       throw .usage("--container \((values["container"] ?? "").shown): unknown. Choose wav or raw.")
     }
     let split = try SplitOption.parse(values.all("split"))
-    if split != nil, container != .wav { throw .usage("--split needs --container wav: other files have no frames.") }
+    if split != nil, container != .wav {
+      throw .usage("--split requires --container wav: only WAV files have frames. Choose that container.")
+    }
     let capture = try captureConfiguration(values, measuresLevels: progress != .none || values.has("metrics"))
-    // The device has to agree to exactly that; what is wrong with the options is found before it is opened.
+    // The device must accept exactly this. Mistakes in the options are reported before the device is opened.
     let bytesPerSecond = capture.rate * capture.channels * capture.format.bytesPerSample
     var configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: bytesPerSecond,
@@ -91,7 +93,7 @@ enum Mic {
       guard let format = SampleFormat(rawValue: text) else {
         let nearest = SampleFormat.allCases.map(\.name).min { editDistance($0, text) < editDistance($1, text) } ?? ""
         throw .usage(
-          "--format \"\(text)\" is none of \(SampleFormat.allCases.map(\.name).joined(separator: ", ")); did you mean \(nearest)?"
+          "--format \"\(text)\": unknown. Choose \(SampleFormat.allCases.map(\.name).joined(separator: ", ")). Did you mean \(nearest)?"
         )
       }
       configuration.format = format
@@ -105,7 +107,7 @@ enum Mic {
     }
     if let buffer = configuration.buffer, values.has("period"), buffer < configuration.period * 2 {
       throw .usage(
-        "--device-buffer \((values["device-buffer"] ?? "").shown) holds less than two periods of --period \((values["period"] ?? "").shown). Choose a larger one."
+        "--device-buffer \((values["device-buffer"] ?? "").shown) is shorter than two periods of --period \((values["period"] ?? "").shown). Choose a larger one."
       )
     }
     if let text = values["gap-fill"] {
@@ -121,7 +123,7 @@ enum Mic {
     return configuration
   }
 
-  /// The signals come first: a sound server's plugin starts a thread in here, which must not take any.
+  /// Blocks the signals first. A sound server's plugin starts a thread here that must not receive them.
   private static func open(
     _ configuration: MicrophoneConfiguration
   ) throws(CommandError) -> (Signals, Microphone) {

@@ -1,4 +1,4 @@
-// sluice mic --test: whether the microphone hears anything, before somebody relies on it.
+// sluice mic --test: checks whether the microphone records sound, before anyone relies on it.
 
 internal import AudioCapture
 internal import EventLoops
@@ -6,23 +6,23 @@ internal import Glibc
 internal import JSONLines
 internal import StreamBuffers
 
-/// One recording of a few seconds that is measured and thrown away.
+/// One recording of a few seconds that is measured and discarded.
 final class MicTest: @unchecked Sendable {
-  /// What was measured.
+  /// The measurements.
   struct Result: Equatable {
-    /// Of each channel, over the whole recording.
+    /// The level of each channel over the whole recording.
     var levels: [ChannelLevel]
     var frames: UInt64
     var framesLost: UInt64
 
-    /// Whether every sample of the channel was 0: no microphone is as quiet as that.
+    /// Whether every sample of the channel was 0. No microphone is that quiet.
     static func isDigitalSilence(_ level: ChannelLevel) -> Bool { !level.peak.isFinite }
   }
 
   static let defaultDuration = Duration.seconds(3)
   private static let interval = Duration.milliseconds(250)
 
-  // Owned by the thread that calls `run`: unchecked for that reason.
+  // Owned by the thread that calls `run`, and unchecked for that reason.
   private let microphone: Microphone
   private let progress: ProgressKind
   private let loop: EventLoop
@@ -40,9 +40,9 @@ final class MicTest: @unchecked Sendable {
     energies = Array(repeating: 0, count: microphone.format.channels)
   }
 
-  /// Records until the microphone has delivered all the frames of its configuration.
+  /// Records until the microphone has delivered all frames of its configuration.
   ///
-  /// - Throws: ``CommandError`` when the device refuses, goes away or fails.
+  /// - Throws: ``CommandError`` when the device refuses, disappears or fails.
   func run() throws(CommandError) -> ExitCode {
     do {
       let buffer = try CircularBuffer.make(
@@ -75,7 +75,7 @@ final class MicTest: @unchecked Sendable {
 
   private func measure() {
     let levels = microphone.levels()
-    // Before the first period there is nothing, and after the last.
+    // There is no level before the first period and after the last.
     guard levels.contains(where: { $0.rms.isFinite || $0.peak.isFinite }) else { return }
     readings += 1
     for (channel, level) in levels.enumerated() {
@@ -91,10 +91,10 @@ final class MicTest: @unchecked Sendable {
     while let event = microphone.nextEvent() {
       switch event {
       case .deviceLost(_, let code):
-        // A stream would wait for it. Here somebody stands beside it.
+        // A stream would wait for the device. In a test, a person is beside it.
         failure = CommandError(
           .noDevice,
-          "\(microphone.configuration.device.shown) went away: \(SystemError(operation: "", code: code).reason). Check the cable."
+          "\(microphone.configuration.device.shown) was disconnected: \(SystemError(operation: "", code: code).reason). Check the cable."
         )
         loop.stop()
       case .failed(let operation, let code):
@@ -135,7 +135,7 @@ final class MicTest: @unchecked Sendable {
     Console.shared.put(line.line)
   }
 
-  /// What a person wants to know, and what to do.
+  /// The result for a person, with advice.
   static func lines(_ result: Result, device: String, seconds: Duration) -> [String] {
     func decibels(_ value: Double) -> String { value.isFinite ? "\(Units.fixed(value, decimals: 1)) dBFS" : "silence" }
     var lines = ["recorded \(Units.text(seconds)) from \(device.shown)"]
@@ -150,14 +150,14 @@ final class MicTest: @unchecked Sendable {
     let mean = result.levels.map(\.rms).max() ?? -.infinity
     if silent.count == result.levels.count {
       lines.append(
-        "Every sample is 0. Check that the microphone is not muted (alsamixer), and that it is the right device (sluice devices)."
+        "Every sample is 0. Check that the microphone is not muted (alsamixer) and that the device is the right one (sluice devices)."
       )
     } else {
       if !silent.isEmpty { lines.append("Every sample of channel \(silent.joined(separator: ", ")) is 0.") }
       if peak >= -0.1 {
-        lines.append("It is clipped: lower the gain (alsamixer).")
+        lines.append("The recording is clipped. Lower the gain (alsamixer).")
       } else if mean < -60 {
-        lines.append("It is very quiet: raise the gain (alsamixer), or speak.")
+        lines.append("The recording is very quiet. Raise the gain (alsamixer), or speak.")
       } else {
         lines.append("The microphone works.")
       }

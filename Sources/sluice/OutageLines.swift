@@ -1,12 +1,12 @@
-// The lines of an outage: what failed, why as the server says it, and when the next attempt follows. An outage of days
-// gets a line per minute, and each reason is printed once.
+// The lines of an outage: the failure, the server's reason, and the time of the next attempt. An outage of days prints
+// one line per minute, and each reason only once.
 
 internal import EventLoops
 internal import LiveStreaming
 
-/// Decides which attempts of an outage get a line, and what the line adds to the attempt.
+/// Decides which attempts of an outage print a line, and adds the reason and the next attempt to it.
 struct OutageLines {
-  /// So many attempts get a line each. Later ones get one per ``interval``.
+  /// This many attempts print a line each. Later ones print one line per ``interval``.
   private static let firstAttempts = 5
   private static let interval = Duration.seconds(60)
 
@@ -20,11 +20,11 @@ struct OutageLines {
 
   init(isLimited: Bool) { self.isLimited = isLimited }
 
-  /// What to say of a failed attempt; nil for nothing.
+  /// The line for a failed attempt, or nil for none.
   ///
   /// - Parameters:
-  ///   - reason: the words of the server, in one line.
-  ///   - isNew: whether an outage begins with it.
+  ///   - reason: the reason that the server gave, in one line.
+  ///   - isNew: whether an outage begins with this attempt.
   mutating func line(
     _ words: String, reason: String?, retryDelay: Duration, isNew: Bool, now: MonotonicInstant
   ) -> String? {
@@ -41,7 +41,7 @@ struct OutageLines {
     line += "; next attempt in \(Units.text(retryDelay))"
     if attempts == Self.firstAttempts, !isLimited, !isHintGiven {
       isHintGiven = true
-      line += ", and so on, with a line per minute. --give-up T ends this"
+      line += ". From now on, at most one line per minute. To limit an outage, use --give-up T"
     }
     return line
   }

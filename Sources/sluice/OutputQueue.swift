@@ -1,13 +1,14 @@
-// What waits to be written to one output: lines in order, and below them the status, of which only the latest counts.
+// The queue of one output: lines in order, and the latest status below them.
 
-/// Keeps at most this number of bytes of lines and drops the oldest, counted. A value: it writes nothing itself.
+/// Keeps at most a number of bytes of lines. Beyond that, it drops and counts the oldest. It is a value and writes
+/// nothing itself.
 ///
-/// Routine lines are dropped first: what a later line says again must not replace the report of a loss.
+/// Routine lines are dropped first. A line that a later line repeats must not replace the report of a loss.
 struct OutputQueue {
   /// Lines in order, each with its number among all lines of this output.
   private struct Lines {
     private var items: [(number: UInt64, text: String)] = []
-    /// How many of `items` are gone already: removing the first of an array moves all others.
+    /// The number of items that are already removed. Removing the first item of an array moves all others.
     private var start = 0
     private(set) var byteCount = 0
 
@@ -22,7 +23,7 @@ struct OutputQueue {
       byteCount -= items[start].text.utf8.count + 1
       items[start].text = ""
       start += 1
-      // At most as many dropped ones as kept ones: each is moved once.
+      // There are at most as many removed items as kept ones, so each is moved once.
       guard start > items.count / 2 else { return }
       items.removeFirst(start)
       start = 0
@@ -31,17 +32,17 @@ struct OutputQueue {
 
   /// In bytes.
   private let limit: Int
-  /// The line that stands in for so many dropped ones.
+  /// Makes the line that replaces a number of dropped lines.
   private let notice: @Sendable (UInt64) -> String
   private var reports = Lines()
   private var routine = Lines()
-  /// The number of the next line, and the number of the first one that ``take()`` has not returned.
+  /// The number of the next line, and the number of the first line that ``take()`` has not returned.
   private var nextNumber: UInt64 = 0
   private var firstNumber: UInt64 = 0
-  /// What is to stand below the lines, and what stands there now.
+  /// The status to show below the lines, and the status that is shown now.
   private var status: [String] = []
   private var shown: [String] = []
-  /// Lines dropped so far.
+  /// The number of lines dropped so far.
   private(set) var droppedEver: UInt64 = 0
 
   init(limit: Int, notice: @escaping @Sendable (UInt64) -> String) {
@@ -53,7 +54,7 @@ struct OutputQueue {
   mutating func append(line: String, isRoutine: Bool = false) {
     if isRoutine { routine.append(line, number: nextNumber) } else { reports.append(line, number: nextNumber) }
     nextNumber &+= 1
-    // One line is kept however long it is.
+    // A single line is kept regardless of its length.
     while routine.byteCount + reports.byteCount > limit, routine.waiting.count + reports.waiting.count > 1 {
       if routine.waiting.isEmpty { reports.dropOldest() } else { routine.dropOldest() }
       droppedEver = droppedEver.addingReportingOverflow(1).partialValue
@@ -62,7 +63,7 @@ struct OutputQueue {
 
   mutating func show(status lines: [String]) { status = lines }
 
-  /// The status stays where it is, and what follows goes below it.
+  /// Leaves the status in its place. Later lines go below it.
   mutating func keepStatus() {
     guard !status.isEmpty else { return }
     append(line: status.joined(separator: "\n"))
@@ -71,7 +72,7 @@ struct OutputQueue {
 
   var isEmpty: Bool { firstNumber == nextNumber && status == shown }
 
-  /// All that is to be written next; nil when there is nothing. The caller writes it before it asks again.
+  /// Returns everything to write next, or nil if there is nothing. The caller writes it before the next call.
   mutating func take() -> String? {
     guard !isEmpty else { return nil }
     var text = Self.erasing(shown)
@@ -101,7 +102,7 @@ struct OutputQueue {
     return b.popFirst()
   }
 
-  /// What takes a status away: up to its first line, and everything from there on.
+  /// The sequence that erases a status: to its first line, and everything from there to the end.
   private static func erasing(_ status: [String]) -> String {
     switch status.count {
     case 0: ""

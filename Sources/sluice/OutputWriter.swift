@@ -1,17 +1,17 @@
-// Writes one output without keeping its callers waiting.
+// Writes one output without making its callers wait.
 //
-// A terminal after Ctrl-S, an ssh connection that hangs and a pipe that nobody reads accept no byte, perhaps for ever.
-// The network loop and the signal handling must not wait for them. So lines go into a queue, and a thread writes them.
+// A terminal after Ctrl-S, a hanging ssh connection and an unread pipe accept no bytes, perhaps forever. The network
+// loop and the signal handling must not wait for them. So lines go into a queue, and a thread writes them.
 
 internal import EventLoops
 internal import Glibc
 
 /// The queue of one descriptor, and the thread that empties it.
 final class OutputWriter: Sendable {
-  /// How the thread and the others wake each other.
+  /// The events with which the thread and its callers wake each other.
   private final class WakeUps: Sendable {
     let news: EventCounter
-    /// Signalled when all is written.
+    /// Signalled when everything is written.
     let idle: EventCounter
     init() throws(SystemError) {
       news = try EventCounter()
@@ -21,30 +21,29 @@ final class OutputWriter: Sendable {
 
   private struct State {
     var queue: OutputQueue
-    /// nil as long as the callers write themselves, and wait.
+    /// Nil as long as the callers write themselves and wait.
     var wakeUps: WakeUps?
     var hasThread = false
-    /// Whether the thread is writing what it took.
+    /// Whether the thread is writing the lines that it took.
     var isWriting = false
-    /// Whether no byte can be written any more: the reader has gone.
+    /// Whether nothing can be written any more, because the reader has disappeared.
     var isBroken = false
-    /// Why a file lacks a piece (errno).
+    /// The error (errno) because of which a file lacks data.
     var failure: Int32?
-    /// Pieces written so far. They tell a slow reader from one that has stopped.
+    /// The number of written pieces. It distinguishes a slow reader from a stopped one.
     var pieces: UInt64 = 0
   }
 
   private let descriptor: Int32
   private let state: Lock<State>
 
-  /// - Parameter limit: how many bytes of lines may wait. The oldest are dropped beyond that.
+  /// - Parameter limit: the number of bytes of lines that may wait. Beyond that, the oldest are dropped.
   init(descriptor: Int32, limit: Int = 256 << 10, notice: @escaping @Sendable (UInt64) -> String) {
     self.descriptor = descriptor
     state = Lock(State(queue: OutputQueue(limit: limit, notice: notice)))
   }
 
-  /// From now on no caller waits for this output. Before, each line is written at once, as a short-lived program does
-  /// it.
+  /// From now on, no caller waits for this output. Before, each line is written at once, as in a short-lived program.
   func begin() throws(SystemError) {
     let wakeUps = try WakeUps()
     state.withLock { state in
@@ -52,13 +51,13 @@ final class OutputWriter: Sendable {
     }
   }
 
-  /// Lines dropped so far.
+  /// The number of lines dropped so far.
   var droppedCount: UInt64 { state.withLock { $0.queue.droppedEver } }
 
-  /// The first error (errno) because of which a file lacks lines. A reader that has gone wants no more, and is none.
+  /// The first error (errno) because of which a file lacks lines. A reader that disappeared is not an error.
   var failure: Int32? { state.withLock { $0.failure } }
 
-  /// Changes what is to be written. Any thread.
+  /// Changes the queue. Any thread.
   func update(_ change: (inout OutputQueue) -> Void) {
     let text = state.withLock { state -> String? in
       change(&state.queue)
@@ -73,12 +72,12 @@ final class OutputWriter: Sendable {
     if let text { write(text) }
   }
 
-  /// Waits until all is written, as long as somebody reads: no longer than `patience` without progress, and ten times
-  /// that in all. Returns false when something is left.
+  /// Waits until everything is written, as long as a reader makes progress. It waits at most `patience` without
+  /// progress, and ten times that in total. Returns false if something is left.
   func flush(patience: Duration) -> Bool {
     guard let wakeUps = state.withLock({ $0.wakeUps }) else { return true }
     for _ in 0..<10 {
-      // First: a signal of an earlier idleness must not end the wait below.
+      // Drained first, because a signal of an earlier idle state must not end the wait below.
       wakeUps.idle.drain()
       let (isDone, before) = state.withLock {
         ($0.isBroken || !$0.isWriting && $0.queue.isEmpty, $0.pieces)
@@ -92,10 +91,10 @@ final class OutputWriter: Sendable {
     return false
   }
 
-  /// Writes what waits where the system has allowed no thread for it; false if there is one.
+  /// Writes the queue when the system has allowed no thread for it. Returns false if there is a thread.
   private func writeWithoutThread(_ patience: Duration) -> Bool {
     guard !state.withLock({ $0.hasThread }) else { return false }
-    // What nobody reads stays where it is.
+    // Data without a reader stays in the queue.
     let milliseconds = Int32(clamping: patience.nanoseconds / 1_000_000)
     guard waitUntilReady(descriptor, for: POLLOUT, timeout: milliseconds) else { return false }
     if let text = state.withLock({ $0.queue.take() }) { write(text) }
@@ -104,7 +103,7 @@ final class OutputWriter: Sendable {
 
   // MARK: Writing
 
-  /// False when the system allows no more threads: the lines wait, and the next one tries again.
+  /// Returns false if the system allows no more threads. The lines wait, and the next line tries again.
   private func startThread(_ wakeUps: WakeUps) -> Bool {
     guard let thread = try? NamedThread("sluice-output", { [self] in run(wakeUps) }) else { return false }
     thread.detach()
@@ -128,8 +127,8 @@ final class OutputWriter: Sendable {
     }
   }
 
-  /// Whole lines where possible, each piece no longer than a pipe accepts undivided: two programs, or both outputs of
-  /// this one, may write into the same pipe.
+  /// Writes whole lines where possible. No piece is longer than a pipe accepts undivided, because two programs, or both
+  /// outputs of this one, may write to the same pipe.
   private func write(_ text: String) {
     var rest = Array(text.utf8)[...]
     while !rest.isEmpty {
@@ -140,8 +139,8 @@ final class OutputWriter: Sendable {
     }
   }
 
-  /// False when the piece cannot be written. A full disk may have room for the next one; a reader that has gone does
-  /// not return.
+  /// Returns false if the piece cannot be written. A full disk may have room for the next piece. A reader that
+  /// disappeared does not return.
   private func write(_ piece: ArraySlice<UInt8>) -> Bool {
     var rest = piece
     while !rest.isEmpty {
@@ -154,7 +153,7 @@ final class OutputWriter: Sendable {
       switch errno {
       case EINTR: continue
       case EAGAIN:
-        // Somebody else who has this descriptor open has made it non-blocking.
+        // Another process that shares this descriptor has made it non-blocking.
         waitUntilReady(descriptor, for: POLLOUT)
       case ENOSPC, EDQUOT, EFBIG:
         let code = errno

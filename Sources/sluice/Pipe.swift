@@ -8,7 +8,7 @@ internal import UploadClient
 
 enum Pipe {
   static let syntax = CommandLineSyntax(
-    name: "pipe", summary: "Streams standard input to its end.", operands: ["URL"],
+    name: "pipe", summary: "Streams standard input until it ends.", operands: ["URL"],
     options: [
       Option("content-type", value: "TYPE", "media type of the stream (default: application/octet-stream)"),
       Option("duration", short: "d", value: "T", "end after T (default: at the end of the input)"),
@@ -41,19 +41,19 @@ enum Pipe {
   static func remedy(for error: SystemError) -> String {
     switch error.code {
     case ESOCKTNOSUPPORT:
-      "standard input is a socket of datagrams, and this command sends a stream of bytes. "
-        + "Receive them with another program, for example `socat -u UDP-RECV:PORT STDOUT | sluice pipe URL`."
-    case ENOTCONN: "standard input is a socket that waits for connections. Pipe the output of one that is accepted."
-    default: "standard input is closed: pipe something into this command, or redirect a file (\(error.reason))"
+      "cannot read standard input: it is a datagram socket, and this command sends a byte stream.  "
+        + "Receive the datagrams with another program, for example `socat -u UDP-RECV:PORT STDOUT | sluice pipe URL`."
+    case ENOTCONN: "cannot read standard input: it is a listening socket. Use an accepted connection."
+    default: "cannot read standard input: \(error.reason). Pipe data into this command, or redirect a file."
     }
   }
 
-  /// Unless `--buffer` says otherwise.
+  /// The default of `--buffer`.
   static let bufferSize = 16 << 20
 
-  /// For bytes that come as fast as they are taken.
+  /// For bytes that arrive as fast as they are read.
   static func adapt(_ configuration: inout LiveStreamConfiguration) {
-    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    // The most that libcurl sends at once. The number of system calls limits the throughput.
     configuration.request.uploadBufferSize = 256 << 10
     configuration.memory = .kept
     configuration.pairSize = 16 << 10

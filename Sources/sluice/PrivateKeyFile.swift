@@ -1,5 +1,5 @@
-// Private keys in PEM files, which nobody can be asked a pass phrase for: the network thread reads them again and
-// again.
+// Private keys in PEM files. An encrypted key cannot be used, because the network thread reads the file repeatedly and
+// cannot ask for a pass phrase.
 
 enum PrivateKeyFile {
   /// - Throws: ``CommandError`` with exit code 66 for a file whose first private key is encrypted.
@@ -12,7 +12,7 @@ enum PrivateKeyFile {
     )
   }
 
-  /// By PKCS #8, or by the older header of RFC 1421.
+  /// Recognizes PKCS #8 and the older header of RFC 1421.
   static func isEncrypted(_ bytes: [UInt8]) -> Bool {
     let lines = bytes.split { $0 == 0x0A || $0 == 0x0D }.lazy.map { String(decoding: $0, as: UTF8.self) }
     var isFirstLine = false

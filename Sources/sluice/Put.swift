@@ -14,7 +14,7 @@ enum Put {
     options: [
       Option("resume", "continue an unfinished upload of this file"),
       Option("resume-file", value: "PATH", "record of the unfinished upload (default: FILE.sluice)"),
-      Option("abandon", "delete an unfinished upload of this file at the server"),
+      Option("abandon", "delete an unfinished upload of this file from the server"),
       Option("background", "let the agent upload the file, and return (see sluice transfers)"),
       Option("content-type", value: "TYPE", "media type of the file (default: application/octet-stream)"),
     ] + StreamOptions.shown,
@@ -25,14 +25,14 @@ enum Put {
     let path = values.operands[0]
     if isURL(path), !isURL(values.operands[1]) {
       throw .usage(
-        "FILE and URL are swapped. Write: sluice put \(values.operands[1].shellOperand) \(UploadRequest.shellWords(path))"
+        "FILE and URL are in the wrong order. Write: sluice put \(values.operands[1].shellOperand) \(UploadRequest.shellWords(path))"
       )
     }
     var request = try StreamOptions.request(values, url: target(values))
     let choosesMethod = !values.has("method")
     if choosesMethod { request.method = "PUT" }
     request.fields.addDefault("Content-Type", values["content-type"] ?? "application/octet-stream")
-    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    // The most that libcurl sends at once. The number of system calls limits the throughput.
     request.uploadBufferSize = 512 << 10
     var configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: 1_000_000, buffer: .bytes(1), overflow: .wait)
@@ -51,7 +51,7 @@ enum Put {
         // The digest of a large file takes minutes.
         file = try signals.endProcess { () throws(UploadFileError) in try UploadFile(path: path, digest: digest) }
       } catch .unreadable(let error) where values.has("abandon") && error.code == ENOENT {
-        // What is abandoned is not read: any file can stand in for one that is gone.
+        // An abandoned file is not read, so any file can replace one that no longer exists.
         file = try UploadFile(path: recordPath)
       }
     } catch {
@@ -93,12 +93,12 @@ enum Put {
       throw error
     }
     if code != .done, record.isKept, progress != .json {
-      Console.shared.say("continue with: \(command("--resume", values))")
+      Console.shared.say("resume with: \(command("--resume", values))")
     }
     return code
   }
 
-  /// Uploads a file that does not know its size, as those of procfs: once, as `pipe` does.
+  /// Uploads a file of unknown size, such as one in procfs, once and as `pipe` does.
   private static func stream(
     _ path: String, _ values: CommandLineSyntax.Values, _ chosen: LiveStreamConfiguration, _ progress: ProgressKind,
     _ signals: Signals
@@ -125,25 +125,25 @@ enum Put {
     return try run.run(source, configuration)
   }
 
-  // MARK: Where to
+  // MARK: Target
 
   private static func isURL(_ operand: String) -> Bool {
     let start = operand.prefix(8).lowercased()
     return start.hasPrefix("http://") || start.hasPrefix("https://")
   }
 
-  /// As curl's `-T`: where the URL's path names no file, the file's own name belongs behind it.
+  /// As with curl's `-T`, the file's name is appended if the URL's path names no file.
   private static func target(_ values: CommandLineSyntax.Values) -> String {
     let path = values.operands[0]
     return UploadRequest.appending(
       fileName: path.split(separator: "/").last.map(String.init) ?? path, to: values.operands[1])
   }
 
-  // MARK: What was interrupted
+  // MARK: Interrupted uploads
 
-  /// Claims the record, and decides what it means for this upload.
+  /// Claims the record, and decides how it affects this upload.
   ///
-  /// - Returns: the upload to continue or to abandon; nil for a new one.
+  /// - Returns: the upload to continue or to abandon, or nil for a new one.
   private static func begin(
     _ record: UploadRecord, _ file: UploadFile, _ values: CommandLineSyntax.Values, target: String
   ) throws(CommandError) -> ResumeData? {
@@ -152,7 +152,7 @@ enum Put {
       guard isWanted else { return nil }
       record.remove()
       throw .usage(
-        "no unfinished upload of \(file.path.shellQuoted) is recorded in \(record.path.shellQuoted). Leave --resume or --abandon out, or name its record with --resume-file."
+        "cannot resume or abandon: \(record.path.shellQuoted) records no unfinished upload of \(file.path.shellQuoted). Leave --resume or --abandon out, or name its record with --resume-file."
       )
     }
     let recorded = unfinished.data.target
@@ -162,34 +162,34 @@ enum Put {
       throw .usage(
         "an upload of \(values.operands[0].shellQuoted) to \(shown) is unfinished (\(record.path.shellQuoted))"
           + (isSameFile
-            ? ". Continue it with: \(command("--resume", values, url: recorded)), or give it up with: "
-            : ", and the file has changed since. Give it up with: ") + command("--abandon", values, url: recorded)
-          + ". For an upload beside it, choose another record with --resume-file PATH.")
+            ? ". Resume it with: \(command("--resume", values, url: recorded)), or abandon it with: "
+            : ", and the file has changed since. Abandon it with: ") + command("--abandon", values, url: recorded)
+          + ". For another upload of the file, choose another record with --resume-file PATH.")
     }
     guard recorded == UploadRequest.withoutCredentials(target) else {
-      throw .usage("the upload in \(record.path.shellQuoted) goes to \(shown): give that URL")
+      throw .usage("the upload in \(record.path.shellQuoted) has another URL. Write \(shown).")
     }
     guard isSameFile || values.has("abandon") else {
       throw CommandError(
         .inputOutput,
-        "\(file.path.shellQuoted) has changed since its upload was interrupted. Give that up with: \(command("--abandon", values)), and upload the file again without --resume."
+        "\(file.path.shellQuoted) has changed since its upload was interrupted. Abandon the upload with: \(command("--abandon", values)). Then upload the file again without --resume."
       )
     }
     return unfinished.data
   }
 
-  /// Keeps the record as true as what is told.
+  /// Keeps the record in line with the reported events.
   private static func note(_ event: LiveStreamEvent, _ record: UploadRecord) {
     switch event {
     case .upload(.created(let data)):
-      // Without it the upload continues as long as this process does: no reason to end it, but one to report.
+      // The upload can continue without the record, as long as this process runs. So the error is only reported.
       if let error = record.write(data) {
         Console.shared.say(
-          "cannot write \(record.path.shellQuoted): \(error.reason). The upload continues, but an interrupted one will not be remembered. Choose another path with --resume-file."
+          "cannot write \(record.path.shellQuoted): \(error.reason). The upload continues, but it cannot be resumed after an interruption. Choose another path with --resume-file."
         )
       }
     case .ended(let summary):
-      // Nothing to continue: complete, refused for good, or forgotten by the server.
+      // Nothing is left to continue: the upload is complete, finally refused, or unknown to the server.
       if summary.error == nil || summary.resumeData == nil { record.remove() }
     default: break
     }
@@ -213,7 +213,7 @@ enum Put {
     return (lines, ExitCode(summary))
   }
 
-  /// What a handler of the user's own answers: the first lines of a short text, without what a terminal would obey.
+  /// The response of a user's handler: the first lines of a short text, without control characters.
   static func words(of response: HTTPResponse) -> [String] {
     guard response["Content-Type"]?.lowercased().hasPrefix("text/plain") ?? false, let text = response.text else {
       return []
@@ -226,8 +226,8 @@ enum Put {
     }
   }
 
-  /// The name under which the server stored the file, if its response has one: `sluice serve` answers a JSON object,
-  /// others may name it in `Content-Location` (RFC 9110, section 8.7).
+  /// The name under which the server stored the file, if the response has one. `sluice serve` answers with a JSON
+  /// object. Other servers may name it in `Content-Location` (RFC 9110, section 8.7).
   static func storedName(_ response: HTTPResponse?) -> String? {
     guard let response else { return nil }
     if response["Content-Type"]?.hasPrefix("application/json") ?? false,
@@ -238,7 +238,7 @@ enum Put {
     return response["Content-Location"]
   }
 
-  /// The end of an upload that was to be abandoned: it is a success if the server has forgotten it.
+  /// The end of an upload to abandon. It is a success if the server has deleted the upload.
   private static func concludeAbandoned(_ summary: StreamSummary) -> StreamSummary {
     var concluded = summary
     if summary.resumeData == nil {
@@ -246,7 +246,7 @@ enum Put {
     } else if summary.error?.kind == .cancelled {
       let reason = summary.response.map { "it answered \($0.status)" } ?? "it could not be reached, or did not answer"
       concluded.error = LiveStreamError(
-        .unreachable, "the server has not forgotten the upload: \(reason). Try again later.")
+        .unreachable, "the server has not deleted the upload: \(reason). Try again later.")
     }
     return concluded
   }
@@ -254,9 +254,9 @@ enum Put {
   private static func abandoned(_ summary: StreamSummary) -> (lines: [String], code: ExitCode) {
     if let error = summary.error { return (["sluice: \(error.description)"], ExitCode(summary)) }
     if let status = summary.response?.status, [404, 410].contains(status) {
-      return (["the server did not have the upload any more (it answered \(status))"], .done)
+      return (["the server no longer had the upload (it answered \(status))"], .done)
     }
-    return (["the server has forgotten the upload"], .done)
+    return (["the server has deleted the upload"], .done)
   }
 }
 
@@ -267,12 +267,13 @@ extension CommandError {
       switch error {
       case .unreadable(let error) where error.code == ENOENT && path.contains("\u{FFFD}"):
         "its name is not valid UTF-8. Rename it, or stream it with: \(streamed) < FILE"
-      case .unreadable(let error): "\(error.reason). Name a file that exists and may be read."
-      case .directory: "it is a directory. Name a file; for all of it: tar c \(path.shellOperand) | \(streamed)"
+      case .unreadable(let error): "\(error.reason). Name a file that exists and is readable."
+      case .directory:
+        "it is a directory. Name a file. To upload the whole directory: tar c \(path.shellOperand) | \(streamed)"
       case .notRegular:
-        "it is not a regular file, so its bytes come only once. Stream it with: \(streamed) < \(path.shellQuoted)"
-      case .unknownSize: "it does not know its size, so its upload cannot be resumed. Leave --resume and --abandon out."
-      case .changed(let change): "it changed while it was read: \(change). Try again when it stays as it is."
+        "it is not a regular file, so it can be read only once. Stream it with: \(streamed) < \(path.shellQuoted)"
+      case .unknownSize: "its size is unknown, so its upload cannot be resumed. Leave --resume and --abandon out."
+      case .changed(let change): "it changed while it was read: \(change). Try again when it no longer changes."
       }
     let code: ExitCode = if case .changed = error { .inputOutput } else { .noInput }
     self.init(code, "cannot upload \(path.shellQuoted): \(reason)")

@@ -6,12 +6,12 @@ internal import TransferClient
 internal import UploadClient
 
 enum PutBackground {
-  /// What has no meaning to an upload that this process does not perform.
+  /// Options that do not apply to an upload in another process.
   private static let foreign = [
     "resume", "resume-file", "abandon", "metrics", "give-up", "finish-timeout", "send-buffer", "max-segment",
   ]
 
-  /// Hands the upload to the agent.
+  /// Gives the upload to the agent.
   static func run(
     _ values: CommandLineSyntax.Values, _ configuration: LiveStreamConfiguration, _ progress: ProgressKind
   ) throws(CommandError) -> ExitCode {

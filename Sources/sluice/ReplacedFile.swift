@@ -1,14 +1,14 @@
-// A file that is there as a whole or not at all.
+// A file that exists completely or not at all.
 
 internal import EventLoops
 internal import Glibc
 
 enum ReplacedFile {
-  /// Writes `text` beside `path` and renames it: whoever opens `path` finds what was there before or everything of what
-  /// is new, also after a crash. What is no regular file (`/dev/stdout`, a FIFO) cannot be replaced and is written
-  /// into. `-` is standard output.
+  /// Writes `text` beside `path` and renames it. A reader of `path` finds the former content or the complete new
+  /// content, also after a crash. A path that is not a regular file (`/dev/stdout`, a FIFO) cannot be replaced, and is
+  /// written to. `-` is standard output.
   ///
-  /// - Throws: ``CommandError`` with exit code 74 that names the file. Nothing is left beside it then.
+  /// - Throws: ``CommandError`` with exit code 74 that names the file. No temporary file is left in that case.
   static func write(_ text: String, to path: String) throws(CommandError) {
     do throws(SystemError) {
       guard path != "-" else { return try writeAll(text, STDOUT_FILENO) }
@@ -19,18 +19,18 @@ enum ReplacedFile {
         defer { close(descriptor) }
         return try writeAll(text, descriptor)
       }
-      // A symbolic link goes on to lead to the file.
+      // A symbolic link still leads to the file.
       try replace(isThere ? resolved(path) : path, by: text, mode: isThere ? status.st_mode & 0o777 : 0o666 & ~mask)
     } catch {
-      throw CommandError(.inputOutput, "\(path) cannot be written: \(error.reason)")
+      throw CommandError(.inputOutput, "cannot write \(path.shown): \(error.reason). Choose another file.")
     }
   }
 
-  /// The same for a regular file or for none.
+  /// The same for a regular file or a path without a file.
   private static func replace(_ path: String, by text: String, mode: mode_t) throws(SystemError) {
     var template = Array("\(path).XXXXXX".utf8CString)
     let descriptor = template.withUnsafeMutableBufferPointer { buffer in
-      // The array has a base address: it is not empty.
+      // The array has a base address, because it is not empty.
       mkstemp(buffer.baseAddress!)
     }
     guard descriptor >= 0 else { throw .last("mkstemp") }
@@ -40,7 +40,7 @@ enum ReplacedFile {
     do throws(SystemError) {
       try writeAll(text, descriptor)
       try retryingInterrupts("fchmod") { fchmod(descriptor, mode) }
-      // Before the name: otherwise a crash could leave the new name with nothing in it.
+      // Comes before the rename. Otherwise, a crash could leave the new name with an empty file.
       try retryingInterrupts("fsync") { fsync(descriptor) }
       try retryingInterrupts("rename") { rename(temporary, path) }
     } catch {
@@ -50,8 +50,7 @@ enum ReplacedFile {
     syncDirectory(of: path)
   }
 
-  /// Makes the names in the directory of `path` outlast a crash. Where that is not to be had, as on some file systems,
-  /// they may not.
+  /// Makes the names in the directory of `path` survive a crash. Some file systems do not support this.
   static func syncDirectory(of path: String) {
     let directory = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
     guard
@@ -77,7 +76,7 @@ enum ReplacedFile {
     return String(cString: real)
   }
 
-  /// What the user takes away from new files' permissions; the only way to ask is to set it.
+  /// The umask of the process. The only way to read it is to set it.
   private static var mask: mode_t {
     let mask = umask(0o077)
     umask(mask)

@@ -21,7 +21,7 @@ enum Report {
     topics: [metrics], example: "sluice report part-1.json part-2.json --merge --html report.html")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
-    // Before anything is read: a mistyped threshold must not be found after an hour's work.
+    // Comes before any file is read. A mistyped threshold must not be found after an hour of work.
     let thresholds = try thresholds(values)
     try checkOutputs(values)
     var reports: [NamedReport] = []
@@ -31,13 +31,14 @@ enum Report {
     case .run(let report):
       judged = report
       try write(report, values)
-      // Standard output has one reader.
+      // The report and the table cannot share standard output.
       if !["json", "csv"].contains(where: { values[$0] == "-" }) { show(report.table) }
     case .comparison(let before, let after):
       for option in ["json", "csv"] where values.has(option) {
-        throw .usage("--\(option) writes one report, and these are two. Name one report, or the parts of one run.")
+        throw .usage(
+          "--\(option) requires a single report, and there are two runs. Name one report, or the parts of one run.")
       }
-      // Of two runs, the later one is the one in question.
+      // Of two runs, the later one is judged.
       judged = after
       let comparison = ReportComparison(before: before, after: after)
       if let path = values["html"] { try ReplacedFile.write(comparison.html, to: path) }
@@ -47,7 +48,7 @@ enum Report {
   }
 
   private static func show(_ table: String) {
-    // It ends its last line itself.
+    // The table ends its last line itself.
     Console.shared.put(table.hasSuffix("\n") ? String(table.dropLast()) : table)
   }
 
@@ -67,14 +68,14 @@ enum Report {
 
   // MARK: Thresholds
 
-  /// What `--fail-if` can name.
+  /// The metrics for `--fail-if`.
   static let metrics = HelpTopic(
     name: "metrics", title: "Metrics of a load test, for --fail-if 'METRIC OPERATOR VALUE'",
     rows: LoadMetric.descriptions,
     notes: [
       "Delays need a statistic: p50 to p99.99, mean, max or count (ack.p99).",
       "Operators: > >= < <= ==. Units: ns, us, ms, s, min; B, kB, KiB, MB, MiB; MB/s or % for goodput.",
-      "What was never measured fails, except stall, resume and outage.",
+      "A condition fails if its metric was never measured, except stall, resume and outage.",
     ])
 
   static func thresholds(_ values: CommandLineSyntax.Values) throws(CommandError) -> [Threshold] {
@@ -87,19 +88,19 @@ enum Report {
     return thresholds
   }
 
-  /// Names each threshold that was not kept, on standard error.
+  /// Names each violated threshold on standard error.
   static func judge(_ report: LoadReport, by thresholds: [Threshold]) -> ExitCode {
     let failures = thresholds.compactMap { $0.failure(in: report) }
     for failure in failures { Console.shared.say("failed: \(failure)") }
     return failures.isEmpty ? .done : .thresholdFailed
   }
 
-  // MARK: Which reports belong together
+  // MARK: Reports that belong together
 
   typealias NamedReport = (name: String, report: LoadReport)
 
   enum Mode {
-    /// As the reports themselves say.
+    /// Decided by the content of the reports.
     case automatic
     case merge
     case compare
@@ -113,18 +114,18 @@ enum Report {
     }
   }
 
-  /// What is shown.
+  /// The subject of the output.
   enum Subject: Equatable {
     case run(LoadReport)
     case comparison(before: LoadReport, after: LoadReport)
   }
 
-  /// Decides from the reports whether they are parts of one run, or two runs. Does not guess.
+  /// Decides from the reports whether they are parts of one run, or two runs. It does not guess.
   static func subject(of reports: [NamedReport], mode: Mode) throws(CommandError) -> Subject {
     switch mode {
     case .compare:
       guard reports.count == 2 else {
-        throw .usage("--compare takes two reports, the earlier one first, and not \(reports.count)")
+        throw .usage("--compare requires two reports, and there are \(reports.count). Name the earlier one first.")
       }
       return .comparison(before: reports[0].report, after: reports[1].report)
     case .merge: return .run(try merged(reports))
@@ -132,17 +133,23 @@ enum Report {
       if reports.count == 1 { return .run(reports[0].report) }
       let arePartsOfOne = partsOfOneRun(reports)
       if arePartsOfOne == nil, let doubt = doubtfulTimes(reports) {
-        throw CommandError(.badData, "\(doubt): say --merge if they are parts of one run, or --compare if they are two")
+        throw CommandError(
+          .badData,
+          "cannot tell how the reports belong together: \(doubt). Use --merge for parts of one run, or --compare for two runs."
+        )
       }
       if arePartsOfOne == nil { return .run(try merged(reports)) }
       guard reports.count == 2 else {
-        // Not nil: see above.
-        throw CommandError(.badData, "\(arePartsOfOne ?? ""); two reports can be compared, and parts of one run merged")
+        // Not nil, as checked above.
+        throw CommandError(
+          .badData,
+          "cannot combine the reports: \(arePartsOfOne ?? ""). Name two reports to compare, or the parts of one run.")
       }
       let (first, second) = (reports[0], reports[1])
       if first.report.differenceOfRun(from: second.report) == nil, first.report.parts.first?.count ?? 1 > 1 {
-        // The same part of the same plan, twice: two runs, or a mistake in naming files.
-        throw CommandError(.badData, "\(arePartsOfOne ?? ""): say --compare if they are of two runs")
+        // The same part of the same plan, twice: two runs, or a mistake in the file names.
+        throw CommandError(
+          .badData, "cannot combine the reports: \(arePartsOfOne ?? ""). Use --compare if they are of two runs.")
       }
       return .comparison(before: first.report, after: second.report)
     }
@@ -156,11 +163,11 @@ enum Report {
     }
   }
 
-  /// Why they are not parts of one run; nil when they are.
+  /// The reason why they are not parts of one run, or nil if they are.
   private static func partsOfOneRun(_ reports: [NamedReport]) -> String? {
-    // Whole runs are no parts, however alike they are.
+    // A complete run is not a part, even if the runs are alike.
     if let whole = reports.first(where: { $0.report.parts.first?.count ?? 1 == 1 }) {
-      return "\(whole.name) is a whole run, and no part of one"
+      return "\(whole.name) is a complete run, not a part of one"
     }
     do throws(ReportMergeError) {
       _ = try LoadReport.merge(reports)
@@ -170,14 +177,14 @@ enum Report {
     }
   }
 
-  /// Parts of one run run at one time: what shows that these did not.
+  /// Parts of one run execute at the same time. Returns the evidence that these did not.
   private static func doubtfulTimes(_ reports: [NamedReport]) -> String? {
     let started = reports.compactMap { named in
       WallClock(iso8601: named.report.startedAt).map { (name: named.name, seconds: $0.seconds, report: named.report) }
     }.sorted { $0.seconds < $1.seconds }
     for (earlier, later) in zip(started, started.dropFirst()) {
       let end = earlier.seconds + earlier.report.measured / 1_000_000_000
-      if later.seconds > end { return "\(later.name) began when \(earlier.name) had ended" }
+      if later.seconds > end { return "\(later.name) began after \(earlier.name) had ended" }
     }
     return nil
   }

@@ -7,40 +7,41 @@ internal import UploadServer
 
 enum Serve {
   static let syntax = CommandLineSyntax(
-    name: "serve", summary: "Receives streams into a directory, and prints a JSON line for each event.",
+    name: "serve", summary: "Receives streams, stores them in a directory, and prints a JSON line per event.",
     operands: [],
     options: [
       Option(
         "listen", short: "l", value: "ADDR:PORT",
         "address to listen on, or unix:PATH (repeatable; default: 127.0.0.1:8080)", mayRepeat: true),
       Option("directory", value: "DIR", "where to store streams (default: .)"),
-      Option("discard", "receive and acknowledge, but store nothing: for measurements"),
+      Option("discard", "acknowledge streams, but store nothing (for load tests)"),
       Option(
         "durability", value: "D",
         "sync acknowledged bytes to disk: always (before acknowledging), interval (once per second) or none "
           + "(default: interval)"),
       Option(
         "token-file", value: "FILE",
-        "accept only these tokens: one SHA-256 per line (default: accept everybody)"),
-      Option("public-url", value: "URL", "what the URLs of uploads begin with, if a front end rewrites paths"),
-      Option("max-body", value: "SIZE", "longest body of a request (default: no limit)"),
-      Option("finish-after", value: "T", "close a silent live recording after T (default: 1h)"),
-      Option("head-timeout", value: "T", "longest time for the head of a request (default: 30s)"),
-      Option("body-timeout", value: "T", "longest silence in a body (default: 0, no limit)"),
-      Option("idle-timeout", value: "T", "longest time between two requests (default: 75s)"),
+        "accept only tokens whose SHA-256 is in FILE, one per line (default: accept everyone)"),
+      Option(
+        "public-url", value: "URL", "beginning of the URLs of uploads, if a front end rewrites paths (default: none)"),
+      Option("max-body", value: "SIZE", "largest body of a request (default: no limit)"),
+      Option("finish-after", value: "T", "close a live recording that receives nothing for T (default: 1h)"),
+      Option("head-timeout", value: "T", "longest time to receive the head of a request (default: 30s)"),
+      Option("body-timeout", value: "T", "longest time without data within a body (default: 0, no limit)"),
+      Option("idle-timeout", value: "T", "longest time between two requests on a connection (default: 75s)"),
       Option(
         "drain-timeout", value: "T",
-        "longest time for requests at work, clients and the disk to end after the first signal (default: 10s)"),
+        "longest time after the first signal until requests, clients and the disk finish (default: 10s)"),
       Option("receive-buffer", value: "SIZE", "size of a socket's receive buffer, SO_RCVBUF (default: the kernel's)"),
       Option("max-segment", value: "SIZE", "largest TCP segment, TCP_MAXSEG (default: the kernel's)"),
       Option("threads", value: "N", "number of threads that serve connections (default: 1)"),
       SplitOption.option,
       Option(
         "names", value: "PATTERN",
-        "link live recordings under names that carry their start, or none (default: "
-          + "{name}/%Y-%m-%dT%H-%M-%SZ, if they are split)"),
-      Option("allow-download", "answer GET with complete recordings, each for the token that began it"),
-      Option("no-sidecars", "write no .sidecar files, and leave the sizes in WAV files as they came"),
+        "link live recordings under names with their start time, or none (default: "
+          + "{name}/%Y-%m-%dT%H-%M-%SZ, for split recordings)"),
+      Option("allow-download", "answer GET with complete recordings, each only for the token that created it"),
+      Option("no-sidecars", "write no .sidecar files, and do not correct sizes in WAV headers"),
       StreamOptions.metrics,
     ],
     topics: [StoreOptions.topic, limits, KeepOptions.topic],
@@ -56,20 +57,22 @@ enum Serve {
       Option("max-hole", value: "SIZE", "largest hole that one request may leave (default: 64GiB)"),
       Option(
         "max-uploads", value: "N",
-        "unfinished uploads and plain requests under way (default: 10000; with --discard: 50000)"),
-      Option("max-uploads-per-client", value: "N", "those of one token or address (default: no limit)"),
+        "most unfinished uploads and plain requests at a time (default: 10000; with --discard: 50000)"),
+      Option("max-uploads-per-client", value: "N", "the same limit per token or address (default: no limit)"),
       Option("quota", value: "SIZE", "total size of unfinished streams, including holes (default: no limit)"),
       Option(
         "quota-per-client", value: "SIZE",
-        "total size of one token's or address's unfinished streams (default: no limit)"),
-      Option("max-downloads", value: "N", "downloads at the same time (default: 100)"),
-      Option("max-finished", value: "N", "records of finished uploads to keep, half for one client (default: 10000)"),
-      Option("max-finished-size", value: "SIZE", "total size of these records, half for one client (default: 64MiB)"),
+        "total size of unfinished streams per token or address (default: no limit)"),
+      Option("max-downloads", value: "N", "most downloads at the same time (default: 100)"),
+      Option(
+        "max-finished", value: "N", "records of finished uploads to keep, at most half for one client (default: 10000)"),
+      Option(
+        "max-finished-size", value: "SIZE", "total size of these records, at most half for one client (default: 64MiB)"),
       Option(
         "proxied-interims", value: "N",
-        "104 responses to one request that comes through a proxy: a number or all (default: 4; nginx and Caddy before 2.9: 0)"
+        "most 104 responses to a request that comes through a proxy: a number or all (default: 4; nginx and Caddy before 2.9: 0)"
       ),
-      Option("min-rate", value: "SIZE", "fewest bytes per second of a request (default: 0, no limit)"),
+      Option("min-rate", value: "SIZE", "lowest rate of a request in bytes per second (default: 0, no limit)"),
     ])
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
@@ -80,7 +83,8 @@ enum Serve {
     let configuration = try configuration(values)
     let signals: Signals
     do throws(SystemError) {
-      // Before the first thread, so that no thread takes a signal away from this one: brokers have threads of their own.
+      // Comes before the first thread, so that no thread takes a signal from this one. Broker connections have their
+      // own threads.
       signals = try Signals()
     } catch {
       throw CommandError(.inputOutput, error.description)
@@ -117,8 +121,9 @@ enum Serve {
           ServiceManager.current.extendTimeout(by: drainTimeout + leastDiskTime)
           Console.shared.say(
             storesFiles
-              ? "ending: unfinished streams stay as .part files and can be continued. A second signal stops at once."
-              : "ending: clients are told where their uploads stand. A second signal stops at once.")
+              ? "stopping: unfinished streams stay as .part files and can be continued. A second signal stops at once."
+              : "stopping: the server reports the offsets of all uploads to their clients. A second signal stops at once."
+          )
         }
         let limit = isInterrupted ? .zero : drainTimeout
         server.drain(within: limit)
@@ -135,14 +140,14 @@ enum Serve {
       .inputOutput,
       "the server did not end within --drain-timeout \(Units.text(drainTimeout)): "
         + (storesFiles
-          ? "the disk is too slow. The next start completes what is unfinished."
-          : "the brokers are too slow. Clients continue their uploads at any other server."))
+          ? "the disk is too slow. The next start completes the unfinished work."
+          : "the brokers are too slow. Clients can continue their uploads at any other server."))
   }
 
-  /// The disk has this time to take what was acknowledged, however short `--drain-timeout` is.
+  /// The disk has at least this time to store acknowledged bytes, even if `--drain-timeout` is shorter.
   private static let leastDiskTime = Duration.seconds(1)
 
-  /// Gives signs of life to the service manager, as long as each loop of the server turns.
+  /// Sends watchdog messages to the service manager, as long as each loop of the server runs.
   private static func watch(_ server: UploadServer) throws(SystemError) {
     guard let interval = ServiceManager.current.watchdogInterval else { return }
     let loop = try EventLoop()
@@ -154,13 +159,13 @@ enum Serve {
     try NamedThread("sluice-watchdog") { loop.run() }.detach()
   }
 
-  /// The soft limit is for programs that use select(2), which breaks beyond 1,024; epoll(7) has no such end.
+  /// The soft limit is for programs that use select(2), which fails beyond 1,024. epoll(7) has no such limit.
   private static func allowDescriptors() {
     var limit = rlimit()
     let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
     guard getrlimit(resource, &limit) == 0, limit.rlim_cur < limit.rlim_max else { return }
     limit.rlim_cur = limit.rlim_max
-    // If it stays as it was, the event that says so comes when descriptors run out.
+    // If the limit does not change, an event reports it when descriptors run out.
     setrlimit(resource, &limit)
   }
 
@@ -180,7 +185,7 @@ enum Serve {
       throw .usage("--listen: \(error.description)")
     }
     if values.has("discard"), values.has("directory") {
-      throw .usage("--discard keeps nothing, so there is nothing to put into a --directory: leave one of them out")
+      throw .usage("--discard stores nothing, so it excludes --directory. Leave one of them out.")
     }
     let brokers = try StoreOptions.parse(values)
     let storage: UploadServer.Storage =
@@ -196,7 +201,7 @@ enum Serve {
     }
     if let text = values["durability"] {
       guard let durability = Durability(rawValue: text) else {
-        throw .usage("--durability is none, interval or always, and not \"\(text)\"")
+        throw .usage("--durability \(text.shown): unknown. Choose none, interval or always.")
       }
       configuration.durability = durability
     }
@@ -213,7 +218,7 @@ enum Serve {
       RecordingSplit(duration: $0.duration, size: $0.size, timeOfDay: $0.timeOfDay)
     }
     if configuration.split != nil, values.has("no-sidecars") || values.has("discard") {
-      throw .usage("--split needs files and their sidecars. Leave out --no-sidecars and --discard.")
+      throw .usage("--split requires files and their sidecars. Leave out --no-sidecars and --discard.")
     }
     if let pattern = values["names"] {
       configuration.names = try names(pattern)
@@ -221,11 +226,11 @@ enum Serve {
     configuration.retention = try KeepOptions.parse(values)
     if configuration.retention != nil, values.has("no-sidecars") || values.has("discard") {
       throw .usage(
-        "--keep and its relatives need recordings and their sidecars. Leave out --no-sidecars and --discard.")
+        "--keep and its related options require recordings and their sidecars. Leave out --no-sidecars and --discard.")
     }
     configuration.allowsDownloads = values.has("allow-download")
     if configuration.allowsDownloads, values.has("no-sidecars") || values.has("discard") {
-      throw .usage("--allow-download needs recordings and their sidecars. Leave out --no-sidecars and --discard.")
+      throw .usage("--allow-download requires recordings and their sidecars. Leave out --no-sidecars and --discard.")
     }
     if let text = values["max-downloads"] {
       guard configuration.allowsDownloads else {
@@ -308,7 +313,7 @@ enum Serve {
     }
     if let text = values["public-url"] {
       guard text.hasPrefix("http://") || text.hasPrefix("https://") || text.hasPrefix("/") else {
-        throw .usage("--public-url \"\(text)\" is no beginning of a URL: write https://example.com/ingest")
+        throw .usage("--public-url \(text.shown): invalid URL. Write https://example.com/ingest.")
       }
       uploads.publicURL = text.hasSuffix("/") ? String(text.dropLast()) : text
     }

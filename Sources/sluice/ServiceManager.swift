@@ -1,19 +1,19 @@
-// What systemd wants to know of a service: that it is ready, that it is alive, that it is ending.
+// The messages that systemd expects from a service: ready, alive, and stopping.
 //
-// libsystemd has sd_notify(3), and would be one more library to load in every process for one datagram. Its manual page
-// describes the protocol and allows programs of their own.
+// libsystemd has sd_notify(3), but every process would have to load it for one datagram. The manual page describes the
+// protocol and permits other implementations.
 
 internal import EventLoops
 internal import Glibc
 
-/// The service manager that started this process, if one did and asked to be told (`Type=notify`). All calls do nothing
-/// otherwise, and none of them waits. Any thread.
+/// The service manager that started this process, if it requested notifications (`Type=notify`). Otherwise, all calls
+/// do nothing. No call waits. Any thread.
 struct ServiceManager: Sendable {
   static let current = ServiceManager { name in getenv(name).map { String(cString: $0) } }
 
-  /// A path, or a name in the abstract namespace that begins with `@`; nil for no manager.
+  /// A path, or a name in the abstract namespace that begins with `@`. Nil without a manager.
   private let address: String?
-  /// How often it wants a sign of life; nil if it does not watch this process (`WatchdogSec=`).
+  /// The interval of the watchdog messages. Nil if the manager does not watch this process (`WatchdogSec=`).
   let watchdogInterval: Duration?
 
   init(_ variable: (String) -> String?) {
@@ -35,7 +35,7 @@ struct ServiceManager: Sendable {
 
   func isStopping() { send("STOPPING=1\nSTATUS=finishing") }
 
-  /// What is under way at the end may take this long from now on, also beyond `TimeoutStopSec=`.
+  /// The remaining work at the end may take this long from now on, also beyond `TimeoutStopSec=`.
   func extendTimeout(by time: Duration) { send("EXTEND_TIMEOUT_USEC=\(time.nanoseconds / 1000)") }
 
   private func send(_ text: String) {
@@ -65,14 +65,14 @@ struct ServiceManager: Sendable {
 }
 
 extension ServiceManager {
-  /// Gives signs of life from the loop, as long as it turns.
+  /// Sends watchdog messages from the loop, as long as it runs.
   func watch(_ loop: EventLoop) {
     guard let interval = watchdogInterval else { return }
     isAlive()
     loop.schedule(after: interval) { watch(loop) }
   }
 
-  /// From a loop that ends its work: asks for more time until it has ended.
+  /// Requests more time from a loop that ends its work, until it has ended.
   func keepExtending(on loop: EventLoop) {
     guard address != nil else { return }
     extendTimeout(by: .seconds(30))

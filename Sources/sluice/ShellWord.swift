@@ -1,9 +1,9 @@
-// What a message needs around a text that somebody else wrote, and a suggested command around a path.
+// Quoting for messages that contain foreign text, and for suggested commands that contain paths.
 
 internal import UploadClient
 
 extension UploadRequest {
-  /// A URL within a command to be repeated. The values of its query are not shown.
+  /// A URL within a command to repeat. The values of its query are not shown.
   static func shellWords(_ url: String) -> String {
     let shown = withoutSecrets(url)
     return shown.shellQuoted + (shown == withoutCredentials(url) ? "" : " (with the values of the query)")
@@ -11,7 +11,7 @@ extension UploadRequest {
 }
 
 extension String {
-  /// This text as one word of a POSIX shell: as it is where that is safe, in single quotes otherwise.
+  /// This text as one word of a POSIX shell. Safe text is unchanged, and other text is in single quotes.
   var shellQuoted: String {
     let isSafe = utf8.allSatisfy { octet in
       switch octet {
@@ -22,7 +22,7 @@ extension String {
       }
     }
     if isSafe, !isEmpty { return self }
-    // A control character would reach the terminal; bash, zsh and ksh read it from $'…'.
+    // A control character would reach the terminal. bash, zsh and ksh read it from $'…'.
     guard unicodeScalars.contains(where: { $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) }) else {
       return "'" + replacing("'", with: #"'\''"#) + "'"
     }
@@ -36,12 +36,12 @@ extension String {
     return "$'" + escaped.joined() + "'"
   }
 
-  /// This text between quotes, for messages: its control characters made visible, and no more of it than a line takes.
+  /// This text in quotation marks for messages. Control characters are escaped, and a long text is shortened.
   var shown: String { "\"\(count > 100 ? prefix(97).description.escaped + "..." : escaped)\"" }
 
-  /// This text as a terminal may have it.
+  /// This text with escaped control characters.
   var escaped: String { printable(self) }
 
-  /// This path as an operand: one that begins with a hyphen would be taken for an option.
+  /// This path as an operand. A path that begins with a hyphen would be taken for an option.
   var shellOperand: String { (hasPrefix("-") ? "./" + self : self).shellQuoted }
 }

@@ -1,12 +1,12 @@
-// SIGINT, SIGTERM and SIGHUP, taken on the main thread: the first asks for an orderly end, the second for an end.
-// SIGQUIT asks for an end at once. What comes within half a second of the first belongs to it.
+// SIGINT, SIGTERM and SIGHUP, received on the main thread. The first requests an orderly end, the second an immediate
+// one. SIGQUIT requests an immediate end. A signal within half a second of the first counts as the same signal.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 
-/// Which signals count. timeout(1), service managers and terminals send one signal to a process and to its process
-/// group, so that it arrives twice within microseconds: that is one wish, not two.
+/// Decides which signals count. timeout(1), service managers and terminals send one signal to a process and to its
+/// process group, so it arrives twice within microseconds. Both count as one request.
 struct SignalCount {
   /// A signal this soon after the first belongs to it.
   static let sameSignal = Duration.milliseconds(500)
@@ -14,7 +14,7 @@ struct SignalCount {
   private var first: MonotonicInstant?
   private var count = 0
 
-  /// How many signals count by now; nil if this one does not.
+  /// The number of signals that count so far, or nil if this one does not count.
   mutating func note(_ number: Int32, at now: MonotonicInstant) -> Int? {
     if number == SIGQUIT {
       count = max(2, count + 1)
@@ -28,11 +28,11 @@ struct SignalCount {
   }
 }
 
-/// Blocks the signals in all threads started later and hands them out one by one.
+/// Blocks the signals in all threads that start later, and delivers them one by one.
 struct Signals {
   private let descriptor: Int32
 
-  /// Call it before any thread is started, also by a library: ALSA's plugins for sound servers start one when a device
+  /// Call it before any thread is started, even by a library. ALSA's plugins for sound servers start one when a device
   /// is opened.
   init() throws(SystemError) {
     signal(SIGPIPE, SIG_IGN)
@@ -41,7 +41,7 @@ struct Signals {
     descriptor = try retryingInterrupts("signalfd") { signalfd(-1, &set, Int32(SFD_CLOEXEC | SFD_NONBLOCK)) }
   }
 
-  /// Signalled when there is nothing to wait for any more.
+  /// Signalled when there is nothing left to wait for.
   private final class Done: Sendable {
     let counter: EventCounter
     init() throws(SystemError) { counter = try EventCounter() }
@@ -53,7 +53,7 @@ struct Signals {
     sigaddset(&set, SIGINT)
     sigaddset(&set, SIGTERM)
     sigaddset(&set, SIGQUIT)
-    // What nohup(1) has the process ignore stays ignored. A blocked signal would not be (signal(7)).
+    // A signal that nohup(1) made the process ignore stays ignored. A blocked signal would not (signal(7)).
     var action = sigaction()
     sigaction(SIGHUP, nil, &action)
     if unsafeBitCast(action.__sigaction_handler.sa_handler, to: Int.self) != unsafeBitCast(SIG_IGN, to: Int.self) {
@@ -62,7 +62,7 @@ struct Signals {
     return set
   }
 
-  /// Waits for `done`, calling `onSignal` with 1, 2, … for each signal that counts meanwhile (``SignalCount``).
+  /// Waits for `done`. Calls `onSignal` with 1, 2, … for each signal that counts in the meantime (``SignalCount``).
   func wait(for done: borrowing EventCounter, onSignal: (Int) -> Void) {
     _ = waitInTime(for: done) { count in
       onSignal(count)
@@ -70,8 +70,8 @@ struct Signals {
     }
   }
 
-  /// Waits for `done`, calling `limit` with 1, 2, … for each signal meanwhile. It returns how much longer to wait at
-  /// most; nil for as long as it takes.
+  /// Waits for `done`. Calls `limit` with 1, 2, … for each signal in the meantime. `limit` returns the remaining time
+  /// to wait, or nil for no limit.
   ///
   /// - Returns: whether `done` was signalled in time.
   func waitInTime(for done: borrowing EventCounter, limit: (Int) -> Duration?) -> Bool {
@@ -82,7 +82,7 @@ struct Signals {
       pollfd(fd: done.descriptor, events: Int16(POLLIN), revents: 0),
     ]
     while polled[1].revents == 0 {
-      // Rounded up: a wait that ends too early would be followed by others of no length.
+      // Rounded up, because a wait that ends too early would be followed by waits of zero length.
       let rest = deadline.map { Int32(clamping: max(0, ($0 - .now).nanoseconds) / 1_000_000 + 1) }
       let ready = poll(&polled, 2, rest ?? -1)
       if ready == 0, let deadline, deadline <= .now { return false }
@@ -96,15 +96,15 @@ struct Signals {
     return true
   }
 
-  /// From here on a signal ends the process again, as any program's: for work at the end that may block, as writing a
-  /// report.
+  /// From now on, a signal ends the process, as in any program. This is for work at the end that may block, such as
+  /// writing a report.
   func release() {
     var set = Self.set
     pthread_sigmask(SIG_UNBLOCK, &set, nil)
   }
 
-  /// Runs `body`, which may hang, in a driver perhaps. A signal meanwhile ends the process: there is nothing to finish
-  /// yet.
+  /// Runs `body`, which may hang, for example in a driver. A signal in the meantime ends the process, because there is
+  /// nothing to finish yet.
   func endProcess<Result, Failure: Error>(during body: () throws(Failure) -> Result) throws(Failure) -> Result {
     let descriptor = descriptor
     guard let over = try? Done(),

@@ -1,11 +1,11 @@
-// The command: finds the subcommand, and turns what went wrong into a line and an exit code.
+// The command: finds the subcommand, and turns an error into a message and an exit code.
 
 internal import Digests
 internal import EventLoops
 internal import Glibc
 internal import UploadClient
 
-/// A subcommand: how it is called, and what it does.
+/// A subcommand: its syntax and its implementation.
 struct Subcommand: Sendable {
   let syntax: CommandLineSyntax
   let run: @Sendable (CommandLineSyntax.Values) throws(CommandError) -> ExitCode
@@ -30,7 +30,7 @@ enum SluiceCommand {
     Subcommand(syntax: Report.syntax, run: Report.run),
   ]
 
-  /// What is too much for the subcommands' own help.
+  /// Help pages for text that does not fit in the help of the subcommands.
   static let topics = (subcommands.flatMap(\.syntax.topics) + [Units.topic]).reduce(into: [HelpTopic]()) {
     topics, topic in
     if !topics.contains(where: { $0.name == topic.name }) { topics.append(topic) }
@@ -38,14 +38,14 @@ enum SluiceCommand {
 
   static let overview = [
     "usage: sluice SUBCOMMAND [options]", "",
-    "Streams data that never ends to an HTTP server, and loses none of it.", "", "Subcommands:",
+    "Streams endless data to an HTTP server without losing a byte.", "", "Subcommands:",
     rows(subcommands.map { (([$0.syntax.name] + $0.syntax.operands).joined(separator: " "), $0.syntax.summary) }), "",
     "Help:",
     rows(
       [("sluice SUBCOMMAND --help", "options and an example of the subcommand")]
         + topics.map { ("sluice help \($0.name)", $0.title.lowercasedFirst) }
         + [
-          ("sluice help exit-codes", "what each exit code means"),
+          ("sluice help exit-codes", "meaning of the exit codes"),
           ("sluice help man PAGE", "a manual page, for man -l -"),
           ("sluice help completions SHELL", "completions for bash, zsh or fish"),
           ("sluice --version", "print the version and the commit"),
@@ -58,7 +58,7 @@ enum SluiceCommand {
 
   static func run(_ arguments: ArraySlice<String>) throws(CommandError) -> ExitCode {
     var rest = arguments
-    guard let name = rest.popFirst() else { throw .usage("a subcommand is missing\n\n\(overview)") }
+    guard let name = rest.popFirst() else { throw .usage("the subcommand is missing.\n\n\(overview)") }
     switch name {
     case "--help", "-h":
       Console.shared.put(overview)
@@ -88,7 +88,7 @@ enum SluiceCommand {
     if topic == "man" {
       guard let detail else { return ManualPage.names.joined(separator: "\n") }
       if let text = ManualPage.text(detail) { return text }
-      throw .usage("there is no manual page \(detail.shown). See: sluice help man")
+      throw .usage("cannot find a manual page \(detail.shown). See: sluice help man")
     }
     if topic == "completions" {
       if let script = detail.flatMap(Completions.script) { return script }
@@ -102,18 +102,19 @@ enum SluiceCommand {
   static func find(_ name: String) throws(CommandError) -> Subcommand {
     if let found = subcommands.first(where: { $0.syntax.name == name }) { return found }
     let nearest = subcommands.map(\.syntax.name).min { editDistance($0, name) < editDistance($1, name) } ?? ""
-    let hint = editDistance(nearest, name) <= 2 ? "; did you mean \(nearest)?" : "."
-    throw .usage("no subcommand or help topic is called \(name.shown)\(hint) See: sluice --help")
+    let hint = editDistance(nearest, name) <= 2 ? ". Did you mean \(nearest)?" : "."
+    throw .usage("unknown subcommand or help topic \(name.shown)\(hint) See: sluice --help")
   }
 
-  /// What libcurl and the threads of any subcommand map before the first byte is sent, in bytes.
+  /// The memory that libcurl and the threads of any subcommand map before the first byte is sent, in bytes.
   private static let leastMemory = 32 << 20
 
   static func main() {
     StandardDescriptors.fill()
-    // A file size limit is then an error of write(2), which each writer reports, instead of the end of the process.
+    // With this, a file size limit causes an error of write(2), which each writer reports. Otherwise, it would end the
+    // process.
     signal(SIGXFSZ, SIG_IGN)
-    // Or else the Swift runtime reports a crash.
+    // Otherwise, the Swift runtime would report a crash.
     signal(SIGQUIT, SIG_DFL)
     // The process exits while threads of a server or a session still use it.
     CryptoLibrary.keepUntilExit()
@@ -121,18 +122,18 @@ enum SluiceCommand {
     do throws(CommandError) {
       guard AddressSpace.hasRoom(for: leastMemory) else {
         throw CommandError(
-          .inputOutput, "a limit leaves less than \(leastMemory >> 20) MiB of memory; raise it: ulimit -v")
+          .inputOutput, "a limit leaves less than \(leastMemory >> 20) MiB of memory. Raise it with: ulimit -v")
       }
       code = try run(CommandLine.arguments.dropFirst())
     } catch {
       Console.shared.say("sluice: \(error.message)")
       code = error.code
     }
-    // Who has asked twice for the end does not wait for a reader.
+    // A user who sent two signals does not wait for a reader.
     Console.shared.flush(patience: code == .interrupted ? .milliseconds(100) : .milliseconds(500))
     if code == .done, let failure = Console.shared.outputFailure {
       Console.shared.say(
-        "sluice: standard output cannot be written: \(SystemError(operation: "write", code: failure).reason)")
+        "sluice: cannot write to standard output: \(SystemError(operation: "write", code: failure).reason)")
       code = .inputOutput
     }
     exit(code.rawValue)

@@ -3,7 +3,7 @@
 internal import EventLoops
 internal import UploadServer
 
-/// What ends a recording.
+/// The conditions that end a recording.
 struct SplitOption {
   var duration: Duration?
   /// In bytes.
@@ -14,9 +14,9 @@ struct SplitOption {
   static let option = Option(
     "split", value: "T|SIZE|HH:MM",
     "continue live WAV recordings in a new file after a time such as 1h, at a size such as 1GB, or at a local time of "
-      + "day such as 00:00 (repeatable: whichever comes first; default: one file)", mayRepeat: true)
+      + "day such as 00:00 (repeatable, the first that occurs applies; default: one file)", mayRepeat: true)
 
-  /// The values of the option; nil if it is not given.
+  /// The values of the option, or nil if it is not given.
   static func parse(_ values: [String]) throws(CommandError) -> SplitOption? {
     var split = SplitOption()
     for text in values {
@@ -24,13 +24,13 @@ struct SplitOption {
         let time = try timeOfDay(text)
         guard split.timeOfDay == nil || split.timeOfDay == time else {
           throw .usage(
-            "--split \(text.shown): there is one time of day already. Give one, with a length or a size if you like.")
+            "--split \(text.shown): a second time of day. Give only one. You may add a length or a size.")
         }
         split.timeOfDay = time
         continue
       }
       guard Double(text) == nil else {
-        throw .usage("--split \(text.shown): bytes or seconds? Write \(text)s, or another unit such as h or GB.")
+        throw .usage("--split \(text.shown): the unit is missing. Write \(text)s, or another unit such as h or GB.")
       }
       if let size = Units.byteCount(text).map({ UInt64($0) }) {
         guard size >= RecordingSplit.leastSize else {

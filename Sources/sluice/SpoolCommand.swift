@@ -7,18 +7,18 @@ internal import Spool
 
 enum SpoolCommand {
   static let syntax = CommandLineSyntax(
-    name: "spool", summary: "Lists, shows, verifies, sends or removes what a spool holds.",
+    name: "spool", summary: "Lists, shows, verifies, sends or removes the contents of a spool.",
     operands: ["ACTION", "DIR"], actions: Action.allCases.map { ($0.rawValue, $0.summary) },
     options: [
       Option("json", "print one JSON object per line (drain: --progress json)"),
-      Option("force", "remove: also what the server has not acknowledged"),
+      Option("force", "remove: include bytes that the server has not acknowledged"),
     ], topics: [sending, StreamOptions.resuming, StreamOptions.connection],
     example: "sluice spool list /var/lib/sluice/spool")
 
   private static let sending = HelpTopic(
     name: "draining", title: "Options of sluice spool drain",
     options: StreamOptions.shown + [
-      Option("catch-up-rate", value: "SIZE", "most bytes per second to send (default: as fast as possible)")
+      Option("catch-up-rate", value: "SIZE", "highest sending rate in bytes per second (default: as fast as possible)")
     ])
 
   enum Action: String, CaseIterable {
@@ -27,9 +27,9 @@ enum SpoolCommand {
     var summary: String {
       switch self {
       case .list: "list the stretches in DIR, in DIR/STREAM, or one file"
-      case .show: "print the checkpoint and the description of each"
-      case .verify: "read all blocks and print each damage and each loss"
-      case .drain: "send everything to where it belongs, and capture nothing"
+      case .show: "print the checkpoint and the description of each stretch"
+      case .verify: "read all blocks, and print each damaged block and each loss"
+      case .drain: "send all unacknowledged bytes to their URLs, and capture nothing"
       case .remove: "remove stretches whose bytes are all acknowledged"
       }
     }
@@ -41,15 +41,17 @@ enum SpoolCommand {
       let names = Action.allCases.map(\.rawValue).joined(separator: ", ")
       throw .usage("sluice spool \(word.shown): no such action. Choose one of: \(names).")
     }
-    guard action == .remove || !values.has("force") else { throw .usage("--force is for sluice spool remove only.") }
+    guard action == .remove || !values.has("force") else {
+      throw .usage("--force requires sluice spool remove. Leave it out.")
+    }
     for option in syntax.topics.flatMap(\.options) where action != .drain && values.has(option.name) {
-      throw .usage("--\(option.name) is for sluice spool drain only.")
+      throw .usage("--\(option.name) requires sluice spool drain. Leave it out.")
     }
     guard action != .drain || !values.has("json") else {
-      throw .usage("--json is not for sluice spool drain. Use --progress json.")
+      throw .usage("--json does not apply to sluice spool drain. Use --progress json.")
     }
     if action == .drain { try SpoolDrain.check(values) }
-    // As the kernel knows it: "." has no stream's name.
+    // The path as the kernel resolves it. "." does not contain the stream's name.
     guard let resolved = realpath(path, nil) else {
       throw CommandError(.noInput, "cannot open \(path.shown): \(String(cString: strerror(errno))).")
     }
@@ -62,7 +64,7 @@ enum SpoolCommand {
     } catch {
       throw commandError("read", error)
     }
-    if entries.isEmpty, !values.has("json") { Console.shared.say("nothing is kept in \(path.shown)") }
+    if entries.isEmpty, !values.has("json") { Console.shared.say("the spool \(path.shown) is empty") }
     if action == .drain { return try SpoolDrain(folders: folders, values: values).run() }
     if action == .remove {
       return try SpoolRemoval(entries, isForced: values.has("force"), isJSON: values.has("json")).run()
@@ -79,7 +81,7 @@ enum SpoolCommand {
         case .drain, .remove: break
         }
       } catch {
-        // The others are of interest all the more.
+        // An error in one stretch makes the others more important, so the loop continues.
         report.failed(entry, error)
         if code != .inputOutput { code = error.code != nil ? .inputOutput : action == .verify ? .dataLost : .badData }
       }
@@ -93,7 +95,7 @@ enum SpoolCommand {
     return CommandError(isMissing ? .noInput : .inputOutput, "cannot \(verb) \(path): \(reason).")
   }
 
-  /// Why, without the path.
+  /// The reason without the path.
   static func reason(_ error: SpoolError) -> String {
     if case .system(let error) = error.cause { return error.reason }
     return String(error.description.dropFirst(error.path.count + 2))

@@ -1,4 +1,4 @@
-// sluice spool drain: sends what earlier runs have left, and captures nothing.
+// sluice spool drain: sends the data that earlier runs left, and captures nothing.
 
 internal import EventLoops
 internal import LiveStreaming
@@ -21,11 +21,13 @@ struct SpoolDrain {
     func note(_ new: ExitCode) { code.withLock { if $0 == .done { $0 = new } } }
   }
 
-  /// Whether the options can be used, before anything is opened.
+  /// Checks the options before anything is opened.
   static func check(_ values: CommandLineSyntax.Values) throws(CommandError) {
     _ = try ProgressKind(values)
     guard try configuration(values, url: "http://localhost/").request.method != "PUT" else {
-      throw .usage("--method \("PUT".shown) is not for sluice spool drain: a stretch would replace another.")
+      throw .usage(
+        "--method \("PUT".shown) does not apply to sluice spool drain: each stretch would replace the one before. Choose another method."
+      )
     }
   }
 
@@ -51,7 +53,7 @@ struct SpoolDrain {
         do {
           begun = try begin(folder, session, ending)
         } catch let error as CommandError {
-          // The other streams need not wait for that.
+          // The other streams do not wait for this one.
           Console.shared.say("sluice: \(error.message)")
           if error.code == .busy { inUse.append(folder) } else if code == .done { code = error.code }
           continue
@@ -68,7 +70,7 @@ struct SpoolDrain {
       }
       if !inUse.isEmpty {
         let names = inUse.map { $0.shown }.joined(separator: ", ")
-        Console.shared.say("not sent, because another process uses it: \(names). That process sends it, too.")
+        Console.shared.say("not sent, because another process uses it: \(names). That process also sends it.")
         if code == .done { code = .busy }
       }
     } catch let error as CommandError {
@@ -79,7 +81,7 @@ struct SpoolDrain {
     return code
   }
 
-  /// nil where nothing waits.
+  /// Nil if there is nothing to send.
   private func begin(_ folder: String, _ session: UploadSession, _ ending: Ending) throws -> BacklogStreamer? {
     let progress = try ProgressKind(values)
     let end = folder.lastIndex(of: "/") ?? folder.startIndex

@@ -1,4 +1,4 @@
-// The options of a spool, and what they make of it.
+// The options of a spool, and the configuration that follows from them.
 
 internal import EventLoops
 internal import Glibc
@@ -13,10 +13,10 @@ struct SpoolOptions: Sendable {
   enum Backlog: String { case first, parallel }
 
   let directory: String
-  /// The folder in it.
+  /// The folder within the directory.
   let stream: String
   let settings: SpoolSettings
-  /// Whether the limit was chosen here, from the free space.
+  /// Whether the limit was computed from the free space.
   let isLimitChosen: Bool
   let backlog: Backlog
 
@@ -24,23 +24,26 @@ struct SpoolOptions: Sendable {
     name: "spooling", title: "Options of the spool",
     options: [
       Option("spool", value: "DIR", "keep the stream in DIR until the server has it (default: in memory only)"),
-      Option("spool-limit", value: "SIZE", "most bytes to keep in the spool (default: half of the free space)"),
-      Option("spool-keep", value: "T", "discard what was captured longer ago than T (default: never)"),
-      Option("sync-interval", value: "T", "a power cut may take the last T (default: 1s)"),
+      Option("spool-limit", value: "SIZE", "maximum size of the spool (default: half of the free space)"),
+      Option("spool-keep", value: "T", "discard data that was captured more than T ago (default: never)"),
+      Option("sync-interval", value: "T", "time between syncs; a power cut may lose data of the last T (default: 1s)"),
       Option(
         "backlog", value: "WHEN",
-        "send what earlier runs have left: first, or parallel to the new stream (default: parallel)"),
-      Option("catch-up-rate", value: "SIZE", "most bytes per second to send (default: as fast as possible)"),
+        "send data of earlier runs: first, or parallel to the new stream (default: parallel)"),
+      Option("catch-up-rate", value: "SIZE", "highest sending rate in bytes per second (default: as fast as possible)"),
     ],
     notes: [
-      "With --spool, --buffer is the memory in front of the disk (default: mic 10s).",
-      "The stream survives outages up to --spool-limit, SIGKILL and a power cut.",
-      "The next run with the same DIR and URL sends what is left, or sluice spool drain does.",
-      "One process at a time streams to a URL from a spool: --stream-id names further streams.",
-      "Each run is a stream of its own; with --stream-id its name at the server is ID.TIME.",
+      "With --spool, --buffer sets the size of the memory buffer before the disk (default for mic: 10s).",
+      "The stream survives SIGKILL, a power cut, and outages that fit in --spool-limit.",
+      "The next run with the same DIR and URL sends the remaining data.",
+      "sluice spool drain also sends it.",
+      "Only one process at a time can stream to a URL from a spool.",
+      "Use --stream-id to name more streams.",
+      "Each run is a separate stream.",
+      "With --stream-id, its name at the server is ID.TIME.",
     ])
 
-  /// nil without `--spool`.
+  /// Nil without `--spool`.
   init?(_ values: CommandLineSyntax.Values, _ configuration: LiveStreamConfiguration) throws(CommandError) {
     let limit = try values["spool-limit"].map { (text) throws(CommandError) in
       try Units.byteCount(text, of: "spool-limit")
@@ -61,7 +64,9 @@ struct SpoolOptions: Sendable {
       throw .usage("--backlog \((values["backlog"] ?? "").shown): unknown. Choose first or parallel.")
     }
     if values.has("spool"), configuration.request.method == "PUT" {
-      throw .usage("--spool requires another method than PUT: each run would replace what the one before has stored.")
+      throw .usage(
+        "--spool requires a method other than PUT: each run would replace the recording of the run before. Leave --method out."
+      )
     }
     guard let directory = values["spool"] else {
       for name in ["spool-limit", "spool-keep", "sync-interval", "backlog", "catch-up-rate"] where values.has(name) {
@@ -77,7 +82,7 @@ struct SpoolOptions: Sendable {
     self.backlog = backlog
   }
 
-  /// For what is in the spool already.
+  /// For data that is already in the spool.
   init(directory: String, stream: String) {
     (self.directory, self.stream) = (directory, stream)
     settings = SpoolSettings(limit: .max)
@@ -86,7 +91,7 @@ struct SpoolOptions: Sendable {
 
   private static let smallestLimit = 1 << 20
 
-  /// What `--spool` changes of the stream itself.
+  /// Applies the changes that `--spool` makes to the stream itself.
   static func adapt(_ configuration: inout LiveStreamConfiguration, _ values: CommandLineSyntax.Values)
     throws(CommandError)
   {
@@ -94,7 +99,7 @@ struct SpoolOptions: Sendable {
       configuration.request.maximumSendRate = try Units.byteCount(text, of: "catch-up-rate")
     }
     guard values.has("spool") else { return }
-    // What another run has left has that name already.
+    // A stream that another run left already has that name.
     if let id = values["stream-id"] {
       let time = WallClock.now.iso8601.prefix(19).filter { $0 != "-" && $0 != ":" }
       let digits = String(UInt16.random(in: 0x1000 ... .max), radix: 16)
@@ -102,19 +107,19 @@ struct SpoolOptions: Sendable {
     }
   }
 
-  /// A folder's name: what can be read of the URL, and what tells it from others.
+  /// The name of a folder: the readable part of the URL, and a checksum that distinguishes URLs.
   private static func stream(of url: String) -> String {
     let url = UploadRequest.withoutCredentials(url)
     let place = url.drop { $0 != ":" }.drop { $0 == ":" || $0 == "/" }
     let readable = place.prefix { $0 != "?" && $0 != "#" }.map { character -> Character in
       character.isASCII && (character.isLetter || character.isNumber || character == "-") ? character : "_"
     }
-    // Not a secret, only a difference: FNV-1a.
+    // Distinguishes URLs and needs no secrecy: FNV-1a.
     let sum = url.utf8.reduce(UInt32(0x811c_9dc5)) { ($0 ^ UInt32($1)) &* 0x0100_0193 }
     return "\(String(readable.prefix(50)))-\(String(sum, radix: 16))"
   }
 
-  /// Half of what is free, and of what earlier runs have taken.
+  /// Half of the sum of the free space and the space that earlier runs use.
   private static func half(ofFreeSpaceAt directory: String, _ stream: String) throws(CommandError) -> UInt64 {
     let taken = ((try? SpoolFolder.stretches(in: "\(directory)/\(stream)")) ?? []).reduce(UInt64(0)) { sum, path in
       var status = stat()

@@ -1,9 +1,9 @@
-// sluice spool remove: what is acknowledged, or on request what is not.
+// sluice spool remove: removes acknowledged data and, on request, unacknowledged data.
 
 internal import Spool
 internal import SpooledStreams
 
-/// Removes stretches: all of them, or none and an error.
+/// Removes stretches: all of them, or none with an error.
 struct SpoolRemoval {
   private let entries: [SpoolEntry]
   private let isForced: Bool
@@ -56,7 +56,8 @@ struct SpoolRemoval {
     guard isAcknowledged else {
       throw CommandError(
         .notPermitted,
-        "cannot remove \(entry.path.shown): the server has not acknowledged all of it. Use --force to lose the rest.")
+        "cannot remove \(entry.path.shown): the server has not acknowledged all of it. Use --force to remove it and lose the rest."
+      )
     }
   }
 }

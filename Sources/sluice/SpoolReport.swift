@@ -1,4 +1,4 @@
-// What a spool reports, in words.
+// The messages of a spool.
 
 internal import EventLoops
 internal import JSONLines
@@ -10,16 +10,16 @@ enum SpoolReport {
   static func line(_ event: SpoolEvent) -> String {
     switch event {
     case .failing(let error):
-      "the spool cannot be written (\(error)): the stream continues in memory, and the spool is tried again"
-    case .recovered: "the spool can be written again"
+      "cannot write to the spool (\(error)): the stream continues in memory, and Sluice retries the spool"
+    case .recovered: "the spool is writable again"
     case .removed(let path):
-      "the spool's file \(path.shown) was removed. What it has that the server does not get is lost when this process ends."
+      "the spool's file \(path.shown) was removed. When this process ends, its bytes that the server has not received are lost."
     case .withoutSharedMemory(let error):
-      "\(error.description): the spool is written more often, because only the disk survives the end of this process"
+      "\(error.description): the spool is written more often, because only data on disk survives the end of this process"
     case .damaged(let stretch, let damage):
       "the spool's \(stretch) is damaged at byte \(damage.fileOffset) (\(damage.kind.rawValue)): "
         + (damage.lostPositions.isEmpty ? "nothing is lost." : "\(damage.lostPositions.count) bytes are lost.")
-    case .unreadable(let error): "the spool has a file that cannot be used: \(error). It stays where it is."
+    case .unreadable(let error): "the spool has a file that cannot be used: \(error). The file is left unchanged."
     }
   }
 
@@ -43,14 +43,14 @@ enum SpoolReport {
   static func line(_ event: BacklogStreamer.Event) -> String? {
     switch event {
     case .begins(_, let byteCount, let created):
-      "sending \(Units.text(bytes: byteCount)) that were captured from \(time(created)) on"
+      "sending \(Units.text(bytes: byteCount)) that were captured since \(time(created))"
     case .stream(_, .ended(let summary)):
       if let error = summary.error {
-        "not all of the backlog was sent: \(error.description). \(Units.text(bytes: summary.progress.unsent)) stay in the spool."
+        "the backlog was sent only in part: \(error.description). \(Units.text(bytes: summary.progress.unsent)) stay in the spool."
       } else if summary.progress.lost > 0 {
-        "the backlog was sent, but \(Units.text(bytes: summary.progress.lost)) of it are lost"
+        "the backlog was sent, but \(Units.text(bytes: summary.progress.lost)) are lost"
       } else {
-        "that part of the backlog was sent"
+        "this part of the backlog was sent"
       }
     case .stream(_, let event):
       switch event {
@@ -58,7 +58,7 @@ enum SpoolReport {
         StreamReport.line(event, url: "").map { "backlog: \($0)" }
       default: nil
       }
-    case .unreadable(let stretch): "the spool's \(stretch) does not say where it belongs. It stays where it is."
+    case .unreadable(let stretch): "the spool's \(stretch) does not name its URL. The file is left unchanged."
     case .ended: nil
     }
   }

@@ -1,17 +1,18 @@
-// Gives back the memory that only the start needed.
+// Releases memory that only the start required.
 //
-// libcurl brings OpenSSL, GnuTLS, Kerberos and LDAP with it, ALSA brings PulseAudio: their start-up code stays mapped,
-// some ten megabytes that a stream never touches again. The kernel would take those pages back when memory runs short;
-// on a small machine it is better not to count on them in the first place.
+// libcurl brings OpenSSL, GnuTLS, Kerberos and LDAP, and ALSA brings PulseAudio. Their start-up code stays mapped:
+// about ten megabytes that a stream never uses again. The kernel would reclaim these pages when memory runs short. On a
+// small machine, it is better not to use them in the first place.
 
 internal import CLinux
 internal import Glibc
 
 enum StartupPages {
-  /// Unmaps all code and constants of the process; what is still needed comes back from the page cache at its next use.
+  /// Unmaps all code and constants of the process. Pages that are still needed return from the page cache at their next
+  /// use.
   ///
-  /// madvise(2), `MADV_DONTNEED`, on the segments that no one can have written to (`PT_LOAD` without `PF_W`): these
-  /// pages are the files' own. Costs some hundred page faults; any thread.
+  /// Calls madvise(2) with `MADV_DONTNEED` on the segments that cannot have been written (`PT_LOAD` without `PF_W`), so
+  /// their pages are the file's own. It costs some hundred page faults. Any thread.
   static func giveBack() {
     _ = dl_iterate_phdr(
       { information, _, _ in

@@ -1,4 +1,4 @@
-// The line that changes in place while a stream runs: what matters survives on a narrow terminal.
+// The line that changes in place while a stream runs. A narrow terminal shows the most important parts.
 
 internal import AudioCapture
 internal import EventLoops
@@ -8,22 +8,22 @@ enum StatusLine {
   /// One part of the line.
   private struct Part {
     let text: String
-    /// The same in a few letters.
+    /// A shorter form of the text.
     var brief: String?
     let rank: Rank
 
     func text(isBrief: Bool) -> String { isBrief ? brief ?? text : text }
   }
 
-  /// What is left out first when there is no room.
+  /// The order in which parts are removed when there is no room.
   private enum Rank: Int, CaseIterable {
     case sent, captured, meter, clock
-    // From here on, words become shorter before anything is left out.
+    // From here on, words become shorter before anything is removed.
     case connection, buffer, dropouts, lost, acknowledged
   }
 
-  /// `02:03  ▕▃▏ -20 dB  acknowledged 1.20 MB  buffer lasts 29 min more  dropouts 0`: as much as fits, short of the
-  /// last of `width` columns.
+  /// `02:03  ▕▃▏ -20 dB  acknowledged 1.20 MB  buffer lasts 29 min more  dropouts 0`: as much as fits before the last
+  /// of `width` columns.
   static func text(_ progress: StreamProgress, levels: [ChannelLevel], width: Int) -> String {
     var parts = all(progress, levels: levels)
     var isBrief = false
@@ -59,7 +59,7 @@ enum StatusLine {
     return parts
   }
 
-  /// A bar for each channel, -60 dB to full scale, and the loudest peak.
+  /// A bar for each channel, from -60 dB to full scale, and the highest peak.
   static func meter(_ levels: [ChannelLevel]) -> String {
     let steps = Array(" ▁▂▃▄▅▆▇█")
     let bars = levels.map { level -> Character in

@@ -1,9 +1,9 @@
-// --store and its relatives: uploads in a log that several servers share, and that collectors read.
+// --store and its related options: uploads in a log that several servers share and collectors read.
 
 internal import UploadServer
 
 enum StoreOptions {
-  /// How the brokers are reached, of `serve` and `collect`.
+  /// The options of `serve` and `collect` for access to the brokers.
   static let access = [
     Option("store-token-file", value: "FILE", "token for the brokers (default: none)"),
     Option("store-credentials", value: "FILE", "NATS credentials file, .creds (default: none)"),
@@ -11,30 +11,31 @@ enum StoreOptions {
   ]
 
   static let topic = HelpTopic(
-    name: "store", title: "How sluice serve stores uploads in NATS JetStream",
+    name: "store", title: "Storage of uploads in NATS JetStream",
     options: [
       Option(
         "store", value: "URL[,URL…]",
-        "brokers that keep the uploads, such as nats://a:4222,nats://b:4222 (default: none, see --directory)"),
+        "brokers that store the uploads, such as nats://a:4222,nats://b:4222 (default: none, see --directory)"),
       Option("store-stream", value: "NAME", "JetStream stream; created if it is missing (default: sluice)"),
-      Option("replicas", value: "N", "number of brokers that have each message, 1 to 5 (default: 1)"),
+      Option("replicas", value: "N", "number of brokers that store each message, 1 to 5 (default: 1)"),
       Option(
         "store-monitor", value: "URL[,URL…]",
-        "monitoring port of each broker, such as http://a:8222, which says when the broker syncs (default: none)"),
+        "monitoring URL of each broker, such as http://a:8222, which reports when the broker syncs (default: none)"),
       Option(
         "store-system-credentials", value: "FILE",
-        "NATS credentials file of the system account, whose users may ask each broker (default: none)"),
+        "NATS credentials file of the system account, to ask each broker when it syncs (default: none)"),
     ] + access,
     notes: [
-      "Several servers with the same --store share their uploads: any of them answers any request.",
+      "Several servers with the same --store share their uploads.",
+      "Any of them can answer any request.",
       "A byte is acknowledged when the brokers have acknowledged it.",
-      "With --durability always, a server stores only if each broker of the stream says that it syncs first.",
-      "It asks them at its start and after each reconnect, and at no other time.",
-      "docs/scaling.md describes which failure loses what, and docs/jetstream.md the messages.",
+      "With --durability always, a server accepts uploads only if each broker of the stream reports that it syncs before it acknowledges.",
+      "The server asks the brokers only at its start and after each reconnect.",
+      "docs/scaling.md describes the losses in each failure, and docs/jetstream.md describes the messages.",
       "Options about files, recordings, ages, counts and quotas do not apply with --store.",
     ])
 
-  /// Options of `serve` that mean nothing without a directory.
+  /// Options of `serve` that require a directory.
   private static let ofDirectories: [String] =
     [
       "directory", "discard", "allow-download", "max-downloads", "finish-after", "split", "names",
@@ -43,7 +44,7 @@ enum StoreOptions {
       "min-rate",
     ] + KeepOptions.topic.options.map(\.name)
 
-  /// What the options say; nil without `--store`.
+  /// The values of the options, or nil without `--store`.
   static func parse(_ values: CommandLineSyntax.Values) throws(CommandError) -> UploadServer.Brokers? {
     let stream = try stream(values)
     let replicas =
@@ -80,7 +81,7 @@ enum StoreOptions {
     }
     if values["durability"] == "always", brokers.witnesses.isEmpty {
       throw .usage(
-        "--durability always with --store requires --store-monitor or --store-system-credentials: only brokers know when "
+        "--durability always with --store requires --store-monitor or --store-system-credentials: only the brokers can report when "
           + "they sync. Add --store-monitor http://HOST:8222 for each broker.")
     }
     return brokers
@@ -115,7 +116,7 @@ enum StoreOptions {
     for option in access { if let path = values[option.name] { try InputFile.check(path, option: option.name) } }
   }
 
-  /// With what the brokers ask for.
+  /// Adds the credentials that the brokers require.
   static func authorized(
     _ options: BrokerOptions, _ values: CommandLineSyntax.Values
   ) throws(CommandError) -> BrokerOptions {

@@ -1,4 +1,4 @@
-// The options that `mic`, `heartbeat` and `pipe` share, and what they make of a stream's configuration.
+// The options that `mic`, `heartbeat` and `pipe` share, and the stream configuration that follows from them.
 
 internal import Digests
 internal import EventLoops
@@ -9,23 +9,23 @@ internal import UploadClient
 
 enum StreamOptions {
   static let buffer = Option(
-    "buffer", value: "SIZE|T", "how much to keep until the server acknowledges it, for example 16MiB or 5min")
-  static let overflow = Option("overflow", value: "P", "when the buffer is full: drop-oldest, stop or wait")
+    "buffer", value: "SIZE|T", "size of the buffer for unacknowledged data, such as 16MiB or 5min")
+  static let overflow = Option("overflow", value: "P", "action when the buffer is full: drop-oldest, stop or wait")
   static let header = Option("header", short: "H", value: "'N: V'", "add a header field (repeatable)", mayRepeat: true)
   static let token = Option(
     "bearer-token-file", value: "FILE", "send the token in FILE (default: $SLUICE_BEARER_TOKEN)")
   static let giveUp = Option(
-    "give-up", value: "T", "end after T without progress and at least 3 attempts (default: never)")
+    "give-up", value: "T", "end after T without progress and after at least 3 attempts (default: never)")
   static let finishTimeout = Option(
     "finish-timeout", value: "T", "after the first signal, end after T without an acknowledgement (default: 20s)")
   static let progress = Option(
-    "progress", value: "KIND", "how to show progress: auto, bar, json or none (default: auto)")
+    "progress", value: "KIND", "format of the progress: auto, bar, json or none (default: auto)")
   static let metrics = Option(
     "metrics", value: "ADDR:PORT", "serve metrics for Prometheus at /metrics (default: off)")
   static let resumable = Option(
     "resumable", value: "USE", "use resumable uploads: auto, always or never (default: auto)")
 
-  /// Shown in each subcommand's help.
+  /// Shown in the help of each subcommand.
   static let shown = [header, token, giveUp, progress]
 
   static func buffer(default text: String) -> Option { described(buffer, default: text) }
@@ -43,7 +43,7 @@ enum StreamOptions {
       Option("roll-over-bytes", value: "SIZE", "begin a new request after SIZE (default: 256MiB; put: no limit)"),
       Option(
         "location", value: "HOW",
-        "how to read the server's Location: follow it, or keep the scheme, host and port of the URL (default: follow)"),
+        "handling of the server's Location: follow it, or keep the scheme, host and port of the URL (default: follow)"),
       Option(
         "digest", value: "D",
         "compare digests with the server: sha-256, sha-512 or none (default: none; mic: sha-256)"),
@@ -54,7 +54,7 @@ enum StreamOptions {
     options: [
       metrics,
       Option("method", value: "M", "method of the request (default: POST; put: PUT)"),
-      Option("stream-id", value: "ID", "name of the stream at the server (default: 128 random bits)"),
+      Option("stream-id", value: "ID", "name of the stream on the server (default: 128 random bits)"),
       Option("netrc", "look up credentials in ~/.netrc"),
       Option("netrc-file", value: "FILE", "look up credentials in FILE"),
       Option("proxy", value: "URL", "connect through this proxy (default: $http_proxy, $https_proxy)"),
@@ -65,16 +65,16 @@ enum StreamOptions {
       Option("ipv4", short: "4", "use IPv4 only"),
       Option("ipv6", short: "6", "use IPv6 only"),
       Option("http1", "use HTTP/1.1 only"),
-      Option("connect-timeout", value: "T", "time to connect to server and proxy, with TLS (default: 10s)"),
+      Option("connect-timeout", value: "T", "longest time to connect, including proxy and TLS (default: 10s)"),
       Option("stall-timeout", value: "T", "reconnect when the peer accepts nothing for T (default: 30s)"),
       Option(
         "response-timeout", value: "T",
-        "time from the end of the content to the response (default: 30s; put to a plain server: 10min)"),
+        "longest time from the end of the content to the response (default: 30s; put to a plain server: 10min)"),
       finishTimeout,
       Option("retry-ceiling", value: "T", "longest pause between two attempts (default: 15s)"),
       Option(
         "give-up-on-refusal", value: "T",
-        "end when the server refuses for T (default: at once; 10min after it has acknowledged data)"),
+        "end after the server has refused requests for T (default: at once; 10min if it has acknowledged data)"),
       Option("send-buffer", value: "SIZE", "size of the socket's send buffer, SO_SNDBUF (default: the kernel's)"),
       Option("max-segment", value: "SIZE", "largest TCP segment, TCP_MAXSEG (default: the kernel's)"),
     ])
@@ -83,7 +83,7 @@ enum StreamOptions {
     let written = url ?? values.operands[0]
     guard let encoded = UploadRequest.ascii(written) else {
       throw .usage(
-        "the URL \(UploadRequest.withoutSecrets(written).shellQuoted) has a host name that cannot be encoded for the DNS. Check its spelling."
+        "the URL \(UploadRequest.withoutSecrets(written).shellQuoted) has a host name that is invalid in the DNS. Check its spelling."
       )
     }
     var request = UploadRequest(url: encoded)
@@ -126,7 +126,7 @@ enum StreamOptions {
     return request
   }
 
-  /// What could never be sent, or only in part.
+  /// Rejects requests that could never be sent, or only in part.
   private static func checkContradictions(
     _ request: UploadRequest, _ values: CommandLineSyntax.Values
   ) throws(CommandError) {
@@ -135,8 +135,10 @@ enum StreamOptions {
       throw .usage("the URL \(shown) names no host, or an invalid port. Write http://HOST:PORT/PATH.")
     }
     switch (request.addressFamily, request.literalFamily) {
-    case (.ipv6, .ipv4): throw .usage("--ipv6 excludes the IPv4 address in \(shown). Leave one of them out.")
-    case (.ipv4, .ipv6): throw .usage("--ipv4 excludes the IPv6 address in \(shown). Leave one of them out.")
+    case (.ipv6, .ipv4):
+      throw .usage("--ipv6 excludes the IPv4 address in \(shown). Leave --ipv6 out, or change the URL.")
+    case (.ipv4, .ipv6):
+      throw .usage("--ipv4 excludes the IPv6 address in \(shown). Leave --ipv4 out, or change the URL.")
     default: break
     }
     for (option, name) in [("bearer-token-file", "Authorization"), ("content-type", "Content-Type")]
@@ -146,8 +148,8 @@ enum StreamOptions {
   }
 
   /// - Parameters:
-  ///   - bytesPerSecond: turns a buffer given as a time into bytes.
-  ///   - overflow: unless `--overflow` says otherwise.
+  ///   - bytesPerSecond: turns a buffer size that is given as a time into bytes.
+  ///   - overflow: the default of `--overflow`.
   static func configuration(
     _ values: CommandLineSyntax.Values, request: UploadRequest, bytesPerSecond: Int, buffer: CircularBuffer.Capacity,
     overflow: OverflowPolicy
@@ -219,7 +221,7 @@ enum StreamOptions {
     }
   }
 
-  /// How long the server may acknowledge nothing after the first signal.
+  /// The longest time without an acknowledgement after the first signal.
   static func finishTimeout(_ values: CommandLineSyntax.Values) throws(CommandError) -> Duration {
     try Units.duration(values["finish-timeout"] ?? "20s", of: "finish-timeout")
   }
@@ -241,7 +243,7 @@ enum StreamOptions {
       name: String(line[..<colon]), value: String(line[line.index(after: colon)...].drop { $0 == " " }))
     guard !UploadRequest.isReserved(fieldName: field.name) else {
       throw .usage(
-        "--header \(line.shown) cannot be sent: the upload itself decides about \(field.name). Leave it out.")
+        "--header \(line.shown) cannot be sent: the upload sets \(field.name) itself. Leave it out.")
     }
     var request = UploadRequest(url: "http://localhost/")
     request.fields = [field]
@@ -251,10 +253,10 @@ enum StreamOptions {
     return field
   }
 
-  /// What Linux accepts for TCP_MAXSEG: `TCP_MIN_MSS` to `MAX_TCP_WINDOW`.
+  /// The values that Linux accepts for TCP_MAXSEG: `TCP_MIN_MSS` to `MAX_TCP_WINDOW`.
   static let segmentSizes = 88...32_767
 
-  /// A time that libcurl and the kernel count in milliseconds, in 31 bits; nothing at all would mean their own default.
+  /// A time that libcurl and the kernel count in milliseconds, in 31 bits. Zero would select their own default.
   private static func time(_ text: String, of option: String) throws(CommandError) -> Duration {
     try Units.duration(text, of: option, atLeast: .milliseconds(1), atMost: .seconds(24 * 86400))
   }
@@ -262,7 +264,7 @@ enum StreamOptions {
   private static func method(_ text: String) throws(CommandError) -> String {
     let known = ["POST", "PUT", "PATCH"]
     if known.contains(text.uppercased()), text != text.uppercased() {
-      throw .usage("--method \(text.shown): methods are written in capitals. Write \(text.uppercased()).")
+      throw .usage("--method \(text.shown): a method is written in capital letters. Write \(text.uppercased()).")
     }
     if ["GET", "HEAD", "DELETE", "OPTIONS", "TRACE", "CONNECT"].contains(text.uppercased()) {
       throw .usage("--method \(text.shown): a request with this method carries no content. Choose POST, PUT or PATCH.")
@@ -275,21 +277,21 @@ enum StreamOptions {
     return text
   }
 
-  /// The proxy that libcurl will use, by option or by environment.
+  /// The proxy that libcurl will use, from the option or from the environment.
   private static func checkProxy(_ request: UploadRequest) throws(CommandError) {
     func check(_ proxy: String, _ name: String) throws(CommandError) {
       guard !UploadRequest.isProxy(proxy) else { return }
       throw .usage(
-        "\(name) \(UploadRequest.withoutSecrets(proxy).shown): not a proxy's URL. Write http://HOST:PORT, or a URL that begins with https, socks4, socks4a, socks5 or socks5h."
+        "\(name) \(UploadRequest.withoutSecrets(proxy).shown): invalid URL of a proxy. Write http://HOST:PORT, or a URL that begins with https, socks4, socks4a, socks5 or socks5h."
       )
     }
     if let proxy = request.proxy { return try check(proxy, "--proxy") }
     guard request.unixSocket == nil else { return }
     let isSecure = request.url.lowercased().hasPrefix("https:")
-    // In libcurl's order; HTTP_PROXY is what a CGI program's client may set.
+    // In libcurl's order. HTTP_PROXY is not used, because the client of a CGI program can set it.
     for name in (isSecure ? ["https_proxy", "HTTPS_PROXY"] : ["http_proxy"]) + ["all_proxy", "ALL_PROXY"] {
       guard let value = getenv(name).map({ String(cString: $0) }), !value.isEmpty else { continue }
-      return try check(value, "the environment's \(name)")
+      return try check(value, "the environment variable \(name)")
     }
   }
 
@@ -300,18 +302,18 @@ enum StreamOptions {
         "--unix-socket \(path.shown): \(String(cString: strerror(errno))). Start the server that listens there first.")
     }
     guard status.st_mode & S_IFMT == S_IFSOCK else {
-      throw .usage("--unix-socket \(path.shown): not a socket. Name the one that the server listens on.")
+      throw .usage("--unix-socket \(path.shown): not a socket. Name the socket that the server listens on.")
     }
     return path
   }
 
-  /// - Throws: ``CommandError`` that names what this machine can hold, for more than that.
+  /// - Throws: ``CommandError`` for more than this machine can hold. The message names the maximum.
   static func capacity(
     _ text: String, bytesPerSecond: Int, memory: UInt64 = physicalMemory
   ) throws(CommandError) -> CircularBuffer.Capacity {
     guard Double(text) == nil else {
       throw .usage(
-        "--buffer \(text.shown): bytes or seconds? Write \(text)B, \(text)s, or another unit such as MiB or min.")
+        "--buffer \(text.shown): the unit is missing. Write \(text)B, \(text)s, or another unit such as MiB or min.")
     }
     let capacity: CircularBuffer.Capacity
     var isTime = false
@@ -331,7 +333,7 @@ enum StreamOptions {
       isTime
       ? Units.brief(.seconds(Int64(clamping: memory / UInt64(max(1, bytesPerSecond))))) : "\(memory >> 20)MiB"
     throw .usage(
-      "--buffer \(text.shown) takes \(needed), and this machine has \(Units.text(bytes: memory)) of memory. Choose at most \(most)."
+      "--buffer \(text.shown) requires \(needed), and this machine has \(Units.text(bytes: memory)) of memory. Choose at most \(most)."
     )
   }
 
@@ -341,29 +343,29 @@ enum StreamOptions {
     return overflows || bytes == 0 ? .max : bytes
   }
 
-  /// Where the token comes from, in words; nil without one.
+  /// The source of the token in words, or nil without a token.
   static func tokenPlace(_ values: CommandLineSyntax.Values) -> String? {
     values["bearer-token-file"].map { $0.shellQuoted }
       ?? (getenv("SLUICE_BEARER_TOKEN") != nil ? "$SLUICE_BEARER_TOKEN" : nil)
   }
 
-  /// From a file or the environment, never from the command line, where every user of the machine could read it.
+  /// From a file or the environment, never from the command line, which every user of the machine can read.
   private static func bearerToken(_ values: CommandLineSyntax.Values) throws(CommandError) -> String? {
     guard let path = values["bearer-token-file"] else {
       guard let token = getenv("SLUICE_BEARER_TOKEN").map({ String(cString: $0) }) else { return nil }
       guard UploadRequest.canSend(token: token) else {
         let fault = token.isEmpty ? "it is empty" : "it has characters that cannot be sent"
-        throw .usage("$SLUICE_BEARER_TOKEN is not a token: \(fault). Set it to one token, or unset it.")
+        throw .usage("$SLUICE_BEARER_TOKEN is not a valid token: \(fault). Set it to one token, or unset it.")
       }
       return token
     }
     return try token(inFile: path)
   }
 
-  /// The token that is in a file now; nil if there is none.
+  /// The token that the file contains now, or nil.
   static func currentToken(inFile path: String) -> String? { try? token(inFile: path) }
 
-  /// Whether systemd has made the file for this process (systemd.exec(5), `LoadCredential=`).
+  /// Whether systemd created the file for this process (systemd.exec(5), `LoadCredential=`).
   private static func isCredential(_ path: String) -> Bool {
     guard let directory = getenv("CREDENTIALS_DIRECTORY").map({ String(cString: $0) }), !directory.isEmpty else {
       return false
@@ -374,7 +376,7 @@ enum StreamOptions {
   private static func token(inFile path: String) throws(CommandError) -> String? {
     var bytes = try InputFile.contents(of: path, option: "bearer-token-file", limit: 16 * 1024, isReadAgain: true)[...]
     while let last = bytes.last, last == 0x0a || last == 0x0d || last == 0x20 { bytes.removeLast() }
-    // A unit names its credential whether or not the server asks for a token.
+    // A unit names its credential even if the server requires no token.
     if bytes.isEmpty, isCredential(path) { return nil }
     guard !bytes.isEmpty, bytes.allSatisfy({ $0 > 0x20 && $0 < 0x7f }) else {
       throw CommandError(

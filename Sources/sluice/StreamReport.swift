@@ -1,4 +1,4 @@
-// What a stream tells, for the two kinds of readers: lines for people, JSON Lines for programs.
+// The reports of a stream for two kinds of readers: lines for people, JSON Lines for programs.
 
 internal import AudioCapture
 internal import EventLoops
@@ -8,7 +8,7 @@ internal import ResumableUploads
 internal import UploadClient
 
 enum StreamReport {
-  /// Whether a healthy stream reports this all the time, so that a later report replaces it.
+  /// Whether a healthy stream reports this regularly, so that a later report replaces it.
   static func isRoutine(_ event: LiveStreamEvent) -> Bool {
     switch event {
     case .progress, .acknowledged, .accepted, .interimResponse: true
@@ -19,20 +19,20 @@ enum StreamReport {
 
   // MARK: For people
 
-  /// A line for what matters; nil for what does not.
+  /// A line for an important event, or nil for others.
   static func line(_ event: LiveStreamEvent, url: String) -> String? {
     switch event {
     case .connecting, .connected, .progress, .interimResponse, .response, .accepted, .acknowledged, .missed: nil
     case .dropout(let dropout), .attemptFailed(let dropout): line(dropout)
     case .upload(let notice): line(notice)
     case .streaming(let offset):
-      offset == 0 ? "streaming to \(url)" : "streaming again, from \(Units.text(bytes: offset)) on"
+      offset == 0 ? "streaming to \(url)" : "streaming again at \(Units.text(bytes: offset))"
     case .discarding(let length):
-      "the buffer is full and discards the oldest bytes (\(Units.text(bytes: length)) by now): a longer outage requires a larger --buffer"
+      "the buffer is full: the oldest bytes are discarded, \(Units.text(bytes: length)) so far. For a longer outage, choose a larger --buffer."
     case .gap(let gap):
       "lost \(Units.text(bytes: gap.length)) at stream offset \(gap.offset): \(words(gap.cause))"
     case .missingAtServer(let count):
-      "the server lacks \(Units.text(bytes: count)) that it had received, and does not say where"
+      "the server lacks \(Units.text(bytes: count)) that it had received. It does not report where they are missing."
     case .source(let event): event.description
     case .ended: nil
     }
@@ -42,49 +42,49 @@ enum StreamReport {
     switch notice {
     case .created, .steppedDown: nil
     case .notSupported(let reason):
-      "the server does not support resumable uploads: \(reason); going on with one plain request"
+      "the server does not support resumable uploads: \(reason). The stream continues in one plain request."
     case .newPart(let offset, _, let reason):
-      "the server's upload resource is of no more use (\(words(partEnd: reason))): going on in a new one from stream offset \(offset) on"
+      "the upload resource cannot be continued: \(words(partEnd: reason)). A new one continues at stream offset \(offset)."
     case .nextURL(let url, let offset, let unconfirmed):
-      "continuing at \(url) from stream offset \(offset): another request to the URL before would replace what the server may have"
-        + (unconfirmed > 0 ? "; it did not confirm \(Units.text(bytes: unconfirmed)), which are perhaps lost" : "")
+      "continuing at \(url) from stream offset \(offset): another request to the previous URL would replace the bytes that the server may have stored"
+        + (unconfirmed > 0 ? "; the server did not confirm \(Units.text(bytes: unconfirmed)), which may be lost" : "")
     case .serverWentBack(let start, let end):
-      "the server has lost \(Units.text(bytes: start - end)) that it had acknowledged, from stream offset \(end) on"
+      "the server has lost \(Units.text(bytes: start - end)) that it had acknowledged, beginning at stream offset \(end)"
     case .impossibleOffset(let offset):
-      "the server claims to have \(offset) bytes, more than were ever sent: asking it again"
+      "the server reports offset \(offset), which is beyond the last byte that was sent. Sluice asks it again."
     case .serverHasMore(let offset, let kept):
-      "the server has all that is kept here, and \(Units.text(bytes: offset - min(kept, offset))) more that the earlier run had sent: completing the recording with them"
+      "the server has all bytes of the spool, and \(Units.text(bytes: offset - min(kept, offset))) more that the earlier run had sent. The recording is completed with them."
     case .digestMismatch(let offset):
-      "the server's digest of the first \(Units.text(bytes: offset)) is not that of what was sent: something on the way changes bytes"
+      "the server's digest of the first \(Units.text(bytes: offset)) does not match the bytes that were sent. An intermediary changes bytes."
     }
   }
 
   private static func words(partEnd reason: String) -> String {
     switch reason {
-    case "gone": "it does not know it any more"
-    case "unproven": "it never answered as one"
-    case "gap": "bytes that it lacks are gone here"
-    case "pause": "nothing was captured for longer than the buffer holds"
-    case "expiry": "its life is over"
-    case "size": "it is full"
+    case "gone": "the server no longer has it"
+    case "unproven": "it never answered as an upload resource"
+    case "gap": "bytes that it lacks are no longer in the buffer"
+    case "pause": "nothing was captured for longer than the buffer lasts"
+    case "expiry": "it has expired"
+    case "size": "it has reached its maximum size"
     case "serverWentBack": "it has lost bytes"
     case "impossibleOffset": "it has bytes that were never sent"
-    default: "it calls it complete"
+    default: "the server reports it as complete"
     }
   }
 
-  /// A line for a failed attempt by itself.
+  /// The line for a single failed attempt.
   private static func line(_ dropout: Dropout) -> String? {
     var outage = OutageLines(isLimited: true)
     return line(dropout, in: &outage)
   }
 
-  /// A line for a failed attempt; nil where the outage has enough of them.
+  /// The line for a failed attempt, or nil if the outage has enough lines.
   static func line(_ dropout: Dropout, in outage: inout OutageLines, now: MonotonicInstant = .now) -> String? {
     let offset = Units.text(bytes: dropout.acknowledged)
     let perhapsLost =
       dropout.unconfirmed > 0
-      ? "; it did not say what it has kept: perhaps \(Units.text(bytes: dropout.unconfirmed)) are lost" : ""
+      ? "; the server did not report what it stored, and \(Units.text(bytes: dropout.unconfirmed)) may be lost" : ""
     let beginning = dropout.isRepeated ? "another attempt failed" : "dropout"
     return outage.line(
       "\(beginning) at \(offset): \(dropout.cause)\(perhapsLost)", reason: dropout.reason,
@@ -93,8 +93,8 @@ enum StreamReport {
 
   private static func words(_ cause: Gap.Cause) -> String {
     switch cause {
-    case .bufferFull: "the buffer was full (a longer outage needs a larger --buffer)"
-    case .serverLost: "the server could not keep it, and it was no longer kept here"
+    case .bufferFull: "the buffer was full. For a longer outage, choose a larger --buffer."
+    case .serverLost: "the server lost the bytes, and the buffer no longer had them"
     }
   }
 
@@ -102,7 +102,7 @@ enum StreamReport {
     let progress = summary.progress
     var lines: [String] = []
     if let error = summary.error { lines.append("sluice: \(words(error))") }
-    // What was captured is acknowledged, lost or unsent, and each byte is only one of these.
+    // Each captured byte is either acknowledged, lost or unsent.
     var parts = [
       "\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.captured)) captured",
       "\(Units.text(bytes: progress.acknowledged)) acknowledged",
@@ -119,27 +119,27 @@ enum StreamReport {
     }
     if summary.unconfirmed > 0 {
       lines.append(
-        "\(summary.unconfirmed) acknowledged bytes perhaps lost: the request that they were in broke off or was refused"
+        "\(summary.unconfirmed) acknowledged bytes may be lost: their request was interrupted or refused"
       )
     }
     if let missing = summary.missingAtServer, missing > 0 {
-      lines.append("\(missing) bytes are missing from what the server stored")
+      lines.append("\(missing) bytes are missing in the server's recording")
     }
     if summary.notSynchronized > 0 {
       lines.append(
-        "\(summary.notSynchronized) bytes were not synchronized to the disk of the spool. The next run finds only those that are in memory, and only if this machine does not restart. Check the disk."
+        "\(summary.notSynchronized) bytes were not synchronized to the disk of the spool. The next run finds only bytes that are in memory, and only if this machine does not restart. Check the disk."
       )
     }
     if summary.sourceLost > 0 {
       lines.append("\(words(summary.sourceLost, summary.sourceUnit)) lost before they reached the buffer")
     }
     if summary.sourceSkipped > 0 {
-      lines.append("\(words(summary.sourceSkipped, summary.sourceUnit)) left out: the process did not run")
+      lines.append("\(words(summary.sourceSkipped, summary.sourceUnit)) omitted, because the process did not run")
     }
     return lines
   }
 
-  /// An error of the library, with the options that help.
+  /// The text of an error of the library, with the options that help.
   private static func words(_ error: LiveStreamError) -> String {
     switch error.kind {
     case .insecureLocation:
@@ -158,7 +158,7 @@ enum StreamReport {
       case .credentials, .proxyCredentials: ""
       case .certificateAuthority: "--ca-file FILE"
       case .method: "--method PUT"
-      case .http1: "without --http2, or with sluice serve --proxied-interims 0"
+      case .http1: "leave --http2 out, or start sluice serve with --proxied-interims 0"
       case .plainUpload: "--resumable auto"
       case .largerBuffer: "--buffer, --overflow"
       }

@@ -1,4 +1,4 @@
-// One stream from its start to the process's exit: what `mic`, `heartbeat` and `pipe` have in common.
+// One stream from its start to the exit of the process, as `mic`, `heartbeat` and `pipe` share it.
 
 internal import AudioCapture
 internal import Digests
@@ -9,13 +9,13 @@ internal import SpooledStreams
 internal import Synchronization
 internal import UploadClient
 
-/// How progress is shown.
+/// The format of the progress.
 enum ProgressKind: String {
   /// A line that changes in place.
   case bar
   /// JSON Lines on standard output.
   case json
-  /// Only what happens, a line each.
+  /// Only events, one line each.
   case none
 
   init(_ values: CommandLineSyntax.Values) throws(CommandError) {
@@ -33,46 +33,46 @@ enum ProgressKind: String {
 struct StreamRun {
   let url: String
   let progress: ProgressKind
-  /// The source's levels since the last call; empty where there is nothing to hear.
+  /// The source's levels since the last call. Empty for a source without sound.
   var levels: @Sendable () -> [ChannelLevel] = { [] }
-  /// End after this long, as if a signal had come; nil to go on until one does.
+  /// The time after which the stream ends as if a signal had arrived. Nil for no limit.
   var duration: Duration?
 
-  /// What the stream's thread leaves for the main thread.
+  /// The values that the stream's thread leaves for the main thread.
   private final class Ending: Sendable {
     let done: EventCounter
     let summary = Mutex<StreamSummary?>(nil)
     init() throws(SystemError) { done = try EventCounter() }
   }
 
-  /// What the end of the stream is to this command. Everything else sees the end like that.
+  /// Adapts the end of the stream for this command. All other code sees the adapted end.
   var conclude: @Sendable (StreamSummary) -> StreamSummary = { $0 }
-  /// Told everything, before it is shown.
+  /// Receives every event before it is shown.
   var observe: @Sendable (LiveStreamEvent) -> Void = { _ in }
-  /// What is said at the end, and the exit code.
+  /// The lines to print at the end, and the exit code.
   var report: @Sendable (StreamSummary) -> (lines: [String], code: ExitCode) = {
     (StreamReport.lines($0), ExitCode($0))
   }
   /// The status line.
   var statusLine: @Sendable (StreamProgress) -> String? = { _ in nil }
-  /// Whether the first signal already ends it at once: what is lost by that can be had again.
+  /// Whether the first signal ends the stream at once, because lost data can be sent again.
   var endsAtOnce = false
 
-  /// How long the server may acknowledge nothing after the first signal; nil for as long as it needs.
+  /// The longest time without an acknowledgement after the first signal. Nil for no limit.
   var finishTimeout: Duration?
-  /// The digest that the user asked for.
+  /// The digest that the user requested.
   var digest: DigestAlgorithm?
 
-  /// Where the stream's figures are served, as `--metrics` says it; nil for nowhere.
+  /// The address for the stream's metrics, from `--metrics`. Nil for none.
   var metrics: String?
 
-  /// Where the token comes from, in words; nil without one.
+  /// The source of the token in words, or nil without a token.
   var tokenPlace: String?
 
-  /// Where the signals are taken already; nil to begin with that here.
+  /// The signals, if they are already blocked. Nil to block them here.
   var signals: Signals?
 
-  /// Where the stream is kept until the server has it; nil for memory only.
+  /// The place that keeps the stream until the server has it. Nil for memory only.
   var spool: SpoolOptions?
 
   /// Streams `source` until it ends or signals end it.
@@ -88,7 +88,7 @@ struct StreamRun {
     }
   }
 
-  /// Streams what `make` makes.
+  /// Streams the source that `make` returns.
   func run(
     _ chosen: LiveStreamConfiguration, _ backlog: BacklogRun? = nil,
     _ make: (LiveStreamConfiguration, UploadSession) throws -> LiveStreamer
@@ -98,14 +98,14 @@ struct StreamRun {
     switch progress {
     case .bar: configuration.progressInterval = .milliseconds(250)
     case .json: configuration.progressInterval = .seconds(1)
-    // Figures are as fresh as that.
+    // Figures are at most this old.
     case .none: configuration.progressInterval = metrics == nil ? nil : .seconds(1)
     }
     let figures = StreamRunFigures()
     let listener = try MetricsOption.listener(metrics) { $0(figures.page) }
     defer { listener?.stop() }
     do {
-      // Before the first thread, so that no thread takes a signal away from this one.
+      // Comes before the first thread, so that no thread takes a signal from this one.
       let signals = if let taken = self.signals { taken } else { try Signals() }
       try Console.shared.beginQueueing()
       let ending = try Ending()
@@ -118,7 +118,7 @@ struct StreamRun {
         let event =
           if case .ended(let summary) = event { LiveStreamEvent.ended(namingToken(conclude(summary))) } else { event }
         observe(event)
-        // Asking resets the peaks, so only progress asks, once.
+        // Reading the levels resets the peaks, so only progress events read them, once.
         let levels = if case .progress = event { self.levels() } else { [ChannelLevel]() }
         if listener != nil { figures.observe(event, levels) }
         show(event, levels, outage)
@@ -163,7 +163,7 @@ struct StreamRun {
     }
   }
 
-  /// A token that the server does not accept is another error than a missing one.
+  /// Distinguishes a token that the server does not accept from a missing one.
   private func namingToken(_ summary: StreamSummary) -> StreamSummary {
     guard let error = summary.error, error.remedy == .credentials, let tokenPlace else { return summary }
     var named = summary
@@ -173,8 +173,8 @@ struct StreamRun {
   }
 
   private var finishing: String {
-    let limit = finishTimeout.map { "; it may be silent for at most \(Units.text($0))" } ?? ""
-    return "finishing: waiting for the server to acknowledge what is buffered\(limit). A second signal stops at once."
+    let limit = finishTimeout.map { ", for at most \(Units.text($0)) without an acknowledgement" } ?? ""
+    return "finishing: waiting for the server to acknowledge the buffered bytes\(limit). A second signal stops at once."
   }
 
   private func say(_ spool: SpoolOptions) {
@@ -204,7 +204,7 @@ struct StreamRun {
     case .dropout(let dropout), .attemptFailed(let dropout):
       if let line = outage.withLock({ StreamReport.line(dropout, in: &$0) }) { console.say(line) }
     case .progress(let now):
-      // For the figures alone.
+      // The timer runs only for the figures.
       guard progress == .bar else { return }
       console.show(status: statusLine(now) ?? StatusLine.text(now, levels: levels, width: Console.width))
     case .ended(let summary):
@@ -217,7 +217,7 @@ struct StreamRun {
         )
       }
       if let digest, summary.error == nil, summary.verified == nil {
-        console.say("not verified: the server sent no \(digest.name) digest")
+        console.say("the upload is not verified: the server sent no \(digest.name) digest")
       }
     default:
       if let line = StreamReport.line(event, url: UploadRequest.withoutSecrets(url)) { console.say(line) }

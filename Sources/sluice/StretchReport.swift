@@ -1,4 +1,4 @@
-// What sluice spool prints of a stretch.
+// The output of sluice spool for a stretch.
 
 internal import EventLoops
 internal import JSONLines
@@ -9,7 +9,7 @@ internal import SpooledStreams
 struct StretchReport {
   let isJSON: Bool
 
-  /// One stretch: when it began, how long it is, and what the server does not have yet.
+  /// Lists one stretch: its start, its length, and the bytes that the server does not have.
   func list(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) {
     let user = try SpoolFolder.user(of: entry.folder)
     let disk = try file.diskByteCount
@@ -37,7 +37,7 @@ struct StretchReport {
     Console.shared.put("\(entry.path.escaped)\n    \(facts.joined(separator: ", "))")
   }
 
-  /// Everything that the file says of itself.
+  /// Shows all fields of the file.
   func show(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) {
     let checkpoint = file.checkpoint
     if isJSON {
@@ -171,13 +171,13 @@ struct StretchReport {
   }
 
   private func time(_ milliseconds: Int64) -> String {
-    // A header may have any number: years beyond 9999 and before 1970 are none that a stretch began in.
+    // A header may contain any number. No stretch began after the year 9999 or before 1970.
     guard (0..<253_402_300_800_000).contains(milliseconds) else { return "at an unknown time" }
     return WallClock(seconds: milliseconds / 1000, milliseconds: Int(milliseconds % 1000)).iso8601
   }
 }
 
 extension SpoolFile {
-  /// Bytes in the file that the server has not acknowledged.
+  /// The number of bytes in the file that the server has not acknowledged.
   var unacknowledged: UInt64 { head - oldest }
 }

@@ -1,4 +1,4 @@
-// What a terminal can show: not every one has cursor movements, or characters beyond ASCII.
+// The abilities of a terminal. Not every terminal can move the cursor or show characters beyond ASCII.
 
 internal import Glibc
 
@@ -13,13 +13,13 @@ struct TerminalText: Equatable, Sendable {
   init(_ variable: (String) -> String?) {
     let terminal = variable("TERM") ?? ""
     canRedraw = !terminal.isEmpty && terminal != "dumb"
-    // The first that is set and not empty decides.
+    // The first variable that is set and not empty decides.
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].lazy.compactMap(variable).first { !$0.isEmpty } ?? "C"
     let encoding = locale.uppercased()
     isUnicode = encoding.contains("UTF-8") || encoding.contains("UTF8")
   }
 
-  /// The text as this terminal can show it, with as many characters.
+  /// The text as this terminal can show it, with the same number of characters.
   func shown(_ text: String) -> String {
     guard !isUnicode, !text.utf8.allSatisfy({ $0 < 0x80 }) else { return text }
     return String(text.map { $0.isASCII ? $0 : Self.substitutes[$0] ?? "?" })

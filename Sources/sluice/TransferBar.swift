@@ -1,17 +1,17 @@
-// The status line of an upload or a download whose end is known.
+// The status line of an upload or a download of known length.
 
 internal import EventLoops
 internal import LiveStreaming
 internal import Synchronization
 
-/// A bar, the rate over the last seconds, and when it will be done.
+/// A bar, the rate over the last seconds, and the remaining time.
 final class TransferBar: Sendable {
   private struct Sample {
     var elapsed: Duration
     var sent: UInt64
   }
 
-  /// How far back the rate looks.
+  /// The period over which the rate is measured.
   private static let window = Duration.seconds(5)
 
   private let total: UInt64
@@ -26,7 +26,7 @@ final class TransferBar: Sendable {
       dropouts: progress.dropouts, width: width)
   }
 
-  /// - Parameter count: how many bytes are transferred.
+  /// - Parameter count: the number of transferred bytes.
   func line(_ count: UInt64, after elapsed: Duration, isConnected: Bool, dropouts: Int, width: Int) -> String {
     let sent = min(count, total)
     let rate = samples.withLock { samples -> Double in
@@ -39,7 +39,7 @@ final class TransferBar: Sendable {
     var parts = ["\(Units.text(bytes: sent)) of \(Units.text(bytes: total))"]
     if !isConnected { parts.append("not connected") }
     if rate >= 1 {
-      // A file's size is what its file system says: even the largest number may be divided here by less than a second.
+      // The size comes from the file system. The largest number may be divided here by less than a second.
       parts.append("\(Units.text(bytes: UInt64(min(rate, 1e18))))/s")
       parts.append("\(Units.clock(.seconds(Int64(min(Double(total - sent) / rate, 1e15).rounded(.up))))) left")
     }

@@ -1,24 +1,24 @@
-// The file in which `put` and `get` remember an unfinished transfer, so that not even a killed process forgets it.
+// The file in which `put` and `get` record an unfinished transfer, so that it survives a killed process.
 //
-// It is written beside the user's own files, so each step makes sure that it is ours: its first line says what it is, and
-// a lock says whose it is. Anything else is left as it is. It has one name all its life: what is to be remembered is
-// added behind what was, and the last state that is complete counts. So a kill leaves neither half a state nor another
+// It lies beside the user's files, so each step checks that the file is ours. Its first line identifies it, and a lock
+// names its owner. Any other file stays unchanged. The record keeps one name for its whole life. A new state is
+// appended to the former one, and the last complete state counts. So a kill leaves neither half a state nor a second
 // file.
 
 internal import EventLoops
 internal import Glibc
 internal import Synchronization
 
-/// The record of one transfer. It exists, locked, from the start of the transfer to its end, and stays only for one that
-/// is unfinished then. As secret as the transfer's URL, so nobody else may read it.
+/// The record of one transfer. It exists, locked, from the start of the transfer to its end, and remains only if the
+/// transfer is unfinished. It is as secret as the transfer's URL, so no other user may read it.
 final class TransferRecord: Sendable {
-  /// What is locked, and what it was seen or made to hold: nobody else writes into it.
+  /// The locked file, and its content as it was last read or written. No other process writes to it.
   private struct OpenFile {
     var descriptor: Int32
     var text: String
   }
 
-  /// What of, in a word: an upload or a download.
+  /// The kind of transfer: an upload or a download.
   enum Kind: String, Sendable {
     case upload, download
 
@@ -27,16 +27,16 @@ final class TransferRecord: Sendable {
     fileprivate var user: String { self == .upload ? "another sluice put uploads" : "another sluice get downloads" }
   }
 
-  /// The line behind each state. No field's value begins with a space.
+  /// The line after each state. No field's value begins with a space.
   private static let stateEnd = " end"
-  /// More than a record has in bytes, but for one of thousands of states: that one begins anew.
+  /// More bytes than a record has, unless it has thousands of states. Then it is written anew.
   private static let limit = 1 << 20
 
   let path: String
   private let kind: Kind
-  /// The record while it is open, whose lock lasts as long; nil while there is none.
+  /// The record while it is open. Its lock lasts as long. Nil while there is none.
   private let file = Mutex<OpenFile?>(nil)
-  /// Why no record can be written; nil if one can.
+  /// The reason why no record can be written, or nil.
   private let obstacle = Mutex<SystemError?>(nil)
 
   init(_ kind: Kind, path: String) { (self.kind, self.path) = (kind, path) }
@@ -45,13 +45,13 @@ final class TransferRecord: Sendable {
 
   // MARK: Begin and end
 
-  /// Makes the record and locks it, or locks the one that is there.
+  /// Creates and locks the record, or locks the existing one.
   ///
-  /// - Returns: the lines of what that one remembers; nil if there was none, or none could be made, or its transfer had
-  ///   not begun.
+  /// - Returns: the lines of the existing record. Nil if there was none, if none could be created, or if its transfer
+  ///   had not begun.
   /// - Throws: ``CommandError`` when the file is not a record, or another process uses it.
   func claim() throws(CommandError) -> [String]? {
-    // Whoever has the lock may replace or remove the file before it gives the lock up.
+    // The owner of the lock may replace or remove the file before it releases the lock.
     for _ in 0..<100 {
       var status = stat()
       if lstat(path, &status) != 0 {
@@ -61,7 +61,7 @@ final class TransferRecord: Sendable {
             try retryingInterrupts("open") { open(path, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) })
         } catch {
           if error.code == EEXIST { continue }
-          // The transfer can do without.
+          // The transfer does not require a record.
           obstacle.withLock { $0 = error }
         }
         return nil
@@ -91,7 +91,7 @@ final class TransferRecord: Sendable {
     throw busy
   }
 
-  /// Removes the record, unless somebody else has put another file into its place or written into it.
+  /// Removes the record, unless another process has replaced it or written to it.
   func remove() {
     file.withLock { file in
       guard let open = file else { return }
@@ -104,10 +104,10 @@ final class TransferRecord: Sendable {
     }
   }
 
-  /// Whether there is something to continue later.
+  /// Whether there is a transfer to continue later.
   var isKept: Bool { file.withLock { $0.map(isUnchanged) ?? false } }
 
-  /// Gives the lock up and leaves the record.
+  /// Releases the lock and keeps the record.
   func release() {
     file.withLock { file in
       file.map { Self.unlock($0.descriptor) }
@@ -117,7 +117,7 @@ final class TransferRecord: Sendable {
 
   // MARK: Writing
 
-  /// Remembers what these lines say; nil when it does, or why it cannot.
+  /// Records these lines. Returns nil on success, and the error otherwise.
   func write(_ lines: [String]) -> SystemError? {
     if let obstacle = obstacle.withLock({ $0 }) { return obstacle }
     let state = (lines + [Self.stateEnd]).map { $0 + "\n" }.joined()
@@ -145,18 +145,18 @@ final class TransferRecord: Sendable {
     try retryingInterrupts("ftruncate") { ftruncate(descriptor, off_t(text.utf8.count)) }
   }
 
-  /// The lines of all complete states behind the first line.
+  /// The lines of all complete states after the first line.
   private static func states(_ text: String, _ kind: Kind) -> ArraySlice<Substring> {
     let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
-    // Behind the last line feed is nothing, or a line that was not written completely.
+    // The last line feed is followed by nothing, or by a line that was not written completely.
     guard let end = lines.dropLast().lastIndex(of: stateEnd[...]) else { return [] }
     return lines[1...end]
   }
 
-  /// Locks the file that was just made, and writes the line that tells it from anybody else's.
+  /// Locks the file that was just created, and writes the line that identifies it.
   private func begin(_ made: Int32) throws(SystemError) {
     do throws(SystemError) {
-      // Another process that finds it empty lets it go at once. What has no locks has to do without.
+      // Another process that finds it empty releases it at once. A file system without locks works without them.
       _ = try? retryingInterrupts("flock") { flock(made, LOCK_EX) }
       let text = "\(kind.firstLine)\n"
       try ReplacedFile.writeAll(text, made)
@@ -164,14 +164,14 @@ final class TransferRecord: Sendable {
       ReplacedFile.syncDirectory(of: path)
       file.withLock { $0 = OpenFile(descriptor: made, text: text) }
     } catch {
-      // It may be empty, and would be somebody else's then.
+      // It may be empty, and an empty file would be refused later.
       if isNamed(made) { unlink(path) }
       close(made)
       throw error
     }
   }
 
-  // MARK: Whose it is
+  // MARK: Ownership
 
   /// Whether the path still names the open file.
   private func isNamed(_ descriptor: Int32) -> Bool {
@@ -180,13 +180,13 @@ final class TransferRecord: Sendable {
       && own.st_ino == named.st_ino
   }
 
-  /// Whether it still holds, under its path, what this process knows.
+  /// Whether the file under the path still has the content that this process last wrote.
   private func isUnchanged(_ file: OpenFile) -> Bool {
     guard isNamed(file.descriptor), let bytes = Self.bytes(file.descriptor) else { return false }
     return bytes.elementsEqual(file.text.utf8)
   }
 
-  /// As much of a file as a record may have; nil if it cannot be read.
+  /// Reads at most the size limit of a record. Nil if the file cannot be read.
   private static func bytes(_ descriptor: Int32) -> ArraySlice<UInt8>? {
     var bytes = [UInt8](repeating: 0, count: limit + 1)
     let count = try? retryingInterrupts("read") {
@@ -195,19 +195,19 @@ final class TransferRecord: Sendable {
     return count.map { bytes[..<$0] }
   }
 
-  /// False if the file has another name or none by now: look again.
+  /// Returns false if the file has another name or none by now. The caller then looks again.
   private func lock(_ descriptor: Int32) throws(CommandError) -> Bool {
     do throws(SystemError) {
       try retryingInterrupts("flock") { flock(descriptor, LOCK_EX | LOCK_NB) }
     } catch {
-      // What has no locks has to do without.
+      // A file system without locks works without them.
       if error.code == EWOULDBLOCK { throw busy }
     }
     return isNamed(descriptor)
   }
 
-  /// Closes it. A child that another thread has just forked has the descriptor until it executes its program, and with
-  /// it the lock.
+  /// Closes the file. A child that another thread has just forked keeps the descriptor, and with it the lock, until it
+  /// executes its program.
   private static func unlock(_ descriptor: Int32) {
     flock(descriptor, LOCK_UN)
     close(descriptor)
@@ -216,18 +216,18 @@ final class TransferRecord: Sendable {
   private func contents(_ descriptor: Int32) throws(CommandError) -> String {
     guard let bytes = Self.bytes(descriptor) else { throw notARecord(String(cString: strerror(errno))) }
     guard !bytes.isEmpty else { throw notARecord("it is empty") }
-    guard let text = String(validating: bytes, as: UTF8.self) else { throw notARecord("it holds other data") }
+    guard let text = String(validating: bytes, as: UTF8.self) else { throw notARecord("it contains other data") }
     return text
   }
 
-  /// Reads a record; nil for one of a transfer that has not begun.
+  /// Reads a record. Nil if its transfer has not begun.
   private func lines(_ text: String, _ descriptor: Int32) throws(CommandError) -> [String]? {
     let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
     guard lines[0] == kind.firstLine else {
-      throw notARecord(lines[0].hasPrefix(kind.magic) ? "another version of sluice wrote it" : "it holds other data")
+      throw notARecord(lines[0].hasPrefix(kind.magic) ? "another version of sluice wrote it" : "it contains other data")
     }
     var status = stat()
-    // What another user left there would exchange this user's file with a server of that user's choice.
+    // A record of another user would send this user's file to a server that the other user chose.
     guard fstat(descriptor, &status) == 0, status.st_uid == geteuid() else { throw notARecord("another user owns it") }
     guard lines.count > 1 else { throw damaged }
     let states = Self.states(text, kind)
@@ -236,20 +236,20 @@ final class TransferRecord: Sendable {
       String.init)
   }
 
-  /// What is in it does not make sense.
+  /// The error for a record with contradictory content.
   var damaged: CommandError { notARecord("it is damaged") }
 
   private var busy: CommandError {
     CommandError(
       .inputOutput,
-      "\(shown) is in use: \(kind.user) this file. Wait for its end, or choose another record with --resume-file PATH."
+      "\(shown) is in use: \(kind.user) this file. Wait until it ends, or choose another record with --resume-file PATH."
     )
   }
 
   private func notARecord(_ reason: String) -> CommandError {
     CommandError(
       .badData,
-      "\(shown) cannot be used as the record of the \(kind.rawValue): \(reason). It is left as it is; choose another path with --resume-file PATH."
+      "\(shown) cannot be used as the record of the \(kind.rawValue): \(reason). It is left unchanged. Choose another path with --resume-file PATH."
     )
   }
 

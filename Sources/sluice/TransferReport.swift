@@ -1,4 +1,4 @@
-// Transfers of the agent, for people and for programs.
+// The transfers of the agent, for people and for programs.
 
 internal import EventLoops
 internal import TransferClient
@@ -25,7 +25,7 @@ struct TransferReport {
     } else {
       parts.append(Units.text(bytes: status.acknowledged))
     }
-    // From where to where.
+    // Source and target.
     let ends = [status.path.shellQuoted, status.url.escaped]
     parts += status.kind == .upload ? ends : ends.reversed()
     if !status.session.isEmpty { parts.append("of \(status.session.shown)") }

@@ -11,11 +11,11 @@ enum TransfersCommand {
 
     var summary: String {
       switch self {
-      case .list: "list all transfers, also those that have ended"
+      case .list: "list all transfers, including those that have ended"
       case .pause: "stop transfers until they are resumed"
-      case .resume: "continue paused transfers; of others, try again now"
-      case .cancel: "end transfers, and delete what there is of them"
-      case .wait: "wait until transfers have ended, and exit with their code"
+      case .resume: "continue paused transfers, and retry others now"
+      case .cancel: "end transfers, and delete their partial data"
+      case .wait: "wait until transfers end, and exit with their exit code"
       case .forget: "remove transfers that have ended from the list"
       }
     }
@@ -25,7 +25,7 @@ enum TransfersCommand {
     name: "transfers", summary: "Lists and controls the transfers of the agent.", operands: ["ACTION", "ID…"],
     actions: Action.allCases.map { ($0.rawValue, $0.summary) },
     options: [
-      Option("all", "all transfers of the command sluice, instead of ID…"),
+      Option("all", "apply to all transfers of the sluice command, instead of ID…"),
       Option("json", "print one JSON object per line"),
     ],
     example: "sluice transfers pause 12",
@@ -40,14 +40,16 @@ enum TransfersCommand {
     for text in values.operands.dropFirst() {
       guard let id = Int64(text), id > 0 else {
         throw .usage(
-          "sluice transfers \(action.rawValue) \(text.shown): not a number of a transfer. See: sluice transfers list")
+          "sluice transfers \(action.rawValue) \(text.shown): not the number of a transfer. See: sluice transfers list")
       }
       ids.append(id)
     }
     guard action == .list || values.has("all") != !ids.isEmpty else {
       throw .usage("sluice transfers \(action.rawValue) requires the numbers of transfers, or --all.")
     }
-    guard action != .list || !values.has("all") else { throw .usage("--all is not for sluice transfers list.") }
+    guard action != .list || !values.has("all") else {
+      throw .usage("--all does not apply to sluice transfers list. Leave it out.")
+    }
     let report = TransferReport(isJSON: values.has("json"))
     do throws(AgentError) {
       guard let location = AgentLocation.current else { throw AgentError.noLocation }
@@ -67,7 +69,7 @@ enum TransfersCommand {
     }
   }
 
-  /// Whether `--all` means a transfer as well.
+  /// Whether `--all` includes a transfer.
   private static func concerns(_ action: Action, _ status: TransferStatus) -> Bool {
     switch action {
     case .pause: status.state == .waiting || status.state == .running
@@ -108,8 +110,8 @@ enum TransfersCommand {
     return code
   }
 
-  /// Waits, and acknowledges what it reports: the transfer is not listed any more. An agent that ends meanwhile is
-  /// started again.
+  /// Waits, and acknowledges each reported transfer, which is no longer listed then. An agent that ends in the meantime
+  /// is started again.
   private static func wait(
     for ids: [Int64], _ first: AgentConnection, _ location: AgentLocation, _ report: TransferReport
   ) throws(AgentError) -> ExitCode {
@@ -126,13 +128,13 @@ enum TransfersCommand {
       &connection, location, program: AgentCommand.program, { (connection) throws(AgentError) in try list(connection) })
     {
       known.insert(status.id)
-      // Only one program hears of the transfers of a session.
+      // Only one program receives the events of a session's transfers.
       guard rest.contains(status.id), !status.session.isEmpty else { continue }
-      refuse(status.id, "transfer \(status.id) belongs to the program \(status.session.shown), which awaits it itself")
+      refuse(status.id, "transfer \(status.id) belongs to the program \(status.session.shown), which waits for it")
     }
-    for id in ids where !known.contains(id) { refuse(id, "there is no transfer \(id)") }
+    for id in ids where !known.contains(id) { refuse(id, "transfer \(id) does not exist") }
     var isWatching = false
-    // Shown, and perhaps acknowledged: an agent may end before it answers.
+    // Reported, and perhaps acknowledged. An agent may end before it answers.
     var shown: Set<Int64> = []
     while !rest.isEmpty {
       do throws(AgentError) {
@@ -151,7 +153,7 @@ enum TransfersCommand {
             if shown.contains(id) {
               rest.remove(id)
             } else {
-              refuse(id, "somebody else has removed transfer \(id)")
+              refuse(id, "another process has removed transfer \(id)")
             }
           }
         }
@@ -164,10 +166,10 @@ enum TransfersCommand {
             report.show(status)
             if code == .done { code = ExitCode(result) }
           }
-          // Nobody has read it: the transfer stays, for a later wait.
+          // No one has read the output. The transfer stays for a later wait.
           guard Console.shared.outputFailure == nil else { return code }
           _ = try connection.order(.acknowledge(id: status.id)) { answer in
-            // Others end meanwhile.
+            // Others end in the meantime.
             if case .transfer(_, let status) = answer { ended.append(status) }
           }
           rest.remove(status.id)
@@ -183,7 +185,7 @@ enum TransfersCommand {
 }
 
 extension ExitCode {
-  /// What the end of a transfer means to a script.
+  /// The exit code for the result of a transfer.
   init(_ result: TransferResult) {
     switch (result.outcome, result.cause) {
     case (.completed, _): self = .done

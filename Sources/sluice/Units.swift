@@ -1,4 +1,4 @@
-// Times and sizes as people write them, and as they read them.
+// Times and sizes: how options state them, and how messages show them.
 
 internal import EventLoops
 
@@ -11,11 +11,11 @@ enum Units {
       ("SIZE", "a number with B, kB, MB, GB, TB (1000) or KiB, MiB, GiB, TiB (1024): 64kB, 16MiB"),
     ],
     notes: [
-      "A number without a unit counts seconds, or bytes.",
-      "--buffer of a stream, --split, --keep, --keep-size, --keep-free and --keep-at-least require a unit: a number alone would be ambiguous, or a likely mistake.",
+      "A number without a unit means seconds or bytes.",
+      "--buffer of a stream, --split, --keep, --keep-size, --keep-free and --keep-at-least require a unit, because a number alone would be ambiguous or a likely mistake.",
     ])
 
-  /// `250ms`, `10s`, `1.5h`; a plain number counts seconds.
+  /// `250ms`, `10s`, `1.5h`. A number without a unit means seconds.
   static func duration(
     _ text: String, of option: String, atLeast shortest: Duration = .zero,
     atMost longest: Duration = .seconds(9_000_000_000)
@@ -23,7 +23,8 @@ enum Units {
     let units: [(String, Double)] = [
       ("us", 1e-6), ("ms", 1e-3), ("s", 1), ("min", 60), ("m", 60), ("h", 3600), ("d", 86400), ("", 1),
     ]
-    // In nanoseconds it has to fit 63 bits, together with the time since the machine's start: 285 years do.
+    // The time must fit into 63 bits of nanoseconds, together with the time since the start of the machine. 285 years
+    // fit.
     guard let value = number(text, units), value >= 0, value < 9e9 else {
       throw .usage("--\(option) \(text.shown): invalid time. Write 250ms, 10s, 5min or 1h.")
     }
@@ -35,7 +36,7 @@ enum Units {
     return duration
   }
 
-  /// `1ms`, `24d`: as it can be written in an option.
+  /// `1ms`, `24d`: a form that an option accepts.
   static func brief(_ duration: Duration) -> String {
     guard duration > .zero else { return "0s" }
     let units: [(String, Int64)] = [
@@ -46,7 +47,7 @@ enum Units {
     return "\(duration.nanoseconds / unit.1)\(unit.0)"
   }
 
-  /// `64kB` (1000), `16MiB` (1024); a plain number counts bytes.
+  /// `64kB` (1000), `16MiB` (1024). A number without a unit means bytes.
   static func byteCount(
     _ text: String, of option: String, in range: ClosedRange<Int> = 1...largestByteCount
   ) throws(CommandError) -> Int {
@@ -58,10 +59,10 @@ enum Units {
     return count
   }
 
-  /// 1 PB: what no disk of these years holds.
+  /// 1 PB, more than any disk of these years stores.
   static let largestByteCount = 1_000_000_000_000_000
 
-  /// `64KiB`, `10GB`: exact, as it can be written in an option.
+  /// `64KiB`, `10GB`: exact, in a form that an option accepts.
   static func brief(bytes count: Int) -> String {
     let units = [
       ("TB", 1_000_000_000_000), ("TiB", 1 << 40), ("GB", 1_000_000_000), ("GiB", 1 << 30), ("MB", 1_000_000),
@@ -99,7 +100,7 @@ enum Units {
     return value * unit.1
   }
 
-  // MARK: For reading
+  // MARK: Text for people
 
   /// `1.2 MB`, always in decimal units.
   static func text(bytes: UInt64) -> String {
@@ -126,7 +127,7 @@ enum Units {
     return seconds < 9.995 ? "\(fixed(seconds, decimals: 2)) s" : "\(fixed(seconds, decimals: 0)) s"
   }
 
-  /// `45 s`, `29 min`, `5 h`, `12 d`, `years`: rounded down, because it is how long something lasts.
+  /// `45 s`, `29 min`, `5 h`, `12 d`, `years`. Rounded down, because it is a remaining time.
   static func words(_ duration: Duration) -> String {
     let seconds = max(0, duration.nanoseconds / 1_000_000_000)
     let units: [(String, Int64, Int64)] = [("s", 1, 100), ("min", 60, 100 * 60), ("h", 3600, 48 * 3600)]

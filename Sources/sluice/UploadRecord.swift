@@ -1,4 +1,4 @@
-// What `put` remembers of an unfinished upload: where it goes, and which state of which file it is of.
+// The data that `put` stores about an unfinished upload: its URL and the state of its file.
 
 internal import EventLoops
 internal import Glibc
@@ -8,29 +8,29 @@ internal import UploadClient
 
 /// The record of one upload.
 final class UploadRecord: Sendable {
-  /// What an earlier process left.
+  /// The state that an earlier process left.
   struct Unfinished: Equatable {
     var data: ResumeData
-    /// The state of the file that it is of, as ``FileVersion`` describes it.
+    /// The version of the file, as ``FileVersion`` describes it.
     var version: String
   }
 
   private let record: TransferRecord
   private let version: String
 
-  /// - Parameter version: the state of the file that is uploaded.
+  /// - Parameter version: the version of the uploaded file.
   init(path: String, version: FileVersion) {
     record = TransferRecord(.upload, path: path)
     self.version = "\(version)"
   }
 
   var path: String { record.path }
-  /// Whether there is something to continue later.
+  /// Whether there is an upload to continue later.
   var isKept: Bool { record.isKept }
 
-  /// Makes the record and locks it, or locks the one that is there.
+  /// Creates and locks the record, or locks the existing one.
   ///
-  /// - Returns: what that one remembers; nil if there was none, or none could be made.
+  /// - Returns: the content of the existing record. Nil if there was none, or if none could be created.
   /// - Throws: ``CommandError`` when the file is not a record, or another process uses it.
   func claim() throws(CommandError) -> Unfinished? {
     guard let lines = try record.claim() else { return nil }
@@ -42,15 +42,15 @@ final class UploadRecord: Sendable {
     return Unfinished(data: data, version: lines[1])
   }
 
-  /// Remembers the upload; nil when it does, or why it cannot.
+  /// Records the upload. Returns nil on success, and the error otherwise.
   func write(_ data: ResumeData) -> SystemError? {
     guard let text = data.text else { return SystemError(operation: "write", code: EILSEQ) }
     return record.write([text, version])
   }
 
-  /// Removes the record, unless somebody else has put another file into its place or written into it.
+  /// Removes the record, unless another process has replaced it or written to it.
   func remove() { record.remove() }
 
-  /// Gives the lock up and leaves the record.
+  /// Releases the lock and keeps the record.
   func release() { record.release() }
 }

@@ -8,7 +8,7 @@ enum Verify {
     name: "verify", summary: "Compares recordings with their sidecars.", operands: ["DIR"],
     options: [
       Option("json", "print one JSON object per finding, and one for the result"),
-      Option("quiet", short: "q", "show no progress, and print nothing for recordings that are not finished yet"),
+      Option("quiet", short: "q", "show no progress, and print nothing for unfinished recordings"),
     ],
     example: "sluice verify recordings")
 
@@ -41,11 +41,11 @@ enum Verify {
     } catch {
       throw CommandError(
         error.code == 2 || error.code == 20 ? .noInput : .inputOutput,
-        "cannot read \(directory.shown): \(error.reason). Name the directory that sluice serve stores into.")
+        "cannot read \(directory.shown): \(error.reason). Name the directory in which sluice serve stores recordings.")
     }
   }
 
-  /// `3 recordings (1.20 GB): 2 are what their sidecars say, 1 problem`.
+  /// `3 recordings: 2 match their sidecars (1.20 GB), 1 problem`.
   private static func text(_ summary: RecordingVerification.Summary) -> String {
     func count(_ number: Int, _ noun: String) -> String { "\(number) \(noun)\(number == 1 ? "" : "s")" }
     return "\(count(summary.recordings, "recording")): \(summary.verified) match their sidecars "

@@ -45,7 +45,8 @@ extension RealALSA {
       }
       #expect(!available.contains("null"))
       let error = MicrophoneError.noSuchDevice(name: "nonsense", available: ["hw:CARD=Mic,DEV=0", "pulse"])
-      #expect("\(error)" == "no capture device \"nonsense\". These can be opened: hw:CARD=Mic,DEV=0, pulse")
+      #expect(
+        "\(error)" == "cannot open \"nonsense\": no such capture device. Choose one of these: hw:CARD=Mic,DEV=0, pulse")
     }
 
     @Test("a card that is unplugged is no such device")
@@ -169,7 +170,7 @@ extension RealALSA {
       #expect(busy.contains("arecord (pid 12)") && busy.contains("dsnoop"))
       let rate =
         "\(MicrophoneError.unsupportedRate(name: "hw:0", asked: 8000, nearest: 16_000, range: 16_000...48_000))"
-      #expect(rate.contains("the nearest is 16000 Hz") && rate.contains("plughw:"))
+      #expect(rate.contains("the nearest rate is 16000 Hz") && rate.contains("plughw:"))
       let server = "\(MicrophoneError.system(operation: "opening \"pulse\"", code: ECONNREFUSED, detail: ""))"
       #expect(server.contains("Connection refused") && server.contains("no sound server is running"))
     }

@@ -45,8 +45,8 @@ struct ClusterSampleTests {
         let name = String(argument.prefix { $0 != "=" })
         return replaced[name].map { "\(name)=\($0)" } ?? argument
       })
-    let figures = try server.lines.first("the figures") { $0.text.hasPrefix("figures at ") }.text
-    let address = figures.dropFirst("figures at http://".count).prefix { $0 != "/" }
+    let figures = try server.lines.first("the figures") { $0.text.hasPrefix("serving metrics at ") }.text
+    let address = figures.dropFirst("serving metrics at http://".count).prefix { $0 != "/" }
     let yaml = try Self.text("samples/kubernetes/ingest.yaml")
     for path in ["/readyz", "/healthz"] {
       #expect(yaml.contains("path: \(path), port: metrics"))

@@ -42,22 +42,22 @@ struct CommandLineSyntaxTests {
       ("--ca_file=x", "--ca-file"), ("--ipv5", "--ipv4"),
     ])
   func nearest(_ written: String, _ expected: String) {
-    #expect(message("http://h/", written)?.contains("did you mean \(expected)?") == true)
+    #expect(message("http://h/", written)?.contains("Did you mean \(expected)?") == true)
   }
 
   @Test("where nothing is near, nothing is guessed, and the sentence ends")
   func notNear() {
-    #expect(message("http://h/", "--zzzzzzzzzzzz") == "there is no option --zzzzzzzzzzzz. See: sluice heartbeat --help")
+    #expect(message("http://h/", "--zzzzzzzzzzzz") == "unknown option --zzzzzzzzzzzz. See: sluice heartbeat --help")
   }
 
   @Test("twice, without its value, with a value it does not take, one too many, one missing: each is said")
   func wrong() {
-    #expect(message("u", "--interval", "1s", "--interval=2s") == "--interval is given twice; once is enough")
-    #expect(message("u", "-4", "--ipv4") == "--ipv4 is given twice; once is enough")
-    #expect(message("u", "--interval") == "--interval needs a value: --interval T")
-    #expect(message("u", "--ipv4=yes") == "--ipv4 takes no value")
-    #expect(message("u", "v")?.hasPrefix("\"v\" is one argument too many; usage: sluice heartbeat URL") == true)
-    #expect(message()?.hasPrefix("URL is missing; usage: sluice heartbeat URL") == true)
+    #expect(message("u", "--interval", "1s", "--interval=2s") == "--interval is given twice. Give it once.")
+    #expect(message("u", "-4", "--ipv4") == "--ipv4 is given twice. Give it once.")
+    #expect(message("u", "--interval") == "--interval requires a value. Write --interval T.")
+    #expect(message("u", "--ipv4=yes") == "--ipv4 takes no value. Leave the value out.")
+    #expect(message("u", "v")?.hasPrefix("\"v\" is one argument too many. Usage: sluice heartbeat URL") == true)
+    #expect(message()?.hasPrefix("URL is missing. Usage: sluice heartbeat URL") == true)
   }
 
   @Test("edit distance is Levenshtein's")
@@ -126,7 +126,7 @@ struct CommandLineSyntaxTests {
   @Test("a mistyped subcommand names the nearest")
   func subcommand() throws {
     let error = try #require(throws: CommandError.self) { try SluiceCommand.run(["heartbeet"]) }
-    #expect(error.code == .usage && error.message.contains("did you mean heartbeat?"))
+    #expect(error.code == .usage && error.message.contains("Did you mean heartbeat?"))
   }
 
   @Test("each help topic that a page names is there")

@@ -64,25 +64,25 @@ struct CommandProcessTests {
       Misuse("heartbeat localhost:8080/x", 64, "localhost:8080/x", "http://"),
       Misuse("heartbeat http://host:port/", 64, "http://host:port/"),
       Misuse("heartbeat ftp://host/", 64, "neither http:// nor https://", "Write http:// or https://"),
-      Misuse("put http://u:p@h/ film.mkv", 64, "swapped", "sluice put film.mkv http://h/"),
+      Misuse("put http://u:p@h/ film.mkv", 64, "in the wrong order", "sluice put film.mkv http://h/"),
       Misuse("serve --listen localhost:99999", 64, "localhost:99999", "above 65535"),
       Misuse("heartbeat http://h/ --interval 1s --interval 2s", 64, "--interval is given twice"),
-      Misuse("heartbeat http://h/ --intervall 1s", 64, "did you mean --interval?"),
+      Misuse("heartbeat http://h/ --intervall 1s", 64, "Did you mean --interval?"),
       Misuse("heartbeat http://h/ --interval soon", 64, "\"soon\"", "250ms"),
       Misuse("heartbeat http://127.0.0.1:0/", 64, "http://127.0.0.1:0/", "port"),
       Misuse("heartbeat http:///x", 64, "http:///x", "no host"),
       Misuse("heartbeat http://127.0.0.1/ -6", 64, "--ipv6", "127.0.0.1"),
       Misuse("heartbeat http://[::1]/ -4", 64, "--ipv4", "[::1]"),
       Misuse("heartbeat http://h/ --proxy unix:/x", 64, "--proxy", "unix:/x"),
-      Misuse("heartbeat http://h/ --buffer --give-up 1s", 64, "--buffer needs a value"),
+      Misuse("heartbeat http://h/ --buffer --give-up 1s", 64, "--buffer requires a value"),
       Misuse("pipe http://h/ -H Content-Type:~a/b --content-type a/b", 64, "Content-Type", "--content-type"),
-      Misuse("mic http://h/ --split 00:00 --split 12:00", 64, "one time of day already"),
+      Misuse("mic http://h/ --split 00:00 --split 12:00", 64, "a second time of day"),
       Misuse("mic http://h/ --device hw:99", 66, "hw:99"),
       Misuse("pipe http://h/ --resumable never --digest sha-256", 64, "--digest", "--resumable never"),
       Misuse("heartbeat http://h/ --interval 1us", 64, "from 1ms"),
       Misuse("heartbeat http://h/ -H X:~a\\r\\nEvil:~1", 64, "control characters"),
       Misuse("heartbeat http://h/ -H X\\r\\nEvil:~1", 64, "control characters"),
-      Misuse("heartbeat http://h/ -H X~Y:~1", 64, "--header", "not a token"),
+      Misuse("heartbeat http://h/ -H X~Y:~1", 64, "--header", "is invalid"),
       Misuse("heartbeat http://h/ -H nothing", 64, "no colon"),
       Misuse("heartbeat http://h/ -H Content-Length:~5", 64, "Content-Length"),
       Misuse("heartbeat http://h/ --method GET~/", 64, "method"),
@@ -95,7 +95,7 @@ struct CommandProcessTests {
         "heartbeat http://nowhere.invalid/ --give-up 100ms --retry-ceiling 10ms", 69, "nowhere.invalid", "gave up"),
       Misuse("heartbeat http://127.0.0.1:9/ --give-up 100ms --retry-ceiling 10ms", 69, "127.0.0.1", "gave up"),
       Misuse("mic http://h/ --device nonexistent-device", 66, "nonexistent-device"),
-      Misuse("mic http://h/ --format S16_BE", 64, "did you mean S16_LE?"),
+      Misuse("mic http://h/ --format S16_BE", 64, "Did you mean S16_LE?"),
       Misuse("mic http://h/ --container ogg", 64, "wav or raw"),
       Misuse("serve --listen 127.0.0.1", 64, "127.0.0.1"),
       Misuse("serve --listen 127.0.0.1:0 --directory /proc/1/nonexistent", 74, "/proc/1/nonexistent"),
@@ -104,7 +104,7 @@ struct CommandProcessTests {
       Misuse("serve --discard --threads 0", 64, "--threads"),
       Misuse("serve --discard --listen 127.0.0.1:0 --metrics 9090", 64, "--metrics", "9090"),
       Misuse("heartbeat http://h/ --metrics 192.0.2.1:0", 69, "--metrics", "192.0.2.1"),
-      Misuse("heartbeet", 64, "did you mean heartbeat?"),
+      Misuse("heartbeet", 64, "Did you mean heartbeat?"),
       Misuse("pipe", 64, "URL is missing"),
     ])
   func misuse(_ misuse: Misuse) throws {
@@ -122,7 +122,7 @@ struct CommandProcessTests {
     let process = try sluice(["pipe", "http://127.0.0.1:9/"], input: .closed)
     #expect(try process.wait() == 74)
     #expect(
-      process.errors.first?.hasPrefix("sluice: standard input is closed: pipe something into this command") == true)
+      process.errors.first?.hasPrefix("sluice: cannot read standard input") == true)
   }
 
   @Test("an input that cannot be read: 74")
@@ -146,8 +146,8 @@ struct CommandProcessTests {
     "what a server says ends the command with its code",
     arguments: [
       ("401 Unauthorized", 77, "credentials"), ("403 Forbidden", 77, "does not permit"),
-      ("404 Not Found", 76, "check the path"),
-      ("413 Content Too Large", 76, "raise its limit"), ("301 Moved Permanently", 76, "http://elsewhere/"),
+      ("404 Not Found", 76, "Check the path"),
+      ("413 Content Too Large", 76, "Raise its limit"), ("301 Moved Permanently", 76, "http://elsewhere/"),
       ("200 OK", 76, "before the end"),
     ] as [(String, Int32, String)])
   func answers(_ status: String, _ code: Int32, _ says: String) throws {
@@ -170,7 +170,7 @@ struct CommandProcessTests {
     }
     let process = try sluice(["heartbeat", server.url])
     #expect(try process.wait() == 76)
-    #expect(process.errors.contains { $0.contains("does not speak HTTP") })
+    #expect(process.errors.contains { $0.contains("does not use HTTP") })
   }
 
   @Test("a certificate that is not trusted: 76 and the option to trust it; with the option, 0")
@@ -277,7 +277,7 @@ struct CommandProcessTests {
     guard mkfifo(fifo, 0o600) == 0 else { throw SystemError.last("mkfifo") }
     let process = try sluice(["load", "http://127.0.0.1:9/", "--body", fifo])
     #expect(try process.wait() == 66)
-    #expect(process.errors.contains { $0.contains(fifo) && $0.contains("no regular file") }, "\(process.errors)")
+    #expect(process.errors.contains { $0.contains(fifo) && $0.contains("not a regular file") }, "\(process.errors)")
   }
 
   @Test("a digest that was asked for and that the server did not send is reported as not verified")
@@ -300,7 +300,8 @@ struct CommandProcessTests {
         #expect(process.output.contains { $0.contains(#""verified":false"#) })
       } else {
         #expect(
-          process.errors.contains { $0 == "not verified: the server sent no sha-256 digest" }, "\(process.errors)")
+          process.errors.contains { $0 == "the upload is not verified: the server sent no sha-256 digest" },
+          "\(process.errors)")
       }
     }
   }
@@ -458,7 +459,7 @@ struct CommandProcessTests {
     for arguments in ["--version", "--help", "help exit-codes", "help man sluice", "help completions bash"] {
       let process = try TestProcess("sh", ["-c", "\"$0\" \(arguments) > /dev/full", sluicePath()])
       #expect(try process.wait() == 74, "\(arguments)")
-      #expect(process.errors.contains { $0.contains("standard output cannot be written: No space left") })
+      #expect(process.errors.contains { $0.contains("cannot write to standard output: No space left") })
     }
   }
 }

@@ -95,7 +95,7 @@ struct DigestSignalTests {
       try waitUntilReading(process)
       process.signal(signal)
       #expect(try process.wait() == 130, "\(process.errors)")
-      #expect(process.errors.last?.hasPrefix("continue with: sluice get --resume") == true, "\(process.errors)")
+      #expect(process.errors.last?.hasPrefix("resume with: sluice get --resume") == true, "\(process.errors)")
       #expect(directory.names.sorted() == ["large.part", "large.sluice"])
       #expect(stat(part, &status) == 0 && UInt64(status.st_size) == Self.size)
     }

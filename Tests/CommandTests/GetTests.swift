@@ -211,7 +211,7 @@ struct GetTests {
     try waitUntil("half of it is there") { (try? fileContents(path + ".part"))?.count == Resource.size / 2 }
     process.signal(kill ? SIGKILL : SIGTERM)
     #expect(try process.wait() == (kill ? 128 + SIGKILL : 130))
-    if !kill { #expect(process.errors.contains { $0.contains("continue with: sluice get --resume") }) }
+    if !kill { #expect(process.errors.contains { $0.contains("resume with: sluice get --resume") }) }
   }
 
   @Test(
@@ -479,7 +479,7 @@ struct GetTests {
     #expect(try limited.wait() == 74)
     let text = limited.errors.joined(separator: "\n")
     #expect(text.contains("file.bin.part") || text.contains("write"), "\(text)")
-    #expect(text.contains("File too large") && text.contains("continue with:"), "\(text)")
+    #expect(text.contains("File too large") && text.contains("resume with:"), "\(text)")
     let process = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"] + Self.patience)
     #expect(try process.wait() == 0, "\(process.errors)")
     #expect(try directory.contents("file.bin") == resource.content)

@@ -29,7 +29,7 @@ struct LoadExitTests {
   @Test(
     "what cannot be used is refused with its code before there is a connection, in a line that says what to do",
     arguments: [
-      (["--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is no metric; the nearest is \"ack.p90\""),
+      (["--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is an unknown metric. The nearest is \"ack.p90\""),
       (["--fail-if", "ack.p99 > 5 bananas"], 64, "bananas"), (["--part", "3/2"], 64, "--part \"3/2\": invalid part"),
       (["--ramp", "11s"], 64, "ramp"),
       (["--request-per-message", "--arrival-rate", "0.0001/s"], 64, "0.001/s to 10000000/s"),
@@ -37,13 +37,13 @@ struct LoadExitTests {
       (
         ["--request-per-message", "--arrival-rate", "5/s", "--stage", "5s:5", "-d", "1s"], 64, "--stage and --duration"
       ),
-      (["--arrival-rate", "5/s"], 64, "Add --request-per-message"),
+      (["--arrival-rate", "5/s"], 64, "requires --request-per-message"),
       (["--stage", "20d:1", "--stage", "20d:1"], 64, "more than 30d"),
       (["--chunk", "1us"], 64, "--chunk \"1us\": invalid time. Write a time from 1ms to 1h."),
       (["--slow-fraction", "1.5"], 64, "0% to 100%"), (["--profile", "mick"], 64, "mic, heartbeat, bulk"),
       (["--body", "/nonexistent/body"], 66, "/nonexistent/body"), (["--seed", "-1"], 64, "--seed"),
-      (["-n", "3", "--max-connections", "2"], 64, "this takes 3 connections from the start, and 2 are allowed"),
-      (["--json", "/nonexistent/report.json"], 74, "/nonexistent/report.json cannot be written"),
+      (["-n", "3", "--max-connections", "2"], 64, "the test requires 3 connections from the start, and 2 are allowed"),
+      (["--json", "/nonexistent/report.json"], 74, "cannot write --json \"/nonexistent/report.json\": No such file"),
     ] as [([String], Int32, String)])
   func refused(_ options: [String], _ code: Int32, _ says: String) throws {
     let connections = try EventLog<Int>()
@@ -98,15 +98,16 @@ struct LoadExitTests {
     let refused = try load(limit: 64)
     #expect(try refused.exitCode() == 74)
     let message = try #require(refused.output.text.first)
-    #expect(message.contains("the process may have 64") && message.contains("--part"), "\(message)")
+    #expect(message.contains("the process may open 64") && message.contains("--part"), "\(message)")
     let number = message.split(separator: "`ulimit -n ").last?.prefix { $0.isNumber }
     let needed = try #require(number.flatMap { Int($0) }, "\(message)")
-    #expect(message.contains("this takes \(needed) descriptors"))
+    #expect(message.contains("the test requires \(needed) descriptors"))
     #expect(try load(limit: needed - 1).exitCode() == 74)
     let given = try load(limit: needed, given: 20)
     #expect(try given.exitCode() == 74)
     #expect(
-      given.output.text.first?.contains("this takes \(needed + 20) descriptors") == true, "what it was given counts")
+      given.output.text.first?.contains("the test requires \(needed + 20) descriptors") == true,
+      "what it was given counts")
     let report = try load(limit: needed).report()
     #expect(report.totals.streams.peakLive == 100 && report.totals.streams.finished == 100)
     #expect(report.totals.errorCount == 0, "\(report.totals.errors)")
@@ -136,7 +137,8 @@ struct LoadExitTests {
     let refused = try sluice(["load"] + options)
     #expect(try refused.wait() == 76, "\(refused.errors)")
     let reason = try #require(refused.errors.first { $0.hasPrefix("nothing was acknowledged: ") }, "\(refused.errors)")
-    #expect(reason.contains("certificate is not trusted") && reason.contains("name its authority"), "\(reason)")
+    #expect(
+      reason.contains("certificate is not trusted") && reason.contains("name its certificate authority"), "\(reason)")
     let trusted = try sluice(["load"] + options + ["--ca-file", nginx.authority])
     #expect(try trusted.wait() == 0, "\(trusted.errors)")
   }
@@ -162,7 +164,7 @@ struct LoadExitTests {
     #expect(report.totals.messages.acknowledged > 0 && report.totals.streams.started == 3)
     #expect(report.totals.streams.failed == 0 && report.totals.bytes.lost == 0, "it was stopped: that is no fault")
     #expect(report.measured < 600 * 1_000_000_000 && report.plan.duration == 600 * 1_000_000_000)
-    #expect(load.output.text.contains("ended before its time: it was stopped"))
+    #expect(load.output.text.contains("ended early: it was stopped"))
   }
 
   @Test("a second signal ends it at once, without a report: 130")

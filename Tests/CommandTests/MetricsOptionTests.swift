@@ -9,8 +9,8 @@ import UploadServer
 struct MetricsOptionTests {
   /// Where the process says that its figures are.
   private func address(of process: TestProcess) throws -> String {
-    let line = try process.lines.first("where the figures are") { $0.text.hasPrefix("figures at http://") }
-    return String(line.text.dropFirst("figures at ".utf8.count))
+    let line = try process.lines.first("where the figures are") { $0.text.hasPrefix("serving metrics at http://") }
+    return String(line.text.dropFirst("serving metrics at ".utf8.count))
   }
 
   /// The value of a sample without labels; nil if there is none.

@@ -43,7 +43,7 @@ struct MicTestTests {
     microphone.wait { testmic_frames_delivered($0) > 4_800 }
     testmic_set_absent(microphone.page, true)
     #expect(try test.exitCode() == 66)
-    #expect(test.output.text.contains { $0.contains("went away") && $0.hasSuffix("Check the cable.") })
+    #expect(test.output.text.contains { $0.contains("was disconnected") && $0.hasSuffix("Check the cable.") })
     let missing = try SluiceProcess(["mic", "--test", "-D", "hw:CARD=Nobody", "--progress", "none"])
     #expect(try missing.exitCode() == 66)
   }
@@ -56,8 +56,8 @@ struct MicTestTests {
         device: "hw:1", seconds: .seconds(3))
     }
     #expect(last([(-20, -35)]).last == "The microphone works.")
-    #expect(last([(0, -3)]).last == "It is clipped: lower the gain (alsamixer).")
-    #expect(last([(-50, -72)]).last?.hasPrefix("It is very quiet") == true)
+    #expect(last([(0, -3)]).last == "The recording is clipped. Lower the gain (alsamixer).")
+    #expect(last([(-50, -72)]).last?.hasPrefix("The recording is very quiet") == true)
     #expect(last([(-.infinity, -.infinity)]).last?.hasPrefix("Every sample is 0. Check") == true)
     let half = last([(-20, -35), (-.infinity, -.infinity)], lost: 7)
     #expect(half.contains("Every sample of channel 2 is 0.") && half.last == "The microphone works.")
@@ -84,7 +84,7 @@ struct DevicesTests {
     ])
     #expect(
       page == [
-        "default\n    8000–48000 Hz, 1–2 channels, S16_LE", "", "These cannot be opened now:",
+        "default\n    8000–48000 Hz, 1–2 channels, S16_LE", "", "Devices that cannot be opened now:",
         "hw:0\n    in use by arecord (pid 4711)", "jack\n    it requires a running server",
       ])
     #expect(Devices.page([]).isEmpty)

@@ -206,7 +206,7 @@ struct OptionTableTests {
           #expect(message(subcommand.syntax, ["\(written)=yes"])?.contains(written) == true)
           #expect(message(subcommand.syntax, [written, written])?.contains("\(written) is given twice") == true)
         } else {
-          #expect(message(subcommand.syntax, [written])?.contains("\(written) needs a value") == true)
+          #expect(message(subcommand.syntax, [written])?.contains("\(written) requires a value") == true)
           guard !option.mayRepeat else { continue }
           #expect(
             message(subcommand.syntax, [written, "a", "\(written)=b"])?.contains("\(written) is given twice") == true)
@@ -276,13 +276,13 @@ struct OptionTableTests {
     }
     #expect(
       message("1000h")
-        == #"--buffer "1000h" takes 346 GB at 96.0 kB per second, and this machine has 8.59 GB of memory. Choose at most 1d."#
+        == #"--buffer "1000h" requires 346 GB at 96.0 kB per second, and this machine has 8.59 GB of memory. Choose at most 1d."#
     )
     #expect(message("16GiB")?.contains("Choose at most 8192MiB.") == true)
     #expect(message("1d") == nil && message("8GiB") == nil && message("10min") == nil && message("0.001TiB") == nil)
     #expect(
       message("300")
-        == #"--buffer "300": bytes or seconds? Write 300B, 300s, or another unit such as MiB or min."#)
+        == #"--buffer "300": the unit is missing. Write 300B, 300s, or another unit such as MiB or min."#)
   }
 
   @Test(

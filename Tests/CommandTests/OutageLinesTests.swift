@@ -21,7 +21,7 @@ struct OutageLinesTests {
     var outage = OutageLines(isLimited: false)
     #expect(line(&outage, 0, "full", isNew: true) == #"failed: "full"; next attempt in 2.00 s"#)
     for second in 1...3 { #expect(line(&outage, Int64(second), "full") == "failed; next attempt in 2.00 s") }
-    #expect(line(&outage, 4, nil)?.hasSuffix("--give-up T ends this") == true)
+    #expect(line(&outage, 4, nil)?.hasSuffix("use --give-up T") == true)
     #expect(line(&outage, 5, "full") == nil && line(&outage, 63, nil) == nil)
     #expect(line(&outage, 64, nil) == "failed; next attempt in 2.00 s")
     #expect(
@@ -102,7 +102,9 @@ struct OutageLinesTests {
     let server = try StreamServer()
     let url = server.url.replacing("http://", with: "https://")
     let errors = try run(["pipe", "\(url)/x", "--give-up", "200ms", "--retry-ceiling", "20ms"], code: 69)
-    #expect(errors.contains { $0.contains("does not speak TLS on this port: try http://, or the port") }, "\(errors)")
+    #expect(
+      errors.contains { $0.contains("does not speak TLS on this port") && $0.contains("Try http://, or the port") },
+      "\(errors)")
   }
 
   @Test("the text that a handler answers is printed, without what a terminal would obey")
@@ -131,7 +133,7 @@ struct OutageLinesTests {
     let receiving = try StreamServer()
     let refused = try run(["get", "\(receiving.url)/x.bin", "--output", "\(directory.path)/there"], code: 76)
     #expect(
-      refused.contains { $0.hasSuffix("it does not hand them out. Start sluice serve with --allow-download.") },
+      refused.contains { $0.hasSuffix("It does not offer downloads. Start sluice serve with --allow-download.") },
       "\(refused)")
     let handing = try StreamServer { $0.allowsDownloads = true }
     let missing = try run(["get", "\(handing.url)/x.bin", "--output", "\(directory.path)/there"], code: 76)

@@ -49,7 +49,7 @@ struct PutFileChangeTests {
     let file = "\(directory.path)/data"
     let text = process.errors.joined(separator: "\n")
     #expect(text.contains("sluice: \(file) changed while it was being sent: "), "\(text)")
-    #expect(!text.contains("continue with"), "\(text)")
+    #expect(!text.contains("resume with"), "\(text)")
     if let heads { #expect(heads.all.last?.line.hasPrefix("DELETE") == true) }
     #expect(!directory.names.contains("data.sluice"))
   }

@@ -69,7 +69,7 @@ struct PutTests {
       ([file, "http://h/x", "--roll-over-after", "soon"], 64, ["roll-over-after", "\"soon\""]),
       ([file, "http://h/x", "--roll-over-bytes", "many"], 64, ["roll-over-bytes", "\"many\""]),
       ([file, "http://h/x", "--resume", "--abandon"], 64, ["--resume", "--abandon", "Choose one"]),
-      ([file, "http://h/x", "--resme"], 64, ["did you mean --resume?"]),
+      ([file, "http://h/x", "--resme"], 64, ["Did you mean --resume?"]),
     ]
     for (arguments, code, says) in cases {
       let process = try sluice(["put"] + arguments)
@@ -149,7 +149,7 @@ struct PutTests {
     #expect(stored.count > 100 && process.errors.contains("stored as \(ended.file ?? "")"))
     let resumed = try sluice(["put", "--resume", path, server.url])
     #expect(try resumed.wait() == 66)
-    #expect(resumed.errors.joined().contains("does not know its size"))
+    #expect(resumed.errors.joined().contains("its size is unknown"))
   }
 
   @Test("the name under which the server stored the file is reported")
@@ -202,7 +202,7 @@ struct PutTests {
     let server = try HalfServer(keeps: 1000)
     let first = try interrupt(server, file)
     #expect(try first.wait() == 130)
-    #expect(first.errors.last == "continue with: sluice put --resume \(file) \(server.url)/archive/")
+    #expect(first.errors.last == "resume with: sluice put --resume \(file) \(server.url)/archive/")
     var status = stat()
     #expect(stat("\(file).sluice", &status) == 0 && status.st_mode & 0o777 == 0o600)
     let second = try sluice(["put", "--resume", file, "\(server.url)/archive/"])
@@ -234,7 +234,7 @@ struct PutTests {
     let server = try HalfServer(keeps: 1000)
     let first = try interrupt(server, file)
     #expect(try first.wait() == 130)
-    let prefix = "continue with: "
+    let prefix = "resume with: "
     let line = try #require(first.errors.last { $0.hasPrefix(prefix) })
     let place = try sluicePath().dropLast("/sluice".count)
     let path = String(cString: getenv("PATH"))
@@ -341,7 +341,10 @@ struct PutTests {
     let server = try StreamServer()
     let process = try sluice(["put", file, "\(server.url)/x", "--resume-file", "/proc/nothing/here"])
     #expect(try process.wait() == 0)
-    #expect(process.errors.contains { $0.contains("/proc/nothing/here") && $0.contains("will not be remembered") })
+    #expect(
+      process.errors.contains {
+        $0.contains("/proc/nothing/here") && $0.contains("cannot be resumed after an interruption")
+      })
   }
 
   // MARK: Words

@@ -66,12 +66,12 @@ struct ReportTests {
     #expect(twice.code == .badData && twice.message.contains("both part 1") && twice.message.contains("--compare"))
     let later = try #require(
       refusal([report(part: 1, of: 2), report(part: 2, of: 2, at: "2026-01-31T12:01:02Z")]))
-    #expect(later.message.contains("2.json began when 1.json had ended"))
+    #expect(later.message.contains("2.json began after 1.json had ended"))
     #expect(later.code == .badData && later.message.contains("--merge") && later.message.contains("--compare"))
     // Machines are not started in the same second.
     #expect(refusal([report(part: 1, of: 2), report(part: 2, of: 2, at: "2026-01-31T12:00:58Z")]) == nil)
     let three = try #require(refusal([report(), report(streams: 20), report(streams: 30)]))
-    #expect(three.code == .badData && three.message.contains("1.json is a whole run"))
+    #expect(three.code == .badData && three.message.contains("1.json is a complete run"))
   }
 
   @Test("what is asked for is done, or what stands against it is said")
@@ -135,12 +135,12 @@ struct ReportTests {
     arguments: [
       (["/nonexistent.json"], 66, "\"/nonexistent.json\": No such file"),
       (["/"], 66, "\"/\": Is a directory"), (["no-json"], 65, "no-json:1: not JSON"),
-      (["other-json"], 65, "is no report"), (["older"], 65, "is a report of format 0"),
-      (["good", "--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is no metric; the nearest is \"ack.p90\""),
+      (["other-json"], 65, "is not a report"), (["older"], 65, "is a report of format 0"),
+      (["good", "--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is an unknown metric. The nearest is \"ack.p90\""),
       (["good", "--merge", "--compare"], 64, "Choose one"), (["good", "--compare"], 64, "two reports"),
-      (["good", "good", "--compare", "--json", "out"], 64, "--json writes one report"),
-      (["good", "--html", "missing/page.html"], 74, "missing/page.html cannot be written: No such file"),
-      (["good", "--html", "."], 74, " cannot be written: Is a directory"), ([], 64, "FILE… is missing"),
+      (["good", "good", "--compare", "--json", "out"], 64, "--json requires a single report"),
+      (["good", "--html", "missing/page.html"], 74, "missing/page.html\": No such file"),
+      (["good", "--html", "."], 74, ": Is a directory"), ([], 64, "FILE… is missing"),
     ] as [([String], Int32, String)])
   func refused(_ arguments: [String], _ code: Int32, _ says: String) throws {
     let directory = try TemporaryDirectory()
@@ -194,7 +194,7 @@ struct ReportTests {
         "\(directory.path)/page.html",
       ])
     #expect(try process.wait() == 74)
-    #expect(process.errors.contains { $0.contains("page.html cannot be written: File too large") })
+    #expect(process.errors.contains { $0.contains("page.html\": File too large") })
     #expect(try directory.contents("page.html") == Array("old".utf8))
     #expect(directory.names.sorted() == ["good.json", "page.html"])
   }

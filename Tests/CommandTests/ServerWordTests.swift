@@ -79,7 +79,8 @@ import Testing
     } else {
       let isGone = ["404", "410"].contains(number)
       let words =
-        answer.code != 0 ? "it answered \(number)" : isGone ? "any more (it answered \(number))" : "has forgotten"
+        answer.code != 0
+        ? "it answered \(number)" : isGone ? "no longer had the upload (it answered \(number))" : "has deleted"
       #expect(process.output.text.contains { $0.contains(words) }, "\(process.output.text)")
     }
   }

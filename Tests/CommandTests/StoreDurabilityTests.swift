@@ -60,8 +60,8 @@ struct StoreDurabilityTests {
     }
     #expect(StorageProof.flaw(["a", "b"], [facts("a", true), facts("b", true), facts("c", true)]) == nil)
     #expect(StorageProof.flaw(["a-id"], [facts("a", true)]) == nil)
-    #expect(StorageProof.flaw(["a"], [facts("a", false)])?.contains("set sync_interval: always") == true)
-    #expect(StorageProof.flaw(["a"], [facts("a", false, nil)])?.contains("does not say") == true)
+    #expect(StorageProof.flaw(["a"], [facts("a", false)])?.contains("Set sync_interval: always") == true)
+    #expect(StorageProof.flaw(["a"], [facts("a", false, nil)])?.contains("does not report") == true)
     #expect(StorageProof.flaw(["a", "b"], [facts("a", true)])?.contains("broker b has the stream") == true)
     // One that may have the stream tomorrow.
     #expect(StorageProof.flaw(["a"], [facts("a", true), facts("b", false)]) != nil)

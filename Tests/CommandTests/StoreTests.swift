@@ -94,9 +94,9 @@ struct StoreTests {
     let server = try sluice([
       "serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--store", broker.url,
     ])
-    let line = try server.lines.first("the figures") { $0.text.hasPrefix("figures at ") }.text
+    let line = try server.lines.first("the figures") { $0.text.hasPrefix("serving metrics at ") }.text
     try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
-    let address = line.dropFirst("figures at http://".count).prefix { $0 != "/" }
+    let address = line.dropFirst("serving metrics at http://".count).prefix { $0 != "/" }
     func status(_ path: String) throws -> Int {
       let client = try RawClient(try .init(String(address)))
       try client.request("GET", path, version: nil)

@@ -125,8 +125,8 @@ struct StreamReportTests {
       #expect(ExitCode(summary) == code)
     }
     let page = ExitCode.page.split(whereSeparator: \.isWhitespace).joined(separator: " ")
-    #expect(page.contains("data was lost (if an error ended the stream, the code of that error)"))
-    #expect(page.contains("was not reached or stopped answering"))
+    #expect(page.contains("an error that ends a stream has its own code"))
+    #expect(page.contains("could not be reached or stopped answering"))
   }
 
   @Test("heartbeats are not counted as frames")
@@ -137,7 +137,7 @@ struct StreamReportTests {
     summary.sourceSkipped = 1
     let lines = StreamReport.lines(summary)
     #expect(lines.contains("3 heartbeats lost before they reached the buffer"))
-    #expect(lines.contains("1 heartbeat left out: the process did not run"))
+    #expect(lines.contains("1 heartbeat omitted, because the process did not run"))
     let event = SourceEvent(kind: "late", description: "", offset: 0, lost: 3, unit: .beats)
     for line in [
       StreamReport.jsonLine(.ended(summary), levels: [], time: ""),

@@ -153,7 +153,7 @@ struct AgentDatabaseTests {
     try fill(disk, of: bench, file)
     for id in downloads {
       try bench.transfer(id, "waits for room") {
-        $0.state == .waiting && $0.trouble?.contains("Make room on its disk.") == true
+        $0.state == .waiting && $0.trouble?.contains("Free space on its disk.") == true
       }
     }
     let list =

@@ -123,7 +123,7 @@ struct AgentDownloadTests {
     let result = try bench.ended(id)
     #expect(result.outcome == .failed && result.cause == "exists", "\(result)")
     #expect(try fileContents(file) == Array("mine".utf8))
-    #expect(try bench.run(["transfers", "wait", "\(id)"], code: 74).contains("there is a file of that name"))
+    #expect(try bench.run(["transfers", "wait", "\(id)"], code: 74).contains("a file of that name exists"))
     try bench.run(arguments + ["--force"])
     try bench.run(["transfers", "wait", "--all"])
     #expect(try fileContents(file) == content)

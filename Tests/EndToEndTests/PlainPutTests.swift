@@ -70,6 +70,6 @@ struct PlainPutTests {
     #expect(try server.stored("kitchen.bin") == (0..<count).map { pattern[UInt64($0)] })
     #expect(try server.names == ["kitchen.bin"])
     #expect(proxy.connections == (isKept ? 2 : 1))
-    if !isKept { #expect(summary.text("error")?.contains("answer is lost") == true) }
+    if !isKept { #expect(summary.text("error")?.contains("answer was lost") == true) }
   }
 }

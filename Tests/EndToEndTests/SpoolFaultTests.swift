@@ -56,7 +56,7 @@ struct SpoolFaultTests {
     try disk.fill()
     try input.write(Array(firstBytes[3_000_000...]))
     try captured(first, firstBytes.count)
-    _ = try first.line("the spool cannot be written")
+    _ = try first.line("cannot write to the spool")
     first.kill()
     let stretch = try #require(try stretches(folder).first)
     #expect(try inMemory(stretch).count == 1)
@@ -65,11 +65,11 @@ struct SpoolFaultTests {
     let secondBytes = pattern.bytes(200_000, at: 1 << 32)
     try input.write(secondBytes)
     try captured(second, secondBytes.count)
-    _ = try second.line("the spool cannot be written")
+    _ = try second.line("cannot write to the spool")
     #expect(try stretches(folder) == [stretch])
     #expect(try inMemory(stretch).count == 1)
     try disk.makeRoom()
-    _ = try second.line("the spool can be written again")
+    _ = try second.line("the spool is writable again")
     #expect(try stretches(folder).count == 2)
     #expect(try inMemory(stretch).isEmpty)
     second.kill()
@@ -165,7 +165,7 @@ struct SpoolFaultTests {
     #expect(try client.event("ended").integer("not_synchronized") == (serverReturns ? nil : 200_000))
     if serverReturns {
       try expectStored([pattern.bytes(200_000, at: 0)])
-      #expect(!client.output.text.contains { $0.contains("cannot be written") }, "\(client.output.text)")
+      #expect(!client.output.text.contains { $0.contains("cannot write to the spool") }, "\(client.output.text)")
       #expect(try inMemory(stretch).isEmpty)
     }
     withExtendedLifetime(again) {}

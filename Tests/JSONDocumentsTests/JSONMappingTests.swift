@@ -111,7 +111,7 @@ struct JSONMappingTests {
       ),
       (
         #""parts": []"#, #""parts": [{"name": "a", "wieght": 1}]"#,
-        #"whole.parts[0].wieght: is not a key here; the nearest is "weight""#
+        #"whole.parts[0].wieght: is an unknown key. The nearest is "weight""#
       ),
     ])
   func refused(_ found: String, _ replacement: String, _ expected: String) throws {

@@ -146,7 +146,7 @@ struct ResumableFileTests {
     try withSession { session throws in
       let error = try RunningStream(file, session, server.url + "/take").summary().error
       #expect(error?.kind == .source && error?.description.contains("changed while it was being sent") == true)
-      if isReplaced { #expect(error?.description.contains("another file took its place") == true) }
+      if isReplaced { #expect(error?.description.contains("another file replaced it") == true) }
     }
     try server.wait(for: "DELETE")
     #expect(!server.upload(0).isComplete)

@@ -156,7 +156,7 @@ private struct Rules {
       #expect(rules.method == "HEAD")
       rules.answer(200, value.map { ["Upload-Offset": $0] } ?? [:])
       let words = rules.dropouts.last?.cause.description ?? ""
-      #expect(words.contains(value.map { "invalid Upload-Offset \"\($0)\"" } ?? "without saying how much"), "\(words)")
+      #expect(words.contains(value.map { "invalid Upload-Offset \"\($0)\"" } ?? "without an offset"), "\(words)")
     }
   }
 
@@ -343,8 +343,8 @@ private struct Rules {
   @Test(
     "the reason of an outage after a successful answer is what the server lacks of what it had, or that it could not be",
     arguments: [
-      (0, "200 bytes less"), (199, "1 bytes less"), (200, "answered 204 where it could not"),
-      (201, "answered 204 where it could not"),
+      (0, "200 bytes less"), (199, "1 bytes less"), (200, "answered 204, which is not valid at this point"),
+      (201, "answered 204, which is not valid at this point"),
     ] as [(Int, String)])
   func unhelpful(_ offset: Int, _ words: String) {
     let rules = Rules.streaming(acknowledged: 200)

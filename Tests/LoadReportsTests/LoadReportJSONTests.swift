@@ -19,7 +19,7 @@ struct LoadReportJSONTests {
     "what is no report, or contradicts itself, is refused with its line and path",
     arguments: [
       ("\"streams\": {", "\"streams\": 7, \"x\": {", "report.totals.streams: an object, not 7"),
-      ("\"sluice_load_report\"", "\"other\"", "report: is no report of sluice load"),
+      ("\"sluice_load_report\"", "\"other\"", "report: is not a report of sluice load"),
       ("\"sluice_load_report\": 1", "\"sluice_load_report\": 2", "is a report of format 2, and this version of sluice"),
       ("\"target\"", "\"targe\"", "report.target: is missing"),
       ("\"seed\": \"", "\"seed\": \"x", "report.plan.seed: a whole number as a text"),

@@ -51,7 +51,7 @@ struct ReportMergeTests {
     #expect(refusal([first, second]) == nil)
     #expect(
       refusal([first, first])
-        == "part1.json and part2.json are both part 1: merged, its streams would count twice")
+        == "part1.json and part2.json are both part 1, so its streams would count twice")
     second.plan.rate = 1_000_000
     #expect(
       refusal([first, second])

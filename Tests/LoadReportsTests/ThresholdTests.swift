@@ -68,25 +68,25 @@ struct ThresholdTests {
   @Test(
     "one that cannot be understood says why, and names the nearest metric",
     arguments: [
-      ("", "has none of > >= < <= ==: write METRIC > VALUE, for instance ack.p99 > 500ms"),
-      ("errors", "has none of > >= < <= ==: write METRIC > VALUE, for instance ack.p99 > 500ms"),
-      ("errors = 0", "has none of > >= < <= ==: write METRIC > VALUE, for instance ack.p99 > 500ms"),
-      ("akc.p99 > 1s", #""akc.p99" is no metric; the nearest is "ack.p99""#),
-      ("ack.99 > 1s", #""ack.99" is no metric; the nearest is "ack.p99""#),
-      ("ack > 1s", #""ack" is no metric; the nearest is "ack.p50""#),
-      ("ack.p49 > 1s", #""ack.p49" is no metric; the nearest is "ack.p99""#),
-      ("ack.p100 > 1s", #""ack.p100" is no metric; the nearest is "ack.p50""#),
-      ("stream.failed > 0", #""stream.failed" is no metric; the nearest is "streams.failed""#),
-      ("errors. > 0", #""errors." is no metric; the nearest is "errors""#),
-      ("ack.p99 > 500", #""500" is no value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
-      ("ack.p99 > ", #""" is no value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
-      ("ack.p99 > -1ms", #""-1ms" is no value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
-      ("errors > 1.5", #""1.5" is no value of errors: write a whole number like 0"#),
-      ("errors > > 1", #""> 1" is no value of errors: write a whole number like 0"#),
-      ("lost > 10%", #""10%" is no value of lost: write a size like 64kB (B, kB, KiB, MB, MiB)"#),
+      ("", "has none of > >= < <= ==: write METRIC > VALUE, for example ack.p99 > 500ms"),
+      ("errors", "has none of > >= < <= ==: write METRIC > VALUE, for example ack.p99 > 500ms"),
+      ("errors = 0", "has none of > >= < <= ==: write METRIC > VALUE, for example ack.p99 > 500ms"),
+      ("akc.p99 > 1s", #""akc.p99" is an unknown metric. The nearest is "ack.p99""#),
+      ("ack.99 > 1s", #""ack.99" is an unknown metric. The nearest is "ack.p99""#),
+      ("ack > 1s", #""ack" is an unknown metric. The nearest is "ack.p50""#),
+      ("ack.p49 > 1s", #""ack.p49" is an unknown metric. The nearest is "ack.p99""#),
+      ("ack.p100 > 1s", #""ack.p100" is an unknown metric. The nearest is "ack.p50""#),
+      ("stream.failed > 0", #""stream.failed" is an unknown metric. The nearest is "streams.failed""#),
+      ("errors. > 0", #""errors." is an unknown metric. The nearest is "errors""#),
+      ("ack.p99 > 500", #""500" is an invalid value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
+      ("ack.p99 > ", #""" is an invalid value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
+      ("ack.p99 > -1ms", #""-1ms" is an invalid value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
+      ("errors > 1.5", #""1.5" is an invalid value of errors: write a whole number like 0"#),
+      ("errors > > 1", #""> 1" is an invalid value of errors: write a whole number like 0"#),
+      ("lost > 10%", #""10%" is an invalid value of lost: write a size like 64kB (B, kB, KiB, MB, MiB)"#),
       (
         "goodput < 95",
-        #""95" is no value of goodput: write bytes a second like 1MB/s, or a part of what was offered like 95%"#
+        #""95" is an invalid value of goodput: write bytes a second like 1MB/s, or a part of what was offered like 95%"#
       ),
     ])
   func mistakes(_ text: String, _ problem: String) {

@@ -65,11 +65,11 @@ struct LoadProfileTests {
       ),
       (
         "{\n\"stream_lenght\": \"1s\"}",
-        #"some/talk.json:2: profile.stream_lenght: is not a key here; the nearest is "stream_length""#
+        #"some/talk.json:2: profile.stream_lenght: is an unknown key. The nearest is "stream_length""#
       ),
       (
         "{\"faults\": {\n\"a\": 1,\n\"slow_faction\": 1}}",
-        #"some/talk.json:2: profile.faults.a: is not a key here; the nearest is "stall""#
+        #"some/talk.json:2: profile.faults.a: is an unknown key. The nearest is "stall""#
       ),
       ("{\"chunk\": 20}", #"some/talk.json:1: profile.chunk: a duration like "300ms", not 20"#),
       ("{\"chunk\": \"20\"}", #"some/talk.json:1: profile.chunk: a duration like "300ms", not "20""#),
@@ -80,21 +80,21 @@ struct LoadProfileTests {
       ("{\"rate\": \"11GB\"}", #"some/talk.json:1: profile.rate: at most 10GB, not "11GB""#),
       (
         "{\"rate\": \"1GB\", \"chunk\": \"1h\"}",
-        "some/talk.json:1: profile: has messages of 3.60 TB; 64 MiB is the most"
+        "some/talk.json:1: profile: has messages of 3.60 TB. The limit is 64 MiB"
       ),
       (
         "{\"rate\": \"1kB\",\n\"message\": \"1B\"}",
-        #"some/talk.json:2: profile.message: cannot stand beside "rate", which with "chunk" gives the size"#
+        #"some/talk.json:2: profile.message: excludes "rate", which determines the size together with "chunk""#
       ),
       (
         "{\"message\": [\"2B\", \"1B\"]}",
         #"some/talk.json:1: profile.message: a size like "48B", or two like ["30B", "60B"], the smaller one first"#
       ),
-      ("{\"talk\": {\"length\": \"1s\"}}", #"some/talk.json:1: profile.talk: needs "silence" beside it"#),
+      ("{\"talk\": {\"length\": \"1s\"}}", #"some/talk.json:1: profile.talk: requires "silence""#),
       ("{\"silence\": {\n}}", "some/talk.json:1: profile.silence.length: is missing"),
       (
         "{\"think_time\": {\"exponentail\": \"1s\"}}",
-        #"some/talk.json:1: profile.think_time.exponentail: is no distribution; the nearest is "exponential""#
+        #"some/talk.json:1: profile.think_time.exponentail: is an unknown distribution. The nearest is "exponential""#
       ),
       (
         "{\"think_time\": {\"list\":\n[\"1s\",\n\"x\"]}}",

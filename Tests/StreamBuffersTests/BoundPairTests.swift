@@ -50,8 +50,9 @@ struct BoundPairTests {
       let input = pair.input
       input.open { log.add($0) }
       drop(pair.output)
-      #expect(log.all == ["in errorOccurred(the writer went away without closing the stream)"])
-      #expect(read(from: input, 1) == .failed(BoundPair.StreamError("the writer went away without closing the stream")))
+      #expect(log.all == ["in errorOccurred(the writer was dropped without closing the stream)"])
+      #expect(
+        read(from: input, 1) == .failed(BoundPair.StreamError("the writer was dropped without closing the stream")))
     }
     let second = EventLog()
     let pair = BoundPair.make()

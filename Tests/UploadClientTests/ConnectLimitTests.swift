@@ -290,7 +290,7 @@ struct ConnectLimitTests {
       request.httpVersion = .http2
       let failure = #expect(throws: UploadError.self) { try RunningRequest(session, request).response() }
       #expect(failure?.kind == .http2NotSupported)
-      #expect(failure?.description == "the server does not speak HTTP/2: it answers in HTTP/1.1")
+      #expect(failure?.description == "the server does not support HTTP/2: it answers in HTTP/1.1")
     }
   }
 
@@ -315,7 +315,7 @@ struct ConnectLimitTests {
       request.httpVersion = .http2
       let failure = #expect(throws: UploadError.self) { try RunningRequest(session, request).response() }
       #expect(failure?.kind == .http2NotSupported)
-      #expect(failure?.description == "the server does not speak HTTP/2: TLS agreed on HTTP/1.1")
+      #expect(failure?.description == "the server does not support HTTP/2: TLS negotiated HTTP/1.1")
     }
   }
 

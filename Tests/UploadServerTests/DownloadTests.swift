@@ -193,7 +193,7 @@ struct DownloadTests {
     let client = try server.connect()
     try client.send("GET \(path) HTTP/1.1\r\nHost: h\r\n\r\n")
     let answer = try client.answer()
-    #expect(answer.status == 404 && answer.body.contains("does not hand them out"))
+    #expect(answer.status == 404 && answer.body.contains("does not offer downloads"))
   }
 
   @Test("a token that continues a recording without an owner does not get what was there", arguments: Claim.allCases)

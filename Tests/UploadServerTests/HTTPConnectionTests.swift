@@ -125,7 +125,7 @@ struct HTTPConnectionTests {
     let stalled = try test.connect()
     try stalled.send(TestServer.head() + "3\r\nabc\r\n")
     #expect(try stalled.answer().status == 408)
-    #expect(try test.events.wait(.interrupted).reason == "no byte came for too long")
+    #expect(try test.events.wait(.interrupted).reason == "no data arrived for too long")
     #expect(try test.directory.text("t-a.part") == "abc")
   }
 

@@ -45,7 +45,7 @@ struct ListingTests {
         let test = try TestServer(in: directory) { if hasQuota { $0.uploads.quota = 1000 } }
         #expect(file != ".parts" || !hasQuota)
         let event = try test.events.wait(.warning)
-        #expect(event.reason?.contains("cannot be found") == true)
+        #expect(event.reason?.contains("cannot find unfinished recordings") == true)
       } catch let error as UploadServerError {
         #expect(file == ".parts" && hasQuota)
         guard case .unreadableDirectory = error else {

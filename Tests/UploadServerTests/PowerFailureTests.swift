@@ -53,7 +53,7 @@ struct PowerFailureTests {
       #expect(answer.status == 204 && answer["upload-offset"] == "3" && reason == nil)
     } else {
       #expect(answer.status == 410 && answer["upload-offset"] == nil)
-      #expect(reason == "the machine stopped before it had written everything that the server had acknowledged")
+      #expect(reason == "the machine stopped before it had written all acknowledged bytes")
       #expect(try after(test, durability, boot: "second", location, version: 6).answer.status == 404)
       // Whoever waits for the disk now cannot know what was promised before.
       #expect(try after(test, .always, boot: "second", location).answer.status == 410)

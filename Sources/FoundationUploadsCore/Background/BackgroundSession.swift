@@ -1,4 +1,4 @@
-// What a session with an identifier is to the agent.
+// The agent's view of a session with an identifier.
 
 internal import EventLoops
 internal import Foundation
@@ -22,7 +22,8 @@ final class BackgroundSession: @unchecked Sendable {
       failure = URLError(
         .backgroundSessionWasDisconnected, nil,
         identifier.isEmpty
-          ? "a background session requires an identifier" : "no directory for the agent: set HOME or XDG_STATE_HOME")
+          ? "a background session requires an identifier"
+          : "cannot find a directory for the agent: set HOME or XDG_STATE_HOME")
     }
   }
 
@@ -50,7 +51,7 @@ final class BackgroundSession: @unchecked Sendable {
   }
 
   private func fail(_ error: AgentError) {
-    fail(URLError(.backgroundSessionWasDisconnected, nil, "there is no agent for background transfers: \(error)"))
+    fail(URLError(.backgroundSessionWasDisconnected, nil, "cannot reach the agent for background transfers: \(error)"))
   }
 
   /// From now on, tasks cannot begin.

@@ -1,4 +1,4 @@
-// What a task of a background session asks the agent for.
+// The request of a background task to the agent.
 
 internal import Downloads
 internal import EventLoops
@@ -25,7 +25,7 @@ extension BackgroundTransfer {
     if task is URLSessionDownloadTask, request.fields.contains(where: { $0.name.lowercased() == "range" }) {
       throw URLError(
         .unsupportedURL, url,
-        "a background session asks for parts of a resource itself: use another session for a request with Range")
+        "a background session sets Range itself: use another session for a request with Range")
     }
     let settings = session.configuration
     var transfer = TransferRequest(key: key, url: request.url, path: path)

@@ -48,7 +48,7 @@ extension URLSession {
     case .replaced:
       background?.fail(
         URLError(
-          .backgroundSessionInUseByAnotherProcess, nil, "another session with the same identifier has been made"))
+          .backgroundSessionInUseByAnotherProcess, nil, "another session with the same identifier was created"))
       background?.finish()
       for task in openTasks { (task.engine as? BackgroundTransfer)?.isReplaced() }
     }

@@ -1,4 +1,4 @@
-// Responses: redirects, challenges, and what the program gets.
+// Responses: redirects, challenges, and the result for the program.
 
 internal import Foundation
 internal import FoundationNetworking
@@ -42,12 +42,12 @@ extension Transfer {
   private func incompleteness(_ response: HTTPResponse) -> String? {
     guard response.isSuccess, let running, let sent else { return nil }
     if running.contentEndedAt == nil {
-      return "the server answered \(response.status) before the end of the body: it has not read all of it"
+      return "the server answered \(response.status) before the end of the body, so it has not read the whole body"
     }
     guard sent.tellsCompleteness else { return nil }
     let fields = response.headerFields
     return InteropVersion.completeness(fields) == false
-      ? "the server answered \(response.status), but says that the upload is not complete" : nil
+      ? "the server answered \(response.status), but reports that the upload is not complete" : nil
   }
 
   /// The program's response.

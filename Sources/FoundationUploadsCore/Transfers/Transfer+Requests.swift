@@ -22,7 +22,7 @@ extension Transfer {
     case .unusable:
       return end(
         session.acceptsTasks
-          ? URLError(.unsupportedURL, nil, "this is not resume data of such a task")
+          ? URLError(.unsupportedURL, nil, "the resume data is not that of an upload task")
           : URLError(.cancelled, request.url, "the session is invalid"))
     case .resumedDownload(let record): download = download ?? DownloadFile(resuming: record, session.disk)
     case .none, .bytes, .file: break

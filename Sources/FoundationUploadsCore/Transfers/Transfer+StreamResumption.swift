@@ -1,5 +1,5 @@
-// An upload of a stream that is resumed: the server says where it stands, and the delegate gives a stream from there,
-// as often as it takes.
+// A resumed upload of a stream. The server reports its offset, and the delegate provides a stream from there, as often
+// as necessary.
 
 internal import EventLoops
 internal import Foundation
@@ -99,7 +99,7 @@ extension Transfer {
       let position = Int64(exactly: resumption.data.base.addingReportingOverflow(offset).partialValue)
     else {
       let error = URLError(
-        .badServerResponse, request.url, "the server has nothing to resume: it answers \(response.status)")
+        .badServerResponse, request.url, "the server cannot resume the upload: it answered \(response.status)")
       if StreamResumption.isTemporary(status: response.status) {
         return retryResumption(retryAfter: response.retryAfter(wallClock: time(nil))) { fail(error) }
       }
@@ -115,7 +115,7 @@ extension Transfer {
       delegate.urlSession(session, task: task, needNewBodyStreamFrom: position) { answer(GivenStream($0)) }
     } then: { [self] (given: GivenStream) in
       guard let stream = given.stream else {
-        let words = "the delegate gave no stream from byte \(position)"
+        let words = "the delegate provided no stream from byte \(position)"
         return fail(URLError(.requestBodyStreamExhausted, request.url, words))
       }
       append(stream, at: offset)
@@ -158,7 +158,7 @@ extension Transfer {
   private func isComplete(_ answer: HTTPResponse, at offset: UInt64) {
     guard let engine, let resumption else { return }
     guard !resumption.hasAppended || resumption.end == offset else {
-      let words = "the server says that the upload is complete with \(offset) bytes, which are not all"
+      let words = "the server reports a complete upload of \(offset) bytes, but there are more"
       return fail(URLError(.badServerResponse, request.url, words))
     }
     var upload = appendRequest(at: offset, resumption)
@@ -206,7 +206,7 @@ extension Transfer {
     running?.cancel()
     (running, pending, heldEnd) = (nil, .nothing, nil)
     dropHeld()
-    feed?.close(failure: "the connection broke, and the upload is resumed with another stream")
+    feed?.close(failure: "the connection was lost, and the upload resumes with another stream")
     feed = nil
     var delay = RetryPolicy().delay(
       outage: now - start, retryAfter: retryAfter, draw: .random(in: .min ... .max))

@@ -1,4 +1,4 @@
-// Uploads through Sluice's live streams: bodies of unknown length, and what is resumed.
+// Uploads through Sluice's live streams: bodies of unknown length, and resumed uploads.
 
 internal import EventLoops
 internal import Foundation
@@ -32,7 +32,7 @@ extension Transfer {
       delegate.urlSession(session, task: task, needNewBodyStream: { answer(GivenStream($0)) })
     } then: { [self] (given: GivenStream) in
       guard let stream = given.stream else {
-        return end(URLError(.requestBodyStreamExhausted, request.url, "the delegate gave no stream for the body"))
+        return end(URLError(.requestBodyStreamExhausted, request.url, "the delegate provided no stream for the body"))
       }
       start(stream)
     }
@@ -139,7 +139,7 @@ extension Transfer {
     case .file(let path, let version):
       let file = try UploadFile(path: path)
       guard file.version.isSame(asDescribed: version) else {
-        throw UploadFileError.changed("it is not the file that was interrupted")
+        throw UploadFileError.changed("it is not the file whose upload was interrupted")
       }
       return file
     case .bytes(let data):

@@ -1,4 +1,4 @@
-// One connection: its socket, its parser and its state machine, joined. Everything here runs on the loop's thread.
+// One connection, which combines its socket, its parser and its state machine. All of it runs on the loop's thread.
 
 internal import EventLoops
 internal import Glibc
@@ -16,7 +16,7 @@ final class HTTPConnection {
   private static let interimLimit = 16 * 1024
 
   /// The answer to a request that comes when the server stops.
-  private static let stopping = Response(503, ["retry-after": "2"], body: "the server stops\n")
+  private static let stopping = Response(503, ["retry-after": "2"], body: "The server is stopping.\n")
 
   let descriptor: Int32
   let peer: String
@@ -100,7 +100,7 @@ final class HTTPConnection {
     case .abortBody:
       let handler = letGo()
       handler?.aborted(.idle)
-      refuse(RequestRefusal(408, "no byte of the body came for too long"))
+      refuse(RequestRefusal(408, "no data of the body arrived for too long"))
     }
     settle(progress: false)
   }
@@ -434,7 +434,7 @@ final class HTTPConnection {
     guard var content else { return }
     guard let bytes, !bytes.isEmpty, UInt64(bytes.count) <= content.unread else {
       // Without the rest the client must not take what it has for the whole.
-      lost(.connectionLost("the content cannot be read any more"))
+      lost(.connectionLost("the content can no longer be read"))
       return
     }
     content.unread -= UInt64(bytes.count)

@@ -125,7 +125,7 @@ package final class ServerConnections: @unchecked Sendable {
   /// The listeners cannot accept anybody for now.
   func exhausted(_ reason: String) {
     context.figures.values.failed(.descriptors)
-    refused(nil, nil, "no connection can be accepted: \(reason)")
+    refused(nil, nil, "cannot accept connections: \(reason)")
   }
 
   /// A connection is turned away by the listener: there is no descriptor for it.

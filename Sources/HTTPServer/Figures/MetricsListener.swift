@@ -1,11 +1,11 @@
-// GET /metrics on a port of its own: whoever may upload need not read it, and whoever reads it cannot upload.
+// GET /metrics on a separate port, so that access to uploads and to metrics can be separated.
 
 public import EventLoops
 internal import Glibc
 public import Metrics
 
-/// A small HTTP server that answers `GET /metrics` with a page of figures, for Prometheus, `GET /healthz` with 200
-/// while its thread runs, and `GET /readyz` with 200 or 503. Whatever else is asked is 404.
+/// A small HTTP server for Prometheus. It answers `GET /metrics` with the metrics, `GET /healthz` with 200 while its
+/// thread runs, and `GET /readyz` with 200 or 503. Any other path gets 404.
 ///
 ///     let listener = try MetricsListener(listen: ListenAddress("127.0.0.1:9090")) { answer in
 ///       var page = MetricsText()
@@ -14,26 +14,26 @@ public import Metrics
 ///     }
 ///     try listener.start()
 ///
-/// The page gets the process's own figures (`process_resident_memory_bytes` and the like) added.
+/// The page also has the metrics of the process (`process_resident_memory_bytes` and others).
 public final class MetricsListener: Sendable {
-  /// Makes the page, or has it made, and gives it back from any thread, once. Called for each question, on the loop.
+  /// Makes the page and passes it to `answer` once, from any thread. Called for each request, on the loop.
   public typealias PageMaker = @Sendable (_ answer: @escaping @Sendable (MetricsText) -> Void) -> Void
 
   private let core: MetricsCore
   private let loop: EventLoop
   private let ownsLoop: Bool
 
-  /// Where it listens, with the ports that the kernel chose where 0 was asked for.
+  /// The addresses on which it listens, with the ports that the kernel chose for port 0.
   public let localAddresses: [ListenAddress]
 
   /// Binds the address.
   ///
   /// - Parameters:
-  ///   - address: who can reach it can read the figures.
-  ///   - loop: runs on this one, which somebody else runs; nil for a thread of its own.
-  ///   - isReady: whether `/readyz` is to be answered with 200; on the loop.
-  ///   - makePage: is called for each question.
-  /// - Throws: ``ListenError``, whose description says what to do.
+  ///   - address: every client that can reach it can read the metrics.
+  ///   - loop: the loop to use, which the caller runs. Nil creates a separate thread.
+  ///   - isReady: whether `/readyz` is answered with 200. Called on the loop.
+  ///   - makePage: called for each request.
+  /// - Throws: ``ListenError``, whose description names the remedy.
   public init(
     listen address: ListenAddress, on loop: EventLoop? = nil, isReady: @escaping @Sendable () -> Bool = { true },
     makePage: @escaping PageMaker
@@ -48,13 +48,13 @@ public final class MetricsListener: Sendable {
     localAddresses = core.listeners.map(\.address)
   }
 
-  /// Begins to answer. Any thread, once. Throws ``EventLoops/SystemError`` if there is no thread to be had.
+  /// Starts to answer. Any thread, only once. Throws ``EventLoops/SystemError`` if no thread can be created.
   public func start() throws(SystemError) {
     loop.execute { self.core.start() }
     if ownsLoop { try NamedThread("sluice-metrics") { self.loop.run() }.detach() }
   }
 
-  /// Stops listening and closes what is open. Any thread; returns at once.
+  /// Stops listening, and closes all connections. Any thread. Returns at once.
   public func stop() {
     loop.execute { [self] in
       core.stop()
@@ -85,10 +85,10 @@ private final class MetricsCore: @unchecked Sendable {
       router: { head in
         let path = head.target.path
         guard ["/metrics", "/healthz", "/readyz"].contains(path) else {
-          return FixedResponseHandler(Response(404, body: "Figures for Prometheus are at /metrics.\n"))
+          return FixedResponseHandler(Response(404, body: "The metrics for Prometheus are at /metrics.\n"))
         }
         guard head.method == "GET" || head.method == "HEAD" else {
-          return FixedResponseHandler(Response(405, ["allow": "GET, HEAD"], body: "Figures are only to be read.\n"))
+          return FixedResponseHandler(Response(405, ["allow": "GET, HEAD"], body: "The metrics are read-only.\n"))
         }
         switch path {
         case "/healthz": return FixedResponseHandler(Response(200, body: "alive\n"))

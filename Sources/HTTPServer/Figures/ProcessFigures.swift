@@ -32,10 +32,10 @@ package enum ProcessFigures {
       + Double(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6
     page.counter("process_cpu_seconds_total", "User and system time of the process, in seconds.", seconds)
     page.gauge("process_resident_memory_bytes", "Resident memory of the process.", Double(residentBytes))
-    page.gauge("process_open_fds", "Descriptors that are open.", Double(openDescriptors))
+    page.gauge("process_open_fds", "Open file descriptors.", Double(openDescriptors))
     var limit = rlimit()
     getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-    page.gauge("process_max_fds", "How many may be open (ulimit -n).", Double(limit.rlim_cur))
+    page.gauge("process_max_fds", "Maximum number of open file descriptors (ulimit -n).", Double(limit.rlim_cur))
   }
 
   /// The first numbers of a file of one line.

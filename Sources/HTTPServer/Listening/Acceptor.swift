@@ -46,7 +46,7 @@ package final class Acceptor: @unchecked Sendable {
         try listener.start()
       } catch {
         // The loop takes the listeners first of all; if even that fails, this is said, and the others go on.
-        failed("\(listener.address) is not served: \(error)")
+        failed("cannot serve \(listener.address): \(error)")
       }
     }
     first.descriptorFreed = { [unowned self] in resume() }

@@ -11,7 +11,7 @@ package enum DescriptorLimit {
     // One for the connection and one for its file, and room for as many again as there are.
     let needed = limit.rlim_cur + max(2 * waiting, limit.rlim_cur)
     let streams = waiting == 1 ? "a connection waits" : "\(waiting) connections wait"
-    return ": all \(limit.rlim_cur) descriptors are in use and \(streams), with a file each; "
-      + "start the server after `ulimit -n \(needed)`, or with LimitNOFILE=\(needed)"
+    return ": all \(limit.rlim_cur) descriptors are in use and \(streams), with a file each. "
+      + "Start the server after `ulimit -n \(needed)`, or with LimitNOFILE=\(needed)"
   }
 }

@@ -122,7 +122,7 @@ package final class Listener {
     guard status.st_mode & S_IFMT == S_IFSOCK else {
       throw .cannotListen(
         address: "\(ListenAddress.unix(path: path))",
-        reason: "there is a file that is not a socket. Remove it, or choose another path.")
+        reason: "a file that is not a socket exists there. Remove it, or choose another path.")
     }
     let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     guard probe >= 0 else { return }

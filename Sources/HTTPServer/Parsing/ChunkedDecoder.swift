@@ -75,7 +75,7 @@ struct ChunkedDecoder: Sendable {
         return
       }
       guard Octet.isFieldContent(octet) else {
-        throw RequestRefusal(400, "a chunk extension holds a control character")
+        throw RequestRefusal(400, "a chunk extension contains a control character")
       }
       try countExtension(limits)
     case .sizeLineFeed:
@@ -134,7 +134,7 @@ struct ChunkedDecoder: Sendable {
       if octet == Octet.carriageReturn {
         state = .trailerLineFeed
       } else {
-        guard Octet.isFieldContent(octet) else { throw RequestRefusal(400, "a trailer holds a control character") }
+        guard Octet.isFieldContent(octet) else { throw RequestRefusal(400, "a trailer contains a control character") }
       }
     case .trailerLineFeed:
       guard octet == Octet.lineFeed else { throw RequestRefusal(400, "a trailer does not end in CR LF") }

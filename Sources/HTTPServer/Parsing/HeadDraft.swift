@@ -18,7 +18,7 @@ struct HeadDraft: Sendable {
 
   mutating func add(line: Span<UInt8>, limits: RequestParser.Limits) throws(RequestRefusal) {
     for index in line.indices where line[index] == Octet.carriageReturn {
-      throw RequestRefusal(400, "a CR stands alone in the head")
+      throw RequestRefusal(400, "the head contains a CR without LF")
     }
     if isEmpty {
       try readRequestLine(line)
@@ -47,7 +47,7 @@ struct HeadDraft: Sendable {
       Octet.isDigit(version[5]), Octet.isDigit(version[7])
     else { throw RequestRefusal(400, "the request line does not end in an HTTP version") }
     guard version[5] == UInt8(ascii: "1") else {
-      throw RequestRefusal(505, "this server speaks HTTP/1.1 and HTTP/1.0")
+      throw RequestRefusal(505, "this server supports only HTTP/1.1 and HTTP/1.0")
     }
     // A minor version above what we know is understood as the highest that we do (RFC 9110, section 2.5).
     minorVersion = version[7] == UInt8(ascii: "0") ? 0 : 1
@@ -57,7 +57,7 @@ struct HeadDraft: Sendable {
 
   private mutating func readField(_ line: Span<UInt8>) throws(RequestRefusal) {
     if Octet.isBlank(line[0]) {
-      throw RequestRefusal(400, "a field is folded over several lines")
+      throw RequestRefusal(400, "a field extends over several lines")
     }
     var colon = 0
     while colon < line.count, Octet.isToken(line[colon]) { colon += 1 }
@@ -72,7 +72,7 @@ struct HeadDraft: Sendable {
     while end > start, Octet.isBlank(line[end - 1]) { end -= 1 }
     let value = line.extracting(start..<end)
     for index in value.indices where !Octet.isFieldContent(value[index]) {
-      throw RequestRefusal(400, "the value of a field holds a control character")
+      throw RequestRefusal(400, "the value of a field contains a control character")
     }
     let name = String(decodingASCII: line.extracting(0..<colon)).lowercasedASCII
     fields.append(HeaderFields.Field(checkedName: name, checkedValue: String(decodingASCII: value)))
@@ -98,7 +98,7 @@ struct HeadDraft: Sendable {
       isChunked = true
     case "expect":
       guard value.equals(lowercase: "100-continue") else {
-        throw RequestRefusal(417, "the only expectation that this server meets is 100-continue")
+        throw RequestRefusal(417, "this server supports only the expectation 100-continue")
       }
       expectsContinue = true
     case "connection":
@@ -155,7 +155,7 @@ struct HeadDraft: Sendable {
     let isList = elements.allSatisfy { !$0.isEmpty && $0.allSatisfy { value[$0] < 0x80 } }
     let isOther = elements.contains { !value.extracting($0).equals(lowercase: "chunked") }
     guard isList, isOther else { throw RequestRefusal(400, "the Transfer-Encoding is malformed") }
-    throw RequestRefusal(501, "the only transfer coding that this server knows is chunked")
+    throw RequestRefusal(501, "this server supports only the transfer coding chunked")
   }
 
   /// The elements of a comma-separated list without the white space around them, empty ones included.

@@ -150,7 +150,7 @@ package struct RequestParser: Sendable {
   private func checkFirst(_ octet: UInt8) throws(RequestRefusal) {
     if Octet.isToken(octet) || octet == Octet.carriageReturn { return }
     // 22 is the record type of a TLS handshake: an https URL that points at us.
-    if octet == 22 { throw RequestRefusal(400, "this looks like TLS, and this port speaks plain HTTP") }
+    if octet == 22 { throw RequestRefusal(400, "the request looks like TLS, and this port accepts only plain HTTP") }
     throw RequestRefusal(400, "the request does not begin with a method")
   }
 

@@ -1,18 +1,18 @@
-// The writing end of a live stream whose bytes a task makes.
+// The writing end of a live stream whose bytes come from a task.
 
-/// The writing end of a stream, within ``UploadClient/UploadSession/withStream(to:contentType:_:)``.
+/// The writing end of a stream in ``UploadClient/UploadSession/withStream(to:contentType:_:)``.
 ///
 /// Several tasks may write at the same time. The bytes of one call stay together.
 public struct LiveStreamWriter: Sendable {
   let source: WrittenSource
   let operation: StreamOperation
-  /// Ends with its last reference, not before its observers.
+  /// The stream ends with the last reference to it, even if observers remain.
   let task: LiveStreamTask
 
-  /// Everything that happens to the stream; see ``LiveStreamTask/events``.
+  /// All events of the stream. See ``LiveStreamTask/events``.
   public var events: Observations<LiveStreamEvent> { task.events }
 
-  /// How the stream stands; see ``LiveStreamTask/progress``.
+  /// The progress of the stream. See ``LiveStreamTask/progress``.
   public var progress: Observations<StreamProgress> { task.progress }
 
   /// Appends the UTF-8 bytes of `text` to the stream.
@@ -22,13 +22,13 @@ public struct LiveStreamWriter: Sendable {
     try await write(Array(text.utf8))
   }
 
-  /// Appends bytes to the stream. Waits while the buffer is full: until the server has acknowledged enough of what it
-  /// has. Cancelling the task that waits stops the stream.
+  /// Appends bytes to the stream. While the buffer is full, the call waits until the server has acknowledged enough
+  /// bytes. Cancelling the waiting task stops the stream.
   ///
-  /// - Throws: ``LiveStreamError`` with the reason why the stream has ended, of kind ``LiveStreamError/Kind/source``
-  ///   after its proper end.
+  /// - Throws: ``LiveStreamError`` with the reason why the stream has ended. Its kind is
+  ///   ``LiveStreamError/Kind/source`` if the stream has ended normally.
   nonisolated(nonsending) public func write(_ bytes: [UInt8]) async throws(LiveStreamError) {
-    // As a rule there is room, and nothing to wait for.
+    // Usually there is room, and the call does not wait.
     let written = Task.isCancelled ? nil : source.writeAtOnce(bytes)
     if written == bytes.count { return }
     let isWritten = await withTaskCancellationHandler {
@@ -38,7 +38,7 @@ public struct LiveStreamWriter: Sendable {
     }
     if !isWritten {
       throw await operation.summary.error
-        ?? LiveStreamError(.source, "the stream has ended: nothing more can be written")
+        ?? LiveStreamError(.source, "cannot write: the stream has ended")
     }
   }
 

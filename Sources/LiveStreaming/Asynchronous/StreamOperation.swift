@@ -1,13 +1,13 @@
-// A stream that was started, and those who wait for its end or observe it.
+// A started stream, and the tasks that await its end or observe it.
 
 internal import EventLoops
 internal import UploadClient
 
-/// Joins a ``LiveStreamer`` with tasks. It keeps the stream, its buffer and its session until the stream's end.
+/// Connects a ``LiveStreamer`` with tasks. It keeps the stream, its buffer and its session until the stream ends.
 final class StreamOperation: Sendable {
-  /// How many events are kept for an observer.
+  /// The number of events that are kept for an observer.
   static let eventLimit = 128
-  /// How often progress is published while it is observed.
+  /// The interval at which progress is published while it is observed.
   static let progressInterval = Duration.milliseconds(100)
 
   let events = EventBroadcast<LiveStreamEvent>(.all(limit: eventLimit, missed: { .missed($0) }))
@@ -16,25 +16,25 @@ final class StreamOperation: Sendable {
   private let state: Lock<State>
 
   private struct State {
-    /// Until the stream's end.
+    /// Set until the stream ends.
     var streamer: LiveStreamer?
     var session: UploadSession?
-    /// What the session calls when it closes.
+    /// The registration for the closing of the session.
     var closing: UInt64?
     var isStarted = false
-    /// From the stream's end on.
+    /// Set when the stream has ended.
     var summary: StreamSummary?
     var waiters: [UnsafeContinuation<StreamSummary, Never>] = []
     var isTicking = false
   }
 
-  /// Starts the stream. If the session is closed, it ends at once.
+  /// Starts the stream. If the session is closed, the stream ends at once.
   init(_ streamer: LiveStreamer, _ session: UploadSession) {
     loop = session.loop
     state = Lock(State(streamer: streamer, session: session))
-    // Until the stream's end, when the engine drops its handler.
+    // The engine drops its handler at the end of the stream.
     streamer.start { [self] event in handle(event) }
-    // In this order: a session that closes afterwards finds a stream that was started.
+    // In this order, so that a session that closes afterwards finds a started stream.
     let closing = session.whenClosing { [weak self] in self?.streamer?.cancelNow() }
     let hasEnded = state.withLock { state in
       state.closing = closing
@@ -68,7 +68,8 @@ final class StreamOperation: Sendable {
     for waiter in waiters { waiter.resume(returning: summary) }
   }
 
-  /// The stream's end. It does not obey cancellation: cancel the stream instead, which then ends at once.
+  /// The summary of the ended stream. It ignores cancellation of the task. Cancel the stream instead, which then ends
+  /// at once.
   var summary: StreamSummary {
     get async {
       await withUnsafeContinuation { continuation in
@@ -81,7 +82,7 @@ final class StreamOperation: Sendable {
     }
   }
 
-  /// The stream's end. Cancelling the task cancels the stream.
+  /// The summary of the ended stream. Cancelling the task cancels the stream.
   var summaryOrCancellation: StreamSummary {
     get async {
       await withTaskCancellationHandler {
@@ -99,7 +100,7 @@ final class StreamOperation: Sendable {
 
   // MARK: Progress
 
-  /// Publishes progress for as long as somebody observes it.
+  /// Publishes progress as long as it is observed.
   func progressIsObserved() {
     let begins = state.withLock { state in
       guard state.summary == nil, !state.isTicking else { return false }
@@ -123,7 +124,7 @@ final class StreamOperation: Sendable {
 }
 
 extension StreamSummary {
-  /// Of a stream that could not be started.
+  /// The summary of a stream that could not be started.
   fileprivate static let sessionIsClosed = StreamSummary(
     progress: StreamProgress(
       elapsed: .zero, captured: 0, sent: 0, acknowledged: 0, lost: 0, buffered: 0, capacity: 0, dropouts: 0,
@@ -132,5 +133,5 @@ extension StreamSummary {
 }
 
 extension LiveStreamError {
-  static let sessionIsClosed = LiveStreamError(.cancelled, "the session is closed: make another one")
+  static let sessionIsClosed = LiveStreamError(.cancelled, "the session is closed. Create another session.")
 }

@@ -4,12 +4,12 @@ internal import ResumableUploads
 public import UploadClient
 
 extension UploadSession {
-  /// Uploads a file with PUT, and resumes after every interruption, for as long as that takes. Cancelling the task
-  /// cancels the upload.
+  /// Uploads a file with PUT, and resumes after every interruption without a time limit. Cancelling the task cancels
+  /// the upload.
   ///
   /// - Parameters:
-  ///   - path: a regular file, which must not change meanwhile.
-  ///   - url: the absolute `http` or `https` URL of what the file becomes at the server.
+  ///   - path: a regular file, which must not change during the upload.
+  ///   - url: the absolute `http` or `https` URL at which the server stores the file.
   /// - Returns: the server's confirmation that it has the whole file.
   /// - Throws: ``LiveStreaming/FileUploadError``, with resume data if the server can resume the upload.
   public func upload(file path: String, to url: String) async throws(FileUploadError) -> UploadReceipt {
@@ -19,8 +19,8 @@ extension UploadSession {
   /// Uploads a file, and resumes after every interruption. Cancelling the task cancels the upload.
   ///
   /// - Parameters:
-  ///   - path: a regular file, which must not change meanwhile.
-  ///   - configuration: ``LiveStreaming/LiveStreamConfiguration/file(to:)``, and what is to be different.
+  ///   - path: a regular file, which must not change during the upload.
+  ///   - configuration: ``LiveStreaming/LiveStreamConfiguration/file(to:)`` with your changes.
   /// - Returns: the server's confirmation that it has the whole file.
   /// - Throws: ``LiveStreaming/FileUploadError``, with resume data if the server can resume the upload.
   public func upload(
@@ -34,32 +34,33 @@ extension UploadSession {
   /// - Parameters:
   ///   - data: from ``LiveStreaming/FileUploadTask/cancelProducingResumeData()`` or
   ///     ``LiveStreaming/FileUploadError/resumeData``.
-  ///   - configuration: with what the request requires besides its URL, such as a bearer token; nil for the defaults.
-  ///     Its URL and its stream ID are those of the resume data.
+  ///   - configuration: other settings of the request, such as a bearer token. Nil means the defaults. The URL and the
+  ///     stream ID are those of the resume data.
   /// - Returns: the server's confirmation that it has the whole file.
-  /// - Throws: ``LiveStreaming/FileUploadError``. ``LiveStreaming/FileUploadError/file(_:)`` if the file has changed.
+  /// - Throws: ``LiveStreaming/FileUploadError``. The error is ``LiveStreaming/FileUploadError/file(_:)`` if the file
+  ///   has changed.
   public func upload(
     resuming data: FileResumeData, configuration: LiveStreamConfiguration? = nil
   ) async throws(FileUploadError) -> UploadReceipt {
     try await uploadTask(resuming: data, configuration: configuration).value
   }
 
-  /// Begins to upload a file with PUT, to be observed, cancelled and awaited.
+  /// Starts the upload of a file with PUT, and returns a task that you can observe, cancel and await.
   ///
   /// - Parameters:
-  ///   - path: a regular file, which must not change meanwhile.
-  ///   - url: the absolute `http` or `https` URL of what the file becomes at the server.
+  ///   - path: a regular file, which must not change during the upload.
+  ///   - url: the absolute `http` or `https` URL at which the server stores the file.
   /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read.
   public func uploadTask(file path: String, to url: String) throws(FileUploadError) -> FileUploadTask {
     try uploadTask(file: path, configuration: .file(to: url))
   }
 
-  /// Begins to upload a file, to be observed, cancelled and awaited.
+  /// Starts the upload of a file, and returns a task that you can observe, cancel and await.
   ///
   /// - Parameters:
-  ///   - path: a regular file, which must not change meanwhile. If a digest is asked for, the calling thread reads it
-  ///     once.
-  ///   - configuration: ``LiveStreaming/LiveStreamConfiguration/file(to:)``, and what is to be different.
+  ///   - path: a regular file, which must not change during the upload. If a digest is requested, the calling thread
+  ///     reads it once.
+  ///   - configuration: ``LiveStreaming/LiveStreamConfiguration/file(to:)`` with your changes.
   /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read.
   public func uploadTask(
     file path: String, configuration: LiveStreamConfiguration
@@ -71,19 +72,19 @@ extension UploadSession {
     return uploadTask(file, configuration)
   }
 
-  /// Continues an upload that was cancelled or failed, to be observed, cancelled and awaited.
+  /// Continues an upload that was cancelled or failed, and returns a task that you can observe, cancel and await.
   ///
   /// - Parameters:
   ///   - data: from ``LiveStreaming/FileUploadTask/cancelProducingResumeData()`` or
   ///     ``LiveStreaming/FileUploadError/resumeData``.
-  ///   - configuration: with what the request requires besides its URL, such as a bearer token; nil for the defaults.
-  ///     Its URL and its stream ID are those of the resume data.
+  ///   - configuration: other settings of the request, such as a bearer token. Nil means the defaults. The URL and the
+  ///     stream ID are those of the resume data.
   /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read, or has changed.
   public func uploadTask(
     resuming data: FileResumeData, configuration: LiveStreamConfiguration? = nil
   ) throws(FileUploadError) -> FileUploadTask {
     var configuration = configuration ?? .file(to: data.upload.target)
-    // The record has no user and password; the configuration's URL may.
+    // The record has no user and password. The configuration's URL may have them.
     if UploadRequest.withoutCredentials(configuration.request.url) != data.upload.target {
       configuration.request.url = data.upload.target
     }
@@ -94,7 +95,7 @@ extension UploadSession {
       file = try UploadFile(path: data.path, digest: configuration.digest)
     } catch { throw .file(error) }
     guard file.version.isSame(asDescribed: data.version) else {
-      throw .file(.changed("it is not the file that was interrupted"))
+      throw .file(.changed("it is not the file whose upload was interrupted"))
     }
     return uploadTask(file, configuration)
   }
@@ -106,14 +107,15 @@ extension UploadSession {
 }
 
 extension LiveStreamConfiguration {
-  /// For the upload of a file: PUT, or POST where the server asks for it, and requests as long as the server permits.
+  /// The configuration for the upload of a file. It uses PUT, or POST if the server requires it, and requests as long
+  /// as the server permits.
   ///
-  /// - Parameter url: the absolute `http` or `https` URL of what the file becomes at the server.
+  /// - Parameter url: the absolute `http` or `https` URL at which the server stores the file.
   public static func file(to url: String) -> LiveStreamConfiguration {
     var configuration = LiveStreamConfiguration(to: url, contentType: "application/octet-stream")
     configuration.request.method = "PUT"
     configuration.mayUsePOST = true
-    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    // The most that libcurl reads at once. The number of system calls limits the throughput.
     configuration.request.uploadBufferSize = 512 << 10
     configuration.rollOver.size = .max
     return configuration

@@ -3,10 +3,10 @@
 public import UploadClient
 
 extension UploadSession {
-  /// Streams what `source` produces, and resumes after every interruption.
+  /// Streams the bytes of `source`, and resumes after every interruption.
   ///
-  /// The source begins at once, whether the server is there or not. The buffer has 16 MiB. While it is full, the oldest
-  /// bytes are discarded and reported; choose otherwise with a ``LiveStreaming/LiveStreamConfiguration``.
+  /// The source starts at once, even if the server cannot be reached. The buffer has 16 MiB. While it is full, the
+  /// oldest bytes are discarded and reported. To change this, use a ``LiveStreaming/LiveStreamConfiguration``.
   ///
   /// - Parameters:
   ///   - source: produces the bytes.
@@ -20,7 +20,7 @@ extension UploadSession {
     try stream(source, configuration: LiveStreamConfiguration(to: url, contentType: contentType))
   }
 
-  /// Streams what `source` produces, and resumes after every interruption.
+  /// Streams the bytes of `source`, and resumes after every interruption.
   ///
   /// - Throws: ``LiveStreaming/LiveStreamError`` of kind ``LiveStreaming/LiveStreamError/Kind/source`` when memory for
   ///   the buffer is refused, and ``LiveStreaming/LiveStreamError/Kind/cancelled`` when the session is closed.
@@ -61,17 +61,17 @@ extension UploadSession {
       AsyncSequenceSource(pieces) { Array($0) }, configuration: .waiting(to: url, contentType: contentType))
   }
 
-  /// Streams what `body` writes, and waits for the server's confirmation of it.
+  /// Streams the bytes that `body` writes, and waits for the server's confirmation.
   ///
   /// ``LiveStreaming/LiveStreamWriter/write(_:)-([UInt8])`` waits while the buffer of 16 MiB is full. When `body`
-  /// throws, the stream stops at once. Cancelling the task stops the stream too.
+  /// throws, the stream stops at once. Cancelling the task also stops the stream.
   ///
   /// - Parameters:
   ///   - url: an absolute `http` or `https` URL.
   ///   - contentType: the media type of the stream.
   ///   - body: writes the stream. The stream ends when it returns.
-  /// - Returns: how the stream ended.
-  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or what `body` throws.
+  /// - Returns: the summary of the stream.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`.
   @discardableResult
   nonisolated(nonsending) public func withStream(
     to url: String, contentType: String = "application/octet-stream",
@@ -80,14 +80,14 @@ extension UploadSession {
     try await withStream(configuration: .waiting(to: url, contentType: contentType), body)
   }
 
-  /// Streams what `body` writes, and waits for the server's confirmation of it.
+  /// Streams the bytes that `body` writes, and waits for the server's confirmation.
   ///
   /// - Parameters:
-  ///   - configuration: where to, and how. ``LiveStreaming/LiveStreamConfiguration/overflow`` does not apply: writers
-  ///     wait.
+  ///   - configuration: the destination and the settings. ``LiveStreaming/LiveStreamConfiguration/overflow`` does not
+  ///     apply, because writers wait.
   ///   - body: writes the stream. The stream ends when it returns.
-  /// - Returns: how the stream ended.
-  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or what `body` throws.
+  /// - Returns: the summary of the stream.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`.
   @discardableResult
   nonisolated(nonsending) public func withStream(
     configuration: LiveStreamConfiguration, _ body: nonisolated(nonsending) (LiveStreamWriter) async throws -> Void
@@ -121,16 +121,16 @@ extension UploadSession {
     do {
       operation = StreamOperation(try LiveStreamer(source, configuration: configuration, session: self), self)
     } catch {
-      throw LiveStreamError(.source, "cannot make the stream's buffer: \(error)")
+      throw LiveStreamError(.source, "cannot create the stream's buffer: \(error)")
     }
-    // A source that never starts never ends either: nobody may wait for it.
+    // A source that never starts never ends, so no task may wait for it.
     guard operation.isStarted else { throw .sessionIsClosed }
     return operation
   }
 }
 
 extension LiveStreamConfiguration {
-  /// Where to and what, with the defaults for everything else.
+  /// A configuration with a URL, a media type, and the defaults for everything else.
   ///
   /// - Parameters:
   ///   - url: an absolute `http` or `https` URL.
@@ -141,7 +141,7 @@ extension LiveStreamConfiguration {
     self.init(request: request)
   }
 
-  /// For sources that can wait.
+  /// The configuration for sources that can wait.
   static func waiting(to url: String, contentType: String) -> LiveStreamConfiguration {
     var configuration = LiveStreamConfiguration(to: url, contentType: contentType)
     configuration.overflow = .wait

@@ -1,34 +1,34 @@
-// The parts of one run, each from a machine of its own, as one report.
+// Combines the parts of one run, each from a separate machine or process, into one report.
 
-/// Why reports are not parts of one run.
+/// The reason why reports are not parts of one run.
 public enum ReportMergeError: Error, Equatable, CustomStringConvertible, Sendable {
-  /// There is nothing to merge.
+  /// There are no reports to merge.
   case nothing
-  /// Two of them were asked for different things. `figure` is what differs, in words.
+  /// Two of them have different plans. `figure` names the difference in words.
   case differentRuns(first: String, second: String, figure: String)
-  /// The same part twice.
+  /// The same part occurs twice.
   case samePart(first: String, second: String, part: Int)
 
-  /// What does not fit together, in words.
+  /// The mismatch, in words.
   public var description: String {
     switch self {
     case .nothing: "there is no report to merge"
     case .differentRuns(let first, let second, let figure):
       "\(first) and \(second) are not parts of one run: \(figure)"
     case .samePart(let first, let second, let part):
-      "\(first) and \(second) are both part \(part): merged, its streams would count twice"
+      "\(first) and \(second) are both part \(part), so its streams would count twice"
     }
   }
 }
 
 extension LoadReport {
-  /// Puts the parts of one run together: the same as if one process had measured all of it, but for
-  /// ``LoadTotals/Streams/peakLive``, which adds up what the parts had, each at its own time. The intervals are those
-  /// of the same time since each part's own start.
+  /// Combines the parts of one run. The result is the same as if one process had measured all of it, except for
+  /// ``LoadTotals/Streams/peakLive``, which adds up the maximum of each part. The intervals are those at the same time
+  /// since each part's own start.
   ///
   /// Parts may be missing. The report and its page name them.
   ///
-  /// - Parameter reports: each with the name that errors call it by, of a run's part or of several merged before.
+  /// - Parameter reports: each with its name for errors. It is the report of a part, or of several merged parts.
   /// - Throws: ``ReportMergeError`` when they are of different runs, or have a part in common.
   public static func merge(_ reports: [(name: String, report: LoadReport)]) throws(ReportMergeError) -> LoadReport {
     guard var (name, merged) = reports.first else { throw .nothing }

@@ -1,13 +1,13 @@
-// A report as a file: JSON with the unit in each name, for `sluice report`, for jq, and for the next version of Sluice.
+// A report as a file: JSON with the unit in each name, for `sluice report`, for jq, and for later versions of Sluice.
 
 public import JSONDocuments
 
 extension LoadReport {
-  /// The report as JSON, which ``init(json:file:)`` reads again without loss.
+  /// The report as JSON, which ``init(json:file:)`` reads without loss.
   public var json: String { document(detail: .full).text }
 
-  /// The same without the histograms of the intervals, of which only the quantiles are left: for programs that draw it.
-  /// Cannot be read again: reports are merged by their histograms.
+  /// The same with only the quantiles of the intervals' histograms, for programs that draw it. It cannot be read again,
+  /// because merging requires the histograms.
   public var summaryJSON: String { document(detail: .summary).text }
 
   enum Detail { case full, summary }
@@ -21,17 +21,18 @@ extension LoadReport {
     return .object(members)
   }
 
-  /// Reads what ``json`` wrote.
+  /// Reads ``json``.
   ///
   /// - Parameters:
-  ///   - text: the file's bytes.
-  ///   - file: its name, for errors.
-  /// - Throws: ``JSONDocuments/DocumentError`` when it is no report, or one of a format that this version does not know.
+  ///   - text: the bytes of the file.
+  ///   - file: the file's name for errors.
+  /// - Throws: ``JSONDocuments/DocumentError`` when the text is not a report, or has a format that this version does
+  ///   not support.
   public init(json text: [UInt8], file: String) throws(DocumentError) {
     let document = try JSONDocument(text, root: "report", file: file)
     self = try document.read { node throws(DocumentError) in
       let version = try node.members().first { $0.key == "sluice_load_report" }?.value
-      guard let version else { throw node.error("is no report of sluice load: it has no \"sluice_load_report\"") }
+      guard let version else { throw node.error("is not a report of sluice load: it lacks \"sluice_load_report\"") }
       guard version == .integer(Int64(Self.formatVersion)) else {
         throw node.error(
           "is a report of format \(version.kind), and this version of sluice reads format \(Self.formatVersion) only")
@@ -89,7 +90,7 @@ extension LoadPart: JSONObject {
     try member("threads", &threads)
     guard (1...Self.largestCount).contains(count), (1...count).contains(index) else {
       throw member.error(
-        "is part \(index) of \(count): parts are counted from 1, and there are at most \(Self.largestCount)",
+        "is part \(index) of \(count): part numbers begin at 1, and there are at most \(Self.largestCount)",
         at: "index")
     }
   }

@@ -1,20 +1,20 @@
-// What a run must not do, so that a machine can judge it: `--fail-if 'ack.p99 > 500ms'`.
+// A condition for a failed run, for automatic judgement: `--fail-if 'ack.p99 > 500ms'`.
 
 internal import JSONDocuments
 
 /// A condition under which a run has failed.
 ///
-/// `METRIC OPERATOR VALUE`: a ``LoadMetric``, one of `>` `>=` `<` `<=` `==`, and a number with its unit: `ns`, `us`,
-/// `ms`, `s`, `min` for delays; `B`, `kB`, `KiB`, `MB`, `MiB` for bytes; a rate (`1MB/s`, or `1MB`) or a part of what
-/// was offered (`95%`) for `goodput`; none for counts. 0 needs no unit.
+/// `METRIC OPERATOR VALUE`: a ``LoadMetric``, one of `>` `>=` `<` `<=` `==`, and a number with its unit. The units are
+/// `ns`, `us`, `ms`, `s`, `min` for delays, `B`, `kB`, `KiB`, `MB`, `MiB` for bytes, and a rate (`1MB/s`, or `1MB`) or
+/// a fraction of the offered bytes (`95%`) for `goodput`. Counts have no unit. 0 needs no unit.
 public struct Threshold: Equatable, Sendable {
-  /// What is limited.
+  /// The limited metric.
   public let metric: LoadMetric
   let comparison: Comparison
   private let limit: Double
   /// The limit is a part of the offered bytes, and not bytes a second.
   private let isShare: Bool
-  /// As it was written.
+  /// The original text.
   public let text: String
 
   enum Comparison: String, CaseIterable {
@@ -26,12 +26,12 @@ public struct Threshold: Equatable, Sendable {
     case below = "<"
   }
 
-  /// Reads a threshold.
+  /// Parses a threshold.
   ///
-  /// - Throws: ``ThresholdError`` with what is wrong in words.
+  /// - Throws: ``ThresholdError`` with the mistake in words.
   public init(_ text: String) throws(ThresholdError) {
     func fail(_ problem: String) -> ThresholdError { ThresholdError(text: text, problem: problem) }
-    let form = "write METRIC > VALUE, for instance ack.p99 > 500ms"
+    let form = "write METRIC > VALUE, for example ack.p99 > 500ms"
     guard let start = text.firstIndex(where: { "<>=".contains($0) }) else {
       throw fail("has none of > >= < <= ==: " + form)
     }
@@ -41,10 +41,10 @@ public struct Threshold: Equatable, Sendable {
     let name = Self.trimmed(text[..<start])
     let value = Self.trimmed(text[start...].dropFirst(comparison.rawValue.count))
     guard let metric = LoadMetric(name) else {
-      throw fail("\"\(name)\" is no metric; the nearest is \(Spelling.nearest(to: name, of: LoadMetric.names))")
+      throw fail("\"\(name)\" is an unknown metric. The nearest is \(Spelling.nearest(to: name, of: LoadMetric.names))")
     }
     guard let (limit, isShare) = Self.limit(value, of: metric) else {
-      throw fail("\"\(value)\" is no value of \(metric.name): \(Self.example(of: metric))")
+      throw fail("\"\(value)\" is an invalid value of \(metric.name): \(Self.example(of: metric))")
     }
     (self.metric, self.comparison, self.limit, self.isShare, self.text) = (metric, comparison, limit, isShare, text)
   }
@@ -76,10 +76,11 @@ public struct Threshold: Equatable, Sendable {
 
   // MARK: Judging
 
-  /// What a report has done against the threshold, in a sentence; nil when it has kept to it.
+  /// The violation of the threshold by a report, in a sentence. Nil if there is none.
   ///
-  /// Where nothing was measured the run has failed: a server that acknowledged nothing was not fast. Only without
-  /// stalls or interruptions there is nothing to blame it for. Quantiles are good to 0.8 %, all else is exact.
+  /// If the metric was not measured, the run has failed, because a server that acknowledged nothing was not fast. The
+  /// only exceptions are metrics of stalls and interruptions. Quantiles are accurate to 0.8 %, and all other metrics
+  /// are exact.
   public func failure(in report: LoadReport) -> String? {
     let value: Double?
     if isShare {
@@ -155,12 +156,12 @@ public struct Threshold: Equatable, Sendable {
   }
 }
 
-/// A threshold that cannot be understood.
+/// A threshold that cannot be parsed.
 public struct ThresholdError: Error, Equatable, CustomStringConvertible, Sendable {
-  /// The threshold as it was written.
+  /// The original text of the threshold.
   public let text: String
   let problem: String
 
-  /// What is wrong, in words.
+  /// The mistake, in words.
   public var description: String { "the threshold \"\(text)\": \(problem)" }
 }

@@ -1,4 +1,4 @@
-// What the bytes of a load test's streams are. Any of them can be made again from its offset, so none is kept.
+// The bytes of a load test's streams. Each byte can be computed from its offset, so none is stored.
 
 internal import EventLoops
 internal import Glibc
@@ -99,10 +99,10 @@ final class BodyBytes: Sendable {
     defer { fclose(file) }
     var status = stat()
     guard fstat(fileno(file), &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_size > 0 else {
-      throw .unreadableBody(path, "it is empty, or no regular file")
+      throw .unreadableBody(path, "it is empty, or not a regular file")
     }
     guard status.st_size <= fileLimit else {
-      throw .unreadableBody(path, "it is longer than \(fileLimit >> 20) MiB: every byte of it is kept in memory")
+      throw .unreadableBody(path, "it is longer than \(fileLimit >> 20) MiB: the whole file is kept in memory")
     }
     var bytes = [UInt8](repeating: 0, count: Int(status.st_size))
     guard fread(&bytes, 1, bytes.count, file) == bytes.count else {

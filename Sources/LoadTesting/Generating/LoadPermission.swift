@@ -1,4 +1,5 @@
-// Whom a load test may load. A tool that opens ten thousand connections asks before it does so anywhere but at home.
+// The hosts that a load test may load. A tool that opens ten thousand connections requires permission for any machine
+// but its own.
 
 internal import UploadClient
 
@@ -14,7 +15,7 @@ enum LoadPermission {
   }
 
   private static func check(host: String?, of url: String, _ permitted: [String]) throws(LoadError) {
-    guard let host else { throw .invalid("\(url): this is no URL to load") }
+    guard let host else { throw .invalid("\(url): invalid URL") }
     guard !isLoopback(host), !permitted.contains(where: { host == $0.lowercased() }) else { return }
     throw .notPermitted(host: host)
   }

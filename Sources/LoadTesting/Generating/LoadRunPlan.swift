@@ -1,4 +1,4 @@
-// What all loops of a run share: the plan, the clock, the bytes, and the caps that no loop may pass.
+// The shared state of a run's loops: the plan, the clock, the bytes, and the limits for all loops.
 
 internal import EventLoops
 internal import LiveStreaming
@@ -107,7 +107,7 @@ final class LoadRunPlan: Sendable {
     let before = spentBytes.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue
     let cap = configuration.maximumByteCount
     guard before + UInt64(count) >= cap else { return false }
-    if before < cap { end("the cap of \(cap) bytes (--max-bytes) was reached") }
+    if before < cap { end("the limit of \(cap) bytes (--max-bytes) was reached") }
     return true
   }
 
@@ -116,7 +116,7 @@ final class LoadRunPlan: Sendable {
     let before = spentConnections.wrappingAdd(1, ordering: .relaxed).oldValue
     let cap = configuration.maximumConnectionCount
     guard before >= cap else { return false }
-    if before == cap { end("the cap of \(cap) connections (--max-connections) was reached") }
+    if before == cap { end("the limit of \(cap) connections (--max-connections) was reached") }
     return true
   }
 }

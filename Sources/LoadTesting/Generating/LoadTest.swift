@@ -4,11 +4,11 @@ internal import EventLoops
 public import LoadReports
 internal import UploadClient
 
-/// Many live streams from one process to one server, paced like the real thing, and a report of how they fared.
+/// A load test: many paced live streams from one process to a server, and a report of the measurements.
 ///
-/// The streams are those of `LiveStreaming`: the engine that streams a microphone. Everything is measured against the
-/// time at which a message was *due* by a schedule that nothing can delay: a slow server cannot hide its delays by
-/// holding the generator up (coordinated omission), and a slow generator shows up as its own lateness.
+/// The streams are those of `LiveStreaming`, the engine that streams a microphone. All delays are measured from the
+/// time at which a message was *due*, by a schedule that nothing can delay. So a slow server cannot hide its delays by
+/// slowing down the generator (coordinated omission), and a slow generator shows as its own lateness.
 public final class LoadTest: Sendable {
   private let configuration: LoadConfiguration
   private let bytes: BodyBytes
@@ -17,9 +17,9 @@ public final class LoadTest: Sendable {
   private let run = Lock<LoadRun?>(nil)
   private let reason = Lock<String?>(nil)
 
-  /// Checks all that can be checked before the first connection: permission, limits, the body.
+  /// Checks everything that can be checked before the first connection: permission, limits, the body.
   ///
-  /// - Throws: ``LoadError``, whose description says what to do.
+  /// - Throws: ``LoadError``, whose description names the remedy.
   public init(_ configuration: LoadConfiguration) throws(LoadError) {
     var configuration = configuration
     try Self.validate(configuration)
@@ -42,7 +42,7 @@ public final class LoadTest: Sendable {
         : share
     guard connections <= configuration.maximumConnectionCount else {
       throw .invalid(
-        "this takes \(connections) connections from the start, and \(configuration.maximumConnectionCount) are allowed: raise --max-connections"
+        "the test requires \(connections) connections from the start, and \(configuration.maximumConnectionCount) are allowed. Raise --max-connections."
       )
     }
     // Besides the connections: epoll, wake-ups, timers, libcurl's own, and a few that reconnect meanwhile.
@@ -53,9 +53,9 @@ public final class LoadTest: Sendable {
     self.configuration = configuration
   }
 
-  /// Runs on the calling thread until all streams are over, and returns the report. Once.
+  /// Runs on the calling thread until all streams have ended, and returns the report. Call it only once.
   ///
-  /// - Parameter progress: told once a second, on the calling thread.
+  /// - Parameter progress: called once per second, on the calling thread.
   /// - Throws: ``LoadError/resources(_:)`` when threads or descriptors are refused.
   public func run(progress: @escaping (LoadProgress) -> Void = { _ in }) throws(LoadError) -> LoadReport {
     let run: LoadRun
@@ -73,10 +73,10 @@ public final class LoadTest: Sendable {
     return run.report
   }
 
-  /// Why the run ended before its time, in words; nil while it runs, and when it did not.
+  /// The reason why the run ended early, in words. Nil while it runs, and after its regular end.
   public var endReason: String? { reason.withLock { $0 } }
 
-  /// Ends the run at once; ``run(progress:)`` returns with what was measured. Any thread.
+  /// Ends the run at once. ``run(progress:)`` returns with the measurements so far. Any thread.
   public func stop() {
     coordinator.execute { [self] in run.withLock { $0 }?.stop(because: "it was stopped") }
   }
@@ -87,50 +87,52 @@ public final class LoadTest: Sendable {
     } catch {
       throw .invalid(error.description)
     }
-    guard configuration.streams >= 1 else { throw .invalid("a load test has one stream at least") }
-    guard configuration.duration > .zero else { throw .invalid("a load test lasts longer than no time") }
+    guard configuration.streams >= 1 else { throw .invalid("a load test requires at least one stream") }
+    guard configuration.duration > .zero else { throw .invalid("the duration of a load test must be greater than 0") }
     guard configuration.ramp >= .zero, configuration.ramp <= configuration.duration else {
-      throw .invalid("the ramp is a part of the run: it cannot take longer than all of it")
+      throw .invalid("the ramp is longer than the run. Choose a shorter one.")
     }
     guard configuration.part.count >= 1, (1...configuration.part.count).contains(configuration.part.index) else {
-      throw .invalid("there is no part \(configuration.part.index) of \(configuration.part.count): they count from 1")
+      throw .invalid("invalid part \(configuration.part.index) of \(configuration.part.count): part numbers begin at 1")
     }
     guard configuration.part.count <= configuration.streams else {
-      throw .invalid("\(configuration.streams) streams cannot be shared out in \(configuration.part.count) parts")
+      throw .invalid("\(configuration.streams) streams cannot be divided into \(configuration.part.count) parts")
     }
     if configuration.sharesConnections, !configuration.requests.allSatisfy(\.isSecure),
       let library = UploadSession.cannotReusePlainHTTP2
     {
       throw .invalid(
-        "\(library) cannot put several streams on one HTTP/2 connection without TLS (8.0 can): load https://, or give each its own with --streams-per-connection 1"
+        "\(library) cannot put several streams on one HTTP/2 connection without TLS (8.0 can). Use https://, or --streams-per-connection 1."
       )
     }
     if let arrivals = configuration.arrivals { try validate(arrivals, configuration) }
     if configuration.sendsRequestPerMessage {
       let faults = configuration.profile.faults
       guard faults.dropEvery == nil, faults.stalls == nil, faults.slowFraction == 0 else {
-        throw .invalid("a stream with one request per message has no faults of its own: leave them out of the profile")
+        throw .invalid("a stream with one request per message supports no faults. Remove the faults from the profile.")
       }
     }
-    guard (1...256).contains(configuration.threads) else { throw .invalid("threads: from 1 to 256") }
+    guard (1...256).contains(configuration.threads) else {
+      throw .invalid("invalid number of threads. Choose a number from 1 to 256.")
+    }
   }
 
   private static func validate(
     _ arrivals: LoadConfiguration.Arrivals, _ configuration: LoadConfiguration
   ) throws(LoadError) {
     guard configuration.sendsRequestPerMessage, configuration.stages.isEmpty else {
-      throw .invalid("arrivals are those of requests: they need one request per message, and stages of their own")
+      throw .invalid("an arrival rate requires one request per message, and its own stages")
     }
     guard arrivals.rate >= 0, arrivals.rate <= ArrivalPlan.highestRate, configuration.arrivalPlan?.count ?? 0 > 0 else {
       throw .invalid("an arrival rate is more than 0, and at most \(Int(ArrivalPlan.highestRate)) per second")
     }
     guard (1...1_000_000).contains(arrivals.maximumUnderWay) else {
-      throw .invalid("requests under way at one time: from 1 to 1000000")
+      throw .invalid("invalid number of requests in progress. Choose a number from 1 to 1000000.")
     }
     let profile = configuration.profile
     guard profile.turns == nil, profile.bursts == nil, profile.streamLength == nil, profile.jitter == 0 else {
       throw .invalid(
-        "the arrival rate alone says when a request begins: leave talk, silence, bursts, jitter and stream_length out of the profile"
+        "the arrival rate alone determines when a request begins. Remove talk, silence, bursts, jitter and stream_length from the profile."
       )
     }
   }
@@ -175,13 +177,13 @@ extension LoadPart {
   func streamIndices(of streams: Int) -> StrideTo<Int> { stride(from: index - 1, to: streams, by: count) }
 }
 
-/// How a run stands.
+/// The progress of a run.
 public struct LoadProgress: Sendable {
-  /// Since the run's start, in nanoseconds.
+  /// The time since the start of the run in nanoseconds.
   public var elapsed: Int64
-  /// Whether its time is over, and what is under way is being acknowledged.
+  /// Whether the time of the run is over, and only outstanding acknowledgements are awaited.
   public var isEnding: Bool
-  /// What was counted so far.
+  /// The counts so far.
   public var totals: LoadTotals
   /// The last second that all loops have reported.
   package var interval: LoadInterval

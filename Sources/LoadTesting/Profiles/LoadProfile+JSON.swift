@@ -1,15 +1,15 @@
-// A profile as a file: docs/load-profiles.md says what each key means.
+// A profile as a file. docs/load-profiles.md describes each key.
 
 public import JSONDocuments
 internal import LoadReports
 
 extension LoadProfile {
-  /// Reads a profile; what it leaves out is as in ``mic``.
+  /// Reads a profile. Missing members are those of ``mic``.
   ///
   /// - Parameters:
-  ///   - text: the file's bytes.
-  ///   - file: its name, for errors, and for the profile's name if it has none of its own.
-  /// - Throws: ``JSONDocuments/DocumentError`` for what is not JSON, for keys that there are not, and for values that cannot be.
+  ///   - text: the bytes of the file.
+  ///   - file: the file's name, for errors, and for the profile's name if it states none.
+  /// - Throws: ``JSONDocuments/DocumentError`` for invalid JSON, unknown keys and invalid values.
   public init(json text: [UInt8], file: String) throws(DocumentError) {
     let document = try JSONDocument(text, root: "profile", file: file)
     let fileName = file.split(separator: "/").last.map(String.init) ?? file
@@ -22,7 +22,7 @@ extension LoadProfile {
     }
   }
 
-  /// The profile as JSON, which ``init(json:file:)`` reads again.
+  /// The profile as JSON, which ``init(json:file:)`` reads.
   public var json: String { jsonValue.text }
 }
 
@@ -43,7 +43,7 @@ extension LoadProfile: JSONObject {
     try member.refuseUnknownKeys()
     let largest = Double(messageSize) * Double(bursts?.factor ?? 1)
     if largest > Double(Self.largestMessage) {
-      throw member.error("has messages of \(Figure.text(bytes: UInt64(largest))); 64 MiB is the most")
+      throw member.error("has messages of \(Figure.text(bytes: UInt64(largest))). The limit is 64 MiB")
     }
   }
 
@@ -65,7 +65,7 @@ extension LoadProfile: JSONObject {
     case (nil, let range?): size = .bytes(range)
     case (.bytesPerSecond(let value), nil): size = .rate(value)
     case (.bytesPerSecond, _?):
-      throw member.error("cannot stand beside \"rate\", which with \"chunk\" gives the size", at: "message")
+      throw member.error("excludes \"rate\", which determines the size together with \"chunk\"", at: "message")
     case (.unpaced, nil): size = .unpaced(65536)
     case (.unpaced, let range?):
       guard range.count == 1 else {
@@ -84,8 +84,8 @@ extension LoadProfile: JSONObject {
     case (nil, nil): turns = nil
     case (let talk?, let silence?):
       turns = Turns(talk: talk.length, silence: silence.length, silenceRate: silence.rate)
-    case (_?, nil): throw member.error("needs \"silence\" beside it", at: "talk")
-    case (nil, _?): throw member.error("needs \"talk\" beside it", at: "silence")
+    case (_?, nil): throw member.error("requires \"silence\"", at: "talk")
+    case (nil, _?): throw member.error("requires \"talk\"", at: "silence")
     }
   }
 }

@@ -1,4 +1,4 @@
-// Quantities in profiles: texts with a unit, so that nobody has to know in what a number counts.
+// Quantities in profiles: texts with a unit, so that units are explicit.
 
 package import JSONDocuments
 internal import LoadReports
@@ -197,7 +197,7 @@ extension LengthDistribution: JSONMapped {
       self = .list(lengths)
     default:
       let kinds = ["uniform", "exponential", "lognormal", "list"]
-      throw node.error("is no distribution; the nearest is \(Spelling.nearest(to: member.key, of: kinds))")
+      throw node.error("is an unknown distribution. The nearest is \(Spelling.nearest(to: member.key, of: kinds))")
     }
   }
 

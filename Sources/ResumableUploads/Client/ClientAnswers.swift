@@ -240,7 +240,7 @@ extension UploadClientStateMachine {
           return creationFailed()
         }
         return configuration.discovers
-          ? unsupported("it took an empty upload for a whole one", or: .noLocation) : fail(.noLocation)
+          ? unsupported("it treated an empty upload as a complete one", or: .noLocation) : fail(.noLocation)
       }
       isVersionSettled = true
       take(location: location)
@@ -259,11 +259,11 @@ extension UploadClientStateMachine {
       guard !isOptimistic || answer.status == 412 || speaksOfVersions(answer) else { break }
       if stepDown(to: InteropVersion.Named(answer.fields)) { return create(supply) }
       return unsupported(
-        "it speaks no version that is known here (creating one is answered \(answer.status))",
+        "it supports no known version of the protocol (it answered the creation with \(answer.status))",
         or: .refused(status: answer.status))
     case 400 where isBelowMinimum, 411 where isBelowMinimum, 422 where isBelowMinimum:
       return unsupported(
-        "it takes none of less than \(limits.minimumSize ?? 0) bytes, or of unknown length",
+        "it requires uploads of at least \(limits.minimumSize ?? 0) bytes, and of known length",
         or: .refused(status: answer.status))
     case 413:
       if let failure = exceededLimit { return abandon(failure) }

@@ -82,17 +82,17 @@ package enum ClientFailure: Equatable, Sendable {
     case .cancelled: "the upload was cancelled"
     case .refused(let status): "the server refused it (\(status))"
     case .processingFailed(let status): "the server has received all of it and could not process it (\(status))"
-    case .noProgress(let status): "the server answers \(status) again and again, and takes nothing"
+    case .noProgress(let status): "the server answers \(status) repeatedly, and accepts no bytes"
     case .offsetBeyondSent(let offset, let sent):
-      "the server says that it has \(offset) bytes, of which only \(sent) were ever sent: it mixes uploads up"
-    case .noOffset: "the server does not say how much it has (no valid Upload-Offset)"
-    case .noLocation: "the server does not say where the upload goes on (no Location)"
+      "the server reports offset \(offset), but only \(sent) bytes were sent. It confuses uploads"
+    case .noOffset: "the server does not report its offset (no valid Upload-Offset)"
+    case .noLocation: "the server does not name the upload resource (no Location)"
     case .insecureLocation:
-      "the server says that the upload goes on at an http URL, and the request was encrypted: that is not followed"
-    case .locationChanged: "the server named two different places for one upload"
+      "the server names an upload resource with an http URL, although the request was encrypted. Sluice does not follow it"
+    case .locationChanged: "the server named two upload resources for one upload"
     case .tooLarge(let limit): "it is longer than the server allows (\(limit) bytes)"
     case .limitTooSmall(let limit):
-      "the server accepts at most \(limit) bytes at once (Upload-Limit), which is too little for a stream. Raise its max-size and max-append-size."
+      "the server accepts at most \(limit) bytes per request (Upload-Limit), which is too little for a stream. Raise its max-size and max-append-size."
     case .appendTooLarge: "the server refuses even the smallest part that it allows (413)"
     case .completedEarly: "the server ended the upload before its end"
     }

@@ -30,15 +30,15 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
     case .cancelled: "the upload was cancelled"
     case .expired: "the upload has expired"
     case .interrupted:
-      "the stream was silent for too long, and its recording is closed: create a new upload to continue"
+      "the stream sent nothing for too long, and its recording is closed. Create a new upload to continue"
     case .lengthExceeded: "the upload is longer than the length that was announced"
-    case .outgrown: "the stream is stored already, and is longer than this upload"
-    case .stateLost: "the server has lost a part of what it had acknowledged"
-    case .unsynced: "the machine stopped before it had written everything that the server had acknowledged"
-    case .overtaken: "a newer request has continued the stream behind bytes that never came"
-    case .misplaced: "the stream has no place for this upload any more: create a new upload to continue"
-    case .contradicted: "the stream has other bytes than this upload"
-    case .abandoned: "the upload was given up by what it was for"
+    case .outgrown: "the stream is already stored, and is longer than this upload"
+    case .stateLost: "the server has lost bytes that it had acknowledged"
+    case .unsynced: "the machine stopped before it had written all acknowledged bytes"
+    case .overtaken: "a newer request has continued the stream after bytes that never arrived"
+    case .misplaced: "the stream can no longer be continued with this upload. Create a new upload to continue"
+    case .contradicted: "the stream has different bytes than this upload"
+    case .abandoned: "the handler abandoned the upload"
     }
   }
 }
@@ -112,29 +112,29 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   package var reason: String {
     switch self {
     case .unsupportedVersion:
-      "this server does not know that Upload-Draft-Interop-Version; its newest is in the same field of this answer"
-    case .missingOffset: "a PATCH to an upload resource says where it begins: Upload-Offset, a number of bytes"
-    case .missingCompleteness: "a PATCH to an upload resource says whether it is the last: Upload-Complete: ?0 or ?1"
-    case .appendFields: "only a PATCH to an upload resource says an offset, and whether it is the last"
-    case .mediaType: "a PATCH to an upload resource has the Content-Type application/partial-upload"
+      "this server does not support that Upload-Draft-Interop-Version. The same field of this response has its newest version"
+    case .missingOffset: "a PATCH to an upload resource requires Upload-Offset, the number of bytes before its content"
+    case .missingCompleteness: "a PATCH to an upload resource requires Upload-Complete: ?0 or ?1"
+    case .appendFields: "Upload-Offset and Upload-Complete are valid only in a PATCH to an upload resource"
+    case .mediaType: "a PATCH to an upload resource requires the Content-Type application/partial-upload"
     case .mismatchingOffset(let expected, let provided):
-      "the upload goes on at offset \(expected), and the request begins at \(provided)"
-    case .inconsistentLength: "the lengths that were given for the upload do not agree"
-    case .representationTooLarge: "the upload is larger than this server accepts; Upload-Limit says how large it may be"
-    case .contentTooLarge: "the request is larger than this server accepts; Upload-Limit says how large it may be"
-    case .contentTooSmall: "the request is smaller than this server accepts; Upload-Limit says how small it may be"
+      "the upload continues at offset \(expected), and the request begins at \(provided)"
+    case .inconsistentLength: "the lengths of the upload contradict each other"
+    case .representationTooLarge: "the upload is larger than this server accepts. Upload-Limit states the maximum size"
+    case .contentTooLarge: "the request is larger than this server accepts. Upload-Limit states the maximum size"
+    case .contentTooSmall: "the request is smaller than this server accepts. Upload-Limit states the minimum size"
     case .completed: "the upload is complete: nothing can be appended to it"
     case .deactivated(let cause): cause.description
-    case .unknownResource: "there is no such upload"
-    case .methodNotAllowed: "an upload resource knows HEAD, GET, PATCH, DELETE and OPTIONS"
-    case .tooManyUploads: "too many uploads are unfinished: end or cancel one, or come back later"
+    case .unknownResource: "the upload does not exist"
+    case .methodNotAllowed: "an upload resource supports HEAD, GET, PATCH, DELETE and OPTIONS"
+    case .tooManyUploads: "too many uploads are unfinished. Complete or cancel one, or try again later"
     case .quotaExhausted:
-      "unfinished uploads take all the room that they may: complete or cancel one, or come back later"
+      "unfinished uploads use the whole quota. Complete or cancel one, or try again later"
     case .notStored(let reason, _), .outOfResources(let reason): reason
-    case .contentDigest: "the content is not what its Content-Digest says; nothing of it was appended"
-    case .tooSlow: "the content comes more slowly than this server accepts"
-    case .serverStops: "the server stops"
-    case .notAuthorized: "the credential is not valid any more"
+    case .contentDigest: "the content does not match its Content-Digest. Nothing was appended"
+    case .tooSlow: "the content arrives more slowly than this server accepts"
+    case .serverStops: "the server is stopping"
+    case .notAuthorized: "the credential is no longer valid"
     case .handlerNotReady(_, let reason): reason
     }
   }

@@ -99,7 +99,7 @@ struct LoadChecksTests {
     let one = LoadError.tooFewPorts(streams: ports + 1, addresses: 1, portsOfEach: ports)
     #expect(throws: one) { try addresses(ports + 1) { $0.localAddresses = ["127.0.0.7"] } }
     #expect(throws: one) { try addresses(ports + 1) { $0.request.url = "http://192.168.0.1/" } }
-    #expect("\(one)".contains("give 2 addresses of this machine with --local-address"), "\(one)")
+    #expect("\(one)".contains("Name 2 addresses of this machine with --local-address"), "\(one)")
     #expect(try addresses(ports + 1) { $0.request.unixSocket = "/run/x.sock" }.isEmpty)
   }
 
@@ -135,6 +135,6 @@ struct LoadChecksTests {
     #expect(refusal { $0.part = (1, 5) }?.contains("5 parts") == true)
     #expect(refusal { $0.threads = 0 } != nil)
     #expect(refusal { $0.profile.body = .file("/nonexistent/body") }?.contains("/nonexistent/body") == true)
-    #expect(refusal { $0.profile.body = .file("/dev/null") }?.contains("no regular file") == true)
+    #expect(refusal { $0.profile.body = .file("/dev/null") }?.contains("not a regular file") == true)
   }
 }

@@ -135,7 +135,7 @@ struct LoadFaultTests {
   @Test("the cap of connections is below what the streams need: refused; reached by connecting again: the run ends")
   func connectionCap() throws {
     let refusal = LoadError.invalid(
-      "this takes 5 connections from the start, and 4 are allowed: raise --max-connections")
+      "the test requires 5 connections from the start, and 4 are allowed. Raise --max-connections.")
     #expect(throws: refusal) {
       try loadTest("http://127.0.0.1:9/") {
         $0.streams = 5
