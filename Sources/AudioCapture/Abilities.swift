@@ -1,4 +1,4 @@
-// What a PCM could be set to, read from a configuration space.
+// The possible settings of a PCM, read from a configuration space.
 
 internal import CALSA
 

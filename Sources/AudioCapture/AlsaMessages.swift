@@ -1,4 +1,4 @@
-// What libasound says on standard error, caught: it belongs into an error's text, not into the user's terminal.
+// Captures libasound's messages on standard error. They belong in the text of an error, not on the user's terminal.
 
 internal import CALSA
 internal import Glibc

@@ -1,41 +1,43 @@
-// What happens to a microphone, as values that the capture thread can hand over without allocating.
+// The events of a microphone, as values that the capture thread can pass without allocating.
 
 internal import EventLoops
 internal import Synchronization
 
 /// Something that happened while capturing. Offsets are stream offsets in bytes, lengths are in frames.
 public enum CaptureEvent: Equatable, Sendable {
-  /// Whether the capture thread got the real-time priority that it asked for.
+  /// Whether the capture thread obtained real-time priority.
   public enum RealTime: Equatable, Sendable {
     /// SCHED_FIFO with this priority.
     case granted(priority: Int32)
-    /// With the errno of pthread_setschedparam(3), usually EPERM: RLIMIT_RTPRIO is 0.
+    /// Refused, with the errno of pthread_setschedparam(3). It is usually EPERM, because RLIMIT_RTPRIO is 0.
     case refused(code: Int32)
-    /// The configuration did not ask for it.
+    /// The configuration did not request it.
     case notRequested
   }
 
-  /// Frames are coming.
+  /// Frames are arriving.
   case started(realTime: RealTime)
-  /// The device had more than it can hold: so many frames are lost, at this offset. `filled`: silence stands in for
-  /// them.
+  /// The device had more frames than its buffer holds, and this many were lost at this offset. `filled` states whether
+  /// silence replaces them.
   case overrun(streamOffset: UInt64, framesLost: UInt64, filled: Bool)
-  /// The device was suspended and runs again.
+  /// The device was suspended, and runs again.
   case suspended(streamOffset: UInt64, framesLost: UInt64, filled: Bool)
-  /// The device is gone (errno, `ETIMEDOUT` when it only fell silent). It is looked for from now on.
+  /// The device is gone (errno, or `ETIMEDOUT` if it only stopped delivering). The microphone now tries to reopen it.
   case deviceLost(streamOffset: UInt64, code: Int32)
-  /// It is back, after so many attempts; so many frames are lost since `deviceLost`, beginning at its offset.
+  /// The device returned after this many attempts. This many frames were lost since `deviceLost`, beginning at its
+  /// offset.
   case deviceReturned(streamOffset: UInt64, framesLost: UInt64, filled: Bool, attempts: Int)
-  /// The capture ended while the device was gone: so many frames are lost since `deviceLost`, beginning at its offset.
+  /// The capture ended while the device was gone. This many frames were lost since `deviceLost`, beginning at its
+  /// offset.
   case neverReturned(streamOffset: UInt64, framesLost: UInt64, filled: Bool)
-  /// So many events came faster than they were taken, and so many frames are lost by them. What is lost lies within
-  /// these bytes; `filled`: silence stands in for it.
+  /// This many events were too fast to be read, and this many frames were lost in them. The losses are within these
+  /// bytes. `filled` states whether silence replaces them.
   case missed(events: UInt64, streamOffset: UInt64, byteCount: UInt64, framesLost: UInt64, filled: Bool)
-  /// The circular buffer is full and lets nothing go: frames stay in the device until there is room, or it overruns.
+  /// The circular buffer is full and drops nothing. Frames stay in the device until there is room, or it overruns.
   case bufferFull(streamOffset: UInt64)
-  /// The capture is over, as it was asked to be; the stream has so many frames.
+  /// The capture ended on request. The stream has this many frames.
   case stopped(frames: UInt64)
-  /// The capture is over because it cannot go on: the call that failed, and its errno.
+  /// The capture ended because of an error: the failed call and its errno.
   case failed(operation: StaticString, code: Int32)
 
   var isLast: Bool {

@@ -1,25 +1,25 @@
-// What a capture has amounted to so far, readable from any thread at any time.
+// The totals of a capture so far, readable from any thread at any time.
 
 internal import Synchronization
 
-/// Counters of one capture since its start.
+/// The counters of one capture since its start.
 public struct CaptureTotals: Equatable, Sendable {
-  /// Frames in the stream: read from the device, and silence filled in.
+  /// The frames in the stream: frames from the device, and frames of silence that replace losses.
   public var frames: UInt64 = 0
-  /// Frames lost in all gaps together; with ``MicrophoneConfiguration/GapFill/silence`` silence stands in for them.
+  /// The frames that were lost in all gaps. With ``MicrophoneConfiguration/GapFill/silence``, silence replaces them.
   public var framesLost: UInt64 = 0
-  /// How many times the device had more frames than it can hold.
+  /// The number of overruns of the device.
   public var overruns: UInt64 = 0
-  /// How many times the device was suspended.
+  /// The number of times that the device was suspended.
   public var suspends: UInt64 = 0
-  /// How many times the device was gone, or fell silent.
+  /// The number of times that the device was gone, or stopped delivering.
   public var deviceLosses: UInt64 = 0
   /// Wake-ups without a frame.
   public var spuriousWakeUps: UInt64 = 0
-  /// Reads that gave fewer frames than the device had announced. Nothing is lost by them.
+  /// The number of reads that returned fewer frames than the device had announced. They lose nothing.
   public var shortReads: UInt64 = 0
-  /// Events that nobody took in time. ``CaptureEvent/missed(events:streamOffset:byteCount:framesLost:filled:)`` reports
-  /// what is lost by them.
+  /// The number of events that were not read in time.
+  /// ``CaptureEvent/missed(events:streamOffset:byteCount:framesLost:filled:)`` reports their losses.
   public var eventsMissed: UInt64 = 0
 }
 

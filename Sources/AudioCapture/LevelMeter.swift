@@ -1,13 +1,13 @@
-// How loud it is: peak and RMS per channel, measured where the samples pass by anyway.
+// The peak and RMS level per channel, measured while the samples are copied.
 
 internal import Glibc
 internal import Synchronization
 
-/// The level of one channel over some time, in dBFS: 0 is full scale, silence is -infinity.
+/// The level of one channel over some time, in dBFS. 0 is full scale, and silence is -infinity.
 public struct ChannelLevel: Equatable, Sendable {
-  /// The largest sample; a full-scale sine has 0.
+  /// The largest sample. A full-scale sine has 0.
   public let peak: Double
-  /// Root mean square; a full-scale square wave has 0, a full-scale sine -3.01.
+  /// The root mean square. A full-scale square wave has 0, a full-scale sine -3.01.
   public let rms: Double
 
   /// A level, in dBFS.

@@ -1,38 +1,39 @@
-// What is asked of a microphone, and what the device made of it.
+// The configuration of a microphone, and the format that the device accepted.
 
-/// What to capture, and how.
+/// The device and the format to capture.
 public struct MicrophoneConfiguration: Equatable, Sendable {
-  /// What becomes of the time in which no frames could be had.
+  /// The replacement for time without frames.
   public enum GapFill: String, Sendable {
-    /// As many frames of silence as were lost: what is stored stays true to the clock.
+    /// The same number of frames of silence, so that the recording stays in step with the clock.
     case silence
-    /// Nothing: what follows moves forward. The loss is reported all the same.
+    /// Nothing. Later frames move forward. The loss is still reported.
     case none
   }
 
-  /// Any ALSA PCM name: `default`, `hw:CARD=Mic`, `plughw:1,0`, `pulse`, one of your own.
+  /// Any ALSA PCM name: `default`, `hw:CARD=Mic`, `plughw:1,0`, `pulse`, or one from your configuration.
   public var device: String
-  /// Frames per second. Demanded exactly: nobody resamples unless the device's name asks for it (`plughw:…`, `plug:…`).
+  /// Frames per second, exactly. Nothing is resampled unless the device's name requests it (`plughw:…`, `plug:…`).
   public var rate: Int
-  /// Samples per frame. Demanded exactly.
+  /// Samples per frame, exactly.
   public var channels: Int
-  /// The format of a sample. The device must have it.
+  /// The format of a sample. The device must support it.
   public var format: SampleFormat
-  /// How long the device collects before it wakes us: the delay of capture. The nearest that the device has is taken.
+  /// The ALSA period, which is the delay of the capture. The nearest supported value is used.
   public var period: Duration
-  /// How much the device holds while the capture thread is kept from running; nil: 500 ms or 8 periods, what is longer.
+  /// The length of the device's buffer, for times when the capture thread cannot run. Nil means 500 ms or 8 periods,
+  /// whichever is longer.
   public var buffer: Duration?
-  /// What stands in the stream for frames that are lost.
+  /// The replacement for lost frames.
   public var gapFill: GapFill
-  /// Whether to ask for SCHED_FIFO. Refused (no RLIMIT_RTPRIO, no CAP_SYS_NICE) is said in
-  /// ``CaptureEvent/started(realTime:)``.
+  /// Whether to request SCHED_FIFO. ``CaptureEvent/started(realTime:)`` reports a refusal (no RLIMIT_RTPRIO, no
+  /// CAP_SYS_NICE).
   public var realTimePriority: Bool
   /// Whether peak and RMS are measured for ``Microphone/levels()``.
   public var measuresLevels: Bool
-  /// The capture ends after exactly so many frames, silence filled in included; nil: never.
+  /// The number of frames after which the capture ends, including frames of silence. Nil means never.
   public var maximumFrames: UInt64?
 
-  /// What to capture: 16 bits, one channel and 48 kHz of the default device, unless you choose something else.
+  /// A configuration. The defaults are 16 bits, one channel and 48 kHz of the default device.
   public init(
     device: String = "default", rate: Int = 48_000, channels: Int = 1, format: SampleFormat = .s16LE,
     period: Duration = .milliseconds(10), buffer: Duration? = nil, gapFill: GapFill = .silence,
@@ -50,11 +51,11 @@ public struct MicrophoneConfiguration: Equatable, Sendable {
     self.maximumFrames = maximumFrames
   }
 
-  /// The buffer to ask for, in seconds.
+  /// The requested buffer time.
   var bufferTime: Duration { buffer ?? max(.milliseconds(500), period * 8) }
 }
 
-/// What was negotiated with the device.
+/// The format that was negotiated with the device.
 public struct CaptureFormat: Equatable, Sendable {
   /// Frames per second.
   public let rate: Int
@@ -62,25 +63,25 @@ public struct CaptureFormat: Equatable, Sendable {
   public let channels: Int
   /// The format of a sample.
   public let format: SampleFormat
-  /// Frames after which the device wakes us.
+  /// The number of frames per period.
   public let periodFrames: Int
-  /// Frames that the device holds before it overruns.
+  /// The number of frames in the device's buffer.
   public let bufferFrames: Int
-  /// Whether the device counts on after an overrun: then the frames lost are known exactly, from the device itself, and
-  /// only those are lost that were really overwritten. Else it stops, all that it held is lost too, and the loss is
-  /// computed from the monotonic clock.
+  /// Whether the device continues to count after an overrun. If so, the device itself reports the number of lost
+  /// frames, and only overwritten frames are lost. Otherwise it stops, all frames in its buffer are also lost, and the
+  /// loss is computed from the monotonic clock.
   public let countsThroughOverruns: Bool
 
-  /// Bytes of one frame: one sample of each channel.
+  /// The number of bytes of one frame, which is one sample of each channel.
   public var bytesPerFrame: Int { channels * format.bytesPerSample }
-  /// How many bytes of samples there are in a second.
+  /// The number of bytes of samples per second.
   public var bytesPerSecond: Int { rate * bytesPerFrame }
   /// ``periodFrames`` as a time.
   public var period: Duration { duration(of: UInt64(clamping: periodFrames)) }
-  /// ``bufferFrames`` as a time: how long the capture thread may be late.
+  /// ``bufferFrames`` as a time, which is how late the capture thread may be.
   public var buffer: Duration { duration(of: UInt64(clamping: bufferFrames)) }
 
-  /// How long so many frames last; what is longer than 292 years counts as that.
+  /// The duration of this number of frames, at most 292 years.
   public func duration(of frames: UInt64) -> Duration {
     .nanoseconds(Int64(clamping: Int128(frames) * 1_000_000_000 / Int128(max(1, rate))))
   }

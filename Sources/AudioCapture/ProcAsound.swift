@@ -1,4 +1,4 @@
-// What the kernel tells everybody about sound cards, also those who may not open them: /proc/asound
+// The kernel's information about sound cards that every user can read, even without access to the cards: /proc/asound
 // (Linux: Documentation/sound/designs/procfile.rst).
 
 internal import Glibc

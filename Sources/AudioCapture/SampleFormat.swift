@@ -1,8 +1,8 @@
-// How one sample is written: the four formats that Sluice captures.
+// The four encodings of a sample that Sluice captures.
 
 internal import CALSA
 
-/// The encoding of one sample of one channel, as ALSA names it. All are little-endian and interleaved.
+/// The encoding of one sample of one channel, with ALSA's names. All are little-endian and interleaved.
 public enum SampleFormat: String, CaseIterable, Sendable {
   /// Signed 16 bits.
   case s16LE = "S16_LE"
@@ -14,10 +14,10 @@ public enum SampleFormat: String, CaseIterable, Sendable {
   /// IEEE 754 single precision, full scale ±1.
   case floatLE = "FLOAT_LE"
 
-  /// ALSA's name, e.g. `S16_LE`. `SampleFormat(rawValue:)` is the way back.
+  /// ALSA's name, such as `S16_LE`. `SampleFormat(rawValue:)` is the inverse.
   public var name: String { rawValue }
 
-  /// Bytes of one sample of one channel.
+  /// The number of bytes of one sample of one channel.
   public var bytesPerSample: Int {
     switch self {
     case .s16LE: 2
@@ -26,7 +26,7 @@ public enum SampleFormat: String, CaseIterable, Sendable {
     }
   }
 
-  /// Whether samples are floating-point numbers, not integers.
+  /// Whether samples are floating-point numbers.
   public var isFloat: Bool { self == .floatLE }
 
   var alsaFormat: snd_pcm_format_t {

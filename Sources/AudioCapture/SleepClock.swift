@@ -1,4 +1,4 @@
-// How long the machine has slept: time in which a microphone hears nothing, and which CLOCK_MONOTONIC leaves out.
+// The time that the machine has slept. A microphone records nothing in that time, and CLOCK_MONOTONIC excludes it.
 
 internal import EventLoops
 

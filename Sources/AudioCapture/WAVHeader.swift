@@ -1,16 +1,16 @@
-// The head of a WAV file whose length nobody knows yet.
+// The header of a WAV file of unknown length.
 
-/// A RIFF/WAVE header for a stream that goes on until it is stopped.
+/// A RIFF/WAVE header for a stream that continues until it is stopped.
 ///
-/// Both sizes are 0xFFFFFFFF, which players (ffmpeg, sox, VLC, aplay, mpv) take as "to the end of the file". A `JUNK`
-/// chunk leaves room for the `ds64` chunk that a file beyond 4 GiB needs (EBU Tech 3306). PCM uses
-/// `WAVE_FORMAT_PCM` or `WAVE_FORMAT_IEEE_FLOAT`; more than two channels or 24 bits use `WAVE_FORMAT_EXTENSIBLE`, as
-/// Microsoft's "Multiple channel audio data and WAVE files" asks.
+/// Both sizes are 0xFFFFFFFF, which players (ffmpeg, sox, VLC, aplay, mpv) interpret as "to the end of the file". A
+/// `JUNK` chunk leaves room for the `ds64` chunk that a file of more than 4 GiB requires (EBU Tech 3306). PCM uses
+/// `WAVE_FORMAT_PCM` or `WAVE_FORMAT_IEEE_FLOAT`. More than two channels or 24 bits use `WAVE_FORMAT_EXTENSIBLE`, as
+/// Microsoft's "Multiple channel audio data and WAVE files" requires.
 public struct WAVHeader: Equatable, Sendable {
-  /// The header's bytes: 80 of them, 94 for floating point, 104 for the extensible form.
+  /// The bytes of the header: 80, 94 for floating point, or 104 for the extensible form.
   public let bytes: [UInt8]
 
-  /// The header of a stream of `rate` frames per second.
+  /// The header for a stream of `rate` frames per second.
   public init(rate: Int, channels: Int, format: SampleFormat) {
     let bytesPerFrame = channels * format.bytesPerSample
     let bits = UInt16(format.bytesPerSample * 8)

@@ -1,4 +1,4 @@
-// What a program stores of a download while it runs, so that neither a kill nor a power failure forgets it.
+// The data that a program stores about a running download, so that it survives a kill and a power failure.
 
 package import EventLoops
 internal import Glibc

@@ -1,14 +1,14 @@
-// The events of a download as a sequence, for a task.
+// The events of a download as a sequence for a task.
 
 internal import EventLoops
 public import UploadClient
 
 extension FileDownload {
-  /// Begins, and gives its events; the sequence ends behind ``DownloadEvent/ended(_:)``. May be called once, in place of
-  /// ``start(on:_:)``.
+  /// Starts the download, and returns its events. The sequence ends after ``DownloadEvent/ended(_:)``. Call it once,
+  /// instead of ``start(on:_:)``.
   ///
-  /// At most 1,024 events wait for the task; the oldest go first. If the task that reads them is cancelled, or
-  /// leaves the loop, so is the download.
+  /// At most 1,024 events wait for the task, and the oldest are dropped first. If the reading task is cancelled, or
+  /// leaves the loop, the download is cancelled.
   public func events(on session: UploadSession) -> AsyncStream<DownloadEvent> {
     let (stream, input) = AsyncStream.makeStream(of: DownloadEvent.self, bufferingPolicy: .bufferingNewest(1024))
     input.onTermination = { [self] reason in if case .cancelled = reason { cancel() } }

@@ -1,16 +1,16 @@
-// The memory that a process may still map, asked before it takes much of it at once.
+// The memory that a process may still map. Code checks it before it takes much memory at once.
 
 internal import Glibc
 
 /// The address space of the process, which `ulimit -v` limits (setrlimit(2), `RLIMIT_AS`).
 package enum AddressSpace {
-  /// What a stream allocates beside stacks and circular buffers, in bytes.
+  /// The memory of a stream besides stacks and circular buffers, in bytes.
   private static let objects = 8 << 20
 
-  /// Whether so much can be mapped that objects can still be allocated afterwards.
+  /// Whether this much memory can be mapped with enough left for objects.
   ///
-  /// Swift's runtime ends the process when it cannot allocate an object, and may have no memory left to say so. So
-  /// whatever takes megabytes asks first, and throws an error that can be reported. Any thread.
+  /// Swift's runtime ends the process when it cannot allocate an object, perhaps without a message. So code that takes
+  /// megabytes asks first, and throws an error that can be reported. Any thread.
   ///
   /// - Parameter size: in bytes.
   package static func hasRoom(for size: Int) -> Bool {

@@ -1,9 +1,9 @@
-// How threads that wait for an end learn of it.
+// A signal for threads that wait for an end.
 
 internal import CLinux
 internal import Glibc
 
-/// A one-time signal between threads; a condition variable, since a Mutex has none.
+/// A one-time signal between threads. It uses a condition variable, because a Mutex has none.
 package final class EndSignal: @unchecked Sendable {
   private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
   private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)

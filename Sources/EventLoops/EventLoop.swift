@@ -1,61 +1,62 @@
-// One thread, one epoll instance: the only place in Sluice where a thread waits for the network, a timer or another
+// One thread with one epoll instance. Only here does a thread of Sluice wait for the network, a timer or another
 // thread.
 
 internal import CLinux
 internal import Glibc
 internal import Synchronization
 
-/// An epoll loop with timers and work from other threads; epoll(7).
+/// An epoll loop with timers and with work from other threads; epoll(7).
 ///
-/// One thread calls ``run()`` and owns everything registered with the loop. Only ``execute(_:)`` and ``stop()`` may be
-/// called from other threads. Nothing is polled: with no timer due and no descriptor ready the thread sleeps.
+/// One thread calls ``run()`` and owns everything that is registered with the loop. Other threads may call only
+/// ``execute(_:)``, ``stop()`` and ``isOnThread``. Nothing is polled: while no timer is due and no descriptor is ready,
+/// the thread sleeps.
 public final class EventLoop: @unchecked Sendable {
-  /// What to watch a descriptor for.
+  /// The events for which a descriptor is watched.
   public struct Interest: OptionSet, Sendable {
     /// The bits of epoll_ctl(2).
     public let rawValue: UInt32
-    /// Takes the bits of epoll_ctl(2).
+    /// Creates a set from the bits of epoll_ctl(2).
     public init(rawValue: UInt32) { self.rawValue = rawValue }
-    /// Tell when it can be read: `EPOLLIN`.
+    /// The descriptor can be read: `EPOLLIN`.
     public static let readable = Interest(rawValue: EPOLLIN.rawValue)
-    /// Tell when it can be written: `EPOLLOUT`.
+    /// The descriptor can be written: `EPOLLOUT`.
     public static let writable = Interest(rawValue: EPOLLOUT.rawValue)
-    /// Tell when the peer will send no more: `EPOLLRDHUP`.
+    /// The peer will send nothing more: `EPOLLRDHUP`.
     public static let peerClosing = Interest(rawValue: EPOLLRDHUP.rawValue)
-    /// Tell each change once instead of for as long as it lasts; for eventfds that nobody wants to read.
+    /// Report each change once instead of as long as it lasts. Use it for eventfds that are not read.
     public static let edgeTriggered = Interest(rawValue: EPOLLET.rawValue)
   }
 
-  /// What a descriptor was found to be.
+  /// The events of a descriptor.
   public struct Readiness: OptionSet, Sendable {
     /// The bits of epoll_wait(2).
     public let rawValue: UInt32
-    /// Takes the bits of epoll_wait(2).
+    /// Creates a set from the bits of epoll_wait(2).
     public init(rawValue: UInt32) { self.rawValue = rawValue }
-    /// It can be read: `EPOLLIN`.
+    /// The descriptor can be read: `EPOLLIN`.
     public static let readable = Readiness(rawValue: EPOLLIN.rawValue)
-    /// It can be written: `EPOLLOUT`.
+    /// The descriptor can be written: `EPOLLOUT`.
     public static let writable = Readiness(rawValue: EPOLLOUT.rawValue)
-    /// The peer sends no more; told only if it was asked for.
+    /// The peer will send nothing more. Reported only if it is watched.
     public static let peerClosing = Readiness(rawValue: EPOLLRDHUP.rawValue)
-    /// It has failed: `EPOLLERR`. Always reported.
+    /// The descriptor has failed: `EPOLLERR`. Always reported.
     public static let error = Readiness(rawValue: EPOLLERR.rawValue)
     /// Both directions are closed: `EPOLLHUP`. Always reported.
     public static let hangUp = Readiness(rawValue: EPOLLHUP.rawValue)
   }
 
-  /// A scheduled piece of work, to ``EventLoop/cancel(_:)`` it. Using one that has fired does nothing.
+  /// A scheduled closure, for ``EventLoop/cancel(_:)``. Using a timer that has fired has no effect.
   public struct Timer: Equatable { let token: TimerQueue.Token }
 
   private struct Registration {
-    /// Tells an event of this registration from one for an earlier owner of the same descriptor number.
+    /// Distinguishes events of this registration from those of an earlier owner of the same descriptor number.
     var generation: UInt32 = 0
     var handler: ((Readiness) -> Void)?
   }
 
   private let epoll: Int32
   private let wakeUp: EventCounter
-  /// Work from other threads; nil once the run is over.
+  /// Work from other threads. Nil when the run is over.
   private let pending = Lock<[@Sendable () -> Void]?>([])
   private let wakeUpSent = Atomic<Bool>(false)
   private let stopped = Atomic<Bool>(false)
@@ -65,13 +66,13 @@ public final class EventLoop: @unchecked Sendable {
   private var registrations: [Registration] = []
   private var timers = TimerQueue()
   private var endOfTurn: [() -> Void] = []
-  /// Work that waits until what is ready has been served, with the number of turns after which that is so for certain.
+  /// Work that waits until all ready descriptors are served, and the number of turns after which this is certain.
   private var afterReady: [(turns: Int, work: () -> Void)] = []
-  /// What ``runEndOfTurn()`` is busy with; kept for its capacity.
+  /// The list that ``runEndOfTurn()`` processes. It is kept for its capacity.
   private var endOfTurnRunning: [() -> Void] = []
   private let ready: UnsafeMutableBufferPointer<epoll_event>
 
-  /// - Throws: ``SystemError`` when the process has no descriptor left for epoll or its wake-up.
+  /// - Throws: ``SystemError`` when the process has no descriptor left for epoll or the wake-up.
   public init() throws(SystemError) {
     wakeUp = try EventCounter()
     epoll = try retryingInterrupts("epoll_create1") { epoll_create1(Int32(EPOLL_CLOEXEC)) }
@@ -84,24 +85,25 @@ public final class EventLoop: @unchecked Sendable {
     ready.deallocate()
   }
 
-  /// Serves events on the calling thread until ``stop()``.
+  /// Processes events on the calling thread until ``stop()``.
   public func run() {
     thread.store(UInt(pthread_self()), ordering: .relaxed)
-    // The number of a thread that has ended is given to another one.
+    // The number of an ended thread is reused.
     defer { thread.store(0, ordering: .relaxed) }
-    // Put off before the run: it must not wait for the first event.
+    // Work that was deferred before the run must not wait for the first event.
     runEndOfTurn()
     while !stopped.load(ordering: .acquiring) {
       serveOnce()
     }
-    // What goes with that may put something off in its turn.
+    // Releasing it may defer more work.
     repeat {
       letGo()
       runEndOfTurn()
     } while timers.count > 0 || !afterReady.isEmpty || registrations.contains { $0.handler != nil }
   }
 
-  /// What was to happen later never will, and much of it refers to what refers to this loop: neither would ever go.
+  /// Pending work never runs after the end. Much of it refers to objects that refer to this loop, so it is released to
+  /// break the cycle.
   private func letGo() {
     let timers = timers.cancelAll()
     let handlers = registrations.map(\.handler)
@@ -113,17 +115,17 @@ public final class EventLoop: @unchecked Sendable {
       work = nil
       return late
     }
-    // Released only here: what it alone owned may come back to the loop from its deinit.
+    // Released only here, because the deinit of an object that it owned may call the loop.
     withExtendedLifetime((timers, handlers, afterReady, work)) {}
   }
 
-  /// Ends ``run()`` after the work already handed in; work that comes later is dropped. Any thread.
+  /// Ends ``run()`` after the work that was already submitted. Later work is dropped. Any thread.
   public func stop() {
-    // Unowned: the loop itself keeps this work until it runs it, and if it never runs would keep itself for ever.
+    // Unowned, because the loop keeps this work until it runs. If it never ran, the loop would keep itself forever.
     execute { [unowned self] in stopped.store(true, ordering: .releasing) }
   }
 
-  /// Runs `work` on the loop's thread, in the order of the calls. Any thread, never blocks on the loop.
+  /// Runs `work` on the loop's thread, in the order of the calls. Any thread. It never waits for the loop.
   public func execute(_ work: @escaping @Sendable () -> Void) {
     pending.withLock { $0?.append(work) }
     if !wakeUpSent.exchange(true, ordering: .sequentiallyConsistent) { wakeUp.signal() }
@@ -134,20 +136,20 @@ public final class EventLoop: @unchecked Sendable {
 
   // MARK: The loop's thread only
 
-  /// Watches `descriptor` and calls `handler` with what it is found to be. Errors and hang-ups are always told.
+  /// Watches `descriptor`, and calls `handler` with its events. Errors and hang-ups are always reported.
   ///
-  /// - Throws: ``SystemError``, e.g. `EPERM` for a regular file, `EEXIST` when it is registered already; nothing
-  ///   changes.
+  /// - Throws: ``SystemError``, for example `EPERM` for a regular file, or `EEXIST` if it is already registered.
+  ///   Nothing changes in that case.
   public func register(
     _ descriptor: Int32, _ interest: Interest, handler: @escaping (Readiness) -> Void
   ) throws(SystemError) {
     let generation = generation(of: descriptor) &+ 1
     let index = Int(descriptor)
-    // First the kernel: what it refuses must not touch a registration that there is.
+    // The kernel first. If it refuses, an existing registration must not change.
     do throws(SystemError) {
       try control(EPOLL_CTL_ADD, descriptor, interest, generation)
     } catch {
-      // An earlier EPOLL_CTL_DEL has failed: the kernel had no memory (epoll_ctl(2)).
+      // An earlier EPOLL_CTL_DEL failed, because the kernel had no memory (epoll_ctl(2)).
       guard error.code == EEXIST, registrations.indices.contains(index), registrations[index].handler == nil else {
         throw error
       }
@@ -158,18 +160,18 @@ public final class EventLoop: @unchecked Sendable {
     replaceHandler(at: index, with: handler)
   }
 
-  /// Changes what a registered descriptor is watched for.
+  /// Changes the watched events of a registered descriptor.
   ///
-  /// - Throws: ``SystemError``, `ENOENT` when it is not registered.
+  /// - Throws: ``SystemError`` with `ENOENT` when it is not registered.
   public func modify(_ descriptor: Int32, _ interest: Interest) throws(SystemError) {
     try control(EPOLL_CTL_MOD, descriptor, interest, generation(of: descriptor))
   }
 
-  /// Stops watching. Events of it that are already at hand are not delivered. Call it before closing the descriptor.
-  /// One that is not registered is left alone.
+  /// Stops watching. Pending events are not delivered. Call it before you close the descriptor. It has no effect if the
+  /// descriptor is not registered.
   public func deregister(_ descriptor: Int32) {
     guard registrations.indices.contains(Int(descriptor)) else { return }
-    // What fails otherwise is not watched, or delivers events that nobody handles.
+    // A descriptor for which this fails is not watched, or its events have no handler.
     _ = try? retryingInterrupts("epoll_ctl") { epoll_ctl(epoll, EPOLL_CTL_DEL, descriptor, nil) }
     replaceHandler(at: Int(descriptor), with: nil)
   }
@@ -177,38 +179,39 @@ public final class EventLoop: @unchecked Sendable {
   private func replaceHandler(at index: Int, with handler: ((Readiness) -> Void)?) {
     let former = registrations[index].handler
     registrations[index].handler = handler
-    // Released only here: what it alone owned may come back to the loop from its deinit.
+    // Released only here, because the deinit of an object that it owned may call the loop.
     withExtendedLifetime(former) {}
   }
 
-  /// Runs `work` once, not before `delay` has passed; resolution a millisecond, rounded up.
+  /// Runs `work` once, at the earliest after `delay`. The resolution is a millisecond, rounded up.
   @discardableResult
   public func schedule(after delay: Duration, _ work: @escaping () -> Void) -> Timer {
     schedule(at: .now + delay, work)
   }
 
-  /// Runs `work` once, not before `deadline`; of two timers with the same deadline the one set first.
+  /// Runs `work` once, at the earliest at `deadline`. Timers with the same deadline run in the order in which they were
+  /// set.
   @discardableResult
   public func schedule(at deadline: MonotonicInstant, _ work: @escaping () -> Void) -> Timer {
     Timer(token: timers.schedule(at: deadline, work))
   }
 
-  /// Forgets a timer. One that has fired or was cancelled before is left alone.
+  /// Cancels a timer. It has no effect on a timer that has fired or was cancelled.
   public func cancel(_ timer: Timer) {
     let work = timers.cancel(timer.token)
-    // Released only here, after the queue: what it alone owned may come back to the loop from its deinit.
+    // Released only here, after the queue, because the deinit of an object that it owned may call the loop.
     withExtendedLifetime(work) {}
   }
 
-  /// Runs `work` at the end of this turn, when no handler is on the stack any more. No system call, unlike
-  /// ``execute(_:)``.
+  /// Runs `work` at the end of this turn, when no handler is on the stack. Unlike ``execute(_:)``, it needs no system
+  /// call.
   public func atEndOfTurn(_ work: @escaping () -> Void) {
     endOfTurn.append(work)
   }
 
-  /// Runs `work` when every descriptor that is ready by now has been served. What that makes ready comes later.
+  /// Runs `work` when every descriptor that is ready now has been served. Events that this causes come later.
   public func afterReady(_ work: @escaping () -> Void) {
-    // The kernel hands out what is ready in turn: as many at a time as there is room for.
+    // The kernel returns ready descriptors in turn, as many at a time as fit.
     afterReady.append((turns: registrations.count / ready.count + 1, work))
   }
 
@@ -216,11 +219,11 @@ public final class EventLoop: @unchecked Sendable {
 
   private func serveOnce() {
     let timeout = timeoutMilliseconds()
-    // What is added from here on waits for the next turn.
+    // Work that is added from here on waits for the next turn.
     let waiting = afterReady
     if !waiting.isEmpty { afterReady = [] }
     let count = epoll_wait(epoll, ready.baseAddress, Int32(ready.count), timeout)
-    // EINTR is the only error possible with a valid instance: this turn serves no descriptor.
+    // EINTR is the only possible error with a valid instance. This turn then serves no descriptor.
     for index in 0..<max(0, Int(count)) {
       let event = ready[index]
       let descriptor = Int(UInt32(truncatingIfNeeded: event.data.u64))
@@ -247,9 +250,9 @@ public final class EventLoop: @unchecked Sendable {
   }
 
   private func runEndOfTurn() {
-    // What this work adds in its turn still belongs to this turn.
+    // Work that this work adds still belongs to this turn.
     while !endOfTurn.isEmpty {
-      // Out of the way first: to run a closure, and to let it go, may put new work on the list.
+      // Swapped first, because running or releasing a closure may add new work to the list.
       swap(&endOfTurn, &endOfTurnRunning)
       for work in endOfTurnRunning { work() }
       endOfTurnRunning.removeAll(keepingCapacity: true)
@@ -262,13 +265,13 @@ public final class EventLoop: @unchecked Sendable {
     return Self.timeoutMilliseconds(nanoseconds: deadline.nanoseconds(since: .now))
   }
 
-  /// Rounds up: a timer is never early, and the loop does not spin through the last fraction of a millisecond.
+  /// Rounds up, so that a timer is never early and the loop does not spin through the last fraction of a millisecond.
   static func timeoutMilliseconds(nanoseconds remaining: Int64) -> Int32 {
     remaining <= 0 ? 0 : Int32(min((remaining - 1) / 1_000_000 + 1, Int64(Int32.max)))
   }
 
   private func runPending() {
-    // Cleared before the list is taken: work that arrives from here on sends a wake-up of its own.
+    // Cleared before the list is taken, so that later work sends its own wake-up.
     wakeUpSent.store(false, ordering: .sequentiallyConsistent)
     let work = pending.withLock { list in
       let taken = list

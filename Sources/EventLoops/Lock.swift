@@ -1,23 +1,25 @@
-// A mutex whose order ThreadSanitizer can see.
+// A mutex whose order is visible to ThreadSanitizer.
 //
-// `Mutex` is compiled into the system's Synchronization library, where the sanitizer does not look: under it every use
-// is reported as a race, and real races drown. So each turn of the lock also passes through an atomic in our own code.
+// `Mutex` is compiled into the system's Synchronization library, which is not instrumented. The sanitizer would report
+// every use as a race, and real races would be lost among these reports. So each turn of the lock also accesses an
+// atomic in our own code.
 
 public import Synchronization
 
-/// A value that one thread at a time may touch; the standard library's `Mutex`, made visible to `--sanitize=thread`.
+/// A value that one thread at a time may access. It is the standard library's `Mutex`, made visible to
+/// `--sanitize=thread`.
 ///
-/// Not recursive. On x86-64 the difference is two plain moves, on ARM a load-acquire and a store-release.
+/// It is not recursive. The cost is two plain moves on x86-64, and a load-acquire and a store-release on ARM.
 public struct Lock<Value: ~Copyable>: ~Copyable {
   @usableFromInline let mutex: Mutex<Value>
-  /// Never read for its value: the store of one holder and the load of the next are the order that the sanitizer sees.
+  /// Its value is never used. The store of one holder and the load of the next show the order to the sanitizer.
   @usableFromInline let handedOn = Atomic<Bool>(false)
 
-  /// Puts a value behind a lock.
+  /// Creates a lock with a value.
   @inlinable
   public init(_ value: consuming sending Value) { mutex = Mutex(value) }
 
-  /// Runs `body` with the value while no other thread has it; waits for one that has. Any thread.
+  /// Calls `body` with the value while no other thread has access. It waits for the current holder. Any thread.
   @inlinable
   public borrowing func withLock<Result: ~Copyable, Failure: Error>(
     _ body: (inout sending Value) throws(Failure) -> sending Result

@@ -1,8 +1,8 @@
-// Time as the rest of Sluice reads it: monotonic, in nanoseconds, never the wall clock.
+// Time in Sluice: monotonic, in nanoseconds, never the wall clock.
 
 package import Glibc
 
-/// A point on `CLOCK_MONOTONIC`, in nanoseconds since an arbitrary start. Does not jump when the date is set.
+/// A point on `CLOCK_MONOTONIC`, in nanoseconds since an arbitrary start. It does not jump when the date is set.
 public struct MonotonicInstant: Comparable, Hashable, Sendable {
   /// Nanoseconds since the start of the clock.
   public var nanoseconds: Int64
@@ -10,10 +10,10 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
   /// The instant this long after the start of the clock.
   public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
-  /// The time now; clock_gettime(2), no system call on Linux (vDSO).
+  /// The current time; clock_gettime(2), without a system call on Linux (vDSO).
   public static var now: MonotonicInstant { read(CLOCK_MONOTONIC) }
 
-  /// The time since the machine started, in which the time that it slept counts: `CLOCK_BOOTTIME`.
+  /// The time since the machine started, including sleep: `CLOCK_BOOTTIME`.
   package static var sinceBoot: MonotonicInstant { read(CLOCK_BOOTTIME) }
 
   private static func read(_ clock: clockid_t) -> MonotonicInstant {
@@ -22,7 +22,7 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
     return MonotonicInstant(time)
   }
 
-  /// A time that the kernel or a driver gave.
+  /// A time from the kernel or a driver.
   package init(_ time: timespec) {
     nanoseconds = Int64(time.tv_sec).multipliedSaturated(by: 1_000_000_000).addingSaturated(Int64(time.tv_nsec))
   }
@@ -30,19 +30,19 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
   /// Whether `a` is before `b`.
   public static func < (a: MonotonicInstant, b: MonotonicInstant) -> Bool { a.nanoseconds < b.nanoseconds }
 
-  /// The instant moved by a duration; one beyond the end of what can be counted ("never") is the end.
+  /// The instant moved by a duration. The result saturates at the end of the range ("never").
   public static func + (a: MonotonicInstant, b: Duration) -> MonotonicInstant {
     .init(nanoseconds: a.nanoseconds.addingSaturated(b.nanoseconds))
   }
 
-  /// How many nanoseconds this is after `earlier`. For paths taken with every message: a `Duration` is 128 bits of
-  /// attoseconds, and dividing those costs more than the rest of the comparison.
+  /// The number of nanoseconds since `earlier`, for code that runs for every message. A `Duration` is 128 bits of
+  /// attoseconds, and dividing it costs more than the rest of the comparison.
   public func nanoseconds(since earlier: MonotonicInstant) -> Int64 {
     let (difference, overflow) = nanoseconds.subtractingReportingOverflow(earlier.nanoseconds)
     return overflow ? (nanoseconds < 0 ? .min : .max) : difference
   }
 
-  /// The time from `b` to `a`; more than can be counted is the end.
+  /// The time from `b` to `a`. The result saturates.
   public static func - (a: MonotonicInstant, b: MonotonicInstant) -> Duration { .nanoseconds(a.nanoseconds(since: b)) }
 }
 
@@ -54,19 +54,19 @@ extension Duration {
     return seconds.multipliedSaturated(by: 1_000_000_000).addingSaturated(attoseconds / 1_000_000_000)
   }
 
-  /// The duration in seconds, as precise as a `Double` is.
+  /// The duration in seconds, with the precision of a `Double`.
   public var seconds: Double { Double(nanoseconds) / 1e9 }
 }
 
 extension FixedWidthInteger {
-  /// The sum, or the end of the range that it would go beyond.
+  /// The sum, which saturates at the end of the range.
   @inlinable
   package func addingSaturated(_ other: Self) -> Self {
     let (sum, overflow) = addingReportingOverflow(other)
     return overflow ? (other < 0 ? .min : .max) : sum
   }
 
-  /// The product, or the end of the range that it would go beyond.
+  /// The product, which saturates at the end of the range.
   @inlinable
   package func multipliedSaturated(by other: Self) -> Self {
     let (product, overflow) = multipliedReportingOverflow(by: other)

@@ -1,4 +1,4 @@
-// Threads with names, so that `top -H` tells which part of a stream is busy.
+// Threads with names, so that `top -H` shows which part of a stream is busy.
 
 internal import CLinux
 internal import Glibc
@@ -19,10 +19,11 @@ public struct NamedThread: @unchecked Sendable {
   /// Starts a thread.
   ///
   /// - Parameters:
-  ///   - name: the characters that fit into 15 bytes are shown, pthread_setname_np(3).
-  ///   - body: what it runs. All signals are blocked on it: they belong to the thread that asked for them.
-  /// - Throws: ``SystemError`` when the system allows no more threads, or has no memory for the stack of one and what
-  ///   it will allocate.
+  ///   - name: the name of the thread, shortened to 15 bytes (pthread_setname_np(3)).
+  ///   - body: the closure to run. All signals are blocked on the thread, so that they reach the thread that handles
+  ///     them.
+  /// - Throws: ``SystemError`` when the system allows no more threads, or has no memory for the thread's stack and its
+  ///   allocations.
   public init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(SystemError) {
     guard AddressSpace.hasRoom(for: Self.stackSize) else {
       throw SystemError(operation: "starting the thread \(name)", code: ENOMEM)
@@ -36,10 +37,10 @@ public struct NamedThread: @unchecked Sendable {
     let code = pthread_create(
       &handle, nil,
       { argument in
-        // The pointer is the retained Start made above.
+        // The pointer is the retained Start that was created above.
         let start = Unmanaged<Start>.fromOpaque(argument!).takeRetainedValue()
         var name = start.name
-        // A longer one would be refused as a whole.
+        // A longer name would be refused completely.
         while name.utf8.count > 15 { name.removeLast() }
         pthread_setname_np(pthread_self(), name)
         start.body()
@@ -53,7 +54,7 @@ public struct NamedThread: @unchecked Sendable {
     thread = handle
   }
 
-  /// That of a thread without attributes, in bytes.
+  /// The stack size of a thread without attributes, in bytes.
   private static var stackSize: Int {
     var attributes = pthread_attr_t()
     var size = 0
@@ -66,6 +67,6 @@ public struct NamedThread: @unchecked Sendable {
   /// Waits for the thread to end. Call either this or ``detach()``, once.
   public func join() { pthread_join(thread, nil) }
 
-  /// Lets the thread clean up after itself: nobody will wait for it.
+  /// Lets the thread release its resources itself. No thread will join it.
   public func detach() { pthread_detach(thread) }
 }

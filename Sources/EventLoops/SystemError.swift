@@ -1,37 +1,37 @@
-// A failed system call, with words that its reader can act on.
+// A failed system call, with a description for people.
 
 internal import Glibc
 
-/// A system call that failed: which one, on what, and why.
+/// A failed system call: the operation, its object, and the reason.
 ///
-/// Thrown wherever Sluice talks to the kernel. `description` is one line fit for a person.
+/// It is thrown wherever Sluice calls the kernel. `description` is one line for a person.
 public struct SystemError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// What was attempted, e.g. `"openat kitchen.part"`.
+  /// The attempted operation, such as `"openat kitchen.part"`.
   public let operation: String
-  /// The `errno` that it left, see errno(3).
+  /// The `errno` of the call, see errno(3).
   public let code: Int32
 
-  /// The error of a call that failed.
+  /// The error of a failed call.
   public init(operation: String, code: Int32) {
     self.operation = operation
     self.code = code
   }
 
-  /// The error that the calling thread's last failed call left in `errno`.
+  /// The error of the calling thread's last failed call, from `errno`.
   public static func last(_ operation: String) -> SystemError {
     SystemError(operation: operation, code: errno)
   }
 
-  /// The kernel's own words for ``code``, e.g. `No space left on device`.
+  /// The kernel's text for ``code``, such as `No space left on device`.
   public var reason: String { String(cString: strerror(code)) }
 
   /// ``operation`` and ``reason``, on one line.
   public var description: String { "\(operation): \(reason)" }
 }
 
-/// poll(2) on one descriptor, also through signals; each signal begins the time anew.
+/// poll(2) on one descriptor, continued after signals. Each signal restarts the time.
 ///
-/// - Parameter timeout: in milliseconds; -1 for none.
+/// - Parameter timeout: in milliseconds. -1 means none.
 /// - Returns: whether it is ready, or in an error state.
 @discardableResult
 package func waitUntilReady(_ descriptor: Int32, for events: Int32, timeout: Int32 = -1) -> Bool {
@@ -39,7 +39,7 @@ package func waitUntilReady(_ descriptor: Int32, for events: Int32, timeout: Int
   return (try? retryingInterrupts("poll") { poll(&polled, 1, timeout) }) ?? 0 > 0
 }
 
-/// Calls `body` until it returns something other than -1 with `EINTR`; throws what else went wrong.
+/// Calls `body` until it does not fail with `EINTR`. Throws any other error.
 @discardableResult
 package func retryingInterrupts<Result: FixedWidthInteger & SignedInteger>(
   _ operation: @autoclosure () -> String, _ body: () -> Result

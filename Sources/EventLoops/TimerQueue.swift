@@ -1,28 +1,28 @@
-// Which timer is due next: an indexed heap, so that cancelling leaves nothing behind.
+// The queue of timers: an indexed heap, from which a cancelled timer is removed at once.
 //
-// A live stream sets and cancels a libcurl timer for nearly every message; a heap with lazily deleted entries would
+// A live stream sets and cancels a libcurl timer for nearly every message. A heap with lazily deleted entries would
 // grow by each of them until their deadlines passed.
 
-/// Pending deadlines, earliest first, equal ones in the order in which they were set. A value: no clock, no descriptor;
-/// the loop asks it and acts.
+/// Pending deadlines, earliest first. Equal ones are in the order in which they were set. It is a value without a clock
+/// or a descriptor, and the loop acts on its results.
 struct TimerQueue {
-  /// Names one scheduled timer. Stale ones (fired, cancelled) are recognised by their generation.
+  /// Names one scheduled timer. Stale tokens (fired, cancelled) are recognized by their generation.
   struct Token: Equatable {
     let slot: Int
     fileprivate let generation: UInt64
   }
 
   private struct Slot {
-    /// Counts the timers that have left the slot.
+    /// The number of timers that have left the slot.
     var generation: UInt64 = 0
     var heapIndex = 0
     var work: (() -> Void)?
   }
 
-  /// What the order depends on stands in the heap itself: with thousands of timers each look elsewhere is a cache miss.
+  /// The sort key is in the heap itself. With thousands of timers, each access elsewhere would be a cache miss.
   private struct Node {
     var deadline: MonotonicInstant
-    /// Counts the timers ever set: of two with one deadline the one set first is due first.
+    /// The number of timers ever set. Of two timers with the same deadline, the one that was set first is due first.
     var number: UInt64
     var slot: Int
 
@@ -33,7 +33,7 @@ struct TimerQueue {
 
   private var slots: [Slot] = []
   private var freeSlots: [Int] = []
-  /// Ordered as a heap, four children a node: half as deep as one with two.
+  /// A heap with four children per node, which is half as deep as a binary heap.
   private var heap: [Node] = []
   private var nextNumber: UInt64 = 0
 
@@ -60,13 +60,13 @@ struct TimerQueue {
     return Token(slot: slot, generation: slots[slot].generation)
   }
 
-  /// Forgets a timer and returns its work; nil for one that has fired or was cancelled before.
+  /// Removes a timer, and returns its work. Nil if it has fired or was cancelled.
   mutating func cancel(_ token: Token) -> (() -> Void)? {
     guard slots[token.slot].generation == token.generation else { return nil }
     return remove(heapIndex: slots[token.slot].heapIndex)
   }
 
-  /// Forgets all timers and returns their work, in no order.
+  /// Removes all timers, and returns their work in any order.
   mutating func cancelAll() -> [() -> Void] {
     var work: [() -> Void] = []
     while !heap.isEmpty {
@@ -75,7 +75,7 @@ struct TimerQueue {
     return work
   }
 
-  /// Takes out the work of the earliest timer that is due at `now`.
+  /// Removes and returns the work of the earliest timer that is due at `now`.
   mutating func popDue(at now: MonotonicInstant) -> (() -> Void)? {
     guard let first = heap.first, first.deadline <= now else { return nil }
     return remove(heapIndex: 0)
@@ -85,7 +85,7 @@ struct TimerQueue {
     let slot = heap[heapIndex].slot
     let last = heap.removeLast()
     if heapIndex < heap.count {
-      // It comes from another branch: it may belong further up as well as further down.
+      // The node comes from another branch, so it may belong further up or further down.
       siftUp(last, from: siftDown(last, from: heapIndex))
     }
     let work = slots[slot].work
@@ -95,11 +95,11 @@ struct TimerQueue {
     return work
   }
 
-  /// Puts `node` at `index`, or above it.
+  /// Moves `node` from `index` up to its place.
   private mutating func siftUp(_ node: Node, from start: Int) { Self.siftUp(node, from: start, &heap, &slots) }
 
   private static func siftUp(_ node: Node, from start: Int, _ heap: inout [Node], _ slots: inout [Slot]) {
-    // Spans, here and below: an array asks with each element that is written whether it is the only one.
+    // Spans, here and below, because an array checks for unique ownership with each write.
     var heap = heap.mutableSpan
     var slots = slots.mutableSpan
     var index = start
@@ -115,7 +115,7 @@ struct TimerQueue {
     slots[node.slot].heapIndex = index
   }
 
-  /// Moves what is due before `node` up from below `start`, and returns the place that it leaves.
+  /// Moves earlier nodes up from below `start`, and returns the index that becomes free.
   private mutating func siftDown(_ node: Node, from start: Int) -> Int {
     Self.siftDown(node, from: start, &heap, &slots)
   }

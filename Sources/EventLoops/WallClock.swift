@@ -1,9 +1,9 @@
-// The date as HTTP and as our events write it, without Foundation.
+// The date in the formats of HTTP and of our events, without Foundation.
 
 internal import CLinux
 internal import Glibc
 
-/// Seconds and milliseconds of the wall clock, and the two ways of writing them.
+/// Seconds and milliseconds of the wall clock, and its two text formats.
 package struct WallClock: Sendable, Equatable {
   /// Since 1970-01-01T00:00:00Z, without leap seconds, as POSIX counts.
   package let seconds: Int64
@@ -14,7 +14,7 @@ package struct WallClock: Sendable, Equatable {
     self.milliseconds = milliseconds
   }
 
-  /// When a file was made (statx(2)); nil if it is not there, or the file system does not say.
+  /// The creation time of a file (statx(2)). Nil if the file does not exist, or the file system does not report it.
   package init?(birthOf file: String, in directory: Int32) {
     var status = sluice_statx()
     guard statx(directory, file, AT_SYMLINK_NOFOLLOW, SLUICE_STATX_BTIME, &status) == 0,
@@ -32,15 +32,15 @@ package struct WallClock: Sendable, Equatable {
     return WallClock(seconds: Int64(time.tv_sec), milliseconds: time.tv_nsec / 1_000_000)
   }
 
-  /// Whether NTP, PTP or the like keeps the clock synchronized (adjtimex(2)); nil if this process may not ask, as under
-  /// `ProtectClock=` of systemd.exec(5). A clock that a person has set is not synchronized until the next measurement.
+  /// Whether the clock is synchronized by NTP, PTP or similar (adjtimex(2)). Nil if this process may not ask, as with
+  /// `ProtectClock=` of systemd.exec(5). A clock that was set manually is not synchronized until the next measurement.
   package static var isSynchronized: Bool? {
     var state = timex()
     let status = adjtimex(&state)
     return status < 0 ? nil : status != TIME_ERROR
   }
 
-  /// A time as ``iso8601`` writes it, with or without its fraction; nil for anything else.
+  /// Reads a time in the format of ``iso8601``, with or without its fraction. Nil for anything else.
   package init?(iso8601 text: String) {
     let parts = text.prefix(19).split(omittingEmptySubsequences: false) { "-T:".contains($0) }
     let fields = parts.compactMap { Int32($0) }
@@ -66,7 +66,7 @@ package struct WallClock: Sendable, Equatable {
       + "\(Self.clock(time)).\(Self.padded(milliseconds, 3))Z"
   }
 
-  /// As strftime(3) writes it, in UTC.
+  /// The time in a format of strftime(3), in UTC.
   package func formatted(_ format: String) -> String {
     var time = brokenDown
     var text = [CChar](repeating: 0, count: 4096)

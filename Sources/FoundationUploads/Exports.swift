@@ -1,8 +1,8 @@
-// What a file sees that imports FoundationUploads: Foundation, Sluice's classes by Apple's names, and those of
-// FoundationNetworking's types that they use.
+// The names that an import of FoundationUploads provides: Foundation, Sluice's classes under Apple's names, and the
+// types of FoundationNetworking that they use.
 //
-// Each is exported by its name. Such an import wins over that of a whole module, so that a file that imports
-// FoundationNetworking, too, has no ambiguity. To export the whole core would be ambiguous.
+// Each is exported by its name. Such an import takes precedence over that of a whole module, so that a file that also
+// imports FoundationNetworking has no ambiguity. Exporting the whole core would be ambiguous.
 
 @_exported public import Foundation
 

@@ -1,18 +1,18 @@
-// Foundation's way to make a bound pair of streams, which Linux lacks.
+// Foundation's method for a bound pair of streams, which is missing on Linux.
 
 public import Foundation
 internal import FoundationUploadsCore
 
 extension Stream {
-  /// Makes two streams. What is written into the output stream is read from the input stream.
+  /// Creates two connected streams. Bytes that are written to the output stream are read from the input stream.
   ///
-  /// Both have to be opened. They work with run loops, and without: a read blocks until there are bytes, and a write
-  /// until there is room. Each may be used from any thread, and be scheduled in the run loop of any thread.
+  /// Open both streams before use. They work with and without run loops: a read blocks until there are bytes, and a
+  /// write until there is room. Each may be used from any thread, and scheduled in the run loop of any thread.
   ///
   /// - Parameters:
-  ///   - bufferSize: how many bytes can be written before any is read.
-  ///   - inputStream: set to the stream to be read from.
-  ///   - outputStream: set to the stream to be written to.
+  ///   - bufferSize: the number of bytes that can be written before any is read.
+  ///   - inputStream: set to the stream to read from.
+  ///   - outputStream: set to the stream to write to.
   public class func getBoundStreams(
     withBufferSize bufferSize: Int, inputStream: UnsafeMutablePointer<InputStream?>?,
     outputStream: UnsafeMutablePointer<OutputStream?>?

@@ -1,4 +1,4 @@
-// Resume data in an error, by Apple's names.
+// Resume data in an error, under Apple's names.
 
 public import Foundation
 
@@ -10,10 +10,10 @@ public let NSURLSessionUploadTaskResumeData = "NSURLSessionUploadTaskResumeData"
 public let NSURLSessionDownloadTaskResumeData = "NSURLSessionDownloadTaskResumeData"
 
 extension URLError {
-  /// What ``FoundationUploadsCore/URLSession/uploadTask(withResumeData:)`` continues with; nil if the upload cannot be
+  /// The argument for ``FoundationUploadsCore/URLSession/uploadTask(withResumeData:)``. Nil if the upload cannot be
   /// resumed.
   public var uploadTaskResumeData: Data? { userInfo[NSURLSessionUploadTaskResumeData] as? Data }
-  /// What ``FoundationUploadsCore/URLSession/downloadTask(withResumeData:)`` continues with; nil if the download cannot
-  /// be resumed.
+  /// The argument for ``FoundationUploadsCore/URLSession/downloadTask(withResumeData:)``. Nil if the download cannot be
+  /// resumed.
   public var downloadTaskResumeData: Data? { userInfo[NSURLSessionDownloadTaskResumeData] as? Data }
 }

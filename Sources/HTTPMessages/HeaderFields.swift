@@ -1,21 +1,21 @@
-// The fields of a message, client's and server's alike: one that is invalid cannot be made.
+// The fields of a message, for client and server. An invalid field cannot be created.
 
-/// The fields of a request or a response, in the order in which they came.
+/// The fields of a request or a response, in the order in which they arrived.
 ///
-/// Names compare without regard to the case of ASCII letters (RFC 9110, section 5.1), and are stored in lower case.
+/// Names compare case-insensitively in ASCII (RFC 9110, section 5.1), and are stored in lower case.
 ///
-/// Every field here can be sent: its name is a token, and its value has no control character but the tab (RFC 9110,
-/// section 5.5). A field that breaks these rules is not added. ``isValid`` is false from then on, and a response with
-/// such fields is answered as a failure of its handler.
+/// Every field here can be sent. Its name is a token, and its value has no control character except the tab (RFC 9110,
+/// section 5.5). A field that violates these rules is not added. ``isValid`` is false from then on, and a response with
+/// such fields is treated as a failure of its handler.
 public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral {
   /// One field line.
   public struct Field: Sendable, Equatable {
-    /// In lower case.
+    /// The name in lower case.
     public let name: String
-    /// Without the white space around it. Octets that are not UTF-8 are shown as U+FFFD.
+    /// The value without surrounding white space. Octets that are not UTF-8 are shown as U+FFFD.
     public let value: String
 
-    /// Makes a field, without the white space around its value; nil if the name or the value is invalid.
+    /// Creates a field, without surrounding white space in its value. Nil if the name or the value is invalid.
     public init?(name: String, value: String) {
       // By index, here and below: a load test makes the fields of thousands of responses per second, and `allSatisfy`
       // takes several times as many instructions.
@@ -70,13 +70,13 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
 
   /// All fields, in the order in which they were added.
   public private(set) var all: [Field] = []
-  /// Whether every field that was to be added is here.
+  /// Whether every added field was valid.
   public private(set) var isValid = true
 
   /// No fields.
   public init() {}
 
-  /// The fields of a literal, in its order. Invalid ones are left out; see ``isValid``.
+  /// The fields of a literal, in its order. Invalid ones are omitted. See ``isValid``.
   public init(dictionaryLiteral elements: (String, String)...) {
     for (name, value) in elements { append(name, value) }
   }
@@ -101,8 +101,7 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
 
   package mutating func reserveCapacity(_ count: Int) { all.reserveCapacity(count) }
 
-  /// Adds a field, without the white space around its value. A field with an invalid name or value is not added; see
-  /// ``isValid``.
+  /// Adds a field, without surrounding white space in its value. An invalid field is not added. See ``isValid``.
   public mutating func append(_ name: String, _ value: String) {
     if let field = Field(name: name, value: value) { all.append(field) } else { isValid = false }
   }
@@ -114,7 +113,7 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
     if !other.isValid { isValid = false }
   }
 
-  /// All values of that name, joined by commas as RFC 9110, section 5.2, allows; nil if there is none.
+  /// All values of that name, joined by commas as in RFC 9110, section 5.2. Nil if there is none.
   public subscript(name: String) -> String? {
     var combined: String?
     for field in all where field.name.isSameWord(as: name) {
@@ -125,8 +124,8 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
 
   package func contains(_ name: String) -> Bool { all.contains { $0.name.isSameWord(as: name) } }
 
-  /// The only value of `name` (lower case), or nil if there is none, or more than one: fields that must be single
-  /// are ambiguous when they are not, and the caller asks `count` to tell the two apart.
+  /// The only value of `name` (lower case). Nil if there is none, or more than one, because several values of a
+  /// single-valued field are ambiguous. Use `count` to distinguish the two cases.
   public func single(_ name: String) -> String? {
     var found: String?
     for field in all where field.name == name {
@@ -136,7 +135,7 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
     return found
   }
 
-  /// How many fields have this `name` (lower case).
+  /// The number of fields with this `name` (lower case).
   public func count(_ name: String) -> Int {
     var count = 0
     for field in all where field.name == name { count += 1 }

@@ -1,4 +1,4 @@
-// The character classes of RFC 9110 (section 5.6) and RFC 3986 that the parser asks about, one octet at a time.
+// The character classes of RFC 9110 (section 5.6) and RFC 3986 that the parser uses, one octet at a time.
 
 @usableFromInline package enum Octet {
   @inlinable package static var carriageReturn: UInt8 { 0x0D }

@@ -1,33 +1,33 @@
-// What a request says before its body, as values: nothing here knows how it was read.
+// The head of a request as values, independent of how it was read.
 
-/// How the end of a body is known (RFC 9112, section 6.3).
+/// The way in which the end of a body is determined (RFC 9112, section 6.3).
 public enum BodyFraming: Equatable, Sendable {
-  /// Neither `Content-Length` nor `Transfer-Encoding`: there is no body.
+  /// Neither `Content-Length` nor `Transfer-Encoding`. There is no body.
   case absent
-  /// `Content-Length`, in bytes; zero is a body too, an empty one.
+  /// `Content-Length`, in bytes. Zero means an empty body.
   case sized(UInt64)
   /// `Transfer-Encoding: chunked`.
   case chunked
 }
 
-/// A request line and its fields, checked (RFC 9112, sections 3 and 5).
+/// A validated request line and its fields (RFC 9112, sections 3 and 5).
 public struct RequestHead: Equatable, Sendable {
-  /// The method as it was sent; methods are case-sensitive.
+  /// The method as it was sent. Methods are case-sensitive.
   public var method: String
-  /// What the request is about.
+  /// The target of the request.
   public var target: RequestTarget
-  /// The minor version: 0 for HTTP/1.0, 1 for HTTP/1.1 and anything newer in the same major version.
+  /// The minor version: 0 for HTTP/1.0, and 1 for HTTP/1.1 and later minor versions.
   public var minorVersion: Int
   /// All fields, in the order in which they were sent.
   public var fields: HeaderFields
-  /// How the end of the body is found.
+  /// The way in which the end of the body is determined.
   public var framing: BodyFraming
   /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110, section 10.1.1).
   public var expectsContinue: Bool
-  /// What identifies the credential that the request was let in by, where the server asks for one: the SHA-256 of a
-  /// bearer token, and not the token.
+  /// Identifies the credential of the request, if the server requires one. It is the SHA-256 of a bearer token, and not
+  /// the token.
   public package(set) var credential: [UInt8]?
-  /// Whether the client is willing to use the connection again (RFC 9112, section 9.3).
+  /// Whether the client permits reuse of the connection (RFC 9112, section 9.3).
   public var keepsAlive: Bool
 
   package init(

@@ -1,8 +1,8 @@
-// The methods of requests as values, so that a misspelt one does not compile.
+// Request methods as values, so that a misspelt one does not compile.
 
-/// A request method (RFC 9110, section 9). Case matters.
+/// A request method (RFC 9110, section 9). Methods are case-sensitive.
 public struct RequestMethod: Hashable, Sendable, ExpressibleByStringLiteral, CustomStringConvertible {
-  /// The method as it is sent; methods are case-sensitive.
+  /// The method as it is sent.
   public let name: String
 
   /// The method of this name.

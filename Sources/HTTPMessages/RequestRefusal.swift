@@ -1,5 +1,5 @@
-// A request that is not read any further, and what its sender is told. A value, so that every rule of the parser is
-// one line of a table in the tests.
+// A refused request, and the response to its sender. A value, so that every rule of the parser is one line of a table
+// in the tests.
 
 /// Why a request was refused before any handler saw it: the status to answer with, and the reason in words.
 ///

@@ -1,3 +1,3 @@
-// Whoever serves requests has to do with their fields, heads and responses.
+// A program that serves requests uses their fields, heads and responses.
 
 @_exported public import HTTPMessages

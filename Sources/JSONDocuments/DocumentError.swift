@@ -1,17 +1,18 @@
-// What is wrong with a document that a person or another program wrote, and where.
+// A mistake in a document from a person or another program, and its location.
 
-/// A document that cannot be read, such as a profile or a report: `mic.json:3: profile.talk.length: a duration like "300ms", not true`.
+/// An error in a document, such as a profile or a report: `mic.json:3: profile.talk.length: a duration like "300ms",
+/// not true`.
 public struct DocumentError: Error, Equatable, CustomStringConvertible, Sendable {
-  /// The name that it was read by.
+  /// The name of the document.
   public var file = ""
-  /// From 1; nil where no line can be named.
+  /// The line number, from 1. Nil if it is unknown.
   public var line: Int?
-  /// Where in the document; empty where it is no JSON.
+  /// The path within the document. Nil if the document is not JSON.
   var path: JSONPath?
-  /// What was expected, or what is wrong.
+  /// The problem, or the expected value.
   public var problem: String
 
-  /// File, line, place and problem, on one line.
+  /// File, line, path and problem on one line.
   public var description: String {
     [file + (line.map { ":\($0)" } ?? ""), path?.description ?? "", problem].filter { !$0.isEmpty }
       .joined(separator: ": ")

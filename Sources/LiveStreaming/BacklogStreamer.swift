@@ -1,24 +1,24 @@
-// What earlier processes have left in a spool, on its way to the server.
+// Sends the data that earlier processes left in a spool.
 
 internal import EventLoops
 public import SpooledStreams
 public import UploadClient
 
-/// Sends the stretches that earlier processes have left in a spool, one after another, oldest first. Each continues the
-/// upload that its process has begun, from where the server has it to the stretch's end.
+/// Sends the stretches that earlier processes left in a spool, one after another, oldest first. Each stretch continues
+/// the upload that its process began, from the server's offset to the end of the stretch.
 ///
-/// All calls may come from any thread; events come on the session's thread. Keep it until
+/// All calls may come from any thread. Events come on the session's thread. Keep the object until
 /// ``Event/ended(delivered:kept:)``.
 public final class BacklogStreamer: @unchecked Sendable {
-  // Unchecked: all of it is used on the session's thread after `init`.
+  // Unchecked, because everything is used on the session's thread after `init`.
 
-  /// Something happened to the backlog.
+  /// An event of the backlog.
   public enum Event: Sendable {
-    /// A stretch begins: its length in bytes, and when its capture began (milliseconds since 1970).
+    /// A stretch begins. The event has its length in bytes and the start of its capture in milliseconds since 1970.
     case begins(stretch: String, byteCount: UInt64, created: Int64)
-    /// Something happened to the stream that sends a stretch.
+    /// An event of the stream that sends a stretch.
     case stream(stretch: String, LiveStreamEvent)
-    /// Nobody can say what a stretch is: it stays in the spool.
+    /// A stretch has no readable description. It stays in the spool.
     case unreadable(stretch: String)
     /// The last event. Stretches that were not delivered stay in the spool.
     case ended(delivered: Int, kept: Int)
@@ -27,9 +27,9 @@ public final class BacklogStreamer: @unchecked Sendable {
   private let spool: StreamSpool
   private let configuration: LiveStreamConfiguration
   private let session: UploadSession
-  /// The names of those that come next.
+  /// The names of the stretches that come next.
   private var waiting: [String]
-  /// Whether the spool opens one.
+  /// Whether the spool is opening a stretch.
   private var isOpening = false
   private var current: LiveStreamer?
   private var handler: @Sendable (Event) -> Void = { _ in }
@@ -38,8 +38,8 @@ public final class BacklogStreamer: @unchecked Sendable {
   private var isCancelled = false
 
   /// - Parameters:
-  ///   - spool: what earlier processes have left.
-  ///   - configuration: how to send. URL, stream ID and media type are those of each stretch.
+  ///   - spool: the spool with the data of earlier processes.
+  ///   - configuration: the settings. The URL, the stream ID and the media type are those of each stretch.
   ///   - session: sends the requests.
   public init(_ spool: StreamSpool, configuration: LiveStreamConfiguration, session: UploadSession) {
     self.spool = spool
@@ -48,7 +48,7 @@ public final class BacklogStreamer: @unchecked Sendable {
     waiting = spool.backlog
   }
 
-  /// libcurl's buffer, in bytes.
+  /// The size of libcurl's buffer in bytes.
   private static let uploadBufferSize = 256 << 10
 
   /// Begins with the oldest stretch.
@@ -59,12 +59,12 @@ public final class BacklogStreamer: @unchecked Sendable {
     }
   }
 
-  /// Ends at once. What was not acknowledged stays in the spool.
+  /// Ends at once. Unacknowledged bytes stay in the spool.
   public func cancel() {
     session.loop.execute { [self] in
       isCancelled = true
       current?.cancel()
-      // The disk may take for ever to open the next one.
+      // The disk may never finish opening the next stretch.
       if isOpening { end(kept: 1) }
     }
   }
@@ -94,7 +94,7 @@ public final class BacklogStreamer: @unchecked Sendable {
       let streamer = LiveStreamer(
         stretch, configuration: configuration(for: stretch, description), session: session, spool: spool)
     else {
-      // The server has everything of it.
+      // The server has the whole stretch.
       if case .nothingLeft = result { return next() }
       kept += 1
       handler(.unreadable(stretch: name))
@@ -128,18 +128,18 @@ public final class BacklogStreamer: @unchecked Sendable {
     configuration.streamID = description.streamID
     if let rate = description.bytesPerSecond { configuration.buffer = .time(.seconds(2), bytesPerSecond: rate) }
     configuration.resumeData = configuration.resumable == .never ? nil : resumption.upload
-    // The spool has heard of later acknowledgements than the resumption.
+    // The spool has later acknowledgements than the resumption.
     configuration.acknowledged =
       resumption.acknowledged.map {
         max($0, stretch.released.addingSaturated(stretch.pausedByteCount))
       } ?? 0
     configuration.sentDescription = resumption.description
-    // The disk gives bytes as fast as they are taken, and then system calls are what counts. At a limited rate, libcurl
-    // would send a whole buffer at once, and nothing until the next one.
+    // The disk supplies bytes as fast as they are read, so the number of system calls limits the throughput. At a
+    // limited rate, libcurl would send a whole buffer at once, and then nothing until the next one.
     if configuration.request.maximumSendRate == nil {
       configuration.request.uploadBufferSize = max(configuration.request.uploadBufferSize, Self.uploadBufferSize)
     }
-    // The bytes that the server already has are not here to be digested.
+    // The bytes that the server already has are not available here for the digest.
     (configuration.description, configuration.digest) = (nil, nil)
     return configuration
   }

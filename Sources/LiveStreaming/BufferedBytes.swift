@@ -1,8 +1,8 @@
-// The consumer's end of a circular buffer, by stream offset: with the pauses that the source has made.
+// The consumer's end of a circular buffer by stream offset, including the pauses of the source.
 //
-// A pause is longer than the buffer. Its silence never passes through, where it would take the place of bytes that the
-// server does not have yet. The bytes before it come first: until all of them are released, the stream seems to end
-// there for the moment. Then it goes on behind the pause, as it does where bytes were lost, but for the loss.
+// A pause is longer than the buffer. Its silence does not pass through the buffer, where it would replace bytes that
+// the server does not have. The bytes before the pause come first. Until all of them are released, the stream appears
+// to end there. Then it continues after the pause, as it does after lost bytes, but without a loss.
 
 internal import EventLoops
 internal import StreamBuffers
@@ -10,35 +10,36 @@ internal import StreamBuffers
 /// Owned by the network loop's thread.
 final class BufferedBytes: StreamBytes {
   private var consumer: CircularBuffer.Consumer
-  /// The lengths of all pauses passed so far: what stream offsets are more than the buffer's. As the buffer says it.
+  /// The total length of all passed pauses, by which stream offsets exceed the buffer's offsets. The buffer counts it
+  /// the same way.
   private(set) var pausedByteCount: UInt64
-  /// The buffer's offset up to which bytes were released. The buffer itself may keep some more.
+  /// The buffer's offset up to which bytes were released. The buffer itself may keep more.
   private var released: UInt64 = 0
-  /// The buffer's offset of the last pause that was passed.
+  /// The buffer's offset of the last passed pause.
   private var floor: UInt64 = 0
   private(set) var pause: Range<UInt64>?
   private let frames: FrameGrid
 
-  /// - Parameter frames: where the oldest byte may lie: what begins there can be played.
+  /// - Parameter frames: the possible offsets of the oldest byte. A part that begins at one of them can be played.
   init(_ consumer: consuming CircularBuffer.Consumer, frames: FrameGrid = .bytes) {
     pausedByteCount = consumer.pausedByteCount
     self.consumer = consumer
     self.frames = frames
   }
 
-  /// Readable when what ``requestWakeUp(beyond:)`` waits for is there.
+  /// Readable when the event that ``requestWakeUp(beyond:)`` waits for has occurred.
   var descriptor: Int32 { consumer.dataDescriptor }
 
   var capacity: Int { consumer.capacity }
 
   /// Passes the pauses that are due, and returns the buffer's offset up to which bytes can be read now.
   private func settle() -> UInt64 {
-    // Before the pauses are looked at: a byte that is seen here is not behind one that is not seen below.
+    // Read before the pauses, so that a byte that is visible here is not after a pause that is invisible below.
     let head = consumer.head
     while let next = consumer.nextPause {
       guard max(released, consumer.released) >= next.position else { return min(head, next.position) }
       let start = next.position.addingSaturated(pausedByteCount)
-      // Two in a row are one.
+      // Two consecutive pauses count as one.
       let first = pause?.upperBound == start ? pause?.lowerBound ?? start : start
       consumer.passPause()
       pausedByteCount = consumer.pausedByteCount
@@ -53,8 +54,8 @@ final class BufferedBytes: StreamBytes {
     return min(oldestPosition, end).addingSaturated(pausedByteCount)
   }
 
-  /// The buffer's offset of the first frame that is kept as a whole. What was released is not, even while it is still
-  /// there: it was acknowledged, or told to be lost.
+  /// The buffer's offset of the first complete frame. Released bytes do not count, even if they are still present,
+  /// because they were acknowledged or reported as lost.
   private var oldestPosition: UInt64 { max(frames.ceiling(consumer.released), frames.floor(released), floor) }
 
   func aligned(_ offset: UInt64) -> UInt64 {
@@ -72,7 +73,7 @@ final class BufferedBytes: StreamBytes {
   var newest: UInt64 { consumer.head.addingSaturated(pausedByteCount).addingSaturated(consumer.nextPause?.length ?? 0) }
 
   func byteCount(from offset: UInt64) -> UInt64 {
-    // In this order: the buffer never holds more than it can.
+    // In this order, so that the reported amount never exceeds the capacity.
     let head = consumer.head
     return head - min(head, max(offset - min(offset, pausedByteCount), oldestPosition))
   }
@@ -109,10 +110,10 @@ final class BufferedBytes: StreamBytes {
     let position = offset - pausedByteCount
     guard position >= floor else { return false }
     if position < end { return false }
-    // Behind a pause that is not passed yet nothing can be waited for but its passing, which needs no wake-up.
+    // After a pause that is not yet passed, the only event to wait for is its passing, which needs no wake-up.
     if consumer.nextPause != nil { return false }
     guard consumer.requestWakeUp(beyond: position) else { return false }
-    // It may have come meanwhile, and have found nobody waiting.
+    // It may have arrived in the meantime without a waiter.
     return consumer.nextPause == nil
   }
 

@@ -1,4 +1,4 @@
-// A program that streams or uploads needs one import: what configures a stream comes with it.
+// A program that streams or uploads needs only one import, which includes the modules for configuration.
 
 @_exported public import Digests
 @_exported public import StreamBuffers

@@ -1,29 +1,29 @@
-// What a proxy on the way turned out to be unable to do. Learned from how it failed, for nobody else would say.
+// Limits of proxies on the way, learned from the failures that they cause. No proxy announces them.
 
 internal import UploadClient
 
-/// What the requests of one stream avoid from now on. No I/O, no clock.
+/// The behaviour that the requests of one stream avoid from now on. No I/O, no clock.
 struct IntermediaryLimits {
-  /// Proxies built on Go's `net/http` before 1.23 give a request up at its sixth interim response, and answer 502.
+  /// Proxies built on Go's `net/http` before 1.23 abort a request at its sixth interim response, and answer 502.
   private static let goInterimLimit = 5
-  /// Where HTTP/1.1 has worked, a failure is an outage more often than a server that does not speak it.
+  /// If HTTP/1.1 has worked before, a failure is more often an outage than a server that does not support it.
   private static let maximumFailuresOfHTTP1 = 3
 
-  /// HTTP/2 does not get through: a proxy that takes a 104 for the final response sends a stream that breaks its rules,
-  /// while over HTTP/1.1 the bytes come out as they came in.
+  /// HTTP/2 does not work. A proxy that treats a 104 as the final response sends a stream that violates the protocol.
+  /// Over HTTP/1.1, it passes the bytes unchanged.
   private(set) var needsHTTP1 = false
-  /// Whether a response has come over HTTP/1.1 since.
+  /// Whether a response has arrived over HTTP/1.1 since.
   private var hasUsedHTTP1 = false
-  /// How many requests over HTTP/1.1 in a row have failed without a response.
+  /// The number of consecutive requests over HTTP/1.1 that failed without a response.
   private var failuresOfHTTP1 = 0
-  /// How many interim responses a request may have had when it ends; nil for any number.
+  /// The number of interim responses after which a request must end. Nil means no limit.
   private var interimLimit: Int?
   private var request: UInt64?
   private var count = 0
-  /// How many requests in a row have broken just there.
+  /// The number of consecutive requests that were aborted at exactly this point.
   private var suspicions = 0
 
-  /// The request of this number was sent an interim response; true when it should be the last.
+  /// Notes an interim response of this request. Returns true if the request must end after it.
   mutating func received(interimOf number: UInt64) -> Bool {
     if request != number {
       request = number
@@ -35,7 +35,7 @@ struct IntermediaryLimits {
     return count == interimLimit
   }
 
-  /// The request under way is over.
+  /// Notes the end of the current request.
   mutating func ended(_ result: Result<UploadTask.Outcome, UploadError>) {
     defer { (request, count) = (nil, 0) }
     switch result {
@@ -45,7 +45,7 @@ struct IntermediaryLimits {
       } else if needsHTTP1 {
         noteFailureOfHTTP1()
       }
-      // Over HTTP/2 its 502 may not be seen, for it resets the stream behind it.
+      // Over HTTP/2, its 502 may be invisible, because the proxy resets the stream.
       if error.kind == .connectionLost { brokeOff() }
     case .success(let outcome):
       noteResponse()
@@ -58,7 +58,8 @@ struct IntermediaryLimits {
     if needsHTTP1 { hasUsedHTTP1 = true }
   }
 
-  /// HTTP/2 gets another try: one stream that broke may have been an accident, and the server may speak nothing else.
+  /// Allows another attempt with HTTP/2. A single failure may have been an accident, and the server may support nothing
+  /// else.
   private mutating func noteFailureOfHTTP1() {
     failuresOfHTTP1 += 1
     if failuresOfHTTP1 >= (hasUsedHTTP1 ? Self.maximumFailuresOfHTTP1 : 1) { needsHTTP1 = false }
@@ -67,7 +68,7 @@ struct IntermediaryLimits {
   private mutating func brokeOff() {
     guard count == Self.goInterimLimit else { return }
     suspicions += 1
-    // Once may be chance, as any other number.
+    // One occurrence may be coincidence.
     if suspicions == 2 { interimLimit = Self.goInterimLimit - 1 }
   }
 }

@@ -1,4 +1,4 @@
-// A source, and how its stream hears of new bytes, until the stream ends.
+// A source, and the wake-ups of its stream for new bytes until the stream ends.
 
 internal import EventLoops
 internal import Spool
@@ -9,26 +9,26 @@ internal import UploadClient
 /// Owned by the network loop's thread.
 final class LiveSource {
   private enum Kind {
-    /// Fills a circular buffer, on whatever thread.
+    /// Fills a circular buffer on any thread.
     case buffered(any StreamSource, BufferedBytes)
-    /// What an earlier process has left in the spool, with what each part of the stream begins with.
+    /// Data that an earlier process left in the spool, with the header of each part of the stream.
     case spooled(header: [UInt8], BufferedBytes)
-    /// On the stream's own loop.
+    /// Uses the stream's own loop.
     case repeatable(any RepeatableSource)
   }
 
   let writer: StreamWriter
-  /// Where the bytes are kept until the server has them; nil for memory alone.
+  /// Keeps the bytes until the server has them. Nil for memory only.
   let spool: SpoolLink?
   private let kind: Kind
-  /// Until the source has it.
+  /// Set until the source takes it.
   private var producer: CircularBuffer.Producer?
   /// Whether the loop watches the buffer.
   private var isRegistered = false
 
   /// - Throws: ``SystemError`` when memory or descriptors for the buffer are refused.
   convenience init(_ source: any StreamSource, _ configuration: LiveStreamConfiguration) throws(SystemError) {
-    // What libcurl may hold back never counts as acknowledged: a buffer that holds no more would stay full.
+    // Bytes that libcurl may retain never count as acknowledged. A buffer without room for more would stay full.
     let held = configuration.request.hasPlainFraming ? 0 : configuration.request.mostHeldByteCount
     let retention = configuration.resumable == .always ? 0 : configuration.retention.addingSaturated(held)
     let ends = try CircularBuffer.make(
@@ -40,7 +40,7 @@ final class LiveSource {
     self.init(.buffered(source, bytes), bytes, producer: ends.producer, configuration)
   }
 
-  /// With a spool behind the circular buffer.
+  /// Streams a source with a spool behind the circular buffer.
   ///
   /// - Throws: ``SpoolError`` when the spool cannot begin a stretch.
   convenience init(
@@ -53,7 +53,7 @@ final class LiveSource {
     let buffer = try spool.begin(
       description: description.text ?? "", capacity: configuration.buffer.byteCount,
       overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse)
-    // Taken for the first time.
+    // The ends are taken for the first time.
     let ends = buffer.takeEnds()!
     let stretch = buffer.stretch
     let bytes = BufferedBytes(
@@ -62,7 +62,7 @@ final class LiveSource {
       .buffered(source, bytes), bytes, producer: ends.producer, configuration, spool: SpoolLink(spool, stretch))
   }
 
-  /// What an earlier process has left in the spool. Nil if another stream has it already.
+  /// Streams data that an earlier process left in the spool. Nil if another stream already has it.
   convenience init?(_ backlog: SpooledBacklog, _ configuration: LiveStreamConfiguration, _ spool: StreamSpool) {
     guard let ends = backlog.takeEnds(), let description = StretchDescription(backlog.description) else { return nil }
     let stretch = backlog.stretch
@@ -92,12 +92,13 @@ final class LiveSource {
       headroom: configuration.buffer.headroom)
   }
 
-  /// - Throws: ``SystemError`` when the loop cannot watch the buffer, ``LiveStreamError`` when the source cannot begin.
+  /// - Throws: ``SystemError`` when the loop cannot watch the buffer, and ``LiveStreamError`` when the source cannot
+  ///   start.
   func start(on loop: EventLoop, context: @autoclosure () -> SourceContext, dataArrived: @escaping () -> Void) throws {
     switch kind {
     case .repeatable(let source): source.start(on: loop, arrived: dataArrived)
     case .buffered(let source, let bytes):
-      // Once: the producer is gone afterwards.
+      // Happens once, because the producer is gone afterwards.
       guard let producer = producer.take() else { return }
       try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
       isRegistered = true
@@ -108,10 +109,10 @@ final class LiveSource {
     }
   }
 
-  /// Whether the bytes are those that an earlier process has captured.
+  /// Whether the bytes were captured by an earlier process.
   var isSpooled: Bool { if case .spooled = kind { true } else { false } }
 
-  /// What each part of the stream begins with.
+  /// The bytes with which each part of the stream begins.
   var header: [UInt8] {
     switch kind {
     case .buffered(let source, _): source.header
@@ -120,7 +121,7 @@ final class LiveSource {
     }
   }
 
-  /// The source ends after what is at hand.
+  /// Ends the source after the available bytes.
   func finish() {
     switch kind {
     case .repeatable(let source): source.stop()
@@ -140,7 +141,7 @@ final class LiveSource {
 }
 
 extension CircularBuffer.Capacity {
-  /// Two seconds of the source, or 1 MiB where nobody knows its rate.
+  /// Two seconds of the source, or 1 MiB if its rate is unknown.
   fileprivate var headroom: Int {
     switch self {
     case .bytes: 1 << 20

@@ -1,28 +1,28 @@
-// A source that gave nothing for longer than its buffer holds: the request under way ends before that, and another
-// begins behind it.
+// Pauses of the source that are longer than the buffer. The current request ends before the pause, and another begins
+// after it.
 
 internal import EventLoops
 internal import UploadClient
 
 extension LiveStream {
-  /// How long everything has to be delivered before a plain request is broken off.
+  /// A plain request is interrupted when everything has been delivered for this long.
   private static let deliveryRest = Duration.seconds(1)
   private static let deliveryLook = Duration.milliseconds(250)
 
-  /// The next byte to be sent is behind a pause. Called from within libcurl, perhaps.
+  /// Handles that the next byte is after a pause. May be called from within libcurl.
   func reachedPause() {
     guard trustsTransport else {
-      // Its answer says what the server has, and the next request is for what follows.
+      // Its response reports the server's offset, and the next request sends the bytes after the pause.
       _ = content.endBody(atLeast: 0)
       return
     }
-    // The end of a plain request is the end of its stream. It has to be broken off, when nothing of it can be lost by
-    // that.
+    // The end of a plain request is the end of its stream. So it must be interrupted, at a time when no bytes can be
+    // lost.
     if pauseTimer == nil { lookForDelivery(rest: .zero) }
   }
 
-  /// The server has what is before `offset`, and an earlier process has passed the pauses before it: so they are passed
-  /// here, too.
+  /// The server has the bytes before `offset`, and an earlier process has passed the pauses before it. So they are also
+  /// passed here.
   func passPauses(before offset: UInt64) {
     while offset > content.head, content.head < content.newest {
       let head = content.head

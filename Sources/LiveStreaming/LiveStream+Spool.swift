@@ -1,19 +1,19 @@
-// The end of a stream that a spool keeps: what the disk has by then.
+// The end of a stream with a spool: the bytes that the disk has by then.
 
 internal import EventLoops
 
 extension LiveStream {
-  /// How long the disk may take at the end: as long as the network may, within these bounds.
+  /// The longest time for the disk at the end. It equals the time for the network, within these bounds.
   private static let diskLimits = Duration.seconds(1)...Duration.seconds(5)
 
-  /// Has the spool keep what was not delivered, but not for longer than a disk takes that works.
+  /// Makes the spool store undelivered bytes, with a time limit that a working disk can keep.
   func end(_ spool: SpoolLink, isDelivered: Bool, then done: @escaping () -> Void) {
     afterSpool = done
     let limits = Self.diskLimits
     diskTimer = loop.schedule(
       after: finishLimit.map { min(max($0, limits.lowerBound), limits.upperBound) } ?? limits.upperBound
     ) { [self] in
-      // Without pauses: these are positions in the spool.
+      // Without pauses, because these are positions in the spool.
       let head = content.newest - min(content.newest, content.pausedByteCount)
       spoolHasEnded(notSynchronized: isDelivered ? 0 : spool.notSynchronized(upTo: head))
     }

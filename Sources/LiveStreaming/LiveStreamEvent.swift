@@ -1,100 +1,100 @@
-// Everything a stream tells about itself.
+// The events of a stream.
 
 public import Digests
 public import ResumableUploads
 public import UploadClient
 
-/// Something happened to a live stream. The last event is ``ended(_:)``.
+/// An event of a live stream. The last event is ``ended(_:)``.
 public enum LiveStreamEvent: Sendable {
-  /// A request begins at this stream offset; the first one at 0.
+  /// A request begins at this stream offset. The first one begins at 0.
   case connecting(offset: UInt64, attempt: Int)
-  /// A request has a connection, so long after it was asked for, and its head goes out. `isNew` unless the connection
-  /// has carried a request before.
+  /// A request has a connection, and its head is sent. `after` is the time since the request for a connection. `isNew`
+  /// is false if the connection carried a request before.
   case connected(isNew: Bool, after: Duration)
-  /// The connection stands and the body is being sent.
+  /// The connection is established, and the body is being sent.
   case streaming(offset: UInt64)
-  /// This machine's TCP has taken everything before this stream offset; only if
-  /// ``UploadClient/UploadRequest/tellsAccepted``. No order may be given to the streamer from within this event.
+  /// This machine's TCP has accepted all bytes before this stream offset. Reported only if
+  /// ``UploadClient/UploadRequest/tellsAccepted`` is set. Do not call the streamer while you handle this event.
   case accepted(UInt64)
-  /// A 1xx response came.
+  /// A 1xx response arrived.
   case interimResponse(HTTPResponse)
-  /// The final response to a request came, this long after the end of the request's content; nil if it came before that
-  /// end.
+  /// The final response to a request arrived. `after` is the time since the end of the request's content, or nil if the
+  /// response came before that end.
   case response(status: Int, after: Duration?)
-  /// The request ended before the stream: it goes on after a delay.
+  /// The request ended before the stream. The stream continues after a delay.
   case dropout(Dropout)
   /// Another attempt failed in the outage that began with the last dropout.
   case attemptFailed(Dropout)
-  /// The buffer is full, and has begun to discard bytes that the server does not have: so many by now. Told once for
-  /// each ``gap(_:)``, which follows when the stream continues.
+  /// The buffer is full, and has begun to discard bytes that the server does not have. The value is the number of bytes
+  /// so far. Reported once for each ``gap(_:)``, which follows when the stream continues.
   case discarding(UInt64)
   /// Bytes that will not reach the server.
   case gap(Gap)
   /// At the end of the stream, the server lacks this many bytes, in addition to those of every ``gap(_:)``. It does not
-  /// say where.
+  /// report their offsets.
   case missingAtServer(UInt64)
-  /// Resumable uploads only: what happened to the upload resource.
+  /// Resumable uploads only: an event of the upload resource.
   case upload(UploadNotice)
-  /// Resumable uploads only: the server has kept everything before this stream offset that no ``gap(_:)`` names.
+  /// Resumable uploads only: the server has stored all bytes before this stream offset, except those of a ``gap(_:)``.
   case acknowledged(UInt64)
-  /// Something that the source has to tell, e.g. an overrun of the sound card.
+  /// An event of the source, such as an overrun of the sound card.
   case source(SourceEvent)
-  /// How things stand, if ``LiveStreamConfiguration/progressInterval`` asks for it.
+  /// The progress, at the interval of ``LiveStreamConfiguration/progressInterval``.
   case progress(StreamProgress)
-  /// This many events came too fast for an observer of ``LiveStreamTask/events``, and are not reported to it.
+  /// This many events were too fast for an observer of ``LiveStreamTask/events``, and are not reported to it.
   case missed(Int)
   /// The last event.
   case ended(StreamSummary)
 }
 
-/// Something happened to the upload resource that a stream goes into
-/// (draft-ietf-httpbis-resumable-upload, section "Upload Resource").
+/// An event of the upload resource of a stream (draft-ietf-httpbis-resumable-upload, section "Upload Resource").
 public enum UploadNotice: Equatable, Sendable {
-  /// It exists; the value is what another process needs to carry it on.
+  /// The upload resource exists. The value is the data with which another process can continue it.
   case created(ResumeData)
-  /// The server does not support resumable uploads; why, in words. The stream goes on as one plain request.
+  /// The server does not support resumable uploads, for this reason. The stream continues as one plain request.
   case notSupported(String)
-  /// The server speaks an older interop version.
+  /// The server uses an older interop version.
   case steppedDown(version: Int?)
-  /// The stream goes on in a new upload resource, from this stream offset on: the one before is `gone` (404, 410), full
-  /// (`size`), too old (`expiry`), `completed` by the server, has lost bytes (`serverWentBack`), has bytes that were
-  /// never sent (`impossibleOffset`), never answered as an upload resource (`unproven`), lacks bytes that are not kept
-  /// here any more (`gap`), or precedes a time without bytes that is longer than the buffer (`pause`).
+  /// The stream continues in a new upload resource, at this stream offset. The previous one is `gone` (404, 410), has
+  /// reached its maximum size (`size`), has expired (`expiry`), is reported as `completed` by the server, has lost
+  /// bytes (`serverWentBack`), has bytes that were never sent (`impossibleOffset`), never answered as an upload
+  /// resource (`unproven`), lacks bytes that the buffer no longer has (`gap`), or precedes a time without bytes that is
+  /// longer than the buffer (`pause`).
   case newPart(offset: UInt64, previous: String?, reason: String)
-  /// The stream continues at this URL from this stream offset on: a request to the URL before would replace what is
-  /// stored there, and the buffer no longer has the beginning of that. TCP had acknowledged `unconfirmed` bytes of it,
-  /// and the server has not confirmed them.
+  /// The stream continues at this URL and this stream offset. A request to the previous URL would replace the bytes
+  /// that are stored there, and the buffer no longer has their beginning. TCP had acknowledged `unconfirmed` bytes of
+  /// them that the server has not confirmed.
   case nextURL(String, offset: UInt64, unconfirmed: UInt64)
-  /// The server has less than it had acknowledged.
+  /// The server has fewer bytes than it had acknowledged.
   case serverWentBack(from: UInt64, to: UInt64)
-  /// The server claims bytes that were never sent. It is asked again.
+  /// The server reports an offset beyond the last sent byte. It is asked again.
   case impossibleOffset(UInt64)
-  /// The server has the stream up to `offset`, and only the bytes before `kept` are kept here: a power cut took the
+  /// The server has the stream up to `offset`, and the spool has only the bytes before `kept`. A power cut removed the
   /// others after an earlier process had sent them. The upload is completed at `offset`.
   case serverHasMore(offset: UInt64, kept: UInt64)
-  /// The server's digest of what it has, up to this stream offset, is not the digest of what was sent.
+  /// The server's digest up to this stream offset differs from the digest of the sent bytes.
   case digestMismatch(offset: UInt64)
 }
 
 /// The end of a request before the end of its stream.
 public struct Dropout: Equatable, Sendable {
-  /// What ended it.
+  /// The cause of the end.
   public enum Cause: Equatable, Sendable, CustomStringConvertible {
-    /// The host has no address; why, in words.
+    /// The host has no address, with details in words.
     case unknownHost(String)
-    /// No connection could be made; why, in words.
+    /// No connection could be established, with details in words.
     case unreachable(String)
-    /// The connection broke; how, in words.
+    /// The connection was lost, with details in words.
     case connectionLost(String)
-    /// The server did not answer in time, or TCP got no acknowledgement; which, in words.
+    /// The server did not answer in time, or TCP got no acknowledgement, with details in words.
     case timedOut(String)
-    /// The server answered with this status, which allows trying again.
+    /// The server answered with this status, which allows another attempt.
     case response(Int)
-    /// The buffer was full and let bytes go that were about to be sent: the stream goes on behind them.
+    /// The buffer was full and discarded bytes that were about to be sent. The stream continues after them.
     case overtaken
-    /// The connection was cut on purpose, by a load test.
+    /// A load test cut the connection on purpose.
     case cut
-    /// Something else, in words.
+    /// Another cause, in words.
     case other(String)
 
     /// The cause, in words.
@@ -112,61 +112,60 @@ public struct Dropout: Equatable, Sendable {
 
   /// What ended the request.
   public var cause: Cause
-  /// What the server says of its answer, in one line of at most 200 characters
-  /// (``UploadClient/HTTPResponse/reason``); nil where it says nothing, or did not answer.
+  /// The server's explanation of its response, in one line of at most 200 characters
+  /// (``UploadClient/HTTPResponse/reason``). Nil if there is none.
   public var reason: String?
-  /// Stream offset up to which the peer's TCP had acknowledged, or the server said that it has.
+  /// The stream offset up to which the peer's TCP had acknowledged, or that the server reported.
   public var acknowledged: UInt64
-  /// Bytes that the peer's TCP had acknowledged in a request that the server then refused without saying what it has
-  /// kept, and that are no longer kept here: perhaps lost.
+  /// The number of bytes that may be lost. The peer's TCP had acknowledged them in a request that the server then
+  /// refused without reporting its offset, and the buffer no longer has them.
   public var unconfirmed: UInt64 = 0
-  /// How long until the next attempt.
+  /// The time until the next attempt.
   public var retryDelay: Duration
-  /// Whether it belongs to an outage that was told before: nothing has gone forward since.
+  /// Whether the failure belongs to an outage that was already reported, without progress since then.
   public var isRepeated = false
 }
 
-/// Bytes of the stream that are lost, and why.
+/// Lost bytes of the stream, and the cause.
 public struct Gap: Equatable, Sendable {
   /// Why bytes are lost.
   public enum Cause: String, Equatable, Sendable {
-    /// The circular buffer was full and the oldest bytes had to go.
+    /// The circular buffer was full, and the oldest bytes were discarded.
     case bufferFull
-    /// The server has less than its TCP had acknowledged, and the rest is no longer kept here.
+    /// The server has fewer bytes than its TCP had acknowledged, and the buffer no longer has the rest.
     case serverLost
   }
 
-  /// Stream offset of the first byte lost.
+  /// The stream offset of the first lost byte.
   public var offset: UInt64
-  /// How many bytes.
+  /// The number of lost bytes.
   public var length: UInt64
-  /// Why they are lost.
+  /// The cause of the loss.
   public var cause: Cause
 }
 
-/// What a source has to tell, as words and as numbers.
+/// An event of a source, in words and in numbers.
 public struct SourceEvent: Equatable, Sendable {
-  /// A short name for programs, e.g. `overrun`.
+  /// A short name for programs, such as `overrun`.
   public var kind: String
   /// A line for people.
   public var description: String
-  /// Stream offset at which it happened.
+  /// The stream offset of the event.
   public var offset: UInt64
-  /// How much was lost, in the source's ``unit``; 0 when nothing was.
+  /// The lost amount, in the source's ``unit``. 0 if nothing was lost.
   public var lost: UInt64 = 0
-  /// How much the source should have produced, and did not, because the process did not run. Nothing of the stream is
-  /// lost with it.
+  /// The amount that the source did not produce because the process did not run. No bytes of the stream are lost.
   public var skipped: UInt64 = 0
-  /// What ``lost`` and ``skipped`` count.
+  /// The unit of ``lost`` and ``skipped``.
   public var unit = Unit.frames
-  /// How many bytes of silence stand in for them.
+  /// The number of bytes of silence that replace the lost amount.
   public var filled: UInt64 = 0
-  /// Within how many bytes of the stream all this happened, where that is not ``filled``; 0 otherwise.
+  /// The length of the affected part of the stream in bytes, if it differs from ``filled``. Otherwise 0.
   public var length: UInt64 = 0
-  /// Whether something went wrong, as in an overrun; false for news of a healthy source.
+  /// Whether the event is a problem, such as an overrun. False for information about a healthy source.
   public var isTrouble = true
 
-  /// What a source loses.
+  /// The unit of the losses of a source.
   public enum Unit: String, Sendable {
     /// Samples of all channels at one time.
     case frames
@@ -190,85 +189,85 @@ public struct SourceEvent: Equatable, Sendable {
   }
 }
 
-/// How a stream stands, in bytes: what was captured is acknowledged, lost, or still to be sent.
+/// The progress of a stream in bytes. Each captured byte is acknowledged, lost, or unsent.
 public struct StreamProgress: Equatable, Sendable {
-  /// Since the start.
+  /// The time since the start.
   public var elapsed: Duration
-  /// What the source has produced.
+  /// The bytes that the source has produced.
   public var captured: UInt64
-  /// Stream offset up to which bytes were handed to the network, in the current request or one before.
+  /// The stream offset up to which bytes were passed to the network, in the current request or an earlier one.
   public var sent: UInt64
-  /// What the server has acknowledged: by its own word where uploads are resumable, else by its TCP.
+  /// The bytes that the server has acknowledged. With resumable uploads, the server itself acknowledges them, otherwise
+  /// its TCP.
   public var acknowledged: UInt64
-  /// What will not reach the server: the buffer had no room for it, or the server did not keep it.
+  /// The bytes that will not reach the server, because the buffer had no room or the server did not store them.
   public var lost: UInt64
-  /// How many bytes the circular buffer holds, and how many it can.
+  /// The number of bytes in the circular buffer.
   public var buffered: Int
-  /// How many bytes the circular buffer can hold.
+  /// The capacity of the circular buffer in bytes.
   public var capacity: Int
-  /// Outages so far, however many attempts each took.
+  /// The number of outages so far. An outage with several attempts counts once.
   public var dropouts: Int
-  /// Whether a request is under way.
+  /// Whether a request is in progress.
   public var isConnected: Bool
 
-  /// How much of what was captured is acknowledged, from 0 to 1. Of a file, all of it counts as captured from the
+  /// The acknowledged fraction of the captured bytes, from 0 to 1. For a file, all bytes count as captured from the
   /// start.
   public var fractionCompleted: Double {
     captured == 0 ? 1 : Double(min(acknowledged, captured)) / Double(captured)
   }
-  /// What was captured, is not lost, and is not acknowledged yet.
+  /// The captured bytes that are neither lost nor acknowledged.
   public var unsent: UInt64 { captured - min(captured, settled) }
-  /// Stream offset before which nothing is to be sent any more: all of it is acknowledged or lost.
+  /// The stream offset before which all bytes are acknowledged or lost.
   public var settled: UInt64 {
     let (sum, overflows) = acknowledged.addingReportingOverflow(lost)
     return overflows ? .max : sum
   }
 }
 
-/// How a stream ended.
+/// The result of a stream.
 public struct StreamSummary: Sendable {
-  /// How the stream stood at its end.
+  /// The progress at the end of the stream.
   public var progress: StreamProgress
-  /// How many gaps the stream has.
+  /// The number of gaps in the stream.
   public var gaps: Int
   /// Bytes sent more than once.
   public var resent: UInt64
-  /// What the source has lost (overruns, unplugged device), in its own unit.
+  /// The amount that the source has lost (overruns, unplugged device), in its own unit.
   public var sourceLost: UInt64
-  /// What the source should have produced, and did not, in the same unit.
+  /// The amount that the source did not produce because the process did not run, in the same unit.
   public var sourceSkipped: UInt64 = 0
-  /// What ``sourceLost`` and ``sourceSkipped`` count.
+  /// The unit of ``sourceLost`` and ``sourceSkipped``.
   public var sourceUnit = SourceEvent.Unit.frames
-  /// The final response, when there was one.
+  /// The final response, if there was one.
   public var response: HTTPResponse?
-  /// Bytes that are perhaps lost: see ``Dropout/unconfirmed`` and ``UploadNotice/nextURL(_:offset:unconfirmed:)``. They
-  /// count as acknowledged.
+  /// The number of bytes that may be lost. See ``Dropout/unconfirmed`` and
+  /// ``UploadNotice/nextURL(_:offset:unconfirmed:)``. They count as acknowledged.
   public var unconfirmed: UInt64 = 0
-  /// Bytes that the server says are missing from what it has (`Stream-Missing`), if it says so; without what the source
-  /// left out.
+  /// The number of bytes that the server reports as missing (`Stream-Missing`), without those that the source omitted.
+  /// Nil if it reports none.
   public var missingAtServer: UInt64?
-  /// Whether the stream went through resumable uploads.
+  /// Whether the stream used resumable uploads.
   public var isResumable = false
-  /// Bytes that the server does not have, and that the disk of the spool did not take, or not in time, or that are in a
-  /// file that somebody has removed. Some may be in memory, where the next process finds them unless the machine
-  /// restarts.
+  /// The number of bytes that neither the server nor the disk of the spool has. The disk refused them or was too slow,
+  /// or their file was removed. Some may be in memory, where the next process finds them unless the machine restarts.
   public var notSynchronized: UInt64 = 0
-  /// The upload resource that was left unfinished, for another process to carry on; nil without one.
+  /// The data with which another process can continue the unfinished upload resource. Nil without one.
   public var resumeData: ResumeData?
-  /// Stream offset up to which the server's digest was equal to ours; nil if none was compared.
+  /// The stream offset up to which the server's digest matched. Nil if none was compared.
   public var verified: UInt64?
-  /// The digest that the server was asked for; nil for none.
+  /// The digest that was requested from the server. Nil for none.
   public var digest: DigestAlgorithm?
-  /// Why the stream ended before its source did; nil when the server has confirmed all of it.
+  /// The reason why the stream ended early. Nil if the server has confirmed all of it.
   public var error: LiveStreamError?
 
-  /// Whether some of what was to be streamed is lost, on whichever side.
+  /// Whether any bytes were lost, at the source, in the stream or at the server.
   public var hasLoss: Bool { progress.lost > 0 || sourceLost > 0 || missingAtServer ?? 0 > 0 || unconfirmed > 0 }
 }
 
-/// Why a stream ended before its time.
+/// The reason why a stream ended early.
 public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// What a program can act on.
+  /// The classes of errors that a program can handle.
   public enum Kind: String, Equatable, Sendable {
     /// The request cannot be sent as it is configured.
     case invalidRequest
@@ -280,24 +279,24 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     case refused
     /// The server does not follow the protocol.
     case protocolBroken
-    /// The server does not speak HTTP/2, or what is in between breaks it, and the request was to go over nothing else.
+    /// The server does not support HTTP/2, or an intermediary breaks it, and the request requires HTTP/2.
     case http2NotSupported
-    /// The server's `Location` leads from https to http, which is not followed; see
+    /// The server's `Location` leads from https to http, and is not followed. See
     /// ``LiveStreamConfiguration/keepsOrigin``.
     case insecureLocation
-    /// Nothing was acknowledged for as long as ``RetryPolicy/giveUpAfter``.
+    /// Nothing was acknowledged for ``RetryPolicy/giveUpAfter``.
     case unreachable
-    /// The buffer was full and ``OverflowPolicy/stop`` was asked for.
+    /// The buffer was full, and the policy was ``OverflowPolicy/stop``.
     case overflow
     /// The source failed.
     case source
     /// The stream was cancelled.
     case cancelled
-    /// Nothing was acknowledged for as long as ``LiveStreamer/finish(within:)`` allows.
+    /// Nothing was acknowledged within the limit of ``LiveStreamer/finish(within:)``.
     case unfinished
   }
 
-  /// What helps, where a program has a setting for it.
+  /// The setting that may help.
   public enum Remedy: String, CaseIterable, Equatable, Sendable {
     /// ``UploadClient/UploadRequest/bearerToken`` or ``UploadClient/UploadRequest/netrcFile``.
     case credentials
@@ -315,11 +314,11 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     case largerBuffer
   }
 
-  /// What a program can act on.
+  /// The class of the error.
   public var kind: Kind
-  /// What failed, why, and what to do, in words for a person.
+  /// The failure, its reason and the remedy, in words for a person.
   public var description: String
-  /// The setting that helps, for a program that names its own; nil where there is none.
+  /// The setting that may help, for programs with their own names for it. Nil if there is none.
   public var remedy: Remedy?
 
   /// An error with a description. Control characters in it are escaped.

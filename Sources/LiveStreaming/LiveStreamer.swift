@@ -1,4 +1,4 @@
-// The public type: source, circular buffer, writer, bound pair and upload, joined, and joined again after each dropout.
+// The public type. It connects source, circular buffer, writer, bound pair and upload, again after each dropout.
 
 public import EventLoops
 public import Spool
@@ -6,10 +6,10 @@ public import SpooledStreams
 internal import StreamBuffers
 public import UploadClient
 
-/// Streams a source to a server, indefinitely, and goes on after every dropout.
+/// Streams a source to a server without end, and continues after every dropout.
 ///
-/// The source begins at once, whether the server is there or not. All calls may come from any thread; events are told
-/// on the session's thread. Keep the streamer until ``LiveStreamEvent/ended(_:)``.
+/// The source starts at once, even if the server cannot be reached. All calls may come from any thread. Events come on
+/// the session's thread. Keep the streamer until ``LiveStreamEvent/ended(_:)``.
 public final class LiveStreamer: Sendable {
   private let stream: LiveStream
 
@@ -20,7 +20,7 @@ public final class LiveStreamer: Sendable {
     stream = LiveStream(try LiveSource(source, configuration), configuration: configuration, session: session)
   }
 
-  /// Streams a source with a spool behind the circular buffer: what the server does not have survives outages that are
+  /// Streams a source with a spool behind the circular buffer. Unacknowledged bytes then survive outages that are
   /// longer than the buffer, the end of the process, and a power cut.
   ///
   /// - Throws: ``Spool/SpoolError`` when the spool cannot begin a stretch.
@@ -30,8 +30,8 @@ public final class LiveStreamer: Sendable {
     stream = LiveStream(try LiveSource(source, configuration, spool), configuration: configuration, session: session)
   }
 
-  /// Streams what an earlier process has left in the spool, from where the server has it. Nil if another stream sends
-  /// it already, or if nobody can say what it is.
+  /// Streams the data that an earlier process left in the spool, from the server's offset on. Nil if another stream
+  /// already sends it, or if its description is unreadable.
   package init?(
     _ backlog: SpooledBacklog, configuration: LiveStreamConfiguration, session: UploadSession, spool: StreamSpool
   ) {
@@ -39,52 +39,53 @@ public final class LiveStreamer: Sendable {
     stream = LiveStream(source, configuration: configuration, session: session)
   }
 
-  /// Streams a source that can give its bytes again: there is no buffer to fill, and the configuration's says what a
-  /// device in its place could hold.
+  /// Streams a source that can repeat its bytes. There is no buffer to fill. The configured buffer size simulates that
+  /// of a device.
   public init(_ source: any RepeatableSource, configuration: LiveStreamConfiguration, session: UploadSession) {
     stream = LiveStream(LiveSource(source, configuration), configuration: configuration, session: session)
   }
 
-  /// Uploads a file: optimistically, upgraded to a resumable upload where the server offers it
+  /// Uploads a file. It begins optimistically, and becomes a resumable upload if the server supports it
   /// (draft-ietf-httpbis-resumable-upload, section "Upgrading To Resumable Uploads").
   public init(_ file: UploadFile, configuration: LiveStreamConfiguration, session: UploadSession) {
     stream = LiveStream(file: file, configuration: configuration, session: session)
   }
 
-  /// Starts, and tells all that happens to `handler` on the session's thread.
+  /// Starts, and calls `handler` for each event on the session's thread.
   public func start(_ handler: @escaping @Sendable (LiveStreamEvent) -> Void) {
     stream.loop.execute { [stream] in stream.start(handler) }
   }
 
-  /// Stops the source, sends what is buffered, and ends when the server has answered.
+  /// Stops the source, sends the buffered bytes, and ends when the server has answered.
   ///
-  /// - Parameter limit: ends after this time without an acknowledgement even if the server has not answered, with an
-  ///   error of the kind ``LiveStreamError/Kind/unfinished``, or ``LiveStreamError/Kind/unreachable`` if there never
-  ///   was a connection; nil waits as long as the server needs.
+  /// - Parameter limit: the longest time without an acknowledgement. After it, the stream ends with an error of the
+  ///   kind ``LiveStreamError/Kind/unfinished``, or ``LiveStreamError/Kind/unreachable`` if there never was a
+  ///   connection. Nil means no limit.
   public func finish(within limit: Duration? = nil) {
     stream.loop.execute { [stream] in stream.finish(within: limit) }
   }
 
-  /// Ends at once. What is buffered is lost, and the summary says how much, and how to go on with a resumable upload.
+  /// Ends at once. Buffered bytes are lost. The summary reports their number and the data to continue a resumable
+  /// upload.
   public func cancel() { stream.loop.execute { [stream] in stream.cancel() } }
 
   /// As ``cancel()``, at once. On the session's thread only.
   package func cancelNow() { stream.cancel() }
 
-  /// Ends, and asks the server to forget what it has of a resumable upload.
+  /// Ends, and asks the server to delete a resumable upload.
   public func abandon() { stream.loop.execute { [stream] in stream.abandon() } }
 
-  /// Sends nothing until ``resume()``; a source goes on filling the buffer. The connection stays as long as the server
-  /// lets it; if it does not, the stream goes on where the server stands.
+  /// Pauses sending until ``resume()``. A source continues to fill the buffer. The connection stays open as long as the
+  /// server permits. If the server closes it, the stream continues at the server's offset.
   public func suspend() { stream.loop.execute { [stream] in stream.suspend() } }
 
-  /// Breaks the connection off, as a network does that fails; the stream goes on as after any dropout.
+  /// Cuts the connection like a network failure. The stream continues as after any dropout.
   package func cutConnection() { stream.loop.execute { [stream] in stream.request?.task.cut() } }
 
   /// Makes the next attempt now, if the stream waits for one.
   package func retryNow() { stream.loop.execute { [stream] in stream.retryNow() } }
 
-  /// Calls `body` on the session's thread with how the stream stands.
+  /// Calls `body` on the session's thread with the progress of the stream.
   package func withProgress(_ body: @escaping @Sendable (StreamProgress) -> Void) {
     stream.loop.execute { [stream] in
       if stream.trustsTransport { stream.checkTransport() }
@@ -92,6 +93,6 @@ public final class LiveStreamer: Sendable {
     }
   }
 
-  /// Goes on after ``suspend()``.
+  /// Continues after ``suspend()``.
   public func resume() { stream.loop.execute { [stream] in stream.resume() } }
 }

@@ -1,21 +1,20 @@
-// Which bytes of a stream are lost, each counted once however often that happens.
+// The lost bytes of a stream. Each counts once, even if it is lost several times.
 
-/// Ranges of stream offsets that will not reach the server. Bounded: the oldest of many count, and have no place any
-/// more.
+/// Ranges of stream offsets that will not reach the server. The size is bounded: the oldest ranges are only counted.
 struct LossLedger: Equatable {
-  /// Ascending, and apart from each other.
+  /// Ascending and disjoint.
   private var ranges: [Range<UInt64>] = []
-  /// How many bytes are lost before ``floor``.
+  /// The number of lost bytes before ``floor``.
   private var older: UInt64 = 0
-  /// What is lost before it is not looked up any more.
+  /// Losses before this offset are no longer stored as ranges.
   private var floor: UInt64 = 0
 
   private static let limit = 256
 
-  /// How many bytes are lost.
+  /// The number of lost bytes.
   var total: UInt64 { older + ranges.reduce(0) { $0 + ($1.upperBound - $1.lowerBound) } }
 
-  /// Stream offset behind the last byte that is lost; 0 when none is.
+  /// The stream offset after the last lost byte, or 0.
   var end: UInt64 { ranges.last?.upperBound ?? floor }
 
   mutating func add(_ range: Range<UInt64>) {
@@ -35,7 +34,7 @@ struct LossLedger: Equatable {
     }
   }
 
-  /// The parts of `range` that are not known to be lost.
+  /// The parts of `range` that are not yet recorded as lost.
   func unknown(in range: Range<UInt64>) -> [Range<UInt64>] {
     var rest = range
     var found: [Range<UInt64>] = []
@@ -46,25 +45,25 @@ struct LossLedger: Equatable {
     return rest.isEmpty ? found : found + [rest]
   }
 
-  /// The parts of `range` before and behind a pause, in which no byte is.
+  /// The parts of `range` before and after a pause, which contains no bytes.
   static func lost(_ range: Range<UInt64>, pause: Range<UInt64>?) -> [Range<UInt64>] {
     let pause = (pause ?? range.upperBound..<range.upperBound).clamped(to: range)
     return [range.lowerBound..<pause.lowerBound, pause.upperBound..<range.upperBound].filter { !$0.isEmpty }
   }
 
-  /// How the first `captured` bytes of a stream divide. What is in neither count is still to be sent.
+  /// Divides the first `captured` bytes of a stream into acknowledged and lost ones. The other bytes are unsent.
   ///
   /// - Parameters:
-  ///   - oldest: stream offset of the oldest byte that is kept.
-  ///   - offset: stream offset before which the server has the stream, but for what is lost.
-  ///   - pause: offsets that no byte has. They count as acknowledged, since nothing is missing there.
+  ///   - oldest: the stream offset of the oldest byte in the buffer.
+  ///   - offset: the stream offset before which the server has the stream, except for losses.
+  ///   - pause: offsets without bytes. They count as acknowledged, because nothing is missing there.
   func account(
     captured: UInt64, oldest: UInt64, acknowledgedUpTo offset: UInt64, pause: Range<UInt64>? = nil
   ) -> (acknowledged: UInt64, lost: UInt64) {
     let oldest = min(oldest, captured)
     let settled = max(min(max(offset, end), captured), oldest)
     var losses = self
-    // Neither kept nor acknowledged: a gap that no request has begun behind yet.
+    // Neither in the buffer nor acknowledged: a gap after which no request has begun.
     if offset < oldest { for range in Self.lost(offset..<oldest, pause: pause) { losses.add(range) } }
     let lost = min(losses.total, settled)
     return (settled - lost, lost)

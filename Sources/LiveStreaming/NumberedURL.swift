@@ -1,4 +1,4 @@
-// Where a stream continues when what is stored under its own URL must not be replaced.
+// The URL at which a stream continues if the stored bytes at its own URL must not be replaced.
 
 internal import UploadClient
 

@@ -1,23 +1,23 @@
-// One outage is one dropout, however many attempts it takes.
+// An outage counts as one dropout, even if it takes several attempts.
 
-/// Counts the outages of one stream: periods in which requests end and nothing goes forward.
+/// Counts the outages of one stream. An outage is a period in which requests fail without progress.
 struct OutageCount {
   private(set) var count = 0
-  /// While there is an outage: the stream offset that the server had acknowledged by then.
+  /// Set during an outage: the stream offset that the server had acknowledged at its start.
   private var start: UInt64?
 
-  /// A request has ended before its stream.
+  /// Notes that a request has ended before its stream.
   ///
-  /// - Returns: whether that belongs to an outage that is counted already.
+  /// - Returns: whether it belongs to an outage that was already counted.
   mutating func failed(acknowledged: UInt64) -> Bool {
     let isRepeated = start.map { acknowledged <= $0 } ?? false
     if !isRepeated { count += 1 }
-    // Less than before if the server has lost some of it.
+    // Less than before if the server has lost some bytes.
     start = acknowledged
     return isRepeated
   }
 
-  /// Bytes up to this stream offset are lost: no progress, though it looks like one.
+  /// Bytes up to this stream offset are lost. This is not progress.
   mutating func skipped(to offset: UInt64) { start = start.map { max($0, offset) } }
 
   /// The server works, and there was nothing to acknowledge.

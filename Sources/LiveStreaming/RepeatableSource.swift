@@ -1,36 +1,36 @@
-// Sources whose bytes need no buffer: what a generator or a file gives at an offset, it gives there again.
+// Sources whose bytes need no buffer. A generator or a file returns the same bytes for the same offset each time.
 
 public import EventLoops
 internal import StreamBuffers
 
-/// Something that produces a stream by a rule: any byte of it can be had again, for as long as the stream lasts.
+/// A source that produces a stream by a rule. Any byte can be produced again, for as long as the stream lasts.
 ///
-/// It lives on its stream's loop: all calls come from there, and it may not block. A stream of such a source takes no
-/// circular buffer, and no descriptor besides its connection's; otherwise it is streamed like any other.
+/// The source uses its stream's loop. All calls come from there, and must not block. A stream of such a source needs no
+/// circular buffer, and no descriptor besides its connection's. Otherwise it is streamed like any other.
 public protocol RepeatableSource: AnyObject, Sendable {
-  /// Begins. Called once.
+  /// Starts the source. Called once.
   ///
   /// - Parameters:
   ///   - loop: the stream's loop, on whose thread all calls come.
-  ///   - arrived: to be called whenever ``head`` or ``isFinished`` has changed.
+  ///   - arrived: call it whenever ``head`` or ``isFinished`` has changed.
   func start(on loop: EventLoop, arrived: @escaping () -> Void)
-  /// Ends where it is: ``isFinished`` is true from here on. Perhaps called more than once.
+  /// Ends the source at its current offset. ``isFinished`` is true from now on. May be called more than once.
   func stop()
-  /// Stream offset one past the newest byte.
+  /// The stream offset after the newest byte.
   var head: UInt64 { get }
   /// Whether ``head`` is final.
   var isFinished: Bool { get }
-  /// Hands `body` up to `maximum` bytes from `offset` on, at least one, contiguous, and returns what it returned.
+  /// Calls `body` with at least one and up to `maximum` contiguous bytes from `offset` on, and returns its result.
   ///
   /// - Parameters:
   ///   - offset: below ``head``.
   ///   - maximum: the most bytes that `body` can use.
-  ///   - body: takes the bytes, and returns how many of them it has used.
+  ///   - body: uses the bytes, and returns the number that it used.
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int
 }
 
-/// A repeatable source in the place of a circular buffer of this size: what a device with such a buffer would have
-/// lost in an outage is lost here, too.
+/// A repeatable source in place of a circular buffer of this size. It loses the same bytes in an outage that a device
+/// with such a buffer would lose.
 final class RepeatableBytes: StreamBytes {
   private let source: any RepeatableSource
   let capacity: Int
@@ -57,7 +57,7 @@ final class RepeatableBytes: StreamBytes {
     return .bytes(source.read(at: offset, maximum: min(maximum, Int(head - offset)), body))
   }
 
-  /// Each arrival is told, asked for or not.
+  /// Each arrival causes a wake-up, even without a request.
   func requestWakeUp(beyond offset: UInt64) -> Bool { !source.isFinished && source.head <= offset }
 
   func release(upTo offset: UInt64) { released = max(released, offset) }

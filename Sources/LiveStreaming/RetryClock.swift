@@ -1,15 +1,15 @@
-// Since when nothing goes forward, when the next attempt is due, and when to give up.
+// The start of the period without progress, the time of the next attempt, and the time to give up.
 
 package import EventLoops
 
-/// Follows the outages of one stream or download. Reads no clock of its own.
+/// Follows the outages of one stream or download. It reads no clock itself.
 package struct RetryClock: Equatable {
   /// A failed attempt.
   package struct Failure {
     var cause: Dropout.Cause
-    /// What the server asked for.
+    /// The delay that the server requested.
     var retryAfter: Duration?
-    /// The error to end with if the server refuses the stream for too long; nil for what is no refusal.
+    /// The final error if the server refuses the stream for too long. Nil if the failure is not a refusal.
     var refusal: LiveStreamError?
     /// Whether the server has acknowledged data before.
     var hasAcknowledged = false
@@ -22,20 +22,20 @@ package struct RetryClock: Equatable {
     }
   }
 
-  /// Fewer failures in a row than this are no reason to give up, however long they took.
+  /// Fewer consecutive failures than this are no reason to give up, regardless of their duration.
   private static let leastAttempts = 3
-  /// A connection that stood for so long with nothing to do was fine.
+  /// A connection that was idle for this long was fine.
   private static let steady = Duration.seconds(10)
 
   private let policy: RetryPolicy
-  /// When the first attempt of this outage failed; nil while all is well.
+  /// The time of the first failed attempt of this outage. Nil without an outage.
   private var outageStart: MonotonicInstant?
-  /// Since when the time to give up counts.
+  /// The start of the time that counts for giving up.
   private var patienceStart = MonotonicInstant(nanoseconds: 0)
   private var attempts = 0
   private var refusedSince: MonotonicInstant?
   private var refusals = 0
-  /// When the attempt under way began.
+  /// The start of the current attempt.
   private var attemptStart = MonotonicInstant(nanoseconds: 0)
   private var hasConnected = false
 
@@ -44,34 +44,34 @@ package struct RetryClock: Equatable {
   /// Whether nothing has failed since the last progress.
   var isUntroubled: Bool { outageStart == nil }
 
-  /// Something went forward: the next failure is a first one again.
+  /// Notes progress. The next failure is the first of a new outage.
   package mutating func noteProgress() {
     (outageStart, refusedSince) = (nil, nil)
     (attempts, refusals) = (0, 0)
   }
 
-  /// A connection stands. The first ends the time that ``RetryPolicy/waitsForConnectivity`` leaves out.
+  /// Notes a connection. The first one ends the time that ``RetryPolicy/waitsForConnectivity`` excludes.
   package mutating func noteConnected() {
     guard !hasConnected else { return }
     hasConnected = true
     if policy.waitsForConnectivity { noteProgress() }
   }
 
-  /// The connection stood, and there was nothing that could have gone forward: the time to give up begins anew.
+  /// Notes an idle connection without possible progress. The time to give up starts again.
   mutating func noteIdle(now: MonotonicInstant) {
     if now - attemptStart >= Self.steady { return noteProgress() }
     (patienceStart, attempts) = (now, 0)
     (refusedSince, refusals) = (nil, 0)
   }
 
-  /// An attempt has failed.
+  /// Notes a failed attempt.
   ///
   /// - Parameters:
-  ///   - soon: the delay where this is the first failure; nil for what the policy says of it.
+  ///   - soon: the delay after the first failure. Nil means the delay of the policy.
   ///   - draw: see ``RetryPolicy/delay(outage:retryAfter:draw:)``.
-  /// - Returns: after what delay to try again.
-  /// - Throws: the refusal, or ``LiveStreamError`` of kind ``LiveStreamError/Kind/unreachable``, when that has lasted
-  ///   for too long.
+  /// - Returns: the delay before the next attempt.
+  /// - Throws: the refusal, or ``LiveStreamError`` of kind ``LiveStreamError/Kind/unreachable``, if it has lasted for
+  ///   too long.
   package mutating func failed(
     _ failure: Failure, soon: Duration? = nil, now: MonotonicInstant, draw: UInt64
   ) throws(LiveStreamError) -> Duration {
@@ -90,7 +90,7 @@ package struct RetryClock: Equatable {
           .unreachable,
           "gave up: nothing was acknowledged for \(Self.text(limit)); the last attempt ended with: \(failure.cause)")
       }
-      // One more attempt when the time is over, and not after it.
+      // One more attempt is made when the time is over, and none after that.
       if left > .zero { delay = min(delay, left) }
     }
     attemptStart = now + delay

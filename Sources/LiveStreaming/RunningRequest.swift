@@ -1,23 +1,22 @@
-// The request that a stream has under way, and what it is made of.
+// The current request of a stream, and its parts.
 
 internal import EventLoops
 internal import ResumableUploads
 internal import UploadClient
 
-/// A class although nothing of it ever changes: each event of the request looks into it, and a copy would retain all
-/// its texts.
+/// A class although nothing in it changes. Each event of the request reads it, and a copy would retain all its strings.
 final class RunningRequest {
-  /// Tells its events from those of another.
+  /// Distinguishes its events from those of another request.
   let number: UInt64
   let task: UploadTask
   let issued = MonotonicInstant.now
   let step: StreamRequest
-  /// As it was sent.
+  /// The request as it was sent.
   let whole: UploadRequest
-  /// The bearer token that there was then, whether or not the request may carry it.
+  /// The bearer token at that time, whether or not the request may carry it.
   let token: String?
 
-  /// Bytes in front of the stream's.
+  /// The number of bytes before those of the stream.
   let headerLength: UInt64
 
   init(step: StreamRequest, whole: UploadRequest, token: String?, task: UploadTask, number: UInt64, headerLength: Int) {
@@ -29,15 +28,15 @@ final class RunningRequest {
     self.headerLength = UInt64(headerLength)
   }
 
-  /// Stream offset up to which its body was handed over.
+  /// The stream offset up to which its body was passed to the network.
   var sentUpTo: UInt64 { step.start + streamed(task.sentByteCount) }
 
-  /// How many of the body's first bytes are the stream's.
+  /// The number of the stream's bytes among the first bytes of the body.
   func streamed(_ bodyCount: UInt64) -> UInt64 { bodyCount - min(bodyCount, headerLength) }
 }
 
 extension StreamRequest {
-  /// The whole request: the user's, with what this one is about.
+  /// The complete request: the user's request with the fields of this one.
   func uploadRequest(_ configuration: LiveStreamConfiguration, token: String?) -> UploadRequest {
     var request = configuration.request
     if let token { request.bearerToken = token }
@@ -49,7 +48,7 @@ extension StreamRequest {
     case .times(let factor): request.limits.response = request.limits.response * factor
     }
     if !describesRepresentation {
-      // What describes the representation went with the creation (section "Upload Creation").
+      // The fields that describe the representation were sent with the creation (section "Upload Creation").
       request.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
     }
     request.fields += fields

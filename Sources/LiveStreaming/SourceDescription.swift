@@ -1,12 +1,12 @@
-// What a sender tells the server about its stream, for the sidecar of the recording.
+// The data about a stream that a sender gives the server for the sidecar of the recording.
 
 internal import EventLoops
 internal import HTTPMessages
 internal import UploadClient
 
-/// What a live stream is recorded from. What is nil is not sent.
+/// Describes the source of a live stream. Members that are nil are not sent.
 public struct SourceDescription: Equatable, Sendable {
-  /// What is recorded, e.g. an ALSA device.
+  /// The source, such as an ALSA device.
   public var device: String?
   /// The sample format, as ALSA names it.
   public var format: String?
@@ -16,14 +16,14 @@ public struct SourceDescription: Equatable, Sendable {
   public var channels: Int?
   /// The sender's software and its version.
   public var software: String? = "sluice/\(sluiceVersion)"
-  /// After how much of a WAV stream the server is to continue its recording in another file.
+  /// The length after which the server continues a WAV recording in another file.
   public var splitDuration: Duration?
-  /// How long a file of the recording is to become, in bytes.
+  /// The size of a file of the recording, in bytes.
   public var splitSize: UInt64?
-  /// The local time of day at which it is to continue in another file, in whole minutes since midnight.
+  /// The local time of day at which the recording continues in another file, in whole minutes since midnight.
   public var splitTimeOfDay: Duration?
 
-  /// A description; nil leaves a member out.
+  /// A description. Nil omits a member.
   public init(device: String? = nil, format: String? = nil, rate: Int? = nil, channels: Int? = nil) {
     (self.device, self.format, self.rate, self.channels) = (device, format, rate, channels)
   }
@@ -33,7 +33,7 @@ public struct SourceDescription: Equatable, Sendable {
 struct ClockReading {
   /// Milliseconds since 1970.
   var wall: Int64
-  /// Milliseconds since the machine started, also while it slept.
+  /// Milliseconds since the machine started, including sleep.
   var sinceBoot: Int64
 
   static var now: ClockReading {
@@ -44,10 +44,10 @@ struct ClockReading {
 
 /// Writes `Stream-Description`, and notes when the wall clock was set.
 struct StreamDescriber {
-  /// What may be the clock's slewing between two requests, and the time between reading both clocks.
+  /// A smaller difference may be the clock's slewing between two requests, or the time between reading both clocks.
   private static let leastStep: Int64 = 100
 
-  /// What a buffer can hold at most of what was recorded before such a time: in milliseconds.
+  /// The longest recording from before such a time that a buffer can contain, in milliseconds.
   private static let longestDelay: Int64 = 4 * 24 * 3600 * 1000
 
   private var description: StreamDescription
@@ -55,7 +55,7 @@ struct StreamDescriber {
   private let started: Int64
   private var before: ClockReading
 
-  /// - Parameter now: when the stream begins.
+  /// - Parameter now: the start of the stream.
   init(_ source: SourceDescription, now: ClockReading) {
     description = StreamDescription()
     description.started = now.wall
@@ -71,9 +71,9 @@ struct StreamDescriber {
     before = now
   }
 
-  /// The field of the next request.
+  /// The field for the next request.
   ///
-  /// - Parameter offset: the stream offset behind the newest byte.
+  /// - Parameter offset: the stream offset after the newest byte.
   mutating func value(at offset: UInt64, now: ClockReading) -> String? {
     let (elapsed, passed) = (
       now.wall.subtractingSaturated(before.wall), now.sinceBoot.subtractingSaturated(before.sinceBoot)
@@ -90,7 +90,7 @@ struct StreamDescriber {
     return description.value
   }
 
-  /// All such moments from `start` on until now, and the next two: the request may be the last one for some time.
+  /// All such moments from `start` until now, and the next two, because the request may be the last one for some time.
   private static func times(_ timeOfDay: Duration, from start: Int64, until now: Int64) -> [Int64] {
     var times: [Int64] = []
     var (last, left) = (start, 2)

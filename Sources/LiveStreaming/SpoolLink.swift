@@ -4,8 +4,8 @@ internal import EventLoops
 internal import ResumableUploads
 internal import SpooledStreams
 
-/// Keeps what another process needs to go on with the stream. Owned by the network loop's thread; unchecked for that
-/// reason.
+/// Stores the data with which another process can continue the stream. Owned by the network loop's thread, and
+/// unchecked for that reason.
 final class SpoolLink: @unchecked Sendable {
   private let spool: StreamSpool
   private let stretch: SpooledStretch
@@ -17,18 +17,18 @@ final class SpoolLink: @unchecked Sendable {
     self.resumption = resumption
   }
 
-  /// Notes how far the stream has come.
+  /// Notes the progress of the stream.
   ///
-  /// - Parameter acknowledged: by TCP, where nothing better is known.
+  /// - Parameter acknowledged: the offset that TCP acknowledged, if there is no better source.
   func note(_ upload: ResumeData?, acknowledged: UInt64?) {
     guard upload != resumption.upload || acknowledged != resumption.acknowledged else { return }
-    // Without its upload resource, another process would send everything once more.
+    // Without its upload resource, another process would send everything again.
     let isUrgent = upload != resumption.upload
     (resumption.upload, resumption.acknowledged) = (upload, acknowledged)
     stretch.note(resumption.text, isUrgent: isUrgent)
   }
 
-  /// Plain uploads: what is before `offset` is about to be given up here.
+  /// Plain uploads: the bytes before `offset` are about to be released here.
   func noteReleased(upTo offset: UInt64) {
     guard offset > resumption.acknowledged ?? 0 else { return }
     resumption.acknowledged = offset
@@ -41,14 +41,14 @@ final class SpoolLink: @unchecked Sendable {
     stretch.note(resumption.text, isUrgent: false)
   }
 
-  /// How many of the bytes before position `head` a power cut would take.
+  /// The number of bytes before position `head` that a power cut would destroy.
   func notSynchronized(upTo head: UInt64) -> UInt64 { stretch.notSynchronized(upTo: head) }
 
-  /// The stream is over.
+  /// Ends the stream.
   ///
   /// - Parameters:
-  ///   - isDelivered: whether nothing of the stretch is needed any more.
-  ///   - done: called on the spool's thread, with the number of bytes that the disk did not take.
+  ///   - isDelivered: whether the stretch is no longer needed.
+  ///   - done: called on the spool's thread with the number of bytes that the disk did not store.
   func end(isDelivered: Bool, then done: @escaping @Sendable (UInt64) -> Void) {
     spool.end(stretch, isDelivered: isDelivered, then: done)
   }

@@ -1,41 +1,40 @@
-// What the writer drains: a circular buffer that keeps what was captured, or a source that can give the same bytes
-// again.
+// The bytes that the writer drains: a circular buffer of captured bytes, or a source that can repeat its bytes.
 
 internal import StreamBuffers
 
-/// The bytes of a stream that is being produced, by stream offset. On the network loop's thread only.
+/// The bytes of a stream in production, by stream offset. On the network loop's thread only.
 protocol StreamBytes: AnyObject {
-  /// How many bytes an outage may leave unsent before the oldest are lost.
+  /// The number of bytes that an outage may leave unsent before the oldest are lost.
   var capacity: Int { get }
-  /// Stream offset of the oldest byte that can still be read.
+  /// The stream offset of the oldest readable byte.
   var oldest: UInt64 { get }
-  /// One past the newest byte that can be read without passing a pause.
+  /// The offset after the newest byte that can be read without passing a pause.
   var head: UInt64 { get }
-  /// Whether ``head`` is final. Look here first and at ``head`` afterwards.
+  /// Whether ``head`` is final. Read this first, and ``head`` afterwards.
   var isFinished: Bool { get }
-  /// The pause that was passed last: stream offsets that no byte has. ``oldest`` is its end, or behind it.
+  /// The last passed pause: stream offsets without bytes. ``oldest`` is its end, or after it.
   var pause: Range<UInt64>? { get }
-  /// The lengths of all pauses that were passed.
+  /// The total length of all passed pauses.
   var pausedByteCount: UInt64 { get }
-  /// One past the newest byte, pauses or not.
+  /// The offset after the newest byte, regardless of pauses.
   var newest: UInt64 { get }
-  /// The first offset from `offset` on at which a part of the stream may begin.
+  /// The first offset at or after `offset` at which a part of the stream may begin.
   func aligned(_ offset: UInt64) -> UInt64
-  /// How many bytes are kept from `offset` on.
+  /// The number of available bytes from `offset` on.
   func byteCount(from offset: UInt64) -> UInt64
-  /// Whether the stream pauses at `offset`: the bytes before it belong into a request of their own.
+  /// Whether the stream pauses at `offset`. The bytes before it belong in a separate request.
   func pauses(at offset: UInt64) -> Bool
-  /// Hands `body` up to `maximum` contiguous bytes from `offset` on, and returns what it returned.
+  /// Calls `body` with up to `maximum` contiguous bytes from `offset` on, and returns its result.
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> CircularBuffer.Consumer.ReadResult<Int>
-  /// Whether the byte at `offset` is missing although it was not given up, and others follow it.
+  /// Whether the byte at `offset` is missing although it was not released, and others follow it.
   func isMissing(at offset: UInt64) -> Bool
-  /// Whether the bytes at `offset`, which a read did not find, are being loaded: the data handler is called when they
-  /// are there.
+  /// Whether the bytes at `offset`, which a read did not find, are being loaded. The data handler is called when they
+  /// are available.
   func isLoading(at offset: UInt64) -> Bool
-  /// Asks for one call of the data handler once there is something beyond `offset`, or the stream has ended; false when
-  /// that is so already.
+  /// Requests one call of the data handler once there are bytes beyond `offset`, or the stream has ended. Returns false
+  /// if that is already so.
   func requestWakeUp(beyond offset: UInt64) -> Bool
-  /// Gives up all bytes before `offset`.
+  /// Releases all bytes before `offset`.
   func release(upTo offset: UInt64)
 }
 

@@ -1,11 +1,11 @@
-// The digest of what was sent, while it is being sent.
+// The digest of the sent bytes, computed while they are sent.
 
 internal import Digests
 
-/// The digest of a stream from some offset on, each byte counted once however often it is sent.
+/// The digest of a stream from some offset on. Each byte counts once, even if it is sent several times.
 final class StreamDigest {
   private let algorithm: DigestAlgorithm
-  /// nil if libcrypto has none: then nothing is compared, and nothing is called verified.
+  /// Nil if libcrypto has none. Then nothing is compared, and nothing is reported as verified.
   private var digest: RunningDigest?
   private var start: UInt64 = 0
   private var end: UInt64 = 0
@@ -17,16 +17,16 @@ final class StreamDigest {
 
   /// A representation begins at this stream offset.
   func restart(at offset: UInt64) {
-    // A creation that is sent again begins nothing new.
+    // A creation that is sent again begins no new representation.
     if (start, end) == (offset, offset) { return }
     digest = try? RunningDigest(algorithm)
     (start, end) = (offset, offset)
   }
 
-  /// These bytes of the stream are being sent, perhaps not for the first time.
+  /// Adds bytes of the stream that are being sent, perhaps not for the first time.
   func update(_ bytes: RawSpan, at offset: UInt64) {
     let last = offset + UInt64(bytes.byteCount)
-    // Beyond a gap there is nothing to be said of what is behind it, until the next start.
+    // After a gap, there is no digest of the following bytes until the next start.
     guard offset <= end, last > end else { return }
     digest?.update(bytes.extracting(droppingFirst: Int(end - offset)))
     end = last

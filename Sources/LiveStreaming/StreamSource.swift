@@ -1,55 +1,56 @@
-// Where a stream's bytes come from.
+// The sources of a stream's bytes.
 
 public import EventLoops
 public import StreamBuffers
 
-/// Something that produces bytes without end.
+/// A source that produces bytes without end.
 ///
-/// A source writes into the producer it is given, on a thread of its own or on the stream's loop, and never waits for
-/// the network. When it is stopped, or can give no more, it finishes the producer.
+/// A source writes into its producer, on a separate thread or on the stream's loop, and never waits for the network.
+/// When it is stopped, or has no more bytes, it finishes the producer.
 public protocol StreamSource: AnyObject, Sendable {
-  /// Begins. Called once, on the stream's loop.
+  /// Starts the source. Called once, on the stream's loop.
   ///
-  /// - Throws: ``LiveStreamError`` of kind `source` when it cannot begin.
+  /// - Throws: ``LiveStreamError`` of kind `source` when the source cannot start.
   func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError)
 
-  /// What the stream begins with, and what a part of it has to begin with in order to be read by itself; empty where
-  /// that is nothing.
+  /// The bytes with which the stream begins, and with which a part of it must begin in order to be readable on its own.
+  /// Empty for none.
   var header: [UInt8] { get }
 
-  /// How many bytes a frame has, such as one sample of each channel. A source writes only whole frames after
-  /// ``header``. If a part of the stream is stored by itself, it begins with a whole frame.
+  /// The number of bytes in a frame, such as one sample of each channel. A source writes only whole frames after
+  /// ``header``. If a part of the stream is stored separately, it begins with a whole frame.
   var frameLength: Int { get }
 
-  /// Ends after what is at hand: finishes the producer, soon. Called on the stream's loop, perhaps more than once.
+  /// Ends the source after the available bytes. The source finishes the producer soon. Called on the stream's loop,
+  /// perhaps more than once.
   func stop()
 }
 
 extension StreamSource {
   /// No header.
   public var header: [UInt8] { [] }
-  /// A byte.
+  /// One byte.
   public var frameLength: Int { 1 }
 }
 
-/// What a source may use of the stream that it feeds.
+/// The parts of a stream that its source may use.
 public struct SourceContext: Sendable {
-  /// The stream's loop, for sources that live by timers or descriptors.
+  /// The stream's loop, for sources that use timers or descriptors.
   public let loop: EventLoop
-  /// What to do when the buffer is full: the source decides how, it alone knows what waiting costs.
+  /// The policy for a full buffer. The source applies it, because only the source can judge the cost of waiting.
   public let overflow: OverflowPolicy
-  /// Tells an event; any thread.
+  /// Reports an event. Any thread.
   public let report: @Sendable (SourceEvent) -> Void
-  /// Tells why the source ends before it was stopped; any thread. The stream still sends what is buffered.
+  /// Reports why the source ends before it was stopped. Any thread. The stream still sends the buffered bytes.
   public let fail: @Sendable (LiveStreamError) -> Void
 }
 
-/// What happens when the circular buffer is full.
+/// The behaviour when the circular buffer is full.
 public enum OverflowPolicy: String, CaseIterable, Sendable {
-  /// The oldest bytes make room. What is lost is counted and told; on the server the same length is left empty.
+  /// The oldest bytes are discarded. Losses are counted and reported. On the server, the same length is left empty.
   case dropOldest = "drop-oldest"
-  /// The stream ends with an error, after what is buffered was sent.
+  /// The stream ends with an error after the buffered bytes are sent.
   case stop
-  /// The source waits: for pipes and files, which can.
+  /// The source waits. This is for sources that can wait, such as pipes and files.
   case wait
 }

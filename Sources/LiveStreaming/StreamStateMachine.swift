@@ -1,48 +1,50 @@
-// What the shell of a stream asks of its rules, whichever protocol these are of.
+// The interface between the shell of a stream and its rules, for both protocols.
 
 internal import EventLoops
 internal import ResumableUploads
 internal import UploadClient
 
-/// The rules of a stream over one kind of server: events in, the next step out. No I/O, no clock and no dice of its
-/// own.
+/// The rules of a stream to one kind of server. It takes events, and returns the next step. It uses no I/O, no clock
+/// and no random numbers of its own.
 protocol StreamStateMachine {
   var isEnded: Bool { get }
-  /// Stream offset up to which the server has the stream, as far as this protocol can know.
+  /// The stream offset up to which the server has the stream, as far as this protocol shows.
   var acknowledged: UInt64 { get }
-  /// One past the highest byte ever handed to the network.
+  /// The offset after the last byte ever passed to the network.
   var sent: UInt64 { get }
   /// Outages so far.
   var dropouts: Int { get }
-  /// Bytes handed to the network more than once.
+  /// The number of bytes passed to the network more than once.
   var resent: UInt64 { get }
-  /// Whether what TCP has acknowledged counts, for want of anything better.
+  /// Whether TCP acknowledgements count, because there is no better source.
   var trustsTransport: Bool { get }
-  /// How many bytes of a request that has ended the stream count as acknowledged only because they are not kept any
-  /// more.
+  /// The number of bytes in the last request of the stream that count as acknowledged only because the buffer no longer
+  /// has them.
   var unconfirmedAtEnd: UInt64 { get }
-  /// Stream offset at which the representation begins that is being uploaded.
+  /// The stream offset at which the current representation begins.
   var base: UInt64 { get }
-  /// The server's offset, if it is behind the end of what an earlier process has left: the pauses before it are passed.
+  /// The server's offset, if it is after the end of the data that an earlier process left. The pauses before it are
+  /// passed.
   var confirmedSurplus: UInt64? { get }
-  /// The upload resource as another process needs it; nil where there is none.
+  /// The data with which another process can continue the upload resource, or nil.
   var resumeData: ResumeData? { get }
 
-  /// What is to be told before the next step is taken.
+  /// The events to report before the next step.
   mutating func takeEvents() -> [LiveStreamEvent]
-  /// How long the server keeps what it has, counted from the response just handled; nil if that did not say.
+  /// The time that the server keeps the upload, counted from the response that was just handled. Nil if the response
+  /// does not state it.
   mutating func takeLifetime() -> Duration?
 
   mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep
-  /// The request's connection stands.
+  /// The request has a connection.
   mutating func connected()
-  /// The first `bodyCount` bytes of the request's body are acknowledged by the peer's TCP.
+  /// The peer's TCP has acknowledged the first `bodyCount` bytes of the request's body.
   mutating func acknowledgedByTransport(bodyCount: UInt64, now: MonotonicInstant)
-  /// Bytes up to `cursor` were handed to the network.
+  /// Bytes up to `cursor` were passed to the network.
   mutating func wrote(upTo cursor: UInt64)
   /// - Parameters:
   ///   - location: the response's `Location`, made absolute.
-  ///   - sentUpTo: stream offset up to which the request's body was handed over by now.
+  ///   - sentUpTo: the stream offset up to which the request's body was passed to the network by now.
   mutating func received(
     interim response: HTTPResponse, location: String?, sentUpTo: UInt64, now: MonotonicInstant
   ) -> StreamStep
@@ -50,18 +52,18 @@ protocol StreamStateMachine {
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep
   /// The delay of ``StreamStep/wait(_:)`` is over.
   mutating func retryIsDue(_ supply: Supply) -> StreamStep
-  /// What ``StreamStep/awaitBytes(upTo:)`` waited for is there.
+  /// The bytes of ``StreamStep/awaitBytes(upTo:)`` are available.
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep
-  /// More bytes are to be awaited than can be kept. Once the server has acknowledged some, that is asked for once more;
-  /// nil before, when it is an error.
+  /// The stream must wait for more bytes than the buffer can keep. Once the server has acknowledged some, it is asked
+  /// again. Before that, the result is nil, and this is an error.
   mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep?
-  /// The server is about to forget what it has: whether the request under way has to end for that.
+  /// The upload resource is about to expire. Returns whether the current request must end because of this.
   mutating func expiresSoon() -> Bool
-  /// The bytes before a pause of the source are delivered, as far as TCP tells. The request under way ends there.
+  /// The bytes before a pause of the source are delivered, as far as TCP reports. The current request ends there.
   mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep
-  /// The stream ends here, for a reason that no request has.
+  /// The stream ends here for a reason outside of any request.
   mutating func stop(_ error: LiveStreamError) -> StreamStep
-  /// Likewise, and what the server has of it shall be forgotten.
+  /// Likewise, and asks the server to delete the upload.
   mutating func abandon(_ error: LiveStreamError) -> StreamStep
 }
 
@@ -69,27 +71,27 @@ extension StreamStateMachine {
   var unconfirmedAtEnd: UInt64 { 0 }
   var confirmedSurplus: UInt64? { nil }
   mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep? { nil }
-  /// Where the server itself tells what it has, the request's answer does.
+  /// If the server itself reports its offset, the response to the request does.
   mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep { .none }
 }
 
-/// What the rules of a stream want done next.
+/// The next step of a stream.
 enum StreamStep: Equatable {
   case none
-  /// Send this; what is under way, if anything, is of no interest any more.
+  /// Send this request. A current request is dropped.
   case request(StreamRequest)
   /// Nothing to send until the stream reaches this offset, or ends.
   case awaitBytes(upTo: UInt64)
-  /// Tell the dropout, and ask again after its delay.
+  /// Report the dropout, and ask again after its delay.
   case wait(Dropout)
-  /// The server takes plain uploads only; why, in words, and by which method if not by the user's.
+  /// The server supports only plain uploads, for this reason. `method` is the method to use if it is not the user's.
   case fallBack(String, method: String?)
   case end(LiveStreamError?)
 }
 
 /// One request of a stream.
 struct StreamRequest: Equatable {
-  /// In relation to ``UploadRequest/Limits/response``.
+  /// A factor for ``UploadRequest/Limits/response``.
   enum AnswerLimit: Equatable {
     case usual
     case atMost(Duration)
@@ -98,41 +100,41 @@ struct StreamRequest: Equatable {
 
   enum Content: Equatable {
     case absent, empty
-    /// The stream from `start` on, to its end or to this number of bytes.
+    /// The stream from `start` on, to its end or with at most this number of bytes.
     case bytes(maximum: UInt64?)
   }
 
-  /// Stream offset of its first byte.
+  /// The stream offset of its first byte.
   var start: UInt64
-  /// nil for the user's own.
+  /// Nil for the user's own.
   var method: String?
-  /// nil for the stream's own; absolute.
+  /// Nil for the stream's own. Absolute.
   var url: String?
   var fields: [HTTPResponse.Field]
   var content: Content
-  /// Whether the source's header comes in front of the stream's bytes.
+  /// Whether the source's header precedes the stream's bytes.
   var hasHeader = false
-  /// Whether it carries what describes the representation: `Content-Type` and its like.
+  /// Whether the request has the fields that describe the representation, such as `Content-Type`.
   var describesRepresentation = true
-  /// How long its answer may take.
+  /// The longest time until the response.
   var answerLimit = AnswerLimit.usual
-  /// Whether it may end at any byte from `minimumEnd` on, for another to go on.
+  /// Whether the request may end at any byte from `minimumEnd` on, so that another one continues.
   var rollsOver = false
-  /// Stream offset.
+  /// A stream offset.
   var minimumEnd: UInt64 = 0
 }
 
-/// How a request ended.
+/// The end of a request.
 struct RequestEnd {
   var result: Result<UploadTask.Outcome, UploadError>
   /// The response's `Location`, made absolute.
   var location: String?
-  /// Whether there is one that is not followed, because it leads from https to http.
+  /// Whether there is a `Location` that is not followed, because it leads from https to http.
   var isLocationInsecure = false
-  /// Stream offset up to which its body was handed over.
+  /// The stream offset up to which its body was passed to the network.
   var sentUpTo: UInt64
-  /// Whether the server has refused a bearer token that was renewed meanwhile.
+  /// Whether the server refused a bearer token that was renewed in the meantime.
   var isTokenRenewed = false
-  /// Bytes of the body in front of the stream's.
+  /// The number of bytes in the body before those of the stream.
   var headerLength: UInt64 = 0
 }

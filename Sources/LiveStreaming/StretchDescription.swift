@@ -1,22 +1,22 @@
-// What a spool keeps of a stream beside its bytes, so that another process can send them.
+// The metadata of a stream in a spool, with which another process can send it.
 
 internal import HTTPMessages
 package import ResumableUploads
 internal import UploadClient
 
-/// What never changes of a stretch in the spool. Its text is one structured dictionary (RFC 9651).
+/// The constant metadata of a stretch in the spool. Its text is one structured dictionary (RFC 9651).
 package struct StretchDescription: Equatable, Sendable {
-  /// Where to, without user and password.
+  /// The destination, without user and password.
   package var url: String
   /// The stream's name at the server.
   package var streamID: String
   /// `Content-Type`.
   package var contentType: String?
-  /// What each part of the stream begins with.
+  /// The bytes with which each part of the stream begins.
   package var header: [UInt8] = []
   /// In bytes.
   package var frameLength = 1
-  /// How many bytes a second of the stream has; nil where nobody knows.
+  /// The number of bytes per second of the stream. Nil if it is unknown.
   package var bytesPerSecond: Int?
 
   static let format: Int64 = 1
@@ -26,7 +26,7 @@ package struct StretchDescription: Equatable, Sendable {
     self.streamID = streamID
   }
 
-  /// Reads ``text``; nil for anything else, an unknown format included.
+  /// Reads ``text``. Nil for anything else, including an unknown format.
   package init?(_ text: String) {
     guard let fields = StructuredDictionary(parsing: text), fields.integer("format") == Self.format,
       let url = fields.string("url"), let streamID = fields.string("stream-id")
@@ -41,7 +41,7 @@ package struct StretchDescription: Equatable, Sendable {
     bytesPerSecond = fields.integer("bytes-per-second").flatMap { Int(exactly: $0) }.flatMap { $0 > 0 ? $0 : nil }
   }
 
-  /// nil for texts that structured fields cannot hold.
+  /// Nil for text that structured fields cannot represent.
   package var text: String? {
     var fields = StructuredDictionary()
     fields.set("format", .item(Item(.integer(Self.format))))
@@ -55,20 +55,20 @@ package struct StretchDescription: Equatable, Sendable {
   }
 }
 
-/// How far a stream has come: what changes of a stretch in the spool. Its text is one structured dictionary.
+/// The progress of a stream: the variable metadata of a stretch in the spool. Its text is one structured dictionary.
 package struct StretchResumption: Equatable, Sendable {
-  /// The upload resource; nil where there is none.
+  /// The upload resource, or nil.
   package var upload: ResumeData?
-  /// Stream offset up to which a plain server has the stream, as far as TCP can tell; nil where that is not the rule.
+  /// The stream offset up to which a plain server has the stream, as far as TCP reports. Nil for a resumable upload.
   package var acknowledged: UInt64?
-  /// The stream's `Stream-Description`, as it was sent last.
+  /// The last `Stream-Description` that was sent.
   package var description: String?
 
   static let format: Int64 = 1
 
   package init() {}
 
-  /// Reads ``text``. What cannot be read of it is nil.
+  /// Reads ``text``. Unreadable members are nil.
   package init(_ text: String) {
     guard let fields = StructuredDictionary(parsing: text), fields.integer("format") == Self.format else { return }
     upload = fields.string("upload").flatMap { ResumeData($0) }
@@ -76,7 +76,7 @@ package struct StretchResumption: Equatable, Sendable {
     description = fields.string("description")
   }
 
-  /// At most 8 KiB: without the description where it would be longer.
+  /// At most 8 KiB. The description is omitted if the text would be longer.
   package var text: String {
     var fields = StructuredDictionary()
     fields.set("format", .item(Item(.integer(Self.format))))

@@ -1,17 +1,17 @@
-// When to ask the kernel how far the peer's TCP has acknowledged, for servers that say nothing themselves, and how much
-// of what it says to believe.
+// Decides when to ask the kernel how many bytes the peer's TCP has acknowledged, for servers that report nothing
+// themselves, and how many of these bytes to trust.
 
 internal import EventLoops
 
-/// The rhythm of looking, and the retention.
+/// The intervals of the queries, and the retention.
 struct TransportAcknowledgements {
-  /// How often a stream that is written to asks, in nanoseconds.
+  /// The interval of the queries for a stream with new bytes, in nanoseconds.
   private static let interval: Int64 = 1_000_000_000
 
-  /// Runs while the buffer is under pressure.
+  /// Runs while the buffer is more than half full.
   var timer: EventLoop.Timer?
   private let retention: Int
-  /// Whether a request that breaks off is to be sent again from its start.
+  /// Whether an interrupted request is sent again from its start.
   private let keepsStart: Bool
   private var start: UInt64 = 0
   private var lastCheck = MonotonicInstant(nanoseconds: 0)
@@ -23,10 +23,10 @@ struct TransportAcknowledgements {
   /// A request begins at this offset.
   mutating func begin(at offset: UInt64) { (start, cursorAtLastCheck) = (offset, offset) }
 
-  /// Whether to look now that bytes were written; if so, this was the look.
+  /// Whether to query now, after bytes were written. If so, this counts as the query.
   mutating func isDue(_ writer: StreamWriter, now: MonotonicInstant) -> Bool {
     let cursor = writer.cursor
-    // A source that waits for room is let go on as soon as there is some; otherwise there is time.
+    // A source that waits for room continues as soon as there is some. Otherwise there is no hurry.
     let byteStep = UInt64(writer.capacity / (isHalfFull(writer) ? 64 : 8))
     guard now.nanoseconds(since: lastCheck) >= Self.interval || cursor - min(cursor, cursorAtLastCheck) >= byteStep
     else { return false }
@@ -35,21 +35,21 @@ struct TransportAcknowledgements {
     return true
   }
 
-  /// Up to where bytes may be given up.
+  /// The offset before which bytes may be released.
   ///
-  /// - Parameter newest: one past the newest byte of the stream.
+  /// - Parameter newest: the offset after the newest byte of the stream.
   func releasable(acknowledged: UInt64, newest: UInt64, capacity: Int) -> UInt64 {
     let most = acknowledged - min(acknowledged, UInt64(min(retention, capacity / 2)))
-    // From its start on, the request takes no more than half of the buffer.
+    // From its start on, the request uses at most half of the buffer.
     let hasRoom = newest - min(newest, start) <= UInt64(capacity / 2)
     return keepsStart && hasRoom ? min(most, start) : most
   }
 
-  /// A source that waits for room would wait for ever if the last bytes were acknowledged with nobody looking: so while
-  /// the buffer is more than half full and something is under way, look again after a millisecond, and less and less
-  /// often while nothing is acknowledged. nil when there is no need.
+  /// A source that waits for room would wait forever if the last bytes were acknowledged without a query. So while the
+  /// buffer is more than half full and bytes are in flight, query again after a millisecond, and less often while
+  /// nothing is acknowledged. Nil if no query is needed.
   func pressureDelay(_ writer: StreamWriter, acknowledged: UInt64) -> Duration? {
-    // What is acknowledged and still kept can fill half of a small buffer: there is nothing to wait for then.
+    // Acknowledged bytes that are still kept can fill half of a small buffer. Then there is nothing to wait for.
     writer.cursor > acknowledged && isHalfFull(writer) ? delay : nil
   }
 

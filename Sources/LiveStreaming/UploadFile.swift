@@ -1,4 +1,4 @@
-// A file to be uploaded, as it was when it was opened.
+// A file to upload, in its state at the time when it was opened.
 
 public import Digests
 public import EventLoops
@@ -7,33 +7,33 @@ public import UploadClient
 
 /// A regular file, open for reading, whose size is the upload's length.
 public final class UploadFile: Sendable {
-  /// The path that the file was opened with.
+  /// The path with which the file was opened.
   public let path: String
-  /// The file's state when it was opened. It has to stay the same until the server has all of it.
+  /// The version of the file when it was opened. It must not change until the server has the whole file.
   public let version: FileVersion
-  /// The digest of the whole file; nil if none was asked for.
+  /// The digest of the whole file. Nil if none was requested.
   public let digest: Digest?
   private let descriptor: Int32
-  /// nil if the file cannot be watched.
+  /// Nil if the file cannot be watched.
   private let writes: FileWrites?
 
-  /// In bytes, when it was opened.
+  /// The size in bytes when the file was opened.
   public var size: UInt64 { version.size }
 
-  /// A file of at most this size is read to find out whether it has as many as its size says: those of procfs and
-  /// sysfs do not, and each of their sizes is 0 or a page's.
+  /// A file of at most this size is read to check its size. The files of procfs and sysfs report a size of 0 or of a
+  /// page that differs from their content.
   private static let doubtfulSize: UInt64 = 64 << 10
 
   /// Opens a file.
   ///
   /// - Parameters:
-  ///   - path: its path, absolute or relative to the working directory.
-  ///   - algorithm: if given, the whole file is read once, here and now, for its digest.
-  /// - Throws: ``UploadFileError`` when the file cannot be opened, is not a regular file, or has another size than it
-  ///   claims.
+  ///   - path: an absolute path, or a path relative to the working directory.
+  ///   - algorithm: if given, the initializer reads the whole file once for its digest.
+  /// - Throws: ``UploadFileError`` when the file cannot be opened, is not a regular file, or has a content of another
+  ///   size than it reports.
   public init(path: String, digest algorithm: DigestAlgorithm? = nil) throws(UploadFileError) {
     var status = stat()
-    // Before it is opened, which has an effect on some devices.
+    // Comes before opening, which has an effect on some devices.
     guard stat(path, &status) == 0 else { throw .unreadable(.last("stat \(path)")) }
     if let error = UploadFileError(typeOf: status) { throw error }
     let descriptor: Int32
@@ -41,7 +41,7 @@ public final class UploadFile: Sendable {
       descriptor = try retryingInterrupts("open \(path)") { open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) }
     } catch { throw .unreadable(error) }
     do throws(UploadFileError) {
-      // Before its version is known: what is written later is seen.
+      // Comes before its version is read, so that later writes are noticed.
       let writes = FileWrites(of: descriptor)
       guard fstat(descriptor, &status) == 0 else { throw .unreadable(.last("fstat \(path)")) }
       if let error = UploadFileError(typeOf: status) { throw error }
@@ -64,12 +64,12 @@ public final class UploadFile: Sendable {
     }
   }
 
-  /// How many bytes a small file has; of others, what their size says.
+  /// The number of bytes in a small file. For other files, the reported size.
   private static func sizeOfContent(
     _ descriptor: Int32, _ path: String, _ version: FileVersion
   ) throws(SystemError) -> UInt64 {
     guard version.size <= doubtfulSize else { return version.size }
-    // One more than there should be.
+    // One byte more than expected.
     var buffer = [UInt8](repeating: 0, count: Int(version.size) + 1)
     var count = 0
     while count < buffer.count {
@@ -113,7 +113,7 @@ public final class UploadFile: Sendable {
     .file(try FileBody(descriptor: descriptor, range: range, name: path, version: version, writes: writes))
   }
 
-  /// How the file has changed since it was opened, in words; nil when it has not.
+  /// The change of the file since it was opened, in words. Nil if there is none.
   var change: String? {
     var status = stat()
     var isUnlinked = false
@@ -123,7 +123,7 @@ public final class UploadFile: Sendable {
       isUnlinked = now.isUnlinked
     }
     if stat(path, &status) == 0 { return change(to: FileVersion(status)) }
-    // Whoever has removed it has not changed it: all of it is still there to be sent.
+    // Removing the file does not change it. All of it can still be sent.
     return isUnlinked ? nil : "it was moved"
   }
 
@@ -132,17 +132,17 @@ public final class UploadFile: Sendable {
   }
 }
 
-/// Why a file cannot be uploaded.
+/// The reason why a file cannot be uploaded.
 public enum UploadFileError: Error, Equatable, Sendable {
-  /// It does not exist, or may not be read.
+  /// The file does not exist, or cannot be read.
   case unreadable(SystemError)
-  /// It is a directory.
+  /// The path is a directory.
   case directory
-  /// A pipe, a device or a socket: it has no size, and its bytes can be read once.
+  /// The path is a pipe, a device or a socket. It has no size, and its bytes can be read only once.
   case notRegular
-  /// It has other bytes than its size says, as the files of procfs and sysfs.
+  /// The content has another size than the file reports, as in procfs and sysfs.
   case unknownSize
-  /// It changed while it was read for its digest; how, in words.
+  /// The file changed while it was read for its digest, with details in words.
   case changed(String)
 
   init?(typeOf status: stat) {
@@ -154,7 +154,8 @@ public enum UploadFileError: Error, Equatable, Sendable {
   }
 }
 
-/// A file as the content of a stream: all of it is there, as often as it is needed. Owned by the network loop's thread.
+/// A file as the content of a stream. All of it is available, as often as it is needed. Owned by the network loop's
+/// thread.
 final class FileContent: StreamContent {
   private let file: UploadFile
 

@@ -1,3 +1,3 @@
-// A program that reads reports hears what is wrong with them: `DocumentError` comes with this import.
+// A program that reads reports handles their errors, so this import includes `DocumentError`.
 
 @_exported public import JSONDocuments

@@ -1,3 +1,3 @@
-// A run ends with a report, and is judged by thresholds: a program that runs load tests imports `LoadTesting` alone.
+// A run ends with a report, and thresholds judge it. A program that runs load tests imports only `LoadTesting`.
 
 @_exported public import LoadReports

@@ -1,4 +1,4 @@
-// A program that streams a microphone needs one import.
+// A program that streams a microphone needs only one import.
 
 @_exported public import AudioCapture
 @_exported public import LiveStreaming

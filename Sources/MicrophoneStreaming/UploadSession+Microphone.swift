@@ -8,13 +8,13 @@ public import UploadClient
 extension UploadSession {
   /// Streams a microphone, and resumes after every interruption.
   ///
-  /// The capture begins at once, whether the server is there or not. The buffer has room for a minute. While it is
+  /// The capture starts at once, even if the server cannot be reached. The buffer has room for a minute. While it is
   /// full, the oldest bytes are discarded and reported.
   ///
   /// - Parameters:
-  ///   - microphone: one that was not started.
+  ///   - microphone: a microphone that is not started.
   ///   - url: an absolute `http` or `https` URL.
-  ///   - container: what surrounds the samples.
+  ///   - container: the file format of the stream.
   /// - Throws: ``LiveStreaming/LiveStreamError`` of kind ``LiveStreaming/LiveStreamError/Kind/source`` when memory for
   ///   the buffer is refused.
   public func stream(

@@ -1,24 +1,23 @@
-// What is known of a recording besides its bytes: a small JSON file beside it, so that the knowledge is there as long
-// as the recording is.
+// The metadata of a recording: a small JSON file beside it, which exists as long as the recording.
 
 internal import JSONLines
 
-/// The content of `NAME.sidecar`, which describes the recording `NAME.wav`, `NAME.txt` or the like.
+/// The content of `NAME.sidecar`, which describes the recording `NAME.wav`, `NAME.txt` or similar.
 ///
 /// `docs/sidecar.md` describes each member.
 public struct RecordingSidecar: Equatable, Sendable {
-  /// What a sidecar's name ends in. No recording is called like that.
+  /// The extension of a sidecar's name. No recording has it.
   public static let fileExtension = ".sidecar"
-  /// The version of the format that this describes.
+  /// The version of the format.
   public static let version = 1
 
   /// How the recording ended.
   public enum State: String, Sendable {
-    /// The sender has ended the stream.
+    /// The sender ended the stream.
     case complete
-    /// The sender did not come back, and the server has closed the recording.
+    /// The sender did not return, and the server closed the recording.
     case interrupted
-    /// The recording was long enough, and the stream continues in the next part.
+    /// The recording reached its limit, and the stream continues in the next part.
     case split
   }
 
@@ -26,7 +25,7 @@ public struct RecordingSidecar: Equatable, Sendable {
   public struct Content: Equatable, Sendable {
     /// The file's length.
     public var bytes: UInt64
-    /// SHA-256 in hexadecimal; nil if it is not known.
+    /// The SHA-256 in hexadecimal. Nil if it is unknown.
     public var sha256: String?
 
     /// The content of a file.
@@ -35,11 +34,11 @@ public struct RecordingSidecar: Equatable, Sendable {
 
   /// A line of the recording's `.gaps`.
   public struct Gap: Equatable, Sendable {
-    /// The stream offset of the first byte that is missing.
+    /// The stream offset of the first missing byte.
     public var offset: UInt64
-    /// How many bytes are missing.
+    /// The number of missing bytes.
     public var length: UInt64
-    /// Why, in words.
+    /// The reason, in words.
     public var cause: String
 
     /// A gap in a recording.
@@ -48,56 +47,57 @@ public struct RecordingSidecar: Equatable, Sendable {
     }
   }
 
-  /// A change of the sender's wall clock, other than by the passing of time.
+  /// A step of the sender's wall clock.
   public struct ClockStep: Equatable, Sendable {
-    /// The stream offset of the byte that was the newest when the sender saw it.
+    /// The stream offset of the newest byte when the sender noticed the step.
     public var offset: UInt64
-    /// How far the clock went forward; negative if it went back.
+    /// The size of the step. Negative if the clock went back.
     public var milliseconds: Int64
 
-    /// A change of the clock.
+    /// A step of the clock.
     public init(offset: UInt64, milliseconds: Int64) { (self.offset, self.milliseconds) = (offset, milliseconds) }
   }
 
   /// The name of the recording's file, which is in the same directory.
   public var file: String
-  /// The `Stream-ID`; nil if nobody knows it any more.
+  /// The `Stream-ID`. Nil if it is no longer known.
   public var stream: String?
-  /// Which of the stream's recordings this is, counted from 1.
+  /// The number of this recording among those of the stream, beginning with 1.
   public var part = 1
-  /// The stream offset of the first byte behind a header that the server has copied from an earlier recording.
+  /// The stream offset of the first byte after a header that the server copied from an earlier recording.
   public var offset: UInt64 = 0
   /// How the recording ended.
   public var state = State.complete
-  /// Whether the sender did not announce a length.
+  /// Whether the sender announced no length.
   public var isLive = true
-  /// When the recording began, by the sender's wall clock if that is known, else by the server's (RFC 3339).
+  /// The start of the recording (RFC 3339), by the sender's wall clock if it is known, otherwise by the server's.
   public var started: String?
-  /// Whether ``started`` is the sender's.
+  /// Whether ``started`` is by the sender's clock.
   public var startedBySender = false
-  /// When the server completed it, by the server's wall clock (RFC 3339).
+  /// The time when the server completed the recording, by the server's wall clock (RFC 3339).
   public var ended: String?
-  /// Whether that clock was synchronized (adjtimex(2)); nil if the server could not tell.
+  /// Whether that clock was synchronized (adjtimex(2)). Nil if the server could not determine it.
   public var isClockSynchronized: Bool?
-  /// When a server with a synchronized clock first saw the recording, where ``ended`` cannot be trusted (RFC 3339).
+  /// The time when a server with a synchronized clock first saw the recording, if ``ended`` cannot be trusted (RFC
+  /// 3339).
   public var firstSeen: String?
-  /// The path of a link to the recording that carries its time, relative to the directory.
+  /// The path of the link to the recording whose name has its start time, relative to the directory.
   public var link: String?
-  /// The file as it was before its head got its true sizes.
+  /// The file before the sizes in its header were corrected.
   public var received: Content?
-  /// The file as it is.
+  /// The file in its current form.
   public var stored: Content?
-  /// The head of the file as it was received, if the stored one differs.
+  /// The header as it was received, if the stored one differs.
   public var receivedHead: [UInt8] = []
-  /// How many bytes lie in holes.
+  /// The number of missing bytes.
   public var missing: UInt64 = 0
-  /// What is missing, in the order of the offsets.
+  /// The gaps, in the order of their offsets.
   public var gaps: [Gap] = []
-  /// Changes of the sender's clock, in the order of the offsets.
+  /// The steps of the sender's clock, in the order of their offsets.
   public var clockSteps: [ClockStep] = []
-  /// What the sender recorded from.
+  /// The device from which the sender recorded.
   public var device: String?
-  /// The sample format, as ALSA names it, e.g. `S16_LE`.
+  /// The sample format in ALSA's notation, such as `S16_LE`.
   public var format: String?
   /// Frames per second.
   public var rate: Int?
@@ -105,13 +105,13 @@ public struct RecordingSidecar: Equatable, Sendable {
   public var channels: Int?
   /// The sender's software and its version.
   public var software: String?
-  /// The server's.
+  /// The server's software and its version.
   public var server: String?
 
-  /// A sidecar that says nothing but the file's name.
+  /// A sidecar with only the file's name.
   public init(file: String) { self.file = file }
 
-  /// The name of the sidecar of a file of that name; nil for a file without extension.
+  /// The name of the sidecar for a file name. Nil for a name without an extension.
   public static func name(for file: String) -> String? {
     guard let dot = file.lastIndex(of: "."), dot != file.startIndex else { return nil }
     return file[..<dot] + fileExtension
@@ -119,7 +119,7 @@ public struct RecordingSidecar: Equatable, Sendable {
 
   // MARK: Writing
 
-  /// As JSON, a member per line.
+  /// The sidecar as JSON, with one member per line.
   public var text: String {
     var members: [(key: String, value: String)] = []
     func add(_ key: String, _ text: String?) { if let text { members.append((key, JSONLine.quote(text))) } }
@@ -170,10 +170,10 @@ public struct RecordingSidecar: Equatable, Sendable {
 
   // MARK: Reading
 
-  /// Reads a sidecar. A member that is missing keeps its default, and one that nobody knows is passed over.
+  /// Reads a sidecar. A missing member keeps its default, and an unknown member is ignored.
   ///
-  /// - Throws: ``SidecarError`` if it is not JSON, not an object, of a later version, or if a member has the wrong
-  ///   type.
+  /// - Throws: ``SidecarError`` if the text is not JSON, not an object, of a later version, or if a member has the
+  ///   wrong type.
   public init(parsing text: [UInt8]) throws(SidecarError) {
     let json = try SidecarJSON(text)
     guard let version = try json.integer("version"), version == Self.version else {
@@ -240,10 +240,10 @@ public struct RecordingSidecar: Equatable, Sendable {
   }
 }
 
-/// Why a sidecar cannot be read.
+/// The reason why a sidecar cannot be read.
 public struct SidecarError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// What is wrong, in words.
+  /// The problem, in words.
   public var problem: String
-  /// What is wrong, in words.
+  /// The problem, in words.
   public var description: String { problem }
 }

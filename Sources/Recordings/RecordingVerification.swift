@@ -1,50 +1,50 @@
-// Compares the recordings of a directory with their sidecars: has the disk what the server had received?
+// Compares the recordings of a directory with their sidecars, to find bytes that the disk has changed or lost.
 
 internal import Digests
 public import EventLoops
 internal import Glibc
 internal import JSONLines
 
-/// One look at all recordings of a directory and of the directories in it. It changes nothing, and a server may be at
-/// work there.
+/// A check of all recordings in a directory and its subdirectories. It changes nothing, and a server may use the
+/// directory at the same time.
 ///
 ///     let summary = try RecordingVerification(directory: "recordings").run { print($0.path, $0.kind, $0.detail) }
 ///     if summary.problems > 0 { … }
 public struct RecordingVerification: Sendable {
-  /// What was found.
+  /// The kinds of findings.
   public enum Kind: String, Sendable, CaseIterable {
-    /// The bytes are not those that the sidecar has the SHA-256 of.
+    /// The SHA-256 of the bytes differs from that in the sidecar.
     case wrongDigest = "wrong-digest"
-    /// The file is shorter or longer than the sidecar says.
+    /// The file is shorter or longer than the sidecar states.
     case wrongLength = "wrong-length"
     /// A file that no sidecar describes.
     case missingSidecar = "missing-sidecar"
-    /// A sidecar that cannot be understood, or that describes a file of another name.
+    /// A sidecar that cannot be parsed, or that describes a file with another name.
     case invalidSidecar = "invalid-sidecar"
-    /// A sidecar whose recording is not there.
+    /// A sidecar whose recording is missing.
     case missingRecording = "missing-recording"
-    /// A record of gaps whose recording is not there.
+    /// A record of gaps whose recording is missing.
     case strayGaps = "stray-gaps"
     /// A `.part` that no server and no upload will continue.
     case torn
     /// A file that cannot be read.
     case unreadable
-    /// No problem: a recording that grows, or that an upload continues when a server is back.
+    /// Not a problem: a recording that is growing, or that an upload will continue when a server runs again.
     case unfinished
-    /// No problem: the server is about to write the sidecar, or the next one will.
+    /// Not a problem: the server is about to write the sidecar, or the next server will.
     case pending
 
-    /// Whether something is wrong.
+    /// Whether the finding is a problem.
     public var isProblem: Bool { self != .unfinished && self != .pending }
   }
 
-  /// Something about one file.
+  /// A finding about one file.
   public struct Finding: Equatable, Sendable {
-    /// What was found.
+    /// The kind of the finding.
     public var kind: Kind
-    /// Relative to the directory.
+    /// The path, relative to the directory.
     public var path: String
-    /// What was found, and what should have been.
+    /// The actual and the expected value.
     public var detail: String
 
     /// As one line of JSON (RFC 8259) without the line feed.
@@ -57,23 +57,23 @@ public struct RecordingVerification: Sendable {
     }
   }
 
-  /// How far the verification has come.
+  /// The progress of the verification.
   public struct Progress: Equatable, Sendable {
-    /// Bytes that were read so far, and that are to be read.
+    /// The number of bytes read so far.
     public var read: UInt64
-    /// How many bytes are to be read in all.
+    /// The total number of bytes to read.
     public var total: UInt64
   }
 
-  /// What was found in all.
+  /// The result of a verification.
   public struct Summary: Equatable, Sendable {
-    /// Files that are, or should be, described by a sidecar.
+    /// The number of files that have, or should have, a sidecar.
     public var recordings = 0
-    /// Those that are what their sidecars say.
+    /// The number of files that match their sidecars.
     public var verified = 0
-    /// Bytes of the verified ones.
+    /// The number of bytes in the verified files.
     public var bytes: UInt64 = 0
-    /// Findings that are problems.
+    /// The number of findings that are problems.
     public var problems = 0
 
     /// A summary with these counts.
@@ -97,11 +97,11 @@ public struct RecordingVerification: Sendable {
   /// A verification of the recordings in this directory.
   public init(directory: String) { self.directory = directory }
 
-  /// Looks at everything. Takes as long as it takes to read all recordings.
+  /// Checks everything. It reads all recordings, which determines its duration.
   ///
   /// - Parameters:
   ///   - progress: called after each piece that was read.
-  ///   - found: told each finding, in the order of the paths.
+  ///   - found: called with each finding, in the order of the paths.
   /// - Throws: ``EventLoops/SystemError`` if the directory cannot be read.
   public func run(
     progress: (Progress) -> Void = { _ in }, _ found: (Finding) -> Void

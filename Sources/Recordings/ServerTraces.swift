@@ -1,4 +1,4 @@
-// What a server leaves in its directory that says which unfinished recordings somebody will continue.
+// Traces of a server in its directory that show which unfinished recordings will be continued.
 
 internal import EventLoops
 internal import Glibc
@@ -6,8 +6,8 @@ internal import HTTPMessages
 internal import ResumableUploads
 
 enum ServerTraces {
-  /// Whether a server has locked the directory. Trying the lock could keep a server out that starts at this moment; the
-  /// kernel's list of locks does not (proc_locks(5)).
+  /// Whether a server has locked the directory. It reads the kernel's list of locks (proc_locks(5)), because trying the
+  /// lock could keep out a server that starts at this moment.
   static func isServed(_ directory: String) -> Bool {
     var status = stat()
     guard stat(directory + "/.sluice.lock", &status) == 0,
@@ -20,7 +20,7 @@ enum ServerTraces {
     }
   }
 
-  /// The `Stream-ID`s that records of unfinished uploads name. A stream's files are called by it.
+  /// The `Stream-ID`s in the records of unfinished uploads. The names of a stream's files contain its ID.
   static func streams(in directory: String) -> [String] {
     let records = directory + ".uploads/"
     guard let stream = opendir(records) else { return [] }

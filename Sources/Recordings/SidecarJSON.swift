@@ -1,8 +1,8 @@
-// Reads the JSON of a sidecar by Jansson: a parser that many have fuzzed.
+// Reads the JSON of a sidecar with Jansson, a parser that is fuzzed widely.
 
 internal import CJansson
 
-/// One object of a document, and its members by their types. The document lives as long as any object of it.
+/// One object of a document, with access to its members by type. The document lives as long as any of its objects.
 struct SidecarJSON {
   private final class Document {
     let root: UnsafeMutablePointer<json_t>

@@ -1,12 +1,13 @@
-// What the two ends of a bound pair may do, and what each must be told: no memory, no lock, no thread.
+// The rules of a bound pair: the permitted calls of the two ends and the signals to each. No memory, no lock, no
+// thread.
 
 /// The rules of a bound pair. Every method takes an event and returns what has to be done about it.
 struct BoundPairStateMachine {
   enum OutputState: Equatable {
     case notOpen
-    /// Open, and the owner has been told that there is space: it may write, once.
+    /// Open, and the owner received the signal for space. It may write once.
     case mayWrite
-    /// Open, and written since: the next write has to wait for the next signal.
+    /// Open, and written since the signal. The next write must wait for the next signal.
     case mustWait
     case closed
   }

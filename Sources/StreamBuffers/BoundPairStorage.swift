@@ -1,4 +1,4 @@
-// What the two ends of a bound pair share: the rules under a lock, and the buffer they speak of.
+// The shared state of the two ends of a bound pair: the state machine under a lock, and the buffer.
 
 internal import EventLoops
 
@@ -7,17 +7,17 @@ final class BoundPairStorage: Sendable {
   /// Unchecked only for the pointer to the ring, which nothing but this state, always under the lock, refers to.
   private struct State: ~Copyable, @unchecked Sendable {
     var machine: BoundPairStateMachine
-    /// Where the oldest buffered byte stands in the ring.
+    /// The position of the oldest buffered byte in the ring.
     var readPosition = 0
     let bytes: UnsafeMutableRawBufferPointer
-    /// Where a reader that is within its read wants the next byte.
+    /// The destination of the next byte for a reader within its read.
     var readersRoom = UnsafeMutableRawBufferPointer(start: nil, count: 0)
     var outputHandler: (@Sendable (BoundPair.OutputEvent) -> Void)?
     var inputHandler: (@Sendable (BoundPair.InputEvent) -> Void)?
 
     deinit { bytes.deallocate() }
 
-    /// The ring from `position` on, as at most two pieces, `count` bytes in all.
+    /// The ring from `position` on, in at most two pieces with `count` bytes in total.
     func pieces(from position: Int, count: Int) -> (UnsafeMutableRawBufferPointer, UnsafeMutableRawBufferPointer) {
       let start = position % bytes.count
       let first = min(count, bytes.count - start)

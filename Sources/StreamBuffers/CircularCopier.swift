@@ -1,5 +1,5 @@
-// The third end of a circular buffer: it copies the bytes to where there is more room, and the producer may then take
-// their memory before the consumer has released them.
+// The third end of a circular buffer. It copies bytes to a larger backing. The producer may then reuse their memory
+// before the consumer has released them.
 
 package import EventLoops
 internal import Synchronization
@@ -8,20 +8,20 @@ internal import Synchronization
 ///
 /// All calls come from the consumer's thread. None may wait for a disk.
 package protocol CircularBacking: AnyObject, Sendable {
-  /// Offset of the oldest byte that is still there or in the buffer.
+  /// The offset of the oldest byte in the backing or in the buffer.
   var oldest: UInt64 { get }
-  /// How many bytes it can keep.
+  /// The capacity in bytes.
   var capacity: Int { get }
-  /// Up to `maximum` bytes at `offset`, which stay as they are until the next call. `empty` means that they are being
-  /// loaded, and that the consumer will be woken.
+  /// Up to `maximum` bytes at `offset`, which stay valid until the next call. `empty` means that they are being loaded,
+  /// and that the consumer will be woken.
   ///
-  /// - Parameter oldestInMemory: the buffer's oldest byte, behind `offset`.
+  /// - Parameter oldestInMemory: the buffer's oldest byte, after `offset`.
   func read(
     at offset: UInt64, maximum: Int, oldestInMemory: UInt64
   ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>
   /// Whether the byte at `offset` is known to be missing, and others follow.
   func isMissing(at offset: UInt64) -> Bool
-  /// Everything before `offset` is given up.
+  /// Releases everything before `offset`.
   func release(upTo offset: UInt64)
 }
 
@@ -45,14 +45,14 @@ extension CircularBuffer {
     package init(capacity: Int) { self.capacity = capacity }
   }
 
-  /// The three ends of a buffer that is copied.
+  /// The three ends of a buffer with a copier.
   @frozen
   public struct CopiedEnds: ~Copyable, Sendable {
-    /// The end to write into.
+    /// The end to write to.
     public var producer: Producer
     /// The end to read from.
     public var consumer: Consumer
-    /// The end that copies what the producer has written.
+    /// The end that copies the written bytes.
     public var copier: Copier
   }
 
@@ -99,12 +99,12 @@ extension CircularBuffer {
     return FinishedEnds(consumer: Consumer(storage: storage), copier: Copier(storage: storage))
   }
 
-  /// What is left of a buffer whose producer is gone.
+  /// The remaining ends of a buffer without a producer.
   @frozen
   public struct FinishedEnds: ~Copyable, Sendable {
     /// The end to read from.
     public var consumer: Consumer
-    /// The end that copies what the producer has written.
+    /// The end that copies the written bytes.
     public var copier: Copier
   }
 

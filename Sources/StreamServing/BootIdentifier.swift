@@ -1,4 +1,4 @@
-// Which boot of the machine this is: what the kernel had in memory only is gone with the next one.
+// Identifies the current boot of the machine. Data that was only in the kernel's memory is lost at the next boot.
 
 internal import Glibc
 

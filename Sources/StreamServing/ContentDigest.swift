@@ -1,4 +1,4 @@
-// What content must be, by the digests that came with it.
+// Compares content with the digests that came with it.
 
 package import Digests
 internal import EventLoops

@@ -1,15 +1,15 @@
-// What the disk must have before anybody is told that bytes are stored.
+// The state of the disk that is required before bytes are acknowledged.
 
-/// What the server does with a stream's bytes before it acknowledges them.
+/// The durability of a stream's bytes before the server acknowledges them.
 ///
-/// Whatever is chosen, a byte that was acknowledged survives the server's death. What differs is the machine's: a
-/// failure of the power, or of the kernel.
+/// With every choice, an acknowledged byte survives the death of the server. The choices differ for a failure of the
+/// machine: of its power or its kernel.
 public enum Durability: String, Sendable, Equatable, CaseIterable {
-  /// The kernel has it, and writes it to the disk when it likes, within about half a minute as a rule.
+  /// The kernel has the bytes, and writes them to the disk at its own time, usually within about half a minute.
   case none
-  /// The disk has a complete stream, file and name, before its sender is told: fdatasync(2), then rename, then fsync(2)
-  /// of the directory. Of an upload that is not complete the disk is given everything once a second, in the background.
+  /// The disk has a complete stream, file and name, before its sender gets the response: fdatasync(2), then rename,
+  /// then fsync(2) of the directory. An incomplete upload is synced once per second in the background.
   case interval
-  /// As `interval`, and no offset of an upload is told, in whatever answer, before the disk has all bytes up to it.
+  /// Like `interval`. In addition, no response reports an offset of an upload before the disk has all bytes up to it.
   case always
 }

@@ -1,62 +1,63 @@
-// What the server tells its owner: one value per thing that happened to a stream, and the JSON line that says it.
+// The events of the server: one value for each event of a stream, and its JSON line.
 
 internal import EventLoops
 internal import JSONLines
 
-/// Something that happened to a stream, or a request that was refused.
+/// An event of a stream, or a refused request.
 public struct ServerEvent: Sendable, Equatable {
-  /// What happened.
+  /// The kind of the event.
   public enum Kind: String, Sendable, CaseIterable {
-    /// A stream that was not known before has a file now.
+    /// A new stream has a file now.
     case begun
-    /// A request went on with a stream that has a file already.
+    /// A request continued a stream that already has a file.
     case continued
-    /// The connection, the disk or the server ended before the stream did. Its `.part` stays.
+    /// The connection, the disk or the server ended before the stream. Its `.part` stays.
     case interrupted
     /// The stream is complete and has its final name.
     case ended
-    /// The client of a live stream did not come back: what came has its final name, and a next part follows if it does.
+    /// The client of a live stream did not return. The recording has its final name, and a next part follows if the
+    /// client returns.
     case closed
-    /// A recording was long enough: it has its final name, and the stream continues in the next one.
+    /// A recording reached its limit. It has its final name, and the stream continues in the next one.
     case split
-    /// An upload was cancelled by its client; what was kept of it is gone.
+    /// The client cancelled an upload, and its bytes were removed.
     case cancelled
-    /// An upload that nobody went on with was given up; what was kept of it is gone.
+    /// An upload that was not continued has expired, and its bytes were removed.
     case expired
-    /// A complete recording was removed because the operator's rules for keeping recordings say so.
+    /// The retention rules removed a complete recording.
     case removed
-    /// A recording, or the part of it that was asked for, was sent to its owner.
+    /// A recording, or the requested part of it, was sent.
     case downloaded
-    /// A download ended before its last byte was sent. The client can ask for the rest.
+    /// A download ended before its last byte was sent. The client can request the rest.
     case downloadInterrupted = "download-interrupted"
-    /// A request, or a connection, that was turned away.
+    /// A request or a connection was refused.
     case refused
-    /// Something is wrong with the server and not with a request. It goes on as well as it can.
+    /// A problem of the server itself. The server continues as far as possible.
     case warning
 
     /// Of a request that was answered with that status: 500 is the server's own trouble.
     package static func refusal(status: Int) -> Kind { status == 500 ? .warning : .refused }
   }
 
-  /// What happened.
+  /// The kind of the event.
   public var kind: Kind
-  /// When: RFC 3339 in UTC with milliseconds, e.g. `2026-11-20T17:22:19.123Z`.
+  /// The time: RFC 3339 in UTC with milliseconds, such as `2026-11-20T17:22:19.123Z`.
   public var time: String
   /// The `Stream-ID`.
   public var stream: String?
-  /// The file's name in the directory, as it is at that moment.
+  /// The current name of the file in the directory.
   public var file: String?
-  /// The other end: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
+  /// The address of the peer: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
   public var peer: String?
-  /// The stream offset at which the request begins (`begun`, `continued`), or up to which bytes are stored; of a
-  /// download, where it begins in the recording.
+  /// The stream offset at which the request begins (`begun`, `continued`), or up to which bytes are stored. For a
+  /// download, the offset in the recording at which it begins.
   public var offset: UInt64?
-  /// How many bytes of this request were stored (`interrupted`) or sent (`downloaded`, `download-interrupted`), of the
-  /// whole stream (`ended`), or of the recording (`split`).
+  /// The number of bytes of this request that were stored (`interrupted`) or sent (`downloaded`,
+  /// `download-interrupted`), of the whole stream (`ended`), or of the recording (`split`).
   public var bytes: UInt64?
-  /// How many bytes of the stream lie in holes.
+  /// The number of missing bytes of the stream.
   public var missing: UInt64?
-  /// The status of the answer, where it tells something.
+  /// The status of the response, if it is relevant.
   public var status: Int?
   /// The cause in words.
   public var reason: String?
@@ -69,7 +70,7 @@ public struct ServerEvent: Sendable, Equatable {
     self.reason = reason
   }
 
-  /// The event as one line of JSON (RFC 8259) without the line feed. Keys whose value is nil are left out.
+  /// The event as one line of JSON (RFC 8259) without the line feed. Keys whose value is nil are omitted.
   public var jsonLine: String {
     var line = JSONLine(event: kind.rawValue)
     line.add("time", time)

@@ -1,37 +1,37 @@
-// From bytes on the wire back to bytes of the stream: which part of a body has TCP acknowledged?
+// Maps bytes on the wire to bytes of the stream, to find the part of a body that TCP has acknowledged.
 //
-// The kernel counts the connection's bytes; a chunked body (RFC 9112, section 7.1) wraps every piece of the stream in a
-// size line and a line end. libcurl makes one chunk of what one read callback returns, so noting the callbacks is
-// enough. A body with a Content-Length is on the wire as it is.
+// The kernel counts the connection's bytes. A chunked body (RFC 9112, section 7.1) wraps every piece of the stream in a
+// size line and a line end. libcurl makes one chunk of each result of the read callback, so recording the callbacks is
+// sufficient. A body with a Content-Length is sent unchanged.
 
-/// The chunks of one request that may still be unacknowledged. A value; asks nobody.
+/// The chunks of one request that may still be unacknowledged. A value without I/O.
 struct ChunkLedger {
   /// Whether the body is sent in chunks.
   let isChunked: Bool
   private struct Entry {
-    /// Where the chunk's payload begins in the body.
+    /// The start of the chunk's payload in the body.
     var bodyStart: UInt64
     var bodyCount: UInt64
-    /// Where the chunk's size line begins on the wire, counted from the body's first wire byte.
+    /// The start of the chunk's size line on the wire, counted from the body's first wire byte.
     var wireStart: UInt64
-    /// Wire bytes ahead of the payload. For merged chunks all of their framing, as if it came first, so that the
-    /// answer errs towards sending again.
+    /// The number of wire bytes before the payload. For merged chunks, it includes all of their framing, so that errors
+    /// cause bytes to be sent again.
     var framingBefore: UInt64
   }
 
-  /// Beyond this many entries neighbours are merged: a bound on memory (16 KiB) at the price of precision.
+  /// Beyond this number of entries, neighbours are merged. This bounds the memory (16 KiB) at the cost of precision.
   static let maximumEntries = 511
 
   private var entries: [Entry] = []
-  /// Body bytes noted so far.
+  /// The number of body bytes recorded so far.
   private(set) var bodyByteCount: UInt64 = 0
-  /// What they make on the wire.
+  /// The number of their bytes on the wire.
   private(set) var wireByteCount: UInt64 = 0
   private var acknowledged: UInt64 = 0
 
   init(isChunked: Bool = true) { self.isChunked = isChunked }
 
-  /// Notes a chunk of `count` body bytes, at least one.
+  /// Records a chunk of `count` body bytes, at least one.
   mutating func append(_ count: Int) {
     guard isChunked else {
       bodyByteCount += UInt64(count)
@@ -47,10 +47,11 @@ struct ChunkLedger {
     if entries.count > Self.maximumEntries { mergeNeighbours() }
   }
 
-  /// Notes the last chunk, `0 CRLF CRLF`, which has no payload.
+  /// Records the last chunk, `0 CRLF CRLF`, which has no payload.
   mutating func appendEnd() { if isChunked { wireByteCount += 5 } }
 
-  /// How many body bytes are acknowledged when `wireCount` bytes of the body's wire form are. Never goes back.
+  /// The number of acknowledged body bytes when `wireCount` bytes of the body's wire form are acknowledged. It never
+  /// decreases.
   mutating func acknowledge(wireCount: UInt64) -> UInt64 {
     guard isChunked else {
       acknowledged = max(acknowledged, min(wireCount, bodyByteCount))
@@ -74,7 +75,7 @@ struct ChunkLedger {
       var entry = entries[index]
       let next = entries[index + 1]
       let payload = entry.bodyCount + next.bodyCount
-      // Everything on the wire between the two payloads' starts and ends that is not payload.
+      // All bytes on the wire between the two payloads' starts and ends that are not payload.
       entry.framingBefore = (next.wireStart + next.framingBefore + next.bodyCount) - entry.wireStart - payload
       entry.bodyCount = payload
       merged.append(entry)

@@ -1,21 +1,22 @@
-// Which connection carries which request. libcurl keeps that to itself until a request is over, but two things have to
-// be known before: what the kernel says of the body's socket, and whether a connection is a new one.
+// Records which connection carries which request. libcurl reports this only after a request, but two facts are required
+// earlier: the kernel's counts for the body's socket, and whether a connection is new.
 
 internal import CCurl
 internal import CLinux
 internal import Glibc
 
-/// A connection that libcurl has open, in use or waiting in its pool for the next request.
+/// An open connection of libcurl, in use or in its pool for the next request.
 final class Connection {
   let socket: curl_socket_t
-  /// Whose request it carries; the latest of them where several share it.
+  /// The transfer whose request it carries, or the latest of several.
   fileprivate(set) var user: CurlTransfer?
-  /// Whether the socket is still this connection's: its number comes back, and others who shared it may not know yet.
+  /// Whether the socket still belongs to this connection. Its number is reused, and other users of the connection may
+  /// not have noticed yet.
   private(set) var isOpen = true
-  /// Whether it is known to carry requests byte for byte and nothing else: no TLS, and no greeting of a SOCKS proxy.
-  /// Then the kernel's count of its bytes is a count of the requests' bytes.
+  /// Whether it is known to carry only the bytes of requests, without TLS and without the handshake of a SOCKS proxy.
+  /// The kernel's count of its bytes is then a count of the requests' bytes.
   var isTransparent = false
-  /// Whether the request that it carries is its first.
+  /// Whether its current request is its first.
   fileprivate(set) var isNew = true
   fileprivate var ends: ConnectionTable.Ends?
 
@@ -28,9 +29,9 @@ final class Connection {
   fileprivate init(socket: curl_socket_t) { self.socket = socket }
 }
 
-/// All of them, by socket and by address.
+/// All connections, by socket and by address.
 struct ConnectionTable {
-  /// What libcurl tells of a connection before it sends a request over it: `CURLOPT_PREREQFUNCTION`.
+  /// The addresses that libcurl reports before it sends a request over a connection: `CURLOPT_PREREQFUNCTION`.
   struct Ends: Hashable {
     var local: String
     var localPort: Int32
@@ -40,10 +41,11 @@ struct ConnectionTable {
 
   private var bySocket: [curl_socket_t: Connection] = [:]
   private var byEnds: [Ends: Connection] = [:]
-  /// Sockets that a transfer has opened and not used yet; several while it tries several addresses (RFC 8305).
+  /// Sockets that a transfer has opened and not used yet. There are several while it tries several addresses (RFC
+  /// 8305).
   ///
-  /// Not their numbers alone: libcurl 7.88 closes a socket that has not connected yet without telling, and the number
-  /// comes back.
+  /// Numbers alone would not suffice. libcurl 7.88 closes an unconnected socket without a report, and the number is
+  /// reused.
   private var openedBy: [ObjectIdentifier: [Connection]] = [:]
 
   /// `transfer` has a new socket, which is about to connect.
@@ -53,13 +55,13 @@ struct ConnectionTable {
     openedBy[ObjectIdentifier(transfer), default: []].append(connection)
   }
 
-  /// A request of `transfer` is about to go out. Nil only for a unix socket that is used again: it has no address that
-  /// would tell it from others; see ``adopt(_:by:)``.
+  /// A request of `transfer` is about to be sent. Nil only for a reused unix socket, which has no distinguishing
+  /// address. See ``adopt(_:by:)``.
   mutating func use(_ ends: Ends, by transfer: CurlTransfer) -> Connection? {
     let candidates = (openedBy.removeValue(forKey: ObjectIdentifier(transfer)) ?? []).filter { isKnown($0) }
     let new =
       candidates.count == 1 ? candidates[0] : candidates.last { Self.localPort(of: $0.socket) == ends.localPort }
-    // The other addresses that were tried: libcurl has closed them when one has answered.
+    // libcurl closed the other addresses when one of them answered.
     for other in candidates where other !== new { drop(other) }
     let connection = new ?? byEnds[ends]
     connection?.user = transfer
@@ -71,13 +73,13 @@ struct ConnectionTable {
     return connection
   }
 
-  /// libcurl watches `socket` for `transfer`, whose connection was not known so far.
+  /// libcurl watches `socket` for `transfer`, whose connection was unknown so far.
   mutating func adopt(_ socket: curl_socket_t, by transfer: CurlTransfer) -> Connection? {
     bySocket[socket]?.user = transfer
     return bySocket[socket]
   }
 
-  /// `transfer` will use nothing more: what it has opened and not used, libcurl has closed.
+  /// `transfer` will use no more sockets. libcurl has closed those that it opened and did not use.
   mutating func forget(_ transfer: CurlTransfer) {
     for connection in openedBy.removeValue(forKey: ObjectIdentifier(transfer)) ?? [] { drop(connection) }
   }
@@ -101,10 +103,10 @@ struct ConnectionTable {
 
   var count: Int { bySocket.count }
 
-  /// Whether no transfer has any of them, or is about to.
+  /// Whether no transfer uses or is about to use any of them.
   var isIdle: Bool { openedBy.isEmpty && bySocket.values.allSatisfy { $0.user == nil } }
 
-  /// Of a TCP socket: a unix socket is never one of several.
+  /// Only for TCP sockets. A unix socket is never one of several.
   private static func localPort(of socket: curl_socket_t) -> Int32 {
     var name = sockaddr_in6()
     var length = socklen_t(MemoryLayout<sockaddr_in6>.size)

@@ -1,10 +1,10 @@
-// What libcurl calls while it serves a request.
+// The callbacks that libcurl calls while it serves a request.
 
 internal import CCurl
 internal import EventLoops
 
 extension CurlTransfer {
-  /// libcurl's callbacks get this transfer back as their context; it outlives its easy handle, which `deinit` ends.
+  /// libcurl's callbacks receive this transfer as their context. It outlives its easy handle, which `deinit` ends.
   func installCallbacks(_ errorBuffer: UnsafeMutablePointer<CChar>) {
     let context = Unmanaged.passUnretained(self).toOpaque()
     _ = sluice_setopt_pointer(easy, CURLOPT_PRIVATE, context)
@@ -17,7 +17,7 @@ extension CurlTransfer {
     _ = sluice_setopt_transfer(easy, CURLOPT_HEADERFUNCTION) { bytes, size, count, context in
       let line = UnsafeRawBufferPointer(start: bytes, count: size * count)
       return CurlTransfer.with(context) { transfer in
-        // What comes of a request that was broken off is no answer to it.
+        // Data for an interrupted request is not a response to it.
         guard transfer.ownFailure == nil else { return 0 }
         transfer.received(headerLine: line)
         return line.count
@@ -33,8 +33,8 @@ extension CurlTransfer {
           return Int(CURL_WRITEFUNC_PAUSE)
         }
         transfer.received(body: piece)
-        // libcurl reads on for as long as there is more: from a peer that sends faster than it reads, for ever, and the
-        // turn would not end.
+        // libcurl reads as long as there is data. With a peer that sends faster than libcurl reads, the turn would
+        // never end.
         return transfer.isEndingEarly ? Int(CURL_WRITEFUNC_ERROR) : piece.count
       }
     }
@@ -59,7 +59,8 @@ extension CurlTransfer {
       return CurlTransfer.with(context) { $0.connected(ends) } ? CURL_PREREQFUNC_OK : CURL_PREREQFUNC_ABORT
     }
     _ = sluice_setopt_pointer(easy, CURLOPT_PREREQDATA, context)
-    // A connection may outlive this transfer in libcurl's pool: its closing is told to the multi handle's owner.
+    // A connection may outlive this transfer in libcurl's pool. Its closing is reported to the owner of the multi
+    // handle.
     _ = sluice_setopt_closesocket(easy) { context, socket in
       Unmanaged<CurlMulti>.fromOpaque(context!).takeUnretainedValue().close(socket: socket)
     }
@@ -68,10 +69,10 @@ extension CurlTransfer {
     }
   }
 
-  /// The transfer that a callback is about. Not retained for it, ten times a message: its multi handle's owner keeps
-  /// it, and lets none go while libcurl is on the stack.
+  /// The transfer of a callback. It is not retained, because there are ten callbacks per message. The owner of its
+  /// multi handle keeps it while libcurl is on the stack.
   static func with<Result>(_ context: UnsafeMutableRawPointer?, _ body: (CurlTransfer) -> Result) -> Result {
-    // Never nil: it is what `installCallbacks` set.
+    // Never nil, because `installCallbacks` set it.
     Unmanaged<CurlTransfer>.fromOpaque(context!)._withUnsafeGuaranteedRef(body)
   }
 
@@ -79,10 +80,10 @@ extension CurlTransfer {
     task.note(responseHeaderBytes: bytes.count)
     guard let complete = head.take(line: bytes) else { return }
     responseBegins()
-    // Who refuses a request need not have read its content, which the kernel may have taken all the same: behind it,
-    // nobody would read the next one.
+    // A server that refuses a request need not read its content, which the kernel may have accepted. The server would
+    // then not read the next request on this connection.
     //
-    // libcurl sends no body of unknown length over a connection on which HTTP/1.0 was spoken. A new one begins with
+    // libcurl sends no body of unknown length over a connection that used HTTP/1.0. A new connection begins with
     // HTTP/1.1.
     if complete.isHTTP10 || complete.status >= 400 && !kind.isWithoutBytes {
       _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
@@ -98,25 +99,25 @@ extension CurlTransfer {
     perform(machine.received(body: piece))
   }
 
-  /// How much of a response's body is told at once, in bytes, unless libcurl hands over more: malloc(3) returns larger
-  /// blocks to the kernel when they are freed, and then each page of the next one costs a fault.
+  /// The number of bytes of a response's body to report at once, unless libcurl passes more. malloc(3) returns larger
+  /// blocks to the kernel when they are freed, and then each page of the next block costs a page fault.
   private static let collectedLimit = 64 << 10
 
-  /// Keeps a piece of the response's body for the end of the turn.
+  /// Keeps a piece of the response's body until the end of the turn.
   ///
-  /// libcurl reads as much as ``UploadRequest/receiveBufferSize`` and hands it over in pieces of 16 KiB. Each would be an
-  /// event of its own, and cost its owner as much as all of them.
+  /// libcurl reads up to ``UploadRequest/receiveBufferSize`` bytes, and passes them on in pieces of 16 KiB. A separate
+  /// event for each piece would cost its owner as much as one event for all of them.
   private func collect(_ piece: UnsafeRawBufferPointer) {
     if collected.count + piece.count > Self.collectedLimit { tellCollected() }
     if collected.isEmpty {
-      // After a full piece there is more, as a rule.
+      // A full piece is usually followed by another.
       collected.reserveCapacity(piece.count < Int(CURL_MAX_WRITE_SIZE) ? piece.count : Self.collectedLimit)
       loop.atEndOfTurn { [self] in tellCollected() }
     }
     collected.append(contentsOf: piece)
   }
 
-  /// Tells what has come of the response's body.
+  /// Reports the received part of the response's body.
   func tellCollected() {
     guard !collected.isEmpty else { return }
     let bytes = collected

@@ -1,10 +1,10 @@
-// How a request notices that its peer accepts nothing any more.
+// Detects that the peer of a request no longer accepts data.
 
 internal import CCurl
 internal import EventLoops
 
 extension CurlTransfer {
-  /// Looks from time to time until the request rests or has its answer. Costs nothing while it rests.
+  /// Checks periodically until the request is idle or has its response. It costs nothing while the request is idle.
   func watchForStall() {
     let limit = request.limits.unacknowledged
     guard stallTimer == nil, !machine.isOver, limit > .zero else { return }

@@ -1,4 +1,4 @@
-// A response as the caller of an upload sees it, interim or final.
+// A response from the perspective of an upload's caller, interim or final.
 
 internal import CCurl
 public import HTTPMessages
@@ -7,22 +7,22 @@ public import HTTPMessages
 public struct HTTPResponse: Equatable, Sendable {
   /// Status code, 100–599 (RFC 9110, section 15).
   public var status: Int
-  /// Field lines in the order received, names as sent.
+  /// Field lines in the order received, with the names as sent.
   public var fields: [Field]
-  /// The first bytes of the body, at most ``UploadRequest/responseBodyLimit``; empty for interim responses. Servers put
-  /// their reasons there.
+  /// The first bytes of the body, at most ``UploadRequest/responseBodyLimit``. Empty for interim responses. Servers
+  /// often state their reasons here.
   public var body: [UInt8] = []
-  /// Trailer fields, which came behind the content (RFC 9110, section 6.5), in the order received. They are known at the
-  /// end of a request: ``UploadTask/Outcome/response``.
+  /// Trailer fields, which followed the content (RFC 9110, section 6.5), in the order received. They are available at
+  /// the end of a request in ``UploadTask/Outcome/response``.
   public var trailers: [Field] = []
-  /// Whether the response says that it is one of HTTP/1.0.
+  /// Whether the response states the version HTTP/1.0.
   var isHTTP10 = false
 
   /// A field line.
   public struct Field: Equatable, Sendable {
-    /// The name as it is sent; names are compared without regard to case.
+    /// The name as it is sent. Names are compared case-insensitively.
     public var name: String
-    /// The value, without the white space around it.
+    /// The value, without surrounding white space.
     public var value: String
     /// A field line.
     public init(name: String, value: String) {
@@ -30,18 +30,18 @@ public struct HTTPResponse: Equatable, Sendable {
       self.value = value
     }
 
-    /// `Name: value`, as a field is kept as text.
+    /// A field from its text `Name: value`.
     package init(line: String) {
       let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
       self.init(name: String(parts[0]), value: parts.count > 1 ? String(parts[1].drop { $0 == " " }) : "")
     }
 
-    /// Without regard to case, of ASCII letters alone (RFC 9110, section 5.1). Asked of every field of every interim
+    /// Compares ASCII letters case-insensitively (RFC 9110, section 5.1). Called for every field of every interim
     /// response.
     func isNamed(_ other: String) -> Bool { name.isSameWord(as: other) }
   }
 
-  /// How much of a response's body is kept by default, in bytes.
+  /// The default number of bytes of a response's body to keep.
   public static let bodyLimit = 16 * 1024
 
   /// A response without a body.
@@ -55,19 +55,19 @@ public struct HTTPResponse: Equatable, Sendable {
   /// 2xx.
   public var isSuccess: Bool { (200..<300).contains(status) }
 
-  /// The value of the first field line of that name, compared without regard to case (RFC 9110, section 5.1).
+  /// The value of the first field line of that name, compared case-insensitively (RFC 9110, section 5.1).
   public subscript(name: String) -> String? {
     fields.first { $0.isNamed(name) }?.value
   }
 
-  /// Whether the response has a `Transfer-Encoding` other than `chunked`. No request of this package accepts one, and
-  /// libcurl ignores the `Content-Length` beside it, so that nobody can tell a cut body from a complete one.
+  /// Whether the response has a `Transfer-Encoding` other than `chunked`. No request of this package accepts one.
+  /// libcurl ignores the `Content-Length` beside it, so a truncated body cannot be distinguished from a complete one.
   package var hasOddTransferCoding: Bool {
     let values = fields.filter { $0.isNamed("Transfer-Encoding") }.map(\.value)
     return values != [] && (values.count > 1 || !values[0].isSameWord(as: "chunked"))
   }
 
-  /// The body as text, without its trailing line ends; nil when there is none or it is not UTF-8.
+  /// The body as text, without its trailing line ends. Nil if it is empty or not UTF-8.
   public var text: String? {
     guard !body.isEmpty, let text = String(validating: body, as: UTF8.self) else { return nil }
     var trimmed = text[...]
@@ -77,12 +77,12 @@ public struct HTTPResponse: Equatable, Sendable {
 }
 
 extension HTTPResponse: CustomStringConvertible {
-  /// The status, and what the body says of it: `404: no such directory`.
+  /// The status and the reason in the body: `404: no such directory`.
   public var description: String { "\(status)" + (reason.map { ": \($0)" } ?? "") }
 }
 
 extension HTTPResponse {
-  /// The fields in the form that servers have, too.
+  /// The fields in the type that servers also use.
   public var headerFields: HeaderFields {
     var result = HeaderFields()
     result.reserveCapacity(fields.count)
@@ -92,22 +92,22 @@ extension HTTPResponse {
 }
 
 extension HTTPResponse {
-  /// How long the server asks to wait: `Retry-After`, in seconds or as a date (RFC 9110, section 10.2.3).
+  /// The delay that the server requests: `Retry-After`, in seconds or as a date (RFC 9110, section 10.2.3).
   ///
-  /// - Parameter wallClock: now, in seconds since 1970.
+  /// - Parameter wallClock: the current time in seconds since 1970.
   package func retryAfter(wallClock: Int) -> Duration? {
     guard let value = self["Retry-After"] else { return nil }
     if let seconds = Int64(value) { return seconds >= 0 ? .seconds(seconds) : nil }
-    // -1 for what is no date.
+    // -1 for an invalid date.
     let date = curl_getdate(value, nil)
     return date < 0 ? nil : .seconds(max(0, date - wallClock))
   }
 }
 
 extension HTTPResponse {
-  /// What the body says of the response, in one line of at most 200 characters: the title of an HTML page, else the
-  /// beginning of a text. The values of a URL's query are left out: many servers repeat the request's, and one of them
-  /// may be a signature. Nil when there is nothing for people.
+  /// The server's reason from the body, in one line of at most 200 characters: the title of an HTML page, or the
+  /// beginning of a text. The values of a URL's query are omitted, because many servers repeat those of the request,
+  /// and one of them may be a signature. Nil if there is no text for people.
   public var reason: String? {
     guard let text = String(validating: body, as: UTF8.self) else { return nil }
     let start = text.prefix(64).drop { $0.isWhitespace }.lowercased()
@@ -119,7 +119,7 @@ extension HTTPResponse {
 
   private static func title(of page: String) -> Substring {
     let folded = page.lowercased()
-    // Where lower case is longer than upper case, positions are not the same; servers' own pages are ASCII.
+    // If the lower case is longer than the upper case, positions differ. The error pages of servers are ASCII.
     let text = folded.utf8.count == page.utf8.count ? page : folded
     guard let tag = folded.firstRange(of: "<title"), let open = folded[tag.upperBound...].firstIndex(of: ">"),
       let end = folded[open...].firstRange(of: "</title")
@@ -128,7 +128,7 @@ extension HTTPResponse {
     return text[String.Index(utf16Offset: from, in: text)..<String.Index(utf16Offset: to, in: text)]
   }
 
-  /// White space as single spaces, and what a terminal would obey left out.
+  /// The text with white space as single spaces, and without control characters.
   private static func line(_ text: Substring) -> String {
     text.unicodeScalars.split { $0.properties.isWhitespace || $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) }
       .map { String($0) }.joined(separator: " ")
@@ -136,7 +136,7 @@ extension HTTPResponse {
 }
 
 extension [HTTPResponse.Field] {
-  /// Adds a field unless there is one of that name.
+  /// Adds a field unless a field of that name exists.
   public mutating func addDefault(_ name: String, _ value: String) {
     if !contains(where: { $0.isNamed(name) }) { append(.init(name: name, value: value)) }
   }

@@ -1,31 +1,32 @@
-// How many name lookups nobody waits for any more are still running.
+// Limits the number of abandoned name lookups that are still running.
 //
-// libcurl looks names up on a thread of its own for each, in getaddrinfo(3), which cannot be cancelled: with silent
-// name servers it takes half a minute. libcurl must not wait for that thread when a request ends before
-// (CURLOPT_QUICK_EXIT), or the whole loop would. But each retry would then leave another thread behind, so there is a
+// libcurl looks up each name on a separate thread with getaddrinfo(3), which cannot be cancelled. With name servers
+// that do not answer, it takes half a minute. When a request ends earlier, libcurl must not wait for that thread
+// (CURLOPT_QUICK_EXIT), because the whole loop would wait. But then each retry would leave another thread behind, so
+// their number is limited.
 // bound.
 
 internal import EventLoops
 internal import Glibc
 
-/// Of one session. On the session's thread.
+/// The lookups of one session. On the session's thread.
 final class NameLookups {
-  /// So many may be left running before no new one is begun.
+  /// The number of running abandoned lookups at which no new one begins.
   static let limit = 4
 
   /// Requests whose lookup is running.
   private var running = 0
-  /// Lookups left behind, when that was last known.
+  /// The number of abandoned lookups when it was last determined.
   private(set) var abandoned = 0
   private let countThreads: () -> Int?
 
-  /// - Parameter countThreads: how many lookups this process runs; nil when that cannot be known.
+  /// - Parameter countThreads: returns the number of lookups that this process runs, or nil if it is unknown.
   init(countThreads: @escaping () -> Int? = NameLookups.threadCount) { self.countThreads = countThreads }
 
-  /// Whether a new lookup may begin; if so, it does.
+  /// Whether a new lookup may begin. If so, it does.
   func begin() -> Bool {
     if abandoned >= Self.limit {
-      // Where they cannot be counted, better too many of them than a stream that never looks again.
+      // If they cannot be counted, too many of them are better than a stream that never looks up a name again.
       abandoned = min(abandoned, max(0, (countThreads() ?? 0) - running))
     }
     guard abandoned < Self.limit else { return false }
@@ -33,16 +34,16 @@ final class NameLookups {
     return true
   }
 
-  /// It has given an address, or failed.
+  /// The lookup has succeeded or failed.
   func end() { running -= 1 }
 
-  /// Its request has ended before it.
+  /// The request has ended before its lookup.
   func abandon() {
     running -= 1
     abandoned += 1
   }
 
-  /// libcurl's threads have the name of the thread that began them, and so of the caller.
+  /// libcurl's threads inherit the name of the thread that started them, which is the caller.
   static func threadCount() -> Int? {
     guard let own = name(of: "thread-self"), let directory = opendir("/proc/self/task") else { return nil }
     defer { closedir(directory) }

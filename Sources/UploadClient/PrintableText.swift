@@ -1,12 +1,12 @@
-// Text from the network, made fit for a terminal and a log: the one place for that.
+// The only place that makes text from the network safe for a terminal and a log.
 
-/// `text` without what could command a terminal or give a secret away.
+/// `text` without characters that control a terminal, and without secrets.
 ///
-/// Control characters, also those of the upper half of Latin-1, and the marks that change the direction of text become
-/// visible escapes. User and password of a URL are left out, wherever in the text it stands: libcurl's messages quote
-/// the proxy's.
+/// Control characters, including those of the upper half of Latin-1, and marks that change the direction of text become
+/// visible escapes. The user and password of any URL in the text are removed, because libcurl's messages quote those of
+/// the proxy.
 package func printable(_ text: String) -> String {
-  // Nearly all text is: nothing is copied then.
+  // Nearly all text needs no change, and is not copied.
   if text.utf8.allSatisfy({ $0 >= 0x20 && $0 < 0x7F && $0 != UInt8(ascii: "@") }) { return text }
   var result = ""
   for scalar in withoutUserinfo(text).unicodeScalars {
@@ -19,9 +19,9 @@ package func printable(_ text: String) -> String {
   return result
 }
 
-/// The beginning of `text` where it is long: enough to recognize it, and no flood for a log.
+/// The beginning of a long `text`, enough to recognize it in a log.
 package func excerpt(_ text: String, limit: Int = 200) -> String {
-  // Of characters one may be as long as a book.
+  // A single character may be arbitrarily long.
   let scalars = text.unicodeScalars
   return scalars.count <= limit ? text : String(String.UnicodeScalarView(scalars.prefix(limit))) + "…"
 }
@@ -33,8 +33,8 @@ private func isUnprintable(_ scalar: Unicode.Scalar) -> Bool {
   }
 }
 
-/// Without what is between `://`, a quotation mark or a space and an `@`, if it has a colon or follows `://`. A
-/// password may have any character that does not end a URL's authority.
+/// Removes the text between `://`, a quotation mark or a space and an `@`, if it has a colon or follows `://`. A
+/// password may contain any character that does not end a URL's authority.
 private func withoutUserinfo(_ text: String) -> String {
   var rest = text[...]
   var result = ""
@@ -42,7 +42,7 @@ private func withoutUserinfo(_ text: String) -> String {
     let before = rest[..<sign]
     if let scheme = before.lastRange(of: "://"), !before[scheme.upperBound...].contains(where: isAuthorityEnd) {
       result += before[..<scheme.upperBound]
-      // A password may have the sign itself.
+      // A password may contain the sign itself.
       let authority = rest[sign...].prefix { !isAuthorityEnd($0) && !$0.isWhitespace }
       sign = authority.lastIndex(of: "@") ?? sign
     } else {
@@ -61,5 +61,5 @@ extension Substring {
   fileprivate func lastRange(of other: String) -> Range<Index>? { ranges(of: other).last }
 }
 
-/// `text` between quotes, fit to be printed.
+/// `text` in quotation marks, made safe for printing.
 func quoted(_ text: String) -> String { "\"" + printable(text) + "\"" }

@@ -1,29 +1,29 @@
-// What happened to a request when, and how large it was: for those who report it.
+// The times and sizes of a request, for reports.
 
 internal import CCurl
 internal import EventLoops
 internal import Glibc
 
-/// Times and counts of one request, as far as it has come.
+/// Times and counts of one request, as far as it has progressed.
 package final class RequestMeasurements: Sendable {
   /// By the wall clock, in seconds since 1970.
   package let start: Double
-  // Seconds since then; nil for what has not happened, or not for this request.
+  // Seconds since then. Nil for events that did not occur for this request.
   package let nameLookupEnd: Double?
   package let connectEnd: Double?
   /// The end of the TLS handshake, which begins with ``connectEnd``.
   package let secureConnectionEnd: Double?
-  /// The connection stands, and the head is about to go out.
+  /// The connection is established, and the head is about to be sent.
   package let requestStart: Double?
-  /// The last byte of the content was handed over.
+  /// The last byte of the content was passed to libcurl.
   package let requestEnd: Double?
-  /// The head of the final response was there.
+  /// The head of the final response arrived.
   package let responseStart: Double?
   package let end: Double
 
-  /// Whether an earlier request has used the connection.
+  /// Whether an earlier request used the connection.
   package let isConnectionReused: Bool
-  /// By its name in ALPN (RFC 7301): `http/1.1`, `h2`; nil before a response.
+  /// The name of the protocol in ALPN (RFC 7301): `http/1.1`, `h2`. Nil before a response.
   package let protocolName: String?
   package let (localAddress, remoteAddress): (String?, String?)
   package let (localPort, remotePort): (Int?, Int?)
@@ -55,8 +55,8 @@ package final class RequestMeasurements: Sendable {
     nameLookupEnd = isConnectionReused ? nil : time(CURLINFO_NAMELOOKUP_TIME_T)
     connectEnd = isConnectionReused ? nil : time(CURLINFO_CONNECT_TIME_T)
     secureConnectionEnd = isConnectionReused ? nil : time(CURLINFO_APPCONNECT_TIME_T)
-    // libcurl's own time for this is that of an upload's first byte.
-    // A request without content has ended as soon as it may begin.
+    // libcurl's own time is that of an upload's first byte. A request without content has ended as soon as it may
+    // begin.
     requestEnd = transfer.task.contentEndedAt.map { max(($0 - clock.start).seconds, requestStart ?? 0) }
     responseStart = clock.response.map { ($0 - clock.start).seconds }
     end = (MonotonicInstant.now - clock.start).seconds
@@ -77,7 +77,7 @@ package final class RequestMeasurements: Sendable {
   }
 }
 
-/// The moments of a request that libcurl does not tell.
+/// The times of a request that libcurl does not report.
 struct RequestClock {
   /// In seconds since 1970.
   let wall: Double

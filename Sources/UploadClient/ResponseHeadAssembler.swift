@@ -1,19 +1,19 @@
-// Response heads from libcurl's header callback, which hands them over line by line. A load test gets thousands a
-// second: what is looked at here are bytes, and text is made only of what is kept. Each step gets a buffer of its own:
-// in a slice of one a byte takes dozens of instructions.
+// Response heads from libcurl's header callback, which passes them line by line. A load test receives thousands per
+// second. So this code compares bytes, and makes strings only for stored values. Each step gets its own buffer, because
+// a byte of a slice takes dozens of instructions.
 
 internal import Glibc
 
-/// Puts header lines together to response heads.
+/// Assembles header lines into response heads.
 struct ResponseHeadAssembler {
   private var current: HTTPResponse?
   /// The trailer fields of the last response (RFC 9110, section 6.5).
   private(set) var trailers: [HTTPResponse.Field] = []
 
-  /// How many trailer fields are kept. A head has as many as libcurl accepts.
+  /// The maximum number of stored trailer fields. A head has as many fields as libcurl accepts.
   private static let trailerLimit = 64
 
-  /// Takes one line, with its line end or without; returns a head once the empty line behind it has come.
+  /// Takes one line, with or without its line end. Returns a head after the empty line.
   mutating func take(line bytes: UnsafeRawBufferPointer) -> HTTPResponse? {
     let line = Self.withoutLineEnd(bytes)
     guard let first = line.first else {
@@ -43,21 +43,21 @@ struct ResponseHeadAssembler {
     line.count >= word.utf8CodeUnitCount && memcmp(line.baseAddress!, word.utf8Start, word.utf8CodeUnitCount) == 0
   }
 
-  /// Of "HTTP/1.1 201 Created", or "HTTP/2 201": libcurl has checked the form.
+  /// The status of "HTTP/1.1 201 Created" or "HTTP/2 201". libcurl has checked the form.
   private static func status(_ line: UnsafeRawBufferPointer) -> Int {
     line.drop { $0 != UInt8(ascii: " ") }.drop { $0 == UInt8(ascii: " ") }
       .prefix { (UInt8(ascii: "0")...UInt8(ascii: "9")).contains($0) }.prefix(3)
       .reduce(0) { 10 * $0 + Int($1 - UInt8(ascii: "0")) }
   }
 
-  /// Without the carriage return and the line feed behind it.
+  /// The line without its carriage return and line feed.
   private static func withoutLineEnd(_ line: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
     var end = line.count
     while end > 0, line[end - 1] == UInt8(ascii: "\r") || line[end - 1] == UInt8(ascii: "\n") { end -= 1 }
     return UnsafeRawBufferPointer(rebasing: line[..<end])
   }
 
-  /// Without the spaces and tabs around it.
+  /// The value without surrounding spaces and tabs.
   private static func trimmed(_ value: UnsafeRawBufferPointer) -> UnsafeRawBufferPointer {
     func isSpace(_ octet: UInt8) -> Bool { octet == UInt8(ascii: " ") || octet == UInt8(ascii: "\t") }
     var (start, end) = (0, value.count)
@@ -66,7 +66,7 @@ struct ResponseHeadAssembler {
     return UnsafeRawBufferPointer(rebasing: value[start..<end])
   }
 
-  /// Latin-1, as HTTP's obsolete text is: a byte that is no UTF-8 must not lose the field.
+  /// Latin-1, like HTTP's obsolete text. A byte that is not UTF-8 must not discard the field.
   private static func text(_ bytes: UnsafeRawBufferPointer) -> String {
     var all: UInt8 = 0
     for byte in bytes { all |= byte }

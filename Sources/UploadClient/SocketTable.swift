@@ -1,16 +1,16 @@
-// What libcurl wants to know of its sockets, and what epoll was told.
+// The events that libcurl requests for its sockets, and the watches of epoll.
 
 internal import EventLoops
 internal import Glibc
 
-/// By descriptor: these are small numbers, libcurl asks several times for each message, and no two handles of a session
-/// have the same. Owned by the loop's thread; unchecked for that reason.
+/// Indexed by descriptor, because descriptors are small numbers, libcurl asks several times per message, and no two
+/// handles of a session share one. Owned by the loop's thread, and unchecked for that reason.
 final class SocketTable: @unchecked Sendable {
   struct Entry {
     var wanted: EventLoop.Interest
-    /// What epoll was last told; nil before the first time.
+    /// The last watch of epoll. Nil before the first one.
     var watched: EventLoop.Interest?
-    /// How often in a row it was writable and nobody wrote: libcurl 7.88 may want to know that without end.
+    /// The number of consecutive writability events without a write. libcurl 7.88 may request them without end.
     var idleWrites = 0
     var isRestrained = false
     var effective: EventLoop.Interest { isRestrained ? wanted.subtracting(.writable) : wanted }

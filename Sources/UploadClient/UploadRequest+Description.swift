@@ -1,13 +1,13 @@
-// How a request looks in logs and debuggers: what it is for, and none of its secrets.
+// The description of a request in logs and debuggers, without its secrets.
 
 extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
-  /// Method and URL, without user and password and the values of its query.
+  /// Method and URL, without user and password, and without the values of its query.
   public var description: String { "\(method) \(Self.withoutSecrets(url))" }
 
   /// The request without its secrets.
   public var debugDescription: String { "UploadRequest(\(description))" }
 
-  /// For `dump` and debuggers: tokens, field values and whatever else may be secret are left out.
+  /// For `dump` and debuggers. Tokens, field values and other possible secrets are omitted.
   public var customMirror: Mirror {
     Mirror(
       self,
@@ -17,8 +17,8 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
       ], displayStyle: .struct)
   }
 
-  /// `url` as people may see it: without user and password, without the values of its query, one of which may be a
-  /// signature, and without its fragment.
+  /// `url` in a form for people: without user and password, without its fragment, and without the values of its query,
+  /// one of which may be a signature.
   package static func withoutSecrets(_ url: String) -> String {
     let url = withoutCredentials(url)
     guard let mark = url.firstIndex(where: { $0 == "?" || $0 == "#" }) else { return url }
@@ -28,8 +28,8 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
     return url[...mark] + shown.joined(separator: "&")
   }
 
-  /// `text`, in which URLs may stand, without the values of their queries. A query has a `=`, and ends at what stands behind
-  /// a URL in a text, such as a quotation mark or a parenthesis.
+  /// `text` without the values of the queries of its URLs. A query has a `=`, and ends at a character that can follow a
+  /// URL in a text, such as a quotation mark or a parenthesis.
   static func withoutQueryValues(_ text: String) -> String {
     var result = ""
     var rest = text[...]
@@ -42,12 +42,12 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
     return result + rest
   }
 
-  /// `url` without the user and password in its authority (RFC 3986, section 3.2.1), to be shown to people.
+  /// `url` without the user and password in its authority (RFC 3986, section 3.2.1), for people.
   package static func withoutCredentials(_ url: String) -> String {
-    // One that was forgotten does not make a password less of a secret.
+    // A missing scheme does not make a password less secret.
     let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
     let authority = url[start...].prefix { !"/?#".contains($0) }
-    // The last one: curl takes what is before it as credentials even if it has another.
+    // The last one. curl treats the text before it as credentials even if that contains another one.
     guard let sign = authority.lastIndex(of: "@") else { return url }
     return String(url[..<start] + url[url.index(after: sign)...])
   }

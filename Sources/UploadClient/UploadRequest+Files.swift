@@ -1,12 +1,12 @@
-// The files that a request names, which libcurl opens on the loop's thread.
+// The files that a request names and libcurl opens on the loop's thread.
 
 internal import Glibc
 
 extension UploadRequest {
-  /// Refuses what libcurl could not open at once: the open of a FIFO waits for its writer, and all requests of the loop
-  /// with it. libcurl itself reports a file that is missing.
+  /// Rejects files that libcurl could not open at once. Opening a FIFO would wait for its writer, together with all
+  /// requests of the loop. libcurl itself reports a missing file.
   ///
-  /// - Throws: ``UploadError`` of kind ``UploadError/Kind/other``: another file may take its place.
+  /// - Throws: ``UploadError`` of kind ``UploadError/Kind/other``, because the file may be replaced.
   func checkFiles() throws(UploadError) {
     let files = [
       ("netrc file", netrcFile), ("file of certificate authorities", certificateAuthorities),

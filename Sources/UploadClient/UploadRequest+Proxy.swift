@@ -1,4 +1,5 @@
-// What libcurl takes for a proxy: found out before the first attempt, because libcurl's error says "connection failed".
+// The proxy that libcurl will use. It is checked before the first attempt, because libcurl only reports "connection
+// failed".
 
 internal import CCurl
 
@@ -6,13 +7,13 @@ extension UploadRequest {
   /// Whether libcurl can use this text as a proxy: a URL, or a host and a port.
   package static func isProxy(_ text: String) -> Bool { host(ofProxy: text) != nil }
 
-  /// The host of a proxy, in lower case; nil for what libcurl cannot use as one.
+  /// The host of a proxy, in lower case. Nil if libcurl cannot use the text as one.
   package static func host(ofProxy text: String) -> String? {
     guard let handle = curl_url() else { return nil }
     defer { curl_url_cleanup(handle) }
-    // To libcurl a host of that name, and a path that a proxy cannot have.
+    // libcurl would use a host of that name and a path, which a proxy cannot have.
     guard !text.lowercased().hasPrefix("unix:/") else { return nil }
-    // As libcurl itself reads it.
+    // As libcurl itself parses it.
     let flags = UInt32(CURLU_NON_SUPPORT_SCHEME | CURLU_GUESS_SCHEME)
     var scheme: UnsafeMutablePointer<CChar>?
     var host: UnsafeMutablePointer<CChar>?
@@ -24,7 +25,7 @@ extension UploadRequest {
       curl_url_get(handle, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK, let scheme,
       curl_url_get(handle, CURLUPART_HOST, &host, 0) == CURLUE_OK, let host, host.pointee != 0
     else { return nil }
-    // A text without a scheme is an HTTP proxy, whatever its host's name begins with.
+    // A text without a scheme is an HTTP proxy, regardless of the beginning of its host's name.
     let isKnown =
       !text.contains("://")
       || ["http", "https", "socks", "socks4", "socks4a", "socks5", "socks5h"].contains(

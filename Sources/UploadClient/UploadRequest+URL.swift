@@ -1,14 +1,13 @@
-// URLs as people write them, made into what a request can carry.
+// Converts URLs as people write them to URLs that a request can carry.
 
 internal import CCurl
 internal import Glibc
 
 extension UploadRequest {
-  /// `url` with ASCII characters alone: an international host name as IDNA encodes it (RFC 5891), and every other octet
-  /// percent-encoded (RFC 3987, section 3.1).
+  /// `url` in ASCII: an international host name in IDNA encoding (RFC 5891), and every other octet percent-encoded (RFC
+  /// 3987, section 3.1).
   ///
-  /// - Returns: nil for a host name that cannot be encoded. A text that is no URL comes back as it is or is refused
-  ///   later.
+  /// - Returns: nil for a host name that cannot be encoded. An invalid URL is returned unchanged, and is refused later.
   package static func ascii(_ url: String) -> String? {
     guard !url.utf8.allSatisfy({ $0 < 0x80 }), let colon = url.firstRange(of: "://") else { return url }
     let authority = url[colon.upperBound...].prefix { !"/?#".contains($0) }
@@ -19,13 +18,13 @@ extension UploadRequest {
     return percentEncoded(url[..<hostStart]) + encoded + percentEncoded(url[host.endIndex...])
   }
 
-  /// Whether ``url`` names a host and a port that can be connected to. libcurl skips a third slash.
+  /// Whether ``url`` names a host and a port for a connection. libcurl skips a third slash.
   package var hasUsableURL: Bool {
     guard let scheme = url.firstRange(of: "://"), url[scheme.upperBound...].first != "/" else { return false }
     return ParsedURL(url) != nil
   }
 
-  /// The family of the address that stands in ``url`` in place of a host's name; nil for a name.
+  /// The family of the address in ``url``. Nil if it has a host name.
   package var literalFamily: AddressFamily? {
     guard let host = ParsedURL(url)?.host else { return nil }
     if host.hasPrefix("[") { return .ipv6 }
@@ -33,9 +32,9 @@ extension UploadRequest {
     return inet_pton(AF_INET, host, &address) == 1 ? .ipv4 : nil
   }
 
-  /// libcurl's own conversion: what is asked for here is the host that it would connect to.
+  /// libcurl's own conversion, because it determines the host of the connection.
   private static func asciiHost(_ host: Substring) -> String? {
-    // libcurl reads host names in the thread's character set, and that of the C locale has ASCII alone.
+    // libcurl reads host names in the thread's character set, which is ASCII in the C locale.
     let utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", nil)
     let previous = uselocale(utf8)
     defer {
@@ -60,15 +59,15 @@ extension UploadRequest {
     "%" + String(0x100 + Int(octet), radix: 16, uppercase: true).dropFirst()
   }
 
-  /// `url` with `name` behind its last slash, as curl's `-T` has it, where its path names no file. The name is
-  /// percent-encoded but for unreserved characters (RFC 3986, section 2.3); the query stays.
+  /// `url` with `name` after its last slash, as with curl's `-T`, if its path names no file. All characters of the name
+  /// but unreserved ones are percent-encoded (RFC 3986, section 2.3). The query stays.
   package static func appending(fileName name: String, to url: String) -> String {
     let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
     let pathEnd = url[start...].firstIndex { "?#".contains($0) } ?? url.endIndex
     let whole = url[start..<pathEnd]
-    // An empty query says that the URL is meant as it is: some servers take uploads at a path that ends in a slash.
+    // An empty query keeps the URL unchanged, because some servers accept uploads at a path that ends with a slash.
     if url[pathEnd...] == "?" { return url }
-    // Without a slash behind the host there is no path at all.
+    // Without a slash after the host, there is no path.
     guard whole.hasSuffix("/") || !whole.contains("/") else { return url }
     let encoded = name.utf8.map { octet in
       switch octet {

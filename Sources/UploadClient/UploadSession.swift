@@ -1,33 +1,33 @@
-// The thread that all uploads share, and the way to hand it work.
+// The thread that all uploads share, and the interface for its work.
 
 public import EventLoops
 
-/// One thread, one epoll loop, and libcurl on it: any number of uploads.
+/// A thread with an epoll loop and libcurl, for any number of uploads.
 ///
-/// All handlers are called on the session's thread and must not block it. A session ends its thread when nobody refers
-/// to it any more and its last request is over. ``close()`` ends it at once.
+/// All handlers are called on the session's thread and must not block it. A session ends its thread when the last
+/// reference to it is dropped and its last request is over. ``close()`` ends it at once.
 public final class UploadSession: Sendable {
-  /// The session's loop, for those who drive streams on the same thread.
+  /// The session's loop, for code that drives streams on the same thread.
   package let loop: EventLoop
   let lanes: [CurlMulti]
   private let running: Lock<Running>
 
-  /// What there is until the session closes.
+  /// The state until the session closes.
   private struct Running {
     var thread: NamedThread?
-    /// To be called when it closes.
+    /// Closures to call when it closes.
     var closings: [UInt64: @Sendable () -> Void] = [:]
     var nextClosing: UInt64 = 0
   }
 
-  /// How requests at the same time share connections.
+  /// How simultaneous requests share connections.
   public enum Connections: Equatable, Sendable {
-    /// Each has its own, on HTTP/2 too: what the peer's TCP has acknowledged is known by connection, and a stalled
-    /// stream does not hold up others.
+    /// Each request has its own connection, also with HTTP/2. The acknowledgements of the peer's TCP are known per
+    /// connection, and a stalled stream does not block others.
     case onePerUpload
-    /// On HTTP/2 up to so many share one: fewer where the server wants that, and never without TLS over a libcurl 7.88,
-    /// which cannot. What TCP has acknowledged of each is a bound from below, lower by all that the others have under
-    /// way.
+    /// On HTTP/2, up to this number of uploads share a connection. There are fewer if the server requires it. Without
+    /// TLS, libcurl 7.88 cannot share one. The acknowledged bytes of each upload are a lower bound, which does not
+    /// count the bytes that the others have in flight.
     case shared(maximumUploads: Int)
   }
 
@@ -35,10 +35,9 @@ public final class UploadSession: Sendable {
   ///
   /// - Parameters:
   ///   - connections: whether uploads share connections.
-  ///   - count: the number of lanes, at least 1. For each request libcurl looks through all connections that it has to
-  ///     the same
-  ///   host, whether they are in use or not, so that ten thousand streams to one server take a millisecond for each
-  ///   request. Requests of different lanes know nothing of each other: some hundred streams in each are few enough.
+  ///   - count: the number of lanes, at least 1. For each request, libcurl searches all its connections to the same
+  ///     host, in use or not. With ten thousand streams to one server, this takes a millisecond per request. Lanes do
+  ///     not share connections. Some hundred streams per lane are few enough.
   /// - Throws: ``EventLoops/SystemError`` when descriptors, memory or threads are refused.
   public init(connections: Connections = .onePerUpload, lanes count: Int = 1) throws(SystemError) {
     let loop = try EventLoop()
@@ -53,7 +52,7 @@ public final class UploadSession: Sendable {
     let all = lanes
     let thread = try NamedThread("sluice-network") {
       loop.run()
-      // libcurl closes connections when a lane goes, which no other thread may do at the same time.
+      // libcurl closes connections when a lane is dropped. No other thread may do this at the same time.
       withExtendedLifetime(all) {}
     }
     running = Lock(Running(thread: thread))
@@ -63,21 +62,21 @@ public final class UploadSession: Sendable {
 
   /// Starts a request.
   ///
-  /// Requests to one origin, one after another, go over one connection, whatever their methods and bodies, unless the
-  /// server or a failure closed it; whether two at the same time share one is the session's ``Connections``. A
-  /// connection that the server closed while it was idle is noticed before it is used. If it is closed just as the
-  /// request goes out, a request without body bytes goes out once more, on a new connection. One with a body fails as
-  /// ``UploadError/Kind/connectionLost``, always once its first byte was handed over: what the server has of it is for
-  /// the body's owner to ask.
+  /// Successive requests to one origin use one connection, regardless of their methods and bodies, unless the server or
+  /// a failure closed it. The session's ``Connections`` determine whether two simultaneous requests share one. A
+  /// connection that the server closed while it was idle is detected before use. If it is closed just as the request is
+  /// sent, a request without body bytes is sent again on a new connection. A request with a body fails with
+  /// ``UploadError/Kind/connectionLost``, always after its first byte was passed to libcurl. The owner of the body must
+  /// then ask the server for its offset.
   ///
-  /// Redirects (3xx) are not followed but returned, and `Expect: 100-continue` is never sent.
+  /// Redirects (3xx) are returned and not followed. `Expect: 100-continue` is never sent.
   ///
   /// - Parameters:
-  ///   - request: where to, and how.
-  ///   - body: what the request carries.
-  ///   - lane: any number; requests that are to use one connection after another have the same.
-  ///   - handler: told what happens, on the session's thread.
-  /// - Throws: ``UploadError`` of kind `invalidRequest` when the request cannot be sent as it is.
+  ///   - request: the destination and the settings.
+  ///   - body: the content of the request.
+  ///   - lane: any number. Requests that reuse one connection must have the same lane.
+  ///   - handler: receives all events on the session's thread.
+  /// - Throws: ``UploadError`` of kind `invalidRequest` when the request cannot be sent in this form.
   public func upload(
     _ request: UploadRequest, body: consuming UploadBody, lane: Int = 0,
     handler: @escaping @Sendable (UploadTask.Event) -> Void
@@ -90,16 +89,16 @@ public final class UploadSession: Sendable {
     return transfer.task
   }
 
-  /// Ends all uploads as cancelled, and waits for the end of the thread. A second call does nothing. On the session's
-  /// own thread it does not wait.
+  /// Ends all uploads as cancelled, and waits for the end of the thread. A second call has no effect. On the session's
+  /// own thread, it does not wait.
   public func close() {
     guard let thread = stop() else { return }
     if loop.isOnThread { thread.detach() } else { thread.join() }
   }
 
-  /// Has the thread end soon.
+  /// Makes the thread end soon.
   ///
-  /// - Returns: the thread, to be joined or detached; nil if it was stopped before.
+  /// - Returns: the thread, to be joined or detached. Nil if it was stopped before.
   private func stop() -> NamedThread? {
     let (thread, closings) = running.withLock { running in
       let closings = running.closings.values.map { $0 }
@@ -110,15 +109,15 @@ public final class UploadSession: Sendable {
     loop.execute { [loop, lanes] in
       for work in closings { work() }
       for multi in lanes { multi.close() }
-      // Behind what these ends have put off.
+      // After the work that these ends have deferred.
       loop.stop()
     }
     return thread
   }
 
-  /// Has `work` called on the session's thread when it closes, before its uploads end.
+  /// Registers `work` to be called on the session's thread when it closes, before its uploads end.
   ///
-  /// - Returns: a number for ``forgetClosing(_:)``; nil when the session is closed.
+  /// - Returns: a number for ``forgetClosing(_:)``. Nil if the session is closed.
   package func whenClosing(_ work: @escaping @Sendable () -> Void) -> UInt64? {
     running.withLock { running in
       guard running.thread != nil else { return nil }
@@ -129,6 +128,6 @@ public final class UploadSession: Sendable {
     }
   }
 
-  /// Takes back what ``whenClosing(_:)`` asked for.
+  /// Removes the registration of ``whenClosing(_:)``.
   package func forgetClosing(_ number: UInt64) { running.withLock { $0.closings[number] = nil } }
 }

@@ -1,2 +1,2 @@
-/// The version of Sluice, as `sluice --version` and the `User-Agent` field say it (semver.org).
+/// The version of Sluice, for `sluice --version` and the `User-Agent` field (semver.org).
 public let sluiceVersion = "0.1.0"

@@ -1,5 +1,5 @@
-// A program that serves uploads with handlers of its own imports `UploadServer` alone: requests, responses, addresses,
-// handlers, events and what can be chosen of the store come with it.
+// A program that serves uploads with custom handlers imports only `UploadServer`. This includes requests, responses,
+// addresses, handlers, events and the settings of the store.
 
 @_exported public import HTTPServer
 @_exported public import JetStream

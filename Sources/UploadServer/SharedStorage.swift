@@ -1,4 +1,4 @@
-// What the loops of a server store with: what all of them share, and the part of each.
+// The storage of the loops of a server: the shared parts, and the part of each loop.
 
 internal import DiskFiles
 internal import EventLoops

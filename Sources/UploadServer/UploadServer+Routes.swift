@@ -1,4 +1,4 @@
-// Handlers of one's own, by method and path, beside what the store keeps; and a server that runs in a task.
+// Custom handlers by method and path beside the store, and a server that runs in a task.
 
 internal import EventLoops
 public import HTTPMessages
@@ -10,33 +10,35 @@ extension UploadServer {
   ///     try await UploadServer(listen: ":8080", directory: "uploads").run()
   ///
   /// - Parameters:
-  ///   - listen: where to listen, as ``HTTPServer/ListenAddress/init(_:)`` reads it: `:8080`, `127.0.0.1:8080`,
+  ///   - listen: the address in the format of ``HTTPServer/ListenAddress/init(_:)``: `:8080`, `127.0.0.1:8080`,
   ///     `unix:/run/s.sock`.
-  ///   - directory: where streams and unfinished uploads are stored. It is made if it is missing and its parent exists.
-  /// - Throws: ``UploadServerError``, whose description says what to do.
+  ///   - directory: the directory for streams and unfinished uploads. It is created if it is missing and its parent
+  ///     exists.
+  /// - Throws: ``UploadServerError``, whose description names the remedy.
   public convenience init(listen: String, directory: String) throws(UploadServerError) {
     let address: ListenAddress
     do throws(ListenError) { address = try ListenAddress(listen) } catch { throw .listening(error) }
     try self.init(configuration: Configuration(listen: [address], directory: directory))
   }
 
-  /// Serves requests with that method for exactly that path by `work`, behind the resumable protocol: it is called once
-  /// for an upload, and reads all of its content, by however many connections it came.
+  /// Serves requests with that method for exactly that path with `work`, including resumable uploads. `work` is called
+  /// once for an upload, and reads all of its content, regardless of the number of connections.
   ///
-  /// After a restart of the server it is called again for an upload that goes on, with the content from its beginning.
-  /// An error that it throws is answered with 500, and is an event (``StreamServing/ServerEvent/Kind/warning``). Any
-  /// thread, but before the server runs: the unfinished uploads of an earlier server look for their handlers then. The
-  /// last one for a method and path counts.
+  /// After a restart of the server, it is called again for an upload that continues, with the content from its
+  /// beginning. An error that it throws is answered with 500, and reported as an event
+  /// (``StreamServing/ServerEvent/Kind/warning``). Any thread, but call it before the server runs, because the
+  /// unfinished uploads of an earlier server look up their handlers then. The last registration for a method and path
+  /// counts.
   @discardableResult
   public func on(_ method: RequestMethod, _ path: String, _ work: @escaping AsynchronousHandler.Work) -> UploadServer {
     routes.add(method, path, work)
     return self
   }
 
-  /// Serves until the task is cancelled, or ``shutdown(grace:)`` is called. Then requests at work have two seconds to
-  /// end. May be called once, and not after ``start()``.
+  /// Serves until the task is cancelled, or ``shutdown(grace:)`` is called. Then current requests have two seconds to
+  /// end. Call it only once, and not after ``start()``.
   ///
-  /// - Throws: ``UploadServerError/resources(_:)`` if there is no thread to be had.
+  /// - Throws: ``UploadServerError/resources(_:)`` if no thread can be created.
   public func run() async throws(UploadServerError) {
     let failure = await withTaskCancellationHandler {
       await withCheckedContinuation { continuation in

@@ -1,4 +1,4 @@
-// A session's connection to the agent, made again whenever the agent ends.
+// A session's connection to the agent, which is established again after each end of the agent.
 
 internal import EventLoops
 internal import Glibc

@@ -1,4 +1,4 @@
-// What a download of a background session ends with.
+// The result of a download in a background session.
 
 internal import Foundation
 internal import FoundationNetworking

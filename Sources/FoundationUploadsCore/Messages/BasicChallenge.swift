@@ -1,4 +1,4 @@
-// Basic among the challenges of a response (RFC 9110, section 11.6.1; RFC 7617).
+// Finds a Basic challenge in a response (RFC 9110, section 11.6.1; RFC 7617).
 
 internal import UploadClient
 

@@ -1,4 +1,4 @@
-// Resume data: what a later process needs to continue a transfer.
+// Resume data, with which a later process continues a transfer.
 
 internal import Downloads
 internal import Foundation

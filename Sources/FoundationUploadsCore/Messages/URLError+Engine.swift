@@ -1,4 +1,4 @@
-// Foundation's errors for those of the engine.
+// Converts errors of the engine to Foundation's errors.
 
 internal import EventLoops
 internal import Foundation

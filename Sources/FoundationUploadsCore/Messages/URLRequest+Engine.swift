@@ -1,4 +1,4 @@
-// Requests and responses between Foundation and Sluice's engine.
+// Converts requests and responses between Foundation and Sluice's engine.
 
 internal import EventLoops
 internal import Foundation

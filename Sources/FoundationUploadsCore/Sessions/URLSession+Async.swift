@@ -5,12 +5,12 @@ public import Foundation
 public import FoundationNetworking
 
 extension URLSession {
-  /// Loads what is at a URL.
+  /// Loads the resource at a URL.
   public func data(from url: URL, delegate: (any URLSessionTaskDelegate)? = nil) async throws -> (Data, URLResponse) {
     try await data(for: URLRequest(url: url), delegate: delegate)
   }
 
-  /// Sends a request and returns its response.
+  /// Sends a request, and returns its response.
   ///
   /// - Throws: `URLError`.
   public func data(
@@ -46,14 +46,14 @@ extension URLSession {
     try await run(delegate) { self.uploadTask(withResumeData: resumeData, completionHandler: $0) }
   }
 
-  /// Loads what is at a URL into a file, which is the caller's.
+  /// Downloads the resource at a URL into a file, which the caller owns.
   public func download(
     from url: URL, delegate: (any URLSessionTaskDelegate)? = nil
   ) async throws -> (URL, URLResponse) {
     try await download(for: URLRequest(url: url), delegate: delegate)
   }
 
-  /// Loads the response to a request into a file, which is the caller's.
+  /// Downloads the response to a request into a file, which the caller owns.
   ///
   /// - Throws: `URLError`, with `downloadTaskResumeData` if the server can resume the download.
   public func download(
@@ -62,7 +62,7 @@ extension URLSession {
     try await run(delegate) { self.downloadTask(with: request, completionHandler: keepingFile($0)) }
   }
 
-  /// Continues a download into a file, which is the caller's.
+  /// Continues a download into a file, which the caller owns.
   ///
   /// - Throws: `URLError`.
   public func download(

@@ -1,75 +1,75 @@
-// How tasks are made.
+// The methods that create tasks.
 
 public import Foundation
 public import FoundationNetworking
 
 extension URLSession {
-  /// What a task with a completion handler calls at its end.
+  /// The completion handler of a task.
   public typealias DataHandler = @Sendable (Data?, URLResponse?, (any Error)?) -> Void
-  /// The file at the URL is removed when the handler returns.
+  /// The completion handler of a download. The file at the URL is removed when the handler returns.
   public typealias DownloadHandler = @Sendable (URL?, URLResponse?, (any Error)?) -> Void
 
   // MARK: Data
 
-  /// A task that loads what is at a URL, for the session's delegate.
+  /// Creates a task that loads the resource at a URL, for the session's delegate.
   public func dataTask(with url: URL) -> URLSessionDataTask { dataTask(with: URLRequest(url: url)) }
 
-  /// A task that sends a request, for the session's delegate.
+  /// Creates a task that sends a request, for the session's delegate.
   public func dataTask(with request: URLRequest) -> URLSessionDataTask {
     make(URLSessionDataTask(self, request, .body(of: request), .delegate))
   }
 
-  /// A task that loads what is at a URL.
+  /// Creates a task that loads the resource at a URL.
   public func dataTask(with url: URL, completionHandler: @escaping DataHandler) -> URLSessionDataTask {
     dataTask(with: URLRequest(url: url), completionHandler: completionHandler)
   }
 
-  /// A task that sends a request.
+  /// Creates a task that sends a request.
   public func dataTask(with request: URLRequest, completionHandler: @escaping DataHandler) -> URLSessionDataTask {
     make(URLSessionDataTask(self, request, .body(of: request), .data(completionHandler)))
   }
 
   // MARK: Uploads
 
-  /// A task that uploads a file.
+  /// Creates a task that uploads a file.
   public func uploadTask(with request: URLRequest, fromFile fileURL: URL) -> URLSessionUploadTask {
     make(URLSessionUploadTask(self, request, .file(fileURL), .delegate))
   }
 
-  /// A task that uploads a file.
+  /// Creates a task that uploads a file.
   public func uploadTask(
     with request: URLRequest, fromFile fileURL: URL, completionHandler: @escaping DataHandler
   ) -> URLSessionUploadTask {
     make(URLSessionUploadTask(self, request, .file(fileURL), .data(completionHandler)))
   }
 
-  /// A task that uploads bytes.
+  /// Creates a task that uploads bytes.
   public func uploadTask(with request: URLRequest, from bodyData: Data) -> URLSessionUploadTask {
     make(URLSessionUploadTask(self, request, .bytes(bodyData), .delegate))
   }
 
-  /// A task that uploads bytes.
+  /// Creates a task that uploads bytes.
   public func uploadTask(
     with request: URLRequest, from bodyData: Data?, completionHandler: @escaping DataHandler
   ) -> URLSessionUploadTask {
     make(URLSessionUploadTask(self, request, .bytes(bodyData ?? Data()), .data(completionHandler)))
   }
 
-  /// A task that uploads a stream, which it asks the delegate for
+  /// Creates a task that uploads a stream. The task asks the delegate for the stream
   /// (``URLSessionTaskDelegate/urlSession(_:task:needNewBodyStream:)``).
   public func uploadTask(withStreamedRequest request: URLRequest) -> URLSessionUploadTask {
     make(URLSessionUploadTask(self, request, .stream, .delegate))
   }
 
-  /// A task that continues an upload.
+  /// Creates a task that continues an upload.
   ///
-  /// - Parameter resumeData: from ``URLSessionUploadTask/cancel(byProducingResumeData:)``, or from the error of a task
-  ///   that failed. With other data, the task fails.
+  /// - Parameter resumeData: from ``URLSessionUploadTask/cancel(byProducingResumeData:)``, or from the error of a
+  ///   failed task. With other data, the task fails.
   public func uploadTask(withResumeData resumeData: Data) -> URLSessionUploadTask {
     make(URLSessionUploadTask(self, resuming: resumeData, .delegate))
   }
 
-  /// A task that continues an upload.
+  /// Creates a task that continues an upload.
   public func uploadTask(
     withResumeData resumeData: Data, completionHandler: @escaping DataHandler
   ) -> URLSessionUploadTask {
@@ -78,35 +78,35 @@ extension URLSession {
 
   // MARK: Downloads
 
-  /// A task that loads what is at a URL into a file.
+  /// Creates a task that downloads the resource at a URL into a file.
   public func downloadTask(with url: URL) -> URLSessionDownloadTask { downloadTask(with: URLRequest(url: url)) }
 
-  /// A task that loads the response to a request into a file.
+  /// Creates a task that downloads the response to a request into a file.
   public func downloadTask(with request: URLRequest) -> URLSessionDownloadTask {
     make(URLSessionDownloadTask(self, request, .body(of: request), .delegate))
   }
 
-  /// A task that loads what is at a URL into a file.
+  /// Creates a task that downloads the resource at a URL into a file.
   public func downloadTask(with url: URL, completionHandler: @escaping DownloadHandler) -> URLSessionDownloadTask {
     downloadTask(with: URLRequest(url: url), completionHandler: completionHandler)
   }
 
-  /// A task that loads the response to a request into a file.
+  /// Creates a task that downloads the response to a request into a file.
   public func downloadTask(
     with request: URLRequest, completionHandler: @escaping DownloadHandler
   ) -> URLSessionDownloadTask {
     make(URLSessionDownloadTask(self, request, .body(of: request), .download(completionHandler)))
   }
 
-  /// A task that continues a download.
+  /// Creates a task that continues a download.
   ///
   /// - Parameter resumeData: from ``URLSessionDownloadTask/cancel(byProducingResumeData:)``, or from the error of a
-  ///   task that failed. With other data, the task fails.
+  ///   failed task. With other data, the task fails.
   public func downloadTask(withResumeData resumeData: Data) -> URLSessionDownloadTask {
     make(URLSessionDownloadTask(self, resuming: resumeData, .delegate))
   }
 
-  /// A task that continues a download.
+  /// Creates a task that continues a download.
   public func downloadTask(
     withResumeData resumeData: Data, completionHandler: @escaping DownloadHandler
   ) -> URLSessionDownloadTask {

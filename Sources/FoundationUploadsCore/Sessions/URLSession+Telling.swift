@@ -1,4 +1,4 @@
-// Who hears of a task, and what.
+// Selects the receivers of a task's events.
 
 internal import EventLoops
 internal import Foundation

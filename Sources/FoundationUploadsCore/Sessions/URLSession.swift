@@ -6,12 +6,12 @@ public import Foundation
 internal import TransferClient
 internal import UploadClient
 
-/// Apple's `URLSession`, as far as uploads and downloads need it, over Sluice's engine.
+/// Apple's `URLSession` for uploads and downloads, implemented with Sluice's engine.
 ///
-/// All tasks of a session share one network thread, which starts with the first of them. All calls of delegates and
-/// completion handlers come on ``delegateQueue``. All members may be used from any thread.
+/// All tasks of a session share one network thread, which starts with the first of them. All delegate methods and
+/// completion handlers are called on ``delegateQueue``. All members may be used from any thread.
 open class URLSession: NSObject, @unchecked Sendable {
-  /// What to do with a response.
+  /// The handling of a response.
   public enum ResponseDisposition: Int, Sendable {
     /// Cancel the task.
     case cancel = 0
@@ -19,15 +19,15 @@ open class URLSession: NSObject, @unchecked Sendable {
     case allow = 1
   }
 
-  /// How to answer a challenge.
+  /// The response to a challenge.
   public enum AuthChallengeDisposition: Int, Sendable {
     /// Send the credential.
     case useCredential = 0
-    /// Do as without a delegate.
+    /// Act as without a delegate.
     case performDefaultHandling = 1
     /// Cancel the task.
     case cancelAuthenticationChallenge = 2
-    /// Take the response as the answer.
+    /// Use the response as the result.
     case rejectProtectionSpace = 3
   }
 
@@ -39,7 +39,7 @@ open class URLSession: NSObject, @unchecked Sendable {
   /// A copy of the session's settings.
   // The copy of a configuration is a configuration.
   open var configuration: URLSessionConfiguration { settings.copy() as? URLSessionConfiguration ?? settings }
-  /// Where delegates and completion handlers are called.
+  /// The queue on which delegates and completion handlers are called.
   public let delegateQueue: OperationQueue
 
   /// Writes what is downloaded.
@@ -64,8 +64,8 @@ open class URLSession: NSObject, @unchecked Sendable {
 
   /// - Parameters:
   ///   - configuration: copied.
-  ///   - delegate: kept until the session is invalidated and its last task is over.
-  ///   - queue: where delegates and completion handlers are called; nil for a serial queue of the session's own.
+  ///   - delegate: kept until the session is invalidated and its last task has ended.
+  ///   - queue: the queue on which delegates and completion handlers are called. Nil creates a serial queue.
   public init(
     configuration: URLSessionConfiguration, delegate: (any URLSessionDelegate)?, delegateQueue queue: OperationQueue?
   ) {
@@ -89,7 +89,7 @@ open class URLSession: NSObject, @unchecked Sendable {
 
   deinit { background?.finish() }
 
-  /// Given at the start; nil once the session has become invalid.
+  /// The delegate from the initializer. Nil after the session has become invalid.
   open var delegate: (any URLSessionDelegate)? { monitor.withLock { keptDelegate } }
 
   /// A name for people.
@@ -152,16 +152,16 @@ open class URLSession: NSObject, @unchecked Sendable {
   /// Calls `work` on the delegate queue.
   func call(_ work: @escaping @Sendable () -> Void) { delegateQueue.addOperation(work) }
 
-  /// Calls `completionHandler` with the tasks that are neither over nor cancelled.
+  /// Calls `completionHandler` with the tasks that have neither ended nor been cancelled.
   open func getAllTasks(completionHandler: @escaping @Sendable ([URLSessionTask]) -> Void) {
     let tasks = activeTasks
     call { completionHandler(tasks) }
   }
 
-  /// The tasks that are neither over nor cancelled.
+  /// The tasks that have neither ended nor been cancelled.
   open var allTasks: [URLSessionTask] { get async { activeTasks } }
 
-  /// Calls `completionHandler` with the tasks that are neither over nor cancelled, by kind.
+  /// Calls `completionHandler` with the tasks that have neither ended nor been cancelled, by kind.
   open func getTasksWithCompletionHandler(
     _ completionHandler:
       @escaping @Sendable ([URLSessionDataTask], [URLSessionUploadTask], [URLSessionDownloadTask]) -> Void
@@ -176,14 +176,14 @@ open class URLSession: NSObject, @unchecked Sendable {
 
   // MARK: Invalidation
 
-  /// Takes no new tasks, and ends when the last one is over.
+  /// Accepts no new tasks, and ends the session after its last task.
   open func finishTasksAndInvalidate() {
     guard self !== Self.common else { return }
     monitor.withLock { isInvalid = true }
     endIfInvalid()
   }
 
-  /// Cancels all tasks, and ends.
+  /// Cancels all tasks, and ends the session.
   open func invalidateAndCancel() {
     guard self !== Self.common else { return }
     monitor.withLock { isInvalid = true }

@@ -1,20 +1,20 @@
-// How a session works, by Apple's names.
+// The settings of a session, under Apple's names.
 
 public import Foundation
 public import FoundationNetworking
 internal import TransferClient
 
-/// The settings of a ``URLSession``. A session copies them: later changes have no effect on it.
+/// The settings of a ``URLSession``. A session copies them, so later changes have no effect on it.
 open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
-  /// New each time, so that a program may change it.
+  /// A new configuration each time, which the program may change.
   open class var `default`: URLSessionConfiguration { URLSessionConfiguration() }
-  /// The same as ``default``: a session keeps nothing on disk.
+  /// The same as ``default``, because a session stores nothing on disk.
   open class var ephemeral: URLSessionConfiguration { URLSessionConfiguration() }
 
-  /// For uploads of files that outlive the program: the agent performs them (`sluice agent`).
+  /// A configuration for transfers of files that outlive the program. The agent performs them (`sluice agent`).
   ///
   /// A session with the same identifier gets the tasks of the one before, also in another process, and its delegate
-  /// hears what was missed. An identifier has one session at a time on a machine for each user.
+  /// receives the missed events. An identifier has one session at a time per user and machine.
   ///
   /// - Parameter identifier: such as `com.example.uploads`. If it is empty, all tasks fail.
   open class func background(withIdentifier identifier: String) -> URLSessionConfiguration {
@@ -24,37 +24,37 @@ open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
   }
 
   private var chosenIdentifier: String?
-  /// Of a background session; nil for others.
+  /// The identifier of a background session. Nil for others.
   open var identifier: String? { chosenIdentifier }
 
   public override init() {}
 
-  /// How many seconds the server may leave unanswered what it was sent. A stream whose source is silent does not count.
-  /// A request's own `timeoutInterval` counts instead if it is not 60, which is its default.
+  /// The time in seconds that the server may leave data unanswered. A stream whose source is silent does not count. A
+  /// request's own `timeoutInterval` takes precedence if it is not 60, which is its default.
   open var timeoutIntervalForRequest: TimeInterval = 60
-  /// How many seconds a task may take as a whole.
+  /// The longest duration of a task in seconds.
   open var timeoutIntervalForResource: TimeInterval = 7 * 24 * 3600
-  /// How many seconds the session tries to resume an upload after an interruption before the task fails with resume
-  /// data. Not a member of Apple's class.
+  /// The time in seconds in which the session tries to resume an upload after an interruption. After it, the task fails
+  /// with resume data. Not a member of Apple's class.
   open var timeoutIntervalForResumption: TimeInterval = 20
   /// Whether a task waits for a server that cannot be reached.
   open var waitsForConnectivity = false
-  /// Of a background session: whether its transfers can wait for a good time. They run behind others, small ones first,
+  /// For a background session: whether its transfers can wait for a good time. They run after others, small ones first,
   /// and never over a metered connection.
   open var isDiscretionary = false
-  /// Of a background session: whether its transfers run over a connection that NetworkManager calls metered, or guesses
-  /// to be.
+  /// For a background session: whether its transfers run over a connection that NetworkManager reports as metered or
+  /// probably metered.
   open var allowsExpensiveNetworkAccess = true
-  /// Of a background session: whether its transfers run over a connection that the user has set to be metered.
+  /// For a background session: whether its transfers run over a connection that the user has set to be metered.
   open var allowsConstrainedNetworkAccess = true
-  /// Fields for all requests that do not have them.
+  /// Fields to add to all requests that do not have them.
   open var httpAdditionalHeaders: [AnyHashable: Any]?
-  /// The path of the command `sluice`, which is the agent of background sessions; nil for the one that the environment
-  /// variable `SLUICE` names, or the first on `PATH`. Not a member of Apple's class.
+  /// The path of the `sluice` command, which is the agent of background sessions. Nil uses the command that the
+  /// environment variable `SLUICE` names, or the first on `PATH`. Not a member of Apple's class.
   open var agentExecutable: String?
   /// Where the agent is, if not where the environment says.
   var agentLocation: AgentLocation?
-  /// Whose default credential answers a challenge that no delegate has answered.
+  /// The storage whose default credential answers a challenge if no delegate answers it.
   open var urlCredentialStorage: URLCredentialStorage?
   /// A PEM file of the certificate authorities to trust instead of the system's. Not a member of Apple's class, whose
   /// `serverTrust` does not exist here.

@@ -1,16 +1,16 @@
-// What a session tells its delegates, and what it asks them, by Apple's names.
+// The delegate protocols of a session, under Apple's names.
 //
-// Every method has a default implementation, in place of Objective-C's optional methods. That of a task's own delegate
+// Every method has a default implementation, instead of Objective-C's optional methods. For a task's own delegate, it
 // calls the session's delegate.
 
 public import Foundation
 public import FoundationNetworking
 
-/// Told about a session. All calls come on the session's delegate queue.
+/// Receives the events of a session. All calls come on the session's delegate queue.
 public protocol URLSessionDelegate: NSObjectProtocol, Sendable {
-  /// The session was invalidated, and its last task is over.
+  /// The session was invalidated, and its last task has ended.
   func urlSession(_ session: URLSession, didBecomeInvalidWithError error: (any Error)?)
-  /// Called after the events that a background session has missed, if there were any.
+  /// Called after the missed events of a background session, if there were any.
   func urlSessionDidFinishEvents(forBackgroundURLSession session: URLSession)
 }
 
@@ -21,27 +21,28 @@ extension URLSessionDelegate {
   public func urlSessionDidFinishEvents(forBackgroundURLSession session: URLSession) {}
 }
 
-/// Told about tasks of every kind.
+/// Receives the events of tasks of every kind.
 public protocol URLSessionTaskDelegate: URLSessionDelegate {
   /// The task exists. It has not been resumed.
   func urlSession(_ session: URLSession, didCreateTask task: URLSessionTask)
 
-  /// The server redirects. Call the handler with `request`, another request, or nil to take the redirect as the answer.
+  /// The server redirects. Call the handler with `request`, another request, or nil to use the redirect as the
+  /// response.
   func urlSession(
     _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection response: HTTPURLResponse,
     newRequest request: URLRequest, completionHandler: @escaping @Sendable (URLRequest?) -> Void)
 
-  /// The server wants credentials.
+  /// The server requires credentials.
   func urlSession(
     _ session: URLSession, task: URLSessionTask, didReceive challenge: URLAuthenticationChallenge,
     completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void)
 
-  /// The task needs a stream for its body: at its start, and again after a redirect or a challenge.
+  /// The task requires a stream for its body: at its start, and again after a redirect or a challenge.
   func urlSession(
     _ session: URLSession, task: URLSessionTask,
     needNewBodyStream completionHandler: @escaping @Sendable (InputStream?) -> Void)
 
-  /// A resumed upload needs a stream that begins at byte `offset` of the body.
+  /// A resumed upload requires a stream that begins at byte `offset` of the body.
   func urlSession(
     _ session: URLSession, task: URLSessionTask, needNewBodyStreamFrom offset: Int64,
     completionHandler: @escaping @Sendable (InputStream?) -> Void)
@@ -51,14 +52,14 @@ public protocol URLSessionTaskDelegate: URLSessionDelegate {
     _ session: URLSession, task: URLSessionTask, didSendBodyData bytesSent: Int64, totalBytesSent: Int64,
     totalBytesExpectedToSend: Int64)
 
-  /// The server has sent an interim response, such as 103.
+  /// The server sent an interim response, such as 103.
   func urlSession(
     _ session: URLSession, task: URLSessionTask, didReceiveInformationalResponse response: HTTPURLResponse)
 
   /// The server cannot be reached, and the task waits for it.
   func urlSession(_ session: URLSession, taskIsWaitingForConnectivity task: URLSessionTask)
 
-  /// The task is over, and this is what its requests have taken. Comes before the last call, and before a completion
+  /// The task has ended. The metrics describe its requests. Called before the last call, and before a completion
   /// handler.
   func urlSession(
     _ session: URLSession, task: URLSessionTask, didFinishCollecting metrics: URLSessionTaskMetrics)
@@ -75,7 +76,7 @@ extension URLSessionTaskDelegate {
   /// Does nothing.
   public func urlSession(_ session: URLSession, didCreateTask task: URLSessionTask) {}
 
-  /// Asks the session's delegate if this is the task's own, and follows the redirect otherwise.
+  /// Calls the session's delegate if this is the task's own. Otherwise, it follows the redirect.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection response: HTTPURLResponse,
     newRequest request: URLRequest, completionHandler: @escaping @Sendable (URLRequest?) -> Void
@@ -86,7 +87,7 @@ extension URLSessionTaskDelegate {
       completionHandler: completionHandler)
   }
 
-  /// Asks the session's delegate if this is the task's own, and handles the challenge as without a delegate otherwise.
+  /// Calls the session's delegate if this is the task's own. Otherwise, it handles the challenge as without a delegate.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, didReceive challenge: URLAuthenticationChallenge,
     completionHandler: @escaping @Sendable (URLSession.AuthChallengeDisposition, URLCredential?) -> Void
@@ -95,7 +96,7 @@ extension URLSessionTaskDelegate {
     other.urlSession(session, task: task, didReceive: challenge, completionHandler: completionHandler)
   }
 
-  /// Asks the session's delegate if this is the task's own. Otherwise there is no stream, and the task fails.
+  /// Calls the session's delegate if this is the task's own. Otherwise, there is no stream, and the task fails.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask,
     needNewBodyStream completionHandler: @escaping @Sendable (InputStream?) -> Void
@@ -104,7 +105,7 @@ extension URLSessionTaskDelegate {
     other.urlSession(session, task: task, needNewBodyStream: completionHandler)
   }
 
-  /// Asks the session's delegate if this is the task's own. Otherwise there is no stream, and the task fails.
+  /// Calls the session's delegate if this is the task's own. Otherwise, there is no stream, and the task fails.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, needNewBodyStreamFrom offset: Int64,
     completionHandler: @escaping @Sendable (InputStream?) -> Void
@@ -113,7 +114,7 @@ extension URLSessionTaskDelegate {
     other.urlSession(session, task: task, needNewBodyStreamFrom: offset, completionHandler: completionHandler)
   }
 
-  /// Tells the session's delegate if this is the task's own.
+  /// Calls the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, didSendBodyData bytesSent: Int64, totalBytesSent: Int64,
     totalBytesExpectedToSend: Int64
@@ -124,31 +125,31 @@ extension URLSessionTaskDelegate {
         totalBytesExpectedToSend: totalBytesExpectedToSend)
   }
 
-  /// Tells the session's delegate if this is the task's own.
+  /// Calls the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, didReceiveInformationalResponse response: HTTPURLResponse
   ) { other(session, task)?.urlSession(session, task: task, didReceiveInformationalResponse: response) }
 
-  /// Tells the session's delegate if this is the task's own.
+  /// Calls the session's delegate if this is the task's own.
   public func urlSession(_ session: URLSession, taskIsWaitingForConnectivity task: URLSessionTask) {
     other(session, task)?.urlSession(session, taskIsWaitingForConnectivity: task)
   }
 
-  /// Tells the session's delegate if this is the task's own.
+  /// Calls the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, task: URLSessionTask, didFinishCollecting metrics: URLSessionTaskMetrics
   ) { other(session, task)?.urlSession(session, task: task, didFinishCollecting: metrics) }
 
-  /// Tells the session's delegate if this is the task's own.
+  /// Calls the session's delegate if this is the task's own.
   public func urlSession(_ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?) {
     other(session, task)?.urlSession(session, task: task, didCompleteWithError: error)
   }
 }
 
-/// Told about the responses of data and upload tasks. Where a completion handler gets the response, only the task's own
-/// delegate is told.
+/// Receives the responses of data and upload tasks. If a completion handler gets the response, only the task's own
+/// delegate is called.
 public protocol URLSessionDataDelegate: URLSessionTaskDelegate {
-  /// The head of the response is there. Its body is delivered once the handler is called with `.allow`.
+  /// The head of the response has arrived. Its body is delivered after the handler is called with `.allow`.
   func urlSession(
     _ session: URLSession, dataTask: URLSessionDataTask, didReceive response: URLResponse,
     completionHandler: @escaping @Sendable (URLSession.ResponseDisposition) -> Void)
@@ -162,7 +163,7 @@ extension URLSessionDataDelegate {
     task.hasHandler ? nil : session.fallback(from: self, of: task) as? any URLSessionDataDelegate
   }
 
-  /// Asks the session's delegate if this is the task's own, and receives the body otherwise.
+  /// Calls the session's delegate if this is the task's own. Otherwise, it receives the body.
   public func urlSession(
     _ session: URLSession, dataTask: URLSessionDataTask, didReceive response: URLResponse,
     completionHandler: @escaping @Sendable (URLSession.ResponseDisposition) -> Void
@@ -171,16 +172,16 @@ extension URLSessionDataDelegate {
     other.urlSession(session, dataTask: dataTask, didReceive: response, completionHandler: completionHandler)
   }
 
-  /// Tells the session's delegate if this is the task's own.
+  /// Calls the session's delegate if this is the task's own.
   public func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
     other(session, dataTask)?.urlSession(session, dataTask: dataTask, didReceive: data)
   }
 }
 
-/// Told about download tasks. Where a completion handler gets the file, only the task's own delegate is told, and not
-/// that the download is finished.
+/// Receives the events of download tasks. If a completion handler gets the file, only the task's own delegate is
+/// called, and not for the end of the download.
 public protocol URLSessionDownloadDelegate: URLSessionTaskDelegate {
-  /// The file is complete. It is removed when this method returns: move or open it here.
+  /// The file is complete. It is removed when this method returns, so move or open it here.
   func urlSession(_ session: URLSession, downloadTask: URLSessionDownloadTask, didFinishDownloadingTo location: URL)
 
   /// A part of the file was written.
@@ -199,7 +200,7 @@ extension URLSessionDownloadDelegate {
     task.hasHandler ? nil : session.fallback(from: self, of: task) as? any URLSessionDownloadDelegate
   }
 
-  /// Tells the session's delegate if this is the task's own.
+  /// Calls the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, downloadTask: URLSessionDownloadTask, didWriteData bytesWritten: Int64,
     totalBytesWritten: Int64, totalBytesExpectedToWrite: Int64
@@ -210,7 +211,7 @@ extension URLSessionDownloadDelegate {
         totalBytesExpectedToWrite: totalBytesExpectedToWrite)
   }
 
-  /// Tells the session's delegate if this is the task's own.
+  /// Calls the session's delegate if this is the task's own.
   public func urlSession(
     _ session: URLSession, downloadTask: URLSessionDownloadTask, didResumeAtOffset fileOffset: Int64,
     expectedTotalBytes: Int64

@@ -1,4 +1,4 @@
-// What the two streams of a bound pair share: the ends, their states, and one lock over both.
+// The shared state of the two streams of a bound pair: the ends, their states, and one lock for both.
 
 internal import Foundation
 internal import Glibc

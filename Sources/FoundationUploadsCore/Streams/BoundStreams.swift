@@ -2,14 +2,14 @@
 
 public import Foundation
 
-/// The two streams of a bound pair: what is written into one is read from the other.
+/// The two streams of a bound pair. Bytes that are written to one are read from the other.
 public struct BoundStreams {
-  /// Gives what is written into ``output``.
+  /// Reads the bytes that were written to ``output``.
   public let input: InputStream
-  /// Takes what ``input`` is to give.
+  /// Writes the bytes for ``input``.
   public let output: OutputStream
 
-  /// - Parameter bufferSize: in bytes; less than 1 counts as 1.
+  /// - Parameter bufferSize: in bytes. A value below 1 counts as 1.
   public init(bufferSize: Int) {
     let pair = BoundStreamPair(bufferSize: max(1, bufferSize))
     (input, output) = (BoundInputStream(pair), BoundOutputStream(pair))

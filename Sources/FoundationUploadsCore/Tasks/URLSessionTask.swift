@@ -1,4 +1,4 @@
-// A task: what a program holds of a transfer.
+// A task: the program's handle for a transfer.
 
 internal import EventLoops
 public import Foundation
@@ -17,23 +17,23 @@ protocol TaskEngine: AnyObject, Sendable {
 
 /// A transfer of a ``URLSession``. It begins when it is resumed. All members may be used from any thread.
 open class URLSessionTask: NSObject, @unchecked Sendable {
-  /// Where a task stands.
+  /// The state of a task.
   public enum State: Int, Sendable {
-    /// The transfer is under way.
+    /// The transfer is in progress.
     case running = 0
     /// The transfer has not begun, or is paused.
     case suspended = 1
-    /// The task was cancelled, and its last call is still to come.
+    /// The task was cancelled, and its last call is pending.
     case canceling = 2
-    /// The task is over.
+    /// The task has ended.
     case completed = 3
   }
 
-  /// From 0 to 1. Without effect.
+  /// From 0 to 1. It has no effect.
   public static let defaultPriority: Float = 0.5
-  /// From 0 to 1. Without effect.
+  /// From 0 to 1. It has no effect.
   public static let lowPriority: Float = 0.25
-  /// From 0 to 1. Without effect.
+  /// From 0 to 1. It has no effect.
   public static let highPriority: Float = 0.75
 
   /// What changes; under the task's lock.
@@ -62,9 +62,9 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
 
   /// Unique within its session.
   public let taskIdentifier: Int
-  /// The request that the task was made with; nil for a task that continues an upload with data that cannot be read.
+  /// The request with which the task was created. Nil for a task with unreadable resume data.
   public let originalRequest: URLRequest?
-  /// How much of the transfer is done: bytes sent and received of those expected. Cancelling it cancels the task.
+  /// The progress of the transfer: sent and received bytes of the expected ones. Cancelling it cancels the task.
   public let progress = Progress(parent: nil, userInfo: nil)
 
   /// Whether a completion handler gets the response, and not a delegate.
@@ -124,7 +124,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
 
   // MARK: Orders
 
-  /// Begins the transfer, or continues it after ``suspend()``.
+  /// Starts the transfer, or continues it after ``suspend()``.
   open func resume() {
     let transfer = monitor.withLock {
       guard facts.state == .suspended else { return nil as (any TaskEngine)? }
@@ -134,7 +134,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     transfer?.resume()
   }
 
-  /// Sends nothing until ``resume()``. The connection stays as long as the server permits.
+  /// Pauses sending until ``resume()``. The connection stays as long as the server permits.
   open func suspend() {
     let transfer = monitor.withLock {
       guard facts.state == .running else { return nil as (any TaskEngine)? }
@@ -144,7 +144,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     transfer?.suspend()
   }
 
-  /// Ends the transfer with `URLError.cancelled`, soon.
+  /// Ends the transfer with `URLError.cancelled` soon.
   open func cancel() { cancelTransfer()?.cancel(nil) }
 
   /// The transfer, to be cancelled; nil if the task is over or cancelled.
@@ -158,15 +158,16 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
 
   // MARK: Members
 
-  /// Where the task stands.
+  /// The state of the task.
   open var state: State { look(\.state) }
-  /// Other than ``originalRequest`` after a redirect.
+  /// The current request. It differs from ``originalRequest`` after a redirect.
   open var currentRequest: URLRequest? { look(\.currentRequest) }
-  /// The response, once its head is there.
+  /// The response, after its head has arrived.
   open var response: URLResponse? { look(\.response) }
-  /// Why the task has failed.
+  /// The reason why the task has failed.
   open var error: (any Error)? { look(\.error) }
-  /// Told about this task in place of the session's delegate, which is told what this one has no methods for.
+  /// Receives the events of this task instead of the session's delegate. The session's delegate is called for methods
+  /// that this one does not implement.
   open var delegate: (any URLSessionTaskDelegate)? {
     get { look(\.delegate) }
     set {
@@ -178,25 +179,25 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
       withExtendedLifetime(old) {}
     }
   }
-  /// Bytes of the body that this machine's TCP has taken.
+  /// The number of bytes of the body that this machine's TCP has accepted.
   open var countOfBytesSent: Int64 { look(\.bytesSent) }
-  /// Bytes of the body; -1 for a stream.
+  /// The number of bytes of the body. -1 for a stream.
   open var countOfBytesExpectedToSend: Int64 { look(\.bytesExpectedToSend) }
-  /// Bytes of the response's body.
+  /// The number of received bytes of the response's body.
   open var countOfBytesReceived: Int64 { look(\.bytesReceived) }
-  /// Bytes that the response's body will have; -1 where the server does not say.
+  /// The expected number of bytes of the response's body. -1 if the server does not state it.
   open var countOfBytesExpectedToReceive: Int64 { look(\.bytesExpectedToReceive) }
-  /// A hint: in a discretionary background session, small transfers come first.
+  /// A hint: in a discretionary background session, small transfers run first.
   open var countOfBytesClientExpectsToSend: Int64 {
     get { look(\.clientExpectsToSend) }
     set { change { $0.clientExpectsToSend = newValue } }
   }
-  /// A hint, as ``countOfBytesClientExpectsToSend``.
+  /// A hint, like ``countOfBytesClientExpectsToSend``.
   open var countOfBytesClientExpectsToReceive: Int64 {
     get { look(\.clientExpectsToReceive) }
     set { change { $0.clientExpectsToReceive = newValue } }
   }
-  /// The transfer does not begin before, however early it is resumed.
+  /// The earliest start of the transfer, even if it is resumed earlier.
   open var earliestBeginDate: Date? {
     get { look(\.earliestBeginDate) }
     set { change { $0.earliestBeginDate = newValue } }
@@ -206,14 +207,14 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     get { look(\.text) }
     set { change { $0.text = newValue } }
   }
-  /// A hint, without effect.
+  /// A hint without effect.
   open var priority: Float {
     get { look(\.priority) }
     set { change { $0.priority = newValue } }
   }
 }
 
-/// A task whose response's body is delivered as data.
+/// A task that delivers the body of the response as data.
 open class URLSessionDataTask: URLSessionTask, @unchecked Sendable {}
 
 /// A task that uploads a file, bytes or a stream.
@@ -224,10 +225,10 @@ open class URLSessionUploadTask: URLSessionDataTask, @unchecked Sendable {
     self.init(session, record?.urlRequest, record.map { .resumedUpload($0) } ?? .unusable, completion)
   }
 
-  /// Cancels the upload, and passes what a new task continues with to `completionHandler`, on the delegate queue: nil
-  /// if the server cannot resume it.
+  /// Cancels the upload, and passes resume data for a new task to `completionHandler` on the delegate queue. It is nil
+  /// if the server cannot resume the upload.
   ///
-  /// If the server has not said by now whether it can, nothing more is sent, and the task waits for that up to a
+  /// If the server has not yet reported whether it can, nothing more is sent, and the task waits for the report up to a
   /// second.
   open func cancel(byProducingResumeData completionHandler: @escaping @Sendable (Data?) -> Void) {
     guard let transfer = cancelTransfer() else { return completionHandler(nil) }
@@ -236,13 +237,13 @@ open class URLSessionUploadTask: URLSessionDataTask, @unchecked Sendable {
 
   /// Cancels the upload.
   ///
-  /// - Returns: what a new task continues with; nil if the server cannot resume it.
+  /// - Returns: resume data for a new task. Nil if the server cannot resume the upload.
   open func cancelByProducingResumeData() async -> Data? {
     await withCheckedContinuation { continuation in cancel { continuation.resume(returning: $0) } }
   }
 }
 
-/// A task whose response's body is written to a file.
+/// A task that writes the body of the response to a file.
 open class URLSessionDownloadTask: URLSessionTask, @unchecked Sendable {
   /// Continues a download; with data that cannot be read, the task fails.
   convenience init(_ session: URLSession, resuming data: Data, _ completion: Transfer.Completion) {
@@ -250,8 +251,8 @@ open class URLSessionDownloadTask: URLSessionTask, @unchecked Sendable {
     self.init(session, record?.urlRequest, record.map { .resumedDownload($0) } ?? .unusable, completion)
   }
 
-  /// Cancels the download, and passes what a new task continues with to `completionHandler`, on the delegate queue: nil
-  /// if the server cannot resume it.
+  /// Cancels the download, and passes resume data for a new task to `completionHandler` on the delegate queue. It is
+  /// nil if the server cannot resume the download.
   open func cancel(byProducingResumeData completionHandler: @escaping @Sendable (Data?) -> Void) {
     guard let transfer = cancelTransfer() else { return completionHandler(nil) }
     transfer.cancel(completionHandler)
@@ -259,7 +260,7 @@ open class URLSessionDownloadTask: URLSessionTask, @unchecked Sendable {
 
   /// Cancels the download.
   ///
-  /// - Returns: what a new task continues with; nil if the server cannot resume it.
+  /// - Returns: resume data for a new task. Nil if the server cannot resume the download.
   open func cancelByProducingResumeData() async -> Data? {
     await withCheckedContinuation { continuation in cancel { continuation.resume(returning: $0) } }
   }

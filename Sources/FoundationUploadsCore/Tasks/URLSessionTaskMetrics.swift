@@ -1,17 +1,17 @@
-// What a task has done, request by request, for those who measure.
+// The measurements of a task, per request.
 
 public import Foundation
 public import FoundationNetworking
 internal import UploadClient
 
-/// The measurements of a task that is over.
+/// The measurements of a task that has ended.
 open class URLSessionTaskMetrics: NSObject, @unchecked Sendable {
-  /// One for each request, in the order of their ends: redirects, challenges, the questions and appends of a resumable
-  /// upload.
+  /// The measurements of each request, in the order of their ends: redirects, challenges, the queries and appends of a
+  /// resumable upload.
   public let transactionMetrics: [URLSessionTaskTransactionMetrics]
-  /// From the task's first ``URLSessionTask/resume()`` to its end.
+  /// The time from the task's first ``URLSessionTask/resume()`` to its end.
   public let taskInterval: DateInterval
-  /// How many redirects were followed.
+  /// The number of followed redirects.
   public let redirectCount: Int
 
   init(_ transactions: [URLSessionTaskTransactionMetrics], _ interval: DateInterval, redirects: Int) {
@@ -19,40 +19,40 @@ open class URLSessionTaskMetrics: NSObject, @unchecked Sendable {
   }
 }
 
-/// The measurements of one request and its response. Dates are nil for what has not happened, and those of a connection
-/// for a request that has used one again.
+/// The measurements of one request and its response. Dates are nil for events that did not occur, and for the
+/// connection if the request reused one.
 open class URLSessionTaskTransactionMetrics: NSObject, @unchecked Sendable {
-  /// As it was sent, without fields of the connection.
+  /// The request as it was sent, without fields of the connection.
   public let request: URLRequest
-  /// nil where there was none.
+  /// The response, or nil.
   public let response: URLResponse?
 
-  /// The request was begun.
+  /// The start of the request.
   public let fetchStartDate: Date?
-  /// The host's name was looked up.
+  /// The start of the name lookup.
   public let domainLookupStartDate: Date?
-  /// The host's address was known.
+  /// The end of the name lookup.
   public let domainLookupEndDate: Date?
-  /// The TCP connection was begun.
+  /// The start of the TCP connection.
   public let connectStartDate: Date?
-  /// The TLS handshake began.
+  /// The start of the TLS handshake.
   public let secureConnectionStartDate: Date?
-  /// The TLS handshake was over.
+  /// The end of the TLS handshake.
   public let secureConnectionEndDate: Date?
-  /// The connection stood, with TLS if the URL asks for it.
+  /// The time when the connection was established, including TLS if the URL requires it.
   public let connectEndDate: Date?
-  /// The first byte of the request was sent.
+  /// The time when the first byte of the request was sent.
   public let requestStartDate: Date?
-  /// The last byte of the body was handed to the connection.
+  /// The time when the last byte of the body was passed to the connection.
   public let requestEndDate: Date?
-  /// The head of the final response was there.
+  /// The time when the head of the final response arrived.
   public let responseStartDate: Date?
-  /// The last byte of the response was there.
+  /// The time when the last byte of the response arrived.
   public let responseEndDate: Date?
 
-  /// By its name in ALPN: `http/1.1`, `h2`.
+  /// The name of the protocol in ALPN: `http/1.1`, `h2`.
   public let networkProtocolName: String?
-  /// Whether an earlier request has made the connection.
+  /// Whether an earlier request established the connection.
   public let isReusedConnection: Bool
   /// This machine's IP address.
   public let localAddress: String?
@@ -62,13 +62,13 @@ open class URLSessionTaskTransactionMetrics: NSObject, @unchecked Sendable {
   public let remoteAddress: String?
   /// The server's port, or that of a proxy.
   public let remotePort: Int?
-  /// Bytes of the request line and the fields.
+  /// The number of bytes of the request line and the fields.
   public let countOfRequestHeaderBytesSent: Int64
-  /// Bytes of the body, without framing.
+  /// The number of bytes of the body, without framing.
   public let countOfRequestBodyBytesSent: Int64
-  /// Interim responses included.
+  /// The number of bytes of the response heads, including interim responses.
   public let countOfResponseHeaderBytesReceived: Int64
-  /// Bytes of the body, without framing.
+  /// The number of bytes of the body, without framing.
   public let countOfResponseBodyBytesReceived: Int64
 
   init(_ request: URLRequest, _ response: URLResponse?, _ measured: RequestMeasurements) {

@@ -1,4 +1,4 @@
-// The file of a download task: what a response means for it (`DownloadStateMachine`), and its bytes (`PartialFile`).
+// The file of a download task: the effect of a response (`DownloadStateMachine`), and the bytes (`PartialFile`).
 
 internal import DiskFiles
 internal import Downloads

@@ -1,4 +1,4 @@
-// How much of a response waits for the program or the disk, and when the server is to be held up for that.
+// Counts the bytes of a response that wait for the program or the disk, and decides when to pause the server.
 
 internal import EventLoops
 internal import UploadClient

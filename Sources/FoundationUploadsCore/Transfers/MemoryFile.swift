@@ -1,4 +1,4 @@
-// Bytes as a file that is nowhere but in memory, for what sends files.
+// Bytes as a file in memory, for code that sends files.
 
 internal import CLinux
 internal import EventLoops

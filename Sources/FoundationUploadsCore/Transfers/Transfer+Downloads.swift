@@ -1,4 +1,4 @@
-// Downloads: a response's body into a file, and what follows when it is written.
+// Downloads: writing a response's body to a file, and the steps after that.
 
 internal import EventLoops
 internal import Foundation

@@ -1,4 +1,4 @@
-// What a task's requests are measured with, and who gets it.
+// The measurements of a task's requests, and their receivers.
 
 internal import Foundation
 internal import FoundationNetworking

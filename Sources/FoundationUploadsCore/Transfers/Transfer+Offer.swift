@@ -1,4 +1,4 @@
-// The offer of a request with a body that could be sent again: that the server may have it resumed.
+// Offers the server to resume a request whose body can be sent again.
 
 internal import Foundation
 internal import FoundationNetworking

@@ -1,4 +1,4 @@
-// What a task does: requests, one after another, until there is a response for the program.
+// The work of a task: requests, one after another, until there is a response for the program.
 
 internal import EventLoops
 internal import Foundation

@@ -1,4 +1,4 @@
-// Digests in fields (RFC 9530): which algorithm, which value. Computing them is not this room's.
+// Digests in fields (RFC 9530): the algorithm and the value. Another module computes them.
 
 /// `Repr-Digest` and `Content-Digest`: a dictionary of byte sequences, keyed by algorithm (RFC 9530, sections 2 and 3).
 package struct DigestField: Equatable, Sendable {

@@ -1,4 +1,4 @@
-// Which fields carry credentials: none of them may be written to a disk.
+// The fields that carry credentials, which must never be written to a disk.
 
 package enum SecretFields {
   /// What the names of such fields have in common, as far as they have anything: `Authorization`,

@@ -1,4 +1,4 @@
-// What only the sender of a stream knows about it, in a field of its requests.
+// Facts about a stream that only its sender has, in a field of its requests.
 
 /// `Stream-Description`: a dictionary (RFC 9651, section 3.2) on a creation, on an append and on a plain request.
 ///

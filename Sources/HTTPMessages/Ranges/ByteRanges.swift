@@ -1,4 +1,4 @@
-// Parts of a representation (RFC 9110, section 14), as a client asks for them and as a server names them.
+// Ranges of a representation (RFC 9110, section 14), as a client requests them and a server names them.
 
 /// What a `Range` field asks for.
 package struct ByteRanges: Equatable, Sendable {

@@ -1,4 +1,4 @@
-// Names of representations (RFC 9110, section 8.8.3): what a client compares to know whether it has the same bytes.
+// Entity tags (RFC 9110, section 8.8.3), with which a client checks whether it has the same bytes.
 
 /// An entity tag: `"xyzzy"`, or `W/"xyzzy"`, which does not promise the same bytes.
 package struct EntityTag: Equatable, Sendable {

@@ -1,4 +1,5 @@
-// Which part of a representation a GET or a HEAD gets: preconditions and ranges in the order of RFC 9110, section 13.2.2.
+// Selects the part of a representation for a GET or a HEAD. It evaluates preconditions and ranges in the order of RFC
+// 9110, section 13.2.2.
 
 /// What is known of a representation by which a client recognises it.
 package struct Validators: Equatable, Sendable {

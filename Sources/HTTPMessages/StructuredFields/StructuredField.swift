@@ -1,6 +1,6 @@
-// Structured field values (RFC 9651): what a field's text means, as values.
+// Structured field values (RFC 9651) as values.
 //
-// No package of Debian has them for Swift or C, and the protocol's own fields are read strictly or not at all.
+// Debian has no package for Swift or C that parses them, and the protocol's own fields are parsed strictly.
 
 /// An item without its parameters (RFC 9651, section 3.3).
 package enum BareItem: Equatable, Sendable {

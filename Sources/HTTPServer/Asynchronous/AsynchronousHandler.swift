@@ -1,15 +1,15 @@
-// A handler that is a task: it reads the body when it likes, and what it returns is the response.
+// A handler that runs as a task. It reads the body at its own pace, and its result is the response.
 
 internal import EventLoops
 public import HTTPMessages
 
 /// Runs a closure for one request. The task is cancelled when no response can be sent any more.
 ///
-/// Made and called on the loop's thread; the closure runs wherever Swift runs tasks.
+/// It is created and called on the loop's thread. The closure runs as an ordinary Swift task.
 public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
   // Unchecked because of what only the loop's thread touches: `exchange` and `channel`.
 
-  /// What a handler does with a request.
+  /// A closure that handles a request.
   public typealias Work = @Sendable (Request) async throws -> Response
 
   private let head: RequestHead
@@ -21,7 +21,7 @@ public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
 
   /// - Parameters:
   ///   - head: the head of the request.
-  ///   - failed: told of an error that `work` throws while a response can be sent. The client gets 500.
+  ///   - failed: called with an error that `work` throws while a response can be sent. The client gets 500.
   ///   - work: called once, when the request begins.
   public init(
     head: RequestHead, failed: @escaping @Sendable (any Error) -> Void = { _ in }, _ work: @escaping Work
@@ -48,14 +48,14 @@ public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
     }
   }
 
-  /// Hands the bytes to the task, and pauses the body while the task is behind.
+  /// Passes the bytes to the task, and pauses the body while the task is slower.
   public func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
     var copy: [UInt8] = []
     for piece in pieces { bytes.extracting(piece).withUnsafeBufferPointer { copy.append(contentsOf: $0) } }
     if channel?.received(copy) == true { exchange?.pauseBody() }
   }
 
-  /// The task reads the end of the body.
+  /// Lets the task read the end of the body.
   public func end() { channel?.end() }
 
   /// Cancels the task. Reading the body throws ``RequestAborted``.
@@ -64,7 +64,7 @@ public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
     letGo()
   }
 
-  /// The task goes on until the server has no patience left: it may be about to answer.
+  /// The task continues until the server's grace period ends, because it may be about to answer.
   public func serverStops() {}
 
   private func demanded(_ demand: RequestBodyChannel.Demand) {

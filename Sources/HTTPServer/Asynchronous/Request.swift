@@ -1,4 +1,4 @@
-// A request as a task sees it: its head at once, its body as it comes.
+// A request in a task: its head at once, and its body as it arrives.
 
 public import HTTPMessages
 
@@ -12,15 +12,15 @@ public import HTTPMessages
 public struct Request: Sendable {
   /// The request line and the fields.
   public let head: RequestHead
-  /// The other end, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
+  /// The address of the peer, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
   public let peer: String
-  /// The content, without its framing. Of a resumable upload it is the whole representation, by however many
-  /// connections it came.
+  /// The content, without its framing. For a resumable upload, it is the whole representation, regardless of the number
+  /// of connections.
   public let body: RequestBody
 
   /// The method.
   public var method: RequestMethod { RequestMethod(head.method) }
-  /// As it was sent, percent-encoding and dot segments and all.
+  /// The path as it was sent, with percent-encoding and dot segments.
   public var path: String { head.target.path }
   /// All fields, in the order in which they were sent.
   public var fields: HeaderFields { head.fields }

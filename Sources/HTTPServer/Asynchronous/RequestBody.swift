@@ -1,12 +1,12 @@
-// The body of a request as an asynchronous sequence. It holds the sender back when nobody reads.
+// The body of a request as an asynchronous sequence, with backpressure.
 
 internal import EventLoops
 
-/// The bytes of a request's content, in pieces of any size. One task reads it, once.
+/// The bytes of a request's content, in pieces of any size. Only one task may read it, once.
 ///
-/// Reading throws ``RequestAborted`` when the body will never be complete.
+/// Reading throws ``RequestAborted`` if the body will never be complete.
 public struct RequestBody: AsyncSequence, Sendable {
-  /// Some of the bytes, at least one.
+  /// A piece of the content, at least one byte.
   public typealias Element = [UInt8]
 
   /// Reads the body.
@@ -14,7 +14,7 @@ public struct RequestBody: AsyncSequence, Sendable {
     fileprivate var pieces: AsyncStream<[UInt8]>.Iterator
     fileprivate let channel: RequestBodyChannel
 
-    /// The next bytes; nil behind the last.
+    /// The next bytes. Nil after the last.
     ///
     /// - Throws: ``RequestAborted``.
     public mutating func next() async throws -> [UInt8]? {
@@ -31,15 +31,15 @@ public struct RequestBody: AsyncSequence, Sendable {
 
   let channel: RequestBodyChannel
 
-  /// Begins to read. One task reads, once.
+  /// Begins to read. Only one task may read, once.
   public func makeAsyncIterator() -> AsyncIterator {
     AsyncIterator(pieces: channel.pieces.makeAsyncIterator(), channel: channel)
   }
 }
 
-/// Why the body of a request, or the request itself, has come to nothing.
+/// The reason why the body of a request, or the request itself, was aborted.
 public struct RequestAborted: Error, Equatable, Sendable, CustomStringConvertible {
-  /// Why there is no more of it.
+  /// The reason why it was aborted.
   public let reason: AbortReason
   /// The reason, in words.
   public var description: String { reason.description }

@@ -1,4 +1,4 @@
-// What connections need of the server that they belong to, and nothing more of it.
+// The parts of the server that connections use.
 
 internal import EventLoops
 
@@ -13,15 +13,15 @@ final class ConnectionContext {
   let router: RequestRouter
   /// A request was refused before any handler saw it.
   let refused: (_ peer: String, RequestRefusal) -> Void
-  /// A connection is gone: the one whose descriptor this was.
+  /// Called when the connection with this descriptor is closed.
   var closed: (Int32) -> Void = { _ in }
-  /// The final answer to a request is on its way: on the connection with this descriptor.
+  /// Called when the final response on the connection with this descriptor is being sent.
   var answered: (Int32) -> Void = { _ in }
-  /// The loop that a request is for, where it is another one than this.
+  /// The loop of a request, if it is not this one.
   var otherLoop: (RequestHead) -> Int? = { _ in nil }
-  /// Takes a connection to that loop. It is in no table any more.
+  /// Moves a connection to that loop. It is in no table any more.
   var handOver: (ConnectionHandover, Int) -> Void = { _, _ in }
-  /// Whether answers say that the connection ends with them, and no request is begun any more.
+  /// Whether responses announce the end of the connection, and no new request begins.
   var stops = false
 
   init(

@@ -1,4 +1,4 @@
-// A connection on its way from one loop to another: from the one that accepted it to the one that serves it.
+// A connection that moves from the loop that accepted it to the loop that serves it.
 
 internal import Glibc
 

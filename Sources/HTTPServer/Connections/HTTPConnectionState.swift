@@ -1,5 +1,5 @@
-// The life of one HTTP/1.1 connection as a pure state machine: what may be read, what comes after an answer, when to
-// give up (RFC 9112, section 9). No socket, no clock.
+// The life of an HTTP/1.1 connection as a pure state machine: the permitted reads, the step after a response, and the
+// time-outs (RFC 9112, section 9). No socket, no clock.
 
 /// Where a connection stands. Each method takes an event and returns what is to be done.
 struct HTTPConnectionState {

@@ -1,4 +1,4 @@
-// The content of a response that is too large for memory: read while it is sent, no faster than the client takes it.
+// The content of a response that is too large for memory. It is read while it is sent, at the client's pace.
 
 internal import EventLoops
 package import HTTPMessages

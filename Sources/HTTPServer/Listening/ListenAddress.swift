@@ -1,16 +1,16 @@
-// Where a server listens: parsed from words, resolved to what bind(2) wants, and shown to people again.
+// The address of a server: parsed from text, resolved for bind(2), and converted to text.
 
 internal import Glibc
 
 /// An address to listen on: a TCP host and port, or a Unix domain socket.
 public enum ListenAddress: Sendable, Equatable, CustomStringConvertible {
-  /// `host` is an IPv4 or IPv6 address without brackets, a name, or empty for every address of the machine; port 0 lets
-  /// the kernel choose.
+  /// `host` is an IPv4 or IPv6 address without brackets, a name, or empty for every address of the machine. With port
+  /// 0, the kernel chooses the port.
   case tcp(host: String, port: UInt16)
   /// A Unix domain socket at this path.
   case unix(path: String)
 
-  /// Reads `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080` or `unix:/run/sluice.socket`.
+  /// Parses `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, `:8080` or `unix:/run/sluice.socket`.
   ///
   /// - Throws: ``ListenError/malformedAddress(_:)``
   public init(_ text: String) throws(ListenError) {
@@ -37,7 +37,7 @@ public enum ListenAddress: Sendable, Equatable, CustomStringConvertible {
     self = .tcp(host: String(host), port: port)
   }
 
-  /// The address as ``init(_:)`` reads it.
+  /// The address in the format of ``init(_:)``.
   public var description: String {
     switch self {
     case .tcp(let host, let port): host.contains(":") ? "[\(host)]:\(port)" : "\(host):\(port)"
@@ -45,7 +45,7 @@ public enum ListenAddress: Sendable, Equatable, CustomStringConvertible {
     }
   }
 
-  /// The TCP port; nil for a Unix domain socket.
+  /// The TCP port. Nil for a Unix domain socket.
   public var port: UInt16? {
     if case .tcp(_, let port) = self { port } else { nil }
   }

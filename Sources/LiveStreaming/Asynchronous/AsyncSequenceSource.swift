@@ -3,7 +3,7 @@
 internal import EventLoops
 internal import StreamBuffers
 
-/// Reads a sequence on a task of its own, from the stream's start to its end.
+/// Reads a sequence on a separate task, from the stream's start to its end.
 final class AsyncSequenceSource<Sequence: AsyncSequence & Sendable>: StreamSource {
   private let sequence: Sequence
   private let bytes: @Sendable (Sequence.Element) -> [UInt8]
@@ -21,7 +21,7 @@ final class AsyncSequenceSource<Sequence: AsyncSequence & Sendable>: StreamSourc
     let task = Task.detached { [sequence, bytes, written] in
       do {
         for try await element in sequence {
-          // The stream knows why.
+          // The stream has the reason.
           guard await written.write(bytes(element)) else { return }
         }
         written.end(nil)

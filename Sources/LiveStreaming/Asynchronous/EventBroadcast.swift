@@ -23,7 +23,7 @@ final class EventBroadcast<Event: Sendable>: Sendable {
     fanOut.withLock { $0.unsubscribe(observer) }?.resume(returning: nil)
   }
 
-  /// The observer's next event; nil after the last one, and when its task is cancelled.
+  /// The observer's next event. Nil after the last event, and when its task is cancelled.
   func next(_ observer: UInt64) async -> Event? {
     await withTaskCancellationHandler {
       await withUnsafeContinuation { continuation in

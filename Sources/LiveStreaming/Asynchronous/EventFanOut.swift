@@ -1,22 +1,22 @@
-// Which observer gets which event: the pure part of events that several tasks observe.
+// The pure part of events that several tasks observe. It decides which observer gets which event.
 
 /// Gives each event to every observer, keeps a bounded number of them for each, and counts those that it discards.
 ///
-/// `Waiter` is what the shell resumes, a continuation as a rule. The last event is never discarded.
+/// `Waiter` is the value that the shell resumes, usually a continuation. The last event is never discarded.
 struct EventFanOut<Event, Waiter> {
-  /// What observers get, and how much is kept for them.
+  /// The events that observers get, and the number that is kept for them.
   enum Mode {
-    /// Each event. The first observer also gets those before it, and each other one those that follow.
+    /// All events. The first observer also gets the earlier events. Each other observer gets only later ones.
     ///
     /// - Parameters:
-    ///   - limit: how many events are kept for each observer, at least 1. The oldest are discarded first.
-    ///   - missed: makes the event that takes the place of so many discarded ones.
+    ///   - limit: the number of events to keep for each observer, at least 1. The oldest are discarded first.
+    ///   - missed: makes the event that replaces a number of discarded ones.
     case all(limit: Int, missed: (Int) -> Event)
-    /// The newest event, also if it came before the observer.
+    /// Only the newest event, even if it is older than the observation.
     case newest
   }
 
-  /// What an observer who asks for an event gets.
+  /// The result for an observer that requests an event.
   enum Next {
     case event(Event)
     /// No event will follow.
@@ -34,7 +34,7 @@ struct EventFanOut<Event, Waiter> {
   private let mode: Mode
   private var observers: [UInt64: Queue] = [:]
   private var nextObserver: UInt64 = 0
-  /// What the next new observer begins with.
+  /// The events with which the next new observer begins.
   private var backlog = Queue()
   private var hasEnded = false
 
@@ -42,9 +42,9 @@ struct EventFanOut<Event, Waiter> {
 
   var isObserved: Bool { !observers.isEmpty }
 
-  /// Takes an event.
+  /// Publishes an event.
   ///
-  /// - Returns: those who wait for it, for the shell to resume with this event.
+  /// - Returns: the waiters that the shell resumes with this event.
   mutating func publish(_ event: Event, isLast: Bool = false) -> [Waiter] {
     guard !hasEnded else { return [] }
     hasEnded = isLast
@@ -65,7 +65,7 @@ struct EventFanOut<Event, Waiter> {
     let observer = nextObserver
     nextObserver += 1
     observers[observer] = backlog
-    // Whoever comes after the first one gets the last event, if there was one, and nothing before it.
+    // Each observer after the first gets the last event if there was one, and no earlier events.
     if case .all = mode { backlog = Queue(events: hasEnded ? Array(backlog.events.suffix(1)) : []) }
     return observer
   }
@@ -86,7 +86,7 @@ struct EventFanOut<Event, Waiter> {
 
   /// Ends an observation.
   ///
-  /// - Returns: who waits for its next event, for the shell to resume with the end.
+  /// - Returns: the waiter for its next event, which the shell resumes with the end.
   mutating func unsubscribe(_ observer: UInt64) -> Waiter? { observers.removeValue(forKey: observer)?.waiter }
 
   private var keepsBacklog: Bool {

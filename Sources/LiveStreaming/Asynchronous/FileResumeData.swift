@@ -1,16 +1,17 @@
-// What a later process needs to continue the upload of a file.
+// The data with which a later process continues the upload of a file.
 
 public import ResumableUploads
 
-/// Names an unfinished upload at a server, and the file that it is an upload of.
+/// Identifies an unfinished upload at a server and its file.
 ///
-/// Keep it as ``text``, or encode it. It is as secret as the upload's URL, which may be all that the server asks for.
+/// Store it as ``text``, or encode it. Keep it as secret as the upload's URL, which may be the only credential that the
+/// server requires.
 public struct FileResumeData: Equatable, Sendable {
   /// The file's absolute path.
   public let path: String
-  /// The upload at the server.
+  /// The upload resource at the server.
   public let upload: ResumeData
-  /// The file's state. A file that has changed cannot be continued.
+  /// The version of the file. The upload of a changed file cannot be continued.
   let version: String
 
   private static let firstLine = "sluice-file-upload 1"
@@ -19,7 +20,7 @@ public struct FileResumeData: Equatable, Sendable {
     (self.path, self.version, self.upload) = (path, version, upload)
   }
 
-  /// Reads ``text``. It fails, and returns nil, for any other text.
+  /// Reads ``text``. Returns nil for any other text.
   public init?(_ text: String) {
     // The path comes last: it may contain line ends.
     let lines = text.split(separator: "\n", maxSplits: 3, omittingEmptySubsequences: false)
@@ -28,9 +29,9 @@ public struct FileResumeData: Equatable, Sendable {
     self.init(path: String(lines[3]), version: String(lines[1]), upload: upload)
   }
 
-  /// The same as a text that ``init(_:)`` reads, in this process or a later one.
+  /// The resume data as a text that ``init(_:)`` reads, in this process or a later one.
   public var text: String {
-    // A URL that came from libcurl is ASCII, which this text can always hold.
+    // A URL from libcurl is ASCII, which this text can always represent.
     "\(Self.firstLine)\n\(version)\n\(upload.text ?? "")\n\(path)"
   }
 }

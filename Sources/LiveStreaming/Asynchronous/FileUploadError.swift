@@ -1,15 +1,15 @@
-// Why the upload of a file ended before the server had all of it.
+// The reasons for which the upload of a file ends before it is complete.
 
-/// An upload of a file that is not complete.
+/// The reason why the upload of a file is not complete.
 public enum FileUploadError: Error, Sendable, CustomStringConvertible {
-  /// The file cannot be read, or is not the file that it was. Nothing was sent.
+  /// The file cannot be read, or has changed. Nothing was sent.
   case file(UploadFileError)
-  /// The upload was cancelled. The resume data is nil if the server cannot resume it.
+  /// The upload was cancelled. The resume data is nil if the server cannot resume the upload.
   case cancelled(FileResumeData?)
-  /// The upload failed for this reason. The resume data is nil if the server cannot resume it.
+  /// The upload failed for this reason. The resume data is nil if the server cannot resume the upload.
   case failed(LiveStreamError, FileResumeData?)
 
-  /// What ``UploadClient/UploadSession/upload(resuming:configuration:)`` continues with; nil if there is nothing to
+  /// The argument for ``UploadClient/UploadSession/upload(resuming:configuration:)``. Nil if there is nothing to
   /// continue.
   public var resumeData: FileResumeData? {
     switch self {

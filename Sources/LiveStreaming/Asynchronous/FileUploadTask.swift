@@ -1,16 +1,16 @@
-// The upload of a file as tasks see it.
+// The upload of a file as a task.
 
 internal import Glibc
 internal import ResumableUploads
 internal import UploadClient
 
-/// An upload of a file that is running. It resumes after every interruption.
+/// A running upload of a file. It resumes after every interruption.
 ///
-/// Made by ``UploadClient/UploadSession/uploadTask(file:to:)``. The upload is cancelled when nobody refers to this
-/// object any more. All members may be used from any thread.
+/// Create it with ``UploadClient/UploadSession/uploadTask(file:to:)``. The upload is cancelled when the last reference
+/// to this object is dropped. All members may be used from any thread.
 public final class FileUploadTask: Sendable {
   private let file: UploadFile
-  /// As it is at the start: this process may change its directory, and a later one may have another.
+  /// The absolute path at the start. The working directory may change later.
   private let path: String
   let operation: StreamOperation
 
@@ -21,38 +21,38 @@ public final class FileUploadTask: Sendable {
 
   deinit { operation.cancel() }
 
-  /// How much of the file the server has, ten times per second while it is observed, and once at the end. A slow
-  /// observer gets the newest value. ``StreamProgress/captured`` is the size of the file.
+  /// The part of the file that the server has. It is updated ten times per second while it is observed, and once at the
+  /// end. A slow observer gets the newest value. ``StreamProgress/captured`` is the size of the file.
   public var progress: Observations<StreamProgress> {
     Observations(
       broadcast: operation.progress, owner: self, observed: { [operation] in operation.progressIsObserved() })
   }
 
-  /// Everything that happens, up to ``LiveStreamEvent/ended(_:)``; see ``LiveStreamTask/events``.
+  /// All events up to ``LiveStreamEvent/ended(_:)``. See ``LiveStreamTask/events``.
   public var events: Observations<LiveStreamEvent> {
     Observations(broadcast: operation.events, owner: self, observed: {})
   }
 
-  /// The server's confirmation that it has the whole file. Cancelling a task that waits for it cancels the upload.
+  /// The server's confirmation that it has the whole file. Cancelling a task that awaits it cancels the upload.
   ///
   /// - Throws: ``FileUploadError``, with resume data if the server can resume the upload.
   public var value: UploadReceipt {
     get async throws(FileUploadError) { try receipt(await operation.summaryOrCancellation) }
   }
 
-  /// Cancels the upload. ``value`` throws ``FileUploadError/cancelled(_:)``, with the resume data.
+  /// Cancels the upload. ``value`` then throws ``FileUploadError/cancelled(_:)`` with the resume data.
   public func cancel() { operation.cancel() }
 
   /// Cancels the upload, and waits until it has ended.
   ///
-  /// - Returns: what ``UploadClient/UploadSession/upload(resuming:configuration:)`` continues with; nil if the server
-  ///   cannot resume the upload, or the upload is complete.
+  /// - Returns: the argument for ``UploadClient/UploadSession/upload(resuming:configuration:)``. Nil if the server
+  ///   cannot resume the upload, or if the upload is complete.
   public func cancelProducingResumeData() async -> FileResumeData? {
     operation.cancel()
     return resumeData(await operation.summary)
   }
 
-  /// Sends nothing until ``resume()``. The connection stays open as long as the server permits.
+  /// Pauses sending until ``resume()``. The connection stays open as long as the server permits.
   public func suspend() { operation.suspend() }
 
   /// Continues after ``suspend()``.

@@ -1,10 +1,10 @@
-// A live stream as tasks see it: what happens to it, and how it ends.
+// A live stream as a task, with its events and its end.
 
-/// A live stream that is running.
+/// A running live stream.
 ///
-/// Made by ``UploadClient/UploadSession/stream(_:configuration:)``. The stream ends when its source ends, with
-/// ``finish(within:)``, with ``cancel()``, and when nobody refers to this object any more. All members may be used from
-/// any thread.
+/// Create it with ``UploadClient/UploadSession/stream(_:configuration:)``. The stream ends when its source ends, when
+/// you call ``finish(within:)`` or ``cancel()``, and when the last reference to this object is dropped. All members may
+/// be used from any thread.
 public final class LiveStreamTask: Sendable {
   let operation: StreamOperation
 
@@ -12,24 +12,24 @@ public final class LiveStreamTask: Sendable {
 
   deinit { operation.cancel() }
 
-  /// Everything that happens, up to ``LiveStreamEvent/ended(_:)``. The first observer gets all events from the start of
-  /// the stream, each other one those that follow. At most 128 events are kept for an observer. If it misses any, it
+  /// All events up to ``LiveStreamEvent/ended(_:)``. The first observer gets all events from the start of the stream.
+  /// Each other observer gets only later events. At most 128 events are kept for an observer. If it misses some, it
   /// gets ``LiveStreamEvent/missed(_:)`` in their place.
   public var events: Observations<LiveStreamEvent> {
     Observations(broadcast: operation.events, owner: self, observed: {})
   }
 
-  /// How the stream stands, ten times per second while it is observed, and once at the end. A slow observer gets the
-  /// newest value.
+  /// The progress of the stream. It is updated ten times per second while it is observed, and once at the end. A slow
+  /// observer gets the newest value.
   public var progress: Observations<StreamProgress> {
     Observations(
       broadcast: operation.progress, owner: self, observed: { [operation] in operation.progressIsObserved() })
   }
 
-  /// How the stream ended, once the server has confirmed all of it. Cancelling a task that waits for it stops the
+  /// The summary of the stream, once the server has confirmed all of it. Cancelling a task that awaits it stops the
   /// stream.
   ///
-  /// - Throws: ``LiveStreamError``, with the reason why the stream ended earlier.
+  /// - Throws: ``LiveStreamError`` with the reason why the stream ended early.
   public var value: StreamSummary {
     get async throws(LiveStreamError) {
       let summary = await operation.summaryOrCancellation
@@ -38,9 +38,9 @@ public final class LiveStreamTask: Sendable {
     }
   }
 
-  /// Ends the source, sends what is buffered, and waits for the server's answer. ``value`` returns then.
+  /// Ends the source, sends the buffered bytes, and waits for the server's response. ``value`` then returns.
   ///
-  /// - Parameter limit: the longest time without an acknowledgement; nil for no limit.
+  /// - Parameter limit: the longest time without an acknowledgement. Nil means no limit.
   public func finish(within limit: Duration? = nil) { operation.finish(within: limit) }
 
   /// Stops the stream at once. Bytes that the server has not acknowledged are lost.

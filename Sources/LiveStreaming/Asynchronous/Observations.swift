@@ -1,16 +1,16 @@
-// The asynchronous sequences in which tasks observe a stream or an upload.
+// The asynchronous sequences with which tasks observe a stream or an upload.
 
-/// What happens to a stream or an upload, for any number of tasks at the same time.
+/// The events or the progress of a stream or an upload, for any number of tasks at the same time.
 ///
-/// Each loop is an observation of its own. Its end, a `break`, and the cancellation of its task end this observation
-/// and nothing else. The sequence ends after the end of what it observes. Memory stays bounded however slow an observer
-/// is. While a loop runs, it keeps the stream or the upload alive.
+/// Each loop is a separate observation. Leaving the loop, or cancelling its task, ends only this observation. The
+/// sequence ends when the stream or the upload has ended. Memory stays bounded even if an observer is slow. While a
+/// loop runs, it keeps the stream or the upload alive.
 public struct Observations<Element: Sendable>: AsyncSequence, Sendable {
   /// An observation never fails.
   public typealias Failure = Never
 
   let broadcast: EventBroadcast<Element>
-  /// What ends when nobody refers to it any more.
+  /// The object that ends when the last reference to it is dropped.
   let owner: any AnyObject & Sendable
   /// Called after each subscription.
   let observed: @Sendable () -> Void
@@ -22,10 +22,10 @@ public struct Observations<Element: Sendable>: AsyncSequence, Sendable {
   public struct Iterator: AsyncIteratorProtocol {
     let observation: Observation
 
-    /// The next value; nil after the last one, and when the task is cancelled.
+    /// The next value. Nil after the last value, and when the task is cancelled.
     public mutating func next() async -> Element? { await observation.next() }
 
-    /// The next value; nil after the last one, and when the task is cancelled.
+    /// The next value. Nil after the last value, and when the task is cancelled.
     public mutating func next(isolation actor: isolated (any Actor)?) async -> Element? { await observation.next() }
   }
 

@@ -1,23 +1,23 @@
-// What is known of a file that the server has.
+// The result of the upload of a file.
 
 public import Digests
 public import UploadClient
 
-/// A file that the server has, all of it.
+/// The confirmation that the server has the whole file.
 public struct UploadReceipt: Sendable {
-  /// The server's final response. If it came in an earlier process, what the server says of the upload now.
+  /// The server's final response. If it arrived in an earlier process, the server's current response about the upload.
   public var response: HTTPResponse
   /// The size of the file, in bytes.
   public var byteCount: UInt64
-  /// How many bytes were sent more than once.
+  /// The number of bytes that were sent more than once.
   public var resentByteCount: UInt64
-  /// How many times the connection was lost.
+  /// The number of outages.
   public var outageCount: Int
-  /// How long the upload took.
+  /// The duration of the upload.
   public var duration: Duration
-  /// Whether the upload went through the resumable protocol.
+  /// Whether the upload used the resumable protocol.
   public var isResumable: Bool
-  /// The digest that the server confirmed; nil if none was asked for, or the server computes none.
+  /// The digest that the server confirmed. Nil if none was requested, or if the server computes none.
   public var verifiedDigest: DigestAlgorithm?
 }
 

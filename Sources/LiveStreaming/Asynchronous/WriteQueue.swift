@@ -1,13 +1,13 @@
-// Whose turn it is to write, and who waits for room: the pure part of a source that tasks write into.
+// The pure part of a source that tasks write to. It decides which writer has its turn, and which waits for room.
 
-/// Lets one writer at a time continue, in the order of their calls, so that no two messages mix.
+/// Lets one writer at a time continue, in the order of their calls, so that messages do not mix.
 ///
-/// `Waiter` is what the shell resumes, a continuation as a rule.
+/// `Waiter` is the value that the shell resumes, usually a continuation.
 struct WriteQueue<Waiter> {
   private(set) var isBusy = false
   private(set) var hasEnded = false
   private var queue: [Waiter] = []
-  /// The writer whose turn it is, while it waits for room.
+  /// The writer that has the turn, while it waits for room.
   private var blocked: Waiter?
 
   /// Begins a turn.
@@ -19,7 +19,7 @@ struct WriteQueue<Waiter> {
     return true
   }
 
-  /// Waits for the turn that another writer has; false if the caller has it now.
+  /// Waits for the turn that another writer has. Returns false if the caller has the turn now.
   mutating func wait(_ waiter: Waiter) -> Bool {
     guard !begin() else { return false }
     queue.append(waiter)
@@ -28,28 +28,28 @@ struct WriteQueue<Waiter> {
 
   /// Ends a turn.
   ///
-  /// - Returns: who has the turn next, for the shell to resume.
+  /// - Returns: the next writer, which the shell resumes.
   mutating func end() -> Waiter? {
     guard queue.isEmpty else { return queue.removeFirst() }
     isBusy = false
     return nil
   }
 
-  /// The writer whose turn it is waits for room; false if there will be none.
+  /// Waits for room with the turn. Returns false if there will never be room.
   mutating func block(_ waiter: Waiter) -> Bool {
     guard !hasEnded else { return false }
     blocked = waiter
     return true
   }
 
-  /// There is room, or the source has started.
+  /// Ends the wait for room. There is room, or the source has started.
   ///
-  /// - Returns: who waited for it.
+  /// - Returns: the writer that waited for room.
   mutating func unblock() -> Waiter? { blocked.take() }
 
-  /// Nothing can be written any more. Each writer finds that out at its turn.
+  /// Ends all writing. Each writer finds this out at its turn.
   ///
-  /// - Returns: who waited for room.
+  /// - Returns: the writer that waited for room.
   mutating func close() -> Waiter? {
     hasEnded = true
     return blocked.take()

@@ -1,23 +1,23 @@
-// A source whose bytes come from tasks, which wait while the buffer is full.
+// A source whose bytes come from tasks. The tasks wait while the buffer is full.
 
 internal import EventLoops
 internal import StreamBuffers
 
-/// Writers take turns. Each of them copies into the circular buffer on its own thread, and the loop is asked for room
-/// only when there is none.
+/// Writers take turns. Each copies into the circular buffer on its own thread, and asks the loop for room only when
+/// there is none.
 final class WrittenSource: StreamSource {
   private typealias Continuation = UnsafeContinuation<Void, Never>
 
   private struct State: ~Copyable {
     var writers = WriteQueue<Continuation>()
-    /// From the source's start to its end.
+    /// Set from the source's start to its end.
     var producer: CircularBuffer.Producer?
     var context: SourceContext?
-    /// How much room a writer waits for, in bytes.
+    /// The number of free bytes that a writer waits for.
     var roomStep = 1
   }
 
-  /// The most room that a writer waits for, in bytes.
+  /// The most free bytes that a writer waits for.
   private static let mostRoom = 256 << 10
 
   private let state = Lock(State())
@@ -32,7 +32,8 @@ final class WrittenSource: StreamSource {
     } catch {
       throw LiveStreamError(.source, "cannot watch the stream's buffer: \(error)")
     }
-    // However little is to be written: a wake-up for each message would cost far more than the message.
+    // The step does not depend on the size of a message. A wake-up for each message would cost far more than the
+    // message.
     let roomStep = min(producer.largestMinimum, max(1, min(producer.capacity / 4, Self.mostRoom)))
     let handover = Lock<CircularBuffer.Producer?>(producer)
     state.withLock { state in
@@ -59,7 +60,7 @@ final class WrittenSource: StreamSource {
 
   // MARK: Any task
 
-  /// The source can give no more bytes, for this reason; nil for its proper end. The stream sends what is buffered.
+  /// Ends the source with this error, or normally if it is nil. The stream sends the buffered bytes.
   func end(_ error: LiveStreamError?) {
     guard let context = state.withLock({ $0.context }) else { return }
     if let error { context.fail(error) }
@@ -68,8 +69,8 @@ final class WrittenSource: StreamSource {
 
   /// Writes as much as there is room for, if no other writer has the turn. Never waits.
   ///
-  /// - Returns: how many bytes; nil if another writer has the turn, or the stream has ended. A caller that gets fewer
-  ///   bytes than it gave has the turn, and goes on with ``write(_:after:)``.
+  /// - Returns: the number of written bytes. Nil if another writer has the turn, or the stream has ended. A caller that
+  ///   wrote only a part keeps the turn and continues with ``write(_:after:)``.
   func writeAtOnce(_ bytes: [UInt8]) -> Int? {
     guard bytes.count <= Self.longestCopy else { return nil }
     return state.withLock { state in
@@ -83,18 +84,18 @@ final class WrittenSource: StreamSource {
     }
   }
 
-  /// Writes all of `bytes`, and waits as long as there is no room.
+  /// Writes all of `bytes`, and waits while there is no room.
   ///
-  /// - Returns: false when the stream has ended before it could take all of them.
+  /// - Returns: false if the stream ended before it accepted all of them.
   nonisolated(nonsending) func write(_ bytes: [UInt8]) async -> Bool {
     let written = writeAtOnce(bytes)
     return if written == bytes.count { true } else { await write(bytes, after: written) }
   }
 
-  /// Writes the rest of `bytes`, and waits as long as there is no room.
+  /// Writes the rest of `bytes`, and waits while there is no room.
   ///
-  /// - Parameter written: what ``writeAtOnce(_:)`` returned.
-  /// - Returns: false when the stream has ended before it could take all of them.
+  /// - Parameter written: the result of ``writeAtOnce(_:)``.
+  /// - Returns: false if the stream ended before it accepted all of them.
   nonisolated(nonsending) func write(_ bytes: [UInt8], after written: Int?) async -> Bool {
     if written == nil, !state.withLock({ $0.writers.begin() }) { await takeTurn() }
     defer { state.withLock { $0.writers.end() }?.resume() }
@@ -115,7 +116,7 @@ final class WrittenSource: StreamSource {
     case hasEnded
   }
 
-  /// How many bytes are copied under the lock at most: the network loop takes it too.
+  /// The most bytes to copy under the lock, which the network loop also takes.
   private static let longestCopy = 256 << 10
 
   private func write(_ bytes: [UInt8], from offset: Int) -> Attempt {

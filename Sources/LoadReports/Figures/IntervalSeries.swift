@@ -1,4 +1,4 @@
-// The run second by second.
+// The measurements of a run per second.
 
 /// What was measured in one interval of the run.
 package struct LoadInterval: Equatable, Sendable {

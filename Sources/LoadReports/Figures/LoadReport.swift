@@ -1,27 +1,27 @@
-// What one run of a load test measured, as one value: everything that is shown, compared or judged comes from here.
+// The measurements of one load test as one value. Everything that is shown, compared or judged comes from here.
 
 /// The report of a load test, or of one part of it.
 ///
-/// Times are nanoseconds, bytes are bytes of streams: no framing, no heads. Reports of the parts of one run are put
-/// together by ``merge(_:)``; what can be merged exactly is kept as histograms and sums for that reason.
+/// Times are in nanoseconds. Byte counts are bytes of streams, without framing and heads. ``merge(_:)`` combines the
+/// reports of the parts of one run. Histograms and sums are stored because they can be merged exactly.
 public struct LoadReport: Equatable, Sendable {
-  /// The form of the JSON that this version of Sluice writes.
+  /// The version of the JSON format that this version of Sluice writes.
   public static let formatVersion = 1
 
-  /// The version of Sluice that ran.
+  /// The version of Sluice that ran the test.
   public var sluiceVersion = ""
-  /// The URL that was loaded, without user, password and query; several with commas between them.
+  /// The URL of the test, without user, password and query. Several URLs are separated by commas.
   public var target = ""
-  /// When the run began, by the wall clock: ISO 8601 in UTC, `2026-01-31T12:00:00Z`.
+  /// The start of the run by the wall clock: ISO 8601 in UTC, `2026-01-31T12:00:00Z`.
   public var startedAt = ""
-  /// How long was measured: from the run's start until nothing more was offered. What was still under way then counts
-  /// as well.
+  /// The duration of the measurement: from the run's start until nothing more was offered. Messages in progress at that
+  /// time count as well.
   public var measured: Int64 = 0
   /// What was asked for, of all parts together.
   package var plan = LoadPlan()
   /// Who ran it: one for a part, or all that were merged, in the order of their numbers.
   package var parts: [LoadPart] = []
-  /// What was counted.
+  /// The sums of the run.
   public var totals = LoadTotals()
   package var histograms = LoadHistograms()
   /// How the streams differed from each other.

@@ -1,18 +1,18 @@
-// One stage of a run: what was asked for, as a configuration gives it and a report repeats it.
+// One stage of a run, as a configuration states it and a report repeats it.
 
 package import JSONDocuments
 
-/// A stretch of a run in which the number of live streams changes evenly from that of the stage before to ``streams``.
+/// A period of a run in which the number of live streams changes linearly from that of the stage before to ``streams``.
 public struct LoadStage: Equatable, Sendable {
-  /// In nanoseconds.
+  /// The duration in nanoseconds.
   public var duration: Int64 = 0
-  /// Live at its end. In a run with an arrival rate, requests per second at its end.
+  /// The number of live streams at the end. In a run with an arrival rate, the requests per second at the end.
   public var streams = 0
 
-  /// A stage without streams and without length.
+  /// A stage without streams and without duration.
   public init() {}
 
-  /// A stage that ends after `duration` nanoseconds with `streams` live streams.
+  /// A stage of `duration` nanoseconds that ends with `streams` live streams.
   public init(duration: Int64, streams: Int) {
     self.duration = duration
     self.streams = streams

@@ -1,106 +1,106 @@
-// Everything that is only counted.
+// All counts of a run.
 
 /// The sums of a run.
 public struct LoadTotals: Equatable, Sendable {
-  /// How many streams there were, and how they ended.
+  /// The number of streams, and their results.
   public var streams = Streams()
-  /// How many messages came due, and what became of them.
+  /// The number of due messages, and their results.
   public var messages = Messages()
-  /// How many bytes of messages came due, and what became of them.
+  /// The number of due bytes of messages, and their results.
   public var bytes = Bytes()
-  /// How many connections were lost.
+  /// The number of lost connections.
   public var interruptions = Interruptions()
-  /// Connections that were opened.
+  /// The number of opened connections.
   public var connects: UInt64 = 0
-  /// 100, 104 and other interim responses that arrived.
+  /// The number of 100, 104 and other interim responses.
   public var interimResponses: UInt64 = 0
-  /// Final responses by status.
+  /// The number of final responses by status.
   public var responses: [Int: UInt64] = [:]
-  /// By class: `refused`, `reset`, `http-503`, …
+  /// The errors by class: `refused`, `reset`, `http-503`, …
   public var errors: [String: ErrorClass] = [:]
   /// When streams stood still that nobody cut on purpose.
   package var outages = OutageLedger()
 
-  /// Sums of nothing.
+  /// Totals of zero.
   public init() {}
 
   /// Counts of streams.
   public struct Streams: Equatable, Sendable {
-    /// Began, with their first attempt to connect.
+    /// Streams that started, with their first attempt to connect.
     public var started: UInt64 = 0
-    /// Came to their planned end, or to that of the run, and everything was acknowledged.
+    /// Streams that reached their planned end, or that of the run, with everything acknowledged.
     public var finished: UInt64 = 0
-    /// Gave up.
+    /// Streams that gave up.
     public var failed: UInt64 = 0
-    /// The most that were live at one time; of several parts, the sum of theirs.
+    /// The highest number of simultaneous live streams. For several parts, the sum of theirs.
     public var peakLive: UInt64 = 0
 
-    /// Zero of everything.
+    /// Counts of zero.
     public init() {}
   }
 
   /// Counts of messages.
   public struct Messages: Equatable, Sendable {
-    /// Their time came.
+    /// Messages that became due.
     public var due: UInt64 = 0
-    /// Handed to the engine.
+    /// Messages that were passed to the engine.
     public var sent: UInt64 = 0
-    /// Acknowledged by the server: 104 or 2xx.
+    /// Messages that the server acknowledged: 104 or 2xx.
     public var acknowledged: UInt64 = 0
-    /// Never sent, because as many requests as may be were under way: with an arrival rate only.
+    /// Messages that were never sent, because too many requests were in progress. Only with an arrival rate.
     public var dropped: UInt64 = 0
 
-    /// Zero of everything.
+    /// Counts of zero.
     public init() {}
   }
 
   /// Counts of bytes, without framing.
   public struct Bytes: Equatable, Sendable {
-    /// Of all messages whose time came.
+    /// Bytes of all messages that became due.
     public var offered: UInt64 = 0
-    /// Handed to the engine.
+    /// Bytes that were passed to the engine.
     public var sent: UInt64 = 0
-    /// Taken by this machine's TCP.
+    /// Bytes that this machine's TCP accepted.
     public var accepted: UInt64 = 0
-    /// Acknowledged by the server: 104 or 2xx.
+    /// Bytes that the server acknowledged: 104 or 2xx.
     public var acknowledged: UInt64 = 0
-    /// Sent more than once, after an interruption.
+    /// Bytes that were sent more than once, after an interruption.
     public var sentAgain: UInt64 = 0
-    /// Given up: never to be acknowledged.
+    /// Lost bytes, which will never be acknowledged.
     public var lost: UInt64 = 0
 
-    /// Zero of everything.
+    /// Counts of zero.
     public init() {}
   }
 
   /// Counts of lost connections.
   public struct Interruptions: Equatable, Sendable {
-    /// Connections that the generator cut, as the profile asks.
+    /// Connections that the generator cut, as the profile requires.
     public var onPurpose: UInt64 = 0
-    /// All others: each stream counts once, however many attempts it takes until it is back.
+    /// All other lost connections. Each interruption of a stream counts once, regardless of the number of attempts.
     public var unplanned: UInt64 = 0
-    /// Attempts that failed before the stream was back.
+    /// Attempts that failed before the stream was connected again.
     public var failedAttempts: UInt64 = 0
 
-    /// Zero of everything.
+    /// Counts of zero.
     public init() {}
 
-    /// All of them.
+    /// The number of all interruptions.
     public var total: UInt64 { onPurpose + unplanned }
   }
 
-  /// Errors that are alike.
+  /// Errors of one class.
   public struct ErrorClass: Equatable, Sendable {
-    /// How many there were.
+    /// The number of errors.
     public var count: UInt64 = 0
-    /// What the first one said, on one line.
+    /// The text of the first error, on one line.
     public var example = ""
 
-    /// Zero of everything.
+    /// A class without errors.
     public init() {}
   }
 
-  /// Errors of all classes.
+  /// The number of errors of all classes.
   public var errorCount: UInt64 { errors.values.reduce(0) { $0 + $1.count } }
 
   /// Counts an error.

@@ -1,11 +1,11 @@
 // The intervals of a run for spreadsheets and scripts.
 
 extension LoadReport {
-  /// One row per interval, after a row of names, as RFC 4180 describes, with line feeds.
+  /// One row per interval, after a row of names, as in RFC 4180, with line feeds.
   ///
-  /// All values are whole numbers but the times of the start and the length, which are seconds. A delay that was not
-  /// measured in an interval is empty. `outage_ns` is how long, within the interval, at least one stream was in an
-  /// outage. Any thread.
+  /// All values are whole numbers, except the times of the start and the length, which are in seconds. A delay that was
+  /// not measured in an interval is empty. `outage_ns` is the time within the interval in which at least one stream was
+  /// in an outage. Any thread.
   public var csv: String {
     var text = Self.columns.map(\.name).joined(separator: ",") + "\n"
     for (index, interval) in intervals.intervals.enumerated() {

@@ -1,10 +1,10 @@
-// Two runs on one page: what differs in the plan, in the figures, and in the curves.
+// Two runs on one page, with their differences in the plan, in the figures, and in the plots.
 
 extension ReportComparison {
-  /// The comparison as one self-contained HTML page, in UTF-8, like ``LoadReport/html``: A is the earlier run, B the
-  /// later.
+  /// The comparison as one self-contained HTML page, in UTF-8, like ``LoadReport/html``. A is the earlier run, and B is
+  /// the later one.
   ///
-  /// Contains both reports' JSON, as a list in `<script type="application/json" id="reports">`. Any thread.
+  /// It contains the JSON of both reports, as a list in `<script type="application/json" id="reports">`. Any thread.
   public var html: String { ComparisonPage(self).html }
 }
 

@@ -1,13 +1,13 @@
-// The page that a load test leaves: what it has shown, in words first, then in figures and in pictures.
+// The page of a load test: the result in words first, followed by figures and plots.
 //
-// One file without network, script or picture: it can be mailed, kept with a build, printed. Who wants the numbers for
-// a program finds them in it as well.
+// One file without network access, scripts or pictures. It can be mailed, stored with a build, and printed. Programs
+// find the numbers in it as well.
 
 extension LoadReport {
   /// The report as one self-contained HTML page, in UTF-8.
   ///
-  /// Contains the report's JSON too, in `<script type="application/json" id="report">`, with fewer intervals and
-  /// without their histograms. All text from outside (the target, error lines, host names) is escaped. Any thread.
+  /// It also contains the report's JSON, in `<script type="application/json" id="report">`, with fewer intervals and
+  /// without their histograms. All foreign text (the target, error messages, host names) is escaped. Any thread.
   public var html: String {
     let plots = ReportPlots(self)
     let body: Markup = """

@@ -1,9 +1,9 @@
-// How often which delay was measured: any number of values in little memory, to a precision that does not depend on
-// their size, and two of them put together are as good as one that saw everything.
+// Histograms of delays: any number of values in little memory, with a relative precision that does not depend on their
+// size. Merging two of them gives the same result as one that recorded all values.
 //
-// HdrHistogram's buckets (linear within each power of two) and DDSketch's idea of keeping only those that were needed.
-// Neither can be had as a library: Debian has HdrHistogram for Java and Go only, and its arrays are allocated as a
-// whole, 20 to 40 kB for each histogram, of which a report has two for every second of the run.
+// It uses HdrHistogram's buckets (linear within each power of two) and DDSketch's idea of storing only non-empty ones.
+// Neither is available as a library. Debian has HdrHistogram only for Java and Go, and its arrays are allocated
+// completely: 20 to 40 kB per histogram, of which a report has two for every second of the run.
 
 /// A log-linear histogram of whole numbers that are not negative: nanoseconds, where nothing else is said.
 ///

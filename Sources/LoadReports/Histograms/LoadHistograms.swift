@@ -1,29 +1,29 @@
-// The delays of a run, each under its name.
+// The histograms of the delays of a run, by name.
 
-/// What is measured of every message, connection or interruption.
+/// The measures of every message, connection or interruption.
 public enum LoadMeasure: String, CaseIterable, Sendable {
-  /// A connection: from asking for it to its being there.
+  /// Connections: from the request for one until it is established.
   case connect
-  /// A request: from its head being sent to the first interim response (100, 104).
+  /// Requests: from sending the head to the first interim response (100, 104).
   case interim
-  /// A message: from due to taken by this machine's TCP.
+  /// Messages: from due to accepted by this machine's TCP.
   case accepted
-  /// A message: from due to acknowledged by the server (104, 2xx).
+  /// Messages: from due to acknowledged by the server (104, 2xx).
   case acknowledged
-  /// The same for the streams that are slow on purpose, which are not among the former.
+  /// The same for streams that are slow on purpose, which are not among the former.
   case acknowledgedSlow = "acknowledged-slow"
-  /// A message: from due to handed to the engine, or to the moment it would have been, had there been space.
+  /// Messages: from due until they were passed to the engine, or would have been if there had been space.
   case lateness
-  /// How long there was no space for a message that was due.
+  /// The time without space for a due message.
   case stall
   /// From an interruption to the server's next acknowledgement of bytes, without the generator's own pauses between
   /// attempts.
   case resume
-  /// The same with these pauses: how long the stream stood still.
+  /// The same with these pauses: the time during which the stream made no progress.
   case outage
-  /// A request: from the end of its content to the final response.
+  /// Requests: from the end of the content to the final response.
   case response
-  /// A stream: from one acknowledgement of the server to the next.
+  /// Streams: from one acknowledgement of the server to the next.
   case rhythm
   /// The size of a message, in bytes.
   case message

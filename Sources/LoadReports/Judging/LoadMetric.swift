@@ -1,4 +1,4 @@
-// The figures of a report that have a name: those that a threshold is set on.
+// The named figures of a report, which thresholds can limit.
 
 /// One figure of a report.
 public enum LoadMetric: Equatable, Sendable {
@@ -14,14 +14,14 @@ public enum LoadMetric: Equatable, Sendable {
   case interruptions
   /// Requests that could not begin when they were due: `dropped`.
   case dropped
-  /// Bytes given up: `lost`.
+  /// Lost bytes: `lost`.
   case lost
   /// Bytes sent more than once: `resent`.
   case resent
-  /// Acknowledged bytes, a second or as a part of those offered: `goodput`.
+  /// Acknowledged bytes, per second or as a fraction of the offered bytes: `goodput`.
   case goodput
 
-  /// A figure of a distribution.
+  /// A statistic of a distribution.
   public enum Statistic: Equatable, Sendable {
     /// 0.99 for the 99th percentile, and its name: `p99`.
     case quantile(Double, name: String)
@@ -29,7 +29,7 @@ public enum LoadMetric: Equatable, Sendable {
     case mean
     /// The largest value.
     case max
-    /// How many values there are.
+    /// The number of values.
     case count
   }
 
@@ -78,7 +78,7 @@ public enum LoadMetric: Equatable, Sendable {
     }
     + others.map(\.name) + ["status.5xx"]
 
-  /// The metric of a name; nil when there is none.
+  /// The metric with this name. Nil if there is none.
   public init?(_ name: some StringProtocol) {
     if let other = Self.others.first(where: { $0.name == name }) {
       self = other.metric
@@ -104,7 +104,7 @@ public enum LoadMetric: Equatable, Sendable {
     }
   }
 
-  /// The name that ``init(_:)`` reads, such as `ack.p99`.
+  /// The name for ``init(_:)``, such as `ack.p99`.
   public var name: String {
     switch self {
     case .delay(let measure, let statistic):
@@ -117,7 +117,7 @@ public enum LoadMetric: Equatable, Sendable {
 
   // MARK: Values
 
-  /// The figure in a report, in nanoseconds, bytes, bytes a second, or plainly counted; nil when nothing was measured.
+  /// The figure in a report, in nanoseconds, bytes, bytes per second, or as a count. Nil if it was not measured.
   public func value(in report: LoadReport) -> Double? {
     let totals = report.totals
     switch self {

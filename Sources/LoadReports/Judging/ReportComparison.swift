@@ -1,18 +1,18 @@
-// Two runs side by side, and which differences are more than what two runs of the same thing would show.
+// Two runs side by side, and the differences that are larger than those between two runs of the same test.
 
-/// A run compared with an earlier one.
+/// A comparison of a run with an earlier one.
 ///
-/// A difference counts as one when it is more than 2 %, more than the generator's own lateness, and more than chance
-/// explains. Of a hundred pairs of runs of the same thing, at most one shows any difference: this significance is
-/// shared out among all figures that are judged (Bonferroni). What chance explains comes from:
+/// A difference counts if it is more than 2 %, more than the generator's own lateness, and more than chance explains.
+/// Of a hundred pairs of runs of the same test, at most one shows any difference. This significance is divided among
+/// all judged figures (Bonferroni). The effect of chance is estimated from:
 ///
-/// - figures that every interval has (delays, goodput, processor time): their trimmed mean over the intervals in which
+/// - for figures of every interval (delays, goodput, processor time): their trimmed mean over the intervals in which
 ///   all streams were live (`Estimate.trimmedMean`);
-/// - other quantiles: the ranks between which the true one lies (binomial), further apart where delays clump;
-/// - counts: their root (Poisson), with both runs brought to the same time and number of streams.
+/// - for other quantiles: the ranks that enclose the true one (binomial), wider where delays cluster;
+/// - for counts: their square root (Poisson), with both runs scaled to the same time and number of streams.
 ///
-/// What follows from a single value, a maximum or memory, is shown and not judged; nor is a quantile of so few delays
-/// that the true one may be beyond them all, nor a delay of a generator that did not keep up.
+/// Figures from a single value, such as a maximum or memory, are shown and not judged. The same applies to a quantile
+/// of so few delays that the true one may be beyond all of them, and to a delay of a generator that did not keep up.
 public struct ReportComparison: Sendable {
   /// A difference has to be more than this to count, whatever its error.
   static let leastDifference = 0.02
@@ -21,27 +21,27 @@ public struct ReportComparison: Sendable {
 
   /// One figure of both runs.
   public struct Row: Equatable, Sendable {
-    /// With its unit: `ack p99, ms`.
+    /// The name with its unit: `ack p99, ms`.
     public let name: String
-    /// As people read them; `–` for what was not measured.
+    /// The value of the earlier run as text. `–` if it was not measured.
     public let before: String
-    /// The later run, likewise.
+    /// The value of the later run as text.
     public let after: String
-    /// After divided by before; nil where that says nothing.
+    /// The later value divided by the earlier one. Nil if this has no meaning.
     public let ratio: Double?
-    /// What became of the figure from the earlier run to the later one.
+    /// The judgement of the change from the earlier run to the later one.
     public let verdict: Verdict
-    /// Whether it is a figure of the server, and not of the generator.
+    /// Whether the figure describes the server, and not the generator.
     public let isOfServer: Bool
   }
 
-  /// What became of a figure.
+  /// The judgement of a change.
   public enum Verdict: String, Sendable {
-    /// Better by more than chance.
+    /// Better, by more than chance.
     case better
-    /// Worse by more than chance.
+    /// Worse, by more than chance.
     case worse
-    /// Less than two runs of the same thing may differ.
+    /// A difference that can occur between two runs of the same test.
     case same
     /// Shown, but not judged.
     case unjudged = ""
@@ -66,14 +66,14 @@ public struct ReportComparison: Sendable {
     }
   }
 
-  /// In what the plans differ: then the runs do for that reason alone.
+  /// The differences between the plans. They alone can cause differences between the runs.
   public var planDifferences: [(name: String, ours: String, theirs: String)] {
     before.plan.differences(from: after.plan).filter { $0.name != "seed" }
   }
 
   // MARK: The verdict
 
-  /// What became of the server from the earlier run to the later one: the figures of the generator have no say.
+  /// The judgement of the server from the earlier run to the later one. The figures of the generator do not count.
   public var verdict: Verdict {
     let verdicts = Set(rows.filter(\.isOfServer).map(\.verdict))
     return verdicts.contains(.worse)
@@ -87,7 +87,8 @@ public struct ReportComparison: Sendable {
     [("A", before), ("B", after)].filter { $0.1.generator.isBottleneck }.map(\.0)
   }
 
-  /// ``verdict`` and its reasons in words, ended by a full stop: what is read first, and often the only thing.
+  /// ``verdict`` and its reasons in words, ended by a full stop. It is read first, and often the only text that is
+  /// read.
   public var sentence: String {
     func list(_ verdict: Verdict) -> String? {
       let found = rows.filter { $0.isOfServer && $0.verdict == verdict }

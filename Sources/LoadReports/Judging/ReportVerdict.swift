@@ -1,4 +1,4 @@
-// What a run has shown, in one sentence: what is read first, and often the only thing.
+// The result of a run in one sentence. It is read first, and often the only text that is read.
 
 /// The sentence above a report.
 struct ReportVerdict: Equatable, Sendable {

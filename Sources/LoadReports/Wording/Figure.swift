@@ -1,4 +1,4 @@
-// Numbers as people read them: three digits that count, and a unit.
+// Numbers for people: three significant digits and a unit.
 
 /// Writes a figure with its unit, the same way in tables, thresholds and sentences.
 package enum Figure {

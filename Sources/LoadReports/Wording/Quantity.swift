@@ -1,4 +1,4 @@
-// Times, sizes and shares as people write them in profiles and thresholds.
+// Times, sizes and shares in the notation of profiles and thresholds.
 
 /// Reads a number with its unit, and writes it so that it is read again as the same.
 package enum Quantity {

@@ -1,7 +1,7 @@
-// A report for a terminal: what happened, in one screen.
+// A report for a terminal, on one screen.
 
 extension LoadReport {
-  /// The report, with what it has shown first, in at most 40 lines of at most 100 columns, each ended by a line feed.
+  /// The report with its result first, in at most 40 lines of at most 100 columns. Each line ends with a line feed.
   public var table: String {
     var table = ReportTable()
     table.add(wrapping: ReportVerdict(self).sentence)
@@ -81,8 +81,8 @@ extension LoadReport {
 }
 
 extension ReportComparison {
-  /// The comparison, with its verdict first, in at most 26 lines of at most 100 columns, each ended by a line feed. A
-  /// is the earlier run.
+  /// The comparison with its verdict first, in at most 26 lines of at most 100 columns. Each line ends with a line
+  /// feed. A is the earlier run.
   public var table: String {
     var table = ReportTable()
     table.add(wrapping: sentence)

@@ -1,24 +1,23 @@
-// Everything that can be chosen about a load test.
+// All settings of a load test.
 
 internal import EventLoops
 public import LiveStreaming
 public import LoadReports
 public import UploadClient
 
-/// What a ``LoadTest`` does.
+/// The settings of a ``LoadTest``.
 public struct LoadConfiguration: Sendable {
-  /// Where to, and how; each stream adds its `Stream-ID`.
+  /// The destination and the settings of the requests. Each stream adds its `Stream-ID`.
   public var request: UploadRequest
-  /// More URLs. The streams use the request's and these in turn.
+  /// More URLs. The streams use the request's URL and these in turn.
   public var otherURLs: [String] = []
-  /// What a stream sends, and when.
+  /// The content and the schedule of a stream.
   public var profile = LoadProfile.mic
-  /// All streams of the run, over all parts.
+  /// The number of streams of the run, over all parts.
   public var streams = 1
-  /// In which time they are started.
+  /// The time over which the streams start.
   public var ramp = Duration.zero
-  /// How many streams are live when, in place of `streams`, `ramp` and `duration`; empty for the same number all the
-  /// time.
+  /// The number of live streams over time, instead of `streams`, `ramp` and `duration`. Empty for a constant number.
   public var stages: [LoadStage] = [] {
     didSet {
       guard !stages.isEmpty else { return }
@@ -26,8 +25,8 @@ public struct LoadConfiguration: Sendable {
       (streams, ramp, duration) = (plan.peak, .zero, .nanoseconds(plan.duration))
     }
   }
-  /// An open model, for ``sendsRequestPerMessage``: requests begin at these times, whatever the server does. Of the
-  /// profile remains the size of a message, and of ``streams`` which of several URLs and loops take a request in turn.
+  /// An open model for ``sendsRequestPerMessage``: requests begin at these times, regardless of the server. Only the
+  /// size of a message is used from the profile, and ``streams`` determines the URL and the loop of a request in turn.
   public var arrivals: Arrivals? {
     didSet {
       guard let stages = arrivals?.stages, !stages.isEmpty else { return }
@@ -35,58 +34,58 @@ public struct LoadConfiguration: Sendable {
     }
   }
 
-  /// When the requests of an open model begin.
+  /// The times at which the requests of an open model begin.
   public struct Arrivals: Equatable, Sendable {
-    /// Requests per second of the whole run, from the ramp's end on; with stages, at the start of the first.
+    /// Requests per second of the whole run after the ramp. With stages, the rate at the start of the first one.
     public var rate: Double
-    /// In place of ramp and duration: each changes the rate evenly to so many per second.
+    /// Stages instead of ramp and duration. Each changes the rate linearly to its number of requests per second.
     public var stages: [LoadStage] = []
-    /// How many requests may be under way at one time, over all parts. One that is due beyond that is never sent.
+    /// The maximum number of requests in progress, over all parts. A request that is due beyond it is never sent.
     public var maximumUnderWay = 1000
 
     /// A constant rate, in requests per second of the whole run.
     public init(rate: Double) { self.rate = rate }
   }
-  /// How long the run lasts, the ramp included.
+  /// The duration of the run, including the ramp.
   public var duration = Duration.seconds(10)
-  /// Which part of the run this is, 1 to `count`.
+  /// The part of the run, from 1 to `count`.
   public var part = (index: 1, count: 1)
-  /// Decides everything that is random: sizes, lengths, faults.
+  /// The seed of all random values: sizes, lengths, faults.
   public var seed: UInt64 = 0
-  /// Network loops, each with a thread of its own.
+  /// The number of network loops, each with its own thread.
   public var threads = 1
   /// Whether streams are resumable uploads.
   public var resumable = LiveStreamConfiguration.ResumableUse.auto
-  /// Each message is a request of its own, over kept connections. It is not repeated when it fails.
+  /// Whether each message is a separate request, over persistent connections. A failed request is not repeated.
   public var sendsRequestPerMessage = false
-  /// When one request of a resumable upload ends and the next begins. Long by default: what is acknowledged within a
-  /// request needs no end of it.
+  /// The time after which one request of a resumable upload ends and the next begins. The default is long, because
+  /// acknowledgements within a request do not require its end.
   public var rollOverAfter = Duration.seconds(120)
-  /// What a device in a stream's place could keep, in bytes: an outage may last as long as that.
+  /// The buffer of a simulated device in bytes, which determines how long an outage may last without a loss.
   public var buffer = 1 << 20
-  /// A stream ends as failed when nothing of it was acknowledged for so long.
+  /// The time without an acknowledgement after which a stream fails.
   public var giveUpAfter = Duration.seconds(30)
-  /// The longest pause between two attempts of a stream.
+  /// The longest delay between two attempts of a stream.
   public var retryCeiling = RetryPolicy().maximumCeiling
-  /// A stream ends as failed when it is refused for this long.
+  /// The time of refusals after which a stream fails.
   public var giveUpOnRefusalAfter: Duration?
-  /// After the run's end: how long what is under way may take to be acknowledged.
+  /// The time after the end of the run to receive outstanding acknowledgements.
   public var grace = Duration.seconds(10)
-  /// Addresses of this machine to connect from, in turns; empty leaves it to the kernel, or takes as many loopback
-  /// addresses as needed for a server on loopback.
+  /// Addresses of this machine to connect from, in turn. Empty leaves the choice to the kernel, or uses the required
+  /// number of loopback addresses for a server on loopback.
   public var localAddresses: [String] = []
-  /// HTTP/2 only: how many streams share a connection.
+  /// HTTP/2 only: the number of streams that share a connection.
   public var streamsPerConnection = 100
-  /// Hosts that may be loaded although they are not this machine.
+  /// Hosts other than this machine that may be loaded.
   public var permittedHosts: [String] = []
-  /// The run ends when this number of bytes was sent.
+  /// The number of sent bytes at which the run ends.
   public var maximumByteCount: UInt64 = 1 << 40
-  /// The run ends when this number of connections was opened.
+  /// The number of opened connections at which the run ends.
   public var maximumConnectionCount: UInt64 = 1_000_000
 
   /// One stream of a microphone for ten seconds.
   ///
-  /// - Parameter request: where to, and how.
+  /// - Parameter request: the destination and the settings of the requests.
   public init(request: UploadRequest) { self.request = request }
 
   /// The request for each URL, in the order in which the streams take them.

@@ -1,4 +1,4 @@
-// One network loop of a load test, with its share of the streams and its own figures: nobody waits for anybody.
+// One network loop of a load test, with its share of the streams and its own figures. Loops do not wait for each other.
 
 internal import EventLoops
 internal import Glibc

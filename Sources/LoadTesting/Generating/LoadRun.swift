@@ -1,4 +1,4 @@
-// A run under way: loops that report each second, and one thread that puts their figures together.
+// A run in progress: loops that report each second, and a thread that combines their figures.
 
 internal import EventLoops
 internal import Glibc

@@ -1,4 +1,4 @@
-// One stream of a load test: a live stream like any other, and what is measured of it.
+// One stream of a load test: an ordinary live stream with its measurements.
 
 internal import EventLoops
 internal import LiveStreaming

@@ -1,5 +1,5 @@
-// Which message is how far: due, handed over, taken by TCP, acknowledged. What comes back from the engine are stream
-// offsets; here they become messages again.
+// The state of each message: due, passed to the engine, accepted by TCP, acknowledged. The engine reports stream
+// offsets, which are converted to messages here.
 
 /// The messages of one stream that are due and not acknowledged, in order. A value; allocates only when more are open
 /// than ever before.

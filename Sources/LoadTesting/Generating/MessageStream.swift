@@ -1,4 +1,4 @@
-// A stream of which each message is a request of its own: log lines, sensor readings, pieces of speech.
+// A stream with a separate request for each message, such as log lines, sensor readings or pieces of speech.
 
 internal import EventLoops
 internal import LiveStreaming

@@ -1,4 +1,4 @@
-// A stream's source in a load test: its bytes exist from the moment they are due, whoever waits for them.
+// The source of a stream in a load test. Its bytes exist from the moment at which they are due, regardless of readers.
 
 internal import EventLoops
 internal import LiveStreaming

@@ -1,4 +1,4 @@
-// What the kernel allows a process to have: known before the first connection, not after the thousandth.
+// The kernel's limits for the process. They are checked before the first connection, not after the thousandth.
 
 internal import CLinux
 internal import Glibc

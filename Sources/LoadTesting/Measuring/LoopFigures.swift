@@ -1,5 +1,5 @@
-// What one network loop measures: it alone fills them, so that nobody waits for anybody, and once a second they are
-// taken and merged.
+// The measurements of one network loop. Only the loop writes them, without locks, and once per second they are taken
+// and merged.
 
 internal import LoadReports
 

@@ -1,4 +1,4 @@
-// What is kept of each stream while it lives: little, because there are thousands.
+// The state of each stream while it lives. It is small, because there are thousands of streams.
 
 internal import LoadReports
 

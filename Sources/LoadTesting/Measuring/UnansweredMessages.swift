@@ -1,5 +1,5 @@
-// When messages were due that failed at once: a refused connection takes a millisecond, and the message is still never
-// acknowledged. Their delays are known at the run's end only.
+// The due times of messages that failed at once. A refused connection takes a millisecond, and the message is still
+// never acknowledged. Its delay is known only at the end of the run.
 
 internal import LoadReports
 

@@ -1,5 +1,5 @@
-// When requests begin in an open model: decided before the run, so that a server that answers slowly gets as many as
-// one that answers quickly.
+// The start times of requests in an open model. They are determined before the run, so that a slow server gets the same
+// number of requests as a fast one.
 
 internal import LoadReports
 

@@ -1,4 +1,4 @@
-// What is broken on purpose, and when: decided by the seed as well.
+// The deliberate faults and their times, which also follow from the seed.
 
 internal import LoadReports
 

@@ -1,22 +1,23 @@
-// Lengths that differ: of talk, of silence, of whole streams.
+// Random lengths: of talk, of silence, of whole streams.
 
 internal import Glibc
 internal import LoadReports
 
-/// How long something lasts, in nanoseconds.
+/// The distribution of a duration in nanoseconds.
 public enum LengthDistribution: Equatable, Sendable {
-  /// Always the same.
+  /// A constant.
   case fixed(Int64)
-  /// Each length between the two, both included, is as likely as any other.
+  /// A uniform distribution between two durations, both included.
   case uniform(ClosedRange<Int64>)
-  /// What comes at any time with the same probability: calls, failures.
+  /// An exponential distribution, for events that are equally likely at any time, such as calls and failures.
   case exponential(mean: Int64)
-  /// Most are short, few are very long: talk, files. `sigma` is the standard deviation of the logarithm.
+  /// A lognormal distribution: most durations are short, and few are very long, as with talk and files. `sigma` is the
+  /// standard deviation of the logarithm.
   case lognormal(median: Int64, sigma: Double)
-  /// One of these, each as likely as any other; never empty.
+  /// One of these durations, each equally likely. Never empty.
   case list([Int64])
 
-  /// The longest that is drawn: 30 days.
+  /// The longest possible duration: 30 days.
   public static let longest = Quantity.longestTime
 
   /// A length, at most ``longest``.
@@ -30,7 +31,7 @@ public enum LengthDistribution: Equatable, Sendable {
     }
   }
 
-  /// What many draws come to on average, but for the limit.
+  /// The average of many draws, without regard to the limit.
   public var mean: Int64 {
     switch self {
     case .fixed(let length): length

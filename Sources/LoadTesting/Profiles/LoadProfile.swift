@@ -1,51 +1,51 @@
-// What a stream of a load test is like: when it has bytes, how many, how long it lives, and what goes wrong on purpose.
+// The model of a stream in a load test: the times and sizes of its messages, its lifetime, and its deliberate faults.
 
-/// A live source, as numbers. Read from JSON (docs/load-profiles.md), or one of the ``builtIn`` ones.
+/// A model of a live source. It is read from JSON (docs/load-profiles.md), or one of the ``builtIn`` ones.
 public struct LoadProfile: Equatable, Sendable {
-  /// How reports call it.
+  /// The name in reports.
   public var name = "profile"
-  /// How many bytes a message has.
+  /// The size of a message.
   public var size = MessageSize.rate(96_000)
-  /// The time from one message to the next, in nanoseconds.
+  /// The time between two messages in nanoseconds.
   public var chunk: Int64 = 100_000_000
-  /// Each message comes later than its time by up to so much, evenly distributed; at most ``chunk``.
+  /// The maximum random delay of each message, uniformly distributed, at most ``chunk``.
   public var jitter: Int64 = 0
-  /// Talk and silence in turns, beginning with talk; nil for talk without end.
+  /// Alternating talk and silence, beginning with talk. Nil for continuous talk.
   public var turns: Turns?
-  /// Times of larger messages; nil for none.
+  /// Periods with larger messages. Nil for none.
   public var bursts: Bursts?
-  /// How long a stream lasts; nil for as long as the run.
+  /// The lifetime of a stream. Nil for the duration of the run.
   public var streamLength: LengthDistribution?
-  /// How long it takes from a stream's end until another one begins in its place.
+  /// The time from a stream's end until another one begins in its place.
   public var thinkTime = LengthDistribution.fixed(0)
-  /// What goes wrong on purpose; nothing by default.
+  /// The deliberate faults. The default is none.
   public var faults = Faults()
-  /// What the bytes are.
+  /// The content of the bytes.
   public var body = Body.pattern
 
-  /// A microphone, as ``mic``, with the name `profile`.
+  /// A microphone, like ``mic``, with the name `profile`.
   public init() {}
 
-  /// How many bytes a message has.
+  /// The size of a message.
   public enum MessageSize: Equatable, Sendable {
-    /// Bytes a second, as many as a microphone would have for the time of a chunk. At most 10 GB/s.
+    /// Bytes per second. A message has the bytes of one chunk of time. At most 10 GB/s.
     case rate(UInt64)
-    /// The number of bytes in each message, evenly distributed.
+    /// The number of bytes in each message, uniformly distributed.
     case bytes(ClosedRange<Int>)
-    /// Messages of this size, one after the other as fast as they are taken: none of them has a time of its own.
+    /// Messages of this size, one after another as fast as they are accepted. They have no due times.
     case unpaced(Int)
   }
 
-  /// Talk and silence in turns.
+  /// Alternating talk and silence.
   public struct Turns: Equatable, Sendable {
-    /// How long the stream talks.
+    /// The duration of talk.
     public var talk: LengthDistribution
-    /// How long it is silent.
+    /// The duration of silence.
     public var silence: LengthDistribution
-    /// Bytes a second in silence; 0 for none.
+    /// Bytes per second during silence, or 0.
     public var silenceRate: UInt64
 
-    /// Turns of these lengths, with `silenceRate` bytes per second in silence.
+    /// Turns of these durations, with `silenceRate` bytes per second during silence.
     public init(talk: LengthDistribution, silence: LengthDistribution, silenceRate: UInt64 = 0) {
       self.talk = talk
       self.silence = silence
@@ -53,16 +53,16 @@ public struct LoadProfile: Equatable, Sendable {
     }
   }
 
-  /// Times in which messages are larger.
+  /// Periods with larger messages.
   public struct Bursts: Equatable, Sendable {
-    /// From the end of one burst to the next.
+    /// The time from the end of one burst to the next.
     public var every: LengthDistribution
-    /// How long a burst lasts.
+    /// The duration of a burst.
     public var length: LengthDistribution
-    /// How many times as large messages are meanwhile.
+    /// The factor by which messages are larger.
     public var factor: Int
 
-    /// Bursts of these lengths, with messages `factor` times as large.
+    /// Bursts of these durations, with messages that are `factor` times as large.
     public init(every: LengthDistribution, length: LengthDistribution, factor: Int) {
       self.every = every
       self.length = length
@@ -70,51 +70,51 @@ public struct LoadProfile: Equatable, Sendable {
     }
   }
 
-  /// What goes wrong on purpose.
+  /// Deliberate faults.
   public struct Faults: Equatable, Sendable {
-    /// How long a connection lasts before it is cut; nil for no end.
+    /// The time until a connection is cut. Nil means never.
     public var dropEvery: LengthDistribution?
-    /// The part of all streams that are slow, 0 to 1.
+    /// The fraction of all streams that are slow, from 0 to 1.
     public var slowFraction = 0.0
-    /// How many bytes a second the connection of a slow stream takes.
+    /// The bytes per second that the connection of a slow stream accepts.
     public var slowRate: UInt64 = 1000
-    /// Times in which a stream sends nothing although it has bytes; nil for none.
+    /// Periods in which a stream sends nothing although it has bytes. Nil for none.
     public var stalls: Stalls?
 
     /// No faults.
     public init() {}
   }
 
-  /// Times in which a stream sends nothing.
+  /// Periods in which a stream sends nothing.
   public struct Stalls: Equatable, Sendable {
-    /// From the end of one to the next.
+    /// The time from the end of one stall to the next.
     public var every: LengthDistribution
-    /// How long one lasts.
+    /// The duration of a stall.
     public var length: LengthDistribution
 
-    /// Stalls of these lengths.
+    /// Stalls of these durations.
     public init(every: LengthDistribution, length: LengthDistribution) {
       self.every = every
       self.length = length
     }
   }
 
-  /// What the bytes are.
+  /// The content of the bytes.
   public enum Body: Equatable, Sendable {
     /// Zeros.
     case zeros
-    /// Bytes that no compression makes smaller.
+    /// Incompressible bytes.
     case random
-    /// Bytes that tell their offset, so that a server can verify them.
+    /// Bytes that encode their offset, so that a server can verify them.
     case pattern
-    /// A file's bytes, again and again.
+    /// The bytes of a file, repeatedly.
     case file(String)
   }
 
-  /// Messages have a time; without, delays are counted from when there was space for them.
+  /// Whether messages have due times. Otherwise, delays are measured from the moment at which there was space.
   public var isPaced: Bool { if case .unpaced = size { false } else { true } }
 
-  /// The bytes of a message of average size, while the stream talks.
+  /// The number of bytes in a message of average size during talk.
   public var messageSize: Int {
     switch size {
     case .rate(let rate): Int(clamping: Int64(Double(rate) * Double(chunk) / 1e9))
@@ -123,7 +123,7 @@ public struct LoadProfile: Equatable, Sendable {
     }
   }
 
-  /// Bytes a second while the stream talks; 0 when it is not paced.
+  /// Bytes per second during talk. 0 if the profile is not paced.
   public var rate: UInt64 {
     switch size {
     case .rate(let rate): rate
@@ -141,7 +141,7 @@ extension LoadProfile {
     return profile
   }()
 
-  /// A device that says once a second that it lives, in a line of 30 to 60 bytes.
+  /// A device that sends a line of 30 to 60 bytes once per second.
   public static let heartbeat: LoadProfile = {
     var profile = LoadProfile()
     profile.name = "heartbeat"
@@ -150,7 +150,7 @@ extension LoadProfile {
     return profile
   }()
 
-  /// Somebody who uploads a large file: as fast as it is taken.
+  /// The upload of a large file, as fast as the server accepts it.
   public static let bulk: LoadProfile = {
     var profile = LoadProfile()
     profile.name = "bulk"
@@ -158,6 +158,6 @@ extension LoadProfile {
     return profile
   }()
 
-  /// By their names.
+  /// The built-in profiles.
   public static let builtIn = [mic, heartbeat, bulk]
 }

@@ -1,4 +1,5 @@
-// When each stream of a run begins: evenly over the ramp, and so that thousands with one period do not speak in chorus.
+// The start of each stream of a run. Starts are distributed evenly over the ramp, so that thousands of streams with the
+// same period do not send simultaneously.
 
 internal import LoadReports
 

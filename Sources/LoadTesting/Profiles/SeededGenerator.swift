@@ -1,4 +1,4 @@
-// Random numbers that come again: two runs of one seed send the same messages at the same times.
+// Reproducible random numbers. Two runs with the same seed send the same messages at the same times.
 
 internal import Glibc
 

@@ -1,4 +1,4 @@
-// How many streams are live when: rising and falling in straight lines, as the users of k6 and Locust write it.
+// The number of live streams over time, with linear changes, as users of k6 and Locust specify it.
 
 package import LoadReports
 

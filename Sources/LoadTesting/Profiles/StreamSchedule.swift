@@ -1,5 +1,5 @@
-// When a stream has which bytes: decided before anything is sent, so that whatever is slow afterwards cannot move it.
-// That is what keeps a slow server from hiding its delays (coordinated omission).
+// The times and sizes of a stream's messages. They are determined before anything is sent, so that later delays cannot
+// change them. This prevents a slow server from hiding its delays (coordinated omission).
 
 internal import LoadReports
 

@@ -1,27 +1,28 @@
-// What another process needs to carry an upload on.
+// The data with which another process continues an upload.
 
 internal import HTTPMessages
 
-/// A small value that names an upload resource, and the stream that it belongs to.
+/// A small value that names an upload resource and its stream.
 ///
-/// As text it is one structured dictionary (RFC 9651), e.g.
+/// As text, it is one structured dictionary (RFC 9651), for example:
 ///
 ///     format=1, upload="http://host/.uploads/0f…", version=8, target="http://host/take", base=0, length=1048576
 ///
-/// `format` is this description's version; a reader refuses any other. `version` is the interop version, missing for
-/// the RFC. `base` is the stream offset of the upload's first byte. It is as secret as the upload's URL is.
+/// `format` is the version of this description. A reader refuses any other version. `version` is the interop version,
+/// which is missing for the RFC. `base` is the stream offset of the upload's first byte. Keep the text as secret as the
+/// upload's URL.
 public struct ResumeData: Equatable, Sendable {
   /// The upload resource's absolute URL.
   public var upload: String
-  /// The URL that the upload was begun at.
+  /// The URL at which the upload began.
   public var target: String
   /// The stream offset of the upload's first byte.
   public var base: UInt64
-  /// Of the whole stream, in bytes, where it is known.
+  /// The length of the whole stream in bytes, if it is known.
   public var length: UInt64?
-  /// The `Stream-ID`; nil for an upload that is not a live stream.
+  /// The `Stream-ID`. Nil for an upload that is not a live stream.
   public var streamID: String?
-  /// The interop version; nil for the RFC.
+  /// The interop version. Nil for the RFC.
   public var version: Int?
 
   static let format: Int64 = 1
@@ -37,7 +38,7 @@ public struct ResumeData: Equatable, Sendable {
     self.version = version.number
   }
 
-  /// Reads ``text``; nil for anything else, an unknown format included.
+  /// Reads ``text``. Nil for anything else, including an unknown format.
   public init?(_ text: String) {
     guard let fields = StructuredDictionary(parsing: text), Self.integer(fields["format"]) == Self.format,
       let upload = Self.string(fields["upload"]), let target = Self.string(fields["target"]),
@@ -52,7 +53,7 @@ public struct ResumeData: Equatable, Sendable {
     if let version, InteropVersion(number: Int64(version)) == nil { return nil }
   }
 
-  /// nil for values that structured fields cannot hold: a URL with other than ASCII characters, which is none.
+  /// Nil for values that structured fields cannot represent, such as an invalid URL with characters beyond ASCII.
   public var text: String? {
     var fields = StructuredDictionary()
     fields.set("format", .item(Item(.integer(Self.format))))
