@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "faults.h"
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int closed;
@@ -74,11 +76,12 @@ int fdatasync(int descriptor) {
     single_failure = 0;
   }
   pthread_mutex_unlock(&mutex);
-  if (error != 0) {
-    errno = error;
-    return -1;
-  }
-  return (int)syscall(SYS_fdatasync, descriptor);
+  unsigned long moment = disk_sync_begins();
+  if (error == 0) error = disk_fault(DISK_SYNC, descriptor, NULL);
+  if (error == 0 && syscall(SYS_fdatasync, descriptor) != 0) error = errno;
+  if (error != EINTR) disk_synced(descriptor, moment, error != 0, 0);
+  errno = error;
+  return error ? -1 : 0;
 }
 
 static int rename_failure;
@@ -94,6 +97,7 @@ int renameat2(int from, const char *old_name, int to, const char *new_name, unsi
   pthread_mutex_lock(&mutex);
   int error = rename_failure;
   pthread_mutex_unlock(&mutex);
+  if (error == 0) error = disk_fault(DISK_RENAME, to, new_name);
   if (error != 0) {
     errno = error;
     return -1;
@@ -171,16 +175,19 @@ int openat(int directory, const char *name, int flags, ...) {
   int delay = path_failure(&open_delay, directory, name);
   if (delay > 0) usleep((useconds_t)delay);
   int error = path_failure(&open_failure, directory, name);
+  if (error == 0) error = disk_fault(DISK_OPEN, directory, name);
   if (error != 0) {
     errno = error;
     return -1;
   }
+  if (flags & O_TRUNC) disk_cut(directory, name, 0);
   return (int)syscall(SYS_openat, directory, name, flags, mode);
 }
 
 // Likewise.
 struct dirent *readdir(DIR *stream) {
   int error = path_failure(&list_failure, dirfd(stream), "");
+  if (error == 0) error = disk_fault(DISK_LIST, dirfd(stream), NULL);
   if (error != 0) {
     errno = error;
     return NULL;
@@ -196,6 +203,7 @@ struct dirent *readdir(DIR *stream) {
 // Likewise.
 ssize_t pread(int descriptor, void *buffer, size_t length, off_t offset) {
   int error = path_failure(&read_failure, descriptor, "");
+  if (error == 0) error = disk_fault(DISK_READ, descriptor, NULL);
   if (error != 0) {
     errno = error;
     return -1;
@@ -206,10 +214,12 @@ ssize_t pread(int descriptor, void *buffer, size_t length, off_t offset) {
 // Likewise.
 int ftruncate(int descriptor, off_t length) {
   int error = path_failure(&truncate_failure, descriptor, "");
+  if (error == 0) error = disk_fault(DISK_TRUNCATE, descriptor, NULL);
   if (error != 0) {
     errno = error;
     return -1;
   }
+  disk_cut(descriptor, "", length);
   return (int)syscall(SYS_ftruncate, descriptor, length);
 }
 
@@ -241,6 +251,7 @@ int fstatat(int directory, const char *name, struct stat *status, int flags) {
   status_waiters--;
   pthread_mutex_unlock(&mutex);
   int error = path_failure(&status_failure, directory, name);
+  if (error == 0) error = disk_fault(DISK_STATUS, directory, name);
   if (error != 0) {
     errno = error;
     return -1;

@@ -1,0 +1,18 @@
+// What the functions of gate.c ask of faults.c.
+#pragma once
+
+#include <sys/types.h>
+
+#include "disk_faults.h"
+
+/// Counts a call below the root. The errno with which it is to fail, or `DISK_SHORT`; 0 if it is not.
+///
+/// @param name NULL for the file of the descriptor itself.
+int disk_fault(enum disk_call call, int directory, const char *name);
+
+/// A sync begins now. What is written from here on is not covered by it.
+unsigned long disk_sync_begins(void);
+/// It has ended: of a file, or of the whole disk.
+void disk_synced(int descriptor, unsigned long moment, int is_refused, int is_whole_disk);
+/// A file keeps no more than its first bytes. An empty name is the descriptor's own file.
+void disk_cut(int directory, const char *name, off_t length);

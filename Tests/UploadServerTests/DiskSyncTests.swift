@@ -1,0 +1,138 @@
+// Files that wait for the disk together: each is on it before anybody is told, and a refusal has one file's name.
+
+import DiskFiles
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import SyncGate
+import Testing
+
+@Suite("Files that are synced together", .serialized, .enabled(if: disk_faults_are_possible() != 0))
+struct DiskSyncTests {
+  /// Files with bytes that no sync has covered, and a worker that begins when all wait.
+  private final class Bench: @unchecked Sendable {
+    let directory = TemporaryDirectory()
+    let descriptor: Int32
+    let worker = BackgroundWorker()
+    let sync: DiskSync
+    private let mayBegin: EventCounter
+    /// For each file, when its turn was over: the error, and how many of its bytes the disk did not have then.
+    let results = Lock<[Int: (error: SystemError?, unsynced: UInt)]>([:])
+
+    init() throws {
+      mayBegin = try EventCounter()
+      descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
+      sync = DiskSync(directory: descriptor, worker: worker, files: OpenFiles())
+      disk_faults_begin(directory.path)
+      worker.execute { [self] in _ = waitUntilReadable(mayBegin.descriptor) }
+    }
+
+    deinit {
+      disk_faults_begin("")
+      close(descriptor)
+    }
+
+    func path(_ number: Int) -> String { "\(directory.path)/\(number)" }
+
+    func write(_ number: Int) throws {
+      let file = openat(descriptor, "\(number)", O_WRONLY | O_CREAT, 0o600)
+      defer { close(file) }
+      guard pwrite(file, "abc", 3, 0) == 3 else { throw TestFailure("write") }
+    }
+
+    /// Has the disk take a file, and then those of each step.
+    func take(_ number: Int, _ steps: [DiskSync.Step] = [], in parent: Int32? = nil) {
+      let path = path(number)
+      sync.sync(.named("\(number)", in: descriptor), "sync \(number)", steps, in: parent) { [self] error in
+        let unsynced = disk_faults_unsynced(path)
+        results.withLock { $0[number] = (error, unsynced) }
+      }
+    }
+
+    func begin(awaiting count: Int) throws {
+      mayBegin.signal()
+      try waitUntil("all are told") { results.withLock { $0.count == count } }
+    }
+  }
+
+  @Test("each file is on the disk before its sender is told, however many wait")
+  func all() async {
+    await #expect(processExitsWith: .success) {
+      for count in [1, 2, 15, 16, 40] {
+        let bench = try Bench()
+        for number in 0..<count { try bench.write(number) }
+        try require(disk_faults_unsynced(bench.path(0)) == 3, "the layer sees what is not synced")
+        for number in 0..<count { bench.take(number) }
+        try bench.begin(awaiting: count)
+        let results = bench.results.withLock { $0 }
+        for (number, result) in results {
+          try require(result.error == nil && result.unsynced == 0, "\(number) of \(count): \(result)")
+        }
+      }
+    }
+  }
+
+  @Test("the file that the disk refuses has the error, and no other", arguments: [EIO, ENOSPC])
+  func refused(code: Int32) async {
+    await #expect(processExitsWith: .success) { [code = code as Int32] in
+      for refused in 0..<5 {
+        let bench = try Bench()
+        for number in 0..<5 { try bench.write(number) }
+        disk_faults_fail(DISK_SYNC, UInt(refused + 1), code)
+        for number in 0..<5 { bench.take(number) }
+        try bench.begin(awaiting: 5)
+        for (number, result) in bench.results.withLock({ $0 }) {
+          let isRefused = number == refused
+          try require(result.error?.code == (isRefused ? code : nil), "\(number), refused \(refused): \(result)")
+          try require(result.unsynced == (isRefused ? 3 : 0), "\(number), refused \(refused): \(result)")
+        }
+      }
+    }
+  }
+
+  @Test("each file that a step touches is on the disk before the next step, and none follows a refusal")
+  func steps() async {
+    await #expect(processExitsWith: .success) {
+      // The file, two files of the first step and their directory, and one of the second.
+      for refused in 0...5 {
+        let bench = try Bench()
+        let seen = Lock<[UInt]>([])
+        let (descriptor, paths) = (bench.descriptor, (0..<4).map { bench.path($0) })
+        for number in 0..<4 { try bench.write(number) }
+        if refused > 0 { disk_faults_fail(DISK_SYNC, UInt(refused), EIO) }
+        let first: DiskSync.Step = { () throws(SystemError) in
+          seen.withLock { $0.append(disk_faults_unsynced(paths[0])) }
+          return DiskSync.Touched(
+            files: [.named("1", in: descriptor), .named("2", in: descriptor)], directory: descriptor)
+        }
+        let second: DiskSync.Step = { () throws(SystemError) in
+          seen.withLock { $0.append(disk_faults_unsynced(paths[1]) + disk_faults_unsynced(paths[2])) }
+          return DiskSync.Touched(files: [.named("3", in: descriptor)])
+        }
+        bench.take(0, [first, second])
+        try bench.begin(awaiting: 1)
+        let error = bench.results.withLock { $0[0]?.error }
+        let unsynced = seen.withLock { $0 }
+        try require(unsynced.allSatisfy { $0 == 0 }, "refused \(refused): \(unsynced)")
+        try require((error?.code == EIO) == (refused > 0), "refused \(refused): \(String(describing: error))")
+        let stepCount = refused == 0 ? 2 : [0, 1, 1, 1, 2][refused - 1]
+        try require(unsynced.count == stepCount, "refused \(refused): \(unsynced.count) steps")
+      }
+    }
+  }
+
+  @Test("a directory that the disk refuses is asked once for all who wait for it, and they all have the error")
+  func directory() async {
+    await #expect(processExitsWith: .success) {
+      let bench = try Bench()
+      for number in 0..<3 { try bench.write(number) }
+      // The first file, and then the directory.
+      disk_faults_fail(DISK_SYNC, 2, EIO)
+      for number in 0..<3 { bench.take(number, in: number == 2 ? nil : bench.descriptor) }
+      try bench.begin(awaiting: 3)
+      let codes = bench.results.withLock { results in (0..<3).map { results[$0]?.error?.code } }
+      try require(codes == [EIO, EIO, nil], "\(codes)")
+    }
+  }
+}
