@@ -41,7 +41,7 @@ BLOCKING := AsynchronousHandlerTests
 NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests|MisplacedUploadTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk chaos-server chaos-answers chaos-agent soak model model-spool install install-built clean \
+.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk chaos-server chaos-answers chaos-agent soak model model-spool model-store install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -141,6 +141,10 @@ chaos-answers: packages ## 100,000 streams whose servers answer oddly: does each
 model-spool: packages ## 40,000 sequences of calls on spool files, killed, without power and with errors: is every committed byte there? SLUICE_SEED=1
 	SLUICE_SPOOL_SEQUENCES=$(if $(SLUICE_SEED),1,500) $(SWIFT) test -c release -Xswiftc -enable-testing --scratch-path .build/model-spool \
 	  --filter SpoolSequenceTests
+
+model-store: packages test-packages ## each call of the disk under the server's store fails in turn, with each error and durability: is what it acknowledged there?
+	$(SWIFT) build --build-tests
+	SLUICE_STORE_FAULTS=1 $(TEST) --skip-build --filter UploadServerTests.StoreFaultTests
 
 soak: packages test-packages ## a simulated week of sluice mic with faults: does it lose a frame, does it grow? SOAK="--seed 1", BENCH=--write
 	for product in soak TestDevice ScaledClockPreload; do \

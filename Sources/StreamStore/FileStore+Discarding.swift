@@ -10,16 +10,21 @@ internal import Synchronization
 extension FileStore {
   /// Removes what has come of a stream since it began, or since a recording of it was closed before its end. What was
   /// closed stays, and so does a stream that is complete.
-  func remove(_ name: StreamName) {
-    guard let log = try? parts.lines(of: name.base) else { return }
+  ///
+  /// - Returns: false if the disk did not let the growing recording be found or removed. It stays then, and so does what
+  ///   is known of it.
+  @discardableResult
+  func remove(_ name: StreamName) -> Bool {
+    guard let log = try? parts.lines(of: name.base) else { return false }
     var name = name
     name.part = log.last?.number ?? 1
     var status = stat()
     if fstatat(directory, name.partial, &status, AT_SYMLINK_NOFOLLOW) != 0 {
       // A server that was killed while it removed a stream may have left what belonged to it.
-      guard errno == ENOENT, log.last?.end == nil else { return }
+      guard errno == ENOENT else { return false }
+      guard log.last?.end == nil else { return true }
       // Nobody knows after an error: then it stays.
-      do { guard try recordings.find(name) == nil else { return } } catch { return }
+      do { guard try recordings.find(name) == nil else { return true } } catch { return false }
     }
     let closed = log.closedParts
     let first = (closed.keys.filter { $0 < name.part }.max() ?? 0) + 1
@@ -32,16 +37,23 @@ extension FileStore {
     }
     // The growing one last: until then a server that comes after this one finds that there is something to remove.
     discardSplits(of: name, first..<name.part, log)
-    for file in [name.partial, name.gaps, name.pendingSidecar] { unlinkat(directory, file, 0) }
+    do throws(SystemError) {
+      try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
+    } catch {
+      guard error.isMissing else { return false }
+    }
+    for file in [name.gaps, name.pendingSidecar] { unlinkat(directory, file, 0) }
     accounts?.remove(name)
     brokenSplits.withLock { $0[name.base] = nil }
     let rest = log.filter { $0.number < first }
     guard !closed.isEmpty, !rest.isEmpty else {
       parts.forget(name.base)
-      return owners.forget(name)
+      owners.forget(name)
+      return true
     }
     // If the disk refuses it, the stream continues in a part of a higher number.
     try? parts.rewrite(rest, of: name.base, isSynced: durability != .none)
+    return true
   }
 
   /// All lines about a stream, the newest last, after the removal is finished in which an earlier server was killed.

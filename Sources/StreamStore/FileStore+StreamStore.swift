@@ -24,7 +24,7 @@ extension FileStore: StreamStore {
   package func discard(_ remains: StreamRemains, of name: StreamName) -> Bool {
     switch remains {
     case .ownRecording where isShared(name): return false
-    case .growingRecording, .ownRecording: remove(name)
+    case .growingRecording, .ownRecording: return remove(name)
     case .record: forgetClosed(name)
     }
     return true

@@ -19,7 +19,7 @@ package protocol StreamStore {
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
   /// Remembers something about a stream's recording that still grows.
   func note(_ note: RecordingNote, on name: StreamName) throws(SystemError)
-  /// Removes what nobody asks for any more. False if it stays because it is not what was asked for.
+  /// Removes what nobody asks for any more. False if it stays, because it is not what was asked for, or cannot be removed.
   @discardableResult
   func discard(_ remains: StreamRemains, of name: StreamName) -> Bool
 }

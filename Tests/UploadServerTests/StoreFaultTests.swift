@@ -1,0 +1,206 @@
+// Each call of the disk under the server's store fails once, as SQLite is tested. See "How SQLite Is Tested", section 3.
+
+import Glibc
+import NetworkTesting
+import Recordings
+import SyncGate
+import Testing
+
+@testable import StreamStore
+@testable import UploadServer
+
+@Suite(
+  "Each call of the disk under the server's store fails in turn", .serialized,
+  .enabled(if: disk_faults_are_possible() != 0))
+struct StoreFaultTests {
+  /// A kind of calls, and how one of them fails.
+  struct Fault: Sendable, CustomTestStringConvertible {
+    var call: disk_call
+    var name: String
+    var errors: [Int32]
+    var testDescription: String { name }
+
+    static let all = [
+      Fault(call: DISK_OPEN, name: "open", errors: [EIO, EINTR, ENOSPC]),
+      Fault(call: DISK_WRITE, name: "write", errors: [ENOSPC, Int32(DISK_SHORT), EIO, EINTR]),
+      Fault(call: DISK_READ, name: "read", errors: [EIO, EINTR]),
+      Fault(call: DISK_SYNC, name: "sync", errors: [EIO, ENOSPC, EINTR]),
+      Fault(call: DISK_RENAME, name: "rename", errors: [EIO, ENOSPC, EINTR]),
+      Fault(call: DISK_TRUNCATE, name: "truncate", errors: [EIO, ENOSPC, EINTR]),
+      Fault(call: DISK_UNLINK, name: "unlink", errors: [EIO, EINTR]),
+      Fault(call: DISK_MAKE_DIRECTORY, name: "make a directory", errors: [ENOSPC, EIO, EINTR]),
+      Fault(call: DISK_LIST, name: "list", errors: [EIO]),
+      Fault(call: DISK_STATUS, name: "status", errors: [EIO, EINTR]),
+    ]
+  }
+
+  /// How the server is set up.
+  struct Setting {
+    var durability: Durability
+    var isSplit: Bool
+    static let all = Durability.allCases.flatMap { durability in
+      [false, true].map { Setting(durability: durability, isSplit: $0) }
+    }
+  }
+
+  /// All errors for all calls; or, in each setting, one error for some calls.
+  private static var isLong: Bool { getenv("SLUICE_STORE_FAULTS") != nil }
+
+  @Test(
+    "what the server acknowledged is on the disk, what looks complete is complete, and nothing is left over",
+    arguments: Fault.all.indices)
+  func product(index: Int) async {
+    await #expect(processExitsWith: .success) { [index = index as Int] in
+      try StoreFaultTests.fail(Fault.all[index], index)
+    }
+  }
+
+  private static func fail(_ fault: Fault, _ index: Int) throws {
+    var failures: [String] = []
+    for (number, setting) in Setting.all.enumerated() {
+      let plain = try StoreRun(setting, nil)
+      try plain.run()
+      // Threads change the order, so a run may have some calls more.
+      let count = plain.calls(fault.call) + 2
+      let errors = isLong ? fault.errors : [fault.errors[(index + number) % fault.errors.count]]
+      for error in errors {
+        let step = isLong ? 1 : max(1, count / 4)
+        for call in stride(from: isLong ? 1 : 1 + number, through: count, by: step) {
+          do { try StoreRun(setting, (fault.call, UInt(call), error)).run() } catch { failures.append("\(error)") }
+        }
+      }
+    }
+    try require(failures.isEmpty, "\(failures.count) runs failed: \(failures.prefix(3).joined(separator: "\n"))")
+  }
+}
+
+/// A server, a live stream, an upload of a file, one that is cancelled, and a stream that begins late.
+final class StoreRun {
+  private let setting: StoreFaultTests.Setting
+  private let fault: (call: disk_call, number: UInt, error: Int32)?
+  private let directory = TemporaryDirectory()
+  private let head = StreamedHead.all[0]
+  private let stream: [UInt8]
+  private var counts: [UInt] = []
+  /// The upload that is to be cancelled.
+  private var cancelled: String?
+
+  init(_ setting: StoreFaultTests.Setting, _ fault: (call: disk_call, number: UInt, error: Int32)?) throws {
+    (self.setting, self.fault) = (setting, fault)
+    stream = head.bytes + (0..<2000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) | 1 }
+  }
+
+  func calls(_ call: disk_call) -> Int { Int(counts[Int(call.rawValue)]) }
+
+  private var context: String {
+    guard let fault else { return "no fault" }
+    let place = String(cString: disk_faults_place()).dropFirst(directory.path.count)
+    let cell = "\(setting.durability)\(setting.isSplit ? ", split" : "")"
+    return "\(cell), call \(fault.number) of kind \(fault.call.rawValue) fails with \(fault.error) at \(place)"
+  }
+
+  /// A server that does not start has named why. The next one does.
+  private func server() throws -> TestServer {
+    do { return try start() } catch { return try start() }
+  }
+
+  private func start() throws -> TestServer {
+    try TestServer(in: directory) {
+      ($0.durability, $0.threads) = (setting.durability, 1)
+      // What the disk did not let a cancelled upload remove is closed then.
+      $0.finishAfter = .seconds(1)
+      guard setting.isSplit else { return }
+      $0.split = RecordingSplit(size: UInt64(head.bytes.count) + 400)
+      $0.split?.leastLength = 0
+    }
+  }
+
+  func run() throws {
+    disk_faults_begin(directory.path)
+    if let fault { disk_faults_fail(fault.call, fault.number, fault.error) }
+    let client = ContinuingClient(try server(), stream, fault.map { $0.number % 2 == 0 } ?? true ? 8 : 5)
+    try sendFile(client.test)
+    try cancel(client.test)
+    try beginLate(client.test)
+    for round in 0..<100 where !client.isComplete {
+      try client.attempt()
+      if round == 2 {
+        client.test.stop()
+        client.test = try server()
+      }
+      poll(nil, 0, 5)
+    }
+    try require(client.isComplete, "it never ends: \(context): \(client.trace)")
+    client.test.stop()
+    // What the next server finishes is finished then.
+    let last = try server()
+    try waitUntil("all is finished: \(context): \(directory.names) \(client.trace)") {
+      directory.names.allSatisfy { !$0.hasSuffix(".part") }
+        && directory.names.filter { $0.hasSuffix(".wav") || $0.hasSuffix(".txt") }
+          .allSatisfy { directory.exists(String($0.prefix { $0 != "." }) + ".sidecar") }
+    }
+    last.stop()
+    counts = (0..<UInt32(DISK_CALLS.rawValue)).map { disk_faults_calls(disk_call(rawValue: $0)) }
+    let context = "\(context): \(client.trace)"
+    disk_faults_fail(DISK_OPEN, 0, 0)
+    try judge(client, context)
+    disk_faults_begin("")
+  }
+
+  // MARK: What clients do
+
+  private func sendFile(_ test: TestServer) throws {
+    try repeated("a file") {
+      let client = try test.connect()
+      try client.request("POST", "/file.txt", ["Stream-ID: f"], body: "whole")
+      return (200..<300).contains(try client.final().answer.status)
+    }
+  }
+
+  private func cancel(_ test: TestServer) throws {
+    try repeated("an upload to cancel") {
+      let client = try test.connect()
+      if cancelled == nil {
+        try client.request("POST", "/gone.txt", ["Upload-Complete: ?0", "Stream-ID: g"], body: "abc")
+        let answer = try client.final().answer
+        cancelled = answer.status == 201 ? answer["location"] : nil
+        return false
+      }
+      try client.request("DELETE", cancelled ?? "", version: 8)
+      return [204, 404, 410].contains(try client.final().answer.status)
+    }
+  }
+
+  private func beginLate(_ test: TestServer) throws {
+    try repeated("a stream that begins late") {
+      let client = try test.connect()
+      try client.request("POST", "/late.txt", ["Stream-ID: l", "Stream-Offset: 500"], body: "late")
+      return (200..<300).contains(try client.final().answer.status)
+    }
+  }
+
+  /// A client that is refused, or whose connection ends, comes again.
+  private func repeated(_ what: String, _ attempt: () throws -> Bool) throws {
+    for _ in 0..<20 where (try? attempt()) != true { poll(nil, 0, 5) }
+  }
+
+  // MARK: What must be there
+
+  private func judge(_ client: ContinuingClient, _ context: String) throws {
+    var dropped: UInt = 0
+    if setting.durability != .none {
+      for name in directory.names { dropped += disk_faults_drop("\(directory.path)/\(name)") }
+    }
+    // Whoever asked for less than `always` may lose what no sync has covered yet, and is told.
+    let mayLose = setting.durability == .interval && fault?.call == DISK_SYNC
+    if dropped > 0 {
+      try require(mayLose, "\(dropped) bytes were never synced: \(context) \(directory.names)")
+    } else {
+      try client.requireStored(in: directory, head: head.bytes.count, context)
+      var problems: [String] = []
+      _ = try RecordingVerification(directory: directory.path).run { problems.append($0.jsonLine) }
+      try require(problems.isEmpty, "\(problems): \(context)")
+    }
+    try require(try directory.text("file-f.txt") == "whole", "the file: \(context)")
+  }
+}
