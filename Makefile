@@ -41,7 +41,7 @@ BLOCKING := AsynchronousHandlerTests
 NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests|MisplacedUploadTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk chaos-server chaos-answers chaos-agent soak model model-spool model-store install install-built clean \
+.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk long-outage chaos-server chaos-answers chaos-agent soak model model-spool model-store install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -123,6 +123,9 @@ chaos-spool: packages ## 500 kills of client, server and network: is every byte 
 
 stalled-disk: build test-packages ## a disk that stalls for 5 s, under the spool and under the server: is each captured frame stored once? Needs root, for a file system
 	$(PYTHON) -m benchmarks.spool.stalled_disk
+
+long-outage: build test-packages ## 72 simulated hours without a server, spooled and drained: is every byte there, is memory flat? Ten minutes, 9 GB
+	$(PYTHON) -m benchmarks.spool.long_outage $(OUTAGE)
 
 chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts: does the server keep its word? CHAOS="--seed 1"
 	$(SWIFT) build -c release --product chaos-server --scratch-path .build/chaos

@@ -1,5 +1,6 @@
 // testmic-control FILE ORDER…: gives a running test microphone its orders from a shell; `show` prints the truth as JSON.
 #include "testmic_control.h"
+#include "testmic_signal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +17,8 @@ static const char usage[] =
     "  disappear | appear    ENODEV from every call, and from opening\n"
     "  busy | free           EBUSY from opening\n"
     "  spurious              a wake-up with no frames\n"
-    "  short FRAMES          the next read gives at most FRAMES\n";
+    "  short FRAMES          the next read gives at most FRAMES\n"
+    "  samples FIRST COUNT CHANNELS   what the device gives for these frames with seed 1, S16_LE, to standard output\n";
 
 static void show(const struct testmic_page *page) {
   printf("{\"t0_ns\":%" PRId64 ",\"rate\":%" PRIu32 ",\"next_frame\":%" PRIu64 ",\"frames_delivered\":%" PRIu64
@@ -27,6 +29,19 @@ static void show(const struct testmic_page *page) {
   for (uint32_t i = 0; i < page->gap_count && i < TESTMIC_GAPS; i++)
     printf("%s[%" PRIu64 ",%" PRIu64 "]", i ? "," : "", page->gaps[i].first_frame, page->gaps[i].frames);
   printf("]}\n");
+}
+
+static int samples(uint64_t first, uint64_t count, uint32_t channels) {
+  static int16_t buffer[4096 * 8];
+  for (uint64_t frame = first; frame < first + count;) {
+    uint64_t left = first + count - frame, frames = left < 4096 ? left : 4096;
+    for (uint64_t i = 0; i < frames; i++)
+      for (uint32_t channel = 0; channel < channels; channel++)
+        buffer[i * channels + channel] = testmic_sample(1, frame + i, channel);
+    if (fwrite(buffer, 2 * channels, frames, stdout) != frames) return 74;
+    frame += frames;
+  }
+  return fflush(stdout) == 0 ? 0 : 74;
 }
 
 int main(int argc, char **argv) {
@@ -54,6 +69,8 @@ int main(int argc, char **argv) {
   else if (!strcmp(order, "free")) testmic_set_busy(page, false);
   else if (!strcmp(order, "spurious")) testmic_order_spurious_wake(page);
   else if (!strcmp(order, "short") && number > 0) testmic_order_short_read(page, (uint32_t)number);
+  else if (!strcmp(order, "samples") && argc == 6 && atoi(argv[5]) >= 1 && atoi(argv[5]) <= 8)
+    return samples(number, strtoull(argv[4], NULL, 10), (uint32_t)atoi(argv[5]));
   else {
     fputs(usage, stderr);
     return 64;

@@ -49,7 +49,7 @@ class LoopDisk:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """For the time of a `with` block, whoever writes waits in the kernel. What was written before is on the disk."""
+        """For the time of a `with` block, whoever writes waits in the kernel. What was there before is on the disk."""
         self._call("fsfreeze", "--freeze", str(self.path))
         try:
             yield

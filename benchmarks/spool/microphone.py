@@ -52,6 +52,11 @@ class SpooledMicrophone:
         with self._changed:
             return [event for event in self._events if event["event"] in kinds]
 
+    def last(self, kind: str) -> Event | None:
+        """The latest of that kind so far."""
+        with self._changed:
+            return next((event for event in reversed(self._events) if event["event"] == kind), None)
+
     def wait_for(self, what: str, kind: str, holds: Callable[[Event], bool], patience: float = PATIENCE) -> Event:
         """The next event of that kind, from now on, for which that holds."""
         deadline = time.monotonic() + patience
@@ -65,15 +70,18 @@ class SpooledMicrophone:
                 if self._is_over or not self._changed.wait(deadline - time.monotonic()):
                     raise BenchmarkError(f"{what} did not come; sluice mic said: {self.said()}; {self._events[-5:]}")
 
-    def finish(self, patience: float = PATIENCE) -> Event:
-        """Ends the capture; returns the last event, when the server has everything."""
+    def finish(self, patience: float = PATIENCE, code: int = 0) -> Event:
+        """Ends the capture; returns the last event, when the server has everything that was kept.
+
+        `code` is what it exits with: 0, or 4 if bytes were lost.
+        """
         self.process.send(signal.SIGTERM)
         if not self.process.wait(patience):
             raise BenchmarkError(f"sluice mic does not end; it said: {self.said()}")
         with self._changed:
             self._changed.wait_for(lambda: self._is_over, PATIENCE)
         ended = self.events("ended")
-        if not ended or self.process.exit is None or self.process.exit.code != 0:
+        if not ended or self.process.exit is None or self.process.exit.code != code:
             raise BenchmarkError(f"sluice mic ended with {self.process.exit}; it said: {self.said()}; {ended}")
         return ended[0]
 
