@@ -43,7 +43,7 @@ NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests
 .DEFAULT_GOAL := help
 .PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk long-outage chaos-server chaos-answers chaos-agent soak model model-spool model-store install install-built clean \
         deb tarball test-deb test-tarball \
-        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-recovery \
+        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-spool-rivals bench-recovery \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages cluster-programs
 
@@ -218,6 +218,9 @@ bench-small: build test-packages ## do a microphone's stream and its server fit 
 
 bench-spool: build bench-packages test-packages ## what a spool costs a microphone and its disk, and whether it catches up as fast as curl. Needs root, for a file system
 	$(PYTHON) -m benchmarks.spool.spool $(BENCH)
+
+bench-spool-rivals: build bench-packages test-packages ## a microphone through outages by sluice mic --spool, and by ffmpeg or arecord and a curl loop. Needs root, for file systems
+	$(PYTHON) -m benchmarks.spool.rivals $(BENCH)
 
 bench-recovery: build bench-packages test-packages ## how long a stream stands still after an outage, beside ffmpeg and curl
 	$(PYTHON) -m benchmarks.recovery.recovery $(BENCH)
