@@ -64,12 +64,14 @@ package final class CountingStore: StreamStore {
   // Nothing of a stream outlives the server, and there is no quota without a disk.
   package func note(_ note: RecordingNote, on name: StreamName) {}
 
-  package func discard(_ remains: StreamRemains, of name: StreamName) -> Bool {
+  package func discard(
+    _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ removed: @escaping () -> Void
+  ) -> StreamRemoval {
     switch remains {
     case .growingRecording, .ownRecording: forget(name)
     case .record: break
     }
-    return true
+    return .done
   }
 
   fileprivate func forget(_ name: StreamName) { entries[name] = nil }

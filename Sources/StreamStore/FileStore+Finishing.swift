@@ -63,7 +63,12 @@ extension FileStore {
       // What follows a recording that was closed does not depend on it.
       if error == nil, finishing.ending == .interrupted { brokenSplits.withLock { $0[name.base] = nil } }
       guard hasSidecars else { return }
-      if error == nil { completeSidecar(name) } else { try? restoreHead(name) }
+      if error == nil {
+        completeSidecar(name)
+      } else if error?.code != ECANCELED {
+        // One that was discarded is not there, or another server's by now.
+        try? restoreHead(name)
+      }
     }
     if durability == .none {
       let error = attempt { () throws(SystemError) in

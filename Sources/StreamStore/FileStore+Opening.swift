@@ -15,6 +15,8 @@ extension FileStore {
     let record = try owners.record(of: name)
     if let record, record.owner == credential, record.isBeginner { return true }
     let log = try parts.lines(of: name.base)
+    // Nothing will be left of it. Until then it cannot be opened.
+    if isBeingRemoved(name, log), log.closedParts.isEmpty { return true }
     var name = name
     name.part = log.last?.number ?? 1
     if let record, record.owner != credential {
@@ -34,9 +36,12 @@ extension FileStore {
   func open(
     _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
   ) throws(SystemError) -> StreamFile? {
+    var log = try lines(of: name)
     // Before there is a file: one without an owner is everybody's.
-    if let credential, let owner = try owners.owner(of: name), owner != credential { parts.forget(name.base) }
-    let log = try lines(of: name)
+    if let credential, let owner = try owners.owner(of: name), owner != credential {
+      parts.forget(name.base)
+      log = []
+    }
     if let credential { try recordOwner(credential, of: name, log) }
     var name = name
     name.part = log.last?.number ?? 1
@@ -127,7 +132,12 @@ extension FileStore {
   }
 
   package func measure(_ name: StreamName) throws(SystemError) -> StreamExtent {
-    let part = try lines(of: name).last
+    let log = try parts.lines(of: name.base)
+    if isBeingRemoved(name, log) {
+      _ = continueRemoval(name) {}
+      return log.closedParts.isEmpty ? .absent : .closed
+    }
+    let part = log.last
     var name = name
     name.part = part?.number ?? 1
     let growing = try openExisting(name.partial, Self.growing)

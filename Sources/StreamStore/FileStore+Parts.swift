@@ -24,7 +24,8 @@ extension FileStore {
 
   /// The recording of that stream that still grows; nil if there is none.
   func openUnfinished(_ name: StreamName) throws(SystemError) -> StreamFile? {
-    let log = try lines(of: name)
+    let log = try parts.lines(of: name.base)
+    guard !isBeingRemoved(name, log) else { return nil }
     var name = name
     name.part = log.last?.number ?? 1
     guard let growing = try openGrowing(name, log) else { return nil }
@@ -147,11 +148,18 @@ extension FileStore {
     try? parts.append(part, to: name.base)
   }
 
-  /// Forgets what is known of a stream whose recordings were all removed.
-  func forgetClosed(_ name: StreamName) {
-    guard isForgettable(name) else { return }
+  /// Forgets what is known of a stream whose recordings were all removed, or finishes their removal.
+  func forgetClosed(_ name: StreamName, _ removed: @escaping @Sendable () -> Void) -> StreamRemoval {
+    if isDiscarded(name) { return continueRemoval(name, removed) }
+    guard isForgettable(name) else { return .refused }
     parts.forget(name.base)
     owners.forget(name)
+    return .done
+  }
+
+  /// Whether a server has begun to remove the stream, and no one has finished that.
+  private func isDiscarded(_ name: StreamName) -> Bool {
+    (try? parts.lines(of: name.base))?.last?.isDiscarded ?? false
   }
 
   /// Whether the stream has no files, and no client that would continue it in a next part.
@@ -260,11 +268,15 @@ extension FileStore {
     }
   }
 
-  /// Gives the streams of which something is recorded and nothing is left. For a thread of its own.
+  /// Gives the streams of which something is recorded and nothing is left, or that are still to be removed. For a thread
+  /// of its own.
   package func findRemoved(_ gone: (String) -> Void) throws(SystemError) {
     for names in [try parts.names(), try owners.files()].compactMap(\.self) {
       while case let files = try names.next(1000), !files.isEmpty {
-        for base in files.map(StreamOwners.stream) where isForgettable(StreamName(base: base)) { gone(base) }
+        for base in files.map(StreamOwners.stream) {
+          let name = StreamName(base: base)
+          if isDiscarded(name) || isForgettable(name) { gone(base) }
+        }
       }
     }
   }
@@ -280,7 +292,7 @@ extension FileStore {
         // The sidecar is the last to go.
         if let name = StreamName(hiddenGaps: file), !isThere(name.pendingSidecar) { unlinkat(directory, file, 0) }
         var status = stat()
-        guard let name = StreamName(partialFile: file), !finishLeftSplit(name),
+        guard let name = StreamName(partialFile: file), !isDiscarded(name), !finishLeftSplit(name),
           fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0,
           status.st_mode & S_IFMT == S_IFREG
         else { continue }

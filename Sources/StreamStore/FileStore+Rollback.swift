@@ -26,7 +26,7 @@ extension FileStore {
   /// which would finish a recording of which the disk may lack bytes.
   package func undoSplit(_ name: StreamName, to extent: GrowthExtent) throws(SystemError) {
     let log = try parts.lines(of: name.base)
-    guard let last = log.last?.number, last > extent.part,
+    guard let last = log.last?.number, last > extent.part, log.last?.isDiscarded == false,
       let closed = log.last(where: { $0.number == extent.part }), closed.isSplit
     else { return }
     var name = name
@@ -72,7 +72,8 @@ extension FileStore {
       guard growing.length > extent.length else { return extent.length - growing.length }
       try growing.truncate(to: max(growing.start, extent.length))
     } else if extent == nil, name.part == 1 {
-      remove(name)
+      // The first part of a stream goes at once.
+      _ = remove(name) {}
     } else if growing.length > growing.start {
       try growing.truncate(to: growing.start)
     }

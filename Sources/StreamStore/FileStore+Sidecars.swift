@@ -337,6 +337,12 @@ extension FileStore {
     readSlice(name, sidecar, reading, digests)
   }
 
+  /// Whether the recording is still there that a hidden sidecar describes: a stream that was discarded may have begun
+  /// anew.
+  private func isDescribed(by pending: RecordingSidecar, _ name: StreamName) -> Bool {
+    isThere(pending.file) && pendingSidecar(name) == pending
+  }
+
   /// nil if the recording is not there, or cannot be opened now: then its sidecar is completed later.
   private func openFinished(_ file: String, _ name: StreamName) -> (OpenFile, UInt64)? {
     do throws(SystemError) {
@@ -358,13 +364,14 @@ extension FileStore {
       }
     }
     guard let (received, stored) = try? digests.values() else { return }
-    guard isThere(sidecar.file) else { return }
+    guard isDescribed(by: sidecar, name) else { return }
+    let pending = sidecar
     var sidecar = sidecar
     sidecar.received?.sha256 = received.hexadecimal
     sidecar.stored?.sha256 = stored.hexadecimal
     sidecar.link = link(sidecar, name)
     let naming: DiskSync.Step = { [self, sidecar] () throws(SystemError) in
-      guard isThere(sidecar.file) else {
+      guard isDescribed(by: pending, name) else {
         // It was discarded meanwhile.
         unlink(sidecar)
         unlinkat(directory, name.newSidecar, 0)

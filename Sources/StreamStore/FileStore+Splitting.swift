@@ -217,11 +217,17 @@ extension FileStore {
   /// Why the disk did not take a recording of the stream that was finished while the stream went on; nil if it did.
   package func brokenSplit(of name: StreamName) -> SystemError? { brokenSplits.withLock { $0[name.base] } }
 
+  /// What the log says of a recording whose stream continues in another; nil if that is not so, or the stream is
+  /// discarded.
+  private func leftSplit(_ name: StreamName) -> RecordingPart? {
+    guard let log = try? parts.lines(of: name.base), let last = log.last, last.number != name.part, !last.isDiscarded
+    else { return nil }
+    return log.last { $0.number == name.part }.flatMap { $0.isSplit ? $0 : nil }
+  }
+
   /// Finishes a recording that an earlier server has split off. False if the file is not one.
   func finishLeftSplit(_ name: StreamName) -> Bool {
-    guard !isEnded.load(ordering: .acquiring), let log = try? parts.lines(of: name.base), let last = log.last,
-      last.number != name.part,
-      let part = log.last(where: { $0.number == name.part }), part.isSplit, let end = part.end,
+    guard !isEnded.load(ordering: .acquiring), let part = leftSplit(name), let end = part.end,
       let (_, finalExtension) = StreamName.parts(ofFile: part.file[...])
     else { return false }
     let name = name.withExtension(String(finalExtension))
@@ -235,6 +241,12 @@ extension FileStore {
         name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)
       let split = SplitFile(finishing: finishing, file: file)
       splits.withLock { $0[name.fileBase] = split.finish }
+      // The stream may have been discarded before anybody could find it there.
+      guard leftSplit(name) != nil else {
+        split.finish.discard()
+        splits.withLock { if $0[name.fileBase] === split.finish { $0[name.fileBase] = nil } }
+        return true
+      }
       finishSplit(split) { [self] outcome in
         guard case .failed = outcome else { return }
         splits.withLock { if $0[name.fileBase] === split.finish { $0[name.fileBase] = nil } }

@@ -21,12 +21,15 @@ extension FileStore: StreamStore {
     }
   }
 
-  package func discard(_ remains: StreamRemains, of name: StreamName) -> Bool {
+  package func discard(
+    _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ removed: @escaping () -> Void
+  ) -> StreamRemoval {
+    // Touched on the loop's thread only; the worker merely carries it back there.
+    nonisolated(unsafe) let removed = removed
     switch remains {
-    case .ownRecording where isShared(name): return false
-    case .growingRecording, .ownRecording: return remove(name)
-    case .record: forgetClosed(name)
+    case .ownRecording where isShared(name): return .refused
+    case .growingRecording, .ownRecording: return remove(name) { loop.execute { removed() } }
+    case .record: return forgetClosed(name) { loop.execute { removed() } }
     }
-    return true
   }
 }

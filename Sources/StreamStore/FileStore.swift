@@ -45,6 +45,10 @@ package final class FileStore: Sendable {
   let retention: RetentionState?
   /// Whether another server may have the directory.
   let isEnded = Atomic(false)
+  /// Taken by whoever does something that must be over before another server has the directory.
+  private let ending = Lock(())
+  /// The streams whose files are being removed, and who waits for that: by the base of their names.
+  let removals = Lock<[String: [@Sendable () -> Void]]>([:])
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
   ///
@@ -103,8 +107,17 @@ package final class FileStore: Sendable {
 
   /// Lets another server have the directory. Nothing may be stored after it.
   package func unlock() {
-    isEnded.store(true, ordering: .releasing)
+    ending.withLock { _ in isEnded.store(true, ordering: .releasing) }
     flock(lock, LOCK_UN)
+  }
+
+  /// Does `body`, a few milliseconds of work, before another server may have the directory. False if one may already.
+  func unlessEnded(_ body: () -> Void) -> Bool {
+    ending.withLock { _ in
+      guard !isEnded.load(ordering: .acquiring) else { return false }
+      body()
+      return true
+    }
   }
 
   // MARK: Files

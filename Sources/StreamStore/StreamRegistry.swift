@@ -73,6 +73,8 @@ package final class StreamRegistry {
   private var stops = false
   /// Streams whose end is on its way to the disk, and who waits for it.
   private var finishing: [StreamName: [() -> Void]] = [:]
+  /// Streams whose files are being removed, and who waits for that. The end of the server does not: the next one goes on.
+  private var removing: [StreamName: [() -> Void]] = [:]
   /// How many recordings are being finished whose streams continue in others.
   private var splitCount = 0
   private var idle: (() -> Void)?
@@ -149,8 +151,12 @@ package final class StreamRegistry {
     if workers[name] === worker { workers[name] = nil }
   }
 
-  /// Whether `action` will be called later, because the stream is just being completed.
+  /// Whether `action` will be called later, because the stream is just being completed or removed.
   func waits(for name: StreamName, _ action: @escaping () -> Void) -> Bool {
+    if removing[name] != nil {
+      removing[name]?.append(action)
+      return true
+    }
     guard finishing[name] != nil else { return false }
     finishing[name]?.append(action)
     return true
@@ -307,9 +313,19 @@ package final class StreamRegistry {
 
   /// Removes a recording that is one upload's alone. False if others may have written to it before this server came.
   private func discard(_ name: StreamName) -> Bool {
-    guard store.discard(.ownRecording, of: name) else { return false }
+    guard remove(.ownRecording, of: name) else { return false }
     distrusted[name] = nil
     return true
+  }
+
+  /// Removes what nobody asks for any more. False if it stays.
+  @discardableResult
+  func remove(_ remains: StreamRemains, of name: StreamName) -> Bool {
+    let removal = store.discard(remains, of: name, on: loop) { [weak self] in
+      for action in self?.removing.removeValue(forKey: name) ?? [] { action() }
+    }
+    if removal == .underWay { removing[name, default: []] += [] }
+    return removal != .refused
   }
 
   /// Whether an unfinished upload has bytes in the growing recording.
@@ -455,7 +471,7 @@ package final class StreamRegistry {
       ?? "interrupted: \(cause ?? "no request came for it in \(finishAfter.nanoseconds / 1_000_000_000) s")"
     if stream.isEmpty {
       distrusted[name] = nil
-      store.discard(.growingRecording, of: name)
+      remove(.growingRecording, of: name)
       event.kind = .expired
       event.file = stream.name.partial
       emit(event)
@@ -474,11 +490,12 @@ package final class StreamRegistry {
     return true
   }
 
-  /// The recordings of a stream that an earlier server has closed are gone, as far as anybody has seen.
+  /// The recordings of a stream that an earlier server has closed are gone, as far as anybody has seen, or it was
+  /// removing them.
   package func forgetClosed(_ base: String) {
     let name = StreamName(base: base)
     guard assignment.owns(name), workers[name] == nil, finishing[name] == nil else { return }
-    store.discard(.record, of: name)
+    remove(.record, of: name)
   }
 
   private func notClosed(_ name: StreamName, _ owner: UploadOwner?, _ error: SystemError) {

@@ -19,9 +19,12 @@ package protocol StreamStore {
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
   /// Remembers something about a stream's recording that still grows.
   func note(_ note: RecordingNote, on name: StreamName) throws(SystemError)
-  /// Removes what nobody asks for any more. False if it stays, because it is not what was asked for, or cannot be removed.
-  @discardableResult
-  func discard(_ remains: StreamRemains, of name: StreamName) -> Bool
+  /// Removes what nobody asks for any more.
+  ///
+  /// - Parameter removed: called on the loop's thread when a removal that is under way is over.
+  func discard(
+    _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ removed: @escaping () -> Void
+  ) -> StreamRemoval
 }
 
 /// What a stream is opened for.
@@ -55,7 +58,8 @@ package enum StreamRemains {
   case growingRecording
   /// The same, unless it was noted that it is shared.
   case ownRecording
-  /// What is known of a stream whose recordings were all removed.
+  /// What is known of a stream whose recordings were all removed, or what an earlier server has left of one that it was
+  /// removing.
   case record
 }
 

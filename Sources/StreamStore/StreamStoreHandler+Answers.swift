@@ -100,7 +100,7 @@ extension StreamStoreHandler {
   /// Where nothing was stored, no later request has use for the file.
   private func removeIfUnused(_ stream: any StoredStream) {
     if stream.isNew, stream.isEmpty, stream.missing == 0 {
-      registry.store.discard(.growingRecording, of: stream.name)
+      registry.remove(.growingRecording, of: stream.name)
     }
   }
 

@@ -1,0 +1,147 @@
+// The removal of a stream that was divided into many files: whenever a server is killed, the next one finishes it, and
+// meanwhile nobody waits for it but who wants the same stream.
+
+import NetworkTesting
+import PropertyTesting
+import Recordings
+import SyncGate
+import Testing
+
+@testable import StreamStore
+@testable import UploadServer
+
+@Suite("Removal of streams in many files")
+struct StreamRemovalTests {
+  private static let head = StreamedHead.all[0]
+  private static let limit = 48 * head.frameLength * 4
+  /// More than the log of a stream has lines.
+  private static let count = 60
+
+  private static func server(in directory: TemporaryDirectory, _ durability: Durability) throws -> TestServer {
+    try TestServer(in: directory) {
+      $0.durability = durability
+      var split = RecordingSplit(duration: nil, size: UInt64(head.bytes.count + limit))
+      split.leastLength = 0
+      $0.split = split
+    }
+  }
+
+  private static func file(_ number: Int) -> String { number == 1 ? "k-a" : "k-a~\(number)" }
+
+  /// Begins a stream in ``count`` files, of which all but the last one have their sidecars.
+  private static func begin(_ test: TestServer) throws -> String {
+    let upload = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+    try test.append(upload, at: 0, head.bytes + [UInt8](repeating: 1, count: (count - 1) * limit + limit / 2))
+    try waitUntil("all but the last one are finished") {
+      (1..<count).allSatisfy { test.directory.exists("\(file($0)).sidecar") }
+    }
+    return upload
+  }
+
+  private static func files(in directory: TemporaryDirectory) -> [String] {
+    ((try? allNames(in: directory.path)) ?? []).filter { $0.contains("k-a") }
+  }
+
+  /// The next stream of that name is stored whole, and is all that there is.
+  private static func checkNext(_ test: TestServer) throws {
+    let again = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+    let next = head.bytes + [UInt8](repeating: 2, count: limit / 2)
+    let client = try test.connect()
+    try client.patch(again, at: 0, completes: true, ["Content-Length: \(next.count)"])
+    try client.send(next)
+    let answer = try client.final().answer
+    try require((200...201).contains(answer.status), "\(answer)")
+    try waitUntil("only the next one is there") {
+      files(in: test.directory).sorted() == ["k-a.sidecar", "k-a.wav"]
+    }
+    try require(try test.directory.contents("k-a.wav").suffix(limit / 2).allSatisfy { $0 == 2 }, "other bytes")
+  }
+
+  /// What a killed server leaves of the removal: any number of files have been moved or removed, and of any recording
+  /// some.
+  private static func killed(_ directory: TemporaryDirectory, _ random: inout SplitMix64) throws {
+    var script = ["cd '\(directory.path)'", "mkdir -p .removing"]
+    let reached = Int.random(in: 0...count, using: &random)
+    for number in 1..<count {
+      let (file, purged) = (Self.file(number), random.chance(50))
+      let steps = number < reached ? 3 : number == reached ? Int.random(in: 0...3, using: &random) : 0
+      for name in [".sidecar", ".gaps", ".wav"].prefix(steps) {
+        let move = "if test -e \(file)\(name); then mv \(file)\(name) .removing; fi"
+        script.append(steps == 3 && purged ? "rm -f \(file)\(name)" : move)
+      }
+    }
+    if reached == count, random.chance(50) { script.append("rm -f \(file(count)).part") }
+    try Command.run("sh", ["-c", script.joined(separator: "\n")])
+  }
+
+  @Test(
+    "a server that is killed while it removes a stream of 60 files leaves what the next one removes, unasked",
+    arguments: [Durability.none, .interval], Seed.several(4))
+  func killed(_ durability: Durability, _ seed: Seed) async {
+    await #expect(processExitsWith: .success) {
+      [durability = durability.rawValue as String, value = seed.value as UInt64] in
+      let durability = Durability(rawValue: durability) ?? .none
+      var random = Seed(value).generator
+      let test = try Self.server(in: TemporaryDirectory(), durability)
+      let upload = try Self.begin(test)
+      // The worker comes to a stop when it looks at the first recording. The stream is marked as discarded by then.
+      open_gate_delay(8_000_000, "k-a.sidecar")
+      let client = try test.connect()
+      try client.request("DELETE", upload)
+      try waitUntil("the stream is discarded") { try test.directory.text(".parts/k-a").contains("discarded") }
+      let left = TemporaryDirectory()
+      try Command.run(
+        "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(left.path)'; rm -f '\(left.path)/.sluice.lock'"])
+      try require(left.exists("k-a.wav"), "too late: \(Seed(value))")
+      open_gate_delay(0, "")
+      for round in 0..<4 {
+        let directory = TemporaryDirectory()
+        try Command.run("sh", ["-c", "cp -r '\(left.path)/.' '\(directory.path)'"])
+        try Self.killed(directory, &random)
+        let next = try Self.server(in: directory, durability)
+        if random.chance(30) {
+          let found = try next.connect().head(upload)
+          try require(found.status == 410, "\(found), round \(round) \(Seed(value))")
+        }
+        do {
+          try waitUntil("nothing is left") {
+            Self.files(in: directory).isEmpty && !directory.exists(".parts")
+          }
+        } catch {
+          throw TestFailure("left: \(Self.files(in: directory)), round \(round) \(Seed(value))")
+        }
+        try Self.checkNext(next)
+        next.stop()
+      }
+      try require(try client.final().answer.status == 204, "not cancelled")
+      try Self.checkNext(test)
+      test.stop()
+    }
+  }
+
+  @Test("while a stream of 60 files is removed, others are served, and who begins it anew waits")
+  func meanwhile() async {
+    await #expect(processExitsWith: .success) {
+      let test = try Self.server(in: TemporaryDirectory(), .interval)
+      let upload = try Self.begin(test)
+      open_gate_delay(2_000_000, "k-a~3.sidecar")
+      let client = try test.connect()
+      try client.request("DELETE", upload)
+      try require(try client.final().answer.status == 204, "not cancelled")
+      try waitUntil("the removal has begun") { !test.directory.exists("k-a.wav") }
+      let other = try test.create("/other.txt", ["Stream-ID: b", "Content-Type: text/plain"])
+      try test.append(other, at: 0, Array("abc".utf8))
+      for _ in 0..<3 {
+        let found = try test.connect().head(upload)
+        try require(found.status == 410, "\(found)")
+      }
+      let log = try test.directory.text(".parts/k-a")
+      try require(log.split(separator: "\n").count { $0.contains("discarded") } == 1, "the line is there again: \(log)")
+      try require(test.directory.exists("k-a~3.wav"), "others have waited for the removal")
+      // It is answered when the removal is over.
+      try Self.checkNext(test)
+      open_gate_delay(0, "")
+      test.stop()
+    }
+  }
+}
