@@ -10,7 +10,7 @@ import Testing
 
 @Suite("sluice load as a process", .serialized)
 struct LoadExitTests {
-  @Test("thresholds: 3 and each failed one by name, with the report written all the same; 0 when all are kept")
+  @Test("thresholds: 3 and each failed one by name, with the report written; 0 if none fails")
   func thresholds() throws {
     let server = try StreamServer()
     let options = ["-n", "2", "-d", "500ms"] + LoadProcess.tenASecond
@@ -20,14 +20,14 @@ struct LoadExitTests {
     #expect(try failed.report(code: 3).totals.messages.acknowledged == 10)
     let lines = failed.output.text.filter { $0.hasPrefix("failed: ") }
     #expect(lines.count == 2 && lines[0].hasPrefix("failed: ack.p99 is "), "\(lines)")
-    #expect(lines.last == "failed: connect.count is 2, and was to stay below 2")
+    #expect(lines.last == "failed: connect.count is 2, but must be below 2")
     let kept = try LoadProcess(server.url, options + ["--fail-if", "ack.count < 10", "--fail-if", "errors > 0"])
     #expect(try kept.report(code: 0).totals.errorCount == 0)
     #expect(!kept.output.text.contains { $0.hasPrefix("failed: ") })
   }
 
   @Test(
-    "what cannot be used is refused with its code before there is a connection, in a line that says what to do",
+    "each invalid input is refused with its code before a connection, in a line with a remedy",
     arguments: [
       (["--fail-if", "ack.p98x > 1s"], 64, "\"ack.p98x\" is an unknown metric. The nearest is \"ack.p90\""),
       (["--fail-if", "ack.p99 > 5 bananas"], 64, "bananas"), (["--part", "3/2"], 64, "--part \"3/2\": invalid part"),
@@ -54,7 +54,7 @@ struct LoadExitTests {
     #expect(process.output.isEmpty && connections.all.isEmpty)
   }
 
-  @Test("a run that lost data: 4, unless a threshold says how much may be lost", arguments: [nil, "lost > 1000MB"])
+  @Test("a run that lost data: 4, unless a threshold limits the loss", arguments: [nil, "lost > 1000MB"])
   func lost(_ threshold: String?) throws {
     let directory = try TemporaryDirectory()
     let server = try ServeProcess(directory.path)
@@ -69,7 +69,7 @@ struct LoadExitTests {
     #expect(report.totals.bytes.lost > 0)
   }
 
-  @Test("another machine is loaded only by its name, whatever looks like this one: 77, and what to write")
+  @Test("another machine is loaded only if it is named, even if its name resembles this one: 77, with the option")
   func notPermitted() throws {
     for (url, host) in [
       ("http://example.com/", "example.com"), ("http://127.0.0.1.example.com/", "127.0.0.1.example.com"),
@@ -82,7 +82,7 @@ struct LoadExitTests {
   }
 
   @Test(
-    "too few descriptors: 74, with the number that is needed and the command; that number is enough, one less is not")
+    "too few descriptors: 74, with the required number and the command; that number is enough, and one less is not")
   func descriptors() throws {
     let server = try StreamServer()
     let options = ["-n", "100", "-d", "1s"] + LoadProcess.tenASecond
@@ -114,7 +114,7 @@ struct LoadExitTests {
   }
 
   @Test(
-    "a run in which nothing is acknowledged ends with 69 where nobody listens, with 77 where it is not permitted, else with 3",
+    "a run without an acknowledgement ends with 69 if nobody listens, with 77 if it is not permitted, else with 3",
     arguments: [(nil, 69), ("404 Not Found", 3), ("401 Unauthorized", 77)] as [(String?, Int32)])
   func nothing(_ status: String?, _ code: Int32) throws {
     let server = try ScriptedServer { connection, _ in
@@ -129,7 +129,7 @@ struct LoadExitTests {
     #expect(load.errors.contains { $0.hasPrefix("nothing was acknowledged: ") }, "\(load.errors)")
   }
 
-  @Test("a certificate that nobody vouches for: 76, and the option that names who does; with it the run is a run")
+  @Test("an untrusted certificate: 76, and the option for its authority; with it, the run succeeds")
   func notTrusted() throws {
     let server = try StreamServer()
     let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(server.port)")
@@ -143,7 +143,7 @@ struct LoadExitTests {
     #expect(try trusted.wait() == 0, "\(trusted.errors)")
   }
 
-  @Test("--json - is the report on standard output, and nothing else is there")
+  @Test("--json - prints only the report on standard output")
   func standardOutput() throws {
     let server = try StreamServer()
     let load = try sluice(["load", server.url, "-n", "2", "-d", "500ms", "--json", "-"] + LoadProcess.tenASecond)
@@ -154,7 +154,7 @@ struct LoadExitTests {
 
   // MARK: Signals
 
-  @Test("Ctrl-C ends a run at once, with the report of what was measured: 130")
+  @Test("Ctrl-C ends a run at once, with the report so far: 130")
   func interrupted() throws {
     let server = try StreamServer()
     let load = try LoadProcess(server.url, ["-n", "3", "-d", "10min"] + LoadProcess.tenASecond)

@@ -45,7 +45,7 @@ struct ReportTests {
 
   // MARK: Which belong together
 
-  @Test("one is shown, parts of one run are merged, two whole runs are compared, without being told")
+  @Test("one report is shown, parts of one run are merged, and two whole runs are compared, without an option")
   func automatic() throws {
     let whole = report()
     #expect(try subject([whole]) == .run(whole))
@@ -60,7 +60,7 @@ struct ReportTests {
     #expect(try subject(parts) == .comparison(before: parts[0], after: parts[1]))
   }
 
-  @Test("what could be either is refused, with both ways out")
+  @Test("an ambiguous input is refused, with both options")
   func ambiguous() throws {
     let twice = try #require(refusal([report(part: 1, of: 2), report(part: 1, of: 2)]))
     #expect(twice.code == .badData && twice.message.contains("both part 1") && twice.message.contains("--compare"))
@@ -74,7 +74,7 @@ struct ReportTests {
     #expect(three.code == .badData && three.message.contains("1.json is a complete run"))
   }
 
-  @Test("what is asked for is done, or what stands against it is said")
+  @Test("each request is performed, or the obstacle is reported")
   func explicit() throws {
     let parts = [report(part: 1, of: 2), report(part: 2, of: 2, at: "2026-01-31T13:00:00Z")]
     guard case .run(let run) = try subject(parts, .merge) else { throw TestFailure("not merged") }
@@ -91,7 +91,7 @@ struct ReportTests {
     try directory.write(name, report.json)
   }
 
-  @Test("parts become a table, a page and a report that can be read again; nothing else is left")
+  @Test("parts become a table, a page and a report that can be read again, and no other file remains")
   func files() throws {
     let directory = try TemporaryDirectory()
     let parts = try (1...2).map { try write(report(part: $0, of: 2), "\($0).json", in: directory) }
@@ -105,7 +105,7 @@ struct ReportTests {
     #expect(whole.totals.messages.acknowledged == 200)
   }
 
-  @Test("a part alone is shown, and called a part")
+  @Test("a single part is shown, and labelled as a part")
   func part() throws {
     let directory = try TemporaryDirectory()
     let process = try sluice(["report", try write(report(part: 2, of: 3), "2.json", in: directory)])
@@ -113,7 +113,7 @@ struct ReportTests {
     #expect(process.output.contains { $0.contains("of 3 parts these are missing: 1, 3") })
   }
 
-  @Test("thresholds: 3 and each failed one by name, of two runs the later one's; 0 when all are kept")
+  @Test("thresholds: 3 and each failed one by name, for the later of two runs; 0 if none fails")
   func thresholds() throws {
     let directory = try TemporaryDirectory()
     let slow = try write(report(delay: 612_000_000), "slow.json", in: directory)
@@ -123,15 +123,15 @@ struct ReportTests {
     #expect(try failed.wait() == 3)
     #expect(
       failed.errors == [
-        "failed: ack.p99 is 612 ms, and was to stay at 500 ms or below",
-        "failed: ack.max is 612 ms, and was to stay below 600 ms",
+        "failed: ack.p99 is 612 ms, but must be at most 500 ms",
+        "failed: ack.max is 612 ms, but must be below 600 ms",
       ])
     #expect(try sluice(["report", slow, quick] + conditions).wait() == 0)
     #expect(try sluice(["report", quick, slow] + conditions).wait() == 3)
   }
 
   @Test(
-    "what cannot be used is refused with its code, in a line that names it, and no file is written",
+    "each invalid input is refused with its code, in a line that names it, and no file is written",
     arguments: [
       (["/nonexistent.json"], 66, "\"/nonexistent.json\": No such file"),
       (["/"], 66, "\"/\": Is a directory"), (["no-json"], 65, "no-json:1: not JSON"),
@@ -161,7 +161,9 @@ struct ReportTests {
 
   // MARK: Files
 
-  @Test("a file is replaced as a whole, with its permissions and through a link; a device or a pipe is written into")
+  @Test(
+    "a regular file is replaced as a whole, with its permissions and through a link; a device or a pipe is written into"
+  )
   func replaced() throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("page", "old", mode: 0o640)
@@ -181,7 +183,7 @@ struct ReportTests {
     #expect(stat("/dev/null", &status) == 0 && status.st_mode & S_IFMT == S_IFCHR)
   }
 
-  @Test("a full disk leaves what was there, and nothing beside it")
+  @Test("a full disk keeps the existing file, and leaves no other")
   func fullDisk() throws {
     let directory = try TemporaryDirectory()
     let good = try write(report(), "good.json", in: directory)

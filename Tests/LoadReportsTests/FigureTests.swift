@@ -4,9 +4,9 @@ import Testing
 
 @testable import LoadReports
 
-@Suite("Figures in words")
+@Suite("Figures as text")
 struct FigureTests {
-  @Test("numbers have three digits that count, and a sign only where they are not nothing")
+  @Test("numbers have three significant digits, and a sign only if they are not zero")
   func digits() {
     let words: [(Double, String)] = [
       (0, "0.00"), (-0.0, "0.00"), (0.004, "0.00"), (-0.004, "0.00"), (0.005, "0.01"), (-0.01, "-0.01"),

@@ -40,7 +40,7 @@ struct LatencyHistogramTests {
   }
 
   @Test(
-    "merging is associative and commutative, and as good as recording everything in one", arguments: Seed.several(20))
+    "merging is associative and commutative, and equals recording everything in one", arguments: Seed.several(20))
   func merging(_ seed: Seed) {
     var random = seed.generator
     let (a, b, c) = (self.random(&random), self.random(&random), self.random(&random))
@@ -62,7 +62,7 @@ struct LatencyHistogramTests {
     #expect(merged(first, second) == whole)
   }
 
-  @Test("every bucket's values are those between its bounds, and its bounds those of its neighbours")
+  @Test("every bucket's values are between its bounds, and its bounds are those of its neighbours")
   func buckets() {
     for bucket in 0..<LatencyHistogram.bucketCount {
       let lower = LatencyHistogram.lowerBound(of: bucket)
@@ -75,7 +75,7 @@ struct LatencyHistogramTests {
     #expect(LatencyHistogram.lowerBound(of: LatencyHistogram.bucketCount) == LatencyHistogram.limit)
   }
 
-  @Test("what is out of range is counted where the range ends, and its smallest, largest and sum are exact")
+  @Test("a value out of range is counted at the end of the range, and minimum, maximum and sum are exact")
   func outOfRange() {
     var histogram = LatencyHistogram()
     histogram.record(-5)
@@ -88,7 +88,7 @@ struct LatencyHistogramTests {
     #expect(histogram.count(upTo: 0) == 1 && histogram.count(upTo: .max) == 3 && histogram.count(upTo: -1) == 0)
   }
 
-  @Test("without values there is no quantile; with one, all are that one")
+  @Test("without values there is no quantile, and with one value all are equal to it")
   func few() {
     var histogram = LatencyHistogram()
     #expect(histogram.quantile(0.5) == nil && histogram.mean == nil && histogram.min == nil && histogram.max == nil)

@@ -5,7 +5,7 @@ import Testing
 
 @Suite("A report as JSON")
 struct LoadReportJSONTests {
-  @Test("a report that was written is read again as it was", arguments: Seed.several(5))
+  @Test("a written report is read again unchanged", arguments: Seed.several(5))
   func roundTrip(_ seed: Seed) throws {
     var random = seed.generator
     let run = RandomRun(
@@ -16,7 +16,7 @@ struct LoadReportJSONTests {
   }
 
   @Test(
-    "what is no report, or contradicts itself, is refused with its line and path",
+    "an invalid or contradictory report is refused with its line and path",
     arguments: [
       ("\"streams\": {", "\"streams\": 7, \"x\": {", "report.totals.streams: an object, not 7"),
       ("\"sluice_load_report\"", "\"other\"", "report: is not a report of sluice load"),
@@ -44,7 +44,7 @@ struct LoadReportJSONTests {
     #expect(message.contains(problem) && message.hasPrefix("a.json:"), "\(message)")
   }
 
-  @Test("a report whose numbers somebody made up is refused or can be used like any other", arguments: Seed.several(5))
+  @Test("a report with arbitrary numbers is refused or usable like any other", arguments: Seed.several(5))
   func hostile(_ seed: Seed) throws {
     var random = seed.generator
     let run = RandomRun(loops: 1, streams: stride(from: 0, to: 3, by: 1), seconds: 3, using: &random)
@@ -73,7 +73,7 @@ struct LoadReportJSONTests {
     #expect(usable > 0)
   }
 
-  @Test("an empty report is read again as well")
+  @Test("an empty report is read again, too")
   func empty() throws {
     #expect(try LoadReport(json: Array(LoadReport().json.utf8), file: "a.json") == LoadReport())
   }

@@ -12,7 +12,7 @@ struct OutageLedgerTests {
   }
 
   @Test(
-    "they are the times that at least one stream stood still, in order, and count every interruption",
+    "they are the times without progress of at least one stream, in order, and count every interruption",
     arguments: Seed.several(200))
   func model(_ seed: Seed) {
     var random = seed.generator
@@ -37,7 +37,7 @@ struct OutageLedgerTests {
     #expect(merged == ledger)
   }
 
-  @Test("of too many, the nearest become one, and no interruption is left out")
+  @Test("if there are too many, the nearest are merged, and no interruption is omitted")
   func limit() {
     var ledger = OutageLedger()
     for number in 0..<Int64(OutageLedger.limit) { ledger.add(outage(number * 1000..<number * 1000 + 10)) }

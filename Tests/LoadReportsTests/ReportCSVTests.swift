@@ -7,7 +7,7 @@ import Testing
 
 @Suite("The intervals of a report as CSV")
 struct ReportCSVTests {
-  @Test("each row is an interval, each column adds up to the report's sum", arguments: Seed.several(10))
+  @Test("each row is an interval, and each column adds up to the report's total", arguments: Seed.several(10))
   func rows(_ seed: Seed) throws {
     var random = SplitMix64(state: seed.value)
     let trouble = Int.random(in: 0..<20, using: &random)
@@ -39,7 +39,7 @@ struct ReportCSVTests {
       "a second without acknowledgement has an empty field")
   }
 
-  @Test("a report of nothing is a row of names, and a long run has the times of its longer intervals")
+  @Test("an empty report is a row of names, and a long run has its longer intervals")
   func edges() {
     #expect(LoadReport().csv.split(separator: "\n").count == 1)
     var report = LoadReport()

@@ -5,7 +5,7 @@ import Testing
 @testable import LoadReports
 @testable import LoadTesting
 
-@Suite("Two runs compared")
+@Suite("The comparison of two runs")
 struct ReportComparisonTests {
   /// What a run is made of: its delays are drawn anew from one distribution for each of some seconds.
   private struct Model: CustomTestStringConvertible {
@@ -68,7 +68,7 @@ struct ReportComparisonTests {
   }
 
   @Test(
-    "of a hundred pairs of runs of the same thing, about one shows any difference, whatever the runs are like",
+    "of a hundred pairs of equal runs, about one shows any difference, for any runs",
     arguments: [
       Model(), Model(seconds: 8), Model(seconds: 12, perSecond: 50, connects: 20),
       Model(seconds: 20, perSecond: 50, unrest: 0.3), Model(seconds: 40, perSecond: 50, unrest: 0.3, memory: 0.5),
@@ -90,7 +90,7 @@ struct ReportComparisonTests {
   }
 
   @Test(
-    "a quantile of few delays is shown and not judged: the largest of them says nothing about larger ones",
+    "a quantile of few delays is shown and not judged, because the largest of them is not representative",
     arguments: [4, 5, 10, 20, 50, 500])
   func few(_ count: Int) {
     // The same shape: one delay of ten times the others' in each run, or in one.
@@ -107,7 +107,7 @@ struct ReportComparisonTests {
     if count < 100 { #expect(connect?.before == "2.00 ms" && connect?.after == "150 ms") }
   }
 
-  @Test("a quantile of many delays is judged, and less surely where delays are long together")
+  @Test("a quantile of many delays is judged, and with less confidence if long delays come together")
   func clumps() {
     var slow = Model()
     slow.delay *= 1.5
@@ -123,7 +123,7 @@ struct ReportComparisonTests {
     #expect(wrong <= 1, "\(wrong) of 20")
   }
 
-  @Test("a difference below the generator's own lateness is not the server's, and one that did not keep up judges none")
+  @Test("a difference below the generator's lateness is not the server's, and a late generator judges none")
   func lateness() {
     var (late, slow) = (Model(), Model())
     slow.delay *= 1.5
@@ -140,7 +140,7 @@ struct ReportComparisonTests {
     #expect(ReportComparison(before: Model().report(1), after: behind).verdict == .worse)
   }
 
-  @Test("what is a fifth slower, smaller or dearer is told, and in which direction")
+  @Test("a difference of a fifth in speed, size or cost is reported with its direction")
   func differences() {
     let usual = Model().report(1)
     var slow = Model()
@@ -166,7 +166,7 @@ struct ReportComparisonTests {
     #expect(verdicts(usual, usual).values.allSatisfy { $0 == .same || $0 == .unjudged })
   }
 
-  @Test("a delay that is a fifth longer is found in half a minute, whatever the seed", arguments: Seed.several(5))
+  @Test("a delay that is a fifth longer is detected in half a minute, for any seed", arguments: Seed.several(5))
   func power(_ seed: Seed) {
     var slow = Model()
     slow.delay *= 1.2
@@ -176,7 +176,7 @@ struct ReportComparisonTests {
     #expect(back["ack p50"] == .better && back["ack p90"] == .better)
   }
 
-  @Test("counts of runs of different size are compared by stream and second")
+  @Test("counts of runs of different size are compared per stream and second")
   func counts() throws {
     var large = Model().report(3)
     large.plan.streams *= 10
@@ -191,7 +191,7 @@ struct ReportComparisonTests {
     #expect(comparison.planDifferences.map(\.name) == ["number of streams"])
   }
 
-  @Test("the first line says better, worse or the same, with the figures of the table; the generator has no say")
+  @Test("the first line contains better, worse or the same, with the figures of the table, regardless of the generator")
   func sentence() throws {
     let usual = Model().report(1)
     var slow = Model()
@@ -222,10 +222,10 @@ struct ReportComparisonTests {
     var otherSeed = usual
     otherSeed.plan.seed = 99
     let comparison = ReportComparison(before: usual, after: otherSeed)
-    #expect(comparison.planDifferences.isEmpty && comparison.html.contains("Both runs were asked for the same."))
+    #expect(comparison.planDifferences.isEmpty && comparison.html.contains("Both runs have the same plan."))
   }
 
-  @Test("what one of the runs did not measure is shown as missing, and not judged")
+  @Test("a measurement that one run lacks is shown as missing, and not judged")
   func missing() throws {
     let row = try #require(
       ReportComparison(before: LoadReport(), after: Model().report(1)).rows.first { $0.name == "ack p99" })

@@ -9,7 +9,7 @@ struct ReportMergeTests {
     reports.enumerated().map { ("part\($0 + 1).json", $1) }
   }
 
-  @Test("parts merged are the whole, in whatever order and grouping", arguments: Seed.several(10))
+  @Test("merged parts equal the whole, in any order and grouping", arguments: Seed.several(10))
   func whole(_ seed: Seed) throws {
     var random = seed.generator
     let streams = 30
@@ -37,7 +37,7 @@ struct ReportMergeTests {
     #expect(whole.missingParts.isEmpty)
   }
 
-  @Test("reports of different runs, or of one part, are refused, and told why")
+  @Test("reports of different runs, or of the same part, are refused with the reason")
   func refused() throws {
     var random = Seed(1).generator
     let run = RandomRun(loops: 2, streams: stride(from: 0, to: 4, by: 1), seconds: 1, using: &random)
@@ -63,7 +63,7 @@ struct ReportMergeTests {
         == "part1.json and part2.json are not parts of one run: the number of parts is 2 in one and 3 in the other")
   }
 
-  @Test("intervals become longer instead of more, and none of what they count gets lost", arguments: Seed.several(3))
+  @Test("intervals become longer instead of more, and no count is lost", arguments: Seed.several(3))
   func coarser(_ seed: Seed) throws {
     var random = seed.generator
     let seconds = Int.random(in: 1...10_000, using: &random)

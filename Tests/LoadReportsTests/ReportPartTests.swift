@@ -7,7 +7,7 @@ import Testing
 
 @Suite("The parts of a report")
 struct ReportPartTests {
-  @Test("what is known of streams is the same merged as recorded in one place", arguments: Seed.several(5))
+  @Test("merged stream data equals data recorded in one place", arguments: Seed.several(5))
   func spread(_ seed: Seed) {
     var random = seed.generator
     var (all, parts) = (StreamSpread(), [StreamSpread(), StreamSpread(), StreamSpread()])
@@ -32,7 +32,7 @@ struct ReportPartTests {
     #expect(merged.meanDelay.count > 0 && merged.meanDelay.count == merged.maximumDelay.count)
   }
 
-  @Test("a plan with all its members is read again as it was written")
+  @Test("a plan with all its members is read again unchanged")
   func plan() throws {
     var random = Seed(1).generator
     let run = RandomRun(loops: 1, streams: stride(from: 0, to: 3, by: 1), seconds: 3, using: &random)
@@ -47,7 +47,7 @@ struct ReportPartTests {
     #expect(try LoadReport(json: Array(report.json.utf8), file: "a.json") == report)
   }
 
-  @Test("a run has no values before its first and behind its end, and in between the last one")
+  @Test("a run has no values before its first and after its end, and the last one in between")
   func values() {
     let timeline = ReportTimeline(SampleRun(seconds: 3).report)
     #expect(timeline.moments == [0.5, 1.5, 2.5] && timeline.end == 3)

@@ -23,7 +23,7 @@ struct ReportTableTests {
     return report
   }
 
-  @Test("whatever happened, it fits a screen, and nothing in it steers the terminal")
+  @Test("for any events, it fits a screen, and no text controls the terminal")
   func size() {
     let report = worst()
     for table in [report.table, ReportComparison(before: report, after: LoadReport()).table, LoadReport().table] {
@@ -35,7 +35,7 @@ struct ReportTableTests {
     }
   }
 
-  @Test("a run reads as it was")
+  @Test("a run is displayed in its order")
   func words() {
     var loop = LoopFigures()
     var stream = loop.streamStarted(index: 0, now: 0)
@@ -87,7 +87,7 @@ struct ReportTableTests {
   }
 
   @Test(
-    "figures have three digits that count, and a unit",
+    "figures have three significant digits, and a unit",
     arguments: [
       (0, "0 ns"), (999, "999 ns"), (1000, "1.00 µs"), (9_994, "9.99 µs"), (9_996, "10.0 µs"), (99_960, "100 µs"),
       (999_499, "999 µs"), (999_600, "1.00 ms"), (612_000_000, "612 ms"), (1_250_000_000, "1.25 s"),

@@ -21,7 +21,7 @@ struct ReportVerdictTests {
     return report
   }
 
-  @Test("a server that did everything is told so in one sentence")
+  @Test("the verdict on a perfect server is one sentence")
   func good() {
     let verdict = ReportVerdict(report())
     #expect(
@@ -31,7 +31,7 @@ struct ReportVerdictTests {
     #expect(verdict.level == .good)
   }
 
-  @Test("responses and stalls that a user would notice are named, shorter ones are not")
+  @Test("noticeable response times and stalls are reported, and shorter ones are not")
   func slow() {
     let slow = ReportVerdict(
       report {
@@ -47,7 +47,7 @@ struct ReportVerdictTests {
     #expect(!quick.sentence.contains("responses") && !quick.sentence.contains("space"))
   }
 
-  @Test("what went wrong is named with its number, the most frequent error first")
+  @Test("failures are reported with their number, the most frequent error first")
   func trouble() {
     let verdict = ReportVerdict(
       report {
@@ -61,7 +61,7 @@ struct ReportVerdictTests {
       })
     for part in [
       "1 stream failed", "4 errors (3 http-503, 1 reset)", "2 interruptions not on purpose", "1.50 kB lost",
-      "only 90.0 % of what was offered",
+      "only 90.0 % of the offered bytes",
     ] {
       #expect(verdict.sentence.contains(part), "\(verdict.sentence)")
     }
@@ -73,7 +73,7 @@ struct ReportVerdictTests {
     #expect(one.sentence.contains("1 error (reset)") && one.level == .warn)
   }
 
-  @Test("streams that were never all there, and a run that ended early, are not called held")
+  @Test("streams that were never all live, and a run that ended early, are not described as held")
   func unfinished() {
     let fewer = ReportVerdict(report { $0.totals.streams.peakLive = 14_999 })
     #expect(fewer.sentence.hasPrefix("at most 14 999 of 15 000 planned streams live at one time; "))
@@ -82,7 +82,7 @@ struct ReportVerdictTests {
     #expect(stopped.sentence.contains("held for 13.0 s, ended after 23.0 s of 70.0 s; ") && stopped.level == .warn)
   }
 
-  @Test("cuts on purpose alone are no blame; a generator that was too slow, and silence, are")
+  @Test("intentional cuts alone are no failure; a generator that was too slow, and silence, are")
   func generator() {
     #expect(ReportVerdict(report { $0.totals.interruptions.onPurpose = 9 }).level == .good)
     let late = ReportVerdict(report { $0.generator.bottlenecks = ["it was late"] })

@@ -5,7 +5,7 @@ import Testing
 @Suite("Student's t distribution")
 struct StudentDistributionTests {
   @Test(
-    "gives the deviations of the printed tables",
+    "it gives the deviations of the printed tables",
     arguments: [
       // Probability of both sides, degrees of freedom, deviation: NIST/SEMATECH e-Handbook, 1.3.6.7.2.
       (0.05, 1.0, 12.706), (0.05, 5, 2.571), (0.01, 5, 4.032), (0.05, 30, 2.042), (0.01, 10, 3.169),

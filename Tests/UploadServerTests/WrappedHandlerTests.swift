@@ -72,7 +72,7 @@ struct WrappedHandlerTests {
     client.reset()
   }
 
-  @Test("it is begun once, given the body in order, and ended once, by however many connections")
+  @Test("the handler runs once, receives the body in order, and ends once, over any number of connections")
   func oneRequest() throws {
     let log = Log()
     let test = try server(log)
@@ -90,7 +90,7 @@ struct WrappedHandlerTests {
     #expect(!(try ScratchListing(test.directory.path + "/.uploads").names.contains { $0.hasSuffix(".body") }))
   }
 
-  @Test("after a restart it is begun anew and given the body from its beginning")
+  @Test("after a restart, the handler starts again and receives the body from its beginning")
   func restarted() throws {
     let directory = TemporaryDirectory()
     let log = Log()
@@ -115,7 +115,8 @@ struct WrappedHandlerTests {
   }
 
   @Test(
-    "a server that has ended keeps nothing of an unfinished upload, whoever kept its bytes", arguments: ["/echo", "/t"])
+    "a server that has ended retains nothing of an unfinished upload, whoever stored its bytes",
+    arguments: ["/echo", "/t"])
   func endedServer(path: String) throws {
     // Known to the server, and to the handlers that it makes.
     weak var left: Log?
@@ -131,7 +132,7 @@ struct WrappedHandlerTests {
     try waitUntil("the server is let go") { left == nil }
   }
 
-  @Test("a file that cannot be opened keeps off one request, and not those that follow")
+  @Test("a file that cannot be opened fails one request, and not the following ones")
   func unopened() throws {
     let log = Log()
     let test = try server(log)
@@ -150,7 +151,8 @@ struct WrappedHandlerTests {
     #expect(try client.final().answer.body == "abc")
   }
 
-  @Test("its bytes go with the upload, however that ends", arguments: ["end", "early", "DELETE", "length", "expiry"])
+  @Test(
+    "its bytes are removed with the upload, for any end", arguments: ["end", "early", "DELETE", "length", "expiry"])
   func spoolRemoved(how: String) throws {
     let log = Log()
     let test = try TestServer {
@@ -175,7 +177,7 @@ struct WrappedHandlerTests {
     #expect(!exists())
   }
 
-  @Test("what is spooled counts against the quota until the upload is over")
+  @Test("spooled bytes count against the quota until the upload has ended")
   func spoolCounted() throws {
     let log = Log()
     let test = try TestServer {
@@ -192,7 +194,7 @@ struct WrappedHandlerTests {
     }
   }
 
-  @Test("an upload that is over keeps no handler and no open file", arguments: ["end", "early", "DELETE", "digest"])
+  @Test("an ended upload retains no handler and no open file", arguments: ["end", "early", "DELETE", "digest"])
   func released(how: String) throws {
     let log = Log()
     let test = try server(log) { how == "early" && $0.utf8.count > 2 ? Response(422) : nil }
@@ -223,7 +225,7 @@ struct WrappedHandlerTests {
   }
 
   @Test(
-    "its early answer completes the upload and reaches the client, and whoever asks again (draft, section Completeness)"
+    "its early response completes the upload and reaches the client, and any client that asks again (draft, section Completeness)"
   )
   func early() throws {
     let log = Log()
@@ -240,7 +242,7 @@ struct WrappedHandlerTests {
     #expect(try again.final().answer.status == 422)
   }
 
-  @Test("an answer that asks to try again leaves the upload where it stands")
+  @Test("a response that requests a retry keeps the upload's offset")
   func postponed() throws {
     let log = Log()
     let attempts = Lock(0)
@@ -262,7 +264,7 @@ struct WrappedHandlerTests {
   }
 
   @Test(
-    "only 503 and 507 with Retry-After ask to try again: any other answer completes the upload",
+    "only 503 and 507 with Retry-After request a retry, and any other response completes the upload",
     arguments: [(503, false), (507, false), (500, true), (422, true), (201, true)])
   func notPostponed(status: Int, retries: Bool) throws {
     let log = Log()
@@ -275,7 +277,7 @@ struct WrappedHandlerTests {
     #expect(try test.connect().head(location)["upload-complete"] == "?1")
   }
 
-  @Test("it hears of the end of an upload that is cancelled, and of nothing before")
+  @Test("it receives only the end of a cancelled upload")
   func cancelled() throws {
     let log = Log()
     let test = try server(log)
@@ -288,7 +290,7 @@ struct WrappedHandlerTests {
   }
 
   @Test(
-    "content is handed on only when its digest is right, and dropped when it is wrong (draft, section Content Digests)")
+    "content is passed on only if its digest is right, and dropped if it is wrong (draft, section Content Digests)")
   func contentDigest() throws {
     let log = Log()
     let test = try server(log)
@@ -321,7 +323,7 @@ struct WrappedHandlerTests {
     #expect(try client.final().answer.body == "abcabc")
   }
 
-  @Test("it learns that the representation is not the one that was announced, and is given no end")
+  @Test("it is informed that the representation has another digest, and receives no end")
   func representationDigest() throws {
     let log = Log()
     let test = try server(log)
@@ -333,10 +335,11 @@ struct WrappedHandlerTests {
     _ = try client.final()
     try client.patch(location, at: 2, completes: true, body: "d")
     #expect(try client.final().answer.status == 400)
-    #expect(log.all.count == 2 && log.all.last?.hasPrefix("aborted: the representation is not") == true, "\(log.all)")
+    #expect(
+      log.all.count == 2 && log.all.last?.hasPrefix("aborted: the representation does not match") == true, "\(log.all)")
   }
 
-  @Test("plain requests reach it as they did before")
+  @Test("plain requests reach it unchanged")
   func plain() throws {
     let log = Log()
     let test = try server(log)

@@ -110,7 +110,7 @@ extension LoadPlan {
       ("rate", rate == 0 ? "max" : Quantity.text(bytes: rate) + "/s"), ("chunk", Quantity.text(nanoseconds: chunk)),
       ("body", body), ("resumable", resumable), ("request per message", requestPerMessage ? "yes" : "no"),
       ("arrival rate", arrivalRate.map { "\(Figure.digits($0))/s" } ?? "the profile's"),
-      ("requests under way", maximumUnderWay.map { "at most \($0)" } ?? "one per stream"),
+      ("requests in progress", maximumUnderWay.map { "at most \($0)" } ?? "one per stream"),
       ("HTTP version", httpVersion),
       ("streams per connection", String(streamsPerConnection ?? 1)),
       ("drop-every", dropEvery.map { Quantity.text(nanoseconds: $0) } ?? "never"),

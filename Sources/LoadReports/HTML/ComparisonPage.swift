@@ -31,7 +31,7 @@ struct ComparisonPage {
     return Page.text(
       title: "Two load tests compared", body: body,
       json: ("reports", "[\(first.pageJSON),\(second.pageJSON)]"),
-      footer: "<footer><p>Written by sluice. Point at a plot to read its values.</p></footer>")
+      footer: "<footer><p>Written by sluice. Move the pointer over a plot to read its values.</p></footer>")
   }
 
   private static func about(_ report: LoadReport) -> String {
@@ -82,8 +82,8 @@ struct ComparisonPage {
     }
     let about =
       comparison.planDifferences.isEmpty
-      ? "Both runs were asked for the same."
-      : "The runs were not asked for the same: figures may differ for that reason alone."
+      ? "Both runs have the same plan."
+      : "The runs have different plans, which alone can explain different figures."
     return LoadReport.table(
       id: "plans", title: "The plans", about: about, head: ["", "A", "B"], rows: rows, numbers: 3..<3)
   }
@@ -125,7 +125,7 @@ struct ComparisonPage {
     func highest(_ series: [TimeSeries]) -> Double { ReportTimeline.highest(series.map(\.values)) }
     return PlotFigure(
       id: "plot-streams", title: "Streams and goodput",
-      reading: "Live streams above, bytes that the server acknowledged below, of both runs from their start on.",
+      reading: "Live streams at the top and acknowledged bytes at the bottom, for both runs from their start.",
       description: """
         Goodput of A \(Figure.text(bytesPerSecond: first.goodput)), of B \(Figure.text(bytesPerSecond: second.goodput)); at most \
         \(Figure.text(count: first.totals.streams.peakLive)) and \(Figure.text(count: second.totals.streams.peakLive)) live streams.
@@ -138,7 +138,7 @@ struct ComparisonPage {
             name: "live streams", quantity: .count, axis: .linear(to: highest(live.series), .count),
             series: live.series, height: 110),
           .init(
-            name: "acknowledged bytes a second", quantity: .byteRate,
+            name: "acknowledged bytes per second", quantity: .byteRate,
             axis: .linear(to: max(1, highest(rate.series)), .byteRate), series: rate.series, height: 150),
         ])
     ).markup
@@ -157,8 +157,8 @@ struct ComparisonPage {
     return PlotFigure(
       id: "plot-delay", title: "Delay from due to acknowledged, over time",
       reading: """
-        Half of the messages of each second waited less than p50, 99 of 100 less than p99. The lower line is the better run; \
-        equal steps upwards are equal factors.
+        Half of the messages of each second waited less than p50, and 99 of 100 less than p99. The run with the lower line is better. \
+        The scale is logarithmic.
         """,
       description: "A: \(words(first)) B: \(words(second))", legend: Self.legend,
       drawing: plot(series("", ["a", "b"], \.live).moments, panels)
@@ -178,8 +178,8 @@ struct ComparisonPage {
       return .init(name: name, style: style, bins: HistogramPlot.bins(of: delays), marks: marks)
     }
     return PlotFigure(
-      id: "plot-histogram", title: "Delay from due to acknowledged, all of it",
-      reading: "The part of each run’s messages that took so long. The outline further to the left is the better run.",
+      id: "plot-histogram", title: "Delay from due to acknowledged, whole run",
+      reading: "The share of each run’s messages per delay. The run with the outline further to the left is better.",
       description: "A: \(words(first)) B: \(words(second))", legend: Self.legend,
       drawing: HistogramPlot(runs: [run("A", "a", first), run("B", "b", second)]).drawing
     ).markup

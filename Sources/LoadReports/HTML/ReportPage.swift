@@ -38,7 +38,7 @@ extension LoadReport {
   }
 
   private var footer: Markup {
-    "<footer><p>Written by sluice \(sluiceVersion). Point at a plot to read its values. The seed of the run is \(String(plan.seed)).</p></footer>"
+    "<footer><p>Written by sluice \(sluiceVersion). Move the pointer over a plot to read its values. The seed of the run is \(String(plan.seed)).</p></footer>"
   }
 
   /// The generator's own shortcomings come before everything else: with them the rest is not about the server.
@@ -64,9 +64,9 @@ extension LoadReport {
     let delay = histograms[.acknowledged]
     func value(_ name: String, _ nanoseconds: Int64?) -> Markup { Page.duration("ack.\(name)", nanoseconds) }
     let rate = Page.data("goodput", String(Int(goodput.rounded())), Figure.text(bytesPerSecond: goodput))
-    let share = goodputShare.map { "\(Figure.text(share: $0)) of what was offered" } ?? "nothing was offered"
+    let share = goodputShare.map { "\(Figure.text(share: $0)) of the offered bytes" } ?? "no bytes were offered"
     let delayNote = "due to acknowledged; max \(Page.text(delay.max))"
-    let latenessNote = "p99; the generator’s own delay"
+    let latenessNote = "p99 of the generator’s own delay"
     return """
       <dl class="tiles">
       <div><dt>live streams</dt><dd>\(Page.count("streams.peak", totals.streams.peakLive))\

@@ -32,8 +32,8 @@ struct ReportPlots {
     return PlotFigure(
       id: "plot-streams", title: "Streams and goodput",
       reading: """
-        Above, how many streams were live. Below, the thin line (bytes that the server acknowledged) should lie within the \
-        wide one (bytes whose time had come): where it falls below, the server was behind; where it rises above, it caught up.
+        The upper plot shows the number of live streams. In the lower plot, the thin line (acknowledged bytes) should lie within the \
+        wide line (bytes that were due). Below the wide line, the server was behind. Above it, the server caught up.
         """,
       description: """
         At most \(Figure.text(count: report.totals.streams.peakLive)) of \(Figure.text(count: planned)) planned streams were live. \
@@ -51,7 +51,7 @@ struct ReportPlots {
             series: [TimeSeries(name: "live streams", style: "live", kind: .area, values: timeline.live)],
             limits: [("planned: \(Figure.text(count: planned))", Double(planned))], height: 120),
           .init(
-            name: "bytes a second, all streams together", quantity: .byteRate, axis: .linear(to: rate, .byteRate),
+            name: "bytes per second of all streams", quantity: .byteRate, axis: .linear(to: rate, .byteRate),
             series: [
               TimeSeries(name: "offered", style: "offered", values: timeline.offered),
               TimeSeries(name: "acknowledged", style: "kept", values: timeline.acknowledged),
@@ -74,9 +74,9 @@ struct ReportPlots {
     return PlotFigure(
       id: "plot-delay", title: "Delay from due to acknowledged, over time",
       reading: """
-        How long a message waited from the moment it was due until the server said that it has it, second by second: half of \
-        them less than p50, 99 of 100 less than p99. Level lines are a server that copes; lines that climb, one that does not. \
-        The scale is logarithmic: equal steps upwards are equal factors.
+        The time from when a message was due until the server acknowledged it, per second. Half of the messages waited \
+        less than p50, and 99 of 100 less than p99. If the lines are level, the server keeps up. If they rise, it does not. \
+        The scale is logarithmic: The scale is logarithmic.
         """,
       description: Self.words(all, of: "delays"),
       legend: Self.percentiles.reversed().map { .init(style: $0.style, label: $0.name) } + bands,
@@ -94,10 +94,10 @@ struct ReportPlots {
   private var histogram: Markup {
     let all = report.histograms[.acknowledged]
     return PlotFigure(
-      id: "plot-histogram", title: "Delay from due to acknowledged, all of it",
+      id: "plot-histogram", title: "Delay from due to acknowledged, whole run",
       reading: """
-        Each bar is the part of all \(Figure.text(count: all.count)) messages that took so long; a bar is never less than a line, so \
-        that one slow message is seen among millions. Bars far to the right of the others are what your users would notice.
+        Each bar is the share of all \(Figure.text(count: all.count)) messages that had this delay. Each bar is at least one line high, so \
+        that one slow message among millions is visible. Your users would notice the bars far to the right of the others.
         """,
       description: Self.words(all, of: "delays"), legend: [],
       drawing: HistogramPlot(runs: [
@@ -120,8 +120,8 @@ struct ReportPlots {
     return PlotFigure(
       id: "plot-lateness", title: "The generator itself",
       reading: """
-        How late it came to messages that were due, which is its own fault and not the server’s. While p99 stays below the dashed \
-        line, the other figures are the server’s. Below, how busy it was: 100 % is one processor.
+        The lateness of the generator for messages that were due. The server does not cause it. While p99 stays below the dashed \
+        line, the other figures describe the server. The lower plot shows its processor time: 100 % is one processor.
         """,
       description: """
         \(Self.words(report.histograms[.lateness], of: "latenesses")) \
@@ -158,8 +158,8 @@ struct ReportPlots {
     return PlotFigure(
       id: "plot-errors", title: "Errors and interruptions",
       reading: """
-        How many in each second, one kind on top of the other. An interruption is a lost connection whose stream goes on; \
-        an error is whatever went wrong, by class in the table below.
+        The number per second, with interruptions stacked on errors. An interruption is a lost connection whose stream resumes. \
+        The table below lists the errors by class.
         """,
       description: """
         \(Figure.text(count: totals.errorCount)) errors; \(Figure.text(count: totals.interruptions.total)) interruptions, of which \

@@ -34,8 +34,8 @@ extension LoadReport {
     }
     return Self.table(
       id: "delays", title: "Delays",
-      about: "Measured from the moment that was planned, so that a generator that is late, "
-        + "or a server that makes it wait, hides nothing.",
+      about: "Each delay counts from the planned time. It therefore includes the delays that a late generator "
+        + "or a slow server causes.",
       head: ["", "count", "mean"] + Self.fractions.map(\.name), rows: rows)
   }
 
@@ -53,8 +53,8 @@ extension LoadReport {
     return Self.table(
       id: "spread", title: "From stream to stream",
       about:
-        "Each of \(Figure.text(count: count)) streams counts once: a mean over all messages says nothing of the stream that was starved.",
-      head: ["of each stream", "least", "p1", "p50", "p99", "most"],
+        "Each of \(Figure.text(count: count)) streams counts once, because a mean over all messages would hide a starved stream.",
+      head: ["per stream", "minimum", "p1", "p50", "p99", "maximum"],
       rows: [
         row("mean delay from due to acknowledged", spread.meanDelay, Figure.text(nanoseconds:)),
         row("longest delay", spread.maximumDelay, Figure.text(nanoseconds:)),
@@ -84,7 +84,7 @@ extension LoadReport {
       )
     }
     return Self.table(
-      id: "errors-by-class", title: "Errors by class", about: "", head: ["class", "count", "for example"], rows: rows,
+      id: "errors-by-class", title: "Errors by class", about: "", head: ["class", "count", "example"], rows: rows,
       numbers: 1..<2)
   }
 
@@ -104,7 +104,7 @@ extension LoadReport {
     return Self.table(
       id: "worst", title: "The worst streams",
       about:
-        "Those that failed, then those with the longest delays. A few bad ones among many good ones hint at one machine, one worker or one shard.",
+        "Failed streams come first, then the streams with the longest delays. If a few streams are much slower than the others, one machine, worker or shard may be the cause.",
       head: [
         "stream", "end", "longest delay", "mean delay", "acknowledged", "offered", "interruptions", "started at",
         "lasted",
@@ -131,15 +131,15 @@ extension LoadReport {
       ("connections", Figure.text(count: totals.connects)),
       ("interim responses", Figure.text(count: totals.interimResponses)),
       ("generator: processor time", Figure.text(nanoseconds: processors)),
-      ("generator: memory at most", Figure.text(bytes: generator.maximumResident)),
+      ("generator: maximum memory", Figure.text(bytes: generator.maximumResident)),
       ("generator: busiest loop", Figure.text(share: generator.busiestLoop)),
     ]
     if streams.peakLive > 0 {
-      pairs.append(("… memory for each stream", Figure.text(bytes: generator.maximumResident / streams.peakLive)))
+      pairs.append(("… memory per stream", Figure.text(bytes: generator.maximumResident / streams.peakLive)))
     }
     if messages.sent > 0 {
       pairs.append(
-        ("… processor time for each message", Figure.text(nanoseconds: processors / Int64(clamping: messages.sent))))
+        ("… processor time per message", Figure.text(nanoseconds: processors / Int64(clamping: messages.sent))))
     }
     return Self.list(id: "counts", title: "Counts", pairs)
   }
@@ -156,7 +156,7 @@ extension LoadReport {
 
       """
     }
-    let more = parts.count > shown.count ? "\(parts.count - shown.count) more are in the report’s JSON." : ""
+    let more = parts.count > shown.count ? "\(parts.count - shown.count) more machines are in the report’s JSON." : ""
     return Self.table(
       id: "machines", title: "Machines", about: more, head: ["part", "host", "processors", "threads", "seed"],
       rows: rows,
@@ -200,17 +200,17 @@ extension LoadPlan {
   var words: [(name: String, value: String)] {
     [
       ("streams", Figure.text(count: UInt64(max(0, streams)))),
-      ("started within", Figure.text(nanoseconds: ramp)),
-      ("for", Figure.text(nanoseconds: duration)),
+      ("ramp", Figure.text(nanoseconds: ramp)),
+      ("duration", Figure.text(nanoseconds: duration)),
       ("profile", profile),
-      ("rate of a stream", rate == 0 ? "as fast as it is taken" : Figure.text(bytesPerSecond: Double(rate))),
-      ("a message every", chunk == 0 ? "–" : Figure.text(nanoseconds: chunk)),
+      ("rate per stream", rate == 0 ? "unlimited" : Figure.text(bytesPerSecond: Double(rate))),
+      ("time between messages", chunk == 0 ? "–" : Figure.text(nanoseconds: chunk)),
       ("body", body),
     ]
-      + (arrivals.map { [("arrivals", $0), ("requests under way", "at most \(maximumUnderWay ?? 0)")] } ?? []) + [
+      + (arrivals.map { [("arrivals", $0), ("requests in progress", "at most \(maximumUnderWay ?? 0)")] } ?? []) + [
         ("resumable uploads", resumable),
         ("HTTP", httpVersion),
-        ("streams on a connection", Figure.text(count: UInt64(max(1, streamsPerConnection ?? 1)))),
+        ("streams per connection", Figure.text(count: UInt64(max(1, streamsPerConnection ?? 1)))),
         ("connections cut", dropEvery.map { "every \(Figure.text(nanoseconds: $0)) on average" } ?? "never"),
         ("slow streams", Figure.text(share: slowFraction)),
         ("seed", String(seed)),

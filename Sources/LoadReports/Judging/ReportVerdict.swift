@@ -45,7 +45,7 @@ struct ReportVerdict: Equatable, Sendable {
     if let outages = report.outageSentence { parts.append(outages) }
     if totals.bytes.lost > 0 { parts.append("\(Figure.text(bytes: totals.bytes.lost)) lost") }
     if let share = report.goodputShare, share < 0.99 {
-      parts.append("only \(Figure.text(share: share)) of what was offered was acknowledged")
+      parts.append("the server acknowledged only \(Figure.text(share: share)) of the offered bytes")
     }
     parts.append(report.generator.isBottleneck ? "the generator did not keep up" : "the generator kept up")
     sentence = parts.joined(separator: "; ") + "."

@@ -70,7 +70,7 @@ public struct Threshold: Equatable, Sendable {
     case .nanoseconds: "write a time like 500ms (ns, us, ms, s, min)"
     case .bytes: "write a size like 64kB (B, kB, KiB, MB, MiB)"
     case .count: "write a whole number like 0"
-    case .rate: "write bytes a second like 1MB/s, or a part of what was offered like 95%"
+    case .rate: "write bytes per second such as 1MB/s, or a share of the offered bytes such as 95%"
     }
   }
 
@@ -90,9 +90,9 @@ public struct Threshold: Equatable, Sendable {
       value = metric.value(in: report)
     }
     guard let value else {
-      return metric.isGoodWithoutValue ? nil : "\(metric.name) was not measured once, and was to \(wanted)"
+      return metric.isGoodWithoutValue ? nil : "\(metric.name) was not measured, but must \(wanted)"
     }
-    return isFailed(by: value) ? "\(metric.name) is \(words(value)), and was to \(wanted)" : nil
+    return isFailed(by: value) ? "\(metric.name) is \(words(value)), but must \(wanted)" : nil
   }
 
   private func isFailed(by value: Double) -> Bool {
@@ -108,13 +108,13 @@ public struct Threshold: Equatable, Sendable {
   }
 
   private var wanted: String {
-    let limit = isShare ? "\(Self.exact(self.limit * 100)) % of what was offered" : exactLimit
+    let limit = isShare ? "\(Self.exact(self.limit * 100)) % of the offered bytes" : exactLimit
     return switch comparison {
-    case .above: "stay at \(limit)" + (self.limit == 0 ? "" : " or below")
-    case .atLeast: "stay below \(limit)"
-    case .below: "stay at \(limit) or above"
-    case .atMost: "stay above \(limit)"
-    case .equal: "be anything but \(limit)"
+    case .above: self.limit == 0 ? "be \(limit)" : "be at most \(limit)"
+    case .atLeast: "be below \(limit)"
+    case .below: "be at least \(limit)"
+    case .atMost: "be above \(limit)"
+    case .equal: "not be \(limit)"
     }
   }
 
@@ -130,7 +130,7 @@ public struct Threshold: Equatable, Sendable {
 
   /// Three digits, unless they hide the difference from the limit.
   private func words(_ value: Double) -> String {
-    if isShare { return "\(Self.exact(value * 100)) % of what was offered" }
+    if isShare { return "\(Self.exact(value * 100)) % of the offered bytes" }
     let text = metric.text(value)
     guard text == metric.text(limit), value != limit else { return text }
     return switch metric.unit {

@@ -8,7 +8,7 @@ import Testing
 
 @Suite("The axes of a plot")
 struct AxisTests {
-  @Test("a linear axis begins at zero, ends at a round number that holds the largest, and has few ticks")
+  @Test("a linear axis begins at zero, ends at a round number that includes the maximum, and has few ticks")
   func linear() {
     #expect(
       Axis.linear(to: 10_300_000, .byteRate).ticks.map(\.label) == [
@@ -32,7 +32,7 @@ struct AxisTests {
     #expect(single.range.lowerBound <= 5e6 && single.range.upperBound > 5e6)
   }
 
-  @Test("the time has ticks where a clock has them, and the run ends where the axis ends")
+  @Test("the time axis has ticks at clock positions, and ends with the run")
   func time() {
     #expect(Axis.time(to: 600).ticks.map(\.label).last == "10:00" && Axis.time(to: 600).ticks.count == 11)
     #expect(Axis.time(to: 7).ticks.map(\.value) == [0, 1, 2, 3, 4, 5, 6, 7])
@@ -43,7 +43,9 @@ struct AxisTests {
     #expect(Axis.time(to: 86_400 * 40).ticks.count <= 11 && Axis.time(to: 5000).ticks[3].label == "30:00")
   }
 
-  @Test("every value within has its place, in order; every other stands at an end", arguments: Seed.several(20))
+  @Test(
+    "every value within the range has its position, in order, and every other is at an end", arguments: Seed.several(20)
+  )
   func positions(_ seed: Seed) {
     var random = seed.generator
     for _ in 0..<200 {
@@ -61,7 +63,7 @@ struct AxisTests {
     }
   }
 
-  @Test("times on an axis are written as clocks show them")
+  @Test("times on an axis have the format of clocks")
   func clock() {
     let words: [(Double, String)] = [
       (0, "0:00"), (9.4, "0:09"), (59, "0:59"), (59.5, "1:00"), (60, "1:00"), (3_599, "59:59"), (3_600, "1:00:00"),

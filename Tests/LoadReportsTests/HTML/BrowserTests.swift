@@ -35,7 +35,7 @@ struct BrowserTests {
     return (String(rest[..<quote.lowerBound]), String(rest[quote.upperBound..<end.lowerBound]))
   }
 
-  @Test("the numbers that it shows are the report's, and neither it nor its policy has anything to complain of")
+  @Test("its numbers are the report's, and the browser reports no error or policy violation")
   func numbers() throws {
     let report = SampleRun(trouble: 20..<25).report
     let answer = try Browser().document(report.html)
@@ -57,7 +57,7 @@ struct BrowserTests {
     #expect(document.contains("<script type=\"application/json\" id=\"report\">{\n  \"sluice_load_report\": 1,"))
   }
 
-  @Test("hostile text makes no element and runs nothing")
+  @Test("hostile text creates no element and runs no code")
   func hostile() throws {
     var run = SampleRun(seconds: 12, trouble: 6..<9)
     (run.target, run.host, run.error) = (MarkupTests.hostile, MarkupTests.hostile, MarkupTests.hostile)
@@ -71,7 +71,7 @@ struct BrowserTests {
   }
 
   @Test(
-    "no name leaves its plot or lies upon another, on a small screen as on a large one, in the light and in the dark",
+    "no label leaves its plot or overlaps another, on a small and a large screen, in light and dark mode",
     arguments: [(1280, false), (390, true), (360, false)])
   func layout(_ width: Int, _ isDark: Bool) throws {
     let browser = try Browser()

@@ -10,7 +10,7 @@ import Testing
 
 @testable import LoadReports
 
-@Suite("What is shown of a report")
+@Suite("The output of a report")
 struct GoldenReportTests {
   private static let quiet = SampleRun(streams: 60, seconds: 24, seed: 7)
   private static let trouble = SampleRun(streams: 60, seconds: 24, trouble: 9..<13)
@@ -28,7 +28,7 @@ struct GoldenReportTests {
     "late.json": { late.report.json },
   ]
 
-  @Test("each line of it is as it was looked at", arguments: samples.keys.sorted())
+  @Test("each line equals the reviewed one", arguments: samples.keys.sorted())
   func lines(name: String) throws {
     let sample = try #require(Self.samples[name])
     let shown = sample()

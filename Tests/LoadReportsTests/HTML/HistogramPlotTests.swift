@@ -8,7 +8,7 @@ import Testing
 
 @Suite("The plot of a histogram")
 struct HistogramPlotTests {
-  @Test("every value is counted in the bar that it belongs to, and bars come in order", arguments: Seed.several(5))
+  @Test("every value is counted in its bar, and bars are in order", arguments: Seed.several(5))
   func bins(seed: Seed) {
     var random = seed.generator
     var all = LatencyHistogram()

@@ -10,7 +10,7 @@ struct MarkupTests {
   static let hostile =
     "</title></script><script>alert(\"1\")</script><img src=x onerror='alert(2)'> & \u{202E}\u{0}\u{1B}[2J"
 
-  @Test("text within markup is escaped, in content and in attributes, and cannot turn what follows around")
+  @Test("text within markup is escaped, in content and in attributes, and cannot change the text direction after it")
   func text() {
     let markup: Markup = "<p title=\"\(Self.hostile)\">\(Self.hostile)</p>"
     #expect(markup.text.count { $0 == "<" } == 2 && markup.text.count { $0 == "\"" } == 2)
@@ -20,13 +20,13 @@ struct MarkupTests {
     #expect(("<i>\(piece)</i>" as Markup).text == "<i><b>1 &lt; 2</b></i>", "markup is not escaped twice")
   }
 
-  @Test("JSON within a script cannot end the script, and says the same")
+  @Test("JSON within a script cannot end the script, and keeps its meaning")
   func script() {
     let script = Markup.script(json: #"{"a":"</script><!--<script>","b":1}"#)
     #expect(script.text == #"{"a":"\u003c/script>\u003c!--\u003cscript>","b":1}"#)
   }
 
-  @Test("a path's relative steps lead to within a twentieth of a pixel of every point", arguments: Seed.several(20))
+  @Test("a path's relative steps deviate at most a twentieth of a pixel from every point", arguments: Seed.several(20))
   func path(_ seed: Seed) {
     var random = seed.generator
     var path = SVGPath()
@@ -48,7 +48,7 @@ struct MarkupTests {
     #expect(position == found.count - 1)
   }
 
-  @Test("coordinates are as short as they can be read")
+  @Test("coordinates are as short as possible")
   func coordinates() {
     var path = SVGPath()
     path.move(to: 12, 0.5)

@@ -8,7 +8,7 @@ import Testing
 struct PlotShapeTests {
   private let frame = PlotFrame(width: 200, left: 0, right: 100, mostTicks: 5, hasReadings: true)
 
-  @Test("where not all ticks of a logarithmic axis have room, the powers of ten stay")
+  @Test("if a logarithmic axis has no space for all ticks, the powers of ten stay")
   func ticks() {
     let axis = Axis.logarithmic(from: 1e3, to: 200e3, .duration)
     #expect(axis.ticks.map(\.label) == ["1 µs", "2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs"])
@@ -21,7 +21,7 @@ struct PlotShapeTests {
     #expect(Axis.linear(to: 8, .count).ticks(atMost: 3).map(\.label) == ["0", "4", "8"])
   }
 
-  @Test("an axis of one value has a range, and the last step of it is its end")
+  @Test("an axis of one value has a range, and its last step is its end")
   func single() {
     #expect(Axis.logarithmic(from: 10, to: 10, .duration).range == 10...20)
     #expect(Axis.logarithmic(from: 5, to: 5, .duration).range == 5...10)
@@ -38,7 +38,7 @@ struct PlotShapeTests {
     return TimePlot(moments: [0, 1, 2, 3, 4], end: 4, panels: [panel], outages: outages).drawing(in: frame).markup.text
   }
 
-  @Test("a curve is interrupted where nothing was measured, and so is the room below it")
+  @Test("a curve and the area below it are interrupted where nothing was measured")
   func curve() {
     let markup = plot([TimeSeries(name: "a", style: "s", kind: .area, values: [1, 2, nil, nil, 1])])
     #expect(markup.contains("<path class=\"s\" d=\"M0 40h.5h-.5l25-10M100 40h.5h-.5\"/>"), "\(markup)")
@@ -46,7 +46,7 @@ struct PlotShapeTests {
       markup.contains("<path class=\"s filled\" d=\"M0 50v-10l25-10v20zM100 50v-10v10z\"/>"), "\(markup)")
   }
 
-  @Test("bars of one panel stand on top of each other, and what happened once is seen")
+  @Test("bars of one panel are stacked, and a single event is visible")
   func bars() {
     let markup = plot([
       TimeSeries(name: "a", style: "s", kind: .bars, values: [1, nil, nil, 0, nil]),
@@ -57,7 +57,7 @@ struct PlotShapeTests {
       markup.contains("<path class=\"t\" d=\"M0 40v-10h14v10zM43 50v-2h14v2zM86 50v-20h14v20z\"/>"), "\(markup)")
   }
 
-  @Test("an outage is named where it was, from half a step before a moment to half a step after it")
+  @Test("an outage is marked from half a step before its start to half a step after its end")
   func outage() {
     let outage = LoadOutage(1_600_000_000..<2_400_000_000, cause: "reset")
     let markup = plot(
@@ -72,7 +72,7 @@ struct PlotShapeTests {
     #expect(before.matches(of: /outage: reset/).count == 1, "it touches the steps beside it, and is not in them")
   }
 
-  @Test("the line of a percentile leads from its name to the axis, and each row of names has its height")
+  @Test("the line of a percentile leads from its label to the axis, and each row of labels has its height")
   func marks() {
     func histogram(_ marks: [HistogramPlot.Mark]) -> PlotDrawing {
       HistogramPlot(

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("The page of a report")
 struct ReportPageTests {
-  @Test("it needs nothing from elsewhere: no address of anything but the target, nothing that is run")
+  @Test("it requires no external resource: it has no address but the target's, and no code")
   func selfContained() {
     let html = SampleRun(trouble: 20..<25).report.html
     #expect(html.hasPrefix("<!doctype html>\n<html lang=\"en\">") && html.hasSuffix("</html>\n"))
@@ -17,7 +17,7 @@ struct ReportPageTests {
     #expect(html.matches(of: /<script/).count == 1 && html.contains("default-src 'none'"))
   }
 
-  @Test("a run of ten minutes in which much went wrong takes 250 kB at most")
+  @Test("a run of ten minutes with many failures takes at most 250 kB")
   func size() {
     let html = SampleRun(streams: 1000, seconds: 600, trouble: 200..<320).report.html
     #expect(html.utf8.count <= 250_000, "\(html.utf8.count)")
@@ -26,7 +26,7 @@ struct ReportPageTests {
     #expect(ReportTimeline(long).moments.count == 450, "no longer curve for a longer run")
   }
 
-  @Test("what others wrote stays text, wherever it is shown")
+  @Test("text from other parties stays text in every position")
   func hostile() {
     var run = SampleRun(seconds: 12, trouble: 6..<9)
     run.target = "http://x/" + MarkupTests.hostile
@@ -46,7 +46,7 @@ struct ReportPageTests {
     }
   }
 
-  @Test("a page says which parts of a distributed run it shows, if it does not show all")
+  @Test("the page of an incomplete distributed run lists its parts")
   func parts() throws {
     var report = SampleRun(seconds: 12).report
     #expect(!report.html.contains(" only"))
@@ -63,7 +63,7 @@ struct ReportPageTests {
     #expect(!report.html.contains(" only"))
   }
 
-  @Test("a generator that was the bottleneck is said before anything else")
+  @Test("a generator that was the bottleneck is reported first")
   func bottleneck() throws {
     var run = SampleRun(seconds: 12)
     run.isLate = true
@@ -74,14 +74,14 @@ struct ReportPageTests {
     #expect(!SampleRun(seconds: 12).report.html.contains("id=\"bottleneck\""))
   }
 
-  @Test("a report of nothing makes a page that says so")
+  @Test("the page of an empty report states this")
   func empty() {
     let html = LoadReport().html
     #expect(html.contains("nothing was acknowledged") && html.contains("nothing was measured"))
     #expect(html.contains("There were none."))
   }
 
-  @Test("each plot has a title and a description for those who do not see it, and a sentence that says how to read it")
+  @Test("each plot has a title, a description for screen readers, and a sentence that explains it")
   func accessible() {
     let html = SampleRun(seconds: 12, trouble: 6..<9).report.html
     let figures = html.split(separator: "<figure id=\"").dropFirst()
@@ -94,7 +94,7 @@ struct ReportPageTests {
     }
   }
 
-  @Test("a second without acknowledgement is a gap in the curves, and the rest of a second makes no rate")
+  @Test("a second without acknowledgement is a gap in the curves, and an incomplete last second has no rate")
   func gaps() {
     var report = SampleRun(seconds: 12, trouble: 0..<0).report
     var silent = IntervalSeries()
