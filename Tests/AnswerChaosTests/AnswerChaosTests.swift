@@ -6,14 +6,15 @@ import Testing
 
 @Suite("Answer chaos", .serialized)
 struct AnswerChaosTests {
-  @Test("a stream recovers from each odd answer in each phase, or ends for a reason", arguments: Seed.several(1))
+  @Test(
+    "a stream recovers from each unexpected response in each phase, or ends with a reason", arguments: Seed.several(1))
   func everyCombination(_ seed: Seed) throws {
     let options = AnswerChaos.Options(seed: seed.value, count: AnswerChaos.roundSize)
     let report = try AnswerChaos(options).run()
     #expect(report.isClean, "\(report)")
   }
 
-  @Test("the real command ends as its answers allow, and its reports are true", arguments: Seed.several(1))
+  @Test("the real command ends as the responses require, and its reports are true", arguments: Seed.several(1))
   func commands(_ seed: Seed) throws {
     var options = AnswerChaos.Options(seed: seed.value, count: 36)
     options.isCommandOnly = true

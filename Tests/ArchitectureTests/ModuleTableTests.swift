@@ -6,7 +6,7 @@ import Testing
 
 @Suite("The table of modules")
 struct ModuleTableTests {
-  @Test("each module imports what the table says, and nothing else")
+  @Test("each module imports only the modules of its row in the table")
   func imports() throws {
     let table = try Self.table()
     let code = try Self.code()
@@ -18,7 +18,7 @@ struct ModuleTableTests {
     }
   }
 
-  @Test("no module imports itself by way of others")
+  @Test("no module imports itself through others")
   func circles() throws {
     let code = try Self.code()
     for module in code.keys {
@@ -27,7 +27,7 @@ struct ModuleTableTests {
     }
   }
 
-  @Test("the report of a load test is read without the generator, and without a network")
+  @Test("reading the report of a load test requires neither the generator nor a network")
   func reports() throws {
     let code = try Self.code()
     #expect(Self.reached(from: "LoadReports", code) == ["CJansson", "JSONDocuments", "JSONLines"])

@@ -19,7 +19,7 @@ struct StoreInterfaceTests {
     #expect((1...6).contains(requirements.count), "\(requirements)")
   }
 
-  @Test("no part of the server looks which store, stream or handler it has")
+  @Test("no part of the server depends on the type of its store, stream or handler")
   func casts() throws {
     let kinds = [
       "StreamStore", "FileStore", "CountingStore", "StoredStream", "StreamFile", "KeepingRequestHandler", "SpooledBody",

@@ -24,7 +24,7 @@ struct ArithmeticTests {
     [1_000, 44_100, 48_000, 192_000, 768_000][Int.random(in: 0..<5, using: &random)]
   }
 
-  @Test("sums and products stop at the ends of their range", arguments: Seed.several(3))
+  @Test("sums and products saturate at the ends of their range", arguments: Seed.several(3))
   func saturation(seed: Seed) {
     var random = seed.generator
     for _ in 0..<5_000 {
@@ -41,7 +41,7 @@ struct ArithmeticTests {
     }
   }
 
-  @Test("a device's clock counts any frames at any time", arguments: Seed.several(3))
+  @Test("a device's clock counts any number of frames at any time", arguments: Seed.several(3))
   func deviceClock(seed: Seed) {
     var random = seed.generator
     for _ in 0..<2_000 {
@@ -79,7 +79,7 @@ struct ArithmeticTests {
   }
 
   @Test(
-    "a time stamp counts only if it is near the clock, whatever a driver writes into it", arguments: Seed.several(3))
+    "a time stamp counts only if it is close to the clock, whatever value a driver writes", arguments: Seed.several(3))
   func timeStamps(seed: Seed) {
     var random = seed.generator
     for _ in 0..<2_000 {

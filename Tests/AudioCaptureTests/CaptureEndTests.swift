@@ -12,7 +12,7 @@ import Testing
 extension RealALSA {
   @Suite("The list of devices")
   struct DeviceListTests {
-    @Test("what only plays is not listed, and what records is, with its description")
+    @Test("the list has capture devices with their descriptions, and no playback devices")
     func directions() {
       _ = AlsaConfiguration.path
       let devices = CaptureDevice.list()
@@ -34,7 +34,7 @@ extension RealALSA {
       return configuration
     }
 
-    @Test("a capture that ends while its device is gone reports the loss from where the device went")
+    @Test("a capture that ends while its device is gone reports a loss from the moment when the device disappeared")
     func away() throws {
       let session = try CaptureSession(configuration())
       session.take { $0.frames > 5_000 }
@@ -59,7 +59,7 @@ extension RealALSA {
       #expect(session.events.last == .stopped(frames: UInt64(session.frames)))
     }
 
-    @Test("a capture that ends before its lost device is missed reports no loss of nothing")
+    @Test("a capture that ends before its lost device is missed reports no empty loss")
     func nothingLost() throws {
       for _ in 0..<3 {
         let rig = TestMicrophone()
@@ -77,7 +77,7 @@ extension RealALSA {
     enum Ending: CaseIterable { case lengthAway, stopAway, stopSuspended }
 
     @Test(
-      "a capture that ends without its device reports all that is missing, and ends with a byte, whatever its buffer holds",
+      "a capture that ends without its device reports all missing frames and ends at a byte, whatever its buffer contains",
       arguments: Ending.allCases, [4_096, 1 << 14, 1 << 20])
     func lastByte(ending: Ending, capacity: Int) throws {
       let session = try CaptureSession(
@@ -116,7 +116,7 @@ extension RealALSA {
       #expect(session.events.compactMap(\.loss).reduce(0) { $0 + $1.frames } == microphone.totals.framesLost)
     }
 
-    @Test("a capture with an end ends there while its device is gone")
+    @Test("a capture with a duration ends on time while its device is gone")
     func longEnough() throws {
       let session = try CaptureSession(configuration(frames: 40_000))
       session.take { $0.frames > 5_000 }
@@ -126,7 +126,7 @@ extension RealALSA {
       #expect(session.frames == 40_000)
     }
 
-    @Test("the end has come when the wait for it returns, and the order to stop is no spurious wake-up")
+    @Test("the wait returns when the end has come, and a stop is not a spurious wake-up")
     func join() throws {
       for _ in 0..<5 {
         let session = try CaptureSession(configuration())
@@ -141,7 +141,7 @@ extension RealALSA {
       }
     }
 
-    @Test("who waits for the end again does not wait for another thread that has taken the capture thread's place")
+    @Test("a second wait for the end does not wait for another thread that has the same id")
     func joinedTwice() throws {
       let session = try CaptureSession(configuration(frames: 500))
       session.microphone.waitUntilEnded()
@@ -159,7 +159,7 @@ extension RealALSA {
       for thread in others { thread.join() }
     }
 
-    @Test("whether the thread has real-time priority is reported as the kernel decided it")
+    @Test("the report of real-time priority agrees with the kernel")
     func priority() throws {
       for wanted in [false, true] {
         var configuration = configuration(frames: 1_000)
@@ -178,9 +178,9 @@ extension RealALSA {
   }
 }
 
-@Suite("Who has the microphone")
+@Suite("Users of the microphone")
 struct DeviceHolderTests {
-  @Test("all programs that capture are named, and those that play are not")
+  @Test("the message names all programs that capture, and none that play")
   func holders() {
     let root = ScratchDirectory()
     func file(_ path: String, _ text: String) {

@@ -9,7 +9,7 @@ import Testing
 
 @Suite("The ring of capture events")
 struct CaptureEventRingTests {
-  @Test("a hundred thousand events come out as they went in, on another thread that waits for the descriptor")
+  @Test("a hundred thousand events arrive in order on another thread that waits for the descriptor")
   func twoThreads() throws {
     let ring = try CaptureEventRing(frameBytes: 2, capacity: 16)
     let count: UInt64 = 100_000
@@ -38,7 +38,7 @@ struct CaptureEventRingTests {
     #expect(expected == count)
   }
 
-  @Test("a full ring refuses, counts that, keeps what it has, and has a place left for the end")
+  @Test("a full ring refuses events, counts them, keeps its contents, and has a place for the end")
   func full() throws {
     let ring = try CaptureEventRing(frameBytes: 2, capacity: 5)
     for offset in 0..<10 as Range<UInt64> { ring.append(.bufferFull(streamOffset: offset)) }
@@ -53,7 +53,7 @@ struct CaptureEventRingTests {
   }
 
   @Test(
-    "whatever is lost while the ring is full is reported, at its place, once and before the end",
+    "a loss while the ring is full is reported once, with its position, before the end",
     arguments: Seed.several(8))
   func missed(seed: Seed) throws {
     var random = seed.generator
@@ -102,7 +102,7 @@ struct CaptureEventRingTests {
     }
   }
 
-  @Test("missed events by which nothing is lost are counted, and only reported with a loss")
+  @Test("missed events without a loss are counted, and only reported together with a loss")
   func harmless() throws {
     let ring = try CaptureEventRing(frameBytes: 4, capacity: 3)
     for _ in 0..<5 { ring.append(.bufferFull(streamOffset: 1)) }

@@ -30,14 +30,14 @@ struct CaptureEventTests {
       .missed(events: 1, streamOffset: 1, byteCount: 2, framesLost: 1, filled: true),
     ]
 
-  @Test("an event equals itself, and none that differs in one respect")
+  @Test("an event equals itself, and differs from every event with another value")
   func equality() {
     for (index, a) in Self.all.enumerated() {
       for (other, b) in Self.all.enumerated() { #expect((a == b) == (index == other), "\(a) \(b)") }
     }
   }
 
-  @Test("the last event is the end, and only it")
+  @Test("only the end is the last event")
   func last() {
     for event in Self.all {
       switch event {
@@ -47,7 +47,7 @@ struct CaptureEventTests {
     }
   }
 
-  @Test("every event by which frames are lost says where, how many, and whether silence stands in for them")
+  @Test("every event with lost frames has the position, the number, and whether silence replaces them")
   func losses() {
     for (offset, frames, filled) in [(UInt64(7), UInt64(9), true), (70, 90, false)] {
       for event: CaptureEvent in [

@@ -8,7 +8,7 @@ import Testing
 
 @Suite("The capture state machine")
 struct CaptureStateMachineTests {
-  @Test("an overrun is answered by a restart at once")
+  @Test("an overrun causes a restart at once")
   func overrun() {
     var machine = CaptureStateMachine()
     #expect(machine.failed(EPIPE) == .restart)
@@ -16,7 +16,7 @@ struct CaptureStateMachineTests {
     #expect(machine.state == .running)
   }
 
-  @Test("a device that overruns again and again without a frame is reopened, not restarted forever")
+  @Test("a device that overruns repeatedly without a frame is reopened, not restarted for ever")
   func restartStorm() {
     var machine = CaptureStateMachine()
     for _ in 0..<CaptureStateMachine.fruitlessRestartsAllowed {
@@ -26,7 +26,7 @@ struct CaptureStateMachineTests {
     #expect(machine.failed(EPIPE) == .reopen(after: .milliseconds(100)))
   }
 
-  @Test("frames in between make a fresh start of it")
+  @Test("frames in between reset the count")
   func progress() {
     var machine = CaptureStateMachine()
     for _ in 0..<1000 {
@@ -36,7 +36,7 @@ struct CaptureStateMachineTests {
     }
   }
 
-  @Test("a suspended device is resumed with patience, and reopened when that lasts too long")
+  @Test("a suspended device is resumed with retries, and reopened after too many")
   func suspend() {
     var machine = CaptureStateMachine()
     #expect(machine.failed(ESTRPIPE) == .resume(after: .zero))
@@ -57,7 +57,7 @@ struct CaptureStateMachineTests {
     }
   }
 
-  @Test("a device that is gone is looked for every 100 ms at first and every 2 s later, for ever")
+  @Test("the capture looks for a missing device every 100 ms at first and every 2 s later, for ever")
   func away() {
     var machine = CaptureStateMachine()
     var delays: [Duration] = []
@@ -77,7 +77,7 @@ struct CaptureStateMachineTests {
     #expect(delays.dropFirst(5).allSatisfy { $0 == .seconds(2) })
   }
 
-  @Test("each error is answered in the same way in whatever state it comes, and nothing is begun after the end")
+  @Test("each error has the same effect in every state, and nothing starts after the end")
   func answers() {
     let lost = CaptureStateMachine.Action.reopen(after: .milliseconds(100))
     for code in Int32(1)...133 {
@@ -119,7 +119,8 @@ struct CaptureStateMachineTests {
     }
   }
 
-  @Test("no history of failures ends the capture, leaves it waiting for a dead device, or spins", arguments: 0..<200)
+  @Test(
+    "no sequence of failures ends the capture, makes it wait for a dead device, or makes it spin", arguments: 0..<200)
   func randomHistories(seed: UInt64) {
     var random = SplitMix64(state: seed)
     var machine = CaptureStateMachine()

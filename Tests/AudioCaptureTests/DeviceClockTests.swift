@@ -18,7 +18,8 @@ struct DeviceClockTests {
   }
 
   @Test(
-    "a device on the monotonic clock is known to the frame once it was looked at a few times", arguments: [1, 2, 3, 4])
+    "the time of a device on the monotonic clock is exact to the frame after a few observations",
+    arguments: [1, 2, 3, 4])
   func exact(seed: UInt64) {
     var random = SplitMix64(state: seed)
     let device = Device(rate: 48_000, start: 5_000_000_123, ppm: 0)
@@ -39,7 +40,7 @@ struct DeviceClockTests {
   }
 
   @Test(
-    "after a week of a crystal that is off by 200 ppm a gap of one second is known to a quarter of a millisecond",
+    "after a week of a crystal that is off by 200 ppm, a gap of one second is exact to a quarter of a millisecond",
     arguments: [-200.0, 200.0])
   func drift(ppm: Double) {
     let device = Device(rate: 48_000, start: 0, ppm: ppm)
@@ -54,7 +55,7 @@ struct DeviceClockTests {
     #expect(abs(error) <= 16)
   }
 
-  @Test("one observation that comes very late spoils nothing")
+  @Test("one very late observation has no effect")
   func outlier() {
     let device = Device(rate: 48_000, start: 0, ppm: 0)
     var clock = DeviceClock(rate: 48_000, frames: 0, at: .init(nanoseconds: 0))

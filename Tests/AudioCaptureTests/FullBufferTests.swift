@@ -26,7 +26,7 @@ extension RealALSA {
       session.events.contains { if case .bufferFull = $0 { true } else { false } }
     }
 
-    @Test("what the device held while a reader was in the way comes in many pieces, none of it taken for overwritten")
+    @Test("the frames that a device held during a delayed read arrive in many pieces, and none counts as overwritten")
     func readerInTheWay() throws {
       // 1024 frames of buffer, 48000 in the device.
       let session = try CaptureSession(
@@ -50,7 +50,7 @@ extension RealALSA {
       #expect(session.offset == microphone.totals.frames * 4)
     }
 
-    @Test("room that a reader makes is used at once, not a period later")
+    @Test("the capture uses space at once when a reader frees it, not a period later")
     func wakeUp() throws {
       let session = try CaptureSession(
         configuration(period: .seconds(1), buffer: .seconds(4)), capacity: 16_384)
@@ -72,7 +72,7 @@ extension RealALSA {
       return Double(call_counter_clock_reads()) / ((MonotonicInstant.now - begun).seconds / period.seconds + 2)
     }
 
-    @Test("while nobody reads the capture thread wakes once per period")
+    @Test("without a reader, the capture thread wakes once per period")
     func idle() throws {
       guard call_counter_works() else { return }
       let period = Duration.milliseconds(100)
@@ -86,7 +86,7 @@ extension RealALSA {
       #expect(rig.framesLost == 0)
     }
 
-    @Test("a reader who makes room frame by frame wakes the capture thread once there is enough")
+    @Test("a reader that frees space frame by frame wakes the capture thread when there is enough")
     func smallSteps() throws {
       guard call_counter_works() else { return }
       let period = Duration.milliseconds(100)

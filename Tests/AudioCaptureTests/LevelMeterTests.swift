@@ -24,7 +24,8 @@ struct LevelMeterTests {
   }
 
   @Test(
-    "a sine at -6 dBFS has that peak and 3 dB less RMS, its silent neighbour none", arguments: SampleFormat.allCases)
+    "a sine at -6 dBFS has that peak and 3 dB less RMS, and a silent channel has neither",
+    arguments: SampleFormat.allCases)
   func sine(format: SampleFormat) {
     let meter = LevelMeter(channels: 2, format: format)
     let bytes = sine(format, amplitude: 0.5, frames: 4800)
@@ -42,7 +43,7 @@ struct LevelMeterTests {
     #expect(meter.take()[0].peak == -.infinity, "a reading starts anew")
   }
 
-  @Test("full scale is 0 dBFS, the most negative sample too", arguments: SampleFormat.allCases)
+  @Test("full scale is 0 dBFS, also for the most negative sample", arguments: SampleFormat.allCases)
   func fullScale(format: SampleFormat) {
     let sample: [UInt8] =
       switch format {
@@ -57,7 +58,7 @@ struct LevelMeterTests {
     #expect(meter.take() == [ChannelLevel(peak: 0, rms: 0)])
   }
 
-  @Test("a float device that gives NaN does not spoil the level")
+  @Test("a float device that delivers NaN does not affect the level")
   func notANumber() {
     let meter = LevelMeter(channels: 1, format: .floatLE)
     withUnsafeBytes(of: (Float.nan, Float(1), Float.infinity)) { meter.measure($0.baseAddress!, frames: 3) }

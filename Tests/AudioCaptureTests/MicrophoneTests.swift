@@ -23,7 +23,7 @@ extension RealALSA {
       rig.gaps.map { Int($0.lowerBound)..<Int($0.upperBound) }.filter { $0.lowerBound < frames }
     }
 
-    @Test("the stream is the device's frames, each once and in order", arguments: SampleFormat.allCases)
+    @Test("the stream has each frame of the device once and in order", arguments: SampleFormat.allCases)
     func plain(format: SampleFormat) throws {
       var configuration = configuration()
       configuration.format = format
@@ -41,7 +41,7 @@ extension RealALSA {
       }
     }
 
-    @Test("an overrun loses exactly what the device overwrote, and silence of that length stands in its place")
+    @Test("an overrun loses exactly the overwritten frames, and silence of that length replaces them")
     func overrun() throws {
       let session = try CaptureSession(configuration())
       // Only what was overwritten is lost, and a period for safety: what the ring still held was saved. A busy machine
@@ -76,7 +76,7 @@ extension RealALSA {
     }
 
     @Test(
-      "frames that the device overwrites in the middle of a read are not taken for others",
+      "frames that the device overwrites during a read are not confused with others",
       arguments: [2, 200] as [UInt64])
     func overrunWhileReading(milliseconds: UInt64) throws {
       let session = try CaptureSession(configuration())
@@ -110,7 +110,7 @@ extension RealALSA {
     }
 
     @Test(
-      "a device that stops when it overruns is started again, and what is missing is known from the clock to the frame or two"
+      "a device that stops at an overrun is restarted, and the clock determines the loss to one or two frames"
     )
     func overrunOfAStoppingDevice() throws {
       let session = try CaptureSession(configuration("testmic_stopping"))
@@ -132,7 +132,8 @@ extension RealALSA {
     }
 
     @Test(
-      "after a suspend the frames go on at their place, whether the driver can resume or not", arguments: [false, true])
+      "after a suspend, the frames continue at their position, whether the driver can resume or not",
+      arguments: [false, true])
     func suspend(resumeRefused: Bool) throws {
       testmic_set_resume_refused(rig.page, resumeRefused)
       let session = try CaptureSession(configuration())
@@ -159,7 +160,8 @@ extension RealALSA {
     }
 
     @Test(
-      "an unplugged device is found again; until then listeners get silence in real time, and the timeline stays true")
+      "an unplugged device is found again; until then, listeners receive silence in real time, and the timeline stays correct"
+    )
     func unplug() throws {
       let session = try CaptureSession(configuration())
       session.take { $0.frames > 10_000 }
@@ -198,7 +200,7 @@ extension RealALSA {
       #expect(abs(Int(session.microphone.totals.framesLost) - Int(rig.framesLost)) <= 2)
     }
 
-    @Test("without gap fill what is lost is told and not replaced")
+    @Test("without gap fill, a loss is reported and not replaced")
     func noFill() throws {
       var configuration = configuration()
       configuration.gapFill = .none
@@ -220,7 +222,7 @@ extension RealALSA {
           .overrun(streamOffset: UInt64(end * 4), framesLost: lost.upperBound - lost.lowerBound, filled: false)))
     }
 
-    @Test("spurious wake-ups and short reads are counted and cost no frame")
+    @Test("spurious wake-ups and short reads are counted and lose no frame")
     func spuriousAndShort() throws {
       let session = try CaptureSession(configuration())
       session.take { $0.frames > 2_000 }
@@ -235,7 +237,7 @@ extension RealALSA {
       #expect(rig.framesLost == 0)
     }
 
-    @Test("a limit is kept to the frame, and ends the stream", arguments: [1, 239, 240, 241, 12_345] as [UInt64])
+    @Test("a limit is exact to the frame, and ends the stream", arguments: [1, 239, 240, 241, 12_345] as [UInt64])
     func maximumFrames(limit: UInt64) throws {
       var configuration = configuration()
       configuration.maximumFrames = limit
@@ -246,7 +248,7 @@ extension RealALSA {
       session.microphone.waitUntilEnded()
     }
 
-    @Test("stop ends the stream with what was captured until then, also while the device is away")
+    @Test("stop ends the stream with the frames captured so far, also while the device is gone")
     func stop() throws {
       let session = try CaptureSession(configuration())
       session.take { $0.frames > 1_000 }
@@ -256,7 +258,8 @@ extension RealALSA {
       #expect(session.isFinished)
     }
 
-    @Test("a full buffer that refuses costs nothing until the device itself overruns; then that is counted and filled")
+    @Test(
+      "a full buffer that refuses frames loses nothing until the device overruns; the overrun is counted and filled")
     func fullBuffer() throws {
       // 85 ms of buffer, 100 ms in the device.
       let session = try CaptureSession(configuration(), capacity: 16_384)
@@ -277,7 +280,7 @@ extension RealALSA {
       #expect(timeline.runs.allSatisfy { UInt64($0.stream.lowerBound) == $0.device })
     }
 
-    @Test("silence that is longer than the buffer is written as the reader makes room, before any newer frame")
+    @Test("silence that is longer than the buffer is written as the reader frees space, before any newer frame")
     func longSilence() throws {
       // 4096 frames; the gap is twelve thousand.
       let session = try CaptureSession(configuration(), capacity: 16_384)
@@ -293,7 +296,7 @@ extension RealALSA {
       #expect(timeline.runs.allSatisfy { UInt64($0.stream.lowerBound) == $0.device })
     }
 
-    @Test("under dropOldest the capture never waits for a reader that does not read")
+    @Test("with dropOldest, the capture never waits for a slow reader")
     func dropOldest() throws {
       let session = try CaptureSession(configuration(), capacity: 16_384, overflow: .dropOldest)
       let microphone = session.microphone
@@ -313,7 +316,7 @@ extension RealALSA {
       #expect(last == testmic_sample(1, UInt64(first + session.frames - 1), 0))
     }
 
-    @Test("levels are those of the noise on every channel")
+    @Test("the levels match the noise on every channel")
     func levels() throws {
       let session = try CaptureSession(configuration())
       session.take { $0.frames > 20_000 }

@@ -22,7 +22,7 @@ extension RealALSA {
       }
     }
 
-    @Test("what was asked for is what is got, and the rest is reported")
+    @Test("the device has the requested values, and differences are reported")
     func exact() throws {
       let microphone = try Microphone(
         MicrophoneConfiguration(
@@ -37,7 +37,7 @@ extension RealALSA {
       #expect(microphone.format.countsThroughOverruns)
     }
 
-    @Test("a device that is not there is named, and so are those that are")
+    @Test("the error for an unknown device names it and lists the existing devices")
     func noSuchDevice() throws {
       guard case .noSuchDevice("nonsense", let available)? = failure(.init(device: "nonsense")) else {
         Issue.record("another error")
@@ -49,7 +49,7 @@ extension RealALSA {
         "\(error)" == "cannot open \"nonsense\": no such capture device. Choose one of these: hw:CARD=Mic,DEV=0, pulse")
     }
 
-    @Test("a card that is unplugged is no such device")
+    @Test("the error for an unplugged card is an unknown device")
     func unplugged() {
       testmic_set_absent(rig.page, true)
       guard case .noSuchDevice? = failure(.init(device: rig.name())) else {
@@ -59,7 +59,7 @@ extension RealALSA {
     }
 
     @Test(
-      "an unsupported rate is refused with the nearest one",
+      "the error for an unsupported rate has the nearest rate",
       arguments: [(8_000, 44_100), (47_000, 48_000), (96_000, 48_000)])
     func rate(asked: Int, nearest: Int) {
       let name = rig.name("testmic_narrow")
@@ -68,7 +68,7 @@ extension RealALSA {
           == .unsupportedRate(name: name, asked: asked, nearest: nearest, range: 44_100...48_000))
     }
 
-    @Test("unsupported channels are refused with the nearest number")
+    @Test("the error for unsupported channels has the nearest number")
     func channels() {
       let name = rig.name("testmic_narrow")
       #expect(
@@ -76,7 +76,7 @@ extension RealALSA {
           == .unsupportedChannels(name: name, asked: 1, nearest: 2, range: 2...2))
     }
 
-    @Test("an unsupported format is refused with the nearest one, which loses no bits if there is one")
+    @Test("the error for an unsupported format has the nearest format, preferably one that loses no bits")
     func format() {
       let name = rig.name("testmic_narrow")
       #expect(
@@ -84,7 +84,7 @@ extension RealALSA {
           == .unsupportedFormat(name: name, asked: .s24_3LE, nearest: .s32LE, supported: ["S16_LE", "S32_LE"]))
     }
 
-    @Test("nothing is resampled unless the name asks for it")
+    @Test("the capture resamples only if the name requests it")
     func resampling() throws {
       let narrow = rig.name("testmic_narrow")
       #expect(try Microphone(.init(device: "plug:'\(narrow)'", rate: 16_000, channels: 1)).format.rate == 16_000)
@@ -94,7 +94,7 @@ extension RealALSA {
           == .unsupportedRate(name: converted, asked: 16_000, nearest: 44_100, range: 44_100...48_000))
     }
 
-    @Test("a busy device is said to be busy")
+    @Test("a busy device causes its own error")
     func busy() throws {
       let name = rig.name()
       let first = try Microphone(.init(device: name))
@@ -104,7 +104,7 @@ extension RealALSA {
       #expect(failure(.init(device: name)) == .busy(name: name, holder: nil))
     }
 
-    @Test("a device is free again when its microphone is gone, started or not")
+    @Test("a device is free again after its microphone is released, started or not")
     func freed() throws {
       let name = rig.name()
       for _ in 0..<3 { _ = try Microphone(.init(device: name)) }
@@ -112,7 +112,7 @@ extension RealALSA {
     }
 
     @Test(
-      "values that no device can have are refused before one is opened",
+      "values that no device supports are refused before a device is opened",
       arguments: [
         MicrophoneConfiguration(device: ""), .init(rate: 0), .init(rate: -1), .init(channels: 0), .init(channels: 1000),
         .init(period: .zero), .init(period: .seconds(10)), .init(period: .milliseconds(20), buffer: .milliseconds(20)),
@@ -125,7 +125,7 @@ extension RealALSA {
       #expect(!message.isEmpty)
     }
 
-    @Test("the least and the most of each value are for the device to refuse, what is beyond is refused before")
+    @Test("the device itself refuses values at the limits of the range, and values beyond it are refused before")
     func bounds() {
       let name = rig.name()
       func with(_ change: (inout MicrophoneConfiguration) -> Void) -> MicrophoneConfiguration {
@@ -162,7 +162,7 @@ extension RealALSA {
       }
     }
 
-    @Test("every error names its cause and what to do")
+    @Test("every error has a cause and a remedy")
     func sentences() {
       let permission = "\(MicrophoneError.permissionDenied(name: "hw:0"))"
       #expect(permission.contains("hw:0") && permission.contains("group \"audio\""))
@@ -175,7 +175,7 @@ extension RealALSA {
       #expect(server.contains("Connection refused") && server.contains("no sound server is running"))
     }
 
-    @Test("what libasound says goes into the error, not to standard error")
+    @Test("messages of libasound are in the error, not on standard error")
     func messages() {
       let (result, messages) = AlsaMessages.collected {
         var pcm: OpaquePointer?
@@ -191,7 +191,7 @@ extension RealALSA {
       _ = snd_pcm_open(&pcm, name, SND_PCM_STREAM_CAPTURE, 0)
     }
 
-    @Test("several messages become one line, those within others only their own, and no more than there is room for")
+    @Test("several messages become one line without duplicates, within the maximum length")
     func manyMessages() {
       var inner = ""
       let outer = AlsaMessages.collected {
@@ -209,7 +209,7 @@ extension RealALSA {
       }
     }
 
-    @Test("the list has what the configuration names, with what it supports")
+    @Test("the list has the devices of the configuration, with their capabilities")
     func list() throws {
       // A hint makes a PCM of the configuration one that is listed; the arguments keep the test microphone out of it.
       let devices = CaptureDevice.list()
@@ -227,9 +227,9 @@ extension RealALSA {
   }
 }
 
-@Suite("Cards that may not be opened")
+@Suite("Cards without permission")
 struct ProcAsoundTests {
-  @Test("their capture devices are listed from /proc/asound, in order; other cards and files have none")
+  @Test("their capture devices are listed from /proc/asound, in order, and other cards and files are ignored")
   func captureDevices() throws {
     let scratch = ScratchDirectory()
     func write(_ name: String, _ text: String) throws {

@@ -15,7 +15,7 @@ extension RealALSA {
       MicrophoneConfiguration(device: server.captureName, rate: 48_000, channels: 1, period: .milliseconds(10))
     }
 
-    @Test("twenty seconds that were played are captured bit by bit, without one sample lost or repeated")
+    @Test("twenty seconds of playback are captured bit by bit, without a lost or repeated sample")
     func bitExact() throws {
       let server = try PrivatePulseAudio()
       let played = (0..<22 * 48_000).map { testmic_sample(1, UInt64($0), 0) }
@@ -43,7 +43,7 @@ extension RealALSA {
       #expect(session.microphone.totals.framesLost == 0)
     }
 
-    @Test("the stream keeps step with the clock while its server crashes and is started again")
+    @Test("the stream keeps pace with the clock while its server crashes and restarts")
     func serverCrash() throws {
       let server = try PrivatePulseAudio()
       let session = try CaptureSession(configuration(server))
@@ -65,7 +65,7 @@ extension RealALSA {
       #expect(session.microphone.totals.framesLost > 0)
     }
 
-    @Test("a capture begins at once and loses nothing, however often it is begun")
+    @Test("a capture begins at once and loses nothing, in each of many starts")
     func manyStarts() throws {
       // The plugin's descriptor may be readable before there is a period: who looks again without a pause, with
       // real-time priority, keeps the plugin's own thread from ever filling it.
@@ -79,7 +79,7 @@ extension RealALSA {
       }
     }
 
-    @Test("without a server the error says so")
+    @Test("without a server, the error states this")
     func noServer() throws {
       _ = AlsaConfiguration.path
       do throws(MicrophoneError) {

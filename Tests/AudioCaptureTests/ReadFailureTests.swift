@@ -18,7 +18,7 @@ extension RealALSA {
     enum Answer: Sendable { case nothing, spuriousWakeUp, overrun, suspend, loss }
 
     @Test(
-      "a failed read is answered as its code says, and every frame stands at its place",
+      "a failed read is handled by its error code, and every frame is at its position",
       arguments: [
         (EAGAIN, 1, Answer.spuriousWakeUp), (EINTR, 1, .nothing), (EPIPE, 1, .overrun), (EBADFD, 1, .overrun),
         (EPIPE, (CaptureStateMachine.fruitlessRestartsAllowed + 1), .loss), (ESTRPIPE, 1, .suspend),

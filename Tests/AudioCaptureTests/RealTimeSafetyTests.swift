@@ -16,7 +16,7 @@ extension RealALSA {
         device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))
     }
 
-    @Test("the capture thread neither allocates nor locks, overruns and all")
+    @Test("the capture thread neither allocates nor locks, also during overruns")
     func realTimeSafety() throws {
       guard call_counter_works() else { return }
       let session = try CaptureSession(configuration)
@@ -34,7 +34,7 @@ extension RealALSA {
       #expect(call_counter_locks() == 0)
     }
 
-    @Test("the counter of calls does see the capture thread: opening a device allocates")
+    @Test("the counter of calls observes the capture thread: opening a device allocates")
     func counterWorks() throws {
       guard call_counter_works() else { return }
       let session = try CaptureSession(configuration)

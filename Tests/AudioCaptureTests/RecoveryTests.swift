@@ -28,7 +28,7 @@ extension RealALSA {
     }
 
     @Test(
-      "frames stand at their place after a start that took long: the device knows when it began",
+      "frames are at their position after a slow start, because the device reports its start time",
       arguments: Fault.allCases)
     func slowStart(fault: Fault) throws {
       let session = try CaptureSession(
@@ -59,7 +59,7 @@ extension RealALSA {
       for run in timeline.runs { #expect(abs(Int(run.device) - run.stream.lowerBound) <= 4) }
     }
 
-    @Test("of a device that is gone before its first frame, the stream has silence from its start to the device's")
+    @Test("if a device disappears before its first frame, the stream has silence from its start to the device's")
     func goneAtFirst() throws {
       let microphone = try Microphone(configuration(), sleepClock: sleepClock)
       let ends = try CircularBuffer.make(capacity: .bytes(1 << 20), overflow: .refuse)
@@ -95,7 +95,7 @@ extension RealALSA {
     }
 
     @Test(
-      "an overrun costs a period beside what was overwritten, but never more than a quarter of the ring",
+      "an overrun loses a period in addition to the overwritten frames, but at most a quarter of the ring",
       arguments: [(5, 240), (50, 1_200)])
     func margin(period: Int, margin: Int) throws {
       var configuration = configuration()
@@ -118,7 +118,7 @@ extension RealALSA {
       #expect(session.microphone.totals.framesLost == rig.framesLost)
     }
 
-    @Test("a microphone for which there is no thread says so, and leaves the device free")
+    @Test("a microphone without a thread reports an error, and leaves the device free")
     func noThread() throws {
       guard call_counter_works() else { return }
       let microphone = try Microphone(configuration())

@@ -25,7 +25,7 @@ extension RealALSA {
       { $0.events.count { if case .deviceReturned = $0 { true } else { false } } >= times }
     }
 
-    @Test("after each refusal the device is free, and neither refusals nor looks leave a descriptor open")
+    @Test("after each refusal the device is free, and no refusal or search leaks a descriptor")
     func refusals() throws {
       let narrow = rig.name("testmic_narrow")
       let kernel = ScratchDirectory()
@@ -57,7 +57,7 @@ extension RealALSA {
       #expect(openDescriptors() - before < 10)
     }
 
-    @Test("a device that goes and comes back, at times without power at first, is found each time; nothing stays open")
+    @Test("a device that disappears and returns, first without power, is found each time, and no descriptor leaks")
     func losses() throws {
       let session = try CaptureSession(configuration(rig), capacity: 4 << 20)
       session.take { $0.frames > 5_000 }
@@ -88,7 +88,7 @@ extension RealALSA {
       #expect(Int(session.microphone.totals.framesLost) == timeline.silence.reduce(0) { $0 + $1.count })
     }
 
-    @Test("while a device is away its silence takes no room from what nobody has read yet")
+    @Test("while a device is gone, its silence does not replace unread frames")
     func unread() throws {
       // 0.7 s.
       let session = try CaptureSession(configuration(rig), capacity: 1 << 17, overflow: .dropOldest)
@@ -104,7 +104,7 @@ extension RealALSA {
       #expect(timeline.foreign == 0 && timeline.runs.count == 1)
     }
 
-    @Test("a device that falls silent without a word is opened anew after five seconds, and what it missed is silence")
+    @Test("a device that delivers no frames is reopened after five seconds, and silence replaces the loss")
     func silent() throws {
       // One that wakes nobody, and one that wakes for nothing; both at a time.
       let rigs = [TestMicrophone(), TestMicrophone()]

@@ -26,7 +26,7 @@ extension RealALSA {
     private let hours = Duration.seconds(3 * 3600)
 
     @Test(
-      "hours of sleep are hours of the timeline, and one frame of silence is written for them",
+      "hours of sleep count in the timeline, and one frame of silence is written for them",
       arguments: Device.allCases)
     func hoursAsleep(device: Device) throws {
       let configuration = MicrophoneConfiguration(
@@ -82,7 +82,7 @@ extension RealALSA {
       #expect(slip != nil)
     }
 
-    @Test("a sleep that is shorter than the buffer is silence in it")
+    @Test("a sleep that is shorter than the buffer becomes silence")
     func shortSleep() throws {
       let configuration = MicrophoneConfiguration(
         device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))
@@ -108,7 +108,7 @@ extension RealALSA {
     }
 
     @Test(
-      "silence is left out that is longer than the buffer, or that has no room in it and lasts a second or more",
+      "silence is omitted if it is longer than the buffer, or if it does not fit and lasts at least a second",
       arguments: [
         Room(milliseconds: 500, capacity: 1 << 18, unreadFrames: 0, isLeftOut: true),
         Room(milliseconds: 1_200, capacity: 1 << 23, unreadFrames: 0, isLeftOut: false),
@@ -138,7 +138,7 @@ extension RealALSA {
       #expect(session.offset == microphone.totals.frames * 32 - (pause?.length ?? 0))
     }
 
-    @Test("hours of sleep are reported as lost although the device never comes back")
+    @Test("hours of sleep are reported as lost even if the device never returns")
     func neverBack() throws {
       let configuration = MicrophoneConfiguration(
         device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))

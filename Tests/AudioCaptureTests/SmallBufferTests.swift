@@ -24,7 +24,7 @@ extension RealALSA {
     ]
 
     @Test(
-      "a fault that is longer than the buffer ends nothing, and the stream's frames stand at their place",
+      "a fault that is longer than the buffer ends nothing, and the stream's frames are at their positions",
       arguments: Fault.allCases, shapes)
     func faults(fault: Fault, shape: Shape) throws {
       try check(fault, shape, .dropOldest)

@@ -14,7 +14,7 @@ extension RealALSA {
   struct SoundCardTests {
     private func openDescriptors() -> Int { (0..<Int32(4096)).count { fcntl($0, F_GETFD) >= 0 } }
 
-    @Test("each device that captures is listed once, with its card's name and its own, and nothing stays open")
+    @Test("each capture device is listed once, with the names of its card and itself, and no descriptor leaks")
     func cards() {
       guard sound_cards_work() else { return }
       _ = AlsaConfiguration.path
@@ -40,7 +40,7 @@ extension RealALSA {
       #expect(openDescriptors() == before)
     }
 
-    @Test("a JACK server is not started by a look, and says why it was not looked at")
+    @Test("listing starts no JACK server, and states why it did not examine JACK")
     func jack() {
       guard case .unavailable(let reason) = CaptureDevice.look(at: "jack") else {
         Issue.record("it was looked at")
@@ -66,9 +66,9 @@ extension RealALSA {
   }
 }
 
-@Suite("What a microphone is asked for")
+@Suite("The request for a microphone")
 struct DefaultsTests {
-  @Test("a device holds half a second, or eight periods where that is more, unless it is told otherwise")
+  @Test("by default, a device holds the larger of half a second and eight periods")
   func buffer() {
     for milliseconds in [1, 10, 62, 63, 100, 5_000] {
       var configuration = MicrophoneConfiguration(period: .milliseconds(milliseconds))
@@ -78,7 +78,7 @@ struct DefaultsTests {
     }
   }
 
-  @Test("an error names all that the device has: one value, or from the least to the most")
+  @Test("an error lists the supported values of the device: one value, or the minimum and the maximum")
   func ranges() {
     func words(_ range: ClosedRange<Int>) -> String {
       "\(MicrophoneError.unsupportedChannels(name: "hw:0", asked: 9, nearest: 2, range: range))"

@@ -10,7 +10,7 @@ struct WAVHeaderFieldTests {
     text.split { $0 == " " || $0 == "\n" }.map { UInt8($0, radix: 16) ?? 0 }
   }
 
-  @Test("16 bits, mono, 48 kHz: both sizes are left open, and a chunk leaves room for those of RF64")
+  @Test("16 bits, mono, 48 kHz: both sizes are open, and a chunk reserves space for those of RF64")
   func plain() {
     #expect(
       WAVHeader(rate: 48_000, channels: 1, format: .s16LE).bytes
@@ -30,7 +30,7 @@ struct WAVHeaderFieldTests {
     #expect(bytes.count == 80)
   }
 
-  @Test("floating point says so, and how many frames there are: as many as can be")
+  @Test("floating point has its format tag, and the maximum number of frames")
   func float() {
     let bytes = WAVHeader(rate: 48_000, channels: 2, format: .floatLE).bytes
     #expect(bytes.count == 94)

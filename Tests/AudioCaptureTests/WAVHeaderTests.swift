@@ -21,7 +21,7 @@ struct WAVHeaderTests {
     #expect(expected.count == 80)
   }
 
-  @Test("floating point: with the number of frames, as many as can be")
+  @Test("floating point: with the maximum number of frames")
   func float() {
     let expected =
       Self.beginning

@@ -5,7 +5,7 @@ import Testing
 
 @Suite("A cluster", .serialized)
 struct ClusterChaosTests {
-  @Test("5 faults of servers and brokers: each stream is stored complete, once, and every answer was true")
+  @Test("5 faults of servers and brokers: each stream is stored completely and once, and every response was true")
   func short() throws {
     var options = ClusterChaosRun.Options(seed: 20_261_125, faults: 5)
     options.streams = 20
@@ -20,7 +20,8 @@ struct ClusterChaosTests {
   }
 
   @Test(
-    "two clients append to one upload through two servers, and one lies: each byte is of the request that brought it")
+    "two clients append to one upload through two servers, one with false offsets, and each byte belongs to its request"
+  )
   func rivals() throws {
     print(try RivalRun(seed: 20_261_125, rounds: 100).perform())
   }

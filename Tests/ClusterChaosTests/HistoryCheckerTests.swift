@@ -35,14 +35,14 @@ struct HistoryCheckerTests {
     Set(HistoryChecker.violations(in: UploadHistory(operations), finalLength: finalLength).map(\.kind))
   }
 
-  @Test("what servers do that take one message behind another is in order", arguments: Seed.several(300))
+  @Test("servers that place each message after the previous one are correct", arguments: Seed.several(300))
   func simulated(seed: Seed) {
     let upload = SimulatedUpload(seed: seed.value, steps: 200)
     let found = HistoryChecker.violations(in: upload.history, finalLength: upload.length)
     #expect(found == [], "\(found)")
   }
 
-  @Test("a wrong offset in an answer of such a history is found", arguments: Seed.several(100))
+  @Test("a wrong offset in a response of such a history is detected", arguments: Seed.several(100))
   func mutated(seed: Seed) throws {
     // One that is not complete, and has some bytes.
     let uploads = (0..<100).lazy.map { SimulatedUpload(seed: seed.value &+ $0, steps: 200) }
@@ -62,7 +62,7 @@ struct HistoryCheckerTests {
     }
   }
 
-  @Test("appends one after another, an answer that is lost, and a HEAD that tells are in order")
+  @Test("consecutive appends, a lost response, and a HEAD with the offset are correct")
   func inOrder() {
     let first = [Self.append(0, 10, 0...10, status: 201), Self.append(10, 10, 20...30)]
     #expect(Self.kinds(first, finalLength: 20) == [])
@@ -86,7 +86,7 @@ struct HistoryCheckerTests {
     #expect(Self.kinds(complete, finalLength: 10) == [])
   }
 
-  @Test("an append behind a hole is found")
+  @Test("an append behind a hole is detected")
   func hole() {
     #expect(Self.kinds([Self.append(0, 10, 0...10), Self.append(11, 5, 20...30)]).contains(.hole))
     // What a request may have brought is not without a limit.
@@ -95,7 +95,7 @@ struct HistoryCheckerTests {
     #expect(Self.kinds([Self.append(0, 10, 0...10), broken, Self.append(15, 5, 30...40)]) == [])
   }
 
-  @Test("bytes that two requests have brought are found")
+  @Test("bytes from two requests are detected")
   func overlap() {
     let first = Self.append(0, 10, 0...100)
     #expect(Self.kinds([first, Self.append(0, 7, 20...90)]).contains(.overlap))
@@ -104,7 +104,7 @@ struct HistoryCheckerTests {
     #expect(Self.kinds([first, Self.append(0, 7, 20...90, status: nil, progress: [(30, 7)])]).contains(.overlap))
   }
 
-  @Test("acknowledged bytes that a HEAD, a 409 or the end does not have are found")
+  @Test("acknowledged bytes that a HEAD, a 409 or the end lacks are detected")
   func lost() {
     let appends = [Self.append(0, 10, 0...10), Self.append(10, 10, 20...60, status: nil, progress: [(40, 15)])]
     for offset: UInt64 in [10, 14] {
@@ -120,7 +120,7 @@ struct HistoryCheckerTests {
     #expect(Self.kinds(unanswered + [Self.head(18, 30...40), Self.head(12, 50...60)]).contains(.lostBytes))
   }
 
-  @Test("an offset that nobody had reached is found")
+  @Test("an offset that no request had reached is detected")
   func unsent() {
     let first = Self.append(0, 10, 0...10)
     #expect(Self.kinds([first, Self.head(11, 20...30)]).contains(.unsentBytes))
@@ -129,7 +129,7 @@ struct HistoryCheckerTests {
     #expect(Self.kinds([first], finalLength: 11).contains(.unsentBytes))
   }
 
-  @Test("409 without a reason is found")
+  @Test("a 409 without a reason is detected")
   func conflict() {
     let first = Self.append(0, 10, 0...10)
     #expect(Self.kinds([first, Self.append(10, 5, 20...30, status: 409, offset: 10)]).contains(.unjustifiedConflict))
@@ -138,7 +138,7 @@ struct HistoryCheckerTests {
     #expect(Self.kinds([first, unnamed, Self.append(10, 5, 25...40)]) == [])
   }
 
-  @Test("an append that goes on after a HEAD was told an offset is found")
+  @Test("an append that continues after a HEAD received an offset is detected")
   func takenOver() {
     let first = Self.append(0, 10, 0...10)
     let head = Self.head(12, 40...50)
@@ -150,7 +150,8 @@ struct HistoryCheckerTests {
     #expect(Self.kinds([first, silent, head, Self.append(12, 5, 100...110)]) == [])
   }
 
-  @Test("a complete upload that grows, or is told to be incomplete, is found, and one that nobody has completed")
+  @Test(
+    "a complete upload that grows or is reported as incomplete is detected, and so is one that no request completed")
   func completion() {
     let complete = Self.append(0, 10, 0...10, completes: true)
     #expect(Self.kinds([complete, Self.append(10, 5, 20...30)]).contains(.afterCompletion))
@@ -158,7 +159,7 @@ struct HistoryCheckerTests {
     #expect(Self.kinds([Self.append(0, 10, 0...10), Self.head(10, 20...30, isComplete: true)]) == [.wrongCompletion])
   }
 
-  @Test("an upload that is gone and that nobody has cancelled is found")
+  @Test("an upload that is gone without a cancellation is detected")
   func missing() {
     let first = Self.append(0, 10, 0...10)
     for status in [404, 410] {

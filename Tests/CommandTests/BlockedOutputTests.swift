@@ -55,7 +55,7 @@ struct BlockedOutputTests {
     }
   }
 
-  @Test("heartbeat goes on, and ends when it is told to", arguments: Output.allCases, progress)
+  @Test("heartbeat continues, and ends on a signal", arguments: Output.allCases, progress)
   func heartbeat(_ output: Output, _ progress: String) throws {
     let server = try StreamServer()
     let blocked = try Blocked(output)
@@ -67,7 +67,7 @@ struct BlockedOutputTests {
     try server.events.first("the stream's end") { $0.kind == .ended }
   }
 
-  @Test("mic loses nothing, and ends when it is told to", arguments: Output.allCases, progress)
+  @Test("mic loses nothing, and ends on a signal", arguments: Output.allCases, progress)
   func mic(_ output: Output, _ progress: String) throws {
     let server = try StreamServer()
     let microphone = TestMicrophone()
@@ -101,7 +101,7 @@ struct BlockedOutputTests {
     #expect(try server.directory.contents(name) == bytes)
   }
 
-  @Test("load ends, and reports that it did", arguments: Output.allCases, progress)
+  @Test("load ends, and reports it", arguments: Output.allCases, progress)
   func load(_ output: Output, _ progress: String) throws {
     let server = try StreamServer { $0.storage = .discarding }
     let blocked = try Blocked(output)
@@ -113,7 +113,7 @@ struct BlockedOutputTests {
     #expect(access(report, R_OK) == 0)
   }
 
-  @Test("serve stores streams, and ends when it is told to", arguments: Output.allCases)
+  @Test("serve stores streams, and ends on a signal", arguments: Output.allCases)
   func serve(_ output: Output) throws {
     let directory = try TemporaryDirectory()
     let blocked = try Blocked(output)
@@ -149,7 +149,7 @@ struct BlockedOutputTests {
     #expect(try command.wait(limit: .seconds(5)) == 130)
   }
 
-  @Test("when a reader comes back it gets what waited, in order, and the number of lines that were dropped")
+  @Test("a returning reader receives the waiting lines in order, and the number of dropped lines")
   func backAgain() throws {
     let server = try StreamServer { $0.storage = .discarding }
     let directory = try TemporaryDirectory()

@@ -30,7 +30,7 @@ struct ClosedDescriptorTests {
     for (run, command) in commands.enumerated() { try check(run, Self.combinations[run], command) }
   }
 
-  @Test("pipe streams its input and nothing else; without an input it is an error")
+  @Test("pipe streams only its input, and fails without an input")
   func pipe() throws {
     let server = try StreamServer()
     let pattern = OffsetPattern()
@@ -44,7 +44,7 @@ struct ClosedDescriptorTests {
     }
   }
 
-  @Test("pipe with a spool streams its input and nothing else, and leaves nothing in the spool")
+  @Test("pipe with a spool streams only its input, and leaves nothing in the spool")
   func spool() throws {
     let server = try StreamServer()
     let spool = try TemporaryDirectory()
@@ -67,7 +67,7 @@ struct ClosedDescriptorTests {
     }
   }
 
-  @Test("heartbeat sends its lines and nothing else", arguments: ["json", "bar", "none"])
+  @Test("heartbeat sends only its lines", arguments: ["json", "bar", "none"])
   func heartbeat(_ progress: String) throws {
     let server = try StreamServer()
     try forEachCombination {
@@ -83,7 +83,7 @@ struct ClosedDescriptorTests {
     }
   }
 
-  @Test("put uploads its file and nothing else")
+  @Test("put uploads only its file")
   func put() throws {
     let server = try StreamServer()
     let pattern = OffsetPattern()
@@ -99,7 +99,7 @@ struct ClosedDescriptorTests {
     }
   }
 
-  @Test("mic streams its samples and nothing else")
+  @Test("mic streams only its samples")
   func mic() throws {
     let server = try StreamServer()
     let microphones = (0..<8).map { _ in TestMicrophone() }
@@ -115,7 +115,7 @@ struct ClosedDescriptorTests {
     }
   }
 
-  @Test("serve stores what it is sent and ends when it is told to")
+  @Test("serve stores the received bytes and ends on a signal")
   func serve() throws {
     let directories = try (0..<8).map { _ in try TemporaryDirectory() }
     try forEachCombination {
@@ -136,7 +136,7 @@ struct ClosedDescriptorTests {
     }
   }
 
-  @Test("load, report and devices end as they would with all three")
+  @Test("load, report and devices end as they do with all three")
   func others() throws {
     let server = try StreamServer { $0.storage = .discarding }
     try forEachCombination { _ in

@@ -28,7 +28,7 @@ struct ClusterSampleTests {
     return lines[first...].prefix { $0.hasPrefix("- ") }.map { String($0.dropFirst(2)) }
   }
 
-  @Test("the Deployment's server starts as it stands there, and answers its probes")
+  @Test("the server of the Deployment starts unchanged, and answers its probes")
   func deployment() throws {
     // Of one broker that does not say when it syncs, which is what Debian has.
     let broker = try TestBroker()
@@ -60,7 +60,7 @@ struct ClusterSampleTests {
     #expect(try server.wait() == 0)
   }
 
-  @Test("the collector of the cluster's file starts as it stands there")
+  @Test("the collector of the cluster's file starts unchanged")
   func collector() throws {
     let broker = try TestBroker()
     let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--store", broker.url])
@@ -76,7 +76,7 @@ struct ClusterSampleTests {
     #expect(try collector.wait() == 0, "\(collector.errors)")
   }
 
-  @Test("the image is built with all libraries that the project needs, and runs with those that the command loads")
+  @Test("the image is built with all libraries that the project requires, and runs with those that the command loads")
   func image() throws {
     let makefile = try Self.text("Makefile")
     let needed = try #require(makefile.firstMatch(of: /BUILD_PACKAGES := (.*)/)).1.split(separator: " ")
@@ -99,7 +99,7 @@ struct ClusterSampleTests {
   // MARK: samples/consumer-python
 
   @Test(
-    "the consumer shows the level of a microphone while it is recorded, and names a stream that has none",
+    "the consumer shows the level of a microphone during the recording, and reports a stream without levels",
     .enabled(if: ClusterSampleTests.hasClient, "needs nats-py: pip install nats-py"))
   func levels() throws {
     let broker = try TestBroker()

@@ -11,9 +11,9 @@ import UploadServer
 
 @testable import sluice
 
-@Suite("sluice collect and what goes wrong")
+@Suite("Failures of sluice collect")
 struct CollectFaultTests {
-  @Test("a recording whose end the disk has refused is not complete, and its messages stay in the log")
+  @Test("if the disk refuses the end of a recording, it is not complete, and its messages stay in the log")
   func refusedEnd() async {
     // In a process of its own, whose disk loses something once.
     await #expect(processExitsWith: .exitCode(74)) {
@@ -54,7 +54,7 @@ struct CollectFaultTests {
     }
   }
 
-  @Test("what cannot be stored is refused, and holds up nothing else")
+  @Test("uploads that cannot be stored are refused, and delay no others")
   func refused() throws {
     let rig = try CollectRig(collectors: 1)
     // A file that is none of the stream's.
@@ -80,7 +80,7 @@ struct CollectFaultTests {
     }
   }
 
-  @Test("a server does not store into a collector's directory")
+  @Test("a server does not store into the directory of a collector")
   func directoryOfCollector() throws {
     let rig = try CollectRig(collectors: 1)
     try rig.finish()
@@ -89,7 +89,7 @@ struct CollectFaultTests {
     #expect(server.errors.joined().contains("has recordings of sluice collect"), "\(server.errors)")
   }
 
-  @Test("a collector whose credentials are withdrawn ends with 77")
+  @Test("a collector with withdrawn credentials ends with 77")
   func withdrawn() throws {
     let broker = try TestBroker("authorization { token: \"right\" }")
     let (scratch, directory) = (try TemporaryDirectory(), try TemporaryDirectory())

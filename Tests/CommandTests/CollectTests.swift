@@ -136,7 +136,7 @@ struct CollectTests {
   }
 
   @Test(
-    "files are those of a server with a directory, whatever dies in between",
+    "the files equal those of a server with a directory, whichever process dies in between",
     arguments: Seed.several(2).flatMap { seed in [(seed, 1, "keep"), (seed, 3, "purge")] })
   func sameFiles(_ seed: Seed, _ count: Int, _ after: String) throws {
     var random = seed.generator
@@ -170,7 +170,7 @@ struct CollectTests {
     #expect(try rig.directories[0].contents("x-b.part") == Array("one two".utf8))
   }
 
-  @Test("a live recording that falls silent is closed, and continues in a next part after the collector was killed")
+  @Test("a silent live recording is closed, and continues in a next part after the collector was killed")
   func silence() throws {
     let rig = try CollectRig(collectors: 1, ["--finish-after", "1s"])
     let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
@@ -185,7 +185,7 @@ struct CollectTests {
     #expect(try rig.directories[0].contents("x-a~2.bin") == Array("two".utf8))
   }
 
-  @Test("what prevents a collection has an exit code, and the message says what to do")
+  @Test("each failure that prevents a collection has an exit code and a remedy")
   func exitCodes() throws {
     let (broker, guarded) = (try TestBroker(), try TestBroker("authorization { token: \"right\" }"))
     let gone = try TestBroker()

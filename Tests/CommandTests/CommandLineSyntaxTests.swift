@@ -17,7 +17,7 @@ struct CommandLineSyntaxTests {
     }
   }
 
-  @Test("values follow their option, or an equals sign, or a short option at once")
+  @Test("values follow their option, an equals sign, or a short option directly")
   func values() throws {
     let values = try parse(
       "--interval", "5s", "http://h/?a=b", "--buffer=1MiB", "-HA: b=c", "-H", "D: e", "--header=F: g=h", "-4",
@@ -28,14 +28,14 @@ struct CommandLineSyntaxTests {
     #expect(values.has("ipv4") && !values.has("ipv6"))
   }
 
-  @Test("behind -- there are only operands, and - is one")
+  @Test("all arguments behind -- are operands, and so is -")
   func operands() throws {
     #expect(try parse("--", "--interval").operands == ["--interval"])
     #expect(try parse("-").operands == ["-"])
   }
 
   @Test(
-    "an unknown option names the nearest",
+    "the error for an unknown option suggests the nearest",
     arguments: [
       ("--intervall", "--interval"), ("--buffr", "--buffer"), ("--bearer-token", "--bearer-token-file"),
       ("-interval", "--interval"),
@@ -45,12 +45,12 @@ struct CommandLineSyntaxTests {
     #expect(message("http://h/", written)?.contains("Did you mean \(expected)?") == true)
   }
 
-  @Test("where nothing is near, nothing is guessed, and the sentence ends")
+  @Test("without a near match, the error has no suggestion")
   func notNear() {
     #expect(message("http://h/", "--zzzzzzzzzzzz") == "unknown option --zzzzzzzzzzzz. See: sluice heartbeat --help")
   }
 
-  @Test("twice, without its value, with a value it does not take, one too many, one missing: each is said")
+  @Test("a repeated option, a missing or superfluous value, and a missing or superfluous operand are errors")
   func wrong() {
     #expect(message("u", "--interval", "1s", "--interval=2s") == "--interval is given twice. Give it once.")
     #expect(message("u", "-4", "--ipv4") == "--ipv4 is given twice. Give it once.")
@@ -101,7 +101,7 @@ struct CommandLineSyntaxTests {
     }
   }
 
-  @Test("a short letter means the same option in every subcommand, and an option has one letter or none")
+  @Test("a short letter means the same option in every subcommand, and an option has at most one letter")
   func letters() {
     var letters: [String: Set<Character?>] = [:]
     var names: [Character: Set<String>] = [:]
@@ -123,13 +123,13 @@ struct CommandLineSyntaxTests {
     #expect(HelpLayout.wrapped(String(repeating: "x", count: 100)) == [String(repeating: "x", count: 100)])
   }
 
-  @Test("a mistyped subcommand names the nearest")
+  @Test("the error for an unknown subcommand suggests the nearest")
   func subcommand() throws {
     let error = try #require(throws: CommandError.self) { try SluiceCommand.run(["heartbeet"]) }
     #expect(error.code == .usage && error.message.contains("Did you mean heartbeat?"))
   }
 
-  @Test("each help topic that a page names is there")
+  @Test("each help topic on a page exists")
   func topics() {
     let pages =
       [SluiceCommand.overview] + SluiceCommand.subcommands.map(\.syntax.help) + SluiceCommand.topics.map(\.page)

@@ -59,7 +59,7 @@ struct CommandProcessTests {
   }
 
   @Test(
-    "what cannot be used is refused with its code, in one line that names it and what to do",
+    "each invalid input is refused with its code, in one line with the input and the remedy",
     arguments: [
       Misuse("heartbeat localhost:8080/x", 64, "localhost:8080/x", "http://"),
       Misuse("heartbeat http://host:port/", 64, "http://host:port/"),
@@ -117,7 +117,7 @@ struct CommandProcessTests {
     if misuse.code == 64 { #expect(process.errors.first?.hasPrefix("sluice: ") == true) }
   }
 
-  @Test("standard input closed: 74, and what to do")
+  @Test("closed standard input: 74, with a remedy")
   func closedInput() throws {
     let process = try sluice(["pipe", "http://127.0.0.1:9/"], input: .closed)
     #expect(try process.wait() == 74)
@@ -125,7 +125,7 @@ struct CommandProcessTests {
       process.errors.first?.hasPrefix("sluice: cannot read standard input") == true)
   }
 
-  @Test("an input that cannot be read: 74")
+  @Test("unreadable input: 74")
   func unreadableInput() throws {
     let server = try StreamServer()
     let process = try sluice(["pipe", server.url], input: .file("/"))
@@ -133,7 +133,7 @@ struct CommandProcessTests {
     #expect(process.errors.contains { $0.contains("standard input") && $0.contains("Is a directory") })
   }
 
-  @Test("a port that is taken: 69, and who has it")
+  @Test("a port in use: 69, with its owner")
   func portTaken() throws {
     let server = try ScriptedServer { _, _ in }
     let directory = try TemporaryDirectory()
@@ -143,7 +143,7 @@ struct CommandProcessTests {
   }
 
   @Test(
-    "what a server says ends the command with its code",
+    "a server's response ends the command with its code",
     arguments: [
       ("401 Unauthorized", 77, "credentials"), ("403 Forbidden", 77, "does not permit"),
       ("404 Not Found", 76, "Check the path"),
@@ -161,7 +161,7 @@ struct CommandProcessTests {
     #expect(process.errors.contains { $0.hasPrefix("sluice: ") && $0.contains(says) })
   }
 
-  @Test("what is no HTTP: 76, whatever it says")
+  @Test("a response that is not HTTP: 76, whatever it contains")
   func noHTTP() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -173,7 +173,7 @@ struct CommandProcessTests {
     #expect(process.errors.contains { $0.contains("does not use HTTP") })
   }
 
-  @Test("a certificate that is not trusted: 76 and the option to trust it; with the option, 0")
+  @Test("an untrusted certificate: 76 and the option to trust it; with the option, 0")
   func certificates() throws {
     let server = try StreamServer()
     let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(server.port)")
@@ -215,7 +215,8 @@ struct CommandProcessTests {
   }
 
   @Test(
-    "the first signal ends a stream within --finish-timeout, with what is unsent: 69 without a connection ever, else 4")
+    "the first signal ends a stream within --finish-timeout, with the unsent bytes: 69 if it was never connected, else 4"
+  )
   func finishTimeout() throws {
     let reached = try EventLog<Bool>()
     let silent = try ScriptedServer { connection, _ in
@@ -240,7 +241,7 @@ struct CommandProcessTests {
     }
   }
 
-  @Test("SIGQUIT ends a stream at once with 130, and is no crash")
+  @Test("SIGQUIT ends a stream at once with 130, without a crash")
   func quit() throws {
     let server = try StreamServer()
     let process = try sluice(["heartbeat", "\(server.url)/pulse", "--interval", "20ms"])
@@ -250,7 +251,7 @@ struct CommandProcessTests {
     #expect(!process.errors.contains { $0.contains("crash") }, "\(process.errors)")
   }
 
-  @Test("SIGQUIT ends a command that waits for a file as any program, and is no crash")
+  @Test("SIGQUIT ends a command that waits for a file, without a crash")
   func quitBeforeStream() throws {
     let directory = try TemporaryDirectory()
     let fifo = "\(directory.path)/profile"
@@ -280,7 +281,7 @@ struct CommandProcessTests {
     #expect(process.errors.contains { $0.contains(fifo) && $0.contains("not a regular file") }, "\(process.errors)")
   }
 
-  @Test("a digest that was asked for and that the server did not send is reported as not verified")
+  @Test("a requested digest that the server did not send is reported as not verified")
   func notVerified() throws {
     let server = try ScriptedServer { connection, _ in
       // Each request has a connection of its own, and OPTIONS has no content.
@@ -306,7 +307,7 @@ struct CommandProcessTests {
     }
   }
 
-  @Test("the second stops at once with 130, and says what was not sent")
+  @Test("the second signal stops at once with 130, and the unsent bytes are reported")
   func secondSignal() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -324,7 +325,7 @@ struct CommandProcessTests {
     #expect(process.errors.contains { $0.hasPrefix("sluice: stopped before everything was sent") })
   }
 
-  @Test("serve ends with 0 when it is told to, and leaves what is unfinished as .part")
+  @Test("serve ends with 0 on a signal, and leaves unfinished recordings as .part")
   func serve() throws {
     let directory = try TemporaryDirectory()
     let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--directory", directory.path])
@@ -350,7 +351,7 @@ struct CommandProcessTests {
 
   // MARK: Outputs
 
-  @Test("--progress json: each line of standard output is JSON from the first to the last, and standard error is empty")
+  @Test("--progress json: each line of standard output is JSON, and standard error is empty")
   func json() throws {
     let server = try StreamServer()
     let process = try sluice([
@@ -380,7 +381,7 @@ struct CommandProcessTests {
   }
 
   @Test(
-    "secrets are sent and never shown: tokens, passwords, wherever they come from, whatever goes wrong",
+    "secrets are sent and never printed: tokens and passwords from any source, during any failure",
     arguments: ["json", "none"])
   func secrets(_ progress: String) throws {
     let heads = try EventLog<String>()
@@ -442,7 +443,7 @@ struct CommandProcessTests {
   }
 
   @Test(
-    "help and version are data: on standard output, with 0",
+    "help and version go to standard output, with 0",
     arguments: [
       ["--help"], ["help"], ["help", "connection"], ["help", "resuming"], ["help", "uploads"], ["help", "mic"],
       ["help", "put"], ["help", "report"], ["help", "exit-codes"], ["serve", "-h"], ["--version"],
@@ -454,7 +455,7 @@ struct CommandProcessTests {
     #expect(process.output.allSatisfy { $0.count <= 80 })
   }
 
-  @Test("what does not fit on the disk is an error, also where the output is all that was asked for")
+  @Test("a full disk is an error, also if only the output was requested")
   func fullOutput() throws {
     for arguments in ["--version", "--help", "help exit-codes", "help man sluice", "help completions bash"] {
       let process = try TestProcess("sh", ["-c", "\"$0\" \(arguments) > /dev/full", sluicePath()])

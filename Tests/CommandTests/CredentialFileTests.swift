@@ -6,7 +6,7 @@ import NetworkTesting
 import TestRigs
 import Testing
 
-@Suite("Files of credentials that cannot be read at once") struct CredentialFileTests {
+@Suite("Credential files that block") struct CredentialFileTests {
   static let options = ["bearer-token-file", "netrc-file", "ca-file", "cert", "key"]
 
   private func makeFIFO(_ path: String) throws {
@@ -19,7 +19,7 @@ import Testing
     guard rename(path + ".fifo", path) == 0 else { throw TestFailure("rename: \(String(cString: strerror(errno)))") }
   }
 
-  @Test("a FIFO or a device is refused at once, whichever option names it", arguments: options)
+  @Test("a FIFO or a device is refused at once, for each option that names it", arguments: options)
   func refused(_ option: String) throws {
     let directory = try TemporaryDirectory()
     let fifo = "\(directory.path)/fifo"
@@ -44,7 +44,7 @@ import Testing
     #expect(process.errors.contains { $0.contains("--netrc ") && $0.contains("not a regular file") })
   }
 
-  @Test("a FIFO in the place of the token file stops no stream: the token stays, and SIGTERM ends it")
+  @Test("a FIFO in place of the token file blocks no stream: the token stays, and SIGTERM ends the stream")
   func tokenFile() throws {
     let directory = try TemporaryDirectory()
     let token = try directory.write("token", "SECRET")
@@ -61,7 +61,7 @@ import Testing
     #expect(try process.wait() == 0)
   }
 
-  @Test("while the netrc file is a FIFO, each attempt fails and says why; then the stream continues")
+  @Test("while the netrc file is a FIFO, each attempt fails with the reason; then the stream continues")
   func netrcFile() throws {
     let directory = try TemporaryDirectory()
     let netrc = try directory.write("netrc", "machine 127.0.0.1 login me password SECRET\n")
@@ -118,7 +118,7 @@ import Testing
     return [modern, old, both]
   }
 
-  @Test("an encrypted key is refused at once, with the reason and what to do, also on a terminal")
+  @Test("an encrypted key is refused at once, with the reason and a remedy, also on a terminal")
   func encryptedKey() throws {
     let directory = try TemporaryDirectory()
     let keys = try encryptedKeys(directory)
@@ -137,7 +137,7 @@ import Testing
     #expect(keys.count == 3)
   }
 
-  @Test("a key that is replaced by an encrypted one makes no terminal wait for a pass phrase")
+  @Test("a key that is replaced by an encrypted one causes no question for a pass phrase")
   func replacedKey() throws {
     let directory = try TemporaryDirectory()
     let encrypted = try encryptedKeys(directory)[0]

@@ -30,7 +30,7 @@ struct DigestSignalTests {
     }
   }
 
-  @Test("put ends with 130 at once, and leaves nothing", arguments: signals, [[], ["--progress", "json"]])
+  @Test("put ends with 130 at once, and leaves no file", arguments: signals, [[], ["--progress", "json"]])
   func put(_ signal: Int32, _ options: [String]) throws {
     let directory = try TemporaryDirectory()
     let file = try largeFile("large", in: directory)
@@ -57,7 +57,7 @@ struct DigestSignalTests {
     #expect(try process.wait() == 130)
   }
 
-  @Test("get ends with 130 at once, and the next one finds everything", arguments: signals)
+  @Test("get ends with 130 at once, and the next one finds all bytes", arguments: signals)
   func get(_ signal: Int32) throws {
     let directory = try TemporaryDirectory()
     let last = Array("the end".utf8)

@@ -22,7 +22,7 @@ struct DownloadNameTests {
   }
 
   @Test(
-    "a name that is an option, hidden, elsewhere, ours or not what it seems is refused, and -o asked for",
+    "a name that is an option, hidden, a path, a record or deceptive is refused, and the error requests -o",
     arguments: [
       "-rf", "--force", "%2Drf", "-", ".", "..", "%2e%2e", ".bashrc", "%2Ebashrc", "", "a%2Fb", "..%2fb", "a%00b",
       "%0A",

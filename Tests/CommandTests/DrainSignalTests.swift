@@ -50,7 +50,9 @@ struct DrainSignalTests {
     while try client.answer()["upload-offset"] != "5" {}
   }
 
-  @Test("the first lets requests end, the second ends it at once with 130", arguments: [[SIGTERM, SIGINT], [SIGQUIT]])
+  @Test(
+    "the first lets requests end, and the second ends the server at once with 130",
+    arguments: [[SIGTERM, SIGINT], [SIGQUIT]])
   func second(_ signals: [Int32]) throws {
     let (server, address) = try start(["--drain-timeout", "1h"])
     let idle = try RawClient(address)
@@ -72,7 +74,7 @@ struct DrainSignalTests {
     #expect(try next.wait() == 0)
   }
 
-  @Test("a live stream is told where it stands at once, and the server exits with 0")
+  @Test("a live stream receives its offset at once, and the server exits with 0")
   func live() throws {
     let (server, address) = try start(["--drain-timeout", "1h"])
     let (client, _) = try beginUpload(at: address, isLive: true)
@@ -85,7 +87,7 @@ struct DrainSignalTests {
   }
 
   @Test(
-    "a disk that hangs is waited for until --drain-timeout, or for a second after the second signal",
+    "the server waits for a hanging disk until --drain-timeout, or for a second after the second signal",
     arguments: [1, 2])
   func hungDisk(_ signals: Int) async {
     // In a process of its own, whose disk hangs.

@@ -215,7 +215,7 @@ struct GetTests {
   }
 
   @Test(
-    "whatever a server does in the middle of a download, the file is the resource, also across a kill",
+    "whatever a server does in the middle of a download, the file equals the resource, also after a kill",
     arguments: Fault.allCases.flatMap { fault in [(fault, nil), (fault, true)] as [(Fault, Bool?)] }
       + [(.none, false), (.changed, false), (.notFound, false), (.portal, false)])
   func faults(_ fault: Fault, kill: Bool?) throws {
@@ -249,7 +249,7 @@ struct GetTests {
   }
 
   @Test(
-    "a download that was killed when its file had its name is complete, and a part that somebody has renamed is not",
+    "a download that was killed after its file had its name is complete, and one with a renamed part is not",
     arguments: [true, false], [true, false])
   func killedBehindRename(isWhole: Bool, resumes: Bool) throws {
     let directory = try TemporaryDirectory()
@@ -275,7 +275,7 @@ struct GetTests {
   }
 
   @Test(
-    "a part of unknown length is continued to its end, whatever the first response has said",
+    "a part of unknown length is continued to its end, whatever the first response stated",
     arguments: [true, false])
   func unknownLength(kills: Bool) throws {
     let directory = try TemporaryDirectory()
@@ -297,7 +297,7 @@ struct GetTests {
   }
 
   @Test(
-    "the digest that came with the first bytes is that of the whole, also where later responses state none",
+    "the digest of the first response applies to the whole file, also if later responses have none",
     arguments: [true, false], [nil, SIGTERM, SIGKILL])
   func digestOfTheFirst(isRight: Bool, signal: Int32?) throws {
     let directory = try TemporaryDirectory()
@@ -339,7 +339,7 @@ struct GetTests {
     if isRight { #expect(process.output.last?.contains("\"verified\":\"sha-256\"") == true) }
   }
 
-  @Test("it ends at the first signal, also while nobody takes what it has written", arguments: [SIGINT, SIGTERM])
+  @Test("it ends at the first signal, also while nobody reads its output", arguments: [SIGINT, SIGTERM])
   func blockedReader(_ signal: Int32) throws {
     let directory = try TemporaryDirectory()
     let resource = try Resource([])
@@ -358,7 +358,7 @@ struct GetTests {
     #expect(try process.wait() == 130)
   }
 
-  @Test("standard output that somebody has made non-blocking gets all of it")
+  @Test("standard output that another program has made non-blocking receives all bytes")
   func nonBlockingOutput() throws {
     let directory = try TemporaryDirectory()
     let resource = try Resource([])
@@ -386,7 +386,7 @@ struct GetTests {
   }
 
   @Test(
-    "without a strong tag or a date that is old enough, it starts over",
+    "without a strong tag or a date that is old enough, the download starts again",
     arguments: Resource.Validator.allCases.map(\.rawValue), [true, false])
   func validators(_ name: String, kills: Bool) throws {
     let validator = try #require(Resource.Validator(rawValue: name))
@@ -416,7 +416,7 @@ struct GetTests {
   // MARK: A real server
 
   @Test(
-    "a recording of sluice serve comes back whole through connections that break anywhere, and kills",
+    "a recording of sluice serve comes back complete over interrupted connections, and after kills",
     arguments: Seed.several(2))
   func real(_ seed: Seed) throws {
     var random = seed.generator
@@ -466,7 +466,7 @@ struct GetTests {
 
   // MARK: Files
 
-  @Test("a full disk ends it with an error that names the file, and what there is can be continued")
+  @Test("a full disk ends it with an error that names the file, and the part can be resumed")
   func fullDisk() throws {
     let directory = try TemporaryDirectory()
     let path = "\(directory.path)/file.bin"
@@ -486,7 +486,7 @@ struct GetTests {
     #expect(resource.requests.all.last?["Range"] != nil)
   }
 
-  @Test("nothing that is there is overwritten, and what may be is replaced at the end only")
+  @Test("no existing file is overwritten, and with --force a file is replaced only at the end")
   func overwriting() throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("file.bin", "precious")
@@ -534,7 +534,7 @@ struct GetTests {
     #expect(try directory.contents("file.bin") == resource.content)
   }
 
-  @Test("an unfinished download is neither forgotten nor begun anew by accident, and can be abandoned")
+  @Test("an unfinished download is neither forgotten nor restarted by accident, and can be abandoned")
   func unfinished() throws {
     let directory = try TemporaryDirectory()
     let path = "\(directory.path)/file.bin"
@@ -559,7 +559,7 @@ struct GetTests {
     #expect(try directory.contents("file.bin.part") == [UInt8](repeating: 7, count: Resource.size))
   }
 
-  @Test("standard output gets the bytes in order, across dropouts, and an error where they cannot be taken back")
+  @Test("standard output receives the bytes in order, across outages, and an error if they cannot be withdrawn")
   func standardOutput() throws {
     let directory = try TemporaryDirectory()
     for (plan, code) in [([], 0), ([.cutInBody, .cutAtLastByte], 0), ([.cutInBody, .changed], 76)] as [([Fault], Int32)]
@@ -578,7 +578,7 @@ struct GetTests {
     }
   }
 
-  @Test("what cannot be downloaded is refused with its code, and with what to do")
+  @Test("an impossible download is refused with its code and a remedy")
   func misuse() throws {
     let directory = try TemporaryDirectory()
     let file = "\(directory.path)/file.bin"
@@ -611,7 +611,7 @@ struct GetTests {
     }
   }
 
-  @Test("a download that is killed before any change of its files leaves the file, its part and its record at most")
+  @Test("a download that is killed before any change of its files leaves at most the file, its part and its record")
   func killedAnywhere() throws {
     let calls = "fsync,ftruncate,unlink,rename,renameat2,linkat"
     var number = 1
@@ -644,7 +644,7 @@ struct GetTests {
     }
   }
 
-  @Test("a secret goes to the server that it is for, and not where that redirects to")
+  @Test("a secret is sent only to its server, and not to the target of a redirect")
   func secrets() throws {
     let directory = try TemporaryDirectory()
     let heads = try EventLog<ServerConnection.Head>()

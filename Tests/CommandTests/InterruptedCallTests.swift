@@ -41,14 +41,14 @@ import Testing
   // Not `sendto`: libcurl 7.88 leaves the chunked coding out when it has to send a head twice. The kernel does not
   // interrupt a send that does not wait.
   @Test(
-    "no call of the loop, of a wake-up or of the output that is interrupted hangs or fails an upload",
+    "an interrupted call of the loop, of a wake-up or of the output neither blocks nor fails an upload",
     arguments: ["write", "epoll_wait", "epoll_ctl", "poll", "eventfd2,epoll_create1,signalfd4", "recvfrom"],
     turns)
   func loop(_ calls: String, _ turn: String) throws {
     try uploads { _, _ in traced(calls, turn) }
   }
 
-  @Test("nor does one on the file, or on the record of its upload", arguments: turns)
+  @Test("neither does an interrupted call on the file, or on the record of its upload", arguments: turns)
   func files(_ turn: String) throws {
     try uploads { directory, file in
       traced("openat,read,pread64,write,flock,fsync,fstat", turn, paths: [file, file + ".sluice", directory.path])

@@ -46,7 +46,7 @@ struct KeepTests {
     ["k-a.gaps", "k-a.sidecar", "k-a.txt"].filter { access("\(directory.path)/\($0)", F_OK) == 0 }
   }
 
-  @Test("a recording that is too old is removed, with a line that says so; not by a clock that nobody keeps right")
+  @Test("a recording that is too old is removed and logged, but not by an unsynchronized clock")
   func command() throws {
     let directory = try TemporaryDirectory()
     try store(directory)
@@ -73,7 +73,7 @@ struct KeepTests {
   }
 
   @Test(
-    "a server killed at any system call while it removes a recording: all of it stays, or nothing",
+    "a server killed at any system call while it removes a recording leaves all of it, or nothing",
     arguments: ["mkdirat", "renameat", "unlinkat", "openat"])
   func killed(_ call: String) throws {
     let original = try TemporaryDirectory()
@@ -100,7 +100,7 @@ struct KeepTests {
   }
 
   @Test(
-    "a disk that refuses from some call on while a recording is removed: the next server has all of it, or nothing",
+    "if a disk refuses all calls from some point while a recording is removed, the next server has all of it, or nothing",
     arguments: ["mkdirat", "renameat", "unlinkat"], ["EIO", "ENOSPC"])
   func refused(_ call: String, _ error: String) throws {
     let original = try TemporaryDirectory()

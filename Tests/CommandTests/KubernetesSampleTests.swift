@@ -85,7 +85,7 @@ struct KubernetesSampleTests {
     }
   }
 
-  @Test("each pod runs its part, counted from 1, and its log is its report and nothing else; merged they are the whole")
+  @Test("each pod runs its part, counted from 1, and logs only its report; merged, the reports cover the whole run")
   func parts() throws {
     let cluster = try Cluster(parts: 3, pods: 3)
     for index in 0..<3 {
@@ -107,7 +107,7 @@ struct KubernetesSampleTests {
     #expect(try judged.wait() == 3)
   }
 
-  @Test("a part that failed is missing from the whole, and that is said; the others are merged")
+  @Test("a failed part is missing from the merged report, which states this")
   func missing() throws {
     let cluster = try Cluster(parts: 3, pods: 3, failed: [2])
     for index in 0..<3 { #expect(try cluster.part(index, of: 3).wait() == (index == 1 ? 69 : 0)) }
@@ -118,7 +118,7 @@ struct KubernetesSampleTests {
     #expect(collected.output.contains { $0.contains("200 acknowledged") })
   }
 
-  @Test("a pod whose fellows never come gives up, and says how many came")
+  @Test("a pod whose peers never start gives up, and reports the number of started pods")
   func alone() throws {
     let cluster = try Cluster(parts: 3, pods: 2)
     let pod = try cluster.part(0, of: 3, ["SERVICE": "sluice-load", "WAIT_SECONDS": "5"])
@@ -127,7 +127,7 @@ struct KubernetesSampleTests {
     #expect(messages.hasPrefix("only 2 of 3 pods are there after 5 s"))
   }
 
-  @Test("the Job's number of parts is the same wherever it stands")
+  @Test("the Job's number of parts is the same in each place")
   func numbers() throws {
     let yaml = String(decoding: try fileContents("\(Cluster.samples)/load-test.yaml"), as: UTF8.self)
     let found = try [/completions: (\d+)/, /parallelism: (\d+)/, /name: PARTS\n *value: "(\d+)"/].map {

@@ -4,7 +4,7 @@ import CommandTesting
 import NetworkTesting
 import Testing
 
-@Suite("Secrets of the URLs that sluice load is given", .serialized)
+@Suite("Secrets in the URLs of sluice load", .serialized)
 struct LoadSecretTests {
   /// What a server does with a request.
   enum Answer: String, CaseIterable {
@@ -34,7 +34,7 @@ struct LoadSecretTests {
   }
 
   @Test(
-    "no output of a run shows one, whatever the server answers", arguments: Answer.allCases,
+    "no output of a run contains one, whatever the server answers", arguments: Answer.allCases,
     [[], ["--request-per-message"], ["--resumable", "never"]])
   func run(_ answer: Answer, _ options: [String]) throws {
     let server = try ScriptedServer { connection, _ in
@@ -63,7 +63,7 @@ struct LoadSecretTests {
   }
 
   @Test(
-    "no message of a run that does not begin shows one",
+    "no message of a run that does not begin contains one",
     arguments: [
       ["http://me:SECRET@h:port/?key=SECRET"], ["me:SECRET@h/?key=SECRET"], ["ftp://me:SECRET@h/?key=SECRET"],
       ["http:///?key=SECRET"], ["http://example.com/?key=SECRET"], ["http://h h/?key=SECRET"],

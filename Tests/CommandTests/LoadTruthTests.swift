@@ -7,7 +7,7 @@ import Testing
 
 @testable import sluice
 
-@Suite("sluice load tells the truth", .serialized)
+@Suite("The truth of sluice load", .serialized)
 struct LoadTruthTests {
   private let second: Int64 = 1_000_000_000
 
@@ -17,7 +17,7 @@ struct LoadTruthTests {
   }
 
   @Test(
-    "a generator that stood still for two seconds says so: no message is left out, and each delay begins when it was due"
+    "a generator that stopped for two seconds reports it: it omits no message, and each delay counts from the due time"
   )
   func stoppedGenerator() throws {
     let server = try StreamServer()
@@ -42,7 +42,7 @@ struct LoadTruthTests {
     #expect(report.totals.errorCount == 0 && report.totals.streams.finished == 4)
   }
 
-  @Test("a server that stood still for two seconds shows in the delays, and not as the generator's lateness")
+  @Test("a server that stopped for two seconds affects the delays, and not the generator's lateness")
   func stoppedServer() throws {
     let directory = try TemporaryDirectory()
     let server = try ServeProcess(directory.path)
@@ -62,7 +62,7 @@ struct LoadTruthTests {
   }
 
   @Test(
-    "the parts of a run, merged, are the run: its plan, its messages to the byte, and all that was measured of them")
+    "the merged parts of a run equal the run: its plan, its messages to the byte, and all its measurements")
   func parts() throws {
     let server = try StreamServer()
     let directory = try TemporaryDirectory()

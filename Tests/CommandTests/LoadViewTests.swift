@@ -7,7 +7,7 @@ import Testing
 
 @testable import sluice
 
-@Suite("What is seen of a load test while it runs")
+@Suite("The progress of a load test")
 struct LoadViewTests {
   private func snapshot() -> LoadSnapshot {
     var snapshot = LoadSnapshot(
@@ -22,7 +22,7 @@ struct LoadViewTests {
     return snapshot
   }
 
-  @Test("it says how far the run is, what the last second was like, and what that means")
+  @Test("it shows the progress of the run, the last second, and their meaning")
   func lines() {
     let lines = LoadView.lines(snapshot(), width: 80)
     #expect(lines.first == "01:23 of 10:00 ▕\(String(repeating: "█", count: 5))\(String(repeating: " ", count: 35))▏")
@@ -34,7 +34,7 @@ struct LoadViewTests {
       ])
   }
 
-  @Test("before anything was measured there is nothing invented")
+  @Test("before the first measurement, it shows no invented figures")
   func empty() {
     let lines = LoadView.lines(
       LoadSnapshot(elapsed: .zero, planned: .zero, plannedStreams: 50, chunk: 0), width: 80)
@@ -42,7 +42,7 @@ struct LoadViewTests {
     #expect(lines.last == "→ not all streams are live")
   }
 
-  @Test("the last line says whose fault it is: the generator's before the server's")
+  @Test("the last line names the cause: the generator before the server")
   func judgement() {
     func judged(_ change: (inout LoadSnapshot) -> Void) -> String {
       var changed = snapshot()
@@ -65,7 +65,7 @@ struct LoadViewTests {
     #expect(judged { $0.elapsed = .seconds(600) }.hasPrefix("ended"))
   }
 
-  @Test("no line ever reaches the last column, and there are always as many lines", arguments: Seed.several(10))
+  @Test("no line ever reaches the last column, and the number of lines is constant", arguments: Seed.several(10))
   func width(_ seed: Seed) {
     var random = seed.generator
     func number() -> UInt64 { random.next() >> UInt64.random(in: 1...63, using: &random) }
@@ -99,7 +99,7 @@ struct LoadViewTests {
     }
   }
 
-  @Test("for programs it is a line of JSON with the same figures")
+  @Test("the JSON line for programs has the same figures")
   func json() throws {
     let line = LoadView.jsonLine(snapshot(), time: WallClock.now.iso8601)
     let parsed = try JSONDecoder().decode(Parsed.self, from: Data(line.utf8))

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Manual pages")
 struct ManualPageTests {
-  @Test("mandoc finds no fault with a page, and it has each option of the help", arguments: ManualPage.names)
+  @Test("mandoc accepts each page, and the page has each option of the help", arguments: ManualPage.names)
   func lint(_ name: String) throws {
     let directory = try TemporaryDirectory()
     let page = try directory.write("\(name).1", try #require(ManualPage.text(name)) + "\n")
@@ -26,7 +26,7 @@ struct ManualPageTests {
     for row in ExitCode.rows { #expect(text.contains(row.label)) }
   }
 
-  @Test("the command prints them, and names them")
+  @Test("the command prints them, and lists their names")
   func command() throws {
     let names = try sluice(["help", "man"])
     #expect(try names.wait() == 0 && names.output == ManualPage.names)
@@ -66,7 +66,7 @@ struct CompletionsTests {
     return bash.output.filter { !$0.isEmpty }
   }
 
-  @Test("bash offers subcommands, then their options, then what an option's value can be")
+  @Test("bash offers subcommands, then their options, then the values of an option")
   func bash() throws {
     #expect(try offers(["sluice", "he"]) == ["heartbeat", "help"])
     for subcommand in SluiceCommand.subcommands {
@@ -80,7 +80,7 @@ struct CompletionsTests {
     #expect(try offers(["sluice", "help", "exit"]) == ["exit-codes"])
   }
 
-  @Test("the choices that an option's help lists are those that the command accepts")
+  @Test("the choices in an option's help are those that the command accepts")
   func choices() {
     func choices(_ name: String, _ subcommand: String) -> [String]? {
       SluiceCommand.subcommands.first { $0.syntax.name == subcommand }?.syntax.allOptions

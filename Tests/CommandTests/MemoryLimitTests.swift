@@ -13,7 +13,7 @@ struct MemoryLimitTests {
   }()
 
   @Test(
-    "whatever the limit, a command that fails says why",
+    "a command that fails reports why, whatever the limit",
     arguments: [
       ["pipe", "http://127.0.0.1:1/x", "--resumable", "never", "--give-up", "1ms", "--retry-ceiling", "1ms"],
       ["put", "/proc/self/exe", "http://127.0.0.1:1/x", "--resumable", "never", "--give-up", "1ms"],

@@ -29,7 +29,7 @@ struct MetricsOptionTests {
     throw TestFailure("\(name) never came to \(value)")
   }
 
-  @Test("a stream tells what it has captured, sent and had acknowledged, also without any progress shown")
+  @Test("a stream exports the captured, sent and acknowledged bytes, also without a progress display")
   func stream() throws {
     let server = try StreamServer()
     let process = try sluice(
@@ -48,7 +48,7 @@ struct MetricsOptionTests {
     #expect(!process.errors.contains { $0.contains("buffer ") })
   }
 
-  @Test("serve --discard --threads 2 --metrics: received, acknowledged, counted, and nothing kept")
+  @Test("serve --discard --threads 2 --metrics: bytes are received, acknowledged, counted, and not stored")
   func server() throws {
     let directory = try TemporaryDirectory()
     let socket = directory.path + "/socket"

@@ -11,7 +11,7 @@ import Testing
 
 @Suite("sluice mic --test")
 struct MicTestTests {
-  @Test("it measures three seconds of each channel, sends nothing, and needs no URL")
+  @Test("it measures three seconds of each channel, sends nothing, and requires no URL")
   func loud() throws {
     let microphone = TestMicrophone()
     let test = try SluiceProcess(["mic", "--test", "-D", microphone.name(), "--progress", "json"])
@@ -36,7 +36,7 @@ struct MicTestTests {
     #expect(event.integer("lost_frames") == microphone.framesLost.asInt)
   }
 
-  @Test("a device that goes away ends it with 66, and one that is not there as well")
+  @Test("a device that disappears or does not exist ends it with 66")
   func unplugged() throws {
     let microphone = TestMicrophone()
     let test = try SluiceProcess(["mic", "--test", "-D", microphone.name(), "--progress", "none"])
@@ -48,7 +48,7 @@ struct MicTestTests {
     #expect(try missing.exitCode() == 66)
   }
 
-  @Test("the verdict names the cause and what to do")
+  @Test("the verdict names the cause and the remedy")
   func verdicts() {
     func last(_ levels: [(peak: Double, rms: Double)], lost: UInt64 = 0) -> [String] {
       MicTest.lines(
@@ -72,7 +72,7 @@ extension UInt64 {
 
 @Suite("sluice devices")
 struct DevicesTests {
-  @Test("what can be opened comes first, the rest with its reason")
+  @Test("usable devices come first, and the others follow with the reason")
   func order() {
     func device(_ name: String, _ availability: CaptureDevice.Availability) -> CaptureDevice {
       CaptureDevice(name: name, description: "", availability: availability)

@@ -189,7 +189,7 @@ struct OptionTableTests {
     #expect(connections.load(ordering: .relaxed) == 0)
   }
 
-  @Test("a value that is missing, or given twice, or to a switch, is a usage error that names the option")
+  @Test("a missing or repeated value, or a value for a switch, is a usage error that names the option")
   func form() {
     func message(_ syntax: CommandLineSyntax, _ arguments: [String]) -> String? {
       do throws(CommandError) {
@@ -216,7 +216,7 @@ struct OptionTableTests {
   }
 
   @Test(
-    "a file that is not there, or is a directory, has one code, whichever option names it",
+    "a missing file or a directory has one code, for each option that names it",
     arguments: SluiceCommand.subcommands.map(\.syntax.name))
   func inputFiles(_ name: String) throws {
     let directory = try TemporaryDirectory()
@@ -264,7 +264,7 @@ struct OptionTableTests {
     for option in arguments where option.hasPrefix("--") { #expect(text.contains(option), "\(text)") }
   }
 
-  @Test("a buffer beyond the machine's memory is refused with how much that has")
+  @Test("a buffer beyond the machine's memory is refused with the size of the memory")
   func largeBuffer() throws {
     func message(_ text: String) -> String? {
       do throws(CommandError) {
@@ -286,7 +286,7 @@ struct OptionTableTests {
   }
 
   @Test(
-    "an absurd size or time is answered with the range of what is possible",
+    "the error for an absurd size or time has the possible range",
     arguments: [
       (["load", "--buffer", "0"], "from 1B to 1000TB."), (["load", "--buffer", "1000TiB"], "from 1B to 1000TB."),
       (["load", "--rate", "0"], "from 1B to 10GB."), (["load", "--rate", "11GB"], "from 1B to 10GB."),
@@ -302,7 +302,7 @@ struct OptionTableTests {
     #expect(text.contains("\(arguments[1]) \"\(arguments[2])\": invalid ") && text.contains(range), "\(text)")
   }
 
-  @Test("a proxy of the environment is checked as well")
+  @Test("a proxy of the environment is checked, too")
   func environment() throws {
     let process = try sluice(["heartbeat", "http://h/"], environment: ["http_proxy": "nonsense://me:SECRET@x"])
     #expect(try process.wait() == 64)

@@ -8,7 +8,7 @@ import UploadServer
 
 @testable import sluice
 
-@Suite("What the command says of outages and refusals", .serialized)
+@Suite("Messages about outages and refusals", .serialized)
 struct OutageLinesTests {
   private func line(_ outage: inout OutageLines, _ second: Int64, _ reason: String?, isNew: Bool = false) -> String? {
     outage.line(
@@ -16,7 +16,7 @@ struct OutageLinesTests {
       now: MonotonicInstant(nanoseconds: second * 1_000_000_000))
   }
 
-  @Test("an outage gets five lines, then one per minute, each reason once, and the hint once")
+  @Test("an outage causes five lines, then one per minute, with each reason once, and the hint once")
   func lines() {
     var outage = OutageLines(isLimited: false)
     #expect(line(&outage, 0, "full", isNew: true) == #"failed: "full"; next attempt in 2.00 s"#)
@@ -54,7 +54,7 @@ struct OutageLinesTests {
     }
   }
 
-  @Test("the server's words for a 503 are printed once", arguments: ["pipe", "put", "get"])
+  @Test("the text of a 503 is printed once", arguments: ["pipe", "put", "get"])
   func reason(_ subcommand: String) throws {
     let directory = try TemporaryDirectory()
     let server = try server("503 Service Unavailable", body: "the disk is full\u{1B}[2J\nmore\n")
@@ -70,7 +70,7 @@ struct OutageLinesTests {
     #expect(errors.count { $0.contains("answered 503; next attempt") } >= 1, "\(errors)")
   }
 
-  @Test("the JSON line of an outage has the server's words")
+  @Test("the JSON line of an outage has the server's text")
   func json() throws {
     let server = try server("503 Service Unavailable", body: "the disk is full\n")
     let process = try sluice(
@@ -80,7 +80,7 @@ struct OutageLinesTests {
     #expect(process.output.contains { $0.contains(#""reason":"the disk is full""#) }, "\(process.output)")
   }
 
-  @Test("a token that is not accepted is named, and a missing one is asked for", arguments: ["pipe", "get"])
+  @Test("the error names a refused token, and requests a missing one", arguments: ["pipe", "get"])
   func token(_ subcommand: String) throws {
     let directory = try TemporaryDirectory()
     let server = try server("401 Unauthorized", body: "Unknown TOKEN.\n")
@@ -97,7 +97,7 @@ struct OutageLinesTests {
     #expect(variable.contains { $0.contains("the token in $SLUICE_BEARER_TOKEN. Check") }, "\(variable)")
   }
 
-  @Test("https to a port without TLS is called that")
+  @Test("the error for https to a port without TLS states this")
   func clearText() throws {
     let server = try StreamServer()
     let url = server.url.replacing("http://", with: "https://")
@@ -107,7 +107,7 @@ struct OutageLinesTests {
       "\(errors)")
   }
 
-  @Test("the text that a handler answers is printed, without what a terminal would obey")
+  @Test("the text of a handler's response is printed, without terminal control sequences")
   func response() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "some")
@@ -127,7 +127,7 @@ struct OutageLinesTests {
     #expect(process.output.last?.contains(words) == true, "\(process.output)")
   }
 
-  @Test("get names --allow-download where the server does not hand files out, and else the path")
+  @Test("get suggests --allow-download if the server does not allow downloads, and else prints the path")
   func downloads() throws {
     let directory = try TemporaryDirectory()
     let receiving = try StreamServer()

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("The output queue")
 struct OutputQueueTests {
-  @Test("every line is written in order, or counted where it is missing", arguments: Seed.several(4))
+  @Test("every line is written in order, or counted as missing", arguments: Seed.several(4))
   func lines(seed: Seed) {
     var random = seed.generator
     for _ in 0..<200 {
@@ -44,7 +44,7 @@ struct OutputQueueTests {
     }
   }
 
-  @Test("reports of losses outlive any number of routine lines that nobody reads", arguments: Seed.several(4))
+  @Test("reports of losses survive any number of unread routine lines", arguments: Seed.several(4))
   func reports(seed: Seed) {
     var random = seed.generator
     for _ in 0..<50 {
@@ -70,7 +70,7 @@ struct OutputQueueTests {
     }
   }
 
-  @Test("of statuses that nobody saw only the latest is written, below the lines")
+  @Test("of unread statuses, only the latest is written, after the lines")
   func status() {
     var queue = OutputQueue(limit: 1000) { "dropped \($0)" }
     for number in 0..<10_000 { queue.show(status: ["status \(number)"]) }
@@ -89,7 +89,7 @@ struct OutputQueueTests {
     #expect(queue.take() == nil)
   }
 
-  @Test("a line that is longer than the limit is written whole")
+  @Test("a line that is longer than the limit is written completely")
   func longLine() {
     var queue = OutputQueue(limit: 10) { "dropped \($0)" }
     let long = String(repeating: "x", count: 100)

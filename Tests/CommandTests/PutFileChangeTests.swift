@@ -41,7 +41,7 @@ struct PutFileChangeTests {
   }
 
   @Test(
-    "put fails and names the change, whatever changes and whenever",
+    "put fails and describes the change, for each change at any time",
     arguments: FileChange.harmful.flatMap { change in Moment.allCases.map { (change, $0) } })
   func change(_ change: FileChange, _ moment: Moment) throws {
     let (process, code, heads, directory) = try upload(change, moment)
@@ -55,7 +55,7 @@ struct PutFileChangeTests {
   }
 
   @Test(
-    "put goes on when somebody changes a file's permissions, owner or links, and not its content",
+    "put continues if only permissions, owner or links of a file change",
     arguments: FileChange.harmless.flatMap { change in Moment.allCases.map { (change, $0) } })
   func harmless(_ change: FileChange, _ moment: Moment) throws {
     let (process, code, _, directory) = try upload(change, moment)
@@ -90,7 +90,7 @@ struct PutFileChangeTests {
   }
 
   @Test(
-    "put --resume continues with the file that it began with, whatever its permissions and links are by now",
+    "put --resume continues with the same file, whatever its current permissions and links",
     arguments: FileChange.allCases.filter { $0 != .writtenWithOldTime })
   func resumed(_ change: FileChange) throws {
     let directory = try TemporaryDirectory()
@@ -117,7 +117,8 @@ struct PutFileChangeTests {
     }
   }
 
-  @Test("a file that stays as it is, or is only removed, is uploaded whole, however slowly", arguments: [false, true])
+  @Test(
+    "a file that stays unchanged, or is only removed, is uploaded completely at any rate", arguments: [false, true])
   func unchanged(isRemoved: Bool) throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", [UInt8](repeating: 7, count: Self.size))

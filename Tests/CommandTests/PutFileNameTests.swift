@@ -5,7 +5,7 @@ import Testing
 
 @Suite("sluice put and names that are not UTF-8")
 struct PutFileNameTests {
-  @Test("put says that the name is the reason, and what to do", arguments: ["\\351", "\\377\\376", "\\303"])
+  @Test("put names the reason and the remedy", arguments: ["\\351", "\\377\\376", "\\303"])
   func invalid(octets: String) throws {
     let directory = try TemporaryDirectory()
     let process = try TestProcess(

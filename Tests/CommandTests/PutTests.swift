@@ -43,7 +43,7 @@ struct PutTests {
 
   // MARK: Misuse
 
-  @Test("what cannot be uploaded is refused with its code, and with what to do")
+  @Test("an impossible upload is refused with its code and a remedy")
   func misuse() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
@@ -80,7 +80,7 @@ struct PutTests {
     }
   }
 
-  @Test("what goes wrong on the way has its code")
+  @Test("each failure during an upload has its code")
   func exitCodes() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", bytes(100_000))
@@ -104,7 +104,7 @@ struct PutTests {
 
   // MARK: Uploading
 
-  @Test("a file arrives whole, verified by its digest, under its own name where the URL ends in a slash")
+  @Test("a file arrives completely, verified by its digest, with its own name if the URL ends in a slash")
   func arrives() throws {
     let directory = try TemporaryDirectory()
     let server = try StreamServer()
@@ -116,7 +116,7 @@ struct PutTests {
     #expect(directory.names == ["a größe #1.bin"])
   }
 
-  @Test("the name behind a slash is percent-encoded, and a URL without one is left as it is (RFC 3986, section 2.1)")
+  @Test("the name behind a slash is percent-encoded, and a URL without a slash stays unchanged (RFC 3986, section 2.1)")
   func names() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("a größe #1.bin", "x")
@@ -137,7 +137,7 @@ struct PutTests {
   }
 
   @Test(
-    "a file that does not know its size is uploaded with all that it holds",
+    "a file of unknown size is uploaded with all its contents",
     arguments: ["/proc/cpuinfo", "/proc/self/maps"])
   func withoutSize(_ path: String) throws {
     let server = try StreamServer()
@@ -152,7 +152,7 @@ struct PutTests {
     #expect(resumed.errors.joined().contains("its size is unknown"))
   }
 
-  @Test("the name under which the server stored the file is reported")
+  @Test("put prints the name under which the server stored the file")
   func storedName() throws {
     let directory = try TemporaryDirectory()
     let server = try StreamServer()
@@ -172,7 +172,7 @@ struct PutTests {
     try server.events.first("its end") { $0.kind == .ended }
   }
 
-  @Test("--resumable always against a plain server: 76, and why; auto goes on, and says so")
+  @Test("--resumable always against a plain server: 76, with the reason; auto continues, and reports it")
   func plainServer() throws {
     let server = try ScriptedServer { connection, _ in
       while true {
@@ -195,7 +195,9 @@ struct PutTests {
 
   // MARK: Interrupted
 
-  @Test("interrupted it remembers, for its owner alone, and says how to go on; --resume sends the rest, and forgets")
+  @Test(
+    "an interrupted put writes a record for its owner alone, and prints how to resume; --resume sends the rest, and removes it"
+  )
   func resumes() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", bytes(3_000_000))
@@ -212,7 +214,7 @@ struct PutTests {
     #expect(directory.names == ["data"])
   }
 
-  @Test("the record is on the disk before its name is, and each state of it once it is written")
+  @Test("the record is on the disk before its name is, and each state when it is written")
   func recordOutlastsACrash() throws {
     let (directory, notes) = (try TemporaryDirectory(), try TemporaryDirectory())
     let file = try directory.write("data", bytes(3_000_000))
@@ -227,7 +229,7 @@ struct PutTests {
     #expect(!lines.contains { $0.contains("rename") }, "\(lines)")
   }
 
-  @Test("what it says to go on with can be given to a shell as it is", arguments: ["data", "it's $HOME; a \"data\""])
+  @Test("the suggested command can be pasted into a shell", arguments: ["data", "it's $HOME; a \"data\""])
   func continued(_ name: String) throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write(name, bytes(3_000_000))
@@ -245,7 +247,7 @@ struct PutTests {
     #expect(directory.names == [name])
   }
 
-  @Test("a server that only takes POST gets one, unless the method was asked for", arguments: [nil, "PUT"])
+  @Test("a server that only supports POST receives one, unless the user chose the method", arguments: [nil, "PUT"])
   func takesOnlyPOST(_ method: String?) throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", bytes(1000))
@@ -268,7 +270,7 @@ struct PutTests {
     #expect(methods.all.contains("POST") == (method == nil))
   }
 
-  @Test("an upload of a file that has changed is not resumed, nor one to another URL")
+  @Test("an upload is not resumed if its file has changed, or to another URL")
   func notTheSame() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", bytes(3_000_000))
@@ -284,7 +286,7 @@ struct PutTests {
     #expect(server.heads.all.count == 1 && directory.names == ["data", "data.sluice"])
   }
 
-  @Test("a later put names what an earlier one left, and what to do, and does not touch it")
+  @Test("a later put reports an unfinished upload with a remedy, and does not change it")
   func remembers() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", bytes(3_000_000))
@@ -306,7 +308,7 @@ struct PutTests {
     #expect(try directory.contents("data.sluice") == record && directory.names == ["data", "data.sluice"])
   }
 
-  @Test("an upload can be abandoned when its file has changed, and when it is gone", arguments: [true, false])
+  @Test("an upload can be abandoned if its file has changed, and if it no longer exists", arguments: [true, false])
   func abandonsChanged(_ isThere: Bool) throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", bytes(3_000_000))
@@ -318,7 +320,7 @@ struct PutTests {
     #expect(directory.names == (isThere ? ["data"] : []))
   }
 
-  @Test("--abandon lets the server forget it: 0 if it has, 69 and why if it has not")
+  @Test("--abandon deletes the upload from the server: 0 on success, 69 with the reason otherwise")
   func abandons() throws {
     for (status, code) in [("204 No Content", 0), ("503 Service Unavailable", 69)] as [(String, Int32)] {
       let directory = try TemporaryDirectory()
@@ -334,7 +336,7 @@ struct PutTests {
     }
   }
 
-  @Test("a memory that cannot be written is said, and the upload goes on")
+  @Test("if the record cannot be written, this is reported, and the upload continues")
   func cannotRemember() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", bytes(1000))
@@ -349,7 +351,7 @@ struct PutTests {
 
   // MARK: Words
 
-  @Test("the bar shows how far it is, and ends at the whole")
+  @Test("the bar shows the progress, and ends at 100 %")
   func bar() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", bytes(500_000))
@@ -360,7 +362,7 @@ struct PutTests {
   }
 
   @Test(
-    "neither tokens nor places of uploads are printed, whatever is shown and whatever goes wrong",
+    "tokens and URLs of uploads are never printed, in any output and any failure",
     arguments: ["none", "json", "bar"])
   func secrets(_ progress: String) throws {
     let directory = try TemporaryDirectory()

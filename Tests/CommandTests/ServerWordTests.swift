@@ -7,9 +7,9 @@ import NetworkTesting
 import TestRigs
 import Testing
 
-@Suite("The server's last word") struct ServerWordTests {
+@Suite("The server's final response") struct ServerWordTests {
   @Test(
-    "a plain upload whose 2xx says that bytes are missing is no success",
+    "a plain upload fails if its 2xx reports missing bytes",
     arguments: ["Upload-Complete: ?0", "Upload-Offset: 0", "Upload-Offset: 3", "Upload-Offset: many", "Server: plain"],
     ["put", "pipe"])
   func deniedSuccess(_ field: String, _ subcommand: String) throws {
@@ -32,7 +32,7 @@ import Testing
   }
 
   @Test(
-    "bytes that only the server reports as missing are an event, count as lost, and are exit code 4",
+    "bytes that only the server reports as missing cause an event, count as lost, and cause exit code 4",
     arguments: ["0", "1", "3", "4", "5", "18446744073709551615", "many"], ["put", "pipe"])
   func missing(_ count: String, _ subcommand: String) throws {
     let directory = try TemporaryDirectory()
@@ -57,7 +57,7 @@ import Testing
   }
 
   @Test(
-    "put --abandon: report, record and exit code agree, also where the upload is gone already",
+    "put --abandon: report, record and exit code agree, also if the upload is already gone",
     arguments: [
       ("204 No Content", 0), ("404 Not Found", 0), ("410 Gone", 0), ("503 Service Unavailable", 69), ("200 OK", 69),
     ], ["json", "none"])

@@ -9,7 +9,7 @@ import Testing
 
 @testable import sluice
 
-@Suite("A service of systemd")
+@Suite("A systemd service")
 struct ServiceManagerTests {
   /// A datagram socket in a directory of its own, as systemd's.
   private final class Manager {
@@ -52,7 +52,7 @@ struct ServiceManagerTests {
       environment: ["NOTIFY_SOCKET=\(manager.path)"] + (watchdog.map { ["WATCHDOG_USEC=\($0)"] } ?? []))
   }
 
-  @Test("serve is ready when it listens, gives signs of life while each loop turns, and says when it stops")
+  @Test("serve is ready when it listens, sends watchdog signals while each loop turns, and reports its stop")
   func serve() throws {
     let manager = try Manager()
     let directory = try TemporaryDirectory()
@@ -72,7 +72,7 @@ struct ServiceManagerTests {
     #expect(try server.wait() == 0)
   }
 
-  @Test("a microphone is ready when it captures, and asks for time while it finishes")
+  @Test("a microphone is ready when it captures, and requests time while it finishes")
   func microphone() throws {
     let manager = try Manager()
     let microphone = TestMicrophone()
@@ -95,7 +95,7 @@ struct ServiceManagerTests {
   }
 
   @Test(
-    "nonsense in the environment is no manager, and a watchdog for another process is none for this one",
+    "invalid values in the environment disable the manager, and a watchdog for another process does not apply",
     arguments: [
       (["NOTIFY_SOCKET": "relative"], nil), (["NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "0"], nil),
       (["NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "-5"], nil), (["WATCHDOG_USEC": "1000000"], nil),

@@ -30,7 +30,7 @@ struct StatusLineTests {
     }
   }
 
-  @Test("it never reaches the last column, whatever there is to say", arguments: Seed.several(10))
+  @Test("it never reaches the last column, whatever its contents", arguments: Seed.several(10))
   func width(_ seed: Seed) {
     var random = seed.generator
     for width in 0..<200 {
@@ -41,7 +41,7 @@ struct StatusLineTests {
   }
 
   @Test(
-    "60 columns have what is acknowledged, the outages, the losses and how long the buffer lasts",
+    "60 columns have the acknowledged bytes, the outages, the losses and the time left in the buffer",
     arguments: Seed.several(10))
   func narrow(_ seed: Seed) {
     var random = seed.generator
@@ -60,7 +60,7 @@ struct StatusLineTests {
       StatusLine.text(calm, levels: [], width: 60) == "acknowledged 5.75 MB  buffer lasts 30 min more  dropouts 2")
   }
 
-  @Test("how long the buffer lasts follows from the rate so far, and no figure is too large or too small for it")
+  @Test("the time left in the buffer depends on the rate so far, and no figure is too large or too small for it")
   func bufferTime() {
     func left(_ elapsed: Int64, _ captured: UInt64, _ buffered: Int, _ capacity: Int) -> Duration? {
       StreamProgress(
@@ -79,10 +79,10 @@ struct StatusLineTests {
   }
 }
 
-@Suite("What a terminal can show")
+@Suite("Capabilities of a terminal")
 struct TerminalTextTests {
   @Test(
-    "the first locale that is set decides about Unicode, and TERM about the status line",
+    "the first locale variable that is set determines Unicode, and TERM the status line",
     arguments: [
       (["LANG": "de_DE.UTF-8", "TERM": "xterm"], true, true), (["LANG": "C.utf8", "TERM": "dumb"], true, false),
       (["LC_ALL": "C", "LANG": "de_DE.UTF-8", "TERM": "linux"], false, true),
@@ -94,7 +94,7 @@ struct TerminalTextTests {
     #expect(text.isUnicode == isUnicode && text.canRedraw == canRedraw)
   }
 
-  @Test("without Unicode each character becomes one of ASCII, so that widths stay")
+  @Test("without Unicode, each character becomes one of ASCII, so the widths stay")
   func ascii() {
     let plain = TerminalText { _ in nil }
     #expect(plain.shown("8000–192000 Hz ▕▁█▏ “größe” …") == "8000-192000 Hz |.#| \"gr??e\" ~")
@@ -134,7 +134,7 @@ struct TerminalTextTests {
     return String(decoding: text, as: UTF8.self)
   }
 
-  @Test("a dumb terminal gets lines only, another one a status line of its width, in its own characters")
+  @Test("a dumb terminal receives only lines, another one a status line of its width, in its own characters")
   func terminals() throws {
     let dumb = try output(["TERM=dumb", "LC_ALL=C"], columns: 60) { $0.contains("streaming to") }
     #expect(!dumb.contains("\u{1B}") && dumb.utf8.allSatisfy { $0 < 0x80 })

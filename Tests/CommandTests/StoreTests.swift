@@ -37,7 +37,7 @@ struct StoreTests {
     return (0..<10_000).map { _ in UInt8(truncatingIfNeeded: random.next()) }
   }
 
-  @Test("a stream survives brokers and servers that are killed: the log has each byte once")
+  @Test("a stream survives killed brokers and servers, and the log has each byte once")
   func kills() throws {
     let broker = try TestBroker()
     var (server, address) = try Self.serve(broker)
@@ -116,7 +116,7 @@ struct StoreTests {
     #expect(page.contains("\nsluice_server_publishes_in_flight 0\n"))
   }
 
-  @Test("a broker that cannot be used has an exit code, and the message says what to do")
+  @Test("an unusable broker has an exit code and a remedy")
   func exitCodes() throws {
     let plain = try TestBroker(jetStream: false)
     let guarded = try TestBroker("authorization { token: \"right\" }")

@@ -9,7 +9,7 @@ import UploadClient
 @testable import LiveStreaming
 @testable import sluice
 
-@Suite("What a stream tells")
+@Suite("The output of a stream")
 struct StreamReportTests {
   private struct Parsed: Decodable {
     var event: String
@@ -37,7 +37,7 @@ struct StreamReportTests {
       dropouts: Int.random(in: 0...100_000, using: &random), isConnected: random.chance(50))
   }
 
-  @Test("every event is a line of JSON with its kind and its time, whatever a server or a device wrote into it")
+  @Test("every event is a line of JSON with its kind and its time, whatever text of a server or a device it contains")
   func json() throws {
     var random = SplitMix64(state: 1)
     let nasty = "\"}\n{\u{1B}[2J\u{0}\\ größe 🎙"
@@ -70,7 +70,7 @@ struct StreamReportTests {
     }
   }
 
-  @Test("the summary says all that was lost, and where")
+  @Test("the summary reports all losses, with their positions")
   func summary() {
     var random = SplitMix64(state: 1)
     var progress = progress(&random)
@@ -89,7 +89,7 @@ struct StreamReportTests {
     }
   }
 
-  @Test("what ends without an error and has lost something, wherever, ends with 4; an error keeps its code")
+  @Test("a stream that ends without an error but with any loss exits with 4; an error keeps its code")
   func exitCodes() {
     var random = SplitMix64(state: 1)
     var whole = progress(&random)
@@ -108,7 +108,7 @@ struct StreamReportTests {
     for (code, summary) in cases { #expect(ExitCode(summary) == code) }
   }
 
-  @Test("a stream that could not be finished ends with 4 if bytes are missing, and with 69 if only the answer is")
+  @Test("an unfinished stream exits with 4 if bytes are missing, and with 69 if only the final response is")
   func unfinishedExitCodes() {
     var random = SplitMix64(state: 2)
     var whole = progress(&random)
@@ -147,7 +147,7 @@ struct StreamReportTests {
     }
   }
 
-  @Test("news of a healthy source is not counted as trouble")
+  @Test("events of a healthy source do not count as trouble")
   func sourceEvents() {
     let figures = StreamRunFigures()
     figures.observe(.source(SourceEvent(kind: "capture", description: "", offset: 0, isTrouble: false)), [])
@@ -157,7 +157,7 @@ struct StreamReportTests {
     #expect(figures.page.text.contains("sluice_stream_lost_frames_total 7\n"))
   }
 
-  @Test("the figures say how loud it is, how long the buffer lasts, and how long nothing was acknowledged")
+  @Test("the metrics have the level, the time left in the buffer, and the time since the last acknowledgement")
   func alerts() throws {
     let figures = StreamRunFigures()
     var progress = StreamProgress(

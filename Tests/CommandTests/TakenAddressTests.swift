@@ -5,10 +5,10 @@ import NetworkTesting
 import TestRigs
 import Testing
 
-@Suite("An address that is taken")
+@Suite("An address in use")
 struct TakenAddressTests {
   @Test(
-    "--metrics on a taken port: 69, and no word of --listen",
+    "--metrics on a port in use: 69, and the message does not contain --listen",
     arguments: ["mic", "pipe", "heartbeat", "put", "load", "serve"])
   func metrics(_ subcommand: String) throws {
     let (taken, directory) = (try ScriptedServer { _, _ in }, try TemporaryDirectory())
@@ -31,7 +31,8 @@ struct TakenAddressTests {
   }
 
   @Test(
-    "a file at a unix: path is no server: it is named as what it is, and stays", arguments: ["--listen", "--metrics"])
+    "a file at a unix: path is not a server: the error names its type, and it stays",
+    arguments: ["--listen", "--metrics"])
   func regularFile(_ option: String) throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("precious.txt", "content")

@@ -5,7 +5,7 @@ import Testing
 @testable import LiveStreaming
 @testable import sluice
 
-@Suite("The bar of an upload whose end is known")
+@Suite("The bar of an upload of known length")
 struct TransferBarTests {
   private func progress(_ milliseconds: Int64, _ sent: UInt64, isConnected: Bool = true, dropouts: Int = 0)
     -> StreamProgress
@@ -16,7 +16,7 @@ struct TransferBarTests {
       dropouts: dropouts, isConnected: isConnected)
   }
 
-  @Test("it shows the share, the bytes, the rate of the last seconds and the time that is left")
+  @Test("it shows the share, the bytes, the rate of the last seconds and the remaining time")
   func line() {
     let bar = TransferBar(total: 1_000_000)
     #expect(bar.line(progress(0, 0), width: 100) == "  0 % ▕\(String(repeating: " ", count: 30))▏ 0 B of 1.00 MB")
@@ -27,7 +27,7 @@ struct TransferBarTests {
     #expect(whole.hasPrefix("100 % ▕\(String(repeating: "█", count: 30))▏") && whole.hasSuffix("00:00 left"))
   }
 
-  @Test("the rate looks back five seconds and no further: a stall is seen, and a fast start is forgotten")
+  @Test("the rate covers the last five seconds: it shows a stall, and forgets a fast start")
   func rate() {
     let bar = TransferBar(total: 1_000_000)
     _ = bar.line(progress(0, 0), width: 100)
@@ -37,7 +37,7 @@ struct TransferBarTests {
     #expect(bar.line(progress(8000, 500_200), width: 100).contains("100 B/s"))
   }
 
-  @Test("what is sent again takes nothing back from the total, and an empty file is all there")
+  @Test("repeated bytes do not reduce the total, and an empty file is complete")
   func ends() {
     #expect(TransferBar(total: 1_000).line(progress(0, 5_000), width: 100).hasPrefix("100 %"))
     #expect(TransferBar(total: 0).line(progress(0, 0), width: 100).hasPrefix("100 %"))
@@ -45,7 +45,7 @@ struct TransferBarTests {
     #expect(lost.contains("not connected") && lost.contains("dropouts 3"))
   }
 
-  @Test("it never reaches the last column, whatever there is to say", arguments: Seed.several(10))
+  @Test("it never reaches the last column, whatever its contents", arguments: Seed.several(10))
   func width(_ seed: Seed) {
     var random = seed.generator
     for width in 0..<150 {

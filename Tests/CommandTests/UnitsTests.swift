@@ -2,7 +2,7 @@ import Testing
 
 @testable import sluice
 
-@Suite("Times and sizes as people write them")
+@Suite("Times and sizes in options")
 struct UnitsTests {
   @Test(
     "a time",
@@ -17,7 +17,7 @@ struct UnitsTests {
   }
 
   @Test(
-    "what is none says so and how to write it, however large it is",
+    "an invalid time is an error with the format, also if it is huge",
     arguments: [
       "", "s", "ms", "10 s", "-5s", "1.2.3s", "5weeks", "١s", ".", "9500000000s", "9999999999", "1e3", "nan",
       "200000000h",
@@ -37,7 +37,7 @@ struct UnitsTests {
     #expect(try Units.byteCount(text, of: "x") == expected)
   }
 
-  @Test("what is no size says so", arguments: ["", "0", "-1", "64 kB", "64kb", "5s", "1e9", "9999999GB", "0.5"])
+  @Test("an invalid size is an error", arguments: ["", "0", "-1", "64 kB", "64kb", "5s", "1e9", "9999999GB", "0.5"])
   func noSize(_ text: String) throws {
     let error = try #require(throws: CommandError.self) { try Units.byteCount(text, of: "buffer") }
     #expect(error.code == .usage && error.message.contains("16MiB"))
@@ -53,7 +53,7 @@ struct UnitsTests {
   }
 
   @Test(
-    "sizes for reading have three digits at most, and never round up to a fourth",
+    "displayed sizes have at most three digits, and never round up to a fourth",
     arguments: [
       (0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (9_994, "9.99 kB"), (9_996, "10.0 kB"), (99_960, "100 kB"),
       (999_499, "999 kB"),
@@ -61,7 +61,7 @@ struct UnitsTests {
     ] as [(UInt64, String)])
   func text(_ bytes: UInt64, _ expected: String) { #expect(Units.text(bytes: bytes) == expected) }
 
-  @Test("times for reading")
+  @Test("displayed times")
   func times() {
     #expect(
       Units.clock(.seconds(123)) == "02:03" && Units.clock(.seconds(3_723)) == "1:02:03"

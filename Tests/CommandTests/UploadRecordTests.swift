@@ -36,7 +36,7 @@ struct UploadRecordTests {
     }
   }
 
-  @Test("what is not a record is refused and left as it is")
+  @Test("a file that is not a record is refused and stays unchanged")
   func foreign() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
@@ -78,7 +78,7 @@ struct UploadRecordTests {
     }
   }
 
-  @Test("it is remembered from write to write, for its owner alone, and bound to the file's state")
+  @Test("the record survives each write, is readable only by its owner, and belongs to the file's state")
   func remembers() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
@@ -96,7 +96,7 @@ struct UploadRecordTests {
     #expect(directory.names == ["data"])
   }
 
-  @Test("wherever a kill cuts it off, the record has the last state that was complete, and takes the next one")
+  @Test("after a kill at any point, the record has the last complete state, and accepts the next one")
   func cut() throws {
     let directory = try TemporaryDirectory()
     let version = try version(try directory.write("data", "text"))
@@ -130,7 +130,7 @@ struct UploadRecordTests {
     }
   }
 
-  @Test("a record that thousands of states have made long begins anew, and has the last one")
+  @Test("a record that thousands of states have made long is rewritten, and has the last one")
   func endless() throws {
     let directory = try TemporaryDirectory()
     let version = try version(try directory.write("data", "text"))
@@ -147,7 +147,7 @@ struct UploadRecordTests {
     #expect(try UploadRecord(path: path, version: version).claim()?.data == data)
   }
 
-  @Test("a child that was forked meanwhile does not keep it locked", arguments: [false, true])
+  @Test("a child process that was forked meanwhile does not keep it locked", arguments: [false, true])
   func forked(isRemoved: Bool) throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
@@ -174,7 +174,7 @@ struct UploadRecordTests {
     }
   }
 
-  @Test("an upload that was killed before it began leaves nothing to refuse")
+  @Test("an upload that was killed before it began leaves no obstacle")
   func neverBegan() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
@@ -193,7 +193,7 @@ struct UploadRecordTests {
     #expect(directory.names == ["data"])
   }
 
-  @Test("a second upload is refused as long as the first one runs, through every write of it")
+  @Test("a second upload is refused while the first one runs, during every write")
   func locked() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
@@ -211,7 +211,7 @@ struct UploadRecordTests {
     #expect(try second.claim() == nil)
   }
 
-  @Test("what somebody puts into the record's place is neither overwritten nor removed")
+  @Test("a file that replaces the record is neither overwritten nor removed")
   func replaced() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
@@ -226,7 +226,7 @@ struct UploadRecordTests {
   }
 
   @Test(
-    "what somebody writes into the record is neither overwritten nor removed",
+    "a record that another program has written into is neither overwritten nor removed",
     arguments: ["", "precious", "sluice upload record 2\nprecious\n"], [0, 1, 2])
   func rewritten(_ text: String, writesBefore: Int) throws {
     let directory = try TemporaryDirectory()
@@ -246,7 +246,7 @@ struct UploadRecordTests {
     #expect(directory.names == ["data", "data.sluice"])
   }
 
-  @Test("a record of the longest URL that a server can name is removed like any other")
+  @Test("a record with the longest possible URL is removed like any other")
   func long() throws {
     let directory = try TemporaryDirectory()
     let record = UploadRecord(
@@ -259,7 +259,7 @@ struct UploadRecordTests {
     #expect(directory.names == ["data"])
   }
 
-  @Test("of many who claim it at once, one has it at a time")
+  @Test("if many processes claim it at once, one at a time has it")
   func many() throws {
     let directory = try TemporaryDirectory()
     let version = try version(try directory.write("data", "text"))
@@ -282,7 +282,7 @@ struct UploadRecordTests {
     #expect(claims.load(ordering: .relaxed) > 0 && directory.names == ["data"])
   }
 
-  @Test("a suggested path is one word of a shell, whatever is in it")
+  @Test("a suggested path is one word of a shell, whatever its characters")
   func quoting() throws {
     for text in ["plain/path.wav", "it's", "a b", "$(x)", "`x`", "\\", "\"", "*", "ü", "\u{1B}[2J\n'\\é", "", "#", "~"]
     {

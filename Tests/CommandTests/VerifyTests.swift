@@ -29,7 +29,7 @@ struct VerifyTests {
     try eventually("the sidecar") { access(recordings + "/k-a.sidecar", F_OK) == 0 }
   }
 
-  @Test("0 where all is well, 4 with the finding where a byte has changed; as text and as JSON")
+  @Test("0 if all recordings match, 4 with the finding if a byte has changed; as text and as JSON")
   func codes() throws {
     let directory = try TemporaryDirectory()
     try store(Self.stream(frames: 1000), directory.path)
@@ -50,7 +50,7 @@ struct VerifyTests {
       json.output.last == "{\"event\":\"verified\",\"recordings\":1,\"verified\":0,\"bytes\":0,\"problems\":1}")
   }
 
-  @Test("a directory that is not there is 66, with its name; no directory is a usage error")
+  @Test("a missing directory is 66, with its name; no directory argument is a usage error")
   func errors() throws {
     let missing = try sluice(["verify", "/nonexistent/\u{1B}[2J"])
     #expect(try missing.wait() == 66)
@@ -73,7 +73,7 @@ struct VerifyTests {
   }
 
   @Test(
-    "a server killed at any system call while a recording comes and ends: the next one completes it, with a true header",
+    "if a server is killed at any system call during a recording and its end, the next one completes it, with a correct header",
     arguments: Seed.several(4))
   func killed(_ seed: Seed) throws {
     var generator = seed.generator
@@ -112,7 +112,7 @@ struct VerifyTests {
   }
 
   @Test(
-    "a server killed at any system call while it splits an upload: all files together are the stream, once",
+    "if a server is killed at any system call while it splits an upload, all files together are the stream, once",
     arguments: Seed.several(4))
   func killedWhileSplitting(_ seed: Seed) throws {
     var generator = seed.generator

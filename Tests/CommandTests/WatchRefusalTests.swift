@@ -12,7 +12,7 @@ import Testing
   private static let limits = ["--response-timeout", "1h", "--connect-timeout", "1h", "--stall-timeout", "1h"]
 
   @Test(
-    "a socket that cannot be watched at once delays a stream and does not stop it", arguments: 1...14,
+    "a socket that cannot be watched at once delays a stream and does not block it", arguments: 1...14,
     ["ENOSPC", "ENOMEM"])
   func delayed(call: Int, error: String) throws {
     let stored = try TemporaryDirectory()

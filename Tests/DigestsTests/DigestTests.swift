@@ -65,7 +65,7 @@ struct DigestTests {
     #expect(digest.description == "\(vector.algorithm.name) \(vector.hexadecimal)")
   }
 
-  @Test("the examples of RFC 9530, appendix B.1 and D, as a field has them")
+  @Test("the examples of RFC 9530, appendix B.1 and D, in the form of a field")
   func fields() throws {
     func base64(_ algorithm: DigestAlgorithm, _ text: String) throws -> String {
       try digest(algorithm, Array(text.utf8)).base64
@@ -88,7 +88,7 @@ struct DigestTests {
     constantTimeEqual(first.span.bytes, second.span.bytes)
   }
 
-  @Test("the names of the registry, and no others")
+  @Test("only the names of the registry")
   func names() {
     for algorithm in DigestAlgorithm.allCases { #expect(DigestAlgorithm(name: algorithm.name) == algorithm) }
     #expect(DigestAlgorithm.allCases.map(\.name) == ["sha-256", "sha-512"])
@@ -96,7 +96,7 @@ struct DigestTests {
   }
 
   @Test(
-    "however a stream is cut into pieces, its digest is that of the whole, and each beginning has its own",
+    "in any division of a stream, its digest is that of the whole, and each prefix has its own",
     arguments: Seed.several(10))
   func pieces(_ seed: Seed) throws {
     var random = seed.generator
@@ -119,7 +119,7 @@ struct DigestTests {
     }
   }
 
-  @Test("a fork goes its own way")
+  @Test("a copy is independent")
   func fork() throws {
     func feed(_ digest: inout RunningDigest, _ bytes: [UInt8]) { digest.update(bytes.span.bytes) }
     var first = try RunningDigest(.sha256)
@@ -132,7 +132,7 @@ struct DigestTests {
     #expect(first.byteCount == 4 && second.byteCount == 4)
   }
 
-  @Test("sha256sum and sha512sum say the same of 20 MB", arguments: Seed.several(1))
+  @Test("sha256sum and sha512sum agree for 20 MB", arguments: Seed.several(1))
   func otherProgram(_ seed: Seed) throws {
     var random = seed.generator
     let pattern = OffsetPattern(seed: seed.value)
@@ -154,7 +154,7 @@ struct DigestTests {
     }
   }
 
-  @Test("two digests are equal when all of their bytes and their algorithms are", arguments: Seed.several(5))
+  @Test("two digests are equal if all bytes and the algorithm are equal", arguments: Seed.several(5))
   func equality(_ seed: Seed) throws {
     var random = seed.generator
     let one = try digest(.sha256, [1])

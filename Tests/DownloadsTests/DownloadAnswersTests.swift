@@ -11,7 +11,7 @@ import UploadClient
 
 @testable import Downloads
 
-@Suite("A download and its answers")
+@Suite("A download and its responses")
 struct DownloadAnswersTests {
   private static let content = (0..<1000).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) }
   private let directory: TemporaryDirectory
@@ -84,7 +84,7 @@ struct DownloadAnswersTests {
   }
 
   @Test(
-    "the file is compared with each digest that the server sends, and wrong bytes are not left behind",
+    "the file is compared with each digest that the server sends, and wrong bytes are removed",
     arguments: [0, 400, 999, 1000], ["Content-Digest", "Repr-Digest"])
   func digests(from start: Int, field: String) async throws {
     for isRight in [true, false] {
@@ -113,7 +113,8 @@ struct DownloadAnswersTests {
   }
 
   @Test(
-    "bytes that go into a pipe are compared as they come, because nobody can read them again", arguments: [true, false])
+    "bytes that go into a pipe are compared as they arrive, because they cannot be read again",
+    arguments: [true, false])
   func pipeDigest(isRight: Bool) async throws {
     let server = try server { connection in
       let field = try Self.digest("Repr-Digest", Self.content[...], isRight: isRight)
@@ -131,7 +132,7 @@ struct DownloadAnswersTests {
   }
 
   @Test(
-    "the bytes are compared with a digest that comes behind them, in a file and in a pipe",
+    "the bytes are compared with a digest that follows them, in a file and in a pipe",
     arguments: ["Content-Digest", "repr-digest"].flatMap { name in
       [true, false].flatMap { isRight in
         [true, false].flatMap { isPipe in [0, 400].compactMap { isPipe && $0 > 0 ? nil : (name, isRight, isPipe, $0) } }
@@ -162,7 +163,7 @@ struct DownloadAnswersTests {
     #expect(directory.names == (isPipe || !isRight ? [] : ["file"]), "\(directory.names)")
   }
 
-  @Test("a server is held up while nobody takes the bytes, and sends the rest afterwards")
+  @Test("a server waits while nobody accepts the bytes, and sends the rest afterwards")
   func heldUp() async throws {
     let total = 64 << 20
     let held = try EventLog<Int>()
@@ -206,7 +207,7 @@ struct DownloadAnswersTests {
   }
 
   @Test(
-    "a server that cannot continue what is there sends everything, and each byte is there once",
+    "a server that cannot resume a part sends everything, and the file has each byte once",
     arguments: [
       ("412 Precondition Failed", []), ("416 Range Not Satisfiable", []),
       ("416 Range Not Satisfiable", ["Content-Range: bytes */300"]),
@@ -232,7 +233,7 @@ struct DownloadAnswersTests {
   }
 
   @Test(
-    "a status that only a download that continues can get ends one that begins",
+    "a status that is valid only for a resumed download ends a new one",
     arguments: ["412 Precondition Failed", "416 Range Not Satisfiable"])
   func refused(status: String) async throws {
     let server = try server { try Self.send($0, status, content: [1, 2, 3]) }
@@ -254,7 +255,7 @@ struct DownloadAnswersTests {
     #expect(summary.error?.kind == .protocolBroken && directory.names == [], "\(summary), \(directory.names)")
   }
 
-  @Test("16 redirects in a row are followed, and no more", arguments: [0, 1, 15, 16, 17], [false, true])
+  @Test("at most 16 redirects in a row are followed", arguments: [0, 1, 15, 16, 17], [false, true])
   func redirects(count: Int, isAbsolute: Bool) async throws {
     let server = try ScriptedServer { connection, number in
       let head = try connection.head()
@@ -267,7 +268,7 @@ struct DownloadAnswersTests {
     #expect(directory.names == (count > 16 ? [] : ["file"]))
   }
 
-  @Test("a file has the permissions that were asked for, and otherwise those that the process leaves to new files")
+  @Test("a file has the requested permissions, or by default those of new files of the process")
   func permissions() async throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -286,7 +287,7 @@ struct DownloadAnswersTests {
     }
   }
 
-  @Test("a part that another process downloads is refused, and can be continued as soon as that process lets go")
+  @Test("a part that another process downloads is refused, and can be continued when that process ends")
   func locked() throws {
     let data = try left(400)
     let worker = BackgroundWorker()

@@ -16,7 +16,7 @@ struct DownloadCheckpointTests {
   private enum Fate: CaseIterable { case same, longer, shorter, gone, other, renamed, link, twoNames, empty }
 
   @Test(
-    "a part counts as far as it can be relied on, and another file never does", arguments: Fate.allCases, [true, false])
+    "a part counts up to its reliable length, and another file never counts", arguments: Fate.allCases, [true, false])
   private func found(_ fate: Fate, isSameBoot: Bool) throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("part", [UInt8](repeating: 1, count: 100))
@@ -61,7 +61,7 @@ struct DownloadCheckpointTests {
     #expect(expected == nil || copy.found?.validator == "\"a\"" && copy.found?.length == 500)
   }
 
-  @Test("a text that is no checkpoint is none", arguments: Seed.several(4))
+  @Test("an invalid text is no checkpoint", arguments: Seed.several(4))
   func damaged(seed: Seed) {
     var random = seed.generator
     let text = DownloadCheckpoint(
@@ -74,7 +74,7 @@ struct DownloadCheckpointTests {
     }
   }
 
-  @Test("no byte of a version is in the part before the checkpoint of that version is stored")
+  @Test("no byte of a version is in the part before its checkpoint is stored")
   func order() throws {
     let (directory, server) = (try TemporaryDirectory(), try ResourceServer())
     server.set("x", [UInt8](repeating: 1, count: 500_000))
@@ -107,7 +107,7 @@ struct DownloadCheckpointTests {
   }
 
   @Test(
-    "a download whose checkpoint cannot be stored ends so that it may begin again, and leaves nothing",
+    "a download whose checkpoint cannot be stored ends such that it can start again, and leaves no file",
     arguments: ["", "\"1\""])
   func refused(validator: String) throws {
     let (directory, server) = (try TemporaryDirectory(), try ResourceServer())
@@ -124,7 +124,7 @@ struct DownloadCheckpointTests {
     #expect(directory.names.isEmpty)
   }
 
-  @Test("while a checkpoint is not stored, nothing is written, and the server is held up")
+  @Test("while a checkpoint is not stored, nothing is written, and the server waits")
   func blocked() throws {
     let (directory, server) = (try TemporaryDirectory(), try ResourceServer())
     server.set("x", [UInt8](repeating: 1, count: 32 << 20))
@@ -151,7 +151,7 @@ struct DownloadCheckpointTests {
     #expect(try fileContents(path).count == 32 << 20)
   }
 
-  @Test("a download that waits for its next attempt makes it when it is told to")
+  @Test("a download that waits for its next attempt starts it on request")
   func retryNow() throws {
     let (directory, server) = (try TemporaryDirectory(), try ResourceServer())
     server.set("x", [UInt8](repeating: 1, count: 1000))

@@ -24,7 +24,7 @@ struct DownloadStateMachineTests {
       excess, withoutTag, unknownLength, shorterStarPart, portal, oddLength
   }
 
-  @Test("what it calls complete is one whole representation, however the server behaves", arguments: Seed.several(20))
+  @Test("a complete file is one whole representation, however the server behaves", arguments: Seed.several(20))
   func random(_ seed: Seed) {
     var random = seed.generator
     for _ in 0..<300 {
@@ -157,7 +157,7 @@ struct DownloadStateMachineTests {
   }
 
   @Test(
-    "only a strong tag, or a date without a tag and older than the response, is what a part is continued by",
+    "a part is continued only by a strong tag, or by a date without a tag that is older than the response",
     arguments: [
       ([("ETag", "\"a\"")], "\"a\""), ([("ETag", "W/\"a\"")], nil), ([("ETag", "a")], nil),
       (
@@ -200,7 +200,7 @@ struct DownloadStateMachineTests {
   }
 
   @Test(
-    "a part continues the bytes that are there if it lies within the length, whichever response has told that",
+    "a part continues the existing bytes if it lies within the length that any response has stated",
     arguments: [
       (10, "bytes 4-9/10", true), (10, "bytes 4-9/*", true), (10, "bytes 4-8/*", true), (10, "bytes 4-10/*", false),
       (10, "bytes 4-9/11", false), (10, "bytes 3-9/10", false), (nil, "bytes 4-9/10", true), (nil, "bytes 4-9/*", true),
@@ -213,7 +213,7 @@ struct DownloadStateMachineTests {
     #expect(machine.length == (range.hasSuffix("*") ? length : 10))
   }
 
-  @Test("a whole response to a request for the rest says why the bytes that are there do not count", arguments: [1, 4])
+  @Test("a whole response to a request for the rest states why the existing bytes do not count", arguments: [1, 4])
   func restarted(_ count: Int) {
     for (tag, reason) in [("\"a\"", DownloadRestart.ignored), ("\"b\"", .changed)] {
       var machine = interrupted(count, length: 10)

@@ -41,7 +41,7 @@ struct DownloadVersionTests {
   }
 
   @Test(
-    "a part is joined only if it is of the same version, and always if it names what If-Range named",
+    "a part is joined only if it has the same version, and always if it has the validator of If-Range",
     arguments: [1, 2], [true, false])
   func parts(version: Int, isLater: Bool) throws {
     for first in Names.all where !first.isDisjoint(with: [.tag, .date]) {
@@ -83,7 +83,7 @@ struct DownloadVersionTests {
     }
   }
 
-  @Test("a 416 that does not show its version ends only a download whose length is known", arguments: [nil, 4, 9])
+  @Test("a 416 without a version ends only a download of known length", arguments: [nil, 4, 9])
   func unsatisfied(length: UInt64?) {
     for tag in [nil, "\"v1\"", "\"v2\""] as [String?] {
       var machine = DownloadStateMachine(
@@ -96,7 +96,7 @@ struct DownloadVersionTests {
     }
   }
 
-  @Test("two fields that name the version name none", arguments: ["ETag", "Last-Modified"])
+  @Test("two fields with the version are ignored", arguments: ["ETag", "Last-Modified"])
   func doubledFirst(name: String) {
     let values =
       name == "ETag" ? ["\"a\"", "\"b\""] : ["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:38 GMT"]

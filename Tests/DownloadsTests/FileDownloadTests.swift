@@ -34,7 +34,7 @@ struct FileDownloadTests {
 
   private enum End: CaseIterable { case cancel, task, loop, session }
 
-  @Test("however it is ended, it has an end, and another one continues where it was", arguments: End.allCases)
+  @Test("each way to end it causes an end, and another download continues at its position", arguments: End.allCases)
   private func ends(_ end: End) async throws {
     let directory = try TemporaryDirectory()
     let server = try half()
@@ -87,7 +87,7 @@ struct FileDownloadTests {
     #expect(directory.names == ["file"])
   }
 
-  @Test("what is at the path of the part is not believed", arguments: ["other", "born", "link", "short", "name"])
+  @Test("a foreign file at the path of the part is not trusted", arguments: ["other", "born", "link", "short", "name"])
   func foreign(_ kind: String) async throws {
     let directory = try TemporaryDirectory()
     let part = try directory.write("file.part", [UInt8](repeating: 7, count: 150_000))

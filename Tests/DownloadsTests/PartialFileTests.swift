@@ -46,7 +46,8 @@ struct PartialFileTests {
     return nil
   }
 
-  @Test("what a part has beyond its resume data is gone when it is continued, and no later checkpoint counts it")
+  @Test(
+    "bytes of a part beyond its resume data are discarded when it is continued, and no later checkpoint counts them")
   func beyond() throws {
     _ = try directory.write("part", [UInt8](repeating: 9, count: 400))
     var status = stat()
@@ -62,7 +63,7 @@ struct PartialFileTests {
     withExtendedLifetime(file) {}
   }
 
-  @Test("an order to discard bytes is work that is waited for, also where no byte follows")
+  @Test("the end waits for an order to discard bytes, also if no byte follows")
   func truncation() throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
     file.write([1, 2, 3]) { _ in }
@@ -101,7 +102,7 @@ struct PartialFileTests {
     #expect(file.error?.code == EINVAL && file.written == 100)
   }
 
-  @Test("what is called when all is written waits for the last byte, and for nothing else")
+  @Test("a completion handler waits for the last byte, and for nothing else")
   func whenWritten() throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
     let calls = Atomic<Int>(0)
@@ -119,7 +120,7 @@ struct PartialFileTests {
     #expect(try directory.contents("part") == [7])
   }
 
-  @Test("a file that has taken too much at once is full, and says when it has room again, once")
+  @Test("a file with too many pending bytes is full, and reports once when it has space again")
   func room() throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
     let calls = Atomic<Int>(0)
@@ -140,7 +141,7 @@ struct PartialFileTests {
     #expect(file.written == 3 * 5 * 256 << 10)
   }
 
-  @Test("the digest that is taken while bytes are written is that of the file", arguments: DigestAlgorithm.allCases)
+  @Test("the digest that is computed during the writes is that of the file", arguments: DigestAlgorithm.allCases)
   func digest(_ algorithm: DigestAlgorithm) throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
     file.beginDigest(algorithm)
@@ -157,7 +158,7 @@ struct PartialFileTests {
     #expect(try whole.value().bytes == running?.bytes)
   }
 
-  @Test("a download that is over has its file open no longer, and standard output is not its to close")
+  @Test("an ended download has closed its file, but never closes standard output")
   func closed() throws {
     var file: PartialFile? = try PartialFile(making: path, mode: 0o600, worker)
     #expect(try descriptor(of: path) != nil)

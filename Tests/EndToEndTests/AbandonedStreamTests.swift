@@ -11,7 +11,7 @@ struct AbandonedStreamTests {
   private let microphone = TestMicrophone()
   private let scratch = ScratchDirectory()
 
-  @Test("a client killed in the middle leaves a .part of what it had sent, and no finished name")
+  @Test("a client killed in the middle leaves a .part with the sent bytes, and no finished name")
   func killed() throws {
     let server = try ServeProcess(scratch.path)
     let client = try StreamProcess(microphone: microphone, to: server.url)
@@ -22,7 +22,7 @@ struct AbandonedStreamTests {
   }
 
   @Test(
-    "a connection cut within the body, orderly or by reset, leaves a .part, and no finished name",
+    "a connection cut within the body, cleanly or by reset, leaves a .part, and no finished name",
     arguments: [false, true])
   func cut(isReset: Bool) throws {
     let server = try ServeProcess(scratch.path)

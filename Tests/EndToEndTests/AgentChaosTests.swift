@@ -14,7 +14,7 @@ struct AgentChaosTests {
   private static let kills = getenv("SLUICE_AGENT_KILLS").flatMap { Int(String(cString: $0)) } ?? 8
 
   @Test(
-    "whoever is killed, each upload and download that the agent has accepted ends with one complete file and is reported until acknowledged",
+    "after any kill, each accepted upload and download of the agent ends with one complete file and is reported until acknowledged",
     arguments: Seed.several(1))
   func kills(seed: Seed) throws {
     let run = try AgentChaosRun(seed)

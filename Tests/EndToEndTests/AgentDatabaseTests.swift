@@ -40,7 +40,7 @@ struct AgentDatabaseTests {
     return done
   }
 
-  @Test("an agent that is killed before any of its writes forgets nothing that it has confirmed")
+  @Test("an agent that is killed before any of its writes forgets no confirmed transfer")
   func kills() throws {
     let seed = Seed.several(1)[0]
     var generator = seed.generator
@@ -119,7 +119,8 @@ struct AgentDatabaseTests {
   }
 
   @Test(
-    "with a full disk, downloads wait and say why, the rest goes on, and everything ends by itself when there is room")
+    "with a full disk, downloads wait with a reason, other transfers continue, and all end automatically when there is space"
+  )
   func waiting() throws {
     let (bench, disk, agent) = try benchOnDisk(size: "2m")
     let content = [UInt8](repeating: 7, count: 300_000)
@@ -178,7 +179,7 @@ struct AgentDatabaseTests {
     #expect(try agent.wait() == 0)
   }
 
-  @Test("on a full disk, the agent refuses orders and changes nothing, and goes on when there is room")
+  @Test("on a full disk, the agent refuses orders and changes nothing, and continues when there is space")
   func fullDisk() throws {
     let (bench, disk, agent) = try benchOnDisk()
     let file = try bench.directory.write("file", "content")

@@ -23,7 +23,7 @@ struct AgentDownloadTests {
 
   private func names(_ directory: String) -> [String] { (try? allNames(in: directory)) ?? [] }
 
-  @Test("a file comes with its name and the permissions of the program's own files, and nothing else is left")
+  @Test("a file gets its name and the permissions of the program's own files, and no other file remains")
   func download() throws {
     let (bench, server) = (try AgentBench(), try ResourceServer())
     let content = Self.bytes(300_000, 1)
@@ -56,7 +56,7 @@ struct AgentDownloadTests {
   }
 
   @Test(
-    "after any interruption a download continues where it was, or from the start if the resource has changed",
+    "after any interruption, a download continues at its position, or from the start if the resource has changed",
     arguments: cells)
   private func interruption(_ interruption: Interruption, changes: Bool, isKept: Bool) throws {
     let (bench, server) = (try AgentBench(), try ResourceServer())
@@ -103,7 +103,7 @@ struct AgentDownloadTests {
     #expect(names(bench.directory.path).filter { $0.hasSuffix(".part") } == [])
   }
 
-  @Test("a file that is there is replaced only where that was asked for, also if it came during the download")
+  @Test("an existing file is replaced only on request, also if it appeared during the download")
   func exists() throws {
     let (bench, server) = (try AgentBench(), try ResourceServer())
     let content = Self.bytes(400_000, 3)
@@ -130,7 +130,7 @@ struct AgentDownloadTests {
     try waitUntil("no part is left") { names(bench.directory.path).allSatisfy { !$0.hasSuffix(".part") } }
   }
 
-  @Test("of a download that is cancelled, or that the server refuses, nothing is left, also after a kill")
+  @Test("a download that is cancelled, or that the server refuses, leaves no file, also after a kill")
   func cancel() throws {
     for kills in [false, true] {
       let (bench, server) = (try AgentBench(), try ResourceServer())
@@ -153,7 +153,7 @@ struct AgentDownloadTests {
     }
   }
 
-  @Test("options that have no meaning to a download of the agent are refused")
+  @Test("options without a meaning for a download of the agent are refused")
   func options() throws {
     let bench = try AgentBench()
     for option in ["--resume", "--abandon", "--give-up=1s", "--resume-file=x"] {
@@ -162,7 +162,7 @@ struct AgentDownloadTests {
     #expect(try bench.run(["get", "--background", "http://h/x", "--output", "-"], code: 64).contains("--output -"))
   }
 
-  @Test("a full disk makes a download wait, and it continues when there is room")
+  @Test("a full disk makes a download wait, and it continues when there is space")
   func fullDisk() throws {
     let (bench, server) = (try AgentBench(), try ResourceServer())
     let content = Self.bytes(600_000, 5)
@@ -188,7 +188,7 @@ struct AgentDownloadTests {
   /// All calls in a run of `make chaos-agent`, otherwise some.
   private static let stride = getenv("SLUICE_AGENT_KILLS") == nil ? 5 : 1
 
-  @Test("an agent that is killed before any call that changes a file leaves a download that completes once")
+  @Test("an agent that is killed before any call that changes a file completes the download once")
   func killsAtEachWrite() throws {
     let seed = Seed.several(1)[0]
     var generator = seed.generator

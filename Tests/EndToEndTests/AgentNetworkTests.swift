@@ -71,7 +71,7 @@ struct AgentNetworkTests {
     }
   }
 
-  @Test("a transfer runs over a metered connection if it may, and otherwise waits until that changes")
+  @Test("a transfer uses a metered connection if it may, and otherwise waits until that changes")
   func metered() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let network = try Network(bench, metered: "1")
@@ -120,7 +120,7 @@ struct AgentNetworkTests {
     #expect(try agent.wait() == 0)
   }
 
-  @Test("a transfer that runs is stopped when the connection becomes metered, and continues afterwards")
+  @Test("a running transfer stops when the connection becomes metered, and continues afterwards")
   func becomesMetered() throws {
     let bench = try AgentBench()
     let network = try Network(bench, metered: "2")
@@ -147,7 +147,7 @@ struct AgentNetworkTests {
     #expect(try agent.wait() == 0)
   }
 
-  @Test("while NetworkManager does not answer, nobody knows whether the connection is metered, and transfers wait")
+  @Test("while NetworkManager does not answer, the metered state is unknown, and transfers wait")
   func silent() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let network = try Network(bench, metered: "1", isSilent: true)

@@ -32,7 +32,7 @@ struct AgentTests {
     return (server, id, content)
   }
 
-  @Test("a file goes to the server, and the list and the exit code of wait say so")
+  @Test("a file reaches the server, and the list and the exit code of wait show it")
   func upload() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let file = try bench.directory.write("data", bytes(300_000))
@@ -45,7 +45,7 @@ struct AgentTests {
     #expect(try bench.run(["transfers", "list"]) == "", "what was waited for is not listed any more")
   }
 
-  @Test("wait reports each of twenty transfers that end at the same time, and then none of them is listed")
+  @Test("wait reports each of twenty transfers that end at the same time, and removes them from the list")
   func waitForMany() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let file = try bench.directory.write("data", bytes(1000))
@@ -72,7 +72,7 @@ struct AgentTests {
     #expect(try bench.transfers().map(\.id) == [id])
   }
 
-  @Test("a transfer that is paused in the middle stays paused when the agent is killed, and then continues there")
+  @Test("a paused transfer stays paused after a kill of the agent, and then continues at its position")
   func pause() throws {
     let bench = try AgentBench()
     let (server, id, content) = try partlySent(bench)
@@ -87,7 +87,7 @@ struct AgentTests {
     #expect(uploads.count == 1 && uploads[0].isComplete && uploads[0].bytes == content)
   }
 
-  @Test("a file that changes while its transfer is paused ends it with an error, and is not mixed with what was sent")
+  @Test("a file that changes while its transfer is paused ends it with an error, and is not mixed with the sent bytes")
   func change() throws {
     let bench = try AgentBench()
     let (server, id, content) = try partlySent(bench)
@@ -102,7 +102,7 @@ struct AgentTests {
   }
 
   @Test(
-    "what happens to a file while its transfer is paused ends it only if the content may be another",
+    "a change of a file while its transfer is paused ends it only if the content may differ",
     arguments: FileChange.allCases.filter { $0 != .writtenWithOldTime })
   func changes(_ change: FileChange) throws {
     let bench = try AgentBench()
@@ -123,7 +123,7 @@ struct AgentTests {
   }
 
   @Test(
-    "when a transfer has ended, its secrets are in none of the agent's files, and no list ever shows those of its URL",
+    "after the end of a transfer, no file of the agent has its secrets, and no list ever shows those of its URL",
     arguments: [TransferResult.Outcome.completed, .failed, .cancelled], [TransferRequest.Kind.upload, .download])
   func secrets(_ outcome: TransferResult.Outcome, _ kind: TransferRequest.Kind) throws {
     let bench = try AgentBench()
@@ -165,7 +165,7 @@ struct AgentTests {
     try check()
   }
 
-  @Test("a transfer that is cancelled in the middle is deleted at the server")
+  @Test("cancelling a transfer in the middle deletes the upload on the server")
   func cancel() throws {
     let bench = try AgentBench()
     let (server, id, _) = try partlySent(bench)
@@ -174,7 +174,7 @@ struct AgentTests {
     try server.requests.first("the deletion") { $0.method == "DELETE" }
   }
 
-  @Test("what a server has of a cancelled transfer is deleted, also if the server is away and the agent is killed")
+  @Test("the upload of a cancelled transfer is deleted, also if the server is unreachable and the agent is killed")
   func cancelWithoutServer() throws {
     let bench = try AgentBench()
     let isAway = Lock(true)
@@ -207,7 +207,7 @@ struct AgentTests {
     #expect(server.of("DELETE").count == asked + 1)
   }
 
-  @Test("sluice transfers asks the next agent when one ends before it answers")
+  @Test("sluice transfers asks the next agent if one ends before it answers")
   func endedAgent() throws {
     let bench = try AgentBench()
     let file = try bench.directory.write("file", bytes(1000))
@@ -228,7 +228,7 @@ struct AgentTests {
     #expect(try bench.transfers().isEmpty)
   }
 
-  @Test("a server that forgets the upload gets the file from its start")
+  @Test("a server that forgets the upload receives the file from its start")
   func forgetful() throws {
     let bench = try AgentBench()
     let content = bytes(6_000_000)
@@ -244,7 +244,7 @@ struct AgentTests {
     #expect(complete.first?.bytes == content)
   }
 
-  @Test("a request that is handed in twice is one transfer")
+  @Test("a request that is submitted twice is one transfer")
   func twice() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let file = try bench.directory.write("file", bytes(1000))
@@ -255,7 +255,7 @@ struct AgentTests {
     #expect(try bench.transfers().count == 1)
   }
 
-  @Test("a request that is handed in again after its end was acknowledged, and without its file, is not uploaded again")
+  @Test("a request that is submitted again after its end was acknowledged, and without its file, is not uploaded again")
   func twiceLate() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let file = try bench.directory.write("file", bytes(1000))
@@ -270,7 +270,7 @@ struct AgentTests {
     #expect(try bench.transfers().isEmpty)
   }
 
-  @Test("a file that has taken the place of the one that a program has named is refused")
+  @Test("a file that replaced the file of the program is refused")
   func otherFile() throws {
     let bench = try AgentBench()
     let file = try bench.directory.write("file", bytes(1000))
@@ -302,7 +302,7 @@ struct AgentTests {
     guard case .accepted = answer else { throw TestFailure("\(answer)") }
   }
 
-  @Test("an unreachable server does not keep transfers to others from running")
+  @Test("an unreachable server does not block transfers to others")
   func unreachable() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let file = try bench.directory.write("file", bytes(1000))
@@ -317,7 +317,7 @@ struct AgentTests {
     #expect(try bench.ended(id).outcome == .completed)
   }
 
-  @Test("an agent that ends leaves a file alone that has taken its socket's place")
+  @Test("an agent that ends does not remove a file that replaced its socket")
   func foreignSocket() throws {
     let bench = try AgentBench()
     let agent = try bench.command(["agent"])
@@ -347,7 +347,7 @@ struct AgentTests {
     #expect(try agent.wait() == 0)
   }
 
-  @Test("orders about what is not there, and files that cannot be read, have their codes")
+  @Test("orders about unknown transfers, and unreadable files, have their codes")
   func refusals() throws {
     let bench = try AgentBench()
     for action in ["pause", "resume", "cancel", "forget", "wait"] {
@@ -366,7 +366,7 @@ struct AgentTests {
 
   // MARK: One agent, and nobody else's
 
-  @Test("the socket, its directory, the database and its directory are their user's alone")
+  @Test("only the user can access the socket, its directory, the database and its directory")
   func permissions() throws {
     let bench = try AgentBench()
     _ = try bench.transfers()
@@ -391,7 +391,7 @@ struct AgentTests {
     #expect(try bench.connection().agentProcess == process)
   }
 
-  @Test("a socket that a killed agent has left is replaced, and anything else in its place is not")
+  @Test("the socket of a killed agent is replaced, and any other file in its place is not")
   func staleSocket() throws {
     let bench = try AgentBench()
     _ = try bench.transfers()
@@ -404,7 +404,7 @@ struct AgentTests {
     #expect(try bench.run(["agent"], code: 77).contains("not a socket"))
   }
 
-  @Test("a directory that others may enter, or own, is not used by the agent or its programs")
+  @Test("the agent and its programs do not use a directory that others can enter or own")
   func foreignDirectories() throws {
     for isSocket in [true, false] {
       let bench = try AgentBench()
@@ -423,7 +423,7 @@ struct AgentTests {
     }
   }
 
-  @Test("programs of another user are not heard, even if they reach the socket")
+  @Test("programs of another user are ignored, even if they reach the socket")
   func foreignUser() throws {
     // Only root can be somebody else for a moment.
     guard geteuid() == 0 else { return }
@@ -449,7 +449,7 @@ struct AgentTests {
     #expect(process.output == ["heard: b''"])
   }
 
-  @Test("a database that cannot be understood is left as it is, and the agent says where it is")
+  @Test("an unreadable database stays unchanged, and the agent reports its path")
   func damage() throws {
     let bench = try AgentBench()
     _ = try bench.transfers()
@@ -464,7 +464,7 @@ struct AgentTests {
     #expect(try fileContents(path) == damaged)
   }
 
-  @Test("an agent keeps nothing open that the program which started it had open")
+  @Test("an agent keeps no descriptor of the program that started it")
   func inheritedDescriptors() throws {
     let bench = try AgentBench()
     var ends: [Int32] = [-1, -1]
@@ -477,7 +477,7 @@ struct AgentTests {
     #expect(waitUntilReadable(ends[0], limit: .seconds(20)), "somebody has the other end open")
   }
 
-  @Test("systemd starts the agent when a program comes, on a socket of systemd's own")
+  @Test("systemd starts the agent when a program connects, on a socket of systemd")
   func socketActivation() throws {
     let bench = try AgentBench()
     for directory in ["\(bench.directory.path)/run", bench.location.socketDirectory] { mkdir(directory, 0o700) }
@@ -490,7 +490,7 @@ struct AgentTests {
     #expect(access(bench.location.socket, F_OK) == 0, "the socket stays for the next program")
   }
 
-  @Test("systemd accepts the units of a user")
+  @Test("systemd accepts the user units")
   func units() throws {
     let folder = #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" } + "/samples/systemd/user"
     let directory = try TemporaryDirectory()
@@ -507,7 +507,7 @@ struct AgentTests {
     #expect(verify.errors.allSatisfy { !$0.contains("sluice-agent") }, "\(verify.errors)")
   }
 
-  @Test("an agent with nothing to do ends, and one with a transfer stays")
+  @Test("an agent without transfers ends, and one with a transfer stays")
   func idleness() throws {
     let bench = try AgentBench()
     let agent = try bench.command(["agent", "--idle-exit", "50ms"])

@@ -7,14 +7,14 @@ import TestDeviceControl
 import TestRigs
 import Testing
 
-@Suite("A microphone in trouble")
+@Suite("A microphone with faults")
 struct CaptureFaultTests {
   private let second = 96_000
   private let microphone = TestMicrophone()
   private let scratch = ScratchDirectory()
 
   @Test(
-    "stopped for 3 s and continued: a device that holds more than that loses nothing, one that holds less loses what it must, counted to the frame",
+    "stopped for 3 s and continued: a device with a larger ring loses nothing, and a smaller ring loses an exact number of frames",
     arguments: ["5s", "500ms"])
   func stopped(deviceBuffer: String) throws {
     let server = try ServeProcess(scratch.path)
@@ -51,7 +51,7 @@ struct CaptureFaultTests {
   }
 
   @Test(
-    "stopped for longer than the buffer holds, while the server hangs: what was captured before is stored all the same")
+    "stopped for longer than the buffer while the server hangs: the earlier captured frames are stored")
   func stoppedForLong() throws {
     let server = try ServeProcess(scratch.path)
     let client = try StreamProcess(
@@ -84,7 +84,7 @@ struct CaptureFaultTests {
     #expect(client.events("new-part").map { $0.text("reason") } == ["pause"])
   }
 
-  @Test("overrun, unplugged, plugged in again, overrun again: in the stored file every frame stands at its time")
+  @Test("overrun, unplugged, plugged in again, overrun again: every frame in the stored file is at its time")
   func unplugged() throws {
     let server = try ServeProcess(scratch.path)
     let client = try StreamProcess(microphone: microphone, to: server.url, deviceBuffer: "500ms")

@@ -6,7 +6,7 @@ import Testing
 @Suite("Chaos")
 struct ChaosTests {
   @Test(
-    "60 faults, one after another: the stored stream is the sent one, once, and only what was under way is sent again",
+    "60 faults in a row: the stored stream equals the sent one, once, and only unacknowledged data is sent again",
     arguments: [UInt64(20_261_120)])
   func short(seed: UInt64) throws {
     let report = try ChaosRun(ChaosRun.Options(seed: seed, faults: 60)).perform()
@@ -16,7 +16,7 @@ struct ChaosTests {
   }
 
   @Test(
-    "12 kills of client, server or network: what spooled streams have captured is stored once, in order",
+    "12 kills of client, server or network: the captured data of spooled streams is stored once, in order",
     arguments: [true, false])
   func spool(isResumable: Bool) throws {
     var options = SpoolChaosRun.Options(seed: 20_261_123, faults: isResumable ? 12 : 6)

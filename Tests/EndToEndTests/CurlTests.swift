@@ -5,7 +5,7 @@ import NetworkTesting
 import TestRigs
 import Testing
 
-@Suite("curl as a client")
+@Suite("curl as a client of the server")
 struct CurlTests {
   private let scratch = ScratchDirectory()
   /// Of every request of the protocol.
@@ -22,7 +22,7 @@ struct CurlTests {
     }.filter { $0.line.hasPrefix("HTTP/") }
   }
 
-  @Test("an upload made by hand, in two parts and with a look at how far it is, is one file; curl prints the 104s")
+  @Test("a manual upload in two parts with an offset request is one file, and curl prints the 104s")
   func byHand() throws {
     let server = try ServeProcess(scratch.path)
     let whole = Array("The first half, and the second.\n".utf8)
@@ -66,7 +66,7 @@ struct CurlTests {
     #expect(scratch.read(try #require(ended.text("file"))) == whole)
   }
 
-  @Test("an upload with everything in its creation is announced by a 104 that curl prints, and done")
+  @Test("curl prints the 104 of an upload with everything in its creation, and the upload completes")
   func inOne() throws {
     let server = try ServeProcess(scratch.path)
     let path = scratch.write("all of it", to: "whole")
@@ -80,7 +80,7 @@ struct CurlTests {
     #expect(scratch.read(try #require(server.event("ended").text("file"))) == Array("all of it".utf8))
   }
 
-  @Test("DELETE makes the server forget it")
+  @Test("DELETE removes it from the server")
   func cancelled() throws {
     let server = try ServeProcess(scratch.path)
     let site = "http://\(server.address)"

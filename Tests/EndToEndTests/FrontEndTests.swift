@@ -14,7 +14,7 @@ struct FrontEndTests {
   private static let appendSize = 256 << 10
 
   @Test(
-    "a stream, its connections reset, the front end and the server killed: stored once and whole, and only what was under way sent again",
+    "connection resets, and kills of the front end and the server: the stream is stored once and completely, and only unacknowledged data is sent again",
     arguments: Route.all)
   func stream(route: Route) throws {
     let run = try FrontEndRun(
@@ -54,7 +54,7 @@ struct FrontEndTests {
     #expect(client.events("interim-response").isEmpty)
   }
 
-  @Test("a file, likewise", arguments: Route.all)
+  @Test("a file through real front ends arrives in the same way", arguments: Route.all)
   func file(route: Route) throws {
     let run = try FrontEndRun(
       route,
@@ -79,7 +79,7 @@ struct FrontEndTests {
   }
 
   @Test(
-    "under a path of its own: the server says what its URLs begin with, or the client keeps to the host that it asked",
+    "under a path of a front end: the server knows the prefix of its URLs, or the client keeps its host",
     arguments: FrontEnd.Program.allCases, [false, true])
   func location(program: FrontEnd.Program, keepsHost: Bool) throws {
     let route = Route(program: program, isHTTP1: false, changes: .init(hasPrefix: true))
@@ -97,7 +97,9 @@ struct FrontEndTests {
     #expect(try fileContents(run.storedFile()) == bytes)
   }
 
-  @Test("nginx as it is by default, HTTP/1.0 inside: no interim response goes to it, and files and streams arrive")
+  @Test(
+    "nginx with default settings and HTTP/1.0 behind it: the server sends no interim response, and files and streams arrive"
+  )
   func http10() throws {
     let route = Route(
       program: .nginx, isHTTP1: false,
@@ -115,7 +117,7 @@ struct FrontEndTests {
   }
 
   @Test(
-    "a server that sends nginx interim responses all the same: the client gives HTTP/2 up, and loses nothing",
+    "a server that sends interim responses to nginx: the client drops HTTP/2, and loses nothing",
     arguments: [false, true])
   func http2GivenUp(closesConnections: Bool) throws {
     let route = Route(program: .nginx, isHTTP1: false, changes: .init(closesConnections: closesConnections))
@@ -145,7 +147,7 @@ struct FrontEndTests {
   }
 
   @Test(
-    "a server that sends Caddy more interim responses than it bears: after two failures the stream avoids that")
+    "a server that sends Caddy more interim responses than it supports: after two failures, the stream avoids them")
   func interimLimit() throws {
     let run = try FrontEndRun(
       Route(program: .caddy, isHTTP1: false), serverOptions: ["--proxied-interims", "all"], mayInterim: true)
@@ -170,7 +172,8 @@ struct FrontEndTests {
     #expect(try StampedPattern.digest(file: run.storedFile()) == pattern.digest(count: length))
   }
 
-  @Test("a file through the same: it fails again and again, and arrives with little sent again and without long pauses")
+  @Test(
+    "a file through that front end: it fails repeatedly, and arrives with few repeated bytes and without long pauses")
   func interimLimitOfFile() throws {
     let run = try FrontEndRun(
       Route(program: .caddy, isHTTP1: false), serverOptions: ["--proxied-interims", "all"], mayInterim: true)

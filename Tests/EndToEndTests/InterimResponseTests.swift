@@ -34,7 +34,7 @@ struct InterimResponseTests {
   }
 
   @Test(
-    "Caddy passes all of them on, up to five, and fails the request at the sixth",
+    "Caddy forwards up to five of them, and fails the request at the sixth",
     arguments: Route.all.filter { $0.program == .caddy })
   func caddy(route: Route) throws {
     for interims in [[100], [102], [103], [104], [100, 104, 104, 104, 104]] {
@@ -46,7 +46,7 @@ struct InterimResponseTests {
   }
 
   @Test(
-    "nginx takes the first for the final response: by luck that is no harm over HTTP/1.1, and over HTTP/2 it is the end",
+    "nginx treats the first as the final response: it does no harm over HTTP/1.1 by luck, and ends HTTP/2",
     arguments: Route.all.filter { $0.program == .nginx })
   func nginx(route: Route) throws {
     for interims in [[100], [102], [103], [104], [100, 104, 104]] {

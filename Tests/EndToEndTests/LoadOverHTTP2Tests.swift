@@ -46,7 +46,7 @@ struct LoadOverHTTP2Tests {
   }
 
   @Test(
-    "20 streams by 8 take three connections; the front end is killed: all go on over three others, every byte stored once"
+    "20 streams by 8 use three connections; after a kill of the front end, all continue over three others, and every byte is stored once"
   )
   func killed() throws {
     let frontEnd = try FrontEnd(.caddy, backend: server.address)
@@ -74,7 +74,7 @@ struct LoadOverHTTP2Tests {
   }
 
   @Test(
-    "a proxy that passes on five interim responses of a request: the rest is acknowledged at its end, and stored as it was due"
+    "a proxy that forwards five interim responses of a request: the rest is acknowledged at its end, and stored when it was due"
   )
   func ended() throws {
     let frontEnd = try FrontEnd(.caddy, backend: server.address)
@@ -91,7 +91,7 @@ struct LoadOverHTTP2Tests {
     #expect(stored.reduce(0) { $0 + UInt64($1.bytes.count) } == report.totals.bytes.offered)
   }
 
-  @Test("--drop-every resets streams on a connection that stays")
+  @Test("--drop-every resets streams on a persistent connection")
   func dropped() throws {
     let frontEnd = try FrontEnd(.caddy, backend: server.address)
     let load = try load(
@@ -106,7 +106,7 @@ struct LoadOverHTTP2Tests {
   }
 
   @Test(
-    "a server that takes four streams on a connection, of twenty that are to share one: all of them run, over more connections"
+    "a server that accepts four streams per connection, of twenty that share one: all run, over more connections"
   )
   func limited() throws {
     let frontEnd = try FrontEnd(.nginx, backend: server.address, changes: .init(concurrentStreams: 4))
@@ -119,7 +119,7 @@ struct LoadOverHTTP2Tests {
   }
 
   @Test(
-    "a server that speaks HTTP/1.1 only is named, at once, and nothing is streamed over that", arguments: [true, false])
+    "a server with only HTTP/1.1 causes an error at once, and nothing is streamed over it", arguments: [true, false])
   func http1Only(isSecure: Bool) throws {
     let frontEnd = try FrontEnd(.nginx, backend: server.address, changes: .init(speaksHTTP1Only: true))
     let load = try load(
@@ -132,7 +132,7 @@ struct LoadOverHTTP2Tests {
   }
 
   @Test(
-    "without TLS: one stream on a connection, request after request; several where libcurl can do that, and else a word why not"
+    "without TLS: one stream per connection, request after request; several if libcurl supports it, and else the reason"
   )
   func plain() throws {
     let frontEnd = try FrontEnd(.caddy, backend: server.address, changes: .init(isPlain: true))
@@ -151,7 +151,7 @@ struct LoadOverHTTP2Tests {
   }
 
   @Test(
-    "a stream that the server does not read: the others on its connection go on, and the loop does not turn for its sake"
+    "a stream that the server does not read delays no others on its connection, and does not make the loop spin"
   )
   func unread() throws {
     // What each of the others has brought, by the megabyte.

@@ -8,7 +8,8 @@ import NetworkTesting
 import TestRigs
 import Testing
 
-@Suite("Silent name servers", .enabled(if: Surroundings.mayMakeNetworks && Surroundings.mayMount), .serialized)
+@Suite(
+  "Name servers that do not answer", .enabled(if: Surroundings.mayMakeNetworks && Surroundings.mayMount), .serialized)
 struct NameServerTests {
   /// Runs a program where three name servers are configured and none answers: packets to them loop back to a machine
   /// that does not have their addresses.
@@ -29,7 +30,7 @@ struct NameServerTests {
     return tasks.count { (try? fileContents("/proc/\(process)/task/\($0)/comm")) == Array("sluice-network\n".utf8) }
   }
 
-  @Test("the stream goes on capturing, leaves few threads behind, and ends at once at SIGQUIT")
+  @Test("the stream continues the capture, leaves few threads behind, and ends at once at SIGQUIT")
   func outage() throws {
     let scratch = ScratchDirectory()
     let stream = try StreamProcess(

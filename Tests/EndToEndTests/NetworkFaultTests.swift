@@ -4,12 +4,12 @@ import CommandTesting
 import TestRigs
 import Testing
 
-@Suite("A network in trouble")
+@Suite("A network with faults")
 struct NetworkFaultTests {
   private let second = 96_000
 
   @Test(
-    "a link cut for 10 s: whether the connection outlives it or is given up and made anew, nothing is missing",
+    "a link cut for 10 s: whether the connection survives or is replaced, no byte is missing",
     .enabled(if: Surroundings.mayMakeNetworks, "a network namespace needs root, and ip from the package iproute2"))
   func cut() throws {
     let scratch = ScratchDirectory()

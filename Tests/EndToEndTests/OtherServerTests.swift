@@ -6,7 +6,7 @@ import NetworkTesting
 import TestRigs
 import Testing
 
-@Suite("Other people's servers")
+@Suite("Third-party servers")
 struct OtherServerTests {
   private static let options = ["--resumable", "always", "--retry-ceiling", "20ms"]
 
@@ -32,7 +32,7 @@ struct OtherServerTests {
     #expect((1...max(1, cuts)).contains(summary.integer("dropouts") ?? 0))
   }
 
-  @Test("a stream, cut four times within an append", arguments: OtherServer.Program.allCases)
+  @Test("a stream that is interrupted four times within an append", arguments: OtherServer.Program.allCases)
   func stream(program: OtherServer.Program) throws {
     let server = try OtherServer(program, cuts: [100_000, 150_000, 50_000, 300_000])
     let scratch = ScratchDirectory()
@@ -48,7 +48,7 @@ struct OtherServerTests {
   }
 
   @Test(
-    "a file that goes out with its creation, and one that does not, each cut three times",
+    "a file within its creation, and one after its creation, each interrupted three times",
     arguments: OtherServer.Program.allCases, [1_500_001, 6_000_001])
   func file(program: OtherServer.Program, size: Int) throws {
     let server = try OtherServer(program, cuts: [200_000, 1, 700_000])
@@ -60,7 +60,7 @@ struct OtherServerTests {
     expect(server, bytes, summary, cuts: 3)
   }
 
-  @Test("a server that is asked nothing before: --resumable auto finds out, and goes on as above")
+  @Test("without a question to the server before: --resumable auto detects its support, and continues as above")
   func discovered() throws {
     for program in OtherServer.Program.allCases {
       let server = try OtherServer(program, cuts: [70_000])

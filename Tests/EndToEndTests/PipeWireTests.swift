@@ -9,7 +9,7 @@ import Testing
   "A microphone behind PipeWire",
   .enabled(if: PrivatePipeWire.isAvailable, "make test-packages fetches pipewire, wireplumber and pipewire-alsa"))
 struct PipeWireTests {
-  @Test("a signal finishes the stream, whichever thread it could have gone to", arguments: [SIGINT, SIGTERM])
+  @Test("a signal finishes the stream, whichever thread receives it", arguments: [SIGINT, SIGTERM])
   func signals(_ signal: Int32) throws {
     let pipeWire = try PrivatePipeWire()
     let scratch = ScratchDirectory()

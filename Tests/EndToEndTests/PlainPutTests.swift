@@ -15,7 +15,9 @@ struct PlainPutTests {
     scratch.write((0..<count).map { pattern[UInt64($0)] }, to: "input")
   }
 
-  @Test("cut twice when its beginning is not kept any more, it continues under numbered names, and replaces nothing")
+  @Test(
+    "a stream that is interrupted twice after its beginning left the buffer continues under numbered names, and replaces nothing"
+  )
   func beginningIsGone() throws {
     let (server, scratch) = (try DavServer(), ScratchDirectory())
     let count = 3_000_000
@@ -36,7 +38,7 @@ struct PlainPutTests {
     #expect(summary.integer("captured") == count && summary.integer("unsent") == 0)
   }
 
-  @Test("each part of a microphone's stream has a header of its own")
+  @Test("each part of a microphone's stream has its own header")
   func header() throws {
     let (server, microphone) = (try DavServer(), TestMicrophone())
     let proxy = try FaultyProxy(to: server.address) { $0 == 0 ? .reset(after: 300_000) : .relay }
@@ -57,7 +59,7 @@ struct PlainPutTests {
   }
 
   @Test(
-    "the answer to all of it is lost: all bytes are stored, whether the client can send them once more or has to say so",
+    "if the final response is lost, all bytes are stored, whether the client can resend them or must report them",
     arguments: [40_000, 1_000_000])
   func answerIsLost(count: Int) throws {
     let (server, scratch) = (try DavServer(), ScratchDirectory())

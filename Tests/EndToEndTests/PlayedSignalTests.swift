@@ -8,7 +8,7 @@ import Testing
 
 @Suite("A signal played and stored")
 struct PlayedSignalTests {
-  @Test("more than 20 s played by PulseAudio are captured, streamed and stored, found again sample for sample")
+  @Test("more than 20 s of PulseAudio playback are captured, streamed and stored, and match sample by sample")
   func bitExact() throws {
     let sound = try PrivatePulseAudio()
     let scratch = ScratchDirectory()

@@ -6,14 +6,14 @@ import PropertyTesting
 import TestRigs
 import Testing
 
-@Suite("A server that refuses")
+@Suite("Servers that refuse")
 struct RefusalTests {
   private let second = 96_000
   private let microphone = TestMicrophone()
   private let scratch = ScratchDirectory()
 
   @Test(
-    "503 with Retry-After, three times, then storing: the wait is kept, and nothing is missing from the first frame on")
+    "503 with Retry-After three times, then storage: the client waits as requested, and no frame is missing")
   func unavailable() throws {
     let server = try ServeProcess(scratch.path)
     let answer = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -41,7 +41,7 @@ struct RefusalTests {
     #expect(microphone.framesLost == 0)
   }
 
-  @Test("503 in the middle of a plain request: what may not have been kept is sent again, and stored once")
+  @Test("503 in the middle of a plain request: bytes that the server may have dropped are sent again, and stored once")
   func unavailableInTheMiddle() throws {
     let server = try ServeProcess(scratch.path)
     let answer =
@@ -68,7 +68,7 @@ struct RefusalTests {
   }
 
   @Test(
-    "401 in the middle of the stream: exit code 77, a message that says what to do, and what counts as acknowledged is stored"
+    "401 in the middle of the stream: exit code 77, a message with a remedy, and the acknowledged bytes are stored"
   )
   func unauthorized() throws {
     let server = try ServeProcess(scratch.path)
@@ -98,7 +98,7 @@ struct RefusalTests {
   }
 
   @Test(
-    "a full disk: the client is told, keeps its bytes, and goes on when there is room, byte for byte",
+    "a full disk: the client receives the reason, keeps its bytes, and continues when there is space, byte for byte",
     .enabled(if: Surroundings.mayMount, "a small disk needs a mount namespace: run as root"),
     arguments: Seed.several(1), ["never", "always"])
   func diskFull(seed: Seed, resumable: String) throws {

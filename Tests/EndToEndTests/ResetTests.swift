@@ -6,7 +6,7 @@ import PropertyTesting
 import TestRigs
 import Testing
 
-@Suite("Connections of a plain stream reset at random")
+@Suite("Random connection resets of a plain stream")
 struct ResetTests {
   private static let resets = 200
   /// On a tmpfs: no disk slows the bytes down, so that resets hit buffers that are full.
@@ -61,7 +61,7 @@ struct ResetTests {
   }
 
   @Test(
-    "where all that TCP had acknowledged was delivered, every byte is stored, once and in its place",
+    "if all bytes that TCP had acknowledged were delivered, every byte is stored once, at its offset",
     arguments: Seed.several(1))
   func lossless(seed: Seed) throws {
     let plan = Plan(seed)
@@ -76,7 +76,7 @@ struct ResetTests {
   }
 
   @Test(
-    "where acknowledged bytes died with the connection, exactly those are missing, and all parties say so",
+    "if acknowledged bytes are lost with the connection, exactly these are missing, and all parties report it",
     arguments: Seed.several(1))
   func holes(seed: Seed) throws {
     let plan = Plan(seed)

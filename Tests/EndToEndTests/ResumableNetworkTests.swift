@@ -8,7 +8,7 @@ import TestRigs
 import Testing
 
 @Suite(
-  "A resumable upload over a network in trouble",
+  "A resumable upload over a faulty network",
   .enabled(if: Surroundings.mayMakeNetworks, "a network namespace needs root, ip (iproute2) and nft (nftables)"))
 struct ResumableNetworkTests {
   /// Gives a connection up after a second in which nothing that it was sent was acknowledged.
@@ -73,7 +73,7 @@ struct ResumableNetworkTests {
   }
 
   @Test(
-    "a link cut for 10 s: one client waits, another gives its connection up and dials in vain; both go on where they stood"
+    "a link cut for 10 s: one client waits, another drops its connection and fails to reconnect, and both resume at their offsets"
   )
   func cut() throws {
     let run = try Run([["--stall-timeout", "60s"], Self.hasty])
@@ -92,7 +92,7 @@ struct ResumableNetworkTests {
   }
 
   @Test(
-    "packets that get through in one direction only, either one, until the client has dialled in vain",
+    "packets pass in one direction only, for each direction, until a reconnection has failed",
     arguments: [Cable.Direction.there, .back])
   func oneWay(direction: Cable.Direction) throws {
     let run = try Run([Self.hasty])
@@ -108,7 +108,7 @@ struct ResumableNetworkTests {
     _ = try run.finish(0, faults: 1)
   }
 
-  @Test("the client's address changes in the middle: the upload goes on from another one")
+  @Test("the client's address changes in the middle: the upload continues from another one")
   func addressChange() throws {
     let run = try Run([Self.hasty])
     let client = run.streams[0].client

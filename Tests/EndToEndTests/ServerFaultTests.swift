@@ -6,7 +6,7 @@ import TestDeviceControl
 import TestRigs
 import Testing
 
-@Suite("A server in trouble")
+@Suite("A server with faults")
 struct ServerFaultTests {
   /// A second of 48 kHz, mono, S16_LE, in bytes.
   private let second = 96_000
@@ -14,7 +14,7 @@ struct ServerFaultTests {
   private let scratch = ScratchDirectory()
 
   @Test(
-    "killed and started again after 3 s: nothing of a plain stream is missing but what its TCP had acknowledged and it had not read, and that is said",
+    "killed and started again after 3 s: a plain stream loses only bytes that the server's TCP had acknowledged and the server had not read, and reports them",
     arguments: [false, true])
   func killed(unread: Bool) throws {
     let first = try ServeProcess(scratch.path)
@@ -49,7 +49,7 @@ struct ServerFaultTests {
     #expect(microphone.framesLost == 0)
   }
 
-  @Test("killed and started again after 3 s: nothing of a resumable upload is missing, whatever it had not read")
+  @Test("killed and started again after 3 s: a resumable upload loses nothing, whatever the server had not read")
   func killedInUpload() throws {
     let first = try ServeProcess(scratch.path)
     let client = try StreamProcess(
@@ -78,7 +78,7 @@ struct ServerFaultTests {
     #expect(microphone.framesLost == 0)
   }
 
-  @Test("a server that stops reading for 5 s gets every sample, and the microphone does not notice")
+  @Test("a server that stops reading for 5 s receives every sample, and the microphone does not lose a frame")
   func stalled() throws {
     let server = try ServeProcess(scratch.path)
     let client = try StreamProcess(microphone: microphone, to: server.url)
@@ -100,7 +100,7 @@ struct ServerFaultTests {
     #expect(microphone.framesLost == 0)
   }
 
-  @Test("no server at the start: it comes 3 s later, and nothing is missing from the first frame on")
+  @Test("a server that starts 3 s late receives every frame from the first on")
   func late() throws {
     // A port that was free a moment ago, at an address that nobody else uses.
     let probe = try ServeProcess(scratch.path)

@@ -9,7 +9,7 @@ import Spool
 import TestRigs
 import Testing
 
-@Suite("What earlier runs have left in a spool")
+@Suite("Backlogs of earlier runs in a spool")
 struct SpoolBacklogTests {
   private let directory: TemporaryDirectory
   private let server: ServeProcess
@@ -47,7 +47,7 @@ struct SpoolBacklogTests {
     try StoredStream.contents("\(directory.path)/stored/x-\(id).bin")
   }
 
-  @Test("60 stretches are sent one after another by a process that may open 40 files")
+  @Test("a process with a limit of 40 files sends 60 stretches one after another")
   func many() throws {
     for number in 0..<60 { try leave([0..<100], id: "s\(number)") }
     let result = try drain(prefix: ["sh", "-c", "ulimit -n 40; exec \"$@\"", "sh"])
@@ -56,7 +56,7 @@ struct SpoolBacklogTests {
     #expect(try fileNames(in: "\(spool)/cam") == ["lock"])
   }
 
-  @Test("--catch-up-rate bounds what a backlog takes of the line")
+  @Test("--catch-up-rate limits the rate of a backlog")
   func rate() throws {
     try leave([0..<600_000])
     let start = MonotonicInstant.now
@@ -66,7 +66,7 @@ struct SpoolBacklogTests {
     #expect(try stored("left") == pattern.bytes(600_000, at: 0))
   }
 
-  @Test("--backlog first sends what is left before the first byte of the new stream")
+  @Test("--backlog first sends the backlog before the first byte of the new stream")
   func first() throws {
     try leave([0..<600_000])
     let input = try directory.write("input", pattern.bytes(1000, at: 1 << 32))
@@ -85,7 +85,7 @@ struct SpoolBacklogTests {
   }
 
   @Test(
-    "--spool-keep discards what was captured too long ago, and reports it",
+    "--spool-keep discards data that is too old, and reports it",
     .enabled(if: WallClock.isSynchronized == true, "the clock of this machine is not synchronized"))
   func keep() throws {
     try leave([0..<400_000], time: WallClock.now.sinceEpoch - 3_600_000)
@@ -108,7 +108,7 @@ struct SpoolBacklogTests {
   }
 
   @Test(
-    "the default limit is half of the free space, and what is left counts as free at the next start",
+    "the default limit is half of the free space, and the backlog counts as free at the next start",
     .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func defaultLimit() throws {
     let path = "\(directory.path)/disk"
@@ -144,7 +144,7 @@ struct SpoolBacklogTests {
     #expect(abs(try limit() - first) < 0.3)
   }
 
-  @Test("a hole in the middle of a stretch is a gap of its recording, and drain reports the loss")
+  @Test("a hole in the middle of a stretch becomes a gap of its recording, and drain reports the loss")
   func hole() throws {
     try leave([0..<100_000, 150_000..<300_000])
     let result = try drain()
@@ -155,7 +155,7 @@ struct SpoolBacklogTests {
     #expect(stream.bytes[150_000...] == pattern.bytes(150_000, at: 150_000)[...])
   }
 
-  @Test("drain sends the other streams where one is in use or unreadable, and its exit code says which")
+  @Test("drain sends the other streams if one is in use or unreadable, and its exit code states which")
   func exitCodes() throws {
     try leave([0..<1000], folder: "b", id: "b")
     try leave([0..<1000], folder: "a", id: "a")
@@ -187,7 +187,7 @@ struct SpoolBacklogTests {
     #expect(result.code == 69, "\(result.text)")
   }
 
-  @Test("a microphone's stretch is sent as a WAV file of its own after the process was killed")
+  @Test("a microphone's stretch is sent as a separate WAV file after the process was killed")
   func microphone() throws {
     let address = server.address
     server.kill()

@@ -8,7 +8,7 @@ import PropertyTesting
 import TestRigs
 import Testing
 
-@Suite("The spool on a disk that fails")
+@Suite("A spool on a faulty disk")
 struct SpoolFaultTests {
   private let directory: TemporaryDirectory
   private let pattern = OffsetPattern(seed: 77)
@@ -26,7 +26,7 @@ struct SpoolFaultTests {
   }
 
   @Test(
-    "a restart on a full disk streams from memory, what the killed process left stays, and both go to the disk later",
+    "a restart on a full disk streams from memory, the backlog of the killed process stays, and both move to the disk later",
     .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func fullDiskAndRestart() throws {
     let server = try ServeProcess("\(directory.path)/stored")
@@ -83,7 +83,7 @@ struct SpoolFaultTests {
   }
 
   @Test(
-    "a stretch that never had a file, because the disk was full, is found and sent by the next process",
+    "the next process finds and sends a stretch that never had a file because the disk was full",
     .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func killedWithoutFile() throws {
     let server = try ServeProcess("\(directory.path)/stored")
@@ -112,7 +112,9 @@ struct SpoolFaultTests {
     withExtendedLifetime(again) {}
   }
 
-  @Test("a disk that does not answer does not keep the command from ending, and it says what was not synchronized")
+  @Test(
+    "a disk that does not answer does not block the end of the command, which reports the bytes that are not synchronized"
+  )
   func silentDisk() throws {
     let server = try ServeProcess("\(directory.path)/stored")
     let input = try HeldInput("\(directory.path)/input")
@@ -136,7 +138,7 @@ struct SpoolFaultTests {
   }
 
   @Test(
-    "a spool that is removed while it is in use is reported, and no byte counts as kept in it",
+    "a spool that is removed during its use is reported, and no byte counts as kept in it",
     arguments: [true, false])
   func removedSpool(serverReturns: Bool) throws {
     let server = try ServeProcess("\(directory.path)/stored")

@@ -9,7 +9,9 @@ import Testing
 
 @Suite("A stream over TLS")
 struct TLSTrustTests {
-  @Test("a Location from https to http is refused, and --location keep is named; with it the stream stays on TLS")
+  @Test(
+    "a Location from https to http is refused, and the error suggests --location keep; with it, the stream stays on TLS"
+  )
   func insecureLocation() throws {
     // Its own port, by another name than nginx would replace.
     let port = EndPort()
@@ -33,7 +35,7 @@ struct TLSTrustTests {
     #expect(server.upload(1).bytes.count == 100_000)
   }
 
-  @Test("a certificate that is not valid yet is an outage, until this machine's clock is set")
+  @Test("a certificate that is not valid yet is an outage until this machine's clock is set")
   func clockIsWrong() throws {
     let scratch = ScratchDirectory()
     let server = try ServeProcess(scratch.path)
@@ -53,7 +55,8 @@ struct TLSTrustTests {
     #expect(summary.integer("acknowledged") == 100_000 && summary.integer("dropouts") == 1)
   }
 
-  @Test("a peer that stops reading HTTP/2: --give-up ends the stream, and so do two signals", arguments: [true, false])
+  @Test(
+    "a peer that stops reading HTTP/2: --give-up ends the stream, and two signals do, too", arguments: [true, false])
   func stalledPeer(givesUp: Bool) throws {
     let scratch = ScratchDirectory()
     let server = try ServeProcess(scratch.path, more: ["--proxied-interims", "0"])

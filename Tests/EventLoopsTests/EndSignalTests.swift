@@ -5,7 +5,7 @@ import Testing
 
 @Suite("An end that threads wait for")
 struct EndSignalTests {
-  @Test("all who wait learn of it, those who come late too, and none before")
+  @Test("all waiting threads return after the end, including late ones, and none before")
   func waiters() throws {
     let (end, mayEnd) = (EndSignal(), EndSignal())
     let order = Lock<[String]>([])
@@ -31,7 +31,7 @@ struct EndSignalTests {
     #expect(found.first == "signals" && found.count == 9)
   }
 
-  @Test("whoever begins to wait at the moment of the signal is not left waiting")
+  @Test("a thread that begins to wait at the moment of the signal returns")
   func race() throws {
     let rounds = 3_000
     let there = (0..<rounds).map { _ in EndSignal() }
@@ -49,7 +49,7 @@ struct EndSignalTests {
     other.join()
   }
 
-  @Test("a date is written as its format says, up to the 4,095 bytes that there is room for")
+  @Test("a date is written in its format, up to the maximum of 4,095 bytes")
   func format() {
     let clock = WallClock(seconds: 951_782_399)
     #expect(clock.formatted("%Y-%m-%d_%H%M%S") == "2000-02-28_235959")

@@ -4,7 +4,7 @@ import EventLoops
 import Glibc
 import Testing
 
-@Suite("EventLoop lets go of what it was given")
+@Suite("EventLoop releases its objects")
 struct EventLoopOwnershipTests {
   /// Uses the loop when it goes, as a connection does that closes its descriptor and cancels its time limit.
   private final class Owner {
@@ -28,7 +28,7 @@ struct EventLoopOwnershipTests {
     func stay() {}
   }
 
-  @Test("what only a cancelled timer owned may use the loop when it goes")
+  @Test("an object that only a cancelled timer owned may use the loop in its deinit")
   func ownedByTimer() throws {
     let loop = try EventLoop()
     weak var left: Owner?
@@ -43,7 +43,7 @@ struct EventLoopOwnershipTests {
     #expect(left == nil)
   }
 
-  @Test("what only a deregistered handler owned may use the loop when it goes")
+  @Test("an object that only a deregistered handler owned may use the loop in its deinit")
   func ownedByHandler() throws {
     let loop = try EventLoop()
     let pipe = try Pipe()
@@ -58,7 +58,7 @@ struct EventLoopOwnershipTests {
     #expect(left == nil)
   }
 
-  @Test("what only work at the end of a turn owned may use the loop when it goes")
+  @Test("an object that only work at the end of a turn owned may use the loop in its deinit")
   func ownedByEndOfTurn() throws {
     let loop = try EventLoop()
     weak var left: Owner?
@@ -72,7 +72,7 @@ struct EventLoopOwnershipTests {
     #expect(left == nil)
   }
 
-  @Test("a loop that was told to stop once more than needed is let go")
+  @Test("a loop with a superfluous stop is released")
   func stoppedTwice() throws {
     weak var left: EventLoop?
     do {
@@ -85,7 +85,7 @@ struct EventLoopOwnershipTests {
     #expect(left == nil)
   }
 
-  @Test("a loop that has ended keeps nothing of what was still to come, and is let go with it")
+  @Test("a loop that has ended keeps no pending work, and is released with it")
   func ended() throws {
     weak var leftLoop: EventLoop?
     weak var left: Owner?
@@ -133,7 +133,7 @@ struct EventLoopOwnershipTests {
   }
 
   @Test(
-    "whatever is put off when a loop ends, and whatever that puts off when it goes, is let go with the loop",
+    "work that is deferred when a loop ends, and the work that its release defers, is released with the loop",
     arguments: Later.allCases, Later.allCases)
   func puttingOff(_ first: Later, _ second: Later) throws {
     weak var left: EventLoop?
@@ -157,7 +157,7 @@ struct EventLoopOwnershipTests {
     #expect(left == nil)
   }
 
-  @Test("a loop that goes closes its descriptors")
+  @Test("the deinit of a loop closes its descriptors")
   func descriptors() throws {
     let before = kernelObjects()
     let count = 100

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("The kernel's side of an event loop")
 struct EventLoopRecoveryTests {
-  @Test("a descriptor is watched anew although the kernel did not forget it when it was deregistered")
+  @Test("a descriptor is watched again although the kernel kept it when it was deregistered")
   func notForgotten() throws {
     let loop = try EventLoop()
     let pipe = try Pipe()
@@ -29,14 +29,14 @@ struct EventLoopRecoveryTests {
     #expect(calls == 1)
   }
 
-  @Test("asking for room takes none")
+  @Test("reserving space takes none")
   func room() {
     // Together they would be more than there are addresses.
     for _ in 0..<300 { #expect(AddressSpace.hasRoom(for: 1 << 40)) }
     #expect(!AddressSpace.hasRoom(for: 1 << 48) && !AddressSpace.hasRoom(for: .max))
   }
 
-  @Test("a file is as old as it is, to the millisecond")
+  @Test("the age of a file is right, to the millisecond")
   func birth() throws {
     var path = Array("/tmp/sluice-birth.XXXXXX".utf8CString)
     // The kernel's time for files may be a tick behind.

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("EventLoop and its descriptors")
 struct EventLoopTests {
-  @Test("an event at hand is not delivered once its descriptor was deregistered")
+  @Test("a pending event is not delivered after its descriptor was deregistered")
   func deregisteredInTheSameTurn() throws {
     let loop = try EventLoop()
     let pipes = [try Pipe(), try Pipe()]
@@ -26,7 +26,7 @@ struct EventLoopTests {
   }
 
   @Test(
-    "work for after what is ready comes behind all of it, more than one turn hands out, and before anything that comes later"
+    "work after the ready events runs after all of them, over several turns, and before any later event"
   )
   func afterReady() throws {
     let loop = try EventLoop()
@@ -76,7 +76,7 @@ struct EventLoopTests {
     #expect(callsBefore <= perTurn * (2 + (highest + 1) / perTurn))
   }
 
-  @Test("work for after what is ready does not wait while nothing becomes ready")
+  @Test("work after the ready events runs at once if no event is ready")
   func afterNothing() throws {
     let loop = try EventLoop()
     var left = 300
@@ -91,7 +91,7 @@ struct EventLoopTests {
     #expect(ThreadUsage.now.voluntarySwitches - before.voluntarySwitches < 100)
   }
 
-  @Test("a descriptor that was deregistered may be registered again, and costs nothing meanwhile")
+  @Test("a deregistered descriptor can be registered again, and causes no cost meanwhile")
   func registeredAgain() throws {
     let loop = try EventLoop()
     let pipe = try Pipe()
@@ -120,7 +120,7 @@ struct EventLoopTests {
     #expect(delivered == 1 && usage.cpuMicroseconds < 50_000)
   }
 
-  @Test("a descriptor number used again in the same turn gets no event of its former owner")
+  @Test("a reused descriptor number in the same turn receives no event of its former owner")
   func descriptorUsedAgain() throws {
     let loop = try EventLoop()
     let pipes = [try Pipe(), try Pipe()]
@@ -149,7 +149,7 @@ struct EventLoopTests {
     #expect(stray == 0)
   }
 
-  @Test("a second registration of a descriptor is refused and the first one goes on")
+  @Test("a second registration of a descriptor is refused, and the first one stays")
   func registeredTwice() throws {
     let loop = try EventLoop()
     let pipe = try Pipe()
@@ -170,7 +170,7 @@ struct EventLoopTests {
     #expect(delivered == 1)
   }
 
-  @Test("what cannot be watched is an error, not a crash")
+  @Test("a descriptor that cannot be watched is an error, not a crash")
   func refused() throws {
     let loop = try EventLoop()
     let directory = open("/", O_RDONLY | O_CLOEXEC)
@@ -188,7 +188,7 @@ struct EventLoopTests {
     loop.deregister(-1)
   }
 
-  @Test("readiness is told as it is: writable, hung up")
+  @Test("readiness is reported exactly: writable, hung up")
   func readiness() throws {
     let loop = try EventLoop()
     let pipe = try Pipe()
@@ -207,7 +207,7 @@ struct EventLoopTests {
     #expect(seen == [.writable, .hangUp])
   }
 
-  @Test("a level-triggered handler is called as long as there is something, and modify changes what for")
+  @Test("a level-triggered handler is called while there is data, and modify changes the events")
   func levelTriggered() throws {
     let loop = try EventLoop()
     let pipe = try Pipe()

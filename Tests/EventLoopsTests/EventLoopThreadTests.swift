@@ -8,7 +8,7 @@ import Testing
 
 @Suite("EventLoop and other threads")
 struct EventLoopThreadTests {
-  @Test("work from many threads runs on the loop's thread, each thread's in its order, none lost")
+  @Test("work from many threads runs on the loop's thread, in the order of each thread, without a loss")
   func execute() throws {
     let loop = try EventLoop()
     let each = 5000
@@ -25,7 +25,7 @@ struct EventLoopThreadTests {
     for thread in 0..<4 { #expect(seen.order(of: thread) == Array(0..<each)) }
   }
 
-  @Test("a wake-up is never lost: each of 20,000 rounds waits for the answer of a sleeping loop")
+  @Test("no wake-up is lost: each of 20,000 rounds waits for the reply of a sleeping loop")
   func pingPong() throws {
     let loop = try EventLoop()
     let answer = try EventCounter()
@@ -44,7 +44,7 @@ struct EventLoopThreadTests {
     withExtendedLifetime(answer) {}
   }
 
-  @Test("stop ends the run after the work handed in before it, also when it comes before the run")
+  @Test("stop ends the run after earlier work, also if it precedes the run")
   func stopping() throws {
     let loop = try EventLoop()
     let done = Atomic<Int>(0)
@@ -54,7 +54,7 @@ struct EventLoopThreadTests {
     #expect(done.load(ordering: .relaxed) == 10)
   }
 
-  @Test("a thread is the loop's only while it runs it")
+  @Test("a thread is the loop's only during its run")
   func whoseThread() throws {
     let loop = try EventLoop()
     let before = loop.isOnThread
@@ -65,7 +65,7 @@ struct EventLoopThreadTests {
     #expect(!before && during.load(ordering: .relaxed) && !loop.isOnThread)
   }
 
-  @Test("work put off to the end of a turn runs after its handler, and also when it was there before the run")
+  @Test("deferred work runs after the handler of its turn, also if it was deferred before the run")
   func endOfTurn() throws {
     let loop = try EventLoop()
     var order: [String] = []
@@ -92,7 +92,7 @@ struct EventLoopThreadTests {
     #expect(order == ["before the run", "handler", "end", "end of the end"])
   }
 
-  @Test("an idle loop costs nothing: it sleeps until something happens")
+  @Test("an idle loop causes no cost: it sleeps until an event")
   func idle() throws {
     let loop = try EventLoop()
     let other = try EventCounter()

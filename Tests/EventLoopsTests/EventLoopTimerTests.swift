@@ -7,7 +7,7 @@ import Testing
 
 @Suite("EventLoop and its timers")
 struct EventLoopTimerTests {
-  @Test("timers fire in the order of their deadlines, none early", arguments: Seed.several(2))
+  @Test("timers fire in the order of their deadlines, and none early", arguments: Seed.several(2))
   func timersInOrder(seed: Seed) throws {
     var random = seed.generator
     let loop = try EventLoop()
@@ -27,7 +27,7 @@ struct EventLoopTimerTests {
     #expect(fired.count == delays.count && fired == fired.sorted())
   }
 
-  @Test("the loop sleeps for the fewest milliseconds that are not too few", arguments: Seed.several(2))
+  @Test("the loop sleeps for the minimum number of milliseconds that is not too short", arguments: Seed.several(2))
   func roundedUp(seed: Seed) {
     var random = seed.generator
     let edges: [Int64] = [0, 1, 2, 999_999, 1_000_000, 1_000_001, 2_000_000, .max, .min, -1]
@@ -42,7 +42,7 @@ struct EventLoopTimerTests {
     }
   }
 
-  @Test("timers of one deadline fire in the order in which they were set")
+  @Test("timers with equal deadlines fire in the order in which they were set")
   func equalDeadlines() throws {
     let loop = try EventLoop()
     var fired: [Int] = []
@@ -53,7 +53,7 @@ struct EventLoopTimerTests {
     #expect(fired == Array(0..<50))
   }
 
-  @Test("a delay longer than the clock can count is not over at once")
+  @Test("a delay that exceeds the clock's range does not end at once")
   func endlessDelay() throws {
     let loop = try EventLoop()
     var fired = false
@@ -64,7 +64,7 @@ struct EventLoopTimerTests {
     #expect(!fired)
   }
 
-  @Test("a cancelled timer does not fire, also when a handler of the same turn cancels it, itself or one long gone")
+  @Test("a cancelled timer does not fire, also if a handler of the same turn cancels it, itself or an ended one")
   func cancelling() throws {
     let loop = try EventLoop()
     var fired: [String] = []

@@ -8,7 +8,7 @@ import Testing
 @Suite("Times of day")
 struct LocalTimeTests {
   @Test(
-    "the next moment that shows a time of day is later, and no moment between shows it",
+    "the next moment with a time of day is later, and no moment in between has it",
     arguments: ["UTC0", "CET-1CEST,M3.5.0,M10.5.0/3", "<+1245>-12:45<+1345>,M9.5.0/2:45,M4.1.0/3:45"])
   func next(_ zone: String) async {
     await #expect(processExitsWith: .success) { [zone] in
@@ -49,12 +49,12 @@ struct LocalTimeTests {
     }
   }
 
-  @Test("beyond the years that can be written there is none")
+  @Test("beyond the representable years, there is none")
   func ends() {
     for time in [Int64.min, -1, 253_402_300_800_000, .max] { #expect(LocalTime.next(.zero, after: time) == nil) }
   }
 
-  @Test("a time is read as it is written; what is none is not")
+  @Test("a valid time is parsed, and any other text is not")
   func parsing() {
     var random = Seed.several(1)[0].generator
     for _ in 0..<1000 {

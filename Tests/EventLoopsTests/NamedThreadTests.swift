@@ -9,7 +9,7 @@ import Testing
 @Suite("NamedThread")
 struct NamedThreadTests {
   @Test(
-    "a thread shows its name, cut to the 15 bytes that the kernel keeps without breaking a character",
+    "a thread has its name, truncated to the kernel's 15 bytes without splitting a character",
     arguments: [("capture", "capture"), ("a name that is far too long", "a name that is "), ("ääääääääää", "äääääää")])
   func threadNames(name: String, shown: String) throws {
     let found = Lock("")
@@ -24,7 +24,7 @@ struct NamedThreadTests {
     #expect(found.withLock { $0 } == shown)
   }
 
-  @Test("signals stay with the thread that starts another, and its own mask stays as it was")
+  @Test("signals stay with the thread that starts another, and its mask stays unchanged")
   func signals() throws {
     // The test's own thread blocks nearly all.
     var none = sigset_t()
@@ -42,7 +42,7 @@ struct NamedThreadTests {
     #expect(outside == after && outside.contains(SIGTERM))
   }
 
-  @Test("neither a joined nor a detached thread leaves its stack behind")
+  @Test("neither a joined nor a detached thread leaks its stack")
   func stacks() throws {
     let before = threadStacks()
     let count = 200
@@ -63,7 +63,7 @@ struct NamedThreadTests {
   }
 
   @Test(
-    "a thread that cannot be started is an error, and nothing stays behind",
+    "a thread that cannot be started is an error, and leaks nothing",
     .enabled(if: call_counter_works(), "a sanitizer needs memory itself"))
   func refused() async {
     await #expect(processExitsWith: .success) {

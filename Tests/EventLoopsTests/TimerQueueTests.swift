@@ -5,9 +5,9 @@ import Testing
 
 @testable import EventLoops
 
-@Suite("TimerQueue gives timers back by deadline")
+@Suite("TimerQueue returns timers by deadline")
 struct TimerQueueTests {
-  @Test("random schedules, cancels and turns of the clock give what a sorted array gives", arguments: Seed.several(8))
+  @Test("random schedules, cancels and clock steps give the same result as a sorted array", arguments: Seed.several(8))
   func againstSortedArray(seed: Seed) {
     var random = seed.generator
     var queue = TimerQueue()

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Instants, errors and counters")
 struct ValueTests {
-  @Test("a duration in nanoseconds stops at the ends of what can be counted")
+  @Test("a duration in nanoseconds saturates at its limits")
   func nanoseconds() {
     #expect(Duration.milliseconds(3).nanoseconds == 3_000_000)
     #expect(Duration.milliseconds(-3).nanoseconds == -3_000_000)
@@ -18,7 +18,7 @@ struct ValueTests {
     #expect((Duration.seconds(-9_223_372_036) - .milliseconds(900)).nanoseconds == .min)
   }
 
-  @Test("an instant moved beyond the end of time stays at the end")
+  @Test("an instant saturates at the end of time")
   func instants() {
     #expect(MonotonicInstant(nanoseconds: 5) + .nanoseconds(7) == MonotonicInstant(nanoseconds: 12))
     #expect(MonotonicInstant.now + .seconds(Int64.max) == MonotonicInstant(nanoseconds: .max))
@@ -27,7 +27,7 @@ struct ValueTests {
     #expect(MonotonicInstant(nanoseconds: 12) - MonotonicInstant(nanoseconds: 5) == .nanoseconds(7))
   }
 
-  @Test("the time between two instants stops at the ends of what can be counted, whichever they are")
+  @Test("the time between any two instants saturates at its limits")
   func differences() {
     let edges: [Int64] = [.min, .min + 1, -2, -1, 0, 1, 2, .max - 1, .max]
     for a in edges {
@@ -44,7 +44,7 @@ struct ValueTests {
     }
   }
 
-  @Test("a time of the kernel is an instant to the nanosecond, or the end of what can be counted")
+  @Test("a time of the kernel is an instant to the nanosecond, or the maximum")
   func kernelTimes() {
     for seconds in [0, 1, 59, 1 << 32, -1, 9_223_372_035, 9_223_372_037, Int.max] {
       for nanoseconds in [0, 1, 999_999_999] {
@@ -99,13 +99,13 @@ struct ValueTests {
     #expect((before...after).contains(now.seconds * 1000 + Int64(now.milliseconds)))
   }
 
-  @Test("a failed call says what was tried and why it failed")
+  @Test("a failed call reports the attempt and the reason")
   func systemErrors() {
     let error = SystemError(operation: "openat kitchen.part", code: ENOSPC)
     #expect(error.description == "openat kitchen.part: No space left on device")
   }
 
-  @Test("a counter counts signals and is readable while it has some")
+  @Test("a counter counts signals, and is readable while it is not zero")
   func counter() throws {
     let counter = try EventCounter()
     let none = counter.drain()

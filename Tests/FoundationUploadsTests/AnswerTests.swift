@@ -26,7 +26,7 @@ struct AnswerTests {
   }
 
   @Test(
-    "a redirect is followed with the method and body that it asks for",
+    "a redirect is followed with the method and body that its status requires",
     arguments: [
       ("301 Moved Permanently", "GET "), ("302 Found", "GET "), ("303 See Other", "GET "),
       ("307 Temporary Redirect", "POST hello"), ("308 Permanent Redirect", "POST hello"),
@@ -43,7 +43,7 @@ struct AnswerTests {
     #expect(task.originalRequest?.url?.path == "/a" && task.currentRequest?.url?.path == "/b")
   }
 
-  @Test("a delegate that does not follow a redirect gets it as the response, with its body")
+  @Test("if a delegate does not follow a redirect, the redirect is the response, with its body")
   func notFollowed() throws {
     let server = try redirecting("302 Found")
     let test = TestSession()
@@ -55,7 +55,7 @@ struct AnswerTests {
     #expect(test.recorder.data == Data("moved".utf8))
   }
 
-  @Test("a redirect to itself ends as too many")
+  @Test("a redirect to itself ends with too many redirects")
   func loop() async throws {
     let server = try ScriptedServer { connection, _ in
       while true {
@@ -71,7 +71,7 @@ struct AnswerTests {
     }
   }
 
-  @Test("a Basic challenge is answered with the delegate's credential, and asked again when that is wrong")
+  @Test("the delegate's credential answers a Basic challenge, and the delegate is asked again if it is wrong")
   func challenge() throws {
     let server = try ScriptedServer { connection, _ in
       while true {
@@ -127,7 +127,7 @@ struct AnswerTests {
 
   enum Body: String, CaseIterable { case endless, silent }
 
-  @Test("a redirect and a challenge are followed up, although their bodies do not end", arguments: Body.allCases)
+  @Test("a redirect and a challenge are handled although their bodies do not end", arguments: Body.allCases)
   func endlessBody(_ body: Body) throws {
     let server = try ScriptedServer { connection, _ in
       let head = try connection.head()
@@ -151,7 +151,7 @@ struct AnswerTests {
     #expect(test.recorder.data == Data("welcome".utf8))
   }
 
-  @Test("a redirect that is not followed is the response with all of a long body")
+  @Test("a redirect that is not followed is the response with its complete long body")
   func longBody() throws {
     let body = String((0..<300_000).map { Character(Unicode.Scalar(UInt8(97 + $0 % 26))) })
     let server = try ScriptedServer { connection, _ in
@@ -167,7 +167,7 @@ struct AnswerTests {
     #expect(test.recorder.data == Data(body.utf8))
   }
 
-  @Test("user and password of a URL are sent after a redirect, too, to the same origin only")
+  @Test("user and password of a URL are also sent after a redirect, only to the same origin")
   func credentialsInURL() throws {
     let seen = try EventLog<String>()
     let other = try ScriptedServer { connection, _ in
@@ -191,7 +191,7 @@ struct AnswerTests {
   }
 
   @Test(
-    "Basic is found wherever a server offers it",
+    "Basic is found at any position in a server's list",
     arguments: [
       (["Basic realm=\"here\""], "here"), (["bAsIc  REALM = here , charset=\"UTF-8\""], "here"),
       (["Digest realm=\"a, Basic b\", qop=\"auth\", Basic realm=\"here\""], "here"),
@@ -209,7 +209,7 @@ struct AnswerTests {
   }
 
   @Test(
-    "a response that offers no Basic is no challenge",
+    "a response without Basic is no challenge",
     arguments: [[], ["Bearer realm=\"Basic\""], ["Basically"], ["Digest Basic=\"x\""], ["Digest a=\"\\\", Basic \""]])
   func noBasic(_ fields: [String]) throws {
     let test = TestSession()

@@ -32,7 +32,7 @@ struct BackgroundDownloadTests {
     try #require(URL(string: server.url(path)))
   }
 
-  @Test("a file comes, the delegate hears its progress and its end once, and then the agent has nothing of it")
+  @Test("a file arrives, the delegate receives its progress and its end once, and the agent then has nothing of it")
   func download() throws {
     let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
     let content = Self.bytes(2_000_000, 1)
@@ -52,7 +52,7 @@ struct BackgroundDownloadTests {
     }
   }
 
-  @Test("a session hears of a download that has ended while no program ran, once, and gets the file")
+  @Test("a session receives the end of a download that ended while no program ran, once, with the file")
   func missedEvents() throws {
     let (bench, server) = (try AgentBench(), try ResourceServer())
     let content = Self.bytes(700_000, 2)
@@ -106,7 +106,7 @@ struct BackgroundDownloadTests {
   }
 
   @Test(
-    "a download that is cancelled for its resume data continues with it where it was, in either kind of session",
+    "a download that is cancelled with resume data continues at its position, in both kinds of session",
     arguments: [false, true], [false, true])
   func resumeData(inBackground: Bool, changes: Bool) throws {
     let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
@@ -145,7 +145,7 @@ struct BackgroundDownloadTests {
     try waitUntil("no part is left") { try allNames(in: "\(bench.location.directory)/downloads").isEmpty }
   }
 
-  @Test("a task that has not been handed over gives its resume data back, and a finished one none")
+  @Test("a task that was not submitted returns its resume data, and a finished one has none")
   func unusedResumeData() throws {
     let (bench, recorder) = (try AgentBench(), try DownloadRecorder.make())
     let session = session(bench, recorder)
@@ -164,7 +164,7 @@ struct BackgroundDownloadTests {
     }
   }
 
-  @Test("resume data from behind a redirect to another origin takes no secret of the first one there")
+  @Test("resume data from behind a redirect to another origin contains no secret of the first one")
   func otherOrigin() throws {
     let (bench, recorder) = (try AgentBench(), try DownloadRecorder.make())
     let session = session(bench, recorder) { $0.httpAdditionalHeaders = ["Authorization": "s3cret", "X-Plain": "1"] }
@@ -182,7 +182,7 @@ struct BackgroundDownloadTests {
     }
   }
 
-  @Test("a download that has no time left fails with resume data, and continues with it where it was")
+  @Test("a download that runs out of time fails with resume data, and continues at its position")
   func noTimeLeft() throws {
     let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
     server.set("film", Self.bytes(900_000, 6))
@@ -205,7 +205,7 @@ struct BackgroundDownloadTests {
     try waitUntil("no part is left") { try allNames(in: "\(bench.location.directory)/downloads").isEmpty }
   }
 
-  @Test("a task of an earlier process knows that a redirect has led it to another origin, and its resume data does")
+  @Test("a task of an earlier process remembers a redirect to another origin, and so does its resume data")
   func restoredAtOtherOrigin() throws {
     let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
     server.set("film", Self.bytes(900_000, 7))
@@ -235,7 +235,7 @@ struct BackgroundDownloadTests {
     #expect(try #require(DownloadRecord(data)).request.isAtOtherOrigin == true)
   }
 
-  @Test("a refusal is a response with its page, and what the agent does not do is an error")
+  @Test("a refusal is a response with its page, and an unsupported feature of the agent is an error")
   func refusals() throws {
     let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
     let session = session(bench, recorder)

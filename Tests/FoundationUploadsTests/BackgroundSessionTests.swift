@@ -34,7 +34,7 @@ struct BackgroundSessionTests {
     return request
   }
 
-  @Test("a file is uploaded, and the delegate hears the response, its data and the end, once")
+  @Test("a file is uploaded, and the delegate receives the response, its data and the end, once")
   func upload() throws {
     let (bench, server, recorder) = (try AgentBench(), try StreamServer(), BackgroundRecorder(try EventLog()))
     let file = try bench.directory.write("data", bytes(300_000))
@@ -51,7 +51,7 @@ struct BackgroundSessionTests {
     try waitUntil("the agent has forgotten it") { try bench.transfers().isEmpty }
   }
 
-  @Test("a session of the same identifier gets the tasks of the one before, and hears each end that was missed, once")
+  @Test("a session with the same identifier receives the tasks of the previous one, and each missed end, once")
   func missedEvents() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let file = try bench.directory.write("data", bytes(100_000))
@@ -118,7 +118,7 @@ struct BackgroundSessionTests {
     }
   }
 
-  @Test("transfers with the same number of a task are two tasks, and each hears of its own")
+  @Test("transfers with the same task number are two tasks, and each receives its own events")
   func sameNumber() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let file = try bench.directory.write("data", bytes(1000))
@@ -139,7 +139,7 @@ struct BackgroundSessionTests {
     try waitUntil("the agent has forgotten them") { try bench.transfers().isEmpty }
   }
 
-  @Test("orders that the agent cannot store, because its disk is full, are given again")
+  @Test("orders that the agent cannot store on its full disk are submitted again")
   func fullDisk() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let file = try bench.directory.write("data", bytes(1000))
@@ -168,7 +168,7 @@ struct BackgroundSessionTests {
     #expect(try agent.wait() == 0)
   }
 
-  @Test("a program that is killed in the middle hears the end when it starts again, and not a third time")
+  @Test("a program that is killed in the middle receives the end when it starts again, and only once more")
   func killedProgram() throws {
     let bench = try AgentBench()
     let content = bytes(6_000_000)
@@ -195,7 +195,7 @@ struct BackgroundSessionTests {
     #expect(third.output.isEmpty, "\(third.lines.all)")
   }
 
-  @Test("an agent that is killed while a session waits is started again, and the session hears the end")
+  @Test("an agent that is killed while a session waits is restarted, and the session receives the end")
   func killedAgent() throws {
     let (bench, server, recorder) = (try AgentBench(), try StreamServer(), BackgroundRecorder(try EventLog()))
     let session = session(bench, recorder)
@@ -233,7 +233,7 @@ struct BackgroundSessionTests {
     }
   }
 
-  @Test("what a session and a task say of the network reaches the agent, and a URL session without them runs anywhere")
+  @Test("the network settings of a session and a task reach the agent, and a URL session without them runs anywhere")
   func conditions() throws {
     let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))
     let file = URL(fileURLWithPath: try bench.directory.write("data", bytes(1000)))
@@ -253,7 +253,7 @@ struct BackgroundSessionTests {
     #expect(try recorder.end() == .completed(task: task.taskIdentifier, "", status: 201, error: nil))
   }
 
-  @Test("a server's refusal is a response, and what cannot be transferred is an error")
+  @Test("a server's refusal is a response, and an impossible transfer is an error")
   func refusals() throws {
     let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))
     let server = try ScriptedServer { connection, _ in
@@ -301,7 +301,7 @@ struct BackgroundSessionTests {
     }
   }
 
-  @Test("a second session of an identifier takes its place, and the first one's tasks end with an error")
+  @Test("a second session with an identifier replaces the first, whose tasks end with an error")
   func twoSessions() throws {
     let bench = try AgentBench()
     let (first, second) = (BackgroundRecorder(try EventLog()), BackgroundRecorder(try EventLog()))

@@ -37,7 +37,7 @@ struct BackpressureTests {
     }
   }
 
-  @Test("a delegate that is slow holds the server up, and gets everything", arguments: ["200 OK", "302 Found"])
+  @Test("a slow delegate slows down the server, and receives everything", arguments: ["200 OK", "302 Found"])
   func slowDelegate(_ status: String) throws {
     let heldUp = try EventLog<Int>()
     let server = try pouring(heldUp, "HTTP/1.1 \(status)\r\nLocation: /b")
@@ -63,7 +63,7 @@ struct BackpressureTests {
     #expect(task.countOfBytesReceived == Int64(Self.count))
   }
 
-  @Test("a response that is held up for longer than the server may be silent does not time out")
+  @Test("a response that is paused for longer than the silence limit of the server does not time out")
   func patience() throws {
     let heldUp = try EventLog<Int>()
     let server = try pouring(heldUp, "HTTP/1.1 200 OK")
@@ -86,7 +86,7 @@ struct BackpressureTests {
     return mayGoOn
   }
 
-  @Test("a slow disk holds up the server of a download, and no other task of its session")
+  @Test("a slow disk slows down the server of a download, and no other task of its session")
   func slowDownload() throws {
     let heldUp = try EventLog<Int>()
     let server = try pouring(heldUp, "HTTP/1.1 200 OK")
@@ -111,7 +111,7 @@ struct BackpressureTests {
     #expect(test.recorder.log.all.contains(.downloaded(Data(count: Self.count))))
   }
 
-  @Test("a download that is paused while the disk is slow is resumed behind what is in its file")
+  @Test("a download that is paused while the disk is slow resumes after the bytes in its file")
   func slowPause() throws {
     let resource = DownloadTests.Resource()
     let body = (0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 29) }

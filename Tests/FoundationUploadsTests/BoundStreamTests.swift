@@ -30,7 +30,7 @@ struct BoundStreamTests {
     }
   }
 
-  @Test("the reader gets what was written, and both ends see the end", arguments: Case.all, Seed.several(1))
+  @Test("the reader receives the written bytes, and both ends receive the end", arguments: Case.all, Seed.several(1))
   func transfer(_ test: Case, _ seed: Seed) throws {
     let pair = try Pair(bufferSize: test.bufferSize)
     var generator = seed.generator
@@ -104,7 +104,7 @@ struct BoundStreamTests {
     try recorder.log.wait("both") { $0 == [.openCompleted, .hasSpaceAvailable] ? true : nil }
   }
 
-  @Test("a stream that was removed from its run loop is told nothing")
+  @Test("a stream that was removed from its run loop receives no events")
   func removal() throws {
     let (pair, thread, recorder, other) = (try Pair(), LoopThread(), try EventRecorder(), try EventRecorder())
     defer { thread.end() }
@@ -122,7 +122,7 @@ struct BoundStreamTests {
     #expect(recorder.log.all == [.openCompleted])
   }
 
-  @Test("closing from another thread ends a read and a write that block")
+  @Test("closing from another thread ends a blocked read and a blocked write")
   func closingEndsBlocking() throws {
     let pair = try Pair(bufferSize: 1)
     let results = try EventLog<Int>()
@@ -148,7 +148,7 @@ struct BoundStreamTests {
     #expect(try results.wait("the write's end") { $0.count == 3 ? $0[2] : nil } == -1)
   }
 
-  @Test("dropping the output stream ends what the input stream gives")
+  @Test("releasing the output stream ends the input stream")
   func droppedOutput() throws {
     var pair: Pair? = try Pair()
     let input = try #require(pair?.input)
@@ -162,7 +162,7 @@ struct BoundStreamTests {
     #expect(input.streamStatus == .atEnd)
   }
 
-  @Test("pairs that are dropped leave no memory behind, also if they were scheduled and had bytes in them")
+  @Test("released pairs leak no memory, also if they were scheduled and had bytes in them")
   func flatMemory() throws {
     let thread = LoopThread()
     defer { thread.end() }

@@ -52,7 +52,7 @@ struct ConnectivityTests {
   }
 
   @Test(
-    "every kind of task waits for longer than a resumption may take, says so once, and goes on",
+    "every kind of task waits longer than the resumption limit, reports it once, and continues",
     arguments: [Kind.data, .bytes, .file, .stream, .download])
   func waits(_ kind: Kind) throws {
     let port = try freePort()
@@ -80,7 +80,7 @@ struct ConnectivityTests {
     #expect(test.recorder.log.count { $0 == .waiting } == 1)
   }
 
-  @Test("an upload that is resumed waits, too", arguments: [Kind.resumedFile, .resumedStream])
+  @Test("a resumed upload also waits", arguments: [Kind.resumedFile, .resumedStream])
   func resumedWaits(_ kind: Kind) async throws {
     let first = try StreamServer()
     let whole = [UInt8](repeating: 1, count: kind == .resumedFile ? 8_000_000 : 20)
@@ -108,7 +108,7 @@ struct ConnectivityTests {
     #expect(end == nil)
   }
 
-  @Test("a connection that does not come to stand is no connectivity")
+  @Test("a connection that is not established is missing connectivity")
   func silence() throws {
     let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
     let test = TestSession { ($0.waitsForConnectivity, $0.timeoutIntervalForRequest) = (true, 1) }
@@ -118,7 +118,7 @@ struct ConnectivityTests {
     try test.recorder.log.first("the news") { $0 == .waiting }
   }
 
-  @Test("waiting ends with the time for the resource", arguments: [Kind.data, .stream])
+  @Test("the wait ends with the time limit for the resource", arguments: [Kind.data, .stream])
   func limit(_ kind: Kind) throws {
     let directory = try TemporaryDirectory()
     let test = TestSession { ($0.waitsForConnectivity, $0.timeoutIntervalForResource) = (true, 1) }

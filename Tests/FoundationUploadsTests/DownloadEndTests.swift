@@ -10,7 +10,7 @@ import Testing
 
 @Suite("The ends of downloads")
 struct DownloadEndTests {
-  @Test("a part of a resource that is empty now is empty before the program gets it")
+  @Test("the part of a resource that is now empty is empty before the program receives it")
   func emptied() throws {
     let server = try ScriptedServer { connection, number in
       _ = try connection.head()
@@ -73,7 +73,7 @@ struct DownloadEndTests {
     #expect(next.recorder.log.all.contains(.downloaded(Data("0123456789".utf8))))
   }
 
-  @Test("the answer to HEAD is a success with an empty file")
+  @Test("the response to HEAD is a success with an empty file")
   func head() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()

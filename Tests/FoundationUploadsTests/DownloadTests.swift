@@ -67,7 +67,7 @@ struct DownloadTests {
     return (resource, try ScriptedServer { connection, _ in try resource.serve(connection) })
   }
 
-  @Test("a download ends in a file, which is gone when the delegate returns")
+  @Test("a download ends in a file, which is removed when the delegate returns")
   func download() throws {
     let (_, server) = try served()
     let test = TestSession()
@@ -95,7 +95,7 @@ struct DownloadTests {
     return test.recorder.error?.downloadTaskResumeData
   }
 
-  @Test("a download that broke off is resumed where it was")
+  @Test("an interrupted download is resumed at its position")
   func resumed() throws {
     let (resource, server) = try served { $0.breaksAfter = 200_000 }
     let test = TestSession()
@@ -125,7 +125,7 @@ struct DownloadTests {
   }
 
   @Test(
-    "a part that is not the one that was asked for is not appended",
+    "a part that differs from the requested one is not appended",
     arguments: ["bytes 0-299999/500000", "bytes 200000-400000/500000", "none", "bytes 200000-99999999999999999999/1"])
   func wrongRange(_ range: String) throws {
     let (resource, server) = try served { $0.breaksAfter = 200_000 }
@@ -141,7 +141,7 @@ struct DownloadTests {
     #expect(resource.state.withLock { $0.requests } == [nil, "bytes=200000-", nil])
   }
 
-  @Test("a download that was paused is resumed, also if its part is gone", arguments: [false, true])
+  @Test("a paused download is resumed, also if its part is gone", arguments: [false, true])
   func paused(_ isRemoved: Bool) async throws {
     let (_, server) = try served { ($0.breaksAfter, $0.isSilent) = (200_000, true) }
     let test = TestSession()
@@ -162,7 +162,7 @@ struct DownloadTests {
     #expect(try Data(contentsOf: file) == Data(Self.body))
   }
 
-  @Test("a part of another version is not joined to what there is")
+  @Test("a part of another version is not joined to the existing bytes")
   func otherVersion() throws {
     let (resource, server) = try served { $0.breaksAfter = 200_000 }
     let test = TestSession()
@@ -178,7 +178,7 @@ struct DownloadTests {
     #expect(resource.state.withLock { $0.requests } == [nil, "bytes=200000-", nil])
   }
 
-  @Test("a part that ends before its end is no success, and can be resumed")
+  @Test("a truncated part is no success, and can be resumed")
   func shortPart() throws {
     let (resource, server) = try served { $0.breaksAfter = 200_000 }
     let test = TestSession()
@@ -199,7 +199,7 @@ struct DownloadTests {
     #expect(last.recorder.log.all.contains(.downloaded(Data(Self.body))))
   }
 
-  @Test("an error in answer to the question for the rest leaves what there is alone")
+  @Test("an error response to the request for the rest does not change the existing bytes")
   func errorInstead() throws {
     let (resource, server) = try served { $0.breaksAfter = 200_000 }
     let test = TestSession()
@@ -225,7 +225,7 @@ struct DownloadTests {
     #expect(resource.state.withLock { $0.requests.count } == 2)
   }
 
-  @Test("lengths near the largest number fail a task, and nothing else")
+  @Test("lengths near the largest number fail only their task")
   func longLengths() async throws {
     let (_, server) = try served { $0.breaksAfter = 200_000 }
     let test = TestSession()
@@ -262,7 +262,7 @@ struct DownloadTests {
     case symbolicLink, otherFile, directory, secondName
   }
 
-  @Test("what has taken the place of a download's part is neither written nor removed", arguments: Substitute.allCases)
+  @Test("a file that replaced a download's part is neither written nor removed", arguments: Substitute.allCases)
   func substitute(_ kind: Substitute) throws {
     let (_, server) = try served { $0.breaksAfter = 200_000 }
     let test = TestSession()
@@ -324,7 +324,7 @@ struct DownloadTests {
     #expect(third.recorder.log.all.contains(.downloaded(Data(Self.body))))
   }
 
-  @Test("a server without ranges or validators gives no resume data", arguments: [true, false])
+  @Test("a server without ranges or validators causes no resume data", arguments: [true, false])
   func notResumable(_ hasRanges: Bool) throws {
     let (_, server) = try served { state in
       state.breaksAfter = 200_000

@@ -2,7 +2,7 @@ import FoundationUploads
 import NetworkTesting
 import Testing
 
-@Suite("Answers before the end of a body")
+@Suite("Responses before the end of a body")
 struct EarlyAnswerTests {
   /// More than the kernels of both sides take.
   private static let body = Data(count: 32 << 20)
@@ -22,7 +22,7 @@ struct EarlyAnswerTests {
     }
   }
 
-  @Test("a success that comes before the end of the body fails the upload")
+  @Test("a success before the end of the body fails the upload")
   func earlySuccess() throws {
     let server = try hasty("200 OK")
     let test = TestSession()
@@ -34,7 +34,7 @@ struct EarlyAnswerTests {
     #expect(!test.recorder.log.all.contains(.response(200)) && test.recorder.data.isEmpty)
   }
 
-  @Test("a success that comes before the end of a stream fails the upload")
+  @Test("a success before the end of a stream fails the upload")
   func earlySuccessOfStream() throws {
     let server = try hasty("201 Created")
     let test = TestSession()
@@ -48,7 +48,7 @@ struct EarlyAnswerTests {
     #expect(!test.recorder.log.all.contains(.response(201)))
   }
 
-  @Test("an error that comes before the end of the body is the response")
+  @Test("an error before the end of the body is the response")
   func earlyError() throws {
     let server = try hasty("413 Content Too Large")
     let test = TestSession()
@@ -59,7 +59,7 @@ struct EarlyAnswerTests {
     #expect(test.recorder.data == Data("early".utf8))
   }
 
-  @Test("a success that says that the upload is not complete fails the upload")
+  @Test("a success with an incomplete upload fails the upload")
   func incomplete() throws {
     let server = try ScriptedServer { connection, _ in
       let head = try connection.head()

@@ -25,7 +25,7 @@ struct EncodedResponseTests {
     }
   }
 
-  @Test("a data task asks for an encoded response and delivers it decoded, with a length that is unknown before")
+  @Test("a data task requests an encoded response and delivers it decoded, with an unknown length before")
   func data() throws {
     let accepted = try EventLog<String>()
     let server = try server(accepted)
@@ -40,7 +40,7 @@ struct EncodedResponseTests {
     #expect(accepted.all.first?.contains("gzip") == true)
   }
 
-  @Test("a program's own Accept-Encoding is sent in place of the session's")
+  @Test("a program's own Accept-Encoding replaces the session's")
   func own() async throws {
     let accepted = try EventLog<String>()
     let server = try server(accepted)
@@ -50,7 +50,7 @@ struct EncodedResponseTests {
     #expect(accepted.all == ["gzip;q=0.5"])
   }
 
-  @Test("a download asks for what it could continue, and what comes encoded all the same is decoded")
+  @Test("a download requests an encoding that it can resume, and decodes any other")
   func download() throws {
     let accepted = try EventLog<String>()
     let server = try server(accepted)
@@ -64,7 +64,7 @@ struct EncodedResponseTests {
     #expect(accepted.all == ["identity"])
   }
 
-  @Test("an encoded response that is cut off fails the task, without resume data")
+  @Test("a truncated encoded response fails the task, without resume data")
   func cut() throws {
     let server = try server(try EventLog(), sending: 20)
     let test = TestSession()

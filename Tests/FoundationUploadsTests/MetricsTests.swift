@@ -20,7 +20,7 @@ struct MetricsTests {
     return zip(dates, dates.dropFirst()).allSatisfy { $0 <= $1 }
   }
 
-  @Test("a task tells the times, counts and connection of each of its requests, before its end")
+  @Test("a task reports the times, counts and connection of each of its requests, before its end")
   func requests() throws {
     let server = try ScriptedServer { connection, _ in
       while true {
@@ -60,7 +60,7 @@ struct MetricsTests {
     }
   }
 
-  @Test("a connection over TLS has a handshake, and the protocol that it has agreed on")
+  @Test("a connection over TLS has a handshake, and the negotiated protocol")
   func secure() throws {
     let backend = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -77,7 +77,7 @@ struct MetricsTests {
     #expect(transaction.connectEndDate == transaction.secureConnectionEndDate)
   }
 
-  @Test("a stream tells of the question and of each request of its upload, resumed or not")
+  @Test("a stream reports the discovery and each request of its upload, resumed or not")
   func stream() async throws {
     let server = try StreamServer()
     let test = TestSession()
@@ -102,7 +102,7 @@ struct MetricsTests {
     #expect(second.map { $0.request.httpMethod } == ["HEAD", "PATCH"])
   }
 
-  @Test("a task that is cancelled tells how far its request has come, and one that has sent none tells of none")
+  @Test("a cancelled task reports the progress of its request, and one without a request reports none")
   func cancelled() throws {
     let heads = try EventLog<Bool>()
     let server = try ScriptedServer { connection, _ in

@@ -2,7 +2,7 @@ import FoundationUploads
 import NetworkTesting
 import Testing
 
-@Suite("What stays at an origin")
+@Suite("Data that stays at an origin")
 struct OriginTests {
   /// Notes credentials, cookie and a plain field of each request that is not a question.
   private func noting(
@@ -187,7 +187,7 @@ struct OriginTests {
     }
   }
 
-  @Test("what was asked for encrypted is not sent in clear text: the redirect is the response")
+  @Test("a request for an encrypted URL is not sent in clear text: the redirect is the response")
   func downgrade() throws {
     let seen = try EventLog<[String?]>()
     let clear = try noting(seen) { try $0.respond("200 OK") }

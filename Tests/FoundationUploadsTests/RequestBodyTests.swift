@@ -2,7 +2,7 @@ import FoundationUploads
 import NetworkTesting
 import Testing
 
-@Suite("Bodies of requests")
+@Suite("Request bodies")
 struct RequestBodyTests {
   /// Answers with 200 and notes the line and the `Content-Type` of each request.
   private func server(_ seen: EventLog<String>) throws -> ScriptedServer {
@@ -35,7 +35,7 @@ struct RequestBodyTests {
     #expect(seen.all.isEmpty)
   }
 
-  @Test("a body of no bytes is no body", arguments: ["GET", "HEAD", "DELETE"])
+  @Test("an empty body is no body", arguments: ["GET", "HEAD", "DELETE"])
   func empty(_ method: String) throws {
     let server = try server(try EventLog())
     let test = TestSession()
@@ -47,7 +47,7 @@ struct RequestBodyTests {
     #expect(test.recorder.log.all.contains(.response(200)))
   }
 
-  @Test("the body of a POST request is called a form where the program does not say what it is, and no other body is")
+  @Test("the body of a POST request without a media type is a form, and no other body is")
   func form() async throws {
     let seen = try EventLog<String>()
     let server = try server(seen)
@@ -63,7 +63,7 @@ struct RequestBodyTests {
       seen.all == ["POST application/x-www-form-urlencoded", "POST text/plain", "PUT -", "POST -", "POST -"])
   }
 
-  @Test("the delegate hears that the body was sent before it hears of the response")
+  @Test("the delegate receives the call for the sent body before the call for the response")
   func order() throws {
     let server = try server(try EventLog())
     for count in [1, 100_000] {

@@ -2,7 +2,7 @@ import FoundationUploads
 import NetworkTesting
 import Testing
 
-@Suite("Uploads that are resumed")
+@Suite("Resumed uploads")
 struct ResumptionTests {
   private static let bytes = (0..<8_000_000).map { UInt8(truncatingIfNeeded: $0 &* 13 &+ $0 >> 8) }
 
@@ -20,7 +20,7 @@ struct ResumptionTests {
     }
   }
 
-  @Test("a momentary interruption is resumed without the program's help", arguments: Body.allCases)
+  @Test("a short interruption is resumed automatically", arguments: Body.allCases)
   func interruption(_ body: Body) throws {
     let server = try StreamServer()
     let way = try Bottleneck(to: server)
@@ -35,7 +35,7 @@ struct ResumptionTests {
     #expect(task.countOfBytesSent == Int64(Self.bytes.count))
   }
 
-  @Test("an upload that was paused is resumed by another session", arguments: Body.allCases)
+  @Test("another session resumes a paused upload", arguments: Body.allCases)
   func pause(_ body: Body) async throws {
     let server = try StreamServer()
     let way = try Bottleneck(to: server)
@@ -81,7 +81,7 @@ struct ResumptionTests {
     #expect(try stored(next.recorder.data, server) == Self.bytes)
   }
 
-  @Test("an upload is paused right after it began, as the talk does")
+  @Test("an upload is paused just after its start, as in Apple's talk")
   func earlyPause() async throws {
     let server = try StreamServer()
     let test = TestSession()
@@ -93,7 +93,7 @@ struct ResumptionTests {
     #expect(try stored(body, server) == Self.bytes)
   }
 
-  @Test("an upload to a server that has gone fails with resume data, which continues it when the server is back")
+  @Test("an upload to a lost server fails with resume data, which continues it when the server returns")
   func lostServer() async throws {
     let server = try StreamServer()
     let way = try Bottleneck(to: server)
@@ -114,7 +114,7 @@ struct ResumptionTests {
     #expect(try stored(body, server) == Self.bytes)
   }
 
-  @Test("a server that cannot resume gives no resume data")
+  @Test("a server that cannot resume causes no resume data")
   func plainServer() async throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -129,7 +129,7 @@ struct ResumptionTests {
     #expect(test.recorder.error?.uploadTaskResumeData == nil)
   }
 
-  @Test("a file that has changed is not resumed, and other data is no resume data")
+  @Test("a changed file is not resumed, and other data is not valid resume data")
   func refused() async throws {
     let server = try StreamServer()
     let test = TestSession()
@@ -142,7 +142,7 @@ struct ResumptionTests {
     await #expect(throws: URLError.self) { try await test.session.upload(resumeFrom: Data("other".utf8)) }
   }
 
-  @Test("a stream that was paused is resumed with a stream from the offset that the server has")
+  @Test("a paused stream is resumed with a stream from the server's offset")
   func pausedStream() async throws {
     let server = try StreamServer()
     let test = TestSession()

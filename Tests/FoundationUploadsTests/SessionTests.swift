@@ -31,7 +31,7 @@ struct SessionTests {
     #expect(task.progress.fractionCompleted == 1)
   }
 
-  @Test("a program can await a response, however long it is")
+  @Test("a program can await a response of any length")
   func asynchronous() async throws {
     let body = String(repeating: "x", count: 300_000)
     let server = try ScriptedServer { connection, _ in
@@ -65,7 +65,7 @@ struct SessionTests {
     }
   }
 
-  @Test("a file that is not there fails the task")
+  @Test("a missing file fails the task")
   func missingFile() async throws {
     do {
       let request = try request("http://127.0.0.1:9/", "PUT")
@@ -76,7 +76,7 @@ struct SessionTests {
     }
   }
 
-  @Test("a server that is not there is an error of its own, with the URL")
+  @Test("a missing server has its own error, with the URL")
   func unreachable() async throws {
     let url = "http://127.0.0.1:\(try freePort())/a"
     do {
@@ -88,7 +88,7 @@ struct SessionTests {
     }
   }
 
-  @Test("a task that waits for connectivity says so, and goes on when the server is there")
+  @Test("a task that waits for connectivity reports it, and continues when the server is available")
   func waitsForConnectivity() throws {
     let port = try freePort()
     let test = TestSession { $0.waitsForConnectivity = true }
@@ -151,7 +151,7 @@ struct SessionTests {
     test.session.delegateQueue.isSuspended = false
   }
 
-  @Test("a server that says nothing times out")
+  @Test("a server that sends nothing times out")
   func timeout() throws {
     let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
     for isResource in [false, true] {
@@ -178,7 +178,7 @@ struct SessionTests {
     #expect(test.recorder.data.isEmpty)
   }
 
-  @Test("interim responses are told")
+  @Test("interim responses are delivered")
   func interim() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -193,7 +193,7 @@ struct SessionTests {
       test.recorder.log.all == [.created, .interim(102), .interim(103), .response(204), .metrics, .completed(nil)])
   }
 
-  @Test("an invalidated session finishes its tasks, says that it is invalid, and takes no more")
+  @Test("an invalidated session finishes its tasks, reports its end, and accepts no more")
   func invalidation() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()

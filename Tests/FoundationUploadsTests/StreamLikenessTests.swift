@@ -6,7 +6,7 @@ import Testing
 
 @testable import FoundationUploadsCore
 
-@Suite("Bound streams beside Foundation's own")
+@Suite("Bound streams and Foundation's own streams")
 struct StreamLikenessTests {
   /// All that can be seen of a stream.
   struct Look: Equatable {
@@ -67,7 +67,7 @@ struct StreamLikenessTests {
     }
   }
 
-  @Test("a failure looks like that of a full disk, and stays")
+  @Test("a failure has the error of a full disk, and stays")
   func failure() throws {
     let pair = try Pair()
     let model = try #require(OutputStream(toFileAtPath: "/dev/full", append: true))

@@ -74,7 +74,7 @@ struct StreamResumptionTests {
   }
 
   @Test(
-    "a resumed stream outlives outages: the delegate is asked again from where the server stands",
+    "a resumed stream survives outages: the delegate is asked for a stream from the server's offset",
     arguments: Outage.allCases)
   func outage(_ outage: Outage) async throws {
     let (server, data) = try await paused { outage.conduct($0, $1) }
@@ -92,7 +92,7 @@ struct StreamResumptionTests {
     #expect(responses == [.response(outage == .lostAnswer ? 204 : 200)])
   }
 
-  @Test("a resumed stream whose server stays away fails with resume data, after its limit")
+  @Test("a resumed stream with a lost server fails with resume data, after its limit")
   func lostServer() async throws {
     let (server, data) = try await paused { _, _ in .close }
     let test = TestSession { $0.timeoutIntervalForResumption = 0.1 }
@@ -103,7 +103,7 @@ struct StreamResumptionTests {
     #expect(server.of("HEAD").count >= 3)
   }
 
-  @Test("a server that only answers with a temporary error is the response, after the limit")
+  @Test("if a server only answers with a temporary error, that is the response, after the limit")
   func unavailable() async throws {
     let (server, data) = try await paused { request, _ in
       request.method == "PATCH" ? .odd(OddAnswer(status: "503 Service Unavailable", body: "later")) : .proper
@@ -118,7 +118,8 @@ struct StreamResumptionTests {
     #expect(!server.upload(0).isComplete)
   }
 
-  @Test("an upload that the server calls complete before the stream's end is not", arguments: [false, true])
+  @Test(
+    "an upload that the server reports as complete before the stream's end is not complete", arguments: [false, true])
   func completeTooEarly(_ asksForPassword: Bool) async throws {
     let (server, data) = try await paused { request, number in
       switch (request.method, number) {
@@ -137,7 +138,7 @@ struct StreamResumptionTests {
     #expect(!server.upload(0).isComplete)
   }
 
-  @Test("a resumed stream that is paused again gives resume data again")
+  @Test("a resumed stream that is paused again has resume data again")
   func pausedAgain() async throws {
     let (server, data) = try await paused { _, _ in .proper }
     let test = TestSession()

@@ -7,7 +7,8 @@ import Testing
 @Suite("Streamed uploads")
 struct StreamedUploadTests {
   @Test(
-    "a stream with pauses arrives whole, from a bound pair and from Foundation's own streams", arguments: [true, false])
+    "a stream with pauses arrives completely, from a bound pair and from Foundation's own streams",
+    arguments: [true, false])
   func arrives(_ isPair: Bool) throws {
     let server = try StreamServer()
     let test = TestSession()
@@ -38,7 +39,7 @@ struct StreamedUploadTests {
     #expect(task.countOfBytesSent == Int64(bytes.count) && task.countOfBytesExpectedToSend == -1)
   }
 
-  @Test("a stream to a plain server is one chunked request that goes on through pauses; Foundation's ends at the first")
+  @Test("a stream to a plain server is one chunked request that survives pauses; Foundation's ends at the first")
   func pauses() throws {
     let bodies = try EventLog<String>()
     let chunks = try EventLog<String>()
@@ -89,7 +90,7 @@ struct StreamedUploadTests {
 
   enum End: String, CaseIterable { case cancel, cancelByProducingResumeData, invalidate, timeout, dropOfStream }
 
-  @Test("a stream that is cancelled never looks complete at a plain server", arguments: End.allCases)
+  @Test("a cancelled stream never looks complete at a plain server", arguments: End.allCases)
   func cancelled(_ end: End) throws {
     let chunks = try EventLog<Int?>()
     let ends = try EventLog<Bool>()
@@ -124,7 +125,7 @@ struct StreamedUploadTests {
     #expect(try ends.first("the connection's end") { _ in true } == false)
   }
 
-  @Test("a stream that the delegate does not give is an error")
+  @Test("a missing stream of the delegate is an error")
   func noStream() throws {
     let test = TestSession()
     defer { test.end() }
@@ -132,7 +133,7 @@ struct StreamedUploadTests {
     #expect(try test.recorder.end() == .requestBodyStreamExhausted)
   }
 
-  @Test("a stream that fails fails the upload, and the server does not take it for the whole")
+  @Test("a stream error fails the upload, and the server does not treat it as complete")
   func brokenStream() throws {
     let server = try StreamServer()
     let test = TestSession()
@@ -144,7 +145,7 @@ struct StreamedUploadTests {
     #expect(server.events.all.allSatisfy { $0.kind != .ended })
   }
 
-  @Test("an upload that fails tells the stream's writer why")
+  @Test("a failed upload reports the reason to the stream's writer")
   func failingUpload() throws {
     let test = TestSession()
     defer { test.end() }
@@ -161,7 +162,7 @@ struct StreamedUploadTests {
     #expect(pair.output.streamStatus == .error)
   }
 
-  @Test("a stream outlives a restart of the server, without the program's help")
+  @Test("a stream survives a restart of the server automatically")
   func restart() throws {
     let first = try StreamServer()
     let relay = try SwitchedRelay(to: "127.0.0.1:\(first.port)")
@@ -213,7 +214,7 @@ struct StreamedUploadTests {
     #expect(test.recorder.log.count { $0 == .needsStream } == 3)
   }
 
-  @Test("a request with a stream of its own needs no delegate")
+  @Test("a request with its own stream requires no delegate")
   func ownStream() async throws {
     let server = try StreamServer()
     var request = try request("\(server.url)/own", "PUT")

@@ -27,7 +27,7 @@ struct TaskDelegateTests {
     }
   }
 
-  @Test("the session's delegate gets the calls that a task's own delegate has no methods for, and only these")
+  @Test("the session's delegate receives only the calls that a task's own delegate has no methods for")
   func fallback() throws {
     let server = try server("hello")
     let test = TestSession()
@@ -50,7 +50,7 @@ struct TaskDelegateTests {
     #expect(own.metrics.all == [2])
   }
 
-  @Test("the delegate of an awaited response hears of its bytes, and the session's does not")
+  @Test("the delegate of an awaited response receives its bytes, and the session's does not")
   func awaitedData() async throws {
     let server = try server("hello")
     let test = TestSession()
@@ -63,7 +63,7 @@ struct TaskDelegateTests {
     #expect(test.recorder.data.isEmpty)
   }
 
-  @Test("the delegate of an awaited download hears how much is written, and the file is the caller's")
+  @Test("the delegate of an awaited download receives its progress, and the caller owns the file")
   func awaitedDownload() async throws {
     let server = try server("hello")
     let test = TestSession()

@@ -7,7 +7,7 @@ struct VersionTests {
   private static let body = Data((0..<2_000_000).map { UInt8(truncatingIfNeeded: $0 &* 13 &+ $0 >> 8) })
 
   @Test(
-    "a file or bytes are uploaded, and resumed after an interruption, in the version that the server speaks",
+    "a file or bytes are uploaded, and resumed after an interruption, in the server's version",
     arguments: [3, 4, 5, 6, 7, 8], [false, true])
   func steps(_ version: Int, _ namesIt: Bool) throws {
     // tusd says nothing of the version, but that it speaks tus.
@@ -34,7 +34,7 @@ struct VersionTests {
     #expect(!test.recorder.log.all.contains(.response(400)))
   }
 
-  @Test("a server that refuses every version gets the upload without an offer")
+  @Test("a server that refuses every version receives the upload without an offer")
   func none() throws {
     let server = try ResumableServer(.init(versions: [], strange: ("412 Precondition Failed", [])))
     let test = TestSession()
@@ -44,7 +44,7 @@ struct VersionTests {
     #expect(server.plain.count == 1 && server.plain.first?.bytes == Array(Self.body))
   }
 
-  @Test("a refusal that does not speak of versions is the response")
+  @Test("a refusal without a version is the response")
   func otherRefusal() throws {
     let server = try ResumableServer(.init(versions: [], strange: ("400 Bad Request", [])))
     let test = TestSession()

@@ -6,7 +6,7 @@ import Testing
 @testable import HTTPMessages
 
 @Suite("Digest fields, and fields found by name") struct DigestFieldTests {
-  @Test("the example of RFC 9530, appendix B.1, is read and written as it stands there")
+  @Test("the example of RFC 9530, appendix B.1, is read and written exactly")
   func example() throws {
     let text = "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:"
     let field = try #require(DigestField(parsing: text))
@@ -16,7 +16,7 @@ import Testing
     #expect(field.value == text)
   }
 
-  @Test("several algorithms keep their order; what is no Dictionary of byte sequences is nothing")
+  @Test("several algorithms keep their order; a value that is not a Dictionary of byte sequences is ignored")
   func several() throws {
     let field = try #require(DigestField(parsing: "sha-256=:AQ==:, sha-512=:Ag==:;a=1, md5=::"))
     #expect(field == DigestField([("sha-256", [1]), ("sha-512", [2]), ("md5", [])]))
@@ -29,7 +29,7 @@ import Testing
     #expect(DigestField(parsing: "sha-256=:AQ==:, sha-256=:Ag==:")?["sha-256"] == [2])
   }
 
-  @Test("Want-Repr-Digest names algorithms by preference, 0 meaning not wanted (RFC 9530, section 4)")
+  @Test("Want-Repr-Digest lists algorithms by preference, and 0 excludes one (RFC 9530, section 4)")
   func wanted() {
     #expect(DigestField.wanted(parsing: "sha-512=3, sha-256=10, unixsum=0") == ["sha-256", "sha-512"])
     #expect(DigestField.wanted(parsing: "a=5, b=5, c=6, d=5") == ["c", "a", "b", "d"])
@@ -39,7 +39,7 @@ import Testing
     }
   }
 
-  @Test("base64 is written and read for every length, and refused for what only looks like it (RFC 4648)")
+  @Test("base64 is written and read for every length, and similar invalid text is refused (RFC 4648)")
   func base64() {
     // RFC 4648, section 10.
     for (plain, text) in [
@@ -59,7 +59,7 @@ import Testing
     }
   }
 
-  @Test("a field is found whatever its case; equal names are joined by commas (RFC 9110, section 5)")
+  @Test("a field is found in any case, and equal names are joined by commas (RFC 9110, section 5)")
   func fieldLines() {
     var fields: HeaderFields = ["Upload-Offset": "1", "X": "a"]
     fields.append("x", "b")

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Header fields")
 struct HeaderFieldTests {
-  @Test("whatever octets a name and a value have, only fields that can be sent are added", arguments: Seed.several(1))
+  @Test("for any octets in a name and a value, only valid fields are added", arguments: Seed.several(1))
   func validByConstruction(_ seed: Seed) {
     var generator = seed.generator
     for _ in 0..<20_000 {
@@ -26,7 +26,7 @@ struct HeaderFieldTests {
     }
   }
 
-  @Test("what a peer sent remains a field, and no octet that a value cannot have is in it")
+  @Test("a received field stays a field, and has only valid octets in its value")
   func received() {
     let fields = HeaderFields(received: [
       (name: "Upload-Offset", value: "5\u{0}"), (name: "A B", value: "x"), (name: "", value: "x"),
@@ -54,7 +54,7 @@ struct HeaderFieldTests {
     return String(text)
   }
 
-  @Test("names compare without regard to the case of ASCII letters, and of no others")
+  @Test("names are equal regardless of the case of ASCII letters only")
   func folding() {
     for octet in UInt8.min...UInt8.max {
       let isUpper = (0x41...0x5A).contains(octet)

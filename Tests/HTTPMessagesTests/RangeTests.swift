@@ -10,7 +10,7 @@ struct RangeTests {
   // MARK: Vectors
 
   @Test(
-    "an HTTP-date has three forms, and everything else is none",
+    "an HTTP-date has three forms, and everything else is invalid",
     arguments: [
       ("Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777), ("Sunday, 06-Nov-94 08:49:37 GMT", 784_111_777),
       ("Sun Nov  6 08:49:37 1994", 784_111_777), ("Thu, 01 Jan 1970 00:00:00 GMT", 0),
@@ -23,7 +23,7 @@ struct RangeTests {
   func dates(_ text: String, _ seconds: Int64?) { #expect(HTTPDate.seconds(parsing: text) == seconds) }
 
   @Test(
-    "an entity tag is quoted, and a list of them has commas between",
+    "an entity tag is quoted, and commas separate the tags of a list",
     arguments: [
       (#""xyzzy""#, 1), (#"W/"xyzzy""#, 1), (#""""#, 1), (#""a", W/"b" ,"c""#, 3), (#", "a",, "b","#, 2), ("*", nil),
       ("", 0), (#"w/"xyzzy""#, -1), ("xyzzy", -1), (#""a" "b""#, -1), (#""a b""#, -1), (#""a"#, -1), (#"*, "a""#, -1),
@@ -36,7 +36,7 @@ struct RangeTests {
     }
   }
 
-  @Test("a strong comparison takes no weak tag, and a weak one takes both")
+  @Test("a strong comparison rejects weak tags, and a weak one accepts both")
   func comparison() throws {
     let strong = EntityTag("a")
     let weak = try #require(EntityTag(parsing: #"W/"a""#))
@@ -47,7 +47,7 @@ struct RangeTests {
   }
 
   @Test(
-    "a Content-Range says which bytes, or that there are none",
+    "a Content-Range has the range of bytes, or states that there is none",
     arguments: [
       ("bytes 0-9/10", .part(0..<10, of: 10)), ("bytes 5-9/*", .part(5..<10, of: nil)),
       ("Bytes 42-1233/1234", .part(42..<1234, of: 1234)), ("bytes */1234", .unsatisfied(length: 1234)),
@@ -78,7 +78,7 @@ struct RangeTests {
     }
   }
 
-  @Test("a range names the bytes that a model says, or none", arguments: Seed.several(10))
+  @Test("a range selects the same bytes as a model, or none", arguments: Seed.several(10))
   func ranges(_ seed: Seed) throws {
     var random = seed.generator
     for _ in 0..<300 {
@@ -112,7 +112,7 @@ struct RangeTests {
     }
   }
 
-  @Test("preconditions are judged in the order of RFC 9110", arguments: Seed.several(10))
+  @Test("preconditions are evaluated in the order of RFC 9110", arguments: Seed.several(10))
   func preconditions(_ seed: Seed) {
     var random = seed.generator
     let tags = [nil, "*", #""v""#, #"W/"v""#, #""w""#, #""w", "v""#, "v"]

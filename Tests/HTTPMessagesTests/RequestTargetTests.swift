@@ -18,7 +18,7 @@ struct RequestTargetTests {
     }
   }
 
-  @Test("each form is read as what it is, and only with the methods that it belongs to")
+  @Test("each form is recognized, and valid only with its methods")
   func forms() {
     for method in ["GET", "OPTIONS", "PATCH"] {
       let asterisk = read("*", method)
@@ -52,7 +52,7 @@ struct RequestTargetTests {
     #expect(read("host/path", "CONNECT") == nil && read("user@host", "CONNECT") == nil)
   }
 
-  @Test("each octet is taken or refused, wherever it stands", arguments: 0..<5)
+  @Test("each octet is accepted or refused at every position", arguments: 0..<5)
   func octets(position: Int) {
     let allowed = Set(
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~!$&'()*+,;=:@/?".utf8)

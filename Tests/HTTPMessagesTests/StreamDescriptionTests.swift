@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Descriptions of streams")
 struct StreamDescriptionTests {
-  @Test("what is written is read again as it was")
+  @Test("a written description is read again unchanged")
   func roundTrip() {
     var generator = SystemRandomNumberGenerator()
     for _ in 0..<2000 {
@@ -32,7 +32,7 @@ struct StreamDescriptionTests {
   }
 
   @Test(
-    "a member that cannot be is missing, and the others are read",
+    "an invalid member is missing, and the others are read",
     arguments: [
       "started=-1", "started=253402300800000", "started=\"now\"", "device=5", "device=\"\"", "device=%\"%07\"",
       "rate=0",
@@ -45,7 +45,7 @@ struct StreamDescriptionTests {
     #expect(StreamDescription(parsing: "\(member), format=\"S16_LE\"") == expected)
   }
 
-  @Test("a field that is no dictionary, or too long, is not read")
+  @Test("a field that is not a dictionary, or is too long, is not read")
   func refused() {
     #expect(StreamDescription(parsing: "\u{7}") == nil)
     #expect(StreamDescription(parsing: "a=(") == nil)
@@ -55,7 +55,7 @@ struct StreamDescriptionTests {
         .count == 64)
   }
 
-  @Test("what the field cannot hold is left out")
+  @Test("values that the field cannot contain are omitted")
   func unwritable() {
     var description = StreamDescription()
     description.started = .max

@@ -17,7 +17,7 @@ import Testing
   /// Octets as a field's value has them: what is no UTF-8 becomes U+FFFD, as it does where fields are received.
   private static func text(_ pieces: [UInt8]...) -> String { String(decoding: pieces.joined(), as: UTF8.self) }
 
-  @Test("a key begins with a lower-case letter or a star, and goes on with these, digits, _ - and .")
+  @Test("a key begins with a lower-case letter or a star, and continues with these, digits, _ - and .")
   func keys() {
     for octet in UInt8.min...UInt8.max { keys(octet) }
   }
@@ -46,7 +46,7 @@ import Testing
     }
   }
 
-  @Test("a token begins with a letter or a star, and goes on with tchar, colon and slash")
+  @Test("a token begins with a letter or a star, and continues with tchar, colon and slash")
   func tokens() {
     for octet in UInt8.min...UInt8.max { tokens(octet) }
   }
@@ -61,7 +61,7 @@ import Testing
     }
   }
 
-  @Test("a string holds printable ASCII, with quote and backslash escaped and nothing else")
+  @Test("a string contains printable ASCII, and only quote and backslash are escaped")
   func strings() {
     for octet in UInt8.min...UInt8.max { strings(octet) }
   }
@@ -81,7 +81,7 @@ import Testing
     if isPrintable { #expect(BareItem.string(text).serialized.flatMap { Item(parsing: $0) }?.value == .string(text)) }
   }
 
-  @Test("a display string holds any text, percent-encoded in lower case")
+  @Test("a display string contains any text, percent-encoded in lower case")
   func displayStrings() {
     for octet in UInt8.min...UInt8.max { displayStrings(octet) }
   }
@@ -142,7 +142,7 @@ import Testing
     }
   }
 
-  @Test("what is too large to be read is not written")
+  @Test("a number that is too large to be read is not written")
   func limits() {
     let largest = BareItem.largestInteger
     for value in [largest, -largest, 0] {
@@ -158,7 +158,7 @@ import Testing
   }
 
   @Test(
-    "a dictionary of 100,000 keys, and as many parameters, is read in a time that grows with their number",
+    "a dictionary of 100,000 keys, and as many parameters, is read in linear time",
     .timeLimit(.minutes(10)))
   func manyKeys() {
     // With a search through all keys for each of them, these are fifteen billion comparisons.

@@ -5,8 +5,8 @@ import Testing
 
 @testable import HTTPMessages
 
-@Suite("Structured fields at random") struct StructuredFieldPropertyTests {
-  @Test("what is written is read as the same", arguments: Seed.several(4))
+@Suite("Random structured fields") struct StructuredFieldPropertyTests {
+  @Test("a written value is read again unchanged", arguments: Seed.several(4))
   func roundTrip(seed: Seed) throws {
     var fields = RandomFields(random: seed.generator)
     for step in 0..<5000 {
@@ -21,7 +21,7 @@ import Testing
     }
   }
 
-  @Test("any octets are refused, or read as what has one canonical form", arguments: Seed.several(4))
+  @Test("any octets are refused, or have one canonical form", arguments: Seed.several(4))
   func anyOctets(seed: Seed) throws {
     var fields = RandomFields(random: seed.generator)
     var read = 0

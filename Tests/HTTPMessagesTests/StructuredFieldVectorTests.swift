@@ -16,7 +16,7 @@ import Testing
     var canonical: String
   }
 
-  @Test("each vector is read as it says, or refused, and written back in its canonical form")
+  @Test("each vector is read or refused as required, and written back in its canonical form")
   func vectors() throws {
     let vectors = try Self.table()
     // As many as there are: a table that is read in part, or not at all, would agree with everything.

@@ -8,7 +8,7 @@ import Testing
 @Suite("The state machines of connections")
 struct ConnectionStateTests {
   @Test(
-    "in any order of events a request is answered at most once, and nothing happens after the close",
+    "in any order of events, a request is answered at most once, and nothing happens after the close",
     arguments: Seed.several(1))
   func connectionStates(_ seed: Seed) {
     var generator = seed.generator
@@ -73,7 +73,7 @@ struct ConnectionStateTests {
       keepsAlive: Bool.random(using: &generator))
   }
 
-  @Test("an early answer to a request with a body closes the connection; one without a body keeps it")
+  @Test("an early response to a request with a body closes the connection; one without a body keeps it")
   func earlyAnswer() {
     func keeps(_ framing: BodyFraming) -> HTTPConnectionState.RespondAction {
       var generator = SplitMix64(state: 1)
@@ -90,7 +90,7 @@ struct ConnectionStateTests {
   }
 
   @Test(
-    "whoever comes and goes, bulk uploads are read in long calls only while nobody else is connected",
+    "for any sequence of clients, bulk uploads are read in long calls only while nobody else is connected",
     arguments: Seed.several(2))
   func readAllowance(_ seed: Seed) {
     var generator = seed.generator

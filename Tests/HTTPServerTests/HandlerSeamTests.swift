@@ -9,7 +9,7 @@ import Testing
 
 @testable import HTTPServer
 
-@Suite("The seam between connection and handler", .serialized)
+@Suite("The interface of connection and handler", .serialized)
 struct HandlerSeamTests {
   /// Says 104 for each piece, takes its time to accept and to answer, and answers with what it got.
   private final class LateHandler: RequestHandler {
@@ -114,7 +114,7 @@ struct HandlerSeamTests {
     }
   }
 
-  @Test("a body waits until it is accepted, interim answers come within it, and pipelined requests wait their turn")
+  @Test("a body waits until it is accepted, interim responses come within it, and pipelined requests wait their turn")
   func lateDecisions() throws {
     let bed = try Bed()
     defer { bed.stop() }
@@ -140,7 +140,7 @@ struct HandlerSeamTests {
     #expect(try bed.ask { $0.interimResponses } == [104: 5])
   }
 
-  @Test("a response that is larger than the socket's buffers arrives whole, and so does the next one")
+  @Test("a response that is larger than the socket's buffers arrives completely, and so does the next one")
   func largeResponses() throws {
     let bed = try Bed()
     defer { bed.stop() }
@@ -155,7 +155,7 @@ struct HandlerSeamTests {
     }
   }
 
-  @Test("a client that vanishes while its handler decides, or while its answer is made, leaves nothing behind")
+  @Test("a client that disconnects while its handler decides or responds leaks nothing")
   func vanishes() throws {
     let bed = try Bed()
     defer { bed.stop() }
@@ -171,7 +171,7 @@ struct HandlerSeamTests {
     #expect(try client.answer().body == "abc")
   }
 
-  @Test("a call reads much for bulk uploads alone, and what ends, whichever way, is not counted any more")
+  @Test("a call reads large pieces only for a single bulk upload, and an ended connection no longer counts")
   func longCalls() throws {
     let bed = try Bed()
     defer { bed.stop() }
@@ -214,7 +214,9 @@ struct HandlerSeamTests {
     }
   }
 
-  @Test("HTTP/1.0 is sent no interim answers, for it would take the first one for the last (RFC 9110, section 15.2)")
+  @Test(
+    "the server sends no interim responses to HTTP/1.0, because clients treat the first as final (RFC 9110, section 15.2)"
+  )
   func http10() throws {
     let bed = try Bed()
     defer { bed.stop() }
@@ -225,7 +227,8 @@ struct HandlerSeamTests {
   }
 
   @Test(
-    "behind interim answers to a proxy the connection ends, for a proxy that took the first for the last waits for it")
+    "after interim responses to a proxy, the connection ends, because a proxy that treats the first as final waits for it"
+  )
   func forwarded() throws {
     let bed = try Bed()
     defer { bed.stop() }
@@ -243,7 +246,7 @@ struct HandlerSeamTests {
     }
   }
 
-  @Test("whatever a handler answers, the client reads one response, and it is the answer to its request")
+  @Test("for any response of a handler, the client reads one response, which belongs to its request")
   func responses() throws {
     let bed = try Bed()
     defer { bed.stop() }
@@ -293,7 +296,7 @@ struct HandlerSeamTests {
     #expect(client.isClosedByServer())
   }
 
-  @Test("whoever sends thousands of requests at once is answered in order, and does not keep the others waiting")
+  @Test("a client that sends thousands of requests at once receives responses in order, and does not delay the others")
   func fairness() throws {
     let bed = try Bed()
     defer { bed.stop() }
@@ -329,7 +332,7 @@ struct HandlerSeamTests {
     #expect(all[..<first].contains { $0.hasPrefix("1-") })
   }
 
-  @Test("a handler opens no tunnel")
+  @Test("a handler cannot open a tunnel")
   func tunnel() throws {
     let bed = try Bed()
     defer { bed.stop() }

@@ -9,7 +9,7 @@ import Testing
 
 @Suite("A listener") struct ListenerTests {
   @Test(
-    "a listener that ends closes the connection that waits for a descriptor, and none of anybody else",
+    "a listener that ends closes only the connection that waits for a descriptor",
     arguments: [true, false])
   func endWhileShort(stops: Bool) throws {
     let loop = try EventLoop()
@@ -31,7 +31,7 @@ import Testing
     for file in files { close(file) }
   }
 
-  @Test("a listener that found no descriptor accepts the connection that waits once a pause is over")
+  @Test("a listener without descriptors accepts the waiting connection after a pause")
   func endOfPause() throws {
     let loop = try EventLoop()
     let address = try ListenAddress("127.0.0.1:0")
@@ -51,7 +51,7 @@ import Testing
     for descriptor in accepted { close(descriptor) }
   }
 
-  @Test("the kernel finds out within two minutes that a client's machine is gone, and delays no answer")
+  @Test("the kernel detects within two minutes that a client's machine is gone, and delays no response")
   func options() throws {
     let loop = try EventLoop()
     let address = try ListenAddress("127.0.0.1:0")

@@ -4,10 +4,10 @@ import HTTPServer
 import NetworkTesting
 import Testing
 
-@Suite("Beside nginx", .serialized)
+@Suite("Comparison with nginx", .serialized)
 struct NginxTests {
   @Test(
-    "nginx accepts and refuses the same requests, but for the differences that the table explains",
+    "nginx accepts and refuses the same requests, except for the differences in the table",
     .enabled(if: Nginx.isInstalled, "needs nginx: apt-get install nginx-light"))
   func nginx() throws {
     let nginx = try Nginx()

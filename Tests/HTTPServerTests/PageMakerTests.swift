@@ -8,7 +8,7 @@ import Testing
 
 @Suite("The metrics listener")
 struct PageMakerTests {
-  @Test("a page maker that answers late, and from another thread, is waited for; connections are few at a time")
+  @Test("the listener waits for a slow page maker on another thread, and limits the number of connections")
   func limits() throws {
     let waiting = Lock<[@Sendable (MetricsText) -> Void]>([])
     let listener = try MetricsListener(listen: try ListenAddress("127.0.0.1:0")) { answer in

@@ -5,19 +5,19 @@ import Testing
 
 @Suite("The request parser")
 struct RequestParserTests {
-  @Test("every request of the table meets its fate", arguments: RequestCase.all)
+  @Test("every request of the table has the expected result", arguments: RequestCase.all)
   func table(_ row: RequestCase) {
     let traffic = ParsedTraffic(row.octets)
     #expect(traffic.verdict == row.verdict, "\(traffic)")
   }
 
-  @Test("a length of nearly 63 bits is one")
+  @Test("a length of nearly 63 bits is valid")
   func longestBody() {
     let raw = "PUT /t HTTP/1.1\r\nHost: h\r\nContent-Length: 9223372036854775799\r\n\r\n"
     #expect(ParsedTraffic(Array(raw.utf8)).heads.map(\.framing) == [.sized(9_223_372_036_854_775_799)])
   }
 
-  @Test("a request is the same wherever it is split", arguments: RequestCase.all)
+  @Test("a request has the same result for every split", arguments: RequestCase.all)
   func split(_ row: RequestCase) {
     let octets = row.octets
     let whole = ParsedTraffic(octets)
@@ -29,7 +29,7 @@ struct RequestParserTests {
     #expect(ParsedTraffic(octets, cuts: Array(0...octets.count)) == whole, "split everywhere")
   }
 
-  @Test("the files of the corpus are the same wherever they are split")
+  @Test("the files of the corpus have the same result for every split")
   func corpus() throws {
     let files = try Corpus.files()
     #expect(files.count >= 10)
@@ -41,7 +41,7 @@ struct RequestParserTests {
     }
   }
 
-  @Test("pipelined requests come out one after another")
+  @Test("pipelined requests are parsed one after another")
   func pipelined() {
     let raw =
       "POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab"
@@ -57,7 +57,7 @@ struct RequestParserTests {
     #expect(traffic.completed == 3)
   }
 
-  @Test("the limits are for each request, not for the connection")
+  @Test("the limits apply to each request, not to the connection")
   func limitsPerRequest() {
     let one =
       "POST / HTTP/1.1\r\nHost: h\r\nA: \(String(repeating: "a", count: 5000))\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -73,7 +73,7 @@ struct RequestParserTests {
     #expect(ParsedTraffic(Array(raw.utf8)).events == [.refused(RequestRefusal(400, "the request has no Host"))])
   }
 
-  @Test("a body over the limit is refused: at once when its length is known, else at the byte that is too much")
+  @Test("a body over the limit is refused: at once if its length is known, else at the first byte beyond it")
   func bodyLimit() {
     var limits = RequestParser.Limits()
     limits.body = 4
@@ -101,7 +101,7 @@ struct RequestParserTests {
   }
 
   @Test(
-    "mutated requests never break the parser, and are the same however they are split", arguments: Seed.several(1))
+    "mutated requests never break the parser, and have the same result for every split", arguments: Seed.several(1))
   func mutations(_ seed: Seed) throws {
     let rounds = getenv("SLUICE_FUZZ_ROUNDS").flatMap { Int(String(cString: $0)) } ?? 20_000
     let seeds = try Corpus.files().map(\.octets) + RequestCase.all.map(\.octets).filter { $0.count < 2000 }

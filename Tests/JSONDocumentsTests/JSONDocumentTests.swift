@@ -39,7 +39,7 @@ struct JSONDocumentTests {
     }
   }
 
-  @Test("any value is read again as it was written, its members in their order", arguments: Seed.several(20))
+  @Test("any written value is read again unchanged, with its members in order", arguments: Seed.several(20))
   func roundTrip(_ seed: Seed) throws {
     var random = seed.generator
     for _ in 0..<100 {
@@ -49,19 +49,19 @@ struct JSONDocumentTests {
   }
 
   @Test(
-    "what is not JSON, or would be read as something else, is refused",
+    "a text that is not JSON, or that is ambiguous, is refused",
     arguments: [
       "", "{", "[1,]", "{\"a\":1,\"a\":2}", "[01]", "[1e999]", "[NaN]", "['a']", "[\"\\ud800\"]", "[\"\u{1}\"]", "[] x",
       "[18446744073709551616]", "// a\n[]", "{a:1}", String(repeating: "[", count: 100_000),
     ])
   func refused(_ text: String) { #expect(throws: DocumentError.self) { try read(text) } }
 
-  @Test("bytes that are no UTF-8 are refused")
+  @Test("invalid UTF-8 is refused")
   func encoding() {
     #expect(throws: DocumentError.self) { try JSONDocument([0x5B, 0x22, 0xFF, 0x22, 0x5D], root: "x", file: "f") }
   }
 
-  @Test("a value's line is found, whatever stands before it")
+  @Test("a value's line is found after any text")
   func lines() {
     let text = """
       {"a": [1, "]}\\",", {"x": {}}],
@@ -87,7 +87,7 @@ struct JSONDocumentTests {
     #expect(line(.key("z")) == 1)
   }
 
-  @Test("a line is looked for in any text without harm", arguments: Seed.several(20))
+  @Test("finding a line is safe in any text", arguments: Seed.several(20))
   func anyText(_ seed: Seed) {
     var random = seed.generator
     let letters = Array("{}[]\",:\\ \nab1".utf8)
@@ -100,7 +100,7 @@ struct JSONDocumentTests {
     }
   }
 
-  @Test("objects of a JSON document stand on lines of their own down to the second level, and lists of them too")
+  @Test("objects and lists of a JSON document are on separate lines down to the second level")
   func layout() {
     func object(_ members: (String, JSONValue)...) -> JSONValue {
       .object(members.map { .init(key: $0.0, value: $0.1) })
@@ -115,7 +115,7 @@ struct JSONDocumentTests {
       ])
   }
 
-  @Test("one text out of an object, by its own key, and nothing out of anything else")
+  @Test("one text member of an object is found by its own key, and in no other value")
   func member() {
     func text(_ json: String) -> String? { stringMember("name", ofJSON: Array(json.utf8)) }
     #expect(text(#"{"other": "a", "name": "b", "more": "c"}"#) == "b")

@@ -54,7 +54,7 @@ struct JSONMappingTests {
   private static let complete =
     #"{"is_complete": true, "share": 1, "count": 2, "number": 3, "parts": [], "sizes": {}}"#
 
-  @Test("a value is read again as it was written", arguments: Seed.several(20))
+  @Test("a written value is read again unchanged", arguments: Seed.several(20))
   func roundTrip(_ seed: Seed) throws {
     var random = seed.generator
     for _ in 0..<50 {
@@ -72,7 +72,7 @@ struct JSONMappingTests {
     }
   }
 
-  @Test("nil is left out, null is nil, and a key may be one that the type does not know unless it refuses them")
+  @Test("nil is omitted, null is nil, and unknown keys are allowed unless the type refuses them")
   func optional() throws {
     #expect(!Whole().jsonValue.text.contains("note"))
     let extended = Self.complete.dropLast() + #", "note": null, "more": 1}"#
@@ -80,14 +80,14 @@ struct JSONMappingTests {
     #expect(whole.note == nil && whole.isComplete && whole.share == 1 && whole.count == 2 && whole.number == 3)
   }
 
-  @Test("a member that may be left out keeps its default")
+  @Test("an optional member keeps its default")
   func defaults() throws {
     #expect(try read(Part.self, #"{"name": "a"}"#) == Part(name: "a", weight: 0))
     #expect(try read([Part].self, #"[{"name": "a", "weight": 7}]"#) == [Part(name: "a", weight: 7)])
   }
 
   @Test(
-    "what cannot be read is named with its line, its path and what was expected",
+    "an error has the line, the path and the expected value",
     arguments: [
       (#""share": 1"#, "\n\"share\": true", "a.json:2: whole.share: a number, not true"),
       (#""is_complete": true"#, #""is_complete": 1"#, "a.json:1: whole.is_complete: true or false, not 1"),
@@ -120,7 +120,7 @@ struct JSONMappingTests {
     #expect(problem(String(text)).hasSuffix(expected) && problem(Self.complete).isEmpty, "\(problem(String(text)))")
   }
 
-  @Test("the nearest word is the one with the fewest changes, the first of several, and none of none")
+  @Test("the nearest word has the fewest changes, and the first of several wins; an empty list has none")
   func spelling() {
     #expect(Spelling.nearest(to: "jiter", of: ["chunk", "jitter", "rate"]) == "\"jitter\"")
     #expect(Spelling.nearest(to: "kitten", of: ["sit", "sitting", "mitten"]) == "\"mitten\"")

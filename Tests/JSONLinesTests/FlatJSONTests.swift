@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Flat JSON")
 struct FlatJSONTests {
-  @Test("what a line is built of is what is read, whatever its strings are", arguments: Seed.several(20))
+  @Test("a line is read again unchanged, for any strings", arguments: Seed.several(20))
   func roundTrip(seed: Seed) {
     var random = seed.generator
     for _ in 0..<50 {
@@ -33,7 +33,7 @@ struct FlatJSONTests {
     }
   }
 
-  @Test("spaces, escapes and characters that are not escaped are read")
+  @Test("spaces, escapes and unescaped characters are read")
   func accepts() {
     let read = FlatJSON(#" { "a" : "\"\\\/\b\f\n\r\té\u00e9\ud83c\udfa4" , "b":[ "x" ,"y"],"c":-0 } "#.utf8)
     #expect(read?.string("a") == "\"\\/\u{08}\u{0C}\n\r\téé🎤")
@@ -43,7 +43,7 @@ struct FlatJSONTests {
   }
 
   @Test(
-    "what is no flat object is rejected",
+    "a value that is not a flat object is rejected",
     arguments: [
       "", "{", "}", "[]", "null", #"{"a"}"#, #"{"a":}"#, #"{"a":1,}"#, #"{"a":1}x"#, #"{"a":{}}"#, #"{"a":null}"#,
       #"{"a":1.5}"#, #"{"a":1e3}"#, #"{"a":01}"#, #"{"a":-}"#, #"{"a":[1]}"#, #"{"a":["x",]}"#, #"{"a":1,"a":2}"#,

@@ -22,7 +22,7 @@ struct JSONLineTests {
     try JSONDecoder().decode(Parsed.self, from: Data(line.line.utf8))
   }
 
-  @Test("any text comes back as it was, from one line of printable ASCII", arguments: Seed.several(20))
+  @Test("any text is restored from one line of printable ASCII", arguments: Seed.several(20))
   func anyText(_ seed: Seed) throws {
     var random = seed.generator
     for _ in 0..<100 {
@@ -42,7 +42,7 @@ struct JSONLineTests {
     }
   }
 
-  @Test("numbers keep their value, those that are none are left out")
+  @Test("numbers keep their value, and non-numbers are omitted")
   func numbers() throws {
     var line = JSONLine(event: "e")
     line.add("number", UInt64.max)

@@ -73,7 +73,7 @@ struct MessageReaderTests {
     }
   }
 
-  @Test("messages come in their order, each once, while the broker is killed")
+  @Test("messages arrive in order, each once, while the broker is killed")
   func order() throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
@@ -89,7 +89,7 @@ struct MessageReaderTests {
     try reading.stop()
   }
 
-  @Test("no more messages come than are wanted")
+  @Test("at most the requested number of messages arrives")
   func backpressure() throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
@@ -102,7 +102,7 @@ struct MessageReaderTests {
     try reading.stop()
   }
 
-  @Test("messages that were replaced or lost are noticed, and purged ones are not taken for lost")
+  @Test("replaced and lost messages are detected, and purged ones do not count as lost")
   func rewound() throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
@@ -122,7 +122,7 @@ struct MessageReaderTests {
     for reading in [known, purged] { try reading.stop() }
   }
 
-  @Test("a stream of the same name that was made at another time is noticed", arguments: [0, 3] as [UInt64])
+  @Test("a recreated stream with the same name is detected", arguments: [0, 3] as [UInt64])
   func recreated(_ sequence: UInt64) throws {
     let broker = try TestBroker()
     let loop = try BrokerLoop(.init(servers: [broker.url]))

@@ -10,7 +10,7 @@ import Testing
 
 @Suite("Message streams")
 struct MessageStreamTests {
-  @Test("a published message is read back with its headers, its payload and its place")
+  @Test("a published message is read back with its headers, its payload and its sequence number")
   func roundTrip() throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(BrokerOptions(servers: [broker.url])).open("audio")
@@ -36,7 +36,7 @@ struct MessageStreamTests {
     #expect(try stream.lastMessage(of: "b") == nil)
   }
 
-  @Test("of two publishes behind the same message, one is refused, and nothing of it is stored")
+  @Test("of two publishes after the same message, one is refused, and none of its bytes is stored")
   func fencing() throws {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
@@ -52,7 +52,7 @@ struct MessageStreamTests {
     #expect(try stream.messages(of: "a").map(\.content.payload) == [[1], [4]])
   }
 
-  @Test("a purge leaves a subject's last message, and other subjects alone")
+  @Test("a purge keeps a subject's last message, and all other subjects")
   func purging() throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(BrokerOptions(servers: [broker.url])).open("audio")
@@ -65,7 +65,7 @@ struct MessageStreamTests {
     _ = try stream.publish(MessageContent(payload: [6]), to: "a", after: last).get()
   }
 
-  @Test("messages that were acknowledged are there after the broker was killed and started again")
+  @Test("acknowledged messages survive a kill and a restart of the broker")
   func brokerKilled() throws {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
@@ -82,7 +82,7 @@ struct MessageStreamTests {
     _ = try stream.publish(MessageContent(payload: [21]), to: "a", after: last).get()
   }
 
-  @Test("a request that is under way when the broker is killed ends with an error, long before its time")
+  @Test("a request in progress when the broker is killed ends with an error, long before its time-out")
   func killedMeanwhile() throws {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
@@ -100,7 +100,7 @@ struct MessageStreamTests {
     #expect(MonotonicInstant.now - began < MessageStream.patience)
   }
 
-  @Test("a message that is longer than the broker takes is refused, and the connection stays")
+  @Test("a message beyond the broker's limit is refused, and the connection stays")
   func tooLong() throws {
     let broker = try TestBroker("max_payload: 4096")
     let stream = try BrokerLoop(BrokerOptions(servers: [broker.url])).open("audio")

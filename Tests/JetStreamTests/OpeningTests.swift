@@ -36,7 +36,7 @@ struct OpeningTests {
     }
   }
 
-  @Test("a stream that is opened again is the same one, also with limits of its own that refuse what is new")
+  @Test("a reopened stream is the same one, also with limits of its own that refuse new messages")
   func suitable() throws {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
@@ -57,7 +57,7 @@ struct OpeningTests {
     #expect(try small.messages(of: "a").map(\.content.payload) == [[1]])
   }
 
-  @Test("more replicas than brokers are refused by the broker")
+  @Test("the broker refuses more replicas than brokers")
   func replicas() throws {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
@@ -75,7 +75,7 @@ struct OpeningTests {
     #expect(throws: BrokerError.noResponders) { try loop.open("audio") }
   }
 
-  @Test("a broker that nobody runs is unreachable")
+  @Test("a broker that does not run is unreachable")
   func nobody() throws {
     let broker = try TestBroker()
     try broker.kill()
@@ -87,7 +87,7 @@ struct OpeningTests {
     }
   }
 
-  @Test("a token lets in, and a wrong one does not")
+  @Test("the right token is accepted, and a wrong one is not")
   func token() throws {
     let broker = try TestBroker("authorization { token: \"right\" }")
     var options = BrokerOptions(servers: [broker.url])
@@ -97,7 +97,7 @@ struct OpeningTests {
     #expect(throws: BrokerError.notAuthorized) { try BrokerConnection(options) }
   }
 
-  @Test("a credentials file that is missing is named in the error")
+  @Test("the error for a missing credentials file names it")
   func noCredentials() throws {
     var options = BrokerOptions(servers: ["nats://127.0.0.1:1"])
     options.credentialsFile = "/nonexistent/a.creds"
@@ -106,7 +106,7 @@ struct OpeningTests {
     }
   }
 
-  @Test("over TLS, a broker with a certificate of the given authority is accepted, and one of another is not")
+  @Test("over TLS, only a broker with a certificate of the given authority is accepted")
   func encrypted() throws {
     let directory = try TemporaryDirectory()
     try TestCertificates.make(in: directory)

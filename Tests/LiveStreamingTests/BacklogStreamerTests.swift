@@ -12,7 +12,7 @@ import UploadServer
 
 @testable import LiveStreaming
 
-@Suite("What earlier processes have left in a spool", .serialized)
+@Suite("Backlogs in a spool", .serialized)
 struct BacklogStreamerTests {
   private let pattern = OffsetPattern(seed: 9)
   private let directory: TemporaryDirectory
@@ -82,7 +82,7 @@ struct BacklogStreamerTests {
   }
 
   @Test(
-    "each stretch is a recording of its own, and nothing is left of it in the spool",
+    "each stretch becomes a separate recording, and the spool is empty afterwards",
     arguments: [LiveStreamConfiguration.ResumableUse.auto, .never])
   func sent(_ use: LiveStreamConfiguration.ResumableUse) throws {
     for number in 0..<3 { try leave(number, count: 1000 * number + 1) }
@@ -98,7 +98,7 @@ struct BacklogStreamerTests {
     #expect(try SpoolFolder.stretches(in: "\(directory.path)/cam") == [])
   }
 
-  @Test("a cancellation while the disk opens a stretch ends the backlog once, and leaves everything for the next time")
+  @Test("a cancellation while the disk opens a stretch ends the backlog once, and keeps everything for the next time")
   func cancelled() throws {
     for number in 0..<2 { try leave(number, count: 1000) }
     try withSession { session throws in
@@ -107,7 +107,7 @@ struct BacklogStreamerTests {
     }
   }
 
-  @Test("a backlog goes out in large chunks, and at a limited rate in small ones", arguments: [nil, 64 << 20])
+  @Test("a backlog is sent in large chunks, and at a limited rate in small ones", arguments: [nil, 64 << 20])
   func chunks(rate: Int?) throws {
     let found = try EventLog<(largest: Int, total: Int)>()
     let peer = try ScriptedServer { connection, _ in

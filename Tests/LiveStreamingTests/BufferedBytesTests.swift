@@ -8,7 +8,7 @@ import Testing
 
 @testable import LiveStreaming
 
-@Suite("Bytes of a stream that pauses")
+@Suite("Bytes of a stream with pauses")
 struct BufferedBytesTests {
   /// All that was written, as runs of stream offsets without pauses.
   private struct Model {
@@ -42,7 +42,7 @@ struct BufferedBytesTests {
     return false
   }
 
-  @Test("the next process knows the pause that a killed one has just passed, and counts none of it as lost")
+  @Test("the next process knows the last pause of a killed one, and counts none of it as lost")
   func killedBehindPause() throws {
     let path = "/dev/shm/sluice-test-killed-\(getpid())"
     defer { unlink(path) }
@@ -78,7 +78,7 @@ struct BufferedBytesTests {
   }
 
   @Test(
-    "every byte that is read is the one of its offset, and all before a pause come first", arguments: Seed.several(6))
+    "every byte has its offset, and all bytes before a pause come first", arguments: Seed.several(6))
   func model(seed: Seed) throws {
     var random = seed.generator
     let pattern = OffsetPattern()
@@ -160,7 +160,7 @@ struct BufferedBytesTests {
   }
 
   @Test(
-    "after a loss as much room is left as a source needs, and none is made that is there", arguments: [1, 6],
+    "after a loss, exactly as much space is freed as a source needs", arguments: [1, 6],
     [1 << 10, 1 << 16, .max])
   func restart(frame: Int, headroom: Int) throws {
     var ends = try CircularBuffer.make(capacity: .bytes(1 << 18), overflow: .dropOldest, memory: .kept)
@@ -182,7 +182,7 @@ struct BufferedBytesTests {
   }
 
   @Test(
-    "what a source brings until the first byte of a new part goes out finds room after a few losses",
+    "after a few losses, the bytes that a source produces before the first byte of a new part fit",
     arguments: [1 << 8, 1 << 12, 1 << 14, 3 << 14], Seed.several(1))
   func growingRoom(_ roundTrip: Int, _ seed: Seed) throws {
     var random = seed.generator

@@ -23,7 +23,7 @@ struct EventFanOutTests {
   }
 
   @Test(
-    "each observer gets each event once and in order, or how many it missed, and the last one always",
+    "each observer receives each event once and in order, or the number of missed events, and always the last one",
     arguments: Seed.several(5))
   func everyEvent(seed: Seed) {
     var random = seed.generator
@@ -83,7 +83,7 @@ struct EventFanOutTests {
   }
 
   @Test(
-    "an observer of the newest event gets that, also if it came first, and the last one always",
+    "an observer of the newest event receives it, also if it came first, and always the last one",
     arguments: Seed.several(5))
   func newest(seed: Seed) {
     var random = seed.generator
@@ -113,7 +113,7 @@ struct EventFanOutTests {
 @Suite("Turns of writers")
 struct WriteQueueTests {
   @Test(
-    "one writer at a time has the turn, in the order of the calls, and each gets it, also after the end",
+    "one writer at a time has the turn, in the order of the calls, and each receives it, also after the end",
     arguments: Seed.several(5))
   func turns(seed: Seed) {
     var random = seed.generator

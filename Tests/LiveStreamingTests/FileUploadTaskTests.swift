@@ -14,7 +14,7 @@ struct FileUploadTaskTests {
   private let pattern = OffsetPattern()
 
   @Test(
-    "arrives byte for byte, and the receipt has its size and the server's answer",
+    "it arrives byte for byte, and the receipt has its size and the server's response",
     arguments: [0, 1, 300_000, 5_000_000])
   func arrives(size: Int) async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
@@ -26,7 +26,7 @@ struct FileUploadTaskTests {
     #expect(try server.directory.contents(storedName(receipt.response)) == patternBytes(pattern, 0, size))
   }
 
-  @Test("that does not exist, or is a directory, is an error before anything is sent")
+  @Test("if it does not exist, or is a directory, there is an error before anything is sent")
   func missing() async throws {
     let session = try UploadSession()
     for path in ["/nowhere/film", "/tmp"] {
@@ -41,7 +41,7 @@ struct FileUploadTaskTests {
     }
   }
 
-  @Test("progress begins at once, never goes back, and ends with the whole file, for each of several observers")
+  @Test("progress begins at once, never decreases, and ends with the whole file, for each of several observers")
   func progress() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
     let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
@@ -67,7 +67,7 @@ struct FileUploadTaskTests {
     #expect(late == [1])
   }
 
-  @Test("a break ends the observation of progress, and not the upload")
+  @Test("a break ends the observation of the progress, and not the upload")
   func leavesProgress() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
     let file = try local.write("film", patternBytes(pattern, 0, 3_000_000))
@@ -77,7 +77,7 @@ struct FileUploadTaskTests {
     #expect(try await upload.value.byteCount == 3_000_000)
   }
 
-  @Test("a server without resumable uploads gives no resume data")
+  @Test("a server without resumable uploads causes no resume data")
   func plainServer() async throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -124,7 +124,7 @@ struct FileUploadTaskTests {
     return try #require(await task.cancelProducingResumeData())
   }
 
-  @Test("resume data survives its text, and another session completes the file")
+  @Test("resume data can be restored from its text, and another session completes the file")
   func resumes() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
     let file = try local.write("film\n\"ü", patternBytes(pattern, 0, 5_000_000))
@@ -141,7 +141,7 @@ struct FileUploadTaskTests {
     }
   }
 
-  @Test("a file that changed since is not resumed")
+  @Test("a file that has changed since is not resumed")
   func changed() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
     let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
@@ -152,7 +152,8 @@ struct FileUploadTaskTests {
     if case .file(.changed)? = error {} else { Issue.record("\(String(describing: error))") }
   }
 
-  @Test("cancelled at 500 random moments: nothing leaks, and what is resumed is complete", arguments: Seed.several(1))
+  @Test(
+    "cancelled at 500 random moments: nothing leaks, and the resumed upload is complete", arguments: Seed.several(1))
   func cancelled(seed: Seed) async throws {
     // In a process of its own, whose descriptors and threads can be counted.
     await #expect(processExitsWith: .success) { [value = seed.value as UInt64] in

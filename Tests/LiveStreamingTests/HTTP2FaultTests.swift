@@ -9,7 +9,7 @@ import UploadClient
 
 @testable import LiveStreaming
 
-@Suite("HTTP/2 that breaks", .serialized)
+@Suite("Failures of HTTP/2", .serialized)
 struct HTTP2FaultTests {
   /// Answers the first requests, a creation and its appends, resets all others, and tells of each.
   private func server(
@@ -50,7 +50,7 @@ struct HTTP2FaultTests {
   }
 
   @Test(
-    "where HTTP/2 has got through, a request that it breaks is a dropout, and another one follows over HTTP/2",
+    "if HTTP/2 has worked before, its failure is an outage, and the next request uses HTTP/2 again",
     arguments: [HTTP2Connection.ErrorCode.protocolError, .internalError])
   func afterwards(_ code: HTTP2Connection.ErrorCode) throws {
     let requests = try EventLog<Int>()
@@ -76,7 +76,7 @@ struct HTTP2FaultTests {
   }
 
   @Test(
-    "a source that waits for room does not wait for ever, although TCP does not show the last bytes of HTTP/2",
+    "a source that waits for space does not wait for ever, although TCP does not report the last bytes of HTTP/2",
     arguments: [0, 256 << 10])
   func smallBuffer(retention: Int) throws {
     let count = 400_000
@@ -112,7 +112,7 @@ struct HTTP2FaultTests {
     }
   }
 
-  @Test("where no byte has got through yet, it is an error that says what breaks HTTP/2, and no retry")
+  @Test("before the first byte has passed, it is an error with the reason, and there is no retry")
   func before() throws {
     let requests = try EventLog<Int>()
     let server = try server(answers: 1, .protocolError, requests)

@@ -18,7 +18,7 @@ struct IntermediaryLimitsTests {
 
   private static let lost = Result<UploadTask.Outcome, UploadError>.failure(UploadError(.connectionLost, ""))
 
-  @Test("after two requests that broke behind exactly five interim responses, the fourth of each is the last")
+  @Test("after two requests that failed after exactly five interim responses, the client allows four per request")
   func go() {
     for ends in [[ended(502), ended(502)], [Self.lost, Self.lost], [ended(502), Self.lost]] {
       var limits = IntermediaryLimits()
@@ -35,7 +35,7 @@ struct IntermediaryLimitsTests {
     }
   }
 
-  @Test("nothing follows from fewer or more, from other answers, from one request alone, or where a sixth got through")
+  @Test("fewer or more interim responses, other responses, one request alone, or a sixth that passed have no effect")
   func others() {
     for (count, end) in [
       (4, ended(502)), (6, ended(502)), (0, ended(502)), (4, Self.lost), (6, Self.lost), (5, ended(503)),
@@ -58,7 +58,7 @@ struct IntermediaryLimitsTests {
     }
   }
 
-  @Test("HTTP/2 is given up when its rules are broken, and for nothing else")
+  @Test("the client drops HTTP/2 only for a violation of its rules")
   func http2() {
     var limits = IntermediaryLimits()
     for kind in [UploadError.Kind.connectionLost, .timedOut, .protocolViolation, .unreachable, .other] {
@@ -69,7 +69,7 @@ struct IntermediaryLimitsTests {
     #expect(limits.needsHTTP1)
   }
 
-  @Test("HTTP/2 is tried again when HTTP/1.1 fails: at once, and after three failures where HTTP/1.1 has worked")
+  @Test("HTTP/2 is tried again after HTTP/1.1 fails: at once, or after three failures if HTTP/1.1 has worked")
   func http2Again() {
     for worked in [false, true] {
       for kind in [UploadError.Kind.connectionLost, .timedOut, .protocolViolation, .tlsFailed, .other] {

@@ -8,13 +8,13 @@ import Testing
 
 @testable import LiveStreaming
 
-@Suite("A live stream of a task", .serialized, .timeLimit(.minutes(5)))
+@Suite("A live stream from a task", .serialized, .timeLimit(.minutes(5)))
 struct LiveStreamTaskTests {
   private let pattern = OffsetPattern()
 
   // MARK: Writing
 
-  @Test("what a task writes arrives byte for byte, and the summary says so")
+  @Test("the written bytes arrive byte for byte, and the summary agrees")
   func written() async throws {
     let server = try StreamServer()
     let session = try UploadSession()
@@ -33,7 +33,7 @@ struct LiveStreamTaskTests {
         == Array("Grüße\n".utf8) + patternBytes(pattern, 0, 3_000_000) + Array("en".utf8))
   }
 
-  @Test("the bytes of one call stay together, whoever else writes", arguments: Seed.several(2))
+  @Test("the bytes of one call stay together, with any other writers", arguments: Seed.several(2))
   func together(seed: Seed) async throws {
     let server = try StreamServer()
     let session = try UploadSession()
@@ -107,7 +107,7 @@ struct LiveStreamTaskTests {
 
   private struct Stop: Error {}
 
-  @Test("an error of the body stops the stream and is thrown, and a writer that is kept throws from then on")
+  @Test("an error of the body stops the stream and is thrown, and a retained writer then throws")
   func bodyThrows() async throws {
     let server = try StreamServer()
     let session = try UploadSession()
@@ -200,7 +200,7 @@ struct LiveStreamTaskTests {
     #expect(try server.directory.contents(storedName(summary.response)) == patternBytes(pattern, 0, 150_000))
   }
 
-  @Test("a sequence that fails ends the stream with its error, after the bytes before it")
+  @Test("a sequence that fails ends the stream with its error, after the earlier bytes")
   func sequenceFails() async throws {
     let server = try StreamServer()
     let session = try UploadSession()
@@ -224,7 +224,7 @@ struct LiveStreamTaskTests {
     return (bytes.stream, stopped.stream)
   }
 
-  @Test("finish ends an endless sequence, and the server confirms what there is")
+  @Test("finish ends an endless sequence, and the server confirms the bytes so far")
   func finish() async throws {
     let server = try StreamServer()
     let session = try UploadSession()
@@ -239,7 +239,7 @@ struct LiveStreamTaskTests {
   }
 
   @Test(
-    "cancel, the end of a task that awaits the stream, and the last reference stop the stream and its source",
+    "cancel, the end of an awaiting task, and the last release stop the stream and its source",
     arguments: ["cancel", "task", "drop"])
   func stops(how: String) async throws {
     let server = try StreamServer()
@@ -267,7 +267,7 @@ struct LiveStreamTaskTests {
   // MARK: Observers
 
   @Test(
-    "events reach several observers, one that leaves early, and one that comes after the end; nobody has to observe")
+    "events reach several observers, one that leaves early, and one that comes after the end; observers are optional")
   func observers() async throws {
     let server = try StreamServer()
     let session = try UploadSession()
@@ -308,7 +308,7 @@ struct LiveStreamTaskTests {
     #expect(late == ["ended"])
   }
 
-  @Test("a slow observer learns how many events it missed, and gets the last one")
+  @Test("a slow observer receives the number of missed events, and the last one")
   func slow() async throws {
     let server = try StreamServer()
     let session = try UploadSession()
@@ -337,7 +337,7 @@ struct LiveStreamTaskTests {
     if case .ended? = last {} else { Issue.record("\(String(describing: last))") }
   }
 
-  @Test("the events of a stream whose object nobody keeps keep it while they are observed")
+  @Test("an observed stream lives while its events are observed, without another reference")
   func eventsKeep() async throws {
     let server = try StreamServer()
     let session = try UploadSession()
@@ -353,7 +353,7 @@ struct LiveStreamTaskTests {
   // MARK: Sessions
 
   @Test(
-    "closing a session ends its streams and uploads as cancelled, whatever they wait for",
+    "closing a session ends its streams and uploads as cancelled, in every state",
     arguments: ["streaming", "full", "pause", "suspended"])
   func close(when: String) async throws {
     let server = try ScriptedServer(receiveBuffer: 16_384) { connection, _ in
@@ -401,7 +401,7 @@ struct LiveStreamTaskTests {
     await #expect(throws: FileUploadError.self) { try await session.upload(file: file, to: url) }
   }
 
-  @Test("a session that is dropped ends its thread and closes its connections, once its last stream has ended")
+  @Test("a released session ends its thread and closes its connections after its last stream has ended")
   func sessionIsDropped() async throws {
     // In a process of its own, whose descriptors and threads can be counted.
     await #expect(processExitsWith: .success) {

@@ -8,10 +8,11 @@ import UploadClient
 
 @testable import LiveStreaming
 
-@Suite("A live stream's life, whatever its owner does", .serialized)
+@Suite("The lifetime of a live stream", .serialized)
 struct LiveStreamerLifeTests {
   @Test(
-    "events are a sequence that ends after the end, also for an owner who keeps nothing else", .timeLimit(.minutes(10)))
+    "events are a sequence that ends after the end, also for an owner without another reference",
+    .timeLimit(.minutes(10)))
   func sequence() async throws {
     let server = try ScriptedServer { connection, number in
       _ = try connection.head()
@@ -41,7 +42,7 @@ struct LiveStreamerLifeTests {
     session.close()
   }
 
-  @Test("cancelled before it was started it ends when it is, as cancelled, and starts no source")
+  @Test("a stream that is cancelled before its start ends as cancelled at its start, and starts no source")
   func cancelledBefore() throws {
     try withSession { session throws in
       let events = try EventLog<LiveStreamEvent>()
@@ -58,7 +59,7 @@ struct LiveStreamerLifeTests {
   }
 
   @Test(
-    "the time to finish ends a stream whose server does not, and no other; the reason says whether there was a connection"
+    "the finish timeout ends only a stream whose server does not, and the reason states whether there was a connection"
   )
   func finishWithin() throws {
     let silent = try ScriptedServer { connection, _ in
@@ -96,7 +97,7 @@ struct LiveStreamerLifeTests {
     }
   }
 
-  @Test("the time to finish cuts the pause between attempts short, and those that follow it", arguments: [0, 2])
+  @Test("the finish timeout shortens the current and the following pauses between attempts", arguments: [0, 2])
   func finishInAPause(refusals: Int) throws {
     try withSession { session throws in
       let source = try PushedSource()
@@ -130,7 +131,7 @@ struct LiveStreamerLifeTests {
     }
   }
 
-  @Test("a server that goes on acknowledging may take longer than the limit")
+  @Test("a server that continues to acknowledge may take longer than the limit")
   func finishSlowly() throws {
     let version = "Upload-Draft-Interop-Version: 8"
     let server = try ScriptedServer { connection, _ in
@@ -164,7 +165,7 @@ struct LiveStreamerLifeTests {
     func stop() {}
   }
 
-  @Test("a source that cannot begin ends the stream with its reason, once")
+  @Test("a source that fails to start ends the stream with its reason, once")
   func brokenSource() throws {
     try withSession { session throws in
       let stream = try RunningStream(BrokenSource(), session, "http://127.0.0.1:9/")
@@ -178,7 +179,7 @@ struct LiveStreamerLifeTests {
     }
   }
 
-  @Test("what a source reports is added up in the summary, and the first reason why it failed ends the stream")
+  @Test("the summary adds up the source's reports, and the first failure ends the stream")
   func sourceReports() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -212,7 +213,7 @@ struct LiveStreamerLifeTests {
     }
   }
 
-  @Test("a stream with a small buffer costs no wake-up while its source is silent and all is acknowledged")
+  @Test("a stream with a small buffer causes no wake-up while its source is silent and all bytes are acknowledged")
   func idle() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()

@@ -13,7 +13,7 @@ struct LiveStreamerTests {
   private let pattern = OffsetPattern()
 
   @Test(
-    "a server that answers 503 with Retry-After, then 201: not a byte is missing, and it was left alone for that long")
+    "a server that answers 503 with Retry-After, then 201: no byte is missing, and the client waited as requested")
   func unavailable() throws {
     let stored = StoredBytes()
     let server = try ScriptedServer { connection, number in
@@ -42,7 +42,7 @@ struct LiveStreamerTests {
     }
   }
 
-  @Test("401 in the middle of a stream ends it, while the source is silent, with what to do about it")
+  @Test("401 in the middle of a stream ends it with a remedy, while the source is silent")
   func unauthorized() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -66,7 +66,7 @@ struct LiveStreamerTests {
   }
 
   @Test(
-    "a server that is not there at the start is a dropout like any other: what the source gave meanwhile arrives",
+    "a missing server at the start is an outage, and the data of the source arrives later",
     arguments: [true, false])
   func lateServer(_ finishesFirst: Bool) throws {
     let port = try freePort()
@@ -92,7 +92,7 @@ struct LiveStreamerTests {
     }
   }
 
-  @Test("an unknown host is tried again until it is time to give up, and the reason names it")
+  @Test("an unknown host is retried until the give-up time, and the reason names it")
   func unknownHost() throws {
     try withSession { session throws in
       let stream = try RunningStream(try PushedSource(), session, "http://nowhere.invalid/") {
@@ -106,7 +106,7 @@ struct LiveStreamerTests {
     }
   }
 
-  @Test("507 with Stream-Offset: the stream goes back to exactly that offset")
+  @Test("507 with Stream-Offset: the stream returns to exactly that offset")
   func diskFull() throws {
     let stored = StoredBytes()
     let server = try ScriptedServer { connection, number in
@@ -136,7 +136,7 @@ struct LiveStreamerTests {
     }
   }
 
-  @Test("drop-oldest: what a stalled server misses is told, hole by hole, and nothing else is wrong")
+  @Test("drop-oldest: the bytes that a stalled server misses are reported, gap by gap, and all others are right")
   func dropOldest() throws {
     let mayRead = try EventCounter()
     let firstEnded = try EventCounter()
@@ -186,7 +186,7 @@ struct LiveStreamerTests {
     }
   }
 
-  @Test("stop: a full buffer ends the stream with an error, after what was buffered has arrived")
+  @Test("stop: a full buffer ends the stream with an error, after the buffered bytes have arrived")
   func stop() throws {
     let mayRead = try EventCounter()
     let stored = StoredBytes()
@@ -221,7 +221,7 @@ struct LiveStreamerTests {
     }
   }
 
-  @Test("wait: a pipe of many times the buffer reaches a slow server whole")
+  @Test("wait: a pipe of many times the buffer's size arrives completely at a slow server")
   func wait() throws {
     let stored = StoredBytes()
     let server = try ScriptedServer(receiveBuffer: 16_384) { connection, number in
@@ -260,7 +260,7 @@ struct LiveStreamerTests {
     }
   }
 
-  @Test("cancelling ends at once, connected or not, and says what was not sent", arguments: [true, false])
+  @Test("cancelling ends at once, connected or not, and reports the unsent bytes", arguments: [true, false])
   func cancel(_ connected: Bool) throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -288,7 +288,7 @@ struct LiveStreamerTests {
     }
   }
 
-  @Test("the server killed and started again over the same directory: one file, byte for byte")
+  @Test("the server is killed and restarted with the same directory: one file, byte for byte")
   func restart() throws {
     let directory = try TemporaryDirectory()
     let first = try StreamServer(in: directory)

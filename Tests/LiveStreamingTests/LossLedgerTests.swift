@@ -3,7 +3,7 @@ import Testing
 
 @testable import LiveStreaming
 
-@Suite("What is lost, acknowledged and still to be sent")
+@Suite("The account of lost, acknowledged and unsent bytes")
 struct LossLedgerTests {
   /// A stream of a few hundred bytes, each of which is looked at.
   private struct Model {
@@ -47,7 +47,7 @@ struct LossLedgerTests {
     }
   }
 
-  @Test("of more gaps than are kept, each still counts")
+  @Test("each of many gaps counts, also if their number exceeds the limit")
   func manyGaps() {
     var ledger = LossLedger()
     for index in 0..<10_000 as Range<UInt64> { ledger.add(index * 10..<index * 10 + 3) }
@@ -61,7 +61,7 @@ struct LossLedgerTests {
     #expect(ledger.total > 30_000 && ledger.total < 100_000 && ledger.end == 100_000)
   }
 
-  @Test("offsets as large as there are trap nowhere")
+  @Test("no offset causes a trap, however large")
   func huge() {
     var ledger = LossLedger()
     ledger.add(0..<UInt64.max)

@@ -9,7 +9,7 @@ import UploadServer
 
 @testable import LiveStreaming
 
-@Suite("A stream that the server has closed meanwhile", .serialized)
+@Suite("A stream that the server has closed", .serialized)
 struct NextPartTests {
   /// `sluice mic` writes one like it: two channels of 16 bits.
   private static let header: [UInt8] =
@@ -17,7 +17,7 @@ struct NextPartTests {
     + [0x80, 0xBB, 0, 0, 0, 0xEE, 2, 0, 4, 0, 16, 0] + Array("data".utf8) + [255, 255, 255, 255]
 
   @Test(
-    "it continues in a next part with a header of its own, and no sample is missing", arguments: [true, false],
+    "it continues in a next part with its own header, and no sample is missing", arguments: [true, false],
     Seed.several(2))
   func continued(_ isResumable: Bool, _ seed: Seed) throws {
     var random = seed.generator

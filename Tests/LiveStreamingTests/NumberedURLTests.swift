@@ -6,7 +6,7 @@ import UploadClient
 @Suite("Numbered URLs")
 struct NumberedURLTests {
   @Test(
-    "the number comes behind the name and in front of its extension, and nothing else changes",
+    "the number follows the name and precedes its extension, and nothing else changes",
     arguments: [
       ("http://host/kitchen.wav", "http://host/kitchen~2.wav"),
       ("http://host/a.b/kitchen", "http://host/a.b/kitchen~2"),

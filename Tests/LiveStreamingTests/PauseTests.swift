@@ -45,7 +45,7 @@ struct PauseTests {
   }
 
   @Test(
-    "the stream goes on at the later offset without a loss or an outage, several times",
+    "the stream continues at the later offset without a loss or an outage, several times",
     arguments: [LiveStreamConfiguration.ResumableUse.auto, .never])
   func connected(_ use: LiveStreamConfiguration.ResumableUse) throws {
     let server = try StreamServer()
@@ -79,7 +79,7 @@ struct PauseTests {
     }
   }
 
-  @Test("a plain request is not broken off before everything in front of the pause is delivered")
+  @Test("a plain request is not ended before all bytes in front of the pause are delivered")
   func undelivered() throws {
     let first = 20_000
     let gate = try EventLog<Bool>()
@@ -116,7 +116,7 @@ struct PauseTests {
   }
 
   @Test(
-    "what was captured before it outlives an outage that ends after it",
+    "earlier data survives an outage that ends after the pause",
     arguments: [LiveStreamConfiguration.ResumableUse.always, .never])
   func outage(_ use: LiveStreamConfiguration.ResumableUse) throws {
     let port = try freePort()
@@ -136,7 +136,7 @@ struct PauseTests {
     }
   }
 
-  @Test("losses in a row on both sides of a pause leave twice as much room each time, and what was left out is no loss")
+  @Test("losses in a row on both sides of a pause double the free space each time, and omitted silence is no loss")
   func lossesInARow() throws {
     // The source brings more than the buffer holds while each upload resource is created.
     let (starts, answers) = (try EventLog<Int>(), try EventLog<Int>())

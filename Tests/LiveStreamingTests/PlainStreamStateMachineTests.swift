@@ -6,7 +6,7 @@ import UploadClient
 
 @testable import LiveStreaming
 
-@Suite("Where a stream goes on")
+@Suite("The offset at which a stream continues")
 struct PlainStreamStateMachineTests {
   private static let lost = Verdict.transient(.connectionLost("reset"), retryAfter: nil, serverOffset: nil)
   private static func refused(_ offset: UInt64? = nil) -> Verdict {
@@ -95,7 +95,7 @@ struct PlainStreamStateMachineTests {
   }
 
   @Test(
-    "in any order of events: no offset beyond the head or what is kept, each gap ends where sending begins, one end",
+    "in any order of events: no offset beyond the head or the buffer, each gap ends where sending begins, one end",
     arguments: Seed.several(200))
   func anyOrder(_ seed: Seed) {
     var world = World(seed.value)
@@ -118,7 +118,7 @@ struct PlainStreamStateMachineTests {
     #expect(world.ends == 1 && world.machine.state == .ended)
   }
 
-  @Test("after a lost connection it goes on from the last byte acknowledged, and the rest is sent again")
+  @Test("after a lost connection, it continues after the last acknowledged byte, and the rest is sent again")
   func goesOn() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     #expect(machine.start(Supply(oldest: 0, head: 0, isFinished: false)) == .open(at: 0, attempt: 1, gap: nil))
@@ -141,7 +141,7 @@ struct PlainStreamStateMachineTests {
     #expect(machine.acknowledged == 200)
   }
 
-  @Test("bytes that had to make room are a gap from the last acknowledged one to a little behind the oldest")
+  @Test("discarded bytes are a gap from the last acknowledged one to a little behind the oldest")
   func overflow() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
@@ -153,7 +153,9 @@ struct PlainStreamStateMachineTests {
     #expect(machine.acknowledged == 510)
   }
 
-  @Test("a server that says it has less than TCP acknowledged is believed, and what is no longer kept for it is a gap")
+  @Test(
+    "if a server reports fewer bytes than TCP acknowledged, the client returns to that offset, and discarded bytes are a gap"
+  )
   func serverWentBack() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
@@ -168,7 +170,9 @@ struct PlainStreamStateMachineTests {
     #expect(machine.retryIsDue(Self.supply(80, 100, headroom: 10)) == .open(at: 90, attempt: 3, gap: gap))
   }
 
-  @Test("a refusal without an offset takes back what TCP acknowledged of the refused request, as far as it is kept")
+  @Test(
+    "a refusal without an offset withdraws TCP's acknowledgements of the refused request, as far as the bytes are in the buffer"
+  )
   func refusedRequest() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
@@ -187,7 +191,7 @@ struct PlainStreamStateMachineTests {
   }
 
   @Test(
-    "a server may have more than TCP's word for it had reached us; one that claims what was never sent is not believed")
+    "a server may have more than TCP had acknowledged; a claim beyond the sent bytes is rejected")
   func serverIsAhead() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
@@ -200,7 +204,7 @@ struct PlainStreamStateMachineTests {
   }
 
   @Test(
-    "a server that refuses again and again is asked less and less often, and given up, though TCP acknowledges bytes each time"
+    "a server that refuses repeatedly receives fewer and fewer requests, and the stream gives up, even if TCP acknowledges bytes"
   )
   func refusedForEver() {
     var policy = RetryPolicy()
@@ -228,7 +232,7 @@ struct PlainStreamStateMachineTests {
   }
 
   @Test(
-    "each connection that is lost while nothing is left to send is an outage of its own, and attempts in between are not"
+    "each connection that is lost when all bytes are sent is a separate outage, and attempts in between are not"
   )
   func idleLosses() {
     var stream = PlainStream(
@@ -248,14 +252,14 @@ struct PlainStreamStateMachineTests {
     }
   }
 
-  @Test("a stream's identifier is 32 hexadecimal digits, another one each time")
+  @Test("a stream's identifier is 32 random hexadecimal digits")
   func streamIDs() {
     let all = Set((0..<1000).map { _ in LiveStreamConfiguration.randomStreamID() })
     #expect(all.count == 1000)
     #expect(all.allSatisfy { $0.utf8.count == 32 && $0.allSatisfy { "0123456789abcdef".contains($0) } })
   }
 
-  @Test("a silent source is no outage: the time to give up begins when the connection breaks")
+  @Test("a silent source is no outage: the give-up time begins when the connection fails")
   func silentIsNoOutage() {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(60)
@@ -302,7 +306,7 @@ struct PlainStreamStateMachineTests {
     #expect(error?.kind == .unreachable)
   }
 
-  @Test("bytes that stay unacknowledged are an outage from the first cut on, and not from the last acknowledgement")
+  @Test("unacknowledged bytes are an outage from the first interruption on, and not from the last acknowledgement")
   func givesUp() {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(60)
@@ -344,7 +348,7 @@ struct PlainStreamStateMachineTests {
     return machine
   }
 
-  @Test("an odd answer is an outage once the server has taken bytes for some seconds, and an error before")
+  @Test("an unexpected response is an outage after the server has accepted bytes for some seconds, and an error before")
   func oddAnswer() {
     for (seconds, goesOn) in [(1, false), (4, false), (5, true), (3600, true)] as [(Int64, Bool)] {
       var machine = streaming(seconds)
@@ -358,7 +362,7 @@ struct PlainStreamStateMachineTests {
     }
   }
 
-  @Test("how long a server takes bytes counts within one request: what an earlier one brought says nothing of the next")
+  @Test("the time for which a server accepts bytes counts within one request, and not across requests")
   func oddAnswerToNextRequest() {
     var machine = streaming(1)
     _ = machine.requestEnded(Self.lost, Self.supply(400), sentUpTo: 1000, now: Self.at(2), draw: 0)
@@ -369,7 +373,7 @@ struct PlainStreamStateMachineTests {
     #expect(action == .end(LiveStreamError(.refused, "nothing here")))
   }
 
-  @Test("what the server answers to the whole stream is its verdict, however odd")
+  @Test("the response to the whole stream is its verdict, even if it is unexpected")
   func oddVerdict() {
     var machine = streaming(60)
     let action = machine.requestEnded(
@@ -377,7 +381,7 @@ struct PlainStreamStateMachineTests {
     #expect(action == .end(LiveStreamError(.refused, "nothing here")))
   }
 
-  @Test("a refusal in the middle of a stream may pass, at its start it may not")
+  @Test("a refusal in the middle of a stream may be temporary, and at its start it is not")
   func refusal() {
     let refusal = Verdict.refusal(LiveStreamError(.notPermitted, "no"), .response(401), retryAfter: nil)
     var machine = streaming(60)
@@ -395,7 +399,7 @@ struct PlainStreamStateMachineTests {
   // MARK: Lost answers
 
   @Test(
-    "a PUT whose answer is lost goes out once more as a whole, or not at all: its end alone would replace it",
+    "a PUT whose response is lost is sent again as a whole, or not at all, because its end alone would replace it",
     arguments: [true, false])
   func lostAnswerOfPUT(_ isKept: Bool) {
     for isAcknowledged in [true, false] {
@@ -418,7 +422,7 @@ struct PlainStreamStateMachineTests {
     }
   }
 
-  @Test("a PUT that breaks off is begun again where it began, while that is kept, unless the server says where it is")
+  @Test("an interrupted PUT restarts at its beginning while the buffer has it, unless the server reports its offset")
   func brokenPUT() {
     for told in [nil, 300] as [UInt64?] {
       var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
@@ -433,7 +437,7 @@ struct PlainStreamStateMachineTests {
   }
 
   @Test(
-    "bytes that a PUT brings once more are no progress, and a lost answer to all of it is not idleness: it gives up",
+    "bytes that a PUT repeats are no progress, and a lost final response is not idleness: the stream gives up",
     arguments: [false, true])
   func givesUpWithoutProgress(_ isWhole: Bool) {
     var policy = RetryPolicy()
@@ -516,7 +520,7 @@ struct PlainStreamStateMachineTests {
   }
 
   @Test(
-    "in any order of events: no PUT replaces bytes unless it brings them again, and those left behind are reported",
+    "in any order of events: no PUT replaces bytes unless it repeats them, and skipped ones are reported",
     arguments: Seed.several(200))
   func replacedNowhere(_ seed: Seed) {
     var server = ReplacingServer(seed)
@@ -526,7 +530,8 @@ struct PlainStreamStateMachineTests {
   }
 
   @Test(
-    "a PUT whose beginning has left the buffer is not replaced: the stream continues elsewhere, from the oldest byte")
+    "a PUT whose beginning has left the buffer is not replaced: the stream continues at another URL, from the oldest byte"
+  )
   func brokenPUTWithoutBeginning() {
     var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
     _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
@@ -545,7 +550,7 @@ struct PlainStreamStateMachineTests {
     #expect(machine.part == 2)
   }
 
-  @Test("a file whose answer comes too late each time is sent three times, and not for ever")
+  @Test("a file whose response is too late each time is sent three times, and not for ever")
   func unansweredFile() {
     var machine = PlainStreamStateMachine(policy: RetryPolicy(), isLive: false)
     let late = Verdict.transient(.timedOut("no response"), retryAfter: nil, serverOffset: nil)

@@ -5,7 +5,7 @@ import Testing
 @testable import LiveStreaming
 @testable import UploadClient
 
-@Suite("A plain stream that an answer ends")
+@Suite("A plain stream that a response ends")
 struct RefusedEndTests {
   private enum Answer: CaseIterable {
     case permanent, unexpected, refusal
@@ -23,7 +23,8 @@ struct RefusedEndTests {
     }
   }
 
-  @Test("counts no byte of the refused request as acknowledged that the server does not claim, and says which are gone")
+  @Test(
+    "it counts no byte of the refused request as acknowledged unless the server reports it, and reports the lost ones")
   func acknowledged() {
     for answer in Answer.allCases {
       for serverOffset in [nil, 0, 250, 700] as [UInt64?] {
@@ -60,7 +61,7 @@ struct RefusedEndTests {
   }
 }
 
-@Suite("A success answer to a plain upload that says otherwise")
+@Suite("A contradictory success response to a plain upload")
 struct DeniedSuccessTests {
   private static let completeness: [(fields: [(String, String)], isComplete: Bool?)] = [
     ([], nil), ([("Upload-Complete", "?1")], true), ([("Upload-Complete", "?0")], false),
@@ -74,7 +75,8 @@ struct DeniedSuccessTests {
   ]
 
   @Test(
-    "is no success, and counts as acknowledged what the server says that it has", arguments: [true, false], [0, 44])
+    "it is no success, and only the bytes that the server reports count as acknowledged", arguments: [true, false],
+    [0, 44])
   func denied(isLive: Bool, headerLength: UInt64) {
     for status in [200, 201, 204] {
       for (fields, isComplete) in Self.completeness {
@@ -111,7 +113,8 @@ struct DeniedSuccessTests {
 struct RefusedAttemptTests {
   private enum Refusal: CaseIterable { case renewedToken, renewedTokenForbidden, postOnly, busy }
 
-  @Test("uses up no number of a URL, and what TCP took of it counts as delivered only if it is not kept any more")
+  @Test(
+    "it uses up no number of a URL, and bytes that TCP accepted count as delivered only if they have left the buffer")
   func number() {
     for refusal in Refusal.allCases {
       for advance in [0, 150, 400] as [UInt64] {

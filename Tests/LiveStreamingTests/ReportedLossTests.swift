@@ -5,9 +5,9 @@ import Testing
 
 @testable import LiveStreaming
 
-@Suite("Losses that are known already")
+@Suite("Known losses")
 struct ReportedLossTests {
-  @Test("of each range exactly the offsets are new that no earlier range had", arguments: Seed.several(8))
+  @Test("of each range, exactly the offsets are new that no earlier range had", arguments: Seed.several(8))
   func unknown(seed: Seed) {
     var random = seed.generator
     for _ in 0..<200 {
@@ -26,7 +26,7 @@ struct ReportedLossTests {
     }
   }
 
-  @Test("a summary has a loss if any of its counts does, and only then")
+  @Test("a summary has a loss if and only if one of its counts has")
   func summaries() {
     let whole = StreamSummary(
       progress: StreamProgress(

@@ -9,7 +9,7 @@ import UploadClient
 
 @testable import LiveStreaming
 
-@Suite("A resumable upload in its owner's hands", .serialized)
+@Suite("The control of a resumable upload", .serialized)
 struct ResumableControlTests {
   private let pattern = OffsetPattern()
 
@@ -19,7 +19,7 @@ struct ResumableControlTests {
 
   // MARK: Pause
 
-  @Test("suspended, nothing is sent while the source goes on; resumed, all of it arrives")
+  @Test("a suspended upload sends nothing while the source continues, and after the resumption, all bytes arrive")
   func suspends() throws {
     let server = try ResumableServer(.init(progress: 1000))
     try withSession { session throws in
@@ -45,7 +45,7 @@ struct ResumableControlTests {
     #expect(server.upload(0).matches(pattern, count: 100_000))
   }
 
-  @Test("suspended for longer than the server keeps the connection, it goes on where the server stands")
+  @Test("an upload that is suspended for longer than the server keeps the connection continues at the server's offset")
   func suspendedTooLong() throws {
     let (isReading, isSuspended) = (try EventLog<Bool>(), try EventLog<Bool>())
     let server = try ResumableServer { request, connection in
@@ -74,7 +74,7 @@ struct ResumableControlTests {
 
   // MARK: Giving up
 
-  @Test("cancelled, it leaves what the server has, and says how to go on")
+  @Test("a cancelled upload keeps the server's bytes, and has resume data")
   func cancels() throws {
     let server = try ResumableServer(.init(progress: 1))
     try withSession { session throws in
@@ -112,7 +112,7 @@ struct ResumableControlTests {
     }
   }
 
-  @Test("cancelled while it rests, it sends nothing more: what the server has does not become complete by it")
+  @Test("an upload that is cancelled while it is suspended sends nothing more, and does not become complete")
   func cancelsAtRest() throws {
     let server = try ResumableServer()
     try withSession { session throws in
@@ -136,7 +136,8 @@ struct ResumableControlTests {
     }
   }
 
-  @Test("abandoned, the server is asked to forget it; and only if it does, it is forgotten", arguments: [true, false])
+  @Test(
+    "an abandoned upload is deleted from the server, and forgotten only if this succeeds", arguments: [true, false])
   func abandons(_ forgets: Bool) throws {
     let server = try ResumableServer(.init(progress: 1)) { request, _ in
       request.method == "DELETE" && !forgets ? .answer("503 Service Unavailable", []) : .proper
@@ -157,7 +158,7 @@ struct ResumableControlTests {
 
   // MARK: Carrying on
 
-  @Test("an upload of one session is carried on by another: nothing that the server has is sent again")
+  @Test("another session continues an upload without sending the server's bytes again")
   func carriesOn() throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer { request, _ in
@@ -190,7 +191,7 @@ struct ResumableControlTests {
   }
 
   @Test(
-    "what answers in the server's place when an upload is carried on does not end it",
+    "a response of another system during a resumption does not end the upload",
     arguments: [
       OddAnswer(status: "302 Found", ["Location: http://portal.example/login"]),
       OddAnswer(status: "200 OK", ["Content-Type: text/html"], body: "<html>Back soon</html>"),
@@ -238,7 +239,7 @@ struct ResumableControlTests {
   }
 
   @Test(
-    "what answers 404 or 410 to everything takes no upload away from whoever carries it on later",
+    "404 or 410 for every request does not prevent a later resumption",
     arguments: [404, 410])
   func portal(_ status: Int) throws {
     let directory = try TemporaryDirectory()
@@ -257,7 +258,7 @@ struct ResumableControlTests {
     }
   }
 
-  @Test("a 200 without a word of the protocol has forgotten no upload", arguments: [true, false])
+  @Test("a 200 without fields of the protocol has deleted no upload", arguments: [true, false])
   func portalForgets(_ speaks: Bool) throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer { _, _ in
@@ -273,7 +274,7 @@ struct ResumableControlTests {
     }
   }
 
-  @Test("abandoned before it is carried on, it is only forgotten")
+  @Test("an upload that is abandoned before it is resumed is only deleted")
   func abandonsAnother() throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer()
@@ -292,7 +293,7 @@ struct ResumableControlTests {
     }
   }
 
-  @Test("what is not the same upload is not carried on: another length, or a source")
+  @Test("a different upload is not resumed: another length, or a source")
   func carriesNothingElseOn() throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer()
@@ -308,7 +309,7 @@ struct ResumableControlTests {
     }
   }
 
-  @Test("user and password of a URL are no part of resume data, and go along all the same")
+  @Test("user and password of a URL are not in resume data, but are sent")
   func credentials() throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer { request, _ in request.method == "PUT" ? .cut(after: 10) : .proper }

@@ -32,7 +32,7 @@ struct ResumableFaultTests {
     }
   }
 
-  @Test("a cut connection: asked by HEAD, and only what the server lacks goes again", arguments: [true, false])
+  @Test("a lost connection: the client sends HEAD, and resends only the missing bytes", arguments: [true, false])
   func cut(_ announces: Bool) throws {
     let server = try ResumableServer(.init(announces: announces)) { request, _ in
       request.method == "PATCH" && request.number < 4 ? .cut(after: 20_000) : .proper
@@ -56,7 +56,7 @@ struct ResumableFaultTests {
     try stream(server)
   }
 
-  @Test("HEAD that tells the offset and nothing else", arguments: [0, 150_000, 300_000])
+  @Test("HEAD with only the offset", arguments: [0, 150_000, 300_000])
   func bareHead(_ count: Int) throws {
     let server = try ResumableServer { request, _ in
       if request.method == "PATCH", request.number == 0 { return .cut(after: count) }
@@ -67,7 +67,7 @@ struct ResumableFaultTests {
   }
 
   @Test(
-    "400 and 500 after an interruption are asked about", arguments: ["400 Bad Request", "500 Internal Server Error"])
+    "400 and 500 after an interruption cause a HEAD", arguments: ["400 Bad Request", "500 Internal Server Error"])
   func afterwards(_ status: String) throws {
     let server = try ResumableServer(receiveBuffer: 16_384) { request, _ in
       request.method == "PATCH" && request.number == 0 ? .early(after: 50_000, status, []) : .proper
@@ -91,7 +91,7 @@ struct ResumableFaultTests {
   }
 
   @Test(
-    "409 without an offset, and with a wrong one: HEAD is asked, and believed", arguments: [[], ["Upload-Offset: 1"]])
+    "409 without an offset, and with a wrong one: HEAD determines the offset", arguments: [[], ["Upload-Offset: 1"]])
   func conflict(_ fields: [String]) throws {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.number == 0
@@ -102,7 +102,9 @@ struct ResumableFaultTests {
       server.nth("PATCH", 1)?.offset == server.nth("PATCH", 0).map { UInt64($0.count) } && server.of("HEAD").count == 1)
   }
 
-  @Test("409 that destroys the upload (SwiftNIO): a new one goes on from the oldest byte kept, and the break is said")
+  @Test(
+    "409 that destroys the upload (SwiftNIO): a new one continues from the oldest byte in the buffer, and the break is reported"
+  )
   func destroyed() throws {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.number == 2 ? .destroy("409 Conflict", ["Upload-Offset: 0"]) : .proper
@@ -120,7 +122,7 @@ struct ResumableFaultTests {
     }
   }
 
-  @Test("404 in the middle: what is not acknowledged goes into a new upload")
+  @Test("404 in the middle: unacknowledged bytes go into a new upload")
   func gone() throws {
     let server = try ResumableServer(.init(progress: 1000))
     try withSession { session throws in
@@ -143,7 +145,8 @@ struct ResumableFaultTests {
     }
   }
 
-  @Test("a finished upload that is forgotten at once, its response lost: it is complete if all of it was acknowledged")
+  @Test(
+    "a finished upload that is deleted at once, with a lost response: it is complete if all bytes were acknowledged")
   func forgotten() throws {
     let server = try ResumableServer(.init(progress: 1, forgets: true)) { request, _ in
       request.method == "PATCH" && request.completes ? .hangUp : .proper
@@ -155,7 +158,7 @@ struct ResumableFaultTests {
   }
 
   @Test(
-    "a lost final response: HEAD says complete, and one more empty append may tell it again, or not",
+    "a lost final response: HEAD reports complete, and an additional empty append may repeat the response",
     arguments: [true, false])
   func lostFinalResponse(_ replays: Bool) throws {
     let isNext = Atomic(true)
@@ -173,7 +176,7 @@ struct ResumableFaultTests {
     #expect((summary.response?["X-Result"] == "stored") == replays)
   }
 
-  @Test("a request that is never answered has a time limit, and the next one goes on")
+  @Test("a request without a response has a time limit, and the next one continues")
   func silent() throws {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.number == 0 ? .silent : .proper
@@ -185,7 +188,7 @@ struct ResumableFaultTests {
     #expect(summary.progress.dropouts == 1 && server.nth("PATCH", 1)?.offset == 100_000)
   }
 
-  @Test("a server that is away, and back: nothing is lost")
+  @Test("a server that disappears and returns: nothing is lost")
   func away() throws {
     let port = try freePort()
     try withSession { session throws in
@@ -201,7 +204,7 @@ struct ResumableFaultTests {
   }
 
   @Test(
-    "Retry-After is waited for, whatever the status",
+    "the client respects Retry-After with any status",
     arguments: ["503 Service Unavailable", "423 Locked", "429 Too Many Requests"])
   func retryAfter(_ status: String) throws {
     let server = try ResumableServer { request, _ in
@@ -217,7 +220,7 @@ struct ResumableFaultTests {
     }
   }
 
-  @Test("a cut connection is given a moment before the server is asked, and no more than that at first")
+  @Test("after a lost connection, the client pauses briefly before it asks the server")
   func firstDelay() throws {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.number == 0 ? .cut(after: 10) : .proper
@@ -229,7 +232,7 @@ struct ResumableFaultTests {
     }
   }
 
-  @Test("a stream that was silent for longer than it may go unacknowledged is not given up at its first dropout")
+  @Test("a stream that was silent for longer than the acknowledgement limit does not give up at its first outage")
   func silence() throws {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.number == 1 ? .close : .proper
@@ -253,7 +256,7 @@ struct ResumableFaultTests {
     }
   }
 
-  @Test("a server that answers and never takes anything is given up after the time that was asked for")
+  @Test("a stream gives up after the requested time if a server answers and never accepts bytes")
   func giveUp() throws {
     let server = try ResumableServer { request, _ in request.method == "PATCH" ? .close : .proper }
     try withSession { session throws in
@@ -266,7 +269,7 @@ struct ResumableFaultTests {
     }
   }
 
-  @Test("an upload whose life ends is completed before, and the stream goes on in another", .timeLimit(.minutes(10)))
+  @Test("an upload is completed before it expires, and the stream continues in another", .timeLimit(.minutes(10)))
   func expiry() throws {
     let server = try ResumableServer(.init(limits: "max-age=2", progress: 1))
     try withSession { session throws in
@@ -284,7 +287,7 @@ struct ResumableFaultTests {
     }
   }
 
-  @Test("a life that the server tells anew is counted from then on", .timeLimit(.minutes(10)))
+  @Test("a renewed max-age counts from its response on", .timeLimit(.minutes(10)))
   func longerLife() throws {
     let told = Lock<MonotonicInstant?>(nil)
     let server = try ResumableServer(.init(limits: "max-age=2", progress: 1)) { request, _ in

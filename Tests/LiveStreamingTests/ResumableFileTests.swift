@@ -33,7 +33,7 @@ struct ResumableFileTests {
     #expect(server.nth("PATCH", 0)?.head["Upload-Length"] == nil)
   }
 
-  @Test("a creation that carries more than the server takes at once is broken off, and goes on in parts of that size")
+  @Test("a creation that carries more than the server accepts at once is ended, and continues in parts of that size")
   func partsOfSize() throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer(.init(limits: "max-append-size=500000"), receiveBuffer: 16_384) { request, _ in
@@ -51,7 +51,7 @@ struct ResumableFileTests {
     #expect(server.upload(0).matches(pattern, count: 4_000_000))
   }
 
-  @Test("413 before a byte is read (nginx) is answered with smaller parts, not with bytes")
+  @Test("after a 413 before a byte is read (nginx), the client sends smaller parts, and does not repeat the bytes")
   func tooLargeForFrontEnd() throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer { request, connection in
@@ -69,7 +69,7 @@ struct ResumableFileTests {
     #expect(server.upload(0).matches(pattern, count: 200_000) && server.of("PATCH").count < 12)
   }
 
-  @Test("a file longer than max-size is cancelled, not cut (draft, section Limits)")
+  @Test("a file longer than max-size is cancelled, not truncated (draft, section Limits)")
   func tooLong() throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer(.init(limits: "max-size=150000")) { request, _ in
@@ -85,7 +85,7 @@ struct ResumableFileTests {
     #expect(!server.upload(0).isComplete)
   }
 
-  @Test("a plain server gets the whole file again after a dropout, for it would keep the rest for all of it")
+  @Test("a plain server receives the whole file again after an outage, because it would treat the rest as the whole")
   func plainServer() throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer { request, _ in
@@ -105,7 +105,7 @@ struct ResumableFileTests {
     #expect(whole.count >= 1 && server.plain.allSatisfy { ($0.head["Stream-Offset"] ?? "0") == "0" })
   }
 
-  @Test("a file that has become shorter is an error, and not tried again for ever")
+  @Test("a file that has become shorter is an error, and is not retried for ever")
   func shortened() throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("data", patternBytes(pattern, 0, 100_000))
@@ -119,7 +119,7 @@ struct ResumableFileTests {
     }
   }
 
-  @Test("a file that is removed while it is sent is uploaded whole, over every interruption")
+  @Test("a file that is removed during its upload is uploaded completely, over every interruption")
   func removed() throws {
     let directory = try TemporaryDirectory()
     let server = try ResumableServer { request, _ in request.method == "PUT" ? .cut(after: 60_000) : .proper }
@@ -132,7 +132,7 @@ struct ResumableFileTests {
   }
 
   @Test(
-    "one that another file takes the place of, or that is moved, is an error in the next request: the server forgets it",
+    "a file that is replaced or moved is an error in the next request, and the server deletes the upload",
     arguments: [true, false])
   func displaced(isReplaced: Bool) throws {
     let directory = try TemporaryDirectory()
@@ -160,7 +160,7 @@ struct ResumableFileTests {
     return DigestField([("sha-256", (try? running?.value())?.bytes ?? [])]).value
   }
 
-  @Test("the server's digest is compared, over every interruption: equal is verified, and said")
+  @Test("the server's digest is compared, over every interruption, and a match is reported as verified")
   func verified() throws {
     let server = try ResumableServer(.init(digest: { Self.digest($0) })) { request, _ in
       request.method == "PATCH" && request.number == 1 ? .cut(after: 5_000) : .proper
@@ -179,7 +179,7 @@ struct ResumableFileTests {
     #expect(server.nth("POST", 0)?.head["Want-Repr-Digest"] == "sha-256=10")
   }
 
-  @Test("a digest that differs is said at once, and is an error at the end")
+  @Test("a different digest is reported at once, and is an error at the end")
   func notVerified() throws {
     let server = try ResumableServer(.init(digest: { Self.digest($0 + ($0.count > 30_000 ? [0] : [])) }))
     try withSession { session throws in
@@ -197,7 +197,7 @@ struct ResumableFileTests {
     }
   }
 
-  @Test("a file's digest is known beforehand: it goes with the creation, and is compared at the end")
+  @Test("a known digest of a file is sent with the creation, and compared at the end")
   func fileDigest() throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("data", patternBytes(pattern, 0, 100_000))

@@ -51,7 +51,7 @@ extension RunningStream {
   }
 }
 
-@Suite("A stream that was acknowledged survives", .serialized)
+@Suite("A stream survives after its first acknowledgement", .serialized)
 struct ResumableOutageTests {
   private let pattern = OffsetPattern()
 
@@ -95,7 +95,7 @@ struct ResumableOutageTests {
     #expect(reached == count && server.uploads.last?.isComplete == true)
   }
 
-  @Test("what answers in the server's place, in any phase, with anything", arguments: Seed.several(30))
+  @Test("any response of another system in any phase", arguments: Seed.several(30))
   func anything(_ seed: Seed) throws {
     var random = seed.generator
     let count = 1 + random.size(upTo: 12)
@@ -115,7 +115,7 @@ struct ResumableOutageTests {
   }
 
   @Test(
-    "a portal, a maintenance page, a proxy without its backend, a head cut short, another protocol",
+    "a portal, a maintenance page, a proxy without its backend, a truncated head, another protocol",
     arguments: [
       OddAnswer(status: "302 Found", ["Location: http://portal.example/login"]),
       OddAnswer(status: "200 OK", ["Content-Type: text/html"], body: "<html>Back soon</html>"),
@@ -142,7 +142,7 @@ struct ResumableOutageTests {
     }
   }
 
-  @Test("the same before anything was acknowledged is an error that says what it is")
+  @Test("the same before the first acknowledgement is an error that describes the response")
   func atFirst() throws {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" ? .answer("405 Method Not Allowed", []) : .proper
@@ -156,7 +156,7 @@ struct ResumableOutageTests {
     }
   }
 
-  @Test("a refusal that lasts is the end, after the time for it, and says what to do")
+  @Test("a permanent refusal ends it after its time limit, with a remedy")
   func refused() throws {
     let outage = Outage(Seed(1)) { _, _ in .odd(OddAnswer(status: "401 Unauthorized")) }
     let server = try ResumableServer(.init(progress: 1)) { request, _ in outage.conduct(request) }
@@ -180,7 +180,7 @@ struct ResumableOutageTests {
     }
   }
 
-  @Test("a token file that is empty or half written for a moment: the token before it is used")
+  @Test("a token file that is empty or half written for a moment: the previous token is used")
   func emptyToken() throws {
     let token = Lock<String?>("one")
     let server = try ResumableServer(.init(progress: 1))
@@ -208,7 +208,7 @@ struct ResumableOutageTests {
     #expect(Set(sent) == ["Bearer one", "Bearer two"] && sent.last == "Bearer two")
   }
 
-  @Test("progress that only HEAD shows keeps the pauses short: fifty cuts in some seconds")
+  @Test("progress that only HEAD shows keeps the pauses short: fifty interruptions in some seconds")
   func progressByHEAD() throws {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.number < 50 ? .cut(after: 5000) : .proper
@@ -230,7 +230,7 @@ struct ResumableOutageTests {
     expectWhole(server, 400_000)
   }
 
-  @Test("the smallest append that a server takes cannot be larger than the buffer, if it has taken smaller ones")
+  @Test("the smallest append of a server cannot be larger than the buffer, if the server has accepted smaller ones")
   func absurdMinimum() throws {
     let server = try ResumableServer(.init(progress: 1000)) { request, connection in
       if request.method == "PATCH", request.number == 1 {
@@ -254,7 +254,7 @@ struct ResumableOutageTests {
     expectWhole(server, 20_000)
   }
 
-  @Test("an outage before a server turns out to be a plain one stays in the summary")
+  @Test("an outage before a server is detected as plain stays in the summary")
   func outageBeforeFallBack() throws {
     let server = try ResumableServer { request, _ in
       guard request.method == "OPTIONS" else { return .proper }
@@ -271,7 +271,7 @@ struct ResumableOutageTests {
     }
   }
 
-  @Test("OPTIONS that is never answered does not keep a stream from being created")
+  @Test("an OPTIONS without a response does not prevent the creation of a stream")
   func silentOptions() throws {
     let server = try ResumableServer(.init(progress: 1)) { request, _ in
       request.method == "OPTIONS" ? .odd(OddAnswer(bytes: "", end: .waits)) : .proper
@@ -287,7 +287,7 @@ struct ResumableOutageTests {
     }
   }
 
-  @Test("the question has five seconds, whatever the limit of other answers")
+  @Test("OPTIONS has a limit of five seconds, whatever the limit of other responses")
   func questionLimit() {
     var machine = ResumableStream(.init(), target: "http://h/", policy: RetryPolicy())
     guard
@@ -303,7 +303,7 @@ struct ResumableOutageTests {
     #expect(question.uploadRequest(configuration, token: nil).limits.response == .seconds(1))
   }
 
-  @Test("HTTP/1.0 with a connection that is kept: appends of unknown length get through")
+  @Test("HTTP/1.0 with a persistent connection: appends of unknown length pass")
   func http10() throws {
     let server = try ResumableServer(.init(progress: nil)) { request, connection in
       guard request.method == "OPTIONS" else { return .proper }
@@ -323,7 +323,7 @@ struct ResumableOutageTests {
   }
 
   @Test(
-    "POST takes PUT's place where the server names it, over resumable and plain uploads",
+    "POST replaces PUT if the server supports it, over resumable and plain uploads",
     arguments: [false, true], ["OPTIONS", "405"])
   func takesPOST(_ isPlain: Bool, _ named: String) throws {
     let directory = try TemporaryDirectory()
@@ -348,7 +348,7 @@ struct ResumableOutageTests {
     #expect(bytes?.count == Int(file.size))
   }
 
-  @Test("fields of the protocol are not the user's to set")
+  @Test("the user cannot set fields of the protocol")
   func reservedFields() throws {
     for name in ["Upload-Complete", "upload-offset", "Stream-ID", "Content-Range", "Transfer-Encoding", "Expect", "TE"]
     {

@@ -122,7 +122,7 @@ private struct Rules {
   }
 }
 
-@Suite("When a resumable stream waits, and when it ends") struct ResumableRulesTests {
+@Suite("Waits and the end of a resumable stream") struct ResumableRulesTests {
   private static let failures: [UploadError.Kind] = [
     .unknownHost, .unreachable, .connectionLost, .timedOut, .proxyRefused, .tlsFailed, .certificateNotTrusted,
     .certificateNotYetValid, .badCredentialsFile, .protocolViolation, .http2NotSupported, .cut, .other,
@@ -147,7 +147,7 @@ private struct Rules {
     }
   }
 
-  @Test("an Upload-Offset that is none is quoted, and its lack is called a lack")
+  @Test("an invalid Upload-Offset is quoted, and a missing one is reported as missing")
   func invalidOffset() {
     for value in ["1000000000000000", "9223372036854775808", "-5", "many", nil] {
       var rules = Rules.streaming(acknowledged: 100)
@@ -160,7 +160,7 @@ private struct Rules {
     }
   }
 
-  @Test("a connection lost after the server said that it has everything is an outage of its own")
+  @Test("a connection that is lost after the server reported all bytes is a separate outage")
   func idleOutages() {
     var rules = Rules.streaming(acknowledged: 500)
     for _ in 0..<3 {
@@ -179,7 +179,7 @@ private struct Rules {
   }
 
   @Test(
-    "any answer that lasts for ever: after an acknowledgement it is waited for until a limit, and pauses keep to their rule",
+    "any permanent response: after an acknowledgement, the client waits until a limit, and the pauses follow their rule",
     arguments: [nil, 20] as [Int64?], [nil, 5] as [Int64?])
   func forever(_ giveUp: Int64?, _ onRefusal: Int64?) {
     let answers =
@@ -225,7 +225,7 @@ private struct Rules {
   }
 
   @Test(
-    "a portal answers everything for a while: the stream continues in its upload resource, or ends when its time is over",
+    "a portal answers everything for a while: the stream continues in its upload resource, or ends after its time limit",
     arguments: [200, 201, 204, 302, 404, 409, 410, 413, 503], [nil, "http://host/portal"])
   func portal(_ status: Int, _ location: String?) {
     for isFile in [false, true] {
@@ -257,7 +257,7 @@ private struct Rules {
     }
   }
 
-  @Test("before an acknowledgement a refusal is the end at once, and so is what makes no sense")
+  @Test("before an acknowledgement, a refusal or a meaningless response ends the stream at once")
   func atFirst() {
     for status in [401, 403, 407, 405, 415, 451, 501] {
       var rules = Rules.streaming(acknowledged: 0)
@@ -285,7 +285,7 @@ private struct Rules {
     }
   }
 
-  @Test("a server that has everything is fine: the next failure is a first one")
+  @Test("if a server has everything, the next failure counts as the first")
   func everythingThere() {
     var rules = Rules.streaming(acknowledged: 500)
     rules.answer(204)
@@ -306,7 +306,7 @@ private struct Rules {
     }
   }
 
-  @Test("an attempt is one, however many questions it takes")
+  @Test("an attempt counts once, however many requests it takes")
   func attempts() {
     var rules = Rules.streaming(acknowledged: 200)
     #expect(rules.connects == 1)
@@ -319,7 +319,7 @@ private struct Rules {
     #expect(rules.connects == 2 && rules.method == "PATCH")
   }
 
-  @Test("of an upload that another process has begun nothing counts as sent before its server was asked")
+  @Test("no byte of another process's upload counts as sent before the server was asked")
   func resumed() {
     let data = ResumeData(
       upload: Rules.upload, target: "http://host/", base: 100, length: 500, streamID: nil, version: .newest)
@@ -330,7 +330,7 @@ private struct Rules {
     #expect(machine.sent == 100 && machine.acknowledged == 100)
   }
 
-  @Test("a Location out of TLS has an error of its own")
+  @Test("a Location that leaves TLS has a separate error")
   func insecureLocation() {
     var rules = Rules()
     let response = HTTPResponse(status: 201, fields: [.init(name: "Location", value: "http://host/u")])
@@ -341,7 +341,7 @@ private struct Rules {
   }
 
   @Test(
-    "the reason of an outage after a successful answer is what the server lacks of what it had, or that it could not be",
+    "the reason of an outage after a success is the number of bytes that the server lacks, or that they are unknown",
     arguments: [
       (0, "200 bytes less"), (199, "1 bytes less"), (200, "answered 204, which is not valid at this point"),
       (201, "answered 204, which is not valid at this point"),
@@ -354,7 +354,7 @@ private struct Rules {
   }
 }
 
-@Suite("What a stream asks of its source") struct SourceDemandTests {
+@Suite("Requests of a stream to its source") struct SourceDemandTests {
   private final class Counting: RepeatableSource, @unchecked Sendable {
     var head: UInt64 = 100
     var isFinished = false
@@ -385,7 +385,7 @@ private struct Rules {
     }
   }
 
-  @Test("a source that is stopped wakes nobody any more")
+  @Test("a stopped source causes no more wake-ups")
   func stopped() throws {
     try withSession { session throws in
       let source = try PushedSource()

@@ -11,7 +11,8 @@ import UploadClient
 struct ResumableStreamTests {
   private let pattern = OffsetPattern()
 
-  @Test("asked, created, appended, completed, on one connection; every byte once, and acknowledged as the server says")
+  @Test(
+    "discovery, creation, appends and completion on one connection; every byte once, and acknowledged by the server")
   func straight() throws {
     let server = try ResumableServer(.init(progress: 10_000))
     try withSession { session throws in
@@ -31,7 +32,7 @@ struct ResumableStreamTests {
     #expect(Set(server.requests.all.map(\.version)) == [8])
   }
 
-  @Test("what describes the representation goes with its creation, and with nothing else")
+  @Test("fields that describe the representation are sent only with its creation")
   func metadata() throws {
     let server = try ResumableServer()
     try withSession { session throws in
@@ -70,7 +71,7 @@ struct ResumableStreamTests {
     #expect(server.of("HEAD").isEmpty && server.upload(0).matches(pattern, count: 95_000))
   }
 
-  @Test("appends roll over by time: a byte is acknowledged although the source has fallen silent and nobody says 104")
+  @Test("appends roll over by time: a byte is acknowledged although the source is silent and the server sends no 104")
   func byTime() throws {
     let server = try ResumableServer()
     try withSession { session throws in
@@ -86,7 +87,7 @@ struct ResumableStreamTests {
     #expect(server.connections == 1 && server.of("PATCH").count == 6 && server.upload(0).matches(pattern, count: 35))
   }
 
-  @Test("a request rolls over before libcurl has had enough of its interim responses (300 KB)")
+  @Test("a request rolls over before it reaches libcurl's limit of interim responses (300 KB)")
   func byInterimResponses() throws {
     let padding = String(repeating: "x", count: 2_000)
     let server = try ResumableServer { request, connection in
@@ -112,7 +113,7 @@ struct ResumableStreamTests {
     #expect(server.connections == 1 && server.upload(0).matches(pattern, count: 3000))
   }
 
-  @Test("a server that says nothing before the end is asked for its word while the source still has room")
+  @Test("a silent server is asked for its offset while the source still has space")
   func forWantOfRoom() throws {
     let server = try ResumableServer(.init(announces: false))
     try withSession { session throws in
@@ -138,7 +139,7 @@ struct ResumableStreamTests {
     #expect((20...100).contains(server.of("PATCH").count), "\(server.of("PATCH").count) requests")
   }
 
-  @Test("none but the last append is below min-append-size, however soon it is to roll over")
+  @Test("only the last append is below min-append-size, however soon it rolls over")
   func minimumAppend() throws {
     let server = try ResumableServer(.init(limits: "min-append-size=20000", progress: 1000))
     try withSession { session throws in
@@ -157,7 +158,7 @@ struct ResumableStreamTests {
     #expect(server.upload(0).matches(pattern, count: 200_000))
   }
 
-  @Test("a min-append-size that the buffer cannot hold is an error that says what to do, and no silence")
+  @Test("a min-append-size that the buffer cannot contain is an error with a remedy, and no silence")
   func minimumBeyondBuffer() throws {
     let server = try ResumableServer(.init(limits: "min-append-size=10000000"))
     try withSession { session throws in
@@ -169,7 +170,7 @@ struct ResumableStreamTests {
 
   // MARK: What is kept
 
-  @Test("bytes stay in the buffer until the server acknowledges them, whatever TCP says")
+  @Test("bytes stay in the buffer until the server acknowledges them, whatever TCP reports")
   func kept() throws {
     let gate = try EventLog<Int>()
     let server = try ResumableServer { request, connection in
@@ -200,7 +201,7 @@ struct ResumableStreamTests {
     }
   }
 
-  @Test("bytes that had to make room before the server had them: the gap is said, and a new part goes on behind it")
+  @Test("discarded unacknowledged bytes are reported as a gap, and a new part continues after it")
   func gap() throws {
     let gate = try EventLog<Int>()
     let server = try ResumableServer { request, _ in
@@ -234,7 +235,7 @@ struct ResumableStreamTests {
     }
   }
 
-  @Test("a server that lost what it had acknowledged is told on, and what is still here goes on behind it")
+  @Test("if a server lost acknowledged bytes, this is reported, and the buffered bytes continue after the gap")
   func wentBack() throws {
     let server = try ResumableServer(.init(progress: 1000))
     try withSession { session throws in
@@ -263,7 +264,7 @@ struct ResumableStreamTests {
 
   // MARK: Idle
 
-  @Test("a silent resumable stream costs no wake-up beyond what its source makes")
+  @Test("a silent resumable stream causes only the wake-ups of its source")
   func idle() throws {
     let server = try ResumableServer(.init(limits: "max-age=3600"))
     try withSession { session throws in

@@ -7,7 +7,7 @@ import UploadClient
 
 @testable import LiveStreaming
 
-@Suite("A resumable upload to the servers that people run", .serialized)
+@Suite("A resumable upload to third-party servers", .serialized)
 struct ResumableWildTests {
   private let pattern = OffsetPattern()
 
@@ -37,7 +37,7 @@ struct ResumableWildTests {
 
   // MARK: Versions
 
-  @Test("SwiftNIO: its 400 names version 6, and that is spoken from then on")
+  @Test("SwiftNIO: its 400 contains version 6, and the client then uses it")
   func nio() throws {
     let server = try ResumableServer(Self.swiftNIO) { request, _ in
       request.method == "PATCH" && request.number < 2 ? .cut(after: 30_000) : .proper
@@ -50,7 +50,7 @@ struct ResumableWildTests {
     #expect(server.upload(0).matches(pattern, count: 200_000) && server.upload(0).isComplete)
   }
 
-  @Test("SwiftNIO: an upload whose handler failed has failed, although the field says it in another version's words")
+  @Test("SwiftNIO: an upload whose handler failed has failed, although the field has the form of another version")
   func nioFailure() throws {
     let server = try ResumableServer(Self.swiftNIO) { request, _ in
       request.method == "PATCH" && request.completes
@@ -61,7 +61,7 @@ struct ResumableWildTests {
     #expect(summary.resumeData == nil)
   }
 
-  @Test("tusd: stepped down to version 6, interrupted, completed without a word of it")
+  @Test("tusd: the client steps down to version 6, is interrupted, and completes without a report")
   func tus() throws {
     let server = try ResumableServer(Self.tusd) { request, _ in
       request.method == "PATCH" && request.number == 1 ? .cut(after: 30_000) : .proper
@@ -73,7 +73,7 @@ struct ResumableWildTests {
     #expect(server.of("PATCH").last?.head["Upload-Complete"] == "?1")
   }
 
-  @Test("each version that there is, with its own fields", arguments: [3, 4, 5, 6, 7, 8])
+  @Test("each version with its own fields", arguments: [3, 4, 5, 6, 7, 8])
   func version(_ number: Int) throws {
     let server = try ResumableServer(
       .init(versions: [number], strange: ("400 Bad Request", ["Upload-Draft-Interop-Version: \(number)"]))
@@ -87,7 +87,7 @@ struct ResumableWildTests {
 
   // MARK: Plain servers
 
-  @Test("a server that supports none of this gets one plain request, and a line says so")
+  @Test("a server without support receives one plain request, and a line reports it")
   func fallsBack() throws {
     for status in ["404 Not Found", "405 Method Not Allowed", "200 OK", "501 Not Implemented", "403 Forbidden"] {
       let server = try ResumableServer { request, _ in
@@ -101,7 +101,7 @@ struct ResumableWildTests {
     }
   }
 
-  @Test("--resumable always against a plain server is an error that says so")
+  @Test("--resumable always against a plain server is an error that states this")
   func always() throws {
     for conduct in [
       ResumableServer.Conduct.answer("200 OK", []), .answer("404 Not Found", []),
@@ -114,7 +114,7 @@ struct ResumableWildTests {
     }
   }
 
-  @Test("--resumable never asks nothing and says nothing of uploads")
+  @Test("--resumable never sends no discovery and no fields of the protocol")
   func never() throws {
     let server = try ResumableServer()
     let (summary, stream) = try stream(server) { $0.resumable = .never }
@@ -124,7 +124,8 @@ struct ResumableWildTests {
 
   // MARK: Location
 
-  @Test("a Location with another host is followed, or only its path is, as the user says", arguments: [true, false])
+  @Test(
+    "a Location with another host is followed, or only its path is used, as the user chooses", arguments: [true, false])
   func otherHost(_ keeps: Bool) throws {
     // Nobody is there; whoever goes there does not come back.
     let elsewhere = try freePort()
@@ -137,7 +138,7 @@ struct ResumableWildTests {
     if !keeps { #expect(summary.error?.kind == .unreachable) }
   }
 
-  @Test("no token and no field of the user's goes to another origin")
+  @Test("no token and no field of the user is sent to another origin")
   func secrets() throws {
     let other = try ResumableServer()
     let server = try ResumableServer(.init(announces: false)) { _, connection in
@@ -161,7 +162,7 @@ struct ResumableWildTests {
     #expect("\(try server.wait(for: "POST").head)".contains("secret-token"))
   }
 
-  @Test("two Locations for one upload: the request is broken off, the upload cancelled")
+  @Test("two different Locations for one upload: the request is aborted, and the upload cancelled")
   func twoLocations() throws {
     let server = try ResumableServer { request, connection in
       if request.method == "POST" {
@@ -176,7 +177,7 @@ struct ResumableWildTests {
     #expect(deletion.target == "/uploads/7" || deletion.target == "/uploads/0")
   }
 
-  @Test("307 and 308 lead an upload on", arguments: ["307 Temporary Redirect", "308 Permanent Redirect"])
+  @Test("307 and 308 redirect an upload", arguments: ["307 Temporary Redirect", "308 Permanent Redirect"])
   func redirect(_ status: String) throws {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.number == 0 ? .destroy(status, ["Location: /elsewhere/0"]) : .proper
@@ -189,7 +190,7 @@ struct ResumableWildTests {
 
   // MARK: Tokens
 
-  @Test("a token that is renewed is used by the next request, whoever asks for it or not")
+  @Test("the next request uses a renewed token, whether a 401 requested it or not")
   func renewed() throws {
     let token = Lock("one")
     let server = try ResumableServer()
@@ -210,7 +211,7 @@ struct ResumableWildTests {
     #expect(server.of("PATCH").map { $0.head["Authorization"] } == ["Bearer one", "Bearer two", "Bearer two"])
   }
 
-  @Test("after a 401 it goes on with the token that was renewed meanwhile; without one it ends, and can be carried on")
+  @Test("after a 401, it continues with the renewed token; without one it ends, and can be resumed")
   func unauthorized() throws {
     for renews in [true, false] {
       let token = Lock("one")

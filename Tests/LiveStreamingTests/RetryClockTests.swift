@@ -4,7 +4,7 @@ import Testing
 
 @testable import LiveStreaming
 
-@Suite("When a stream tries again, and when it gives up")
+@Suite("Retries and giving up")
 struct RetryClockTests {
   private static func policy(_ limit: Duration? = nil, onRefusal refusalLimit: Duration? = nil) -> RetryPolicy {
     var policy = RetryPolicy()
@@ -20,7 +20,7 @@ struct RetryClockTests {
   }
   private static func at(_ seconds: Double) -> MonotonicInstant { .init(nanoseconds: Int64(seconds * 1e9)) }
 
-  @Test("pauses grow with the outage, begin anew after progress, and not because there was nothing to do")
+  @Test("pauses grow with the outage, and reset after progress, but not because there was nothing to do")
   func pauses() throws {
     var clock = RetryClock(policy: Self.policy())
     #expect(try clock.failed(Self.away, now: Self.at(1), draw: .max) == .milliseconds(250))
@@ -34,7 +34,7 @@ struct RetryClockTests {
   }
 
   @Test(
-    "after progress, and after a connection that stood idle, it takes three failed attempts again to give up, each time"
+    "after progress, and after an idle connection, three failed attempts are required again to give up, each time"
   )
   func threeAttempts() throws {
     for failure in [Self.away, Self.refused(hasAcknowledged: true)] {
@@ -55,7 +55,7 @@ struct RetryClockTests {
     }
   }
 
-  @Test("where the first connection is awaited, the time to give up begins with it")
+  @Test("while the first connection is awaited, the give-up time begins with it")
   func connectivity() throws {
     var policy = Self.policy(.seconds(10))
     policy.waitsForConnectivity = true
@@ -72,7 +72,7 @@ struct RetryClockTests {
     #expect(throws: LiveStreamError.self) { try fail(&clock) }
   }
 
-  @Test("a connection that stood for a while without anything to do ends the outage")
+  @Test("a connection that existed for a while without work ends the outage")
   func steady() throws {
     var clock = RetryClock(policy: Self.policy())
     _ = try clock.failed(Self.away, now: Self.at(1), draw: .max)
@@ -81,7 +81,7 @@ struct RetryClockTests {
     #expect(clock.isUntroubled)
   }
 
-  @Test("the first failure may be tried again soon; that comes once")
+  @Test("the first failure may be retried soon, once")
   func soon() throws {
     var clock = RetryClock(policy: Self.policy())
     let soon = Duration.milliseconds(25)
@@ -93,7 +93,7 @@ struct RetryClockTests {
     }
   }
 
-  @Test("a source that has overtaken its connection goes on at once, and nothing counts as failed")
+  @Test("a source that overtook its connection continues at once, and nothing counts as failed")
   func overtaken() throws {
     var clock = RetryClock(policy: Self.policy(.zero))
     for _ in 0..<10 {
@@ -101,7 +101,7 @@ struct RetryClockTests {
     }
   }
 
-  @Test("it gives up when the time is over, at the third attempt at the earliest, and says why")
+  @Test("it gives up when the time is over, at the third attempt at the earliest, with the reason")
   func givesUp() throws {
     for limit in [0.0, 0.1, 5, 60] {
       for spacing in [0.0, 1, 30, 100] {
@@ -126,7 +126,7 @@ struct RetryClockTests {
     }
   }
 
-  @Test("a request that lasted longer than the limit is no reason to give up when it is cut")
+  @Test("a request that lasted longer than the limit is no reason to give up when it is interrupted")
   func firstCut() throws {
     var clock = RetryClock(policy: Self.policy(.seconds(20)))
     clock.noteProgress()
@@ -135,7 +135,7 @@ struct RetryClockTests {
     #expect(try clock.failed(Self.away, now: Self.at(3602), draw: .max) > .zero)
   }
 
-  @Test("progress, and a connection with nothing to do, begin the time anew")
+  @Test("progress, and a connection without work, restart the time")
   func begunAnew() throws {
     for isIdle in [true, false] {
       var clock = RetryClock(policy: Self.policy(.seconds(5)))
@@ -149,7 +149,7 @@ struct RetryClockTests {
 
   // MARK: Refusals
 
-  @Test("a refusal is the end at once before anything was acknowledged, and after ten minutes of it then")
+  @Test("a refusal ends a stream at once before the first acknowledgement, and ten minutes after it began otherwise")
   func refusals() throws {
     var clock = RetryClock(policy: Self.policy())
     #expect(throws: LiveStreamError(.notPermitted, "no")) {
@@ -167,7 +167,7 @@ struct RetryClockTests {
   }
 
   @Test(
-    "a limit that was asked for holds before and after, and three refusals are the least", arguments: [true, false])
+    "a requested limit applies before and after, and three refusals are the minimum", arguments: [true, false])
   func refusalLimit(_ hasAcknowledged: Bool) throws {
     let refused = Self.refused(hasAcknowledged: hasAcknowledged)
     var clock = RetryClock(policy: Self.policy(onRefusal: .seconds(30)))
@@ -179,7 +179,7 @@ struct RetryClockTests {
     #expect(throws: LiveStreamError.self) { try clock.failed(refused, now: Self.at(1), draw: .max) }
   }
 
-  @Test("what is no refusal in between, and progress, begin the time of refusals anew", arguments: [true, false])
+  @Test("other outages and progress restart the time of refusals", arguments: [true, false])
   func refusalsInterrupted(_ byProgress: Bool) throws {
     var clock = RetryClock(policy: Self.policy(onRefusal: .seconds(10)))
     for round in 0..<20 {

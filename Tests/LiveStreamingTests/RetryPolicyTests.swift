@@ -4,7 +4,7 @@ import Testing
 
 @testable import LiveStreaming
 
-@Suite("How long to wait before the next attempt")
+@Suite("The pause before the next attempt")
 struct RetryPolicyTests {
   /// The longest pause that the rule allows.
   private func ceiling(_ outage: Duration, _ policy: RetryPolicy = RetryPolicy()) -> Duration {
@@ -24,7 +24,7 @@ struct RetryPolicyTests {
     }
   }
 
-  @Test("every tenth of the range gets its share", arguments: Seed.several(3))
+  @Test("every tenth of the range occurs equally often", arguments: Seed.several(3))
   func distribution(_ seed: Seed) {
     var random = seed.generator
     var tenths = [Int](repeating: 0, count: 10)
@@ -37,7 +37,7 @@ struct RetryPolicyTests {
     #expect(tenths.allSatisfy { abs($0 - count / 10) < 180 }, "\(tenths)")
   }
 
-  @Test("Retry-After is honored with a quarter of jitter on top, never beyond the ceiling", arguments: Seed.several(3))
+  @Test("Retry-After is respected with a quarter of jitter added, never beyond the ceiling", arguments: Seed.several(3))
   func retryAfter(_ seed: Seed) {
     var random = seed.generator
     var policy = RetryPolicy()
@@ -67,7 +67,7 @@ struct RetryPolicyTests {
     #expect(pauses.min()! < .milliseconds(8100) && pauses.max()! > .milliseconds(9900))
   }
 
-  @Test("no duration is a trap: none, negative ones, and longer ones than a clock can count")
+  @Test("no duration causes a trap: zero, negative ones, and ones beyond the clock's range")
   func extremes() {
     var policy = RetryPolicy()
     let durations = [Duration.seconds(Int64.max), .seconds(Int64.min), .zero, .nanoseconds(1)]

@@ -9,7 +9,7 @@ import UploadServer
 
 @testable import LiveStreaming
 
-@Suite("A stream that another client has continued meanwhile", .serialized)
+@Suite("A stream that another client has continued", .serialized)
 struct SharedStreamTests {
   /// Where the part of the other client begins, as seen from what the first server had acknowledged.
   enum Place: CaseIterable { case inside, atEnd, behind }
@@ -18,7 +18,7 @@ struct SharedStreamTests {
   enum Contradiction: CaseIterable { case endsBefore, endsBehind, otherBytes }
 
   @Test(
-    "it continues where the stream takes bytes, and reports the bytes that find no place any more",
+    "it continues at the server's offset, and reports the bytes that no longer fit",
     arguments: Place.allCases, Seed.several(2))
   func continued(_ place: Place, _ seed: Seed) throws {
     var random = seed.generator
@@ -46,7 +46,7 @@ struct SharedStreamTests {
   }
 
   @Test(
-    "it ends with an error where the stream has other bytes, or takes none any more", arguments: Contradiction.allCases,
+    "it ends with an error if the stream has other bytes, or accepts no more", arguments: Contradiction.allCases,
     Seed.several(2))
   func contradicted(_ contradiction: Contradiction, _ seed: Seed) throws {
     var random = seed.generator

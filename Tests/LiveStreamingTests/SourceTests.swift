@@ -71,7 +71,7 @@ private func eventually(_ what: String, _ condition: () throws -> Bool) throws {
 struct SourceTests {
   // MARK: Heartbeat
 
-  @Test("drop-oldest: a pipe's bytes make room for themselves, and for nothing else", arguments: [1, 10_000, 60_000])
+  @Test("drop-oldest: the bytes of a pipe free only as much space as they require", arguments: [1, 10_000, 60_000])
   func discardsNoMoreThanComes(pieceSize: Int) throws {
     let pipe = try TestPipe()
     let outlet = try Outlet(DescriptorSource(descriptor: pipe.reading, name: "a pipe"), capacity: 1 << 20, .dropOldest)
@@ -92,7 +92,7 @@ struct SourceTests {
     try eventually("the source has ended") { outlet.isFinished }
   }
 
-  @Test("a heartbeat's line is what the article shows, in UTC")
+  @Test("a heartbeat's line has the format of the article, in UTC")
   func line() {
     let time = 1_795_195_339
     #expect(
@@ -101,7 +101,7 @@ struct SourceTests {
     #expect(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat) == 31)
   }
 
-  @Test("a format that gives no text, or more than a line holds, is none: no empty line is streamed")
+  @Test("a format that produces no text, or more than a line, is invalid: no empty line is streamed")
   func noLine() throws {
     for (format, count) in [
       ("", nil), ("%512d", nil), ("%5000d", nil), (String(repeating: "x", count: 512), nil),
@@ -115,7 +115,7 @@ struct SourceTests {
     #expect(outlet.head == 0)
   }
 
-  @Test("after many beats the schedule has not drifted: beat n is due n intervals after the first")
+  @Test("the schedule never drifts: beat n is due n intervals after the first")
   func noDrift() throws {
     let interval = Duration.milliseconds(5)
     let source = HeartbeatSource(interval: interval)
@@ -139,7 +139,7 @@ struct SourceTests {
   }
 
   @Test(
-    "a line is in the stream whole or not at all, and what was left out is told",
+    "a line is in the stream completely or not at all, and omitted lines are reported",
     arguments: [OverflowPolicy.wait, .stop])
   func wholeLines(_ overflow: OverflowPolicy) throws {
     // A page of 4096 bytes is no multiple of 31.
@@ -161,7 +161,7 @@ struct SourceTests {
 
   // MARK: Descriptors
 
-  @Test("a pipe is read to its end, a file, too")
+  @Test("a pipe is read to its end, and so is a file")
   func descriptors() throws {
     let text = [UInt8]((0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 7) })
     let pipe = try TestPipe()
@@ -182,7 +182,7 @@ struct SourceTests {
     #expect(fromFile.head == 200_000 && fromFile.errors.all.isEmpty)
   }
 
-  @Test("an error of reading ends the source and is told, after what came before it")
+  @Test("a read error ends the source and is reported, after the earlier bytes")
   func readError() throws {
     let descriptor = open("/", O_RDONLY)
     defer { close(descriptor) }
@@ -192,7 +192,7 @@ struct SourceTests {
     try eventually("the end") { outlet.isFinished }
   }
 
-  @Test("a descriptor that is closed, or open for writing only, is refused at once")
+  @Test("a closed or write-only descriptor is refused at once")
   func refused() {
     #expect(throws: SystemError.self) { try DescriptorSource(descriptor: 1_000_000) }
     let descriptor = open("/dev/null", O_WRONLY)
@@ -200,7 +200,7 @@ struct SourceTests {
     #expect(throws: SystemError.self) { try DescriptorSource(descriptor: descriptor) }
   }
 
-  @Test("told to stop while it waits for bytes, or for room, it ends", arguments: [true, false])
+  @Test("a source ends on request while it waits for bytes or for space", arguments: [true, false])
   func stops(_ isFull: Bool) throws {
     let pipe = try TestPipe()
     let source = try DescriptorSource(descriptor: pipe.reading)
@@ -213,7 +213,7 @@ struct SourceTests {
     try eventually("the end") { outlet.isFinished }
   }
 
-  @Test("with drop-oldest a pipe is never left unread for long, not even after a write that met a reader")
+  @Test("with drop-oldest, a pipe never stays unread for long, not even after a write that met a reader")
   func dropOldestGoesOn() throws {
     let pipe = try TestPipe()
     let outlet = try Outlet(try DescriptorSource(descriptor: pipe.reading), capacity: 16_384, .dropOldest)
@@ -231,7 +231,7 @@ struct SourceTests {
     try eventually("the end") { outlet.isFinished }
   }
 
-  @Test("a socket is a source if it is a stream with a peer; ends of datagrams would be lost")
+  @Test("only a connected stream socket is a source, because datagram boundaries would be lost")
   func sockets() throws {
     for type in [SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET] {
       var pair: [Int32] = [-1, -1]

@@ -6,9 +6,9 @@ import Testing
 
 @testable import LiveStreaming
 
-@Suite("What a sender says of its clock")
+@Suite("The sender's description of its clock")
 struct StreamDescriberTests {
-  @Test("a clock that is set is a step at the newest byte; one that is slewed or read late is none")
+  @Test("a clock change is a step at the newest byte; a slewed clock or a late reading is not")
   func steps() throws {
     var describer = StreamDescriber(SourceDescription(device: "d"), now: ClockReading(wall: 1000, sinceBoot: 50))
     func description(_ offset: UInt64, _ wall: Int64, _ sinceBoot: Int64) throws -> StreamDescription {
@@ -27,7 +27,7 @@ struct StreamDescriberTests {
   }
 
   @Test(
-    "each time of day since the stream began is named, and the next two, whenever the clock is set",
+    "each time of day since the stream began is reported, and the next two, after any change of the clock",
     arguments: Seed.several(3))
   func splitTimes(_ seed: Seed) throws {
     var random = seed.generator

@@ -7,10 +7,10 @@ import Testing
 
 @testable import LiveStreaming
 
-@Suite("What a spool keeps of a stream beside its bytes")
+@Suite("The description of a stream in a spool")
 struct StretchDescriptionTests {
   @Test(
-    "another process reads what this one has written, whatever is known of the stream", arguments: Seed.several(100))
+    "another process reads the written description, with any members", arguments: Seed.several(100))
   func written(seed: Seed) throws {
     var random = seed.generator
     var stretch = StretchDescription(url: "http://host/\(random.next())", streamID: "cam-\(random.next())")
@@ -36,7 +36,7 @@ struct StretchDescriptionTests {
   }
 
   @Test(
-    "what is not a stretch's text is not read",
+    "an invalid text is not read",
     arguments: [
       "", "url=\"http://host/x\", stream-id=\"cam\"", "format=2, url=\"http://host/x\", stream-id=\"cam\"",
       "format=1, stream-id=\"cam\"", "format=1, url=\"http://host/x\"", "format=1, url=cam, stream-id=\"cam\"",
@@ -46,7 +46,7 @@ struct StretchDescriptionTests {
     ])
   func notRead(_ text: String) { #expect(StretchDescription(text) == nil) }
 
-  @Test("a rate that is none is not read, and the rest is")
+  @Test("an invalid rate is not read, and the rest is")
   func noRate() throws {
     for rate in ["0", "-1"] {
       let text = "format=1, url=\"http://host/x\", stream-id=\"cam\", bytes-per-second=\(rate)"
@@ -58,12 +58,12 @@ struct StretchDescriptionTests {
     #expect(StretchResumption("format=1, acknowledged=-5") == StretchResumption())
   }
 
-  @Test("the text has no user and no password")
+  @Test("the text contains no user and no password")
   func credentials() {
     #expect(StretchDescription(url: "http://user:secret@host/x", streamID: "cam").url == "http://host/x")
   }
 
-  @Test("how to go on takes at most 8 KiB: without the description where it would be more, and then nothing")
+  @Test("the data for resumption takes at most 8 KiB: it omits the description if necessary, and then everything")
   func longest() throws {
     var resumption = StretchResumption()
     resumption.acknowledged = 5

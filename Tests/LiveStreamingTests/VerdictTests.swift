@@ -3,7 +3,7 @@ import Testing
 @testable import LiveStreaming
 @testable import UploadClient
 
-@Suite("What the end of a request means for the stream")
+@Suite("The effect of a request's end on the stream")
 struct VerdictTests {
   private func judge(_ status: Int, _ fields: [String: String] = [:], early: Bool = true, body: String = "") -> Verdict
   {
@@ -24,7 +24,7 @@ struct VerdictTests {
     }
   }
 
-  @Test("of a Location as long as a book, an error quotes the beginning")
+  @Test("an error quotes the beginning of a very long Location")
   func longLocation() {
     for long in [String(repeating: "x", count: 70_000), "e" + String(repeating: "\u{301}", count: 70_000)] {
       let error = judge(302, ["Location": "http://elsewhere/\(long)"]).error
@@ -34,7 +34,7 @@ struct VerdictTests {
   }
 
   @Test(
-    "statuses after which trying again makes sense",
+    "statuses that allow a retry",
     arguments: [408, 423, 425, 429, 500, 502, 503, 504, 507, 508, 520, 599])
   func transient(_ status: Int) {
     for early in [true, false] {
@@ -46,7 +46,7 @@ struct VerdictTests {
   }
 
   @Test(
-    "every other status is an error that says what it means; only three of them are the end in the middle of a stream",
+    "every other status is an error with its meaning, and only three of them are final in the middle of a stream",
     arguments: Array(300..<600))
   func errors(_ status: Int) {
     let verdict = judge(
@@ -70,13 +70,13 @@ struct VerdictTests {
     }
   }
 
-  @Test("a 2xx is the end, unless it came before the end")
+  @Test("a 2xx is the end, unless it precedes the end of the data")
   func success() {
     #expect(judge(201, early: false) == .complete(HTTPResponse(status: 201)))
     #expect(kind(judge(200, early: true)) == .unexpected && judge(200, early: true).error?.kind == .protocolBroken)
   }
 
-  @Test("failures of a connection are tried again, those of this side or of trust are not")
+  @Test("connection failures are retried, and local and certificate errors are not")
   func failures() {
     func verdict(_ kind: UploadError.Kind) -> Verdict { Verdict(.failure(UploadError(kind, "w")), wallClock: 0) }
     let transient: [UploadError.Kind: Dropout.Cause] = [

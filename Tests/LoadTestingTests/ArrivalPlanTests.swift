@@ -6,7 +6,7 @@ import Testing
 
 @Suite("The arrivals of a run")
 struct ArrivalPlanTests {
-  @Test("a constant rate comes at even times, each in the middle of its share, and ends with the run")
+  @Test("arrivals of a constant rate are evenly spaced, each in the middle of its share, and end with the run")
   func constant() {
     let plan = ArrivalPlan(rate: 20, duration: 5_000_000_000)
     #expect((0..<4).map { plan.time(of: $0) } == [25_000_000, 75_000_000, 125_000_000, 175_000_000])
@@ -15,7 +15,7 @@ struct ArrivalPlanTests {
   }
 
   @Test(
-    "rates rise and fall in straight lines: at any time, as many have come as the area below them",
+    "rates rise and fall linearly: at any time, the number of arrivals equals the area below the line",
     arguments: Seed.several(20))
   func area(_ seed: Seed) {
     var random = seed.generator
@@ -48,7 +48,7 @@ struct ArrivalPlanTests {
   }
 
   @Test(
-    "the streams of a run share its arrivals out, whatever their number, and the size of a message is the profile's",
+    "the streams of a run share its arrivals, for any number, and the profile determines the size of a message",
     arguments: [1, 2, 7])
   func shared(_ streams: Int) {
     let plan = ArrivalPlan(rate: 30, ramp: 1_000_000_000, duration: 3_000_000_000)

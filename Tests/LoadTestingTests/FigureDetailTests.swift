@@ -10,10 +10,10 @@ import UploadClient
 
 @testable import LoadTesting
 
-@Suite("The figures of a run, one by one")
+@Suite("Individual figures of a run")
 struct FigureDetailTests {
   @Test(
-    "delays are measured from when a message was due, and the rhythm from one acknowledgement to the next",
+    "delays count from the due time of a message, and the rhythm from one acknowledgement to the next",
     arguments: Seed.several(3))
   func delays(seed: Seed) {
     var random = seed.generator
@@ -53,7 +53,7 @@ struct FigureDetailTests {
     #expect(figures.totals.bytes.accepted == stream.accepted + slow.accepted)
   }
 
-  @Test("there are as many ports as the kernel says")
+  @Test("the number of ports is the kernel's")
   func ports() throws {
     let file = try #require(fopen("/proc/sys/net/ipv4/ip_local_port_range", "r"))
     defer { fclose(file) }
@@ -63,7 +63,7 @@ struct FigureDetailTests {
     #expect(ProcessLimits.portCount == (numbers[0]...numbers[1]).count)
   }
 
-  @Test("at any time of its life a stream goes on when its next turn comes", arguments: Seed.several(3))
+  @Test("a stream resumes at any point of its life when its next turn comes", arguments: Seed.several(3))
   func turns(seed: Seed) throws {
     var random = seed.generator
     let stages = StagePlan([
@@ -87,7 +87,7 @@ struct FigureDetailTests {
     }
   }
 
-  @Test("a stream of a load test takes little memory: for unsent messages, and for what the server says meanwhile")
+  @Test("a stream of a load test takes little memory for unsent messages and for the server's responses meanwhile")
   func memory() throws {
     let configuration = LoadConfiguration(request: UploadRequest(url: "http://127.0.0.1:9/"))
     let plan = LoadRunPlan(

@@ -22,7 +22,7 @@ struct LoadProfileTests {
     return page.split(separator: "```json\n").dropFirst().map { String($0.prefix(while: { $0 != "`" })) }
   }()
 
-  @Test("every example of the documentation is read, and says what the page says")
+  @Test("every example of the documentation is read, with the meaning on the page")
   func documentation() throws {
     #expect(Self.examples.count == 3)
     let profiles = try Self.examples.map(profile)
@@ -40,14 +40,14 @@ struct LoadProfileTests {
     #expect(profiles[2].streamLength == .fixed(20_000_000_000))
   }
 
-  @Test("every profile is read again as it was written")
+  @Test("every profile is read again unchanged")
   func roundTrip() throws {
     for profile in try Self.examples.map(profile) + LoadProfile.builtIn {
       #expect(try LoadProfile(json: Array(profile.json.utf8), file: "x") == profile)
     }
   }
 
-  @Test("what a profile leaves out is as with a microphone; its name is the file's")
+  @Test("the defaults of a profile are those of a microphone, and its name is the file's")
   func defaults() throws {
     var expected = LoadProfile.mic
     expected.name = "talk"
@@ -55,7 +55,7 @@ struct LoadProfileTests {
   }
 
   @Test(
-    "a mistake is told with file, line and path",
+    "an error has the file, the line and the path",
     arguments: [
       ("{", #"some/talk.json:1: not JSON: string or '}' expected near end of file"#),
       ("[]", #"some/talk.json:1: profile: an object, not a list"#),

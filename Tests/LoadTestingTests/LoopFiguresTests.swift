@@ -4,10 +4,10 @@ import Testing
 
 @testable import LoadTesting
 
-@Suite("The figures of a loop")
+@Suite("The metrics of a loop")
 struct LoopFiguresTests {
   @Test(
-    "streams are counted as connecting and live by what happened to them, whatever the order",
+    "events determine whether a stream counts as connecting or live, in any order",
     arguments: Seed.several(20))
   func gauges(_ seed: Seed) {
     enum Model { case connecting, live, ended }
@@ -70,7 +70,7 @@ struct LoopFiguresTests {
     #expect(figures.totals.outages.outages.isEmpty, "the first one was on purpose")
   }
 
-  @Test("a hundred streams that lose their connection at one time are one outage of a hundred interruptions")
+  @Test("a hundred streams that lose their connection at the same time are one outage of a hundred interruptions")
   func outage() {
     var figures = LoopFigures()
     var streams = (0..<100).map { figures.streamStarted(index: $0, now: 0) }
@@ -89,7 +89,7 @@ struct LoopFiguresTests {
     #expect(outages[0].cause == "connection-lost")
   }
 
-  @Test("a message that is never acknowledged counts with its age, and not as acknowledged")
+  @Test("a message without an acknowledgement counts with its age, and not as acknowledged")
   func neverAcknowledged() {
     var figures = LoopFigures()
     var stream = figures.streamStarted(index: 0, now: 0)
@@ -101,7 +101,7 @@ struct LoopFiguresTests {
     #expect(figures.totals.messages.acknowledged == 1 && figures.totals.bytes.acknowledged == 7)
   }
 
-  @Test("slow streams' delays are kept apart, in the sums and in the intervals")
+  @Test("slow streams' delays are separate, in the totals and in the intervals")
   func slow() {
     var figures = LoopFigures()
     var slow = figures.streamStarted(index: 0, isSlow: true, now: 0)
@@ -113,7 +113,7 @@ struct LoopFiguresTests {
     #expect(interval.acknowledgedDelay.max == 50 && interval.acknowledged == 7)
   }
 
-  @Test("an interval has what happened in it, and the next one begins empty")
+  @Test("an interval has its own events, and the next one begins empty")
   func intervals() {
     var figures = LoopFigures()
     var stream = figures.streamStarted(index: 0, now: 0)
@@ -129,7 +129,7 @@ struct LoopFiguresTests {
     #expect(figures.totals.errors["reset"]?.count == 2 && figures.totals.errors["reset"]?.example == "first")
   }
 
-  @Test("the ten worst streams are those that failed, then those with the largest delay", arguments: Seed.several(10))
+  @Test("the ten worst streams are the failed ones, and then those with the largest delay", arguments: Seed.several(10))
   func worst(_ seed: Seed) {
     var random = seed.generator
     var parts = [LoopFigures(), LoopFigures(), LoopFigures()]
@@ -152,7 +152,7 @@ struct LoopFiguresTests {
     #expect(spread.maximumDelay.count == 100)
   }
 
-  @Test("a generator is the bottleneck when it was late or had no time, and says by how much")
+  @Test("a generator was the bottleneck if it was late or had no time, and the report has the amount")
   func verdict() {
     func late(_ nanoseconds: Int64) -> LatencyHistogram {
       var histogram = LatencyHistogram()

@@ -8,7 +8,7 @@ import Testing
 
 @Suite("The stages of a run")
 struct StagePlanTests {
-  @Test("at any time as many streams live as the line between two stages says", arguments: Seed.several(50))
+  @Test("at any time, the number of live streams follows the line between two stages", arguments: Seed.several(50))
   func levels(_ seed: Seed) {
     var random = seed.generator
     let stages = (0..<Int.random(in: 1...6, using: &random)).map { _ in
@@ -38,14 +38,14 @@ struct StagePlanTests {
     }
   }
 
-  @Test("no length of a stage is too much to calculate with")
+  @Test("no stage is too long for the arithmetic")
   func longest() {
     let plan = StagePlan([.init(duration: .max, streams: 3), .init(duration: .max, streams: 0)])
     #expect(plan.duration == .max && plan.lives(of: 2).allSatisfy { !$0.isEmpty })
     #expect(RampPlan(streams: 3, ramp: 0, chunk: 1000, stages: plan).life(of: 0, from: 0) != nil)
   }
 
-  @Test("a stream begins when its turn comes, within its life, and again in its next life")
+  @Test("a stream begins at its turn, within its life, and again in its next life")
   func turns() throws {
     let stages = StagePlan([
       .init(duration: 1_000_000, streams: 10), .init(duration: 1_000_000, streams: 0),

@@ -50,7 +50,7 @@ struct StreamScheduleTests {
     }
   }
 
-  @Test("its messages are those of a model that looks at each chunk from the start", arguments: Seed.several(60))
+  @Test("its messages equal those of a model that examines each chunk from the start", arguments: Seed.several(60))
   func model(_ seed: Seed) {
     var random = seed.generator
     let profile = Self.profile(&random)
@@ -95,7 +95,7 @@ struct StreamScheduleTests {
     }
   }
 
-  @Test("talk and silence last whole chunks, one at least: each spell of talk has a message")
+  @Test("talk and silence last at least one whole chunk, and each spell of talk has a message")
   func turns() {
     func chunks(_ talk: Int64, _ silence: Int64) -> [Int64] {
       var profile = LoadProfile.mic
@@ -108,7 +108,7 @@ struct StreamScheduleTests {
     #expect(chunks(0, 0) == [0, 2, 4, 6, 8, 10])
   }
 
-  @Test("after a year, a microphone's message is due to the nanosecond, and no byte of its rate is missing")
+  @Test("after a year, a microphone's message is due to the nanosecond, and its rate lacks no byte")
   func noDrift() {
     var profile = LoadProfile.mic
     // Neither divides a second.
@@ -124,7 +124,7 @@ struct StreamScheduleTests {
     #expect(bytes == Int(UInt128(95_999) * UInt128(94_608 * profile.chunk) / 1_000_000_000))
   }
 
-  @Test("one seed gives the same stream again; another seed, number or generation another one")
+  @Test("equal seeds give equal streams, and another seed, number or generation gives another one")
   func seeds() {
     var profile = LoadProfile.heartbeat
     profile.jitter = 500_000_000
@@ -138,7 +138,7 @@ struct StreamScheduleTests {
     #expect(first(1, 2, 3) != first(1, 2, 4))
   }
 
-  @Test("streams are spread evenly over a period, whatever their number, and so are those of one part of several")
+  @Test("streams are spread evenly over a period, for any number, and so are those of one part of several")
   func startOffsets() {
     let chunk: Int64 = 1_000_000
     for (count, step) in [(10, 1), (1000, 1), (15_000, 1), (1000, 3), (1000, 8), (15_000, 10)] {
@@ -153,7 +153,7 @@ struct StreamScheduleTests {
   }
 
   @Test(
-    "a ramp starts streams evenly, in order of their numbers, each at its place in the period",
+    "a ramp starts streams evenly, in order of their numbers, each at its position in the period",
     arguments: Seed.several(20))
   func ramp(_ seed: Seed) {
     var random = seed.generator
@@ -168,7 +168,7 @@ struct StreamScheduleTests {
     }
   }
 
-  @Test("a distribution's draws have the mean that it says", arguments: Seed.several(3))
+  @Test("a distribution's draws have its mean", arguments: Seed.several(3))
   func means(_ seed: Seed) {
     let second = Self.second
     let distributions: [LengthDistribution] = [
@@ -185,7 +185,7 @@ struct StreamScheduleTests {
   }
 
   @Test(
-    "faults come in order, as often as they are asked for, and the first ones not all at once",
+    "faults come in order, at the requested rate, and the first ones not all at once",
     arguments: Seed.several(5))
   func faults(_ seed: Seed) throws {
     var profile = LoadProfile.mic
@@ -212,7 +212,8 @@ struct StreamScheduleTests {
     #expect(nothing == nil)
   }
 
-  @Test("as many streams are slow as the profile says, the same ones each time", arguments: Seed.several(5))
+  @Test(
+    "the profile determines the number of slow streams, and they are the same each time", arguments: Seed.several(5))
   func slowness(_ seed: Seed) {
     var profile = LoadProfile.mic
     profile.faults.slowFraction = 0.1

@@ -4,10 +4,10 @@ import Testing
 
 @testable import LoadTesting
 
-@Suite("Messages that failed before the run's end")
+@Suite("Failed messages before the run's end")
 struct UnansweredMessagesTests {
   @Test(
-    "any number of them takes bounded memory, and none is made older than it is, nor younger by more than a little",
+    "any number of them takes bounded memory, and their ages are never too high and only slightly too low",
     arguments: Seed.several(3), [Int64(1_000), 100_000, 10_000_000])
   func ages(_ seed: Seed, _ scale: Int64) {
     var random = seed.generator

@@ -29,14 +29,14 @@ struct CollectorCheckpointTests {
     return checkpoint
   }
 
-  @Test("a checkpoint that was written is read", arguments: Seed.several(50))
+  @Test("a written checkpoint is read again", arguments: Seed.several(50))
   func roundTrip(_ seed: Seed) throws {
     var random = seed.generator
     let checkpoint = Self.checkpoint(&random)
     #expect(CollectorCheckpoint(parsing: try #require(checkpoint.text)) == checkpoint)
   }
 
-  @Test("a text that lacks a line or a part of one is not a checkpoint", arguments: Seed.several(10))
+  @Test("a text without a line or a part of a line is not a checkpoint", arguments: Seed.several(10))
   func truncated(_ seed: Seed) throws {
     var random = seed.generator
     let text = try #require(Self.checkpoint(&random).text)
@@ -49,7 +49,7 @@ struct CollectorCheckpointTests {
     #expect(CollectorCheckpoint(parsing: lines.joined(separator: "\n")) == nil)
   }
 
-  @Test("a partition is I/N, and each stream is in one of N")
+  @Test("a partition is I/N, and each stream belongs to one of N")
   func partitions() throws {
     for text in ["", "1", "0/1", "2/1", "1/0", "1/257", "-1/2", "a/b", "1/2/3", "+1/2", "1/ 2", "1/9999999999"] {
       #expect(StreamPartition(text) == nil, "\(text)")

@@ -9,9 +9,9 @@ import Synchronization
 import Testing
 import UploadServer
 
-@Suite("Servers and the faults of their brokers")
+@Suite("Servers with broker faults")
 struct BrokerFaultTests {
-  @Test("bytes that come while the broker is dead are stored when it is back, and acknowledged only then")
+  @Test("bytes that arrive while the broker is dead are stored when it returns, and acknowledged only then")
   func killed() throws {
     let broker = try TestBroker()
     let server = try LogServer(broker)
@@ -37,7 +37,7 @@ struct BrokerFaultTests {
     #expect(try broker.bytes(of: location) == Array("before meanwhile after".utf8))
   }
 
-  @Test("a broker that takes nothing holds the client back, and memory with it")
+  @Test("a broker that accepts nothing slows down the client, and memory stays bounded")
   func backpressure() throws {
     let broker = try TestBroker()
     let server = try LogServer(broker) { $0.receiveBufferSize = 64 * 1024 }
@@ -89,7 +89,7 @@ struct BrokerFaultTests {
     #expect(throws: UploadServerError.self) { try LogServer(small) }
   }
 
-  @Test("a stream that is full refuses bytes with 507, and those that it has stay")
+  @Test("a full stream refuses bytes with 507, and keeps the stored ones")
   func full() throws {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
@@ -109,7 +109,7 @@ struct BrokerFaultTests {
     #expect(try again.final().answer.status == 201)
   }
 
-  @Test("brokers and streams that cannot keep uploads are refused at the start, with what to do")
+  @Test("brokers and streams that cannot store uploads are refused at the start, with a remedy")
   func unsuitable() throws {
     func message(_ broker: TestBroker, _ change: (inout UploadServer.Brokers) -> Void = { _ in }) -> String {
       do {
@@ -132,7 +132,7 @@ struct BrokerFaultTests {
     #expect(message(broker).contains("Start a broker there"))
   }
 
-  @Test("a server that stops tells a live client its offset, and the client continues at another server")
+  @Test("a server that stops sends a live client its offset, and the client continues at another server")
   func drained() throws {
     let broker = try TestBroker()
     let (one, other) = (try LogServer(broker), try LogServer(broker))

@@ -36,7 +36,7 @@ struct LogAppendTests {
 
   private static let refused = BrokerError.refused(code: 400, number: 10071, reason: "wrong last sequence")
 
-  @Test("whatever is lost on the way, the log has no hole and no byte twice, and everything that was acknowledged")
+  @Test("for any losses on the way, the log has no hole, no repeated byte, and all acknowledged bytes")
   func faults() {
     for seed in UInt64(1)...2000 {
       var random = SplitMix64(state: seed)
@@ -128,7 +128,7 @@ struct LogAppendTests {
     #expect(machine.durable == 13 && machine.sequence == 5 && machine.isDrained)
   }
 
-  @Test("an append that another one has overtaken is over")
+  @Test("an append that another one has overtaken ends")
   func overtaken() {
     var machine = LogAppend(after: 4, at: 10, announcing: false)
     machine.take([1])
@@ -140,7 +140,7 @@ struct LogAppendTests {
     #expect(machine.durable == 10)
   }
 
-  @Test("brokers that take nothing are waited for with growing pauses, and not for ever")
+  @Test("the server waits for brokers that accept nothing with growing pauses, and not for ever")
   func patience() {
     var machine = LogAppend(after: 0, at: 0, announcing: true)
     _ = machine.next(limit: 9)
@@ -155,7 +155,7 @@ struct LogAppendTests {
     #expect(machine.retry() == .nothing)
   }
 
-  @Test("what is longer than a message is split, and only the last part completes the upload")
+  @Test("content that is longer than a message is split, and only the last part completes the upload")
   func splitting() {
     var machine = LogAppend(after: 0, at: 0, announcing: false)
     machine.take(Array(0..<7))

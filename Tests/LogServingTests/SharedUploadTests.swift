@@ -10,7 +10,7 @@ import UploadServer
 
 @Suite("Uploads that servers share")
 struct SharedUploadTests {
-  @Test("an upload that one server created is asked for, continued and completed at another")
+  @Test("an upload of one server can be queried, continued and completed at another")
   func shared() throws {
     let broker = try TestBroker()
     let (one, other) = (try LogServer(broker), try LogServer(broker))
@@ -36,7 +36,7 @@ struct SharedUploadTests {
     #expect(try other.events.first("the end", where: { $0.kind == .ended || $0.kind == .continued }).stream == "mic-1")
   }
 
-  @Test("an append elsewhere than at the upload's end is refused with the offset that is right")
+  @Test("an append at a wrong offset is refused with the right one")
   func mismatch() throws {
     let broker = try TestBroker()
     let (one, other) = (try LogServer(broker), try LogServer(broker))
@@ -50,7 +50,7 @@ struct SharedUploadTests {
     #expect(try broker.bytes(of: location) == Array("hello".utf8))
   }
 
-  @Test("a HEAD ends the request that appends at another server, and the offset it tells may be appended to")
+  @Test("a HEAD ends the running append at another server, and an append at its offset is accepted")
   func headEndsAppend() throws {
     let broker = try TestBroker()
     let (one, other) = (try LogServer(broker), try LogServer(broker))
@@ -97,7 +97,7 @@ struct SharedUploadTests {
     #expect(try broker.bytes(of: complete) == Array("kept".utf8))
   }
 
-  @Test("limits and lengths hold at every server")
+  @Test("limits and lengths apply at every server")
   func limits() throws {
     let broker = try TestBroker()
     let servers = try (0..<2).map { _ in try LogServer(broker) { $0.uploads.maximumSize = 20 } }
@@ -121,7 +121,7 @@ struct SharedUploadTests {
     }
   }
 
-  @Test("somebody else's upload is as good as none")
+  @Test("another client's upload looks like none")
   func owners() throws {
     let broker = try TestBroker()
     let directory = try TemporaryDirectory()
@@ -159,7 +159,7 @@ struct SharedUploadTests {
     #expect(try client.final().answer.status == 409)
   }
 
-  @Test("clients that append through two servers at once, one of which guesses, leave no hole and no byte twice")
+  @Test("two clients append through two servers, one with guessed offsets, and leave no hole and no repeated byte")
   func rivals() throws {
     let seed = UInt64.random(in: 0..<1_000_000)
     print("seed \(seed)")

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Prometheus' text format")
 struct MetricsTextTests {
-  @Test("each figure has its help, its kind and its value, and whole numbers have no fraction")
+  @Test("each metric has its help, its type and its value, and whole numbers have no fraction")
   func figures() {
     var page = MetricsText()
     page.counter("a_bytes_total", "Bytes.", UInt64(1) << 52)
@@ -29,7 +29,7 @@ struct MetricsTextTests {
         """)
   }
 
-  @Test("a distribution is told in cumulative buckets, with the sum and the count; a bound belongs to its bucket")
+  @Test("a distribution has cumulative buckets, with the sum and the count, and a bound belongs to its bucket")
   func histogram() {
     var distribution = Distribution(bounds: [0.1, 1])
     for value in [0.05, 0.1, 0.5, 7] { distribution.record(value) }
@@ -48,7 +48,7 @@ struct MetricsTextTests {
         """)
   }
 
-  @Test("what is counted in parts and added is what is counted in one", arguments: Seed.several(3))
+  @Test("adding up partial counts equals one count", arguments: Seed.several(3))
   func addition(seed: Seed) {
     var random = seed.generator
     var (whole, parts) = (Distribution(), [Distribution(), Distribution()])
@@ -63,7 +63,7 @@ struct MetricsTextTests {
     #expect(sum == whole)
   }
 
-  @Test("backslashes, line feeds and quotation marks come back as they were", arguments: Seed.several(3))
+  @Test("backslashes, line feeds and quotation marks are escaped and restored", arguments: Seed.several(3))
   func escaping(seed: Seed) throws {
     var random = seed.generator
     let pieces = ["\\", "\n", "\"", "n", "é", "\u{1F600}", " ", "{", "}", ",", "=", "#"]
@@ -78,7 +78,7 @@ struct MetricsTextTests {
     }
   }
 
-  @Test("numbers that are none, or without end, are written as the format says")
+  @Test("NaN and infinite numbers have the format's notation")
   func numbers() throws {
     var page = MetricsText()
     page.gauge("a", "", .nan)
@@ -107,7 +107,7 @@ struct MetricsTextTests {
     #expect(samples.dropLast().allSatisfy { $0.labels == [$0.name: "1"] })
   }
 
-  @Test("a name that Prometheus does not know ends the program")
+  @Test("an invalid Prometheus name ends the program")
   func wrongNames() async {
     await #expect(processExitsWith: .failure) {
       var page = MetricsText()

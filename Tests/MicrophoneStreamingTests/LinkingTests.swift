@@ -6,7 +6,7 @@ import Testing
 
 @Suite("A program that streams or uploads")
 struct LinkingTests {
-  @Test("loads libasound only if it streams a microphone")
+  @Test("it loads libasound only if it streams a microphone")
   func alsa() throws {
     for (program, loadsALSA) in [("sample-heartbeat", false), ("sample-microphone", true)] {
       let process = try TestProcess("/usr/bin/ldd", ["\(AlsaConfiguration.productDirectory)/\(program)"])

@@ -7,7 +7,7 @@ import Testing
 @testable import LiveStreaming
 @testable import MicrophoneStreaming
 
-@Suite("What a microphone reports")
+@Suite("Reports of a microphone")
 struct MicrophoneSourceTests {
   private let format = CaptureFormat(
     rate: 48_000, channels: 8, format: .s32LE, periodFrames: 480, bufferFrames: 24_000, countsThroughOverruns: true)
@@ -22,7 +22,7 @@ struct MicrophoneSourceTests {
     #expect(event.description.contains("(216000000 ms)"))
   }
 
-  @Test("that capture has begun is no trouble, and what is lost is", arguments: [true, false])
+  @Test("the start of the capture is no trouble, and a loss is", arguments: [true, false])
   func trouble(_ isFilled: Bool) throws {
     for priority in [CaptureEvent.RealTime.granted(priority: 9), .refused(code: 1), .notRequested] {
       let event = try #require(MicrophoneSource.describe(.started(realTime: priority), format))

@@ -21,7 +21,7 @@ struct MicrophoneStreamTests {
     return try server.directory.contents(name)
   }
 
-  @Test("every frame arrives behind a WAV header, and the events report the capture")
+  @Test("every frame arrives after a WAV header, and the events report the capture")
   func arrives() async throws {
     let server = try StreamServer()
     let session = try UploadSession()
@@ -37,7 +37,7 @@ struct MicrophoneStreamTests {
     #expect(try contents(server).count == header.count + 24_000)
   }
 
-  @Test("an endless one stops when it finishes, and when nobody refers to it any more")
+  @Test("an endless one stops when it finishes, and when its last reference is released")
   func stops() async throws {
     let server = try StreamServer()
     let session = try UploadSession()

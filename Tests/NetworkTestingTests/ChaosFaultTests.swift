@@ -4,7 +4,7 @@ import NetworkTesting
 import PropertyTesting
 import Testing
 
-@Suite("Drawn faults")
+@Suite("Random faults")
 struct ChaosFaultTests {
   private let scale = ChaosFault.Scale(span: 100_000, patience: .milliseconds(500))
   private let moments: [ChaosFault.Moment] = [.start, .steady, .recovery, .completion]
@@ -26,7 +26,7 @@ struct ChaosFaultTests {
   }
 
   @Test(
-    "a fault strikes where its moment has requests, and never answers a creation with what would end it",
+    "a fault occurs only at a moment with requests, and never answers a creation with a final refusal",
     arguments: Seed.several(5))
   func moments(seed: Seed) {
     var random = seed.generator
@@ -47,7 +47,7 @@ struct ChaosFaultTests {
     }
   }
 
-  @Test("every place and every status is drawn in time", arguments: Seed.several(1))
+  @Test("every place and every status occurs eventually", arguments: Seed.several(1))
   func variety(seed: Seed) {
     var random = seed.generator
     var places: Set<String> = []

@@ -26,7 +26,7 @@ struct ChaosProxyFaultTests {
     #expect(proxy.counts == [.reset: 1])
   }
 
-  @Test("reset before a request: the server never sees it")
+  @Test("reset before a request: the server never receives it")
   func resetBeforeRequest() throws {
     try proxy.arm(ChaosFault(.reset, .beforeRequest, .reset, methods: ["HEAD"]))
     let client = try bench.client()
@@ -38,7 +38,8 @@ struct ChaosProxyFaultTests {
     #expect(server.requests(0).count == 1)
   }
 
-  @Test("reset within and after a response: the client has half of its head, or all of it", arguments: [false, true])
+  @Test(
+    "reset within and after a response: the client receives half of its head, or all of it", arguments: [false, true])
   func resetAtResponse(after: Bool) throws {
     try proxy.arm(ChaosFault(.reset, after ? .afterResponse : .withinResponse, .reset))
     let client = try bench.client()
@@ -52,7 +53,7 @@ struct ChaosProxyFaultTests {
   }
 
   @Test(
-    "fin-to-server: the server sees an orderly end in the middle, the client's bytes are still taken",
+    "fin-to-server: the server receives an orderly end in the middle, and the client's bytes are still accepted",
     arguments: [false, true]
   )
   func finToServer(reachesClient: Bool) throws {
@@ -73,7 +74,7 @@ struct ChaosProxyFaultTests {
     try bench.waitUntilClosed(0)
   }
 
-  @Test("fin-to-client: the client sees an orderly end, what it still sends arrives")
+  @Test("fin-to-client: the client receives an orderly end, and its later bytes arrive")
   func finToClient() throws {
     try proxy.arm(ChaosFault(.finToClient, .requestBody(after: 70_000), .finToClient))
     let client = try bench.client()
@@ -87,7 +88,7 @@ struct ChaosProxyFaultTests {
     try bench.waitUntilClosed(0)
   }
 
-  @Test("blackhole: bytes are taken and dropped while the client waits, and the server's side outlives the client's")
+  @Test("blackhole: bytes are accepted and dropped while the client waits, and the server's side outlives the client's")
   func blackhole() throws {
     try proxy.arm(ChaosFault(.blackhole, .requestBody(after: 70_000), .blackhole))
     let client = try bench.client()
@@ -101,7 +102,8 @@ struct ChaosProxyFaultTests {
     #expect(server.content(0) == Array(pattern[..<70_000]))
   }
 
-  @Test("delay: what comes after the place arrives late, and also when the client has gone", arguments: [false, true])
+  @Test(
+    "delay: bytes after the place arrive late, and also after the client has disconnected", arguments: [false, true])
   func delay(clientGoes: Bool) throws {
     let pause = Duration.milliseconds(150)
     try proxy.arm(ChaosFault(.delay, .requestBody(after: 70_000), .delay(pause)))
@@ -118,7 +120,7 @@ struct ChaosProxyFaultTests {
     if !clientGoes { #expect(try client.head()["Upload-Offset"] == "100000") }
   }
 
-  @Test("truncate: a tail that was taken from the client does not arrive, and both sides see an orderly end")
+  @Test("truncate: the last accepted bytes of the client do not arrive, and both sides receive an orderly end")
   func truncate() throws {
     try proxy.arm(ChaosFault(.truncate, .requestBody(after: 70_000), .truncate(30_000)))
     let client = try bench.client()
@@ -128,7 +130,7 @@ struct ChaosProxyFaultTests {
     #expect(try bench.endsOrderly(client))
   }
 
-  @Test("double-fin: both sides see an orderly end, then the sockets are closed")
+  @Test("double-fin: both sides receive an orderly end, and then the sockets are closed")
   func doubleFin() throws {
     try proxy.arm(ChaosFault(.doubleFin, .requestBody(after: 70_000), .doubleFin(.milliseconds(30))))
     let client = try bench.client()
@@ -140,7 +142,8 @@ struct ChaosProxyFaultTests {
     try bench.waitUntilClosed(0)
   }
 
-  @Test("replay: the bytes of a broken request come again after the client has moved on", arguments: [false, true])
+  @Test(
+    "replay: the bytes of an interrupted request arrive again after the client has continued", arguments: [false, true])
   func replay(hangs: Bool) throws {
     try proxy.arm(
       ChaosFault(
@@ -160,7 +163,7 @@ struct ChaosProxyFaultTests {
     if hangs { #expect(!server.hasEnded(2)) } else { #expect(try !server.waitForEnd(2)) }
   }
 
-  @Test("an answer instead of the server's: before the request, which the server never sees")
+  @Test("a response instead of the server's: before the request, which the server never receives")
   func answerBeforeRequest() throws {
     try proxy.arm(
       ChaosFault(.serverError, .beforeRequest, .answer(.init(status: 503, retryAfter: 2)), methods: ["PATCH"]))
@@ -178,7 +181,7 @@ struct ChaosProxyFaultTests {
     #expect(server.requests(0).isEmpty)
   }
 
-  @Test("an answer in the middle of the content: 409 with an offset that is wrong")
+  @Test("a response in the middle of the content: 409 with a wrong offset")
   func answerInTheMiddle() throws {
     try proxy.arm(
       ChaosFault(.conflict, .requestBody(after: 70_000), .answer(.init(status: 409, offsetFromRequest: -5))))
@@ -191,7 +194,7 @@ struct ChaosProxyFaultTests {
     #expect(server.content(0) == Array(pattern[..<70_000]))
   }
 
-  @Test("an answer instead of the one that the server gave: the connection goes on")
+  @Test("a response that replaces the server's: the connection continues")
   func answerInsteadOfResponse() throws {
     try proxy.arm(ChaosFault(.locked, .beforeResponse, .answer(.init(status: 423))))
     let client = try bench.client()
@@ -202,7 +205,7 @@ struct ChaosProxyFaultTests {
     #expect(server.content(0).count == 20)
   }
 
-  @Test("drop-response: the server has answered, the client sees a reset and not a byte")
+  @Test("drop-response: the server has answered, and the client receives a reset and no byte")
   func dropResponse() throws {
     try proxy.arm(ChaosFault(.dropResponse, .beforeResponse, .dropResponse))
     let client = try bench.client()
@@ -212,7 +215,7 @@ struct ChaosProxyFaultTests {
     #expect(server.content(0).count == 10)
   }
 
-  @Test("drop-interims: no 104 is passed on for a while, 100 and the final response are")
+  @Test("drop-interims: no 104 is forwarded for a while, and 100 and the final response are")
   func dropInterims() throws {
     let server = try WatchingServer { connection, _, _ in
       try connection.send("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 104 Upload Resumption Supported\r\n\r\n")
@@ -227,7 +230,7 @@ struct ChaosProxyFaultTests {
     try proxy.events.first("the dropped 104") { if case .droppedInterim = $0 { true } else { false } }
   }
 
-  @Test("an offset that lies is what its kind says, and is told once", arguments: Seed.several(3))
+  @Test("a lying offset has its kind, and occurs once", arguments: Seed.several(3))
   func lies(seed: Seed) throws {
     var random = seed.generator
     let choice = Int.random(in: 0..<1024, using: &random)
@@ -254,7 +257,7 @@ struct ChaosProxyFaultTests {
     }
   }
 
-  @Test("recovered is who is acknowledged a new byte of an append, not who asks")
+  @Test("a client has recovered when a new byte of an append is acknowledged, not when it asks")
   func recovery() throws {
     try proxy.arm(ChaosFault(.reset, .requestBody(after: 20_000), .reset))
     let first = try bench.client()

@@ -14,7 +14,7 @@ struct ChaosProxyTests {
 
   init() throws { bench = try ChaosBench() }
 
-  @Test("passes requests and answers on, one after another on one connection, and both ends")
+  @Test("it forwards requests and responses in a row on one connection, and both ends")
   func relays() throws {
     let client = try bench.client()
     for index in 0..<3 {
@@ -30,7 +30,7 @@ struct ChaosProxyTests {
     #expect(Array(server.content(0).suffix(100_000)) == Array(pattern[..<100_000]))
   }
 
-  @Test("serves many connections at once, and real programs")
+  @Test("it serves many connections at once, and real programs")
   func manyAtOnce() throws {
     let store = try StreamServer()
     let proxy = try ChaosProxy(to: "127.0.0.1:\(store.port)")
@@ -48,7 +48,7 @@ struct ChaosProxyTests {
     for name in names { #expect(try store.directory.contents(name) == Array(body.utf8), "\(name)") }
   }
 
-  @Test("holds no more of a stream than it says when the server does not read")
+  @Test("it buffers at most its limit of a stream if the server does not read")
   func bounded() throws {
     let deaf = try ScriptedServer(receiveBuffer: 64 << 10) { connection, _ in _ = connection.waitForEnd() }
     let proxy = try ChaosProxy(to: String(deaf.url.dropFirst("http://".count)))
@@ -60,7 +60,7 @@ struct ChaosProxyTests {
     client.reset()
   }
 
-  @Test("resets the client when no server is there, and serves again when it is")
+  @Test("it resets the client while no server exists, and serves again when it does")
   func unreachable() throws {
     let port = try freePort()
     let proxy = try ChaosProxy(to: "127.0.0.1:\(port)")

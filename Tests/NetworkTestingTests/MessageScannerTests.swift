@@ -4,7 +4,7 @@ import NetworkTesting
 import PropertyTesting
 import Testing
 
-@Suite("Where messages begin and end")
+@Suite("The boundaries of messages")
 struct MessageScannerTests {
   /// What a direction of a connection holds, merged so that it does not depend on how the bytes came.
   private struct Parts: Equatable {
@@ -72,7 +72,7 @@ struct MessageScannerTests {
     ], content: ["ok", "", "", "x", "until the end"], framingCount: 10, ends: 4)
   private let methods = ["POST", "HEAD", "PATCH", "PATCH", "POST"]
 
-  @Test("requests and responses are taken apart rightly, cut in two at every byte")
+  @Test("requests and responses are parsed correctly, split at every byte")
   func everyCut() {
     let (up, down) = (Array(requests.utf8), Array(responses.utf8))
     for cut in 0...up.count { #expect(scan(up, .requests, cuts: [cut]) == requestParts, "cut at \(cut)") }
@@ -81,7 +81,7 @@ struct MessageScannerTests {
     }
   }
 
-  @Test("… and cut anywhere, any number of times", arguments: Seed.several(20))
+  @Test("… and split anywhere, any number of times", arguments: Seed.several(20))
   func randomCuts(seed: Seed) {
     var random = seed.generator
     let (up, down) = (Array(requests.utf8), Array(responses.utf8))
@@ -91,7 +91,7 @@ struct MessageScannerTests {
     #expect(scan(down, .responses, cuts: downCuts, answering: methods) == responseParts)
   }
 
-  @Test("a head can be asked for its parts, and be given another value in one field")
+  @Test("the parts of a head can be read, and one field can be changed")
   func heads() {
     let head = MessageHead(
       Array("HTTP/1.1 204 No Content\r\nupload-offset:  12\r\nCache-Control: no-store\r\n\r\n".utf8))

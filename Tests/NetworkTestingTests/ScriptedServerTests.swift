@@ -6,7 +6,7 @@ import Testing
 
 @Suite("A scripted server")
 struct ScriptedServerTests {
-  @Test("an answer that ends a script is not followed by a reset, however much the client goes on sending")
+  @Test("a response at the end of a script is not followed by a reset, however much the client continues to send")
   func lastWord() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -19,7 +19,7 @@ struct ScriptedServerTests {
     for _ in 0..<100 { try client.send("content that nobody wants") }
   }
 
-  @Test("a script that breaks off in what it reads ends the connection as it is")
+  @Test("a script that stops while it reads ends the connection")
   func brokenOff() throws {
     let server = try ScriptedServer { connection, _ in
       try connection.send("HTTP/1.1 102 Processing\r\n\r\n")

@@ -42,13 +42,13 @@ struct SidecarTests {
     return sidecar
   }
 
-  @Test("a sidecar that names its file alone is of the first part, from the beginning, with nothing known of it")
+  @Test("a sidecar with only its file's name belongs to the first part, with no other data")
   func least() throws {
     let text = #"{"version": \#(RecordingSidecar.version), "file": "a.wav"}"#
     #expect(try RecordingSidecar(parsing: Array(text.utf8)) == RecordingSidecar(file: "a.wav"))
   }
 
-  @Test("what is written is read again as it was, whatever it says")
+  @Test("a written sidecar is read again unchanged, for any values")
   func roundTrip() throws {
     var generator = SystemRandomNumberGenerator()
     for _ in 0..<2000 {
@@ -57,7 +57,7 @@ struct SidecarTests {
     }
   }
 
-  @Test("a sidecar that is cut short or changed anywhere is read or refused, and never ends the process")
+  @Test("a sidecar that is truncated or changed anywhere is read or refused, and never ends the process")
   func damaged() throws {
     var generator = SystemRandomNumberGenerator()
     for _ in 0..<300 {
@@ -75,7 +75,7 @@ struct SidecarTests {
   }
 
   @Test(
-    "a sidecar that names a file elsewhere, or says what cannot be, is refused",
+    "a sidecar with a file elsewhere, or with impossible values, is refused",
     arguments: [
       "[]", "{}", "{\"version\": 1}", "{\"version\": 2, \"file\": \"a.wav\"}",
       "{\"version\": 1, \"file\": \"../a.wav\"}", "{\"version\": 1, \"file\": \".a.wav\"}",

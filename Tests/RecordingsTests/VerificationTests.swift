@@ -80,7 +80,7 @@ struct VerificationTests {
     }
   }
 
-  @Test("each file is judged by what lies beside it, in each directory, and all is counted")
+  @Test("each file is compared with the files beside it, in each directory, and all are counted")
   func everything() throws {
     let directory = try Directory()
     try directory.record("a.wav", [UInt8](repeating: 1, count: 1000))
@@ -114,7 +114,7 @@ struct VerificationTests {
     #expect(progress.map(\.read) == [1000, 1005, 1508] && progress.allSatisfy { $0.total == 1508 }, "\(progress)")
   }
 
-  @Test("directories are looked into as deep as a server's go, and no deeper", arguments: [(16, 1), (17, 0)])
+  @Test("the depth of the examined directories is the depth of a server's", arguments: [(16, 1), (17, 0)])
   func deep(_ depth: Int, _ count: Int) throws {
     let directory = try Directory()
     var path = ""

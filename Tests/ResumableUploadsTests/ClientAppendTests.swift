@@ -16,12 +16,12 @@ import Testing
     #expect(client.fields["Upload-Offset"] == "0" && client.fields["Upload-Complete"] == "?0")
   }
 
-  @Test("it asks intermediaries to forward it as it comes (draft, section Incremental Transfer)")
+  @Test("an append asks intermediaries to forward it incrementally (draft, section Incremental Transfer)")
   func incremental() {
     #expect(ClientScript.created(500).fields["Incremental"] == "?1")
   }
 
-  @Test("the media type is named by the versions that have it, completeness by each version's own field")
+  @Test("each version that defines the media type sends it, and each version uses its own field for completeness")
   func versions() {
     for version in InteropVersion.drafts {
       let client = ClientScript.created(500) { $0.version = version }
@@ -30,13 +30,13 @@ import Testing
     }
   }
 
-  @Test("content that is the end of the representation completes it (draft, section Upload Append)")
+  @Test("content that reaches the end of the representation completes it (draft, section Upload Append)")
   func end() {
     let client = ClientScript.created(500, isFinished: true)
     #expect(client.fields["Upload-Complete"] == "?1" && client.maximum == 500)
   }
 
-  @Test("an append without content completes what is all there (draft, section Upload Append)")
+  @Test("an append without content completes a fully sent upload (draft, section Upload Append)")
   func emptyEnd() {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -83,7 +83,7 @@ import Testing
   // MARK: Final responses
 
   @Test(
-    "a 2xx to ?0 means appended, whether it says incomplete, or nothing, or its offset (draft, section Upload Append)",
+    "a 2xx to ?0 means appended, with an incomplete state, without any, or with its offset (draft, section Upload Append)",
     arguments: [["Upload-Complete": "?0"], [:], ["Upload-Offset": "500"], ["Upload-Incomplete": "?1"]] as [HeaderFields]
   )
   func appended(_ fields: HeaderFields) {
@@ -93,7 +93,7 @@ import Testing
     #expect(client.machine.acknowledged == 500 && client.next == "await 501")
   }
 
-  @Test("a 2xx that tells another offset than was sent acknowledges nothing: the offset is asked for")
+  @Test("a 2xx with an offset that differs from the sent one acknowledges nothing, and the client requests the offset")
   func otherOffset() {
     for claim in ["499", "501", "0"] {
       var client = ClientScript.created(500)
@@ -103,7 +103,7 @@ import Testing
     }
   }
 
-  @Test("a 2xx before the content's end acknowledges nothing: the offset is asked for")
+  @Test("a 2xx before the content's end acknowledges nothing, and the client requests the offset")
   func early() {
     for isFinished in [false, true] {
       var client = ClientScript.created(500, isFinished: isFinished)
@@ -114,7 +114,7 @@ import Testing
   }
 
   @Test(
-    "a 2xx to ?1 means done, unless it says incomplete: many servers say nothing",
+    "a 2xx to ?1 means done, unless it reports incomplete, because many servers omit the state",
     arguments: [[:], ["Upload-Complete": "?1"], ["Upload-Incomplete": "?0"], ["Upload-Offset": "500"]] as [HeaderFields]
   )
   func done(_ fields: HeaderFields) {
@@ -126,7 +126,7 @@ import Testing
     }
   }
 
-  @Test("a 2xx to ?1 that says incomplete is no end: the offset is asked for, and the upload completed")
+  @Test("a 2xx to ?1 that reports incomplete is no end: the client requests the offset, and completes the upload")
   func notDone() {
     var client = ClientScript.created(500, isFinished: true)
     client.sendAll()
@@ -150,7 +150,7 @@ import Testing
     #expect(client.answer(status, ["Upload-Incomplete": "?0"]) == .fail(.processingFailed(status: status)))
   }
 
-  @Test("5xx, and nothing at all: the offset is retrieved after a while (draft, section Upload Append)")
+  @Test("after a 5xx or no response, the client retrieves the offset after a pause (draft, section Upload Append)")
   func retryable() {
     for status in [408, 423, 429, 500, 502, 503, 504, 507, nil] {
       var client = ClientScript.created(500)
@@ -177,7 +177,7 @@ import Testing
   }
 
   @Test(
-    "307 and 308 lead to another URI, where the offset is asked for first (draft, section Upload Append)",
+    "307 and 308 redirect to another URI, where the client first requests the offset (draft, section Upload Append)",
     arguments: [307, 308])
   func redirect(_ status: Int) {
     var client = ClientScript.created(500)
@@ -193,7 +193,7 @@ import Testing
     #expect(client.request?.url == (status == 308 ? ClientScript.other : ClientScript.upload))
   }
 
-  @Test("308 is believed once an upload is found there: a portal redirects whatever it gets")
+  @Test("a 308 is trusted once an upload is found there, because a portal redirects every request")
   func redirectToNowhere() {
     var client = ClientScript.created(500)
     client.send(upTo: 300)
@@ -205,7 +205,7 @@ import Testing
     #expect(client.next == "HEAD" && client.request?.url == ClientScript.upload)
   }
 
-  @Test("a circle of redirects ends")
+  @Test("a redirect loop ends")
   func circle() {
     var client = ClientScript.created(500)
     for number in 0..<100 where client.failure == nil {
@@ -225,7 +225,7 @@ import Testing
 
   // MARK: Conflicts
 
-  @Test("after a 409 with an offset, the client asks for the offset all the same (draft, section Upload Append)")
+  @Test("after a 409 with an offset, the client still requests the offset (draft, section Upload Append)")
   func conflict() {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -235,7 +235,9 @@ import Testing
     #expect(client.next == "PATCH 100")
   }
 
-  @Test("409 without an offset, and 400 after an interruption: likewise", arguments: [400, 409])
+  @Test(
+    "the client requests the offset after a 409 without an offset, and after an interruption with a 400",
+    arguments: [400, 409])
   func conflictWithoutOffset(_ status: Int) {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -243,7 +245,7 @@ import Testing
     #expect(client.next == "HEAD")
   }
 
-  @Test("409 that destroyed the upload: HEAD says so, and a new upload begins with what is kept")
+  @Test("after a 409 that destroyed the upload, HEAD reports it, and a new upload begins with the buffered bytes")
   func conflictDestroys() {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -256,7 +258,7 @@ import Testing
     #expect(client.newParts() == [.gone])
   }
 
-  @Test("409 that tells an offset is about the upload, whatever it says about completeness")
+  @Test("a 409 with an offset is about the upload, whatever its completeness")
   func conflictOfComplete() {
     var client = ClientScript.created(500, isFinished: true)
     client.sendAll()
@@ -264,7 +266,7 @@ import Testing
     #expect(client.next == "HEAD")
   }
 
-  @Test("answers that never bring progress end it after a while", arguments: [400, 409, 204])
+  @Test("responses without progress end it after a while", arguments: [400, 409, 204])
   func noProgress(_ status: Int) {
     var client = ClientScript.created(500)
     var count = 0
@@ -277,7 +279,7 @@ import Testing
     #expect(client.failure == .noProgress(status: status) && count < 20)
   }
 
-  @Test("an offset that no structured field can hold is never sent: a petabyte is where uploads end")
+  @Test("an offset beyond the range of a structured field is never sent: uploads end at a petabyte")
   func petabyte() {
     let largest: UInt64 = 999_999_999_999_999
     var client = ClientScript.live(largest + 10)

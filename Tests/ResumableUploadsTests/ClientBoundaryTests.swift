@@ -5,9 +5,9 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client at a limit") struct ClientBoundaryTests {
+@Suite("The client at limits") struct ClientBoundaryTests {
   @Test(
-    "before a pause of the source, a rest that is smaller than the server's smallest append is the upload's last one",
+    "before a pause of the source, a rest below the server's minimum append is the last one of the upload",
     arguments: [(1, true), (99, true), (100, false), (101, false), (500, false)] as [(UInt64, Bool)])
   func pause(_ head: UInt64, _ isLast: Bool) {
     var client = ClientScript.live(head)
@@ -23,7 +23,8 @@ import Testing
   }
 
   @Test(
-    "a server that went back to the oldest byte that is kept gets the rest in the same upload", arguments: [nil, "s"])
+    "a server that returned to the oldest byte in the buffer receives the rest in the same upload",
+    arguments: [nil, "s"])
   func wentBackToOldest(_ streamID: String?) {
     for (claimed, isKept) in [(100, true), (101, true), (99, false)] as [(UInt64, Bool)] {
       var client = ClientScript.created(500) { $0.streamID = streamID }
@@ -48,7 +49,7 @@ import Testing
   }
 
   @Test(
-    "only an upload that is smaller than min-size goes out as a plain one when its creation is refused",
+    "only an upload below min-size becomes a plain one when its creation is refused",
     arguments: [(999, "unsupported"), (1000, "fail"), (1001, "fail")] as [(UInt64, String)])
   func minimumSize(_ length: UInt64, _ next: String) {
     for status in [400, 411, 422] {
@@ -61,7 +62,7 @@ import Testing
     }
   }
 
-  @Test("an upload that is gone each time before it has a byte is begun anew eight times, and then given up")
+  @Test("an upload that always disappears before its first byte is created eight times, and then the client gives up")
   func goneEachTime() {
     var client = ClientScript.created(500)
     var creations = 1
@@ -74,7 +75,7 @@ import Testing
     #expect(creations == 9 && client.failure == .noProgress(status: 410))
   }
 
-  @Test("each upload is told its length, also the one that takes the place of another that knew it")
+  @Test("each upload has its length, also one that replaces another with a length")
   func lengthIsToldAnew() {
     var client = ClientScript.created(500, isFinished: true)
     #expect(client.next == "PATCH 0" && client.fields["Upload-Length"] == "500")

@@ -5,7 +5,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client cancels, or carries on what another left") struct ClientCancellationTests {
+@Suite("The client cancels, or resumes an upload of another process") struct ClientCancellationTests {
   // MARK: Cancellation
 
   @Test("cancelling is a DELETE to the upload resource (draft, section Upload Cancellation)")
@@ -16,7 +16,7 @@ import Testing
     #expect(client.fields.without([InteropVersion.fieldName]).all.isEmpty)
   }
 
-  @Test("only an answer that says so means that it is forgotten")
+  @Test("only an explicit response means that the upload is deleted")
   func cancellationAnswers() {
     for (status, isForgotten) in [
       // A portal says 200, too.
@@ -33,7 +33,7 @@ import Testing
     #expect(client.failure == .cancelled && !client.machine.isForgotten)
   }
 
-  @Test("307 and 308 lead a cancellation on, too, but not in circles")
+  @Test("307 and 308 redirect a cancellation, too, but not in a loop")
   func cancellationRedirected() {
     var client = ClientScript.created(500)
     client.perform(client.machine.cancel())
@@ -47,7 +47,7 @@ import Testing
     #expect(client.failure == .cancelled && count == UploadClientStateMachine.maximumDetours)
   }
 
-  @Test("where there is no upload resource there is nothing to be cancelled")
+  @Test("without an upload resource, there is nothing to cancel")
   func nothingToCancel() {
     var client = ClientScript.live(500)
     client.start()
@@ -56,7 +56,7 @@ import Testing
 
   // MARK: Resume data
 
-  @Test("an upload that another process left is asked for its offset, and goes on there in its version")
+  @Test("the client requests the offset of another process's upload, and continues there in its version")
   func resume() {
     var client = ClientScript.live(500, isFinished: true) { $0.length = 500 }
     client.perform(
@@ -67,7 +67,7 @@ import Testing
     #expect(client.next == "PATCH 123" && client.maximum == 377 && client.machine.sent == 123)
   }
 
-  @Test("an offset beyond the file's end is not that file's")
+  @Test("an offset beyond the end of the file does not belong to that file")
   func resumeBeyond() {
     var client = ClientScript.live(500, isFinished: true) { $0.length = 500 }
     client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
@@ -75,7 +75,7 @@ import Testing
     #expect(client.next == "DELETE")
   }
 
-  @Test("one that is gone begins again, and what was sent counts from there")
+  @Test("a lost upload begins again, and the sent bytes count from there")
   func resumeGone() {
     var client = ClientScript.file(500)
     client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
@@ -87,7 +87,7 @@ import Testing
     #expect(client.answer(204, ["Upload-Offset": "300"]) == .wait, "only 100 bytes were sent")
   }
 
-  @Test("resume data as text is read as it was written, and nothing else is read")
+  @Test("resume data as text is read unchanged, and any other text is not read")
   func resumeData() throws {
     for version in [InteropVersion.none] + InteropVersion.drafts {
       let data = ResumeData(

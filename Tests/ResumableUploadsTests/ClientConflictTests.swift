@@ -6,7 +6,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("HEAD and 409 contradict each other") struct ClientConflictTests {
+@Suite("Contradictions between HEAD and 409") struct ClientConflictTests {
   /// What HEAD is answered with, one after another; the last one for ever. nil is the truth.
   private typealias Heads = [UInt64?]
 
@@ -71,7 +71,7 @@ import Testing
   }
 
   @Test(
-    "a HEAD that is out of date costs no byte and ends nothing, whichever offsets it reports: the 409 counts",
+    "an outdated HEAD loses no byte and ends nothing, for any offset: the 409 counts",
     arguments: [false, true], [false, true])
   func outdated(isFile: Bool, joinsParts: Bool) {
     let values: [UInt64?] = [nil, 0, 100, 199, 200, 250, 300, 301, 400, 500]
@@ -96,7 +96,7 @@ import Testing
     }
   }
 
-  @Test("an impossible offset in every HEAD does not end the upload of a file: an append without content asks")
+  @Test("an impossible offset in every HEAD does not end the upload of a file: an append without content verifies it")
   func impossible() {
     for stored in [200, 300, 500] as [UInt64] {
       for told in [501, 10_000] as [UInt64] {
@@ -112,7 +112,7 @@ import Testing
     }
   }
 
-  @Test("what the server has really lost is a gap, once it has confirmed that itself", arguments: [false, true])
+  @Test("bytes that the server has really lost are a gap, once it has confirmed that itself", arguments: [false, true])
   func lost(joinsParts: Bool) {
     for stored in [0, 50, 199] as [UInt64] {
       var client = interrupted(isFile: false, joinsParts: joinsParts, oldest: 200)

@@ -5,8 +5,8 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client is answered 413") struct ClientContentTooLargeTests {
-  @Test("413 with max-append-size: the next append is no larger (draft, section Limits)")
+@Suite("The client receives a 413") struct ClientContentTooLargeTests {
+  @Test("after a 413 with max-append-size, the next append is at most that size (draft, section Limits)")
   func contentTooLarge() {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -16,7 +16,8 @@ import Testing
     #expect(client.next == "PATCH 0" && client.maximum == 200)
   }
 
-  @Test("413 without limits: they are asked for by OPTIONS, and it is halves then (draft, section Limits)")
+  @Test(
+    "after a 413 without limits, the client requests them with OPTIONS, or halves the append (draft, section Limits)")
   func contentTooLargeForReasonsUnknown() {
     var client = ClientScript.created(1_000_000)
     client.sendAll()
@@ -38,7 +39,7 @@ import Testing
     #expect(client.next.hasPrefix("PATCH") && client.maximum == sizes.last, "what was accepted stays")
   }
 
-  @Test("OPTIONS that tells the limit ends the search (draft, section Limits)")
+  @Test("an OPTIONS response with the limit ends the search (draft, section Limits)")
   func contentTooLargeAndAsked() {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -48,14 +49,14 @@ import Testing
     #expect(client.maximum == 64)
   }
 
-  @Test("413 at min-append-size cannot be recovered from (draft, section Limits)")
+  @Test("a 413 at min-append-size is final (draft, section Limits)")
   func smallestRefused() {
     var client = ClientScript.created(500, limits: "min-append-size=100, max-append-size=100")
     client.sendAll()
     #expect(client.answer(413) == .fail(.appendTooLarge))
   }
 
-  @Test("413 for ever ends")
+  @Test("a permanent 413 ends the upload")
   func refusedForEver() {
     var client = ClientScript.created(1 << 30)
     var count = 0
@@ -67,7 +68,7 @@ import Testing
     #expect(client.failure == .appendTooLarge && count < 200)
   }
 
-  @Test("413 to a whole file, before a byte of it was taken: it goes on in parts of half the size, not of a byte")
+  @Test("after a 413 to a whole file before its first byte, parts of half the size follow, not of a byte")
   func fileTooLarge() {
     var client = ClientScript.file(10_000)
     client.start()
@@ -82,7 +83,7 @@ import Testing
     #expect(client.maximum == 2_500)
   }
 
-  @Test("413 because all of it is too large is final, and cancelled (draft, section Limits)")
+  @Test("a 413 because the whole is too large is final, and the client cancels (draft, section Limits)")
   func fileTooLargeForGood() {
     var client = ClientScript.file(10_000)
     client.start()

@@ -11,7 +11,7 @@ import Testing
   // MARK: What is sent
 
   @Test(
-    "a stream of unknown end is created empty and incomplete (draft, sections Upload Creation, Careful Upload Creation)"
+    "a stream of unknown length is created empty and incomplete (draft, sections Upload Creation, Careful Upload Creation)"
   )
   func careful() {
     var client = ClientScript.live(500)
@@ -33,7 +33,7 @@ import Testing
     #expect(client.fields["Upload-Length"] == "500")
   }
 
-  @Test("upgrading changes nothing but the fields of the protocol (draft, section Upgrading To Resumable Uploads)")
+  @Test("upgrading adds only the fields of the protocol (draft, section Upgrading To Resumable Uploads)")
   func upgrade() {
     var client = ClientScript.file(500)
     client.start()
@@ -50,7 +50,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("each request says the interop version, whatever it is for (draft, section Draft Version Identification)")
+  @Test("each request of any kind states the interop version (draft, section Draft Version Identification)")
   func version() {
     var client = ClientScript.live(10) { $0.discovers = true }
     var methods: Set<String> = []
@@ -71,7 +71,7 @@ import Testing
     #expect(methods == ["OPTIONS", "creation", "PATCH", "HEAD", "DELETE"])
   }
 
-  @Test("stream, digest and the wish for one go with the creation")
+  @Test("stream identifier, digest and the request for a digest are sent with the creation")
   func metadata() {
     var client = ClientScript.file(3) {
       $0.streamID = "kitchen"
@@ -85,7 +85,8 @@ import Testing
 
   // MARK: 2xx
 
-  @Test("2xx to all of it: the upload is complete (draft, section Upload Creation)", arguments: [200, 201, 204])
+  @Test(
+    "after a 2xx to the whole, the upload is complete (draft, section Upload Creation)", arguments: [200, 201, 204])
   func whole(_ status: Int) {
     var client = ClientScript.file(500)
     client.start()
@@ -94,7 +95,7 @@ import Testing
     #expect(client.next == "completed" && client.machine.acknowledged == 500)
   }
 
-  @Test("2xx to a part of it: the client goes on at Location (draft, section Upload Creation)")
+  @Test("after a 2xx to a part, the client continues at Location (draft, section Upload Creation)")
   func part() {
     var client = ClientScript.live(500)
     client.start()
@@ -103,7 +104,7 @@ import Testing
     #expect(client.machine.takeNotes() == [.created(url: Self.upload, base: 0)])
   }
 
-  @Test("2xx to a part without Location, but after a 104 that had one: the client goes on there")
+  @Test("after a 2xx to a part without Location, the client continues at the Location of an earlier 104")
   func announced() {
     var client = ClientScript.live(500)
     client.start()
@@ -112,7 +113,7 @@ import Testing
     #expect(client.next == "PATCH 0" && client.request?.url == Self.upload)
   }
 
-  @Test("2xx without Location ever: nobody knows where to go on")
+  @Test("a 2xx without any Location is an error")
   func noLocation() {
     var client = ClientScript.live(500)
     client.start()
@@ -123,7 +124,7 @@ import Testing
   enum Offer: CaseIterable, Sendable { case limits, version, silence }
 
   @Test(
-    "2xx without a word of the protocol, from a portal: a stream to which resumable uploads were offered stays resumable",
+    "after a portal's 2xx without fields of the protocol, a stream with offered resumable uploads stays resumable",
     arguments: Offer.allCases, [1, 2, 4, 5])
   func portal(_ offer: Offer, _ answers: Int) {
     var client = ClientScript.live(500) { $0.discovers = true }
@@ -146,7 +147,7 @@ import Testing
     #expect(client.next == "PATCH 0")
   }
 
-  @Test("2xx to an empty creation that tells an offset: it is asked for, and not taken for granted")
+  @Test("the offset of a 2xx to an empty creation is verified, and not trusted")
   func offsetOfNothing() {
     var client = ClientScript.live(500)
     client.start()
@@ -154,7 +155,7 @@ import Testing
     #expect(client.next == "HEAD")
   }
 
-  @Test("2xx that says incomplete to the whole: the offset is asked for, and the rest appended")
+  @Test("after a 2xx that reports incomplete for the whole, the client requests the offset, and appends the rest")
   func incomplete() {
     var client = ClientScript.file(500)
     client.start()
@@ -165,7 +166,7 @@ import Testing
     #expect(client.next == "PATCH 300" && client.fields["Upload-Complete"] == "?1" && client.maximum == 200)
   }
 
-  @Test("2xx with an offset before the end is not success, however little else it says")
+  @Test("a 2xx with an offset before the end is no success, whatever other fields it lacks")
   func lessThanSent() {
     var client = ClientScript.file(500)
     client.start()
@@ -176,7 +177,7 @@ import Testing
   }
 
   @Test(
-    "2xx with Location and an offset before the end is asked about, and one without a Location is an error",
+    "a 2xx with Location and an offset before the end is verified, and one without a Location is an error",
     arguments: [200, 201, 204], [false, true])
   func lessThanSentWithoutInterim(status: Int, isEarly: Bool) {
     var client = ClientScript.file(500)
@@ -190,7 +191,7 @@ import Testing
     #expect(client.answer(status, ["Upload-Offset": "300"], isEarly: isEarly) == .fail(.completedEarly))
   }
 
-  @Test("an early 2xx without a word of completeness is asked about if there is somebody to ask, and an error if not")
+  @Test("an early 2xx without completeness is verified if there is an upload resource, and an error if not")
   func early() {
     var client = ClientScript.file(500)
     client.start()
@@ -204,7 +205,9 @@ import Testing
     #expect(client.next == "HEAD")
   }
 
-  @Test("an early 2xx with Upload-Complete: ?1 is the target's answer: no resumption (draft, section Completeness)")
+  @Test(
+    "an early 2xx with Upload-Complete: ?1 is the target's response, and the client does not resume (draft, section Completeness)"
+  )
   func earlyComplete() {
     var client = ClientScript.file(500)
     client.start()
@@ -215,7 +218,7 @@ import Testing
   }
 
   @Test(
-    "after a 104 with Location, a 2xx without a word of the protocol completes nothing: HEAD decides",
+    "after a 104 with Location, a 2xx without fields of the protocol completes nothing: HEAD decides",
     arguments: [200, 201, 202, 204])
   func silentAfterAnnouncement(_ status: Int) {
     for (isAnnounced, isAcknowledged, hasLocation, isEarly) in product {
@@ -259,7 +262,7 @@ import Testing
   // MARK: Location
 
   @Test(
-    "a Location that differs from the announced one: abort and cancel the upload (draft, section Upload Creation)",
+    "a Location that differs from the announced one aborts and cancels the upload (draft, section Upload Creation)",
     arguments: [true, false])
   func locationChanged(isInterim: Bool) {
     var client = ClientScript.live(500)
@@ -276,7 +279,7 @@ import Testing
     #expect(client.failure == (isInterim ? .cancelled : .locationChanged) && client.machine.isForgotten)
   }
 
-  @Test("the final response of a complete upload may have a Location of its own (draft, section Upload Creation)")
+  @Test("the final response of a complete upload may have its own Location (draft, section Upload Creation)")
   func locationOfResult() {
     var client = ClientScript.file(500)
     client.start()
@@ -286,7 +289,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("the same Location as often as the server likes is no change")
+  @Test("a repeated Location changes nothing if it stays the same")
   func locationRepeated() {
     var client = ClientScript.live(500)
     client.start()
@@ -309,7 +312,7 @@ import Testing
     }
   }
 
-  @Test("POST takes the method's place where the server names it and not that one, and where that is allowed")
+  @Test("POST replaces the method if the server supports only POST, and if this is allowed")
   func otherMethod() {
     for (allowed, isReplaceable, takesPOST) in [
       ("POST, OPTIONS", true, true), ("POST,HEAD", true, true), ("PUT, POST", true, false), ("HEAD", true, false),
@@ -337,7 +340,7 @@ import Testing
     }
   }
 
-  @Test("a Location that leads out of TLS is an error of its own")
+  @Test("a Location that leaves TLS is a separate error")
   func insecureLocation() {
     var client = ClientScript.live(500) { $0.discovers = true }
     client.start()
@@ -348,7 +351,7 @@ import Testing
   }
 
   @Test(
-    "4xx whose semantics allow a retry is tried again (draft, section Upload Creation)",
+    "the client retries after a 4xx whose semantics allow it (draft, section Upload Creation)",
     arguments: [408, 423, 425, 429])
   func retried(_ status: Int) {
     var client = ClientScript.live(500)
@@ -359,7 +362,7 @@ import Testing
   }
 
   @Test(
-    "5xx, or no answer at all, after a 104 with Location: the offset is retrieved (draft, section Upload Creation)",
+    "after a 104 with Location, a 5xx or no response makes the client retrieve the offset (draft, section Upload Creation)",
     arguments: [500, 502, 503, 504, nil])
   func resumable(_ status: Int?) {
     for client in [ClientScript.live(500), .file(500)] {
@@ -378,7 +381,7 @@ import Testing
   }
 
   @Test(
-    "400, 409 and 410 after a 104 with Location may mean an interruption: the offset is retrieved",
+    "400, 409 and 410 after a 104 with Location may mean an interruption, and the client retrieves the offset",
     arguments: [400, 409, 410], [true, false])
   func refusedInTheMiddle(_ status: Int, isAcknowledged: Bool) {
     for client in [ClientScript.live(500), .file(500)] {
@@ -398,7 +401,7 @@ import Testing
   }
 
   @Test(
-    "without a 104 an interrupted creation is asked for with care the next time (draft, section Optimistic Upload Creation)"
+    "after an interrupted creation without a 104, the client creates the upload carefully (draft, section Optimistic Upload Creation)"
   )
   func lostWithoutTrace() {
     var client = ClientScript.file(500)
@@ -413,7 +416,7 @@ import Testing
     #expect(client.fields["Upload-Length"] == nil, "some servers refuse it twice")
   }
 
-  @Test("the same, where the server may be a plain one: it is asked by OPTIONS before anything is created")
+  @Test("the same for a possibly plain server: the client sends OPTIONS before it creates anything")
   func lostAndAsked() {
     var client = ClientScript.file(500) { $0.discovers = true }
     client.start()

@@ -5,11 +5,11 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client's upload ends") struct ClientEndTests {
+@Suite("The end of the client's upload") struct ClientEndTests {
   // MARK: Gone
 
   @Test(
-    "404 or 410 in the middle: a new upload goes on from the oldest byte kept, and the break is said",
+    "404 or 410 in the middle: a new upload continues from the oldest byte in the buffer, and the break is reported",
     arguments: [404, 410])
   func gone(_ status: Int) {
     for asks in [true, false] {
@@ -35,7 +35,7 @@ import Testing
     }
   }
 
-  @Test("what was not acknowledged and is not kept is lost, and said; it begins where it will not be overtaken at once")
+  @Test("unacknowledged bytes that left the buffer are lost and reported, and the new upload begins with a margin")
   func goneWithGap() {
     var client = ClientScript.created(500)
     client.send(upTo: 300)
@@ -52,7 +52,7 @@ import Testing
       ])
   }
 
-  @Test("a new upload that is refused again and again leaves out no more than is not kept, and each gap is said once")
+  @Test("a new upload that is refused repeatedly skips only discarded bytes, and each gap is reported once")
   func goneWithGapAndRefused() {
     var client = ClientScript.created(500)
     client.send(upTo: 300)
@@ -73,7 +73,7 @@ import Testing
     }
   }
 
-  @Test("a new upload leaves nothing out that is kept, although the buffer would rather begin later")
+  @Test("a new upload skips no byte of the buffer, although a margin would be preferred")
   func goneWithoutGap() {
     var client = ClientScript.created(500)
     client.send(upTo: 300)
@@ -102,7 +102,7 @@ import Testing
   }
 
   @Test(
-    "a server that forgets the same upload at the same byte each time makes progress once, and no more",
+    "a server that forgets the same upload at the same byte each time makes progress only once",
     arguments: [404, 410])
   func goneForEver(_ status: Int) {
     var client = ClientScript.file(500)
@@ -120,7 +120,7 @@ import Testing
     #expect(advances.first == 1 && advances.dropFirst().allSatisfy { $0 == 2 }, "\(advances)")
   }
 
-  @Test("a server that takes nothing, and forgets each upload, is given up")
+  @Test("the client gives up a server that accepts nothing, and forgets each upload")
   func goneBeforeAnything() {
     var client = ClientScript.live(500)
     client.start()
@@ -132,7 +132,7 @@ import Testing
     #expect(client.failure == .noProgress(status: 404) && count < 30)
   }
 
-  @Test("a finished upload may answer 404: if it was asked to be finished and all of it is acknowledged, it is")
+  @Test("a 404 of a finished upload is its end if it was completed and all bytes are acknowledged")
   func forgottenWhenComplete() {
     var client = ClientScript.created(500, isFinished: true)
     client.sendAll()
@@ -144,7 +144,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("a 404 that says that the upload is not complete is no success, in whatever version", arguments: 3...8)
+  @Test("a 404 that reports the upload as incomplete is no success, in any version", arguments: 3...8)
   func endedWithoutCompletion(_ version: Int) throws {
     let version = try #require(InteropVersion(number: Int64(version)))
     let inactive = UploadRefusal.deactivated(.stateLost).status(version)
@@ -160,7 +160,9 @@ import Testing
     #expect(client.next == "CREATE", "\(answer)")
   }
 
-  @Test("what HEAD called complete may be forgotten before its final response is repeated: it is complete")
+  @Test(
+    "an upload that HEAD reported as complete is complete, even if it is forgotten before its final response is repeated"
+  )
   func forgottenAfterHead() {
     var client = ClientScript.created(500, isFinished: true)
     client.sendAll()
@@ -175,7 +177,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("if it was not, it is gone, although all of it was acknowledged")
+  @Test("without that, a lost upload is not complete, although all bytes were acknowledged")
   func forgottenBeforeComplete() {
     // The request that asks it to be complete is itself the one that is refused.
     var client = ClientScript.created(500)
@@ -204,7 +206,7 @@ import Testing
   // MARK: Early completion
 
   @Test(
-    "a server that completes a stream's upload by itself: what goes on goes into another one (draft, section Completeness)"
+    "if a server completes a stream's upload by itself, the rest goes into another upload (draft, section Completeness)"
   )
   func completedEarly() {
     var client = ClientScript.created(500)
@@ -213,7 +215,7 @@ import Testing
     #expect(client.next == "CREATE" && client.machine.base == 300 && client.newParts() == [.completed])
   }
 
-  @Test("before the content's end it has what it says that it has, or said before (draft, section Completeness)")
+  @Test("before the content's end, it has the offset in this or an earlier response (draft, section Completeness)")
   func completedInTheMiddle() {
     for (fields, base) in [(["Upload-Complete": "?1"], 100), (["Upload-Complete": "?1", "Upload-Offset": "150"], 150)]
       as [(HeaderFields, UInt64)]
@@ -226,7 +228,7 @@ import Testing
     }
   }
 
-  @Test("a final answer with less than was acknowledged is a loss: HEAD confirms it, and it is reported")
+  @Test("a final response with less than the acknowledged bytes is a loss: HEAD confirms it, and it is reported")
   func completedWithLess() {
     for isFinished in [true, false] {
       for isEarly in [true, false] {
@@ -255,7 +257,7 @@ import Testing
     }
   }
 
-  @Test("what HEAD calls complete is not appended to (draft, section Completeness)")
+  @Test("the client does not append to an upload that HEAD reports as complete (draft, section Completeness)")
   func completeByHead() {
     var client = ClientScript.created(500)
     client.send(upTo: 300)
@@ -264,7 +266,7 @@ import Testing
     #expect(client.next == "CREATE" && client.machine.base == 300)
   }
 
-  @Test("bytes that the server took back are all that is lost with them, also where it calls the upload complete then")
+  @Test("only bytes that the server withdrew are lost with them, also if it then reports the upload as complete")
   func tookBackAndCompleted() {
     var client = ClientScript.created(1000)
     client.send(upTo: 300)
@@ -299,7 +301,7 @@ import Testing
     #expect(client.failure == .completedEarly)
   }
 
-  @Test("a server that completes everything at once, always, is not fed for ever")
+  @Test("a server that always completes everything at once does not receive uploads for ever")
   func completedForEver() {
     var client = ClientScript.live(500)
     client.start()
@@ -317,7 +319,7 @@ import Testing
 
   // MARK: Gaps
 
-  @Test("bytes that were due are gone here: the part is completed, the gap said, the stream goes on behind it")
+  @Test("if due bytes have left the buffer, the part is completed, the gap reported, and the stream continues after it")
   func gap() {
     var client = ClientScript.created(500)
     client.send(upTo: 200)
@@ -342,7 +344,7 @@ import Testing
     #expect(client.machine.advances == before + 1 && client.machine.acknowledged == 500)
   }
 
-  @Test("a server that joins the parts of a stream is left its unfinished ones")
+  @Test("a server that joins the parts of a stream keeps its unfinished ones")
   func gapWhereJoined() {
     var client = ClientScript.live(500) { $0.streamID = "s" }
     client.start()
@@ -354,7 +356,7 @@ import Testing
     #expect(client.next == "CREATE" && client.fields["Stream-Offset"] == "400")
   }
 
-  @Test("the end of a part is as safe as anything else: lost on the way, it is asked for and said again")
+  @Test("the end of a part is reliable: after a loss, the client asks and sends it again")
   func partEndLost() {
     var client = ClientScript.created(500, limits: "max-size=200")
     client.sendAll()

@@ -5,11 +5,11 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client hears 104") struct ClientInterimTests {
+@Suite("The client receives a 104") struct ClientInterimTests {
   private static let upload = ClientScript.upload
 
   @Test(
-    "a 104 of no version, of another or of an unreadable one is ignored (draft, section Draft Version Identification)",
+    "a 104 with no version, another version or an unreadable version is ignored (draft, section Draft Version Identification)",
     arguments: [nil, "7", "9", "\"8\"", "8.0", ""])
   func versionMismatch(_ version: String?) {
     var client = ClientScript.live(500)
@@ -25,7 +25,7 @@ import Testing
   }
 
   @Test(
-    "the RFC's 104 has no version, and a client of the RFC takes no other (draft, section Draft Version Identification)"
+    "the RFC's 104 has no version, and a client of the RFC accepts no other (draft, section Draft Version Identification)"
   )
   func rfc() {
     for (fields, isTaken) in [([:], true), (["Upload-Draft-Interop-Version": "8"], false)] as [(HeaderFields, Bool)] {
@@ -38,7 +38,7 @@ import Testing
     }
   }
 
-  @Test("100, 102, 103 and 199 mean nothing to it", arguments: [100, 102, 103, 199])
+  @Test("100, 102, 103 and 199 have no effect", arguments: [100, 102, 103, 199])
   func others(_ status: Int) {
     var client = ClientScript.live(500)
     client.start()
@@ -58,7 +58,7 @@ import Testing
     #expect(client.machine.acknowledged == 500)
   }
 
-  @Test("in an optimistic creation it counts from the Location on: without one, all would have to be sent again")
+  @Test("in an optimistic creation it counts after the Location, because without one, all bytes would be sent again")
   func progressOfCreation() {
     var client = ClientScript.file(500)
     client.start()
@@ -69,7 +69,7 @@ import Testing
     #expect(client.machine.acknowledged == 100)
   }
 
-  @Test("progress beyond what was sent frees nothing, and is said (draft, section Offset)")
+  @Test("progress beyond the sent bytes frees nothing, and is reported (draft, section Offset)")
   func impossible() {
     var client = ClientScript.created(500)
     client.send(upTo: 100)
@@ -79,7 +79,7 @@ import Testing
   }
 
   @Test(
-    "an Upload-Offset that is no non-negative Integer is ignored (draft, section Offset)",
+    "an Upload-Offset that is not a non-negative Integer is ignored (draft, section Offset)",
     arguments: ["-1", "1.5", "x", "5, 5"])
   func noOffset(_ text: String) {
     var client = ClientScript.created(500)
@@ -88,7 +88,7 @@ import Testing
     #expect(client.machine.acknowledged == 0)
   }
 
-  @Test("one that comes while nothing is being created or appended changes nothing")
+  @Test("a 104 outside a creation or an append has no effect")
   func late() {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -98,7 +98,7 @@ import Testing
     #expect(client.machine.acknowledged == 0 && client.machine.uploadURL == Self.upload)
   }
 
-  @Test("a Location in the progress of an append is none of its business (draft, section Upload Append)")
+  @Test("a Location in the progress of an append has no effect (draft, section Upload Append)")
   func locationOfAppend() {
     var client = ClientScript.created(500)
     #expect(client.interim(["Upload-Offset": "0"], location: ClientScript.other) == nil)

@@ -5,10 +5,10 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client keeps to the server's limits") struct ClientLimitTests {
+@Suite("The client respects the server's limits") struct ClientLimitTests {
   // MARK: max-append-size
 
-  @Test("no append is larger than max-append-size (draft, section Limits)")
+  @Test("each append is at most max-append-size (draft, section Limits)")
   func maximumAppend() {
     var client = ClientScript.created(500, limits: "max-append-size=200")
     #expect(client.maximum == 200)
@@ -22,13 +22,15 @@ import Testing
     #expect(client.maximum == 100 && client.fields["Upload-Complete"] == "?1")
   }
 
-  @Test("the user's own size counts where it is smaller")
+  @Test("the user's own size applies if it is smaller")
   func ownSize() {
     #expect(ClientScript.created(500, limits: "max-append-size=200") { $0.appendSize = 50 }.maximum == 50)
     #expect(ClientScript.created(500, limits: "max-append-size=200") { $0.appendSize = 350 }.maximum == 200)
   }
 
-  @Test("a 104 that allows less than the creation carries: broken off, and gone on in appends (draft, section Limits)")
+  @Test(
+    "if a 104 allows fewer bytes than the creation carries, the client aborts it and continues with appends (draft, section Limits)"
+  )
   func creationTooLarge() {
     var client = ClientScript.file(500)
     client.start()
@@ -42,7 +44,7 @@ import Testing
     #expect(client.next == "PATCH 40" && client.maximum == 200)
   }
 
-  @Test("without a place to go on there is nothing to be broken off for")
+  @Test("without an upload resource, there is no reason to abort")
   func creationTooLargeWithoutPlace() {
     var client = ClientScript.file(500)
     client.start()
@@ -52,7 +54,7 @@ import Testing
 
   // MARK: min-append-size
 
-  @Test("no append is smaller than min-append-size, unless it completes (draft, section Limits)")
+  @Test("each append is at least min-append-size, unless it completes the upload (draft, section Limits)")
   func minimumAppend() {
     var client = ClientScript.created(50, limits: "min-append-size=100")
     #expect(client.next == "await 100")
@@ -70,7 +72,7 @@ import Testing
     #expect(client.next == "PATCH 130" && client.fields["Upload-Complete"] == "?1" && client.maximum == 1)
   }
 
-  @Test("the user's own size does not make appends smaller than that (draft, section Limits)")
+  @Test("a smaller append size of the user does not override min-append-size (draft, section Limits)")
   func minimumAboveOwnSize() {
     #expect(ClientScript.created(500, limits: "min-append-size=100") { $0.appendSize = 10 }.maximum == 100)
   }
@@ -83,7 +85,7 @@ import Testing
     #expect(client.next == "CREATE" && client.request?.content == .empty)
   }
 
-  @Test("limits that no append can keep to: the upload is cancelled (draft, section Limits)")
+  @Test("if no append can satisfy the limits, the client cancels the upload (draft, section Limits)")
   func contradiction() {
     for limits in ["min-append-size=100, max-append-size=50", "max-append-size=0"] {
       var client = ClientScript.created(500, limits: limits)
@@ -95,7 +97,8 @@ import Testing
 
   // MARK: max-size
 
-  @Test("a length beyond max-size: stop at once, and cancel (draft, sections Limits, Upload Creation)")
+  @Test(
+    "if the length exceeds max-size, the client stops at once and cancels (draft, sections Limits, Upload Creation)")
   func tooLong() {
     var client = ClientScript.file(500)
     client.start()
@@ -118,7 +121,9 @@ import Testing
     #expect(client.failure == .tooLarge(limit: 400) && client.machine.isForgotten)
   }
 
-  @Test("known beforehand, it is not even begun (draft, section Limits)")
+  @Test(
+    "if the client knows beforehand that the length exceeds max-size, it does not begin the upload (draft, section Limits)"
+  )
   func tooLongBeforehand() {
     var client = ClientScript.file(500) { $0.discovers = true }
     client.start()
@@ -127,7 +132,7 @@ import Testing
     #expect(client.failure == .tooLarge(limit: 499))
   }
 
-  @Test("a stream without end fills one upload after another: the full one is completed, and the break is said")
+  @Test("an endless stream fills one upload after another: the full one is completed, and the break is reported")
   func fullUpload() {
     var client = ClientScript.created(500, limits: "max-size=200")
     #expect(client.maximum == 200)
@@ -141,7 +146,7 @@ import Testing
     #expect(client.request?.content == .bytes(from: 200, maximum: 200) && client.fields["Upload-Offset"] == "0")
   }
 
-  @Test("a stream that just fits is completed, and no other upload begun")
+  @Test("a stream that just fits is completed, and no other upload is created")
   func fits() {
     var client = ClientScript.created(200, isFinished: true, limits: "max-size=200")
     #expect(client.maximum == 200 && client.fields["Upload-Complete"] == "?1")
@@ -153,7 +158,7 @@ import Testing
     #expect(client.next == "completed" && client.newParts() == [])
   }
 
-  @Test("a rest of max-size below min-append-size stays empty (draft, section Limits)")
+  @Test("if the rest of max-size is below min-append-size, it stays empty (draft, section Limits)")
   func restTooSmall() {
     var client = ClientScript.created(500, limits: "max-size=250, min-append-size=100") { $0.appendSize = 200 }
     client.sendAll()
@@ -162,7 +167,7 @@ import Testing
   }
 
   @Test(
-    "a max-size that takes nothing is an end, not a row of empty uploads",
+    "a max-size of zero bytes ends the stream, without a series of empty uploads",
     arguments: ["max-size=0", "max-size=5, min-append-size=6"])
   func nothingFits(_ limits: String) {
     var client = ClientScript.created(500, limits: limits)
@@ -172,7 +177,7 @@ import Testing
   }
 
   @Test(
-    "a limit that a stream would flood with requests is an end, before any byte is acknowledged",
+    "a limit that would cause a flood of requests ends the stream, before any byte is acknowledged",
     arguments: [0, 1, 100, 999, 1000] as [UInt64], ["max-size", "max-append-size"])
   func floor(_ limit: UInt64, _ key: String) {
     var client = ClientScript.created(5000, limits: "\(key)=\(limit)") { $0.smallestLimit = 1000 }
@@ -192,7 +197,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("once bytes are acknowledged, such a limit is not believed", arguments: ["max-size", "max-append-size"])
+  @Test("after an acknowledgement, such a limit is ignored", arguments: ["max-size", "max-append-size"])
   func floorAfterwards(_ key: String) {
     var client = ClientScript.created(5000) { $0.smallestLimit = 1000 }
     client.send(upTo: 2000)
@@ -205,7 +210,7 @@ import Testing
   // MARK: min-size
 
   @Test(
-    "a server that wants to know the length of an upload gets a plain one of a stream (draft, section Limits)",
+    "a server that requires the length of an upload receives a stream as a plain one (draft, section Limits)",
     arguments: [400, 411, 422])
   func minimumSize(_ status: Int) {
     var client = ClientScript.live(500) { $0.discovers = true }
@@ -218,7 +223,7 @@ import Testing
 
   // MARK: max-age
 
-  @Test("a life that is told is counted from that response on (draft, section Limits)")
+  @Test("the client counts max-age from the response that contains it (draft, section Limits)")
   func lifetime() {
     var client = ClientScript.created(500, limits: "max-age=3600")
     #expect(client.machine.takeLifetime() == 3600 && client.machine.takeLifetime() == nil)
@@ -228,7 +233,7 @@ import Testing
     #expect(client.machine.takeLifetime() == 100)
   }
 
-  @Test("version 6 calls it expires")
+  @Test("version 6 names it expires")
   func expires() {
     var client = ClientScript.created(500, limits: "expires=60, max-age=5") {
       $0.version = InteropVersion(number: 6) ?? .newest
@@ -236,7 +241,7 @@ import Testing
     #expect(client.machine.takeLifetime() == 60)
   }
 
-  @Test("an upload whose life ends is completed in time, and not asked for afterwards (draft, section Limits)")
+  @Test("the client completes an upload before it expires, and sends no request afterwards (draft, section Limits)")
   func expiry() {
     var client = ClientScript.created(500, limits: "max-age=3600")
     client.send(upTo: 200)
@@ -248,13 +253,13 @@ import Testing
     #expect(client.next == "CREATE" && client.machine.base == 200 && client.newParts() == [.expiry])
   }
 
-  @Test("one that got nowhere in its life is followed by none: a life of no seconds would go on for ever")
+  @Test("an upload without progress in its life has no successor, because a life of no seconds would repeat for ever")
   func expiryWithoutProgress() {
     var client = ClientScript.created(500, limits: "max-age=0")
     #expect(client.machine.expiresSoon() == false)
   }
 
-  @Test("an upload that is about to end anyway just ends")
+  @Test("an upload that is about to end ends normally")
   func expiryAtEnd() {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -266,7 +271,7 @@ import Testing
     #expect(client.next == "completed" && client.newParts() == [])
   }
 
-  @Test("a file is one upload as long as it lives: nobody wants half of it completed")
+  @Test("a file is one upload as long as it lives, because half of it must not be completed")
   func expiryOfFile() {
     var client = ClientScript.file(500)
     client.start()
@@ -285,7 +290,7 @@ import Testing
     #expect(ClientScript.created(500, limits: "max-append-size=50, max-size=\"5\"").maximum == nil)
   }
 
-  @Test("a later message adds to what is known, and changes what it names")
+  @Test("a later message adds limits, and changes the limits that it contains")
   func updates() {
     var client = ClientScript.created(500, limits: "max-append-size=200, max-age=5")
     client.sendAll()

@@ -5,7 +5,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client asks for the offset") struct ClientOffsetTests {
+@Suite("The client requests the offset") struct ClientOffsetTests {
   /// A stream of 500 bytes, of which 300 were sent when its connection was lost; HEAD is under way.
   private func interrupted(acknowledged: UInt64 = 0, isFinished: Bool = false) -> ClientScript {
     var client = ClientScript.created(500, isFinished: isFinished)
@@ -19,7 +19,7 @@ import Testing
     return client
   }
 
-  @Test("it asks by HEAD, without content (draft, section Offset Retrieval)")
+  @Test("the client requests the offset with HEAD, without content (draft, section Offset Retrieval)")
   func request() {
     let client = interrupted()
     #expect(client.next == "HEAD" && client.request?.content == .absent && client.request?.url == ClientScript.upload)
@@ -37,14 +37,14 @@ import Testing
     }
   }
 
-  @Test("what is told is enough: without Upload-Complete, Upload-Length and Upload-Limit it goes on as well")
+  @Test("the offset is enough: without Upload-Complete, Upload-Length and Upload-Limit, it continues as well")
   func bare() {
     var client = interrupted()
     client.answer(200, ["Upload-Offset": "200"])
     #expect(client.next == "PATCH 200")
   }
 
-  @Test("bytes go when an append shows that the offset was true, for an answer can be spoiled on its way")
+  @Test("bytes are freed when an append confirms the offset, because a response can be corrupted")
   func confirmed() {
     var client = interrupted()
     client.answer(204, ["Upload-Offset": "200"])
@@ -53,7 +53,7 @@ import Testing
     #expect(client.machine.acknowledged == 200)
   }
 
-  @Test("with nothing to append an append without content shows it: a full buffer would wait for ever")
+  @Test("without data to append, an append without content confirms it, because a full buffer would wait for ever")
   func confirmedWithoutBytes() {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -64,7 +64,7 @@ import Testing
     #expect(client.machine.acknowledged == 500 && client.next == "await 501")
   }
 
-  @Test("where min-append-size forbids that, being told the same twice shows it (draft, section Limits)")
+  @Test("if min-append-size prevents that, a repeated offset confirms it (draft, section Limits)")
   func confirmedTwice() {
     var client = ClientScript.created(500, limits: "min-append-size=10")
     client.sendAll()
@@ -78,7 +78,7 @@ import Testing
   // MARK: What cannot be
 
   @Test(
-    "an offset above what was sent is asked for once more, and then ends the stream (draft, section Offset Retrieval)"
+    "if the reported offset exceeds the sent bytes, the client asks once more, and then ends the stream (draft, section Offset Retrieval)"
   )
   func beyondSent() {
     var client = interrupted()
@@ -93,7 +93,7 @@ import Testing
     #expect(client.machine.isForgotten, "who resumed it would go on behind bytes that nobody sent")
   }
 
-  @Test("a file's upload is cancelled then (draft, section Offset Retrieval)")
+  @Test("in that case, the client cancels the upload of a file (draft, section Offset Retrieval)")
   func beyondSentOfFile() {
     var client = ClientScript.file(500)
     client.start()
@@ -106,7 +106,7 @@ import Testing
     #expect(client.failure == .offsetBeyondSent(offset: 400, sent: 300))
   }
 
-  @Test("a single answer that was spoiled costs nothing but another question")
+  @Test("a single corrupted response costs only another request")
   func beyondSentOnce() {
     var client = interrupted()
     client.answer(204, ["Upload-Offset": "5000"])
@@ -115,7 +115,9 @@ import Testing
     #expect(client.next == "PATCH 300")
   }
 
-  @Test("less than was acknowledged, but kept here: it is said, and sent again (draft, section Offset)")
+  @Test(
+    "fewer bytes than acknowledged, but in the buffer: this is reported, and they are sent again (draft, section Offset)"
+  )
   func wentBack() {
     var client = interrupted(acknowledged: 200)
     client.supply.oldest = 100
@@ -127,7 +129,7 @@ import Testing
   }
 
   @Test(
-    "less than is kept here: the loss is said, what the server has is completed, and all that is kept goes on behind it"
+    "fewer bytes than in the buffer: the loss is reported, the server's part is completed, and the buffer continues after it"
   )
   func lostForGood() {
     var client = interrupted(acknowledged: 200)
@@ -149,7 +151,7 @@ import Testing
   enum Completion: CaseIterable { case answered, lost, completeBefore }
 
   @Test(
-    "what a server that joins parts has lost at the end of the stream is reported, and what it has is completed",
+    "if a server that joins parts has lost the end of the stream, this is reported, and its part is completed",
     arguments: Completion.allCases)
   func lostAtEnd(_ completion: Completion) {
     var client = ClientScript.live(500, isFinished: true) { $0.streamID = "s" }
@@ -183,7 +185,7 @@ import Testing
       notes == [.serverWentBack(from: 500, to: 150), .gap(from: 150, to: 500, isServersFault: true)], "\(notes)")
   }
 
-  @Test("an upload that has the bytes after all goes on as if nothing had been")
+  @Test("an upload that has the bytes after all continues normally")
   func lostAndFound() {
     var client = interrupted(acknowledged: 200)
     for _ in 0..<2 { if client.answer(204, ["Upload-Offset": "150"]) == .wait { client.goOn() } }
@@ -193,7 +195,7 @@ import Testing
   }
 
   @Test(
-    "an Upload-Offset that is missing or no non-negative Integer: asked for again, then the end (draft, section Offset)"
+    "if Upload-Offset is missing or not a non-negative Integer, the client asks again, and then ends (draft, section Offset)"
   )
   func noOffset() {
     for fields in [[:], ["Upload-Offset": "-5"], ["Upload-Offset": "1.0"]] as [HeaderFields] {
@@ -209,7 +211,7 @@ import Testing
 
   // MARK: Status
 
-  @Test("307 and 308: the question goes to the new URI (draft, section Offset Retrieval)", arguments: [307, 308])
+  @Test("307 and 308: the request goes to the new URI (draft, section Offset Retrieval)", arguments: [307, 308])
   func redirect(_ status: Int) {
     var client = interrupted()
     client.answer(status, location: ClientScript.other)
@@ -222,7 +224,7 @@ import Testing
     #expect(client.answer(status) == .fail(.refused(status: status)))
   }
 
-  @Test("5xx, a locked upload, or nothing at all: asked again after a while (draft, section Offset Retrieval)")
+  @Test("5xx, a locked upload, or no response: the client asks again after a pause (draft, section Offset Retrieval)")
   func retry() {
     for status in [400, 408, 409, 423, 429, 500, 502, 503, nil] {
       var client = interrupted()
@@ -236,7 +238,7 @@ import Testing
     }
   }
 
-  @Test("400 and 409 for ever are an end", arguments: [400, 409])
+  @Test("permanent 400 and 409 end the upload", arguments: [400, 409])
   func refusedForEver(_ status: Int) {
     var client = interrupted()
     var count = 0
@@ -249,7 +251,7 @@ import Testing
 
   // MARK: Lost final responses
 
-  @Test("complete, and all of it: the final response is asked for once more (draft, section Upload Append)")
+  @Test("if the upload is complete, the client requests the final response again (draft, section Upload Append)")
   func lostFinalResponse() {
     var client = ClientScript.created(500, isFinished: true)
     client.sendAll()
@@ -260,7 +262,7 @@ import Testing
     #expect(client.next == "completed" && client.machine.acknowledged == 500)
   }
 
-  @Test("a server that does not tell it again has said enough", arguments: [400, 404, 409, 410, 405])
+  @Test("if a server does not repeat it, the upload is complete nevertheless", arguments: [400, 404, 409, 410, 405])
   func notReplayed(_ status: Int) {
     for fields in [[:], ["Upload-Complete": "?0"]] as [HeaderFields] {
       var client = ClientScript.created(500, isFinished: true)
@@ -282,7 +284,7 @@ import Testing
   }
 
   @Test(
-    "a HEAD that says complete, and was spoiled on its way, ends nothing where the next answer denies it",
+    "a corrupted HEAD that reports complete ends nothing if the next response contradicts it",
     arguments: [200, 204, 400, 405, 409], [nil, "0", "300"])
   func spoiledCompletion(_ status: Int, _ offset: String?) {
     for isFile in [true, false] {
@@ -306,7 +308,7 @@ import Testing
     }
   }
 
-  @Test("HEAD that says complete again and again is believed, whatever the appends are answered")
+  @Test("a HEAD that reports complete repeatedly is trusted, whatever the responses to appends")
   func insistingCompletion() {
     var client = ClientScript.created(500, isFinished: true)
     client.sendAll()
@@ -321,7 +323,7 @@ import Testing
     #expect(client.next == "completed" && appends == 4)
   }
 
-  @Test("a final response that claims more than there was is asked about, and is no success", arguments: [501, 10_000])
+  @Test("a final response beyond the sent bytes is verified, and is no success", arguments: [501, 10_000])
   func tooMuch(_ claim: UInt64) {
     for isFile in [true, false] {
       var client = isFile ? ClientScript.file(500) : ClientScript.created(500, isFinished: true)
@@ -342,7 +344,7 @@ import Testing
     }
   }
 
-  @Test("SwiftNIO answers the repeated request with 409, its offset, and ?1: that is no failure of processing")
+  @Test("SwiftNIO answers the repeated request with 409, its offset, and ?1, which is no processing failure")
   func conflictOnReplay() {
     var client = ClientScript.created(500, isFinished: true) { $0.version = InteropVersion(number: 6) ?? .newest }
     client.sendAll()
@@ -352,7 +354,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("a final response that is told again and is an error is the upload's end (draft, section Upload Append)")
+  @Test("a repeated final response that is an error ends the upload (draft, section Upload Append)")
   func failureOnReplay() {
     var client = ClientScript.created(500, isFinished: true)
     client.sendAll()
@@ -362,7 +364,7 @@ import Testing
   }
 
   @Test(
-    "an offset that HEAD reports, and that is too high, costs no byte: only an accepted append acknowledges",
+    "an offset in HEAD that is too high loses no byte, because only an accepted append acknowledges",
     arguments: [true, false])
   func spoiledOffset(isConflict: Bool) {
     var client = ClientScript.created(1000)

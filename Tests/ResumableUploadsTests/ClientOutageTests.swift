@@ -7,7 +7,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client under odd answers") struct ClientOutageTests {
+@Suite("The client and unexpected responses") struct ClientOutageTests {
   /// A stream of 500 bytes so far, of which 300 were sent and 200 are acknowledged.
   private func streaming(_ head: UInt64 = 500, isFinished: Bool = false) -> ClientScript {
     var client = ClientScript.created(head, isFinished: isFinished)
@@ -60,7 +60,7 @@ import Testing
   }
 
   @Test(
-    "after an acknowledgement no status ends the stream, and none moves it elsewhere",
+    "after an acknowledgement, no status ends the stream or moves it elsewhere",
     arguments: Array(200..<600), Question.allCases)
   func anyStatus(_ status: Int, _ question: Question) {
     var client = asking(question)
@@ -73,7 +73,7 @@ import Testing
   }
 
   @Test(
-    "after an acknowledgement a status that lasts does not end the stream, whether or not HEAD is answered",
+    "after an acknowledgement, a permanent status does not end the stream, whether HEAD is answered or not",
     arguments: Array(400..<600), [false, true])
   func lastingStatus(_ status: Int, _ answersHEAD: Bool) {
     var client = streaming()
@@ -101,7 +101,7 @@ import Testing
     #expect(client.next == "PATCH 200" && client.machine.base == 0)
   }
 
-  @Test("before an acknowledgement they end it soon, with a reason", arguments: Array(200..<600))
+  @Test("before an acknowledgement, they end it soon, with a reason", arguments: Array(200..<600))
   func anyStatusAtFirst(_ status: Int) {
     var client = ClientScript.created(500)
     client.lose()
@@ -119,7 +119,7 @@ import Testing
     #expect(client.failure != nil && requests < 50, "\(client.next) after \(requests) requests")
   }
 
-  @Test("a maintenance page is asked again after a pause, and not ten times at once")
+  @Test("after a maintenance page, the client asks again after a pause, and not ten times at once")
   func maintenancePage() {
     var client = streaming()
     client.lose()
@@ -130,7 +130,7 @@ import Testing
     #expect(goesOn(client))
   }
 
-  @Test("answers that send it round in circles are followed by a pause")
+  @Test("a pause follows responses that form a loop")
   func circles() {
     for status in [400, 409] {
       var client = streaming()
@@ -145,7 +145,7 @@ import Testing
 
   // MARK: 2xx that are not the server's
 
-  @Test("a 2xx to an append that says nothing of uploads acknowledges nothing, until HEAD confirms it")
+  @Test("a 2xx to an append without fields of the protocol acknowledges nothing until HEAD confirms it")
   func silentAppend() {
     var client = streaming()
     client.sendAll()
@@ -159,7 +159,7 @@ import Testing
     #expect(client.next == "PATCH 300")
   }
 
-  @Test("nor does one complete the stream; a server that completes it and forgets it has said enough")
+  @Test("neither does one complete the stream; a server that completes it and forgets it is enough")
   func silentEnd() {
     var client = streaming(isFinished: true)
     client.sendAll()
@@ -178,7 +178,7 @@ import Testing
     #expect(client.next == "CREATE", "what was not confirmed then is not complete now")
   }
 
-  @Test("of a server that has acknowledged nothing a 2xx is enough: many say no more")
+  @Test("before any acknowledgement, a 2xx is enough, because many servers send no more")
   func silentServer() {
     var client = ClientScript.created(500, isFinished: true)
     client.sendAll()
@@ -186,7 +186,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("a new upload is not created by a page")
+  @Test("a page does not create a new upload")
   func silentCreation() {
     for isFile in [true, false] {
       var client = isFile ? ClientScript.file(500) : .created(500)
@@ -209,7 +209,7 @@ import Testing
   // MARK: Gone, or not
 
   @Test(
-    "a proxy that knows nothing for a while, whatever it is asked, costs no upload: it goes on where it was",
+    "a proxy that temporarily answers 404 to every request loses no upload: it continues at its offset",
     arguments: [404, 302, 200, 409, 410, 413, 501, 503])
   func unknownForAWhile(_ creation: Int) {
     var client = streaming()
@@ -222,7 +222,7 @@ import Testing
     #expect(goesOn(client))
   }
 
-  @Test("a creation whose connection is lost leads back as well")
+  @Test("a creation whose connection is lost also returns there")
   func creationLost() {
     var client = streaming()
     client.insist(404)
@@ -231,7 +231,7 @@ import Testing
     #expect(goesOn(client))
   }
 
-  @Test("one 404 among many servers is not the end of an upload", arguments: [1, 2])
+  @Test("one 404 among many servers does not end an upload", arguments: [1, 2])
   func oneOfMany(_ count: Int) {
     var client = streaming()
     for _ in 0..<count { if client.answer(404) == .wait { client.goOn() } }
@@ -241,7 +241,7 @@ import Testing
   // MARK: Offsets
 
   @Test(
-    "a server that ends each new upload is asked after pauses; a stream of which it has every byte fails soon",
+    "a server that ends each new upload is asked after pauses, and a stream that it has completely fails soon",
     arguments: [404, 410], [false, true])
   func endsEachUpload(_ status: Int, _ isFinished: Bool) {
     var client = streaming(300, isFinished: isFinished)
@@ -264,7 +264,7 @@ import Testing
     #expect(client.machine.acknowledged == (isFinished ? 300 : 200))
   }
 
-  @Test("an offset that cannot be, again and again: a live stream goes on in a new part, where it was acknowledged")
+  @Test("an impossible offset, repeatedly: a live stream continues in a new part at the acknowledged offset")
   func impossibleOffset() {
     var client = streaming()
     client.lose()
@@ -279,7 +279,7 @@ import Testing
   // MARK: Limits
 
   @Test(
-    "limits that contradict what the server has taken already end nothing: they are asked for again",
+    "limits that contradict the accepted bytes end nothing, and are requested again",
     arguments: ["max-append-size=0", "max-size=0", "max-size=100"])
   func absurdLimits(_ limits: String) {
     var client = streaming()
@@ -294,7 +294,7 @@ import Testing
     #expect(client.next == "PATCH 300")
   }
 
-  @Test("a new upload resource that takes nothing is asked again, where an earlier one has taken bytes")
+  @Test("a new upload resource that accepts nothing is asked again if an earlier one has accepted bytes")
   func emptyPart() {
     var client = streaming()
     client.lose()
@@ -306,7 +306,7 @@ import Testing
     #expect(client.next == "PATCH 0" && client.machine.base == 200)
   }
 
-  @Test("a file is not cancelled for a max-size that comes with the acknowledgement of more", arguments: [0, 1, 399])
+  @Test("a max-size in an acknowledgement of more bytes does not cancel a file", arguments: [0, 1, 399])
   func maximumSizeOfTheFirstAppend(_ size: UInt64) {
     var client = ClientScript.file(500)
     client.start()
@@ -319,7 +319,7 @@ import Testing
     #expect(client.next == "PATCH 400")
   }
 
-  @Test("a file is not cancelled for a max-size below what the server has of it")
+  @Test("a max-size below the server's bytes does not cancel a file")
   func absurdSizeOfFile() {
     var client = ClientScript.file(500)
     client.start()
@@ -330,7 +330,7 @@ import Testing
     #expect(client.interim(["Upload-Limit": "max-size=400"]) == .tooLarge(limit: 400), "this may be true")
   }
 
-  @Test("a minimum that cannot be kept is forgotten, and asked for again")
+  @Test("a minimum that cannot be satisfied is discarded, and requested again")
   func absurdMinimum() {
     var client = streaming()
     client.interim(["Upload-Limit": "min-append-size=999999999999999"])
@@ -344,7 +344,7 @@ import Testing
   }
 
   @Test(
-    "an early end of a file is asked for again, once the server has acknowledged some of it", arguments: [false, true])
+    "an early end of a file is verified, once the server has acknowledged some of it", arguments: [false, true])
   func earlyEndOfFile(_ inHEAD: Bool) {
     var client = ClientScript.file(500)
     client.start()
@@ -365,7 +365,7 @@ import Testing
 
   // MARK: Progress
 
-  @Test("progress that only HEAD shows is progress")
+  @Test("progress that only HEAD shows counts as progress")
   func progressByHEAD() {
     var client = ClientScript.created(5000)
     var before = client.machine.advances
@@ -386,7 +386,7 @@ import Testing
   /// The rule, in short: whatever is answered, the stream waits, asks, or ends with a reason; and when the server
   /// itself answers again, it has the whole stream in the end, and nothing is left out that the server had not lost.
   @Test(
-    "odd answers in any phase and order: every byte arrives once the server is back",
+    "unexpected responses in any phase and order: every byte arrives once the server returns",
     arguments: Seed.several(20) + [Seed(6_336_278_219_097_352_176), Seed(4_886_867_862_079_863_935)])
   func anyOrder(_ seed: Seed) {
     var seeds = seed.generator

@@ -6,7 +6,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client under any answers") struct ClientPropertyTests {
+@Suite("The client and random responses") struct ClientPropertyTests {
   /// A client, its buffer, and a server that keeps what it is sent and answers as it likes.
   private struct World {
     var random: SplitMix64
@@ -214,7 +214,7 @@ import Testing
   }
 
   @Test(
-    "under any answers: one request at a time, nothing acknowledged is sent again, and there is an end when they are true again",
+    "for any responses, the client sends one request at a time, repeats no acknowledged bytes, and ends once the responses are true again",
     arguments: Seed.several(40))
   func anyAnswers(_ seed: Seed) {
     var seeds = seed.generator
@@ -241,7 +241,7 @@ import Testing
   }
 
   @Test(
-    "a server that is only ever cut off gets every byte once: nothing that it has is sent again",
+    "a server with only lost connections receives every byte once, and none again",
     arguments: Seed.several(40))
   func onlyInterruptions(_ seed: Seed) {
     var seeds = seed.generator
@@ -275,7 +275,7 @@ import Testing
     }
   }
 
-  @Test("after the end nothing that comes means anything", arguments: Seed.several(5))
+  @Test("after the end, no response has an effect", arguments: Seed.several(5))
   func afterTheEnd(_ seed: Seed) {
     var world = World(seed)
     var steps = 0

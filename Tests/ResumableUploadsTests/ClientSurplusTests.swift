@@ -6,7 +6,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client ends what another process has left, wherever the server stands") struct ClientSurplusTests {
+@Suite("The client ends the upload of another process at any offset of the server") struct ClientSurplusTests {
   /// An upload resource that keeps to the protocol, as far as a client can see.
   private struct Resource {
     var count: UInt64
@@ -64,7 +64,7 @@ import Testing
   }
 
   @Test(
-    "the upload is completed at the server's offset, or at the end of what is kept if that is further",
+    "the upload is completed at the server's offset, or at the end of the buffer if that is higher",
     arguments: InteropVersion.drafts)
   func completes(_ version: InteropVersion) throws {
     for base: UInt64 in [0, 100] {
@@ -94,7 +94,7 @@ import Testing
   }
 
   @Test(
-    "what the earlier process had under way arrives late: the client follows the server", arguments: Seed.several(40))
+    "late bytes of the earlier process: the client follows the server", arguments: Seed.several(40))
   func arrivesLate(_ seed: Seed) throws {
     var random = seed.generator
     for _ in 0..<50 {
@@ -110,7 +110,7 @@ import Testing
     }
   }
 
-  @Test("one HEAD alone moves no end: the next one may take it back")
+  @Test("one HEAD alone moves no end, because the next one may withdraw it")
   func spoiledOnce() {
     var client = Self.resumed(Supply(oldest: 0, head: 500, isFinished: true), base: 0, .newest)
     client.answer(204, ["Upload-Offset": "900"])
@@ -119,7 +119,7 @@ import Testing
     #expect(client.next == "PATCH 300" && !client.machine.isAskingForSurplus && client.machine.takeNotes().isEmpty)
   }
 
-  @Test("the upload resource's own 409 is stronger than what HEAD repeats")
+  @Test("the upload resource's own 409 overrides a repeated HEAD")
   func conflict() {
     var client = Self.resumed(Supply(oldest: 0, head: 500, isFinished: true), base: 0, .newest)
     for _ in 0..<20 where client.next != "PATCH 300" {
@@ -133,7 +133,8 @@ import Testing
     #expect(client.next == "PATCH 300" && client.maximum == 200)
   }
 
-  @Test("while the stretch may go on behind a pause, the client asks, and completes nothing", arguments: [true, false])
+  @Test(
+    "while the stretch may continue after a pause, the client asks, and completes nothing", arguments: [true, false])
   func notFinished(hasPause: Bool) {
     var client = Self.resumed(Supply(oldest: 0, head: 500, isFinished: false, pausesAtHead: hasPause), base: 0, .newest)
     var count = 0
@@ -150,7 +151,7 @@ import Testing
     }
   }
 
-  @Test("a file that is longer at the server is another file")
+  @Test("a file that is longer on the server is another file")
   func file() {
     var client = ClientScript.file(500)
     client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
@@ -170,7 +171,7 @@ import Testing
     #expect(client.failure == .offsetBeyondSent(offset: 900, sent: 500), "\(client.next)")
   }
 
-  @Test("the upload may be forgotten with its completion: that is its end", arguments: [500, 900])
+  @Test("an upload that is forgotten after its completion has ended", arguments: [500, 900])
   func forgotten(_ count: UInt64) {
     var client = Self.resumed(Supply(oldest: 500, head: 500, isFinished: true), base: 0, .newest)
     var server = Resource(count: count, forgets: true)

@@ -6,7 +6,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client and an upload resource that never answers as one") struct ClientTrustTests {
+@Suite("The client and an upload resource that never responds as one") struct ClientTrustTests {
   private static let portal = "http://portal/login"
 
   /// What answers at the portal: a status without a word of the protocol, or nothing.
@@ -56,7 +56,8 @@ import Testing
   }
 
   @Test(
-    "the first one: another is created at the target, with the same bytes", arguments: Voice.allCases, [false, true])
+    "for the first one, another is created at the target, with the same bytes", arguments: Voice.allCases,
+    [false, true])
   func first(_ voice: Voice, _ byInterim: Bool) {
     var client = ClientScript.live(500)
     client.start()
@@ -73,7 +74,7 @@ import Testing
   }
 
   @Test(
-    "after an acknowledgement: the client asks the one before, and creates another if that is gone",
+    "after an acknowledgement, the client asks the previous one, and creates another if that is gone",
     arguments: Voice.allCases, [false, true])
   func next(_ voice: Voice, _ byInterim: Bool) {
     var client = gone()
@@ -100,7 +101,7 @@ import Testing
       ])
   }
 
-  @Test("the one before is there after all: the stream continues in it, and the record names it again")
+  @Test("if the previous one exists after all, the stream continues in it, and the record has it again")
   func formerIsBack() {
     var client = gone()
     misdirect(&client, byInterim: false)
@@ -111,7 +112,7 @@ import Testing
     #expect(client.next == "PATCH 300" && client.machine.takeNotes().isEmpty)
   }
 
-  @Test("a part that no other can take the place of is created once more from where it began, also after many turns")
+  @Test("an irreplaceable part is created once more at its start, also after many turns")
   func nextPart() {
     var client = ClientScript.created(500, limits: "max-size=200")
     client.sendAll()
@@ -133,7 +134,7 @@ import Testing
     #expect(client.machine.acknowledged == 500 && client.machine.base == 200)
   }
 
-  @Test("a file that begins anew begins at its first byte, also if a 104 to its creation has told an offset")
+  @Test("a file that restarts begins at its first byte, also if a 104 to its creation had an offset")
   func file() {
     var client = ClientScript.file(500)
     client.start()
@@ -146,7 +147,7 @@ import Testing
     #expect(client.next == "PATCH 0")
   }
 
-  @Test("one that has answered as an upload resource is not left, however long the outage", arguments: [0, 1, 2])
+  @Test("an upload resource that has responded is not left, however long the outage", arguments: [0, 1, 2])
   func proven(_ how: Int) {
     var client = ClientScript.created(500)
     client.send(upTo: 300)
@@ -165,7 +166,7 @@ import Testing
     #expect(client.next == "HEAD" && client.request?.url == ClientScript.upload)
   }
 
-  @Test("an outage right after the creation does not cost the upload resource: it is asked far more often than left")
+  @Test("an outage just after the creation does not lose the upload resource: it is asked far more often than left")
   func outage() {
     var client = ClientScript.created(500)
     client.sendAll()

@@ -21,7 +21,7 @@ struct ClientTurnTests {
     return client
   }
 
-  @Test("the portal that was left is named as the reason of the next part")
+  @Test("the portal that was left is the reason of the next part")
   func reason() {
     var client = misled()
     client.answer(201, location: ClientScript.upload)
@@ -29,7 +29,7 @@ struct ClientTurnTests {
       client.machine.takeNotes().contains(.newPart(.unproven, previous: Self.portal, from: 0)))
   }
 
-  @Test("what came before an upload resource that has answered as one is not asked again", arguments: [404, 410])
+  @Test("the resource before one that has responded is not asked again", arguments: [404, 410])
   func forgotten(status: Int) {
     var client = misled()
     client.answer(201, location: ClientScript.upload)
@@ -47,7 +47,7 @@ struct ClientTurnTests {
     }
   }
 
-  @Test("a creation that is refused for good fails with the status that it was refused with")
+  @Test("a permanently refused creation fails with its status")
   func refused() {
     var final: [Int] = []
     for status in 400...599 {
@@ -63,7 +63,7 @@ struct ClientTurnTests {
   }
 
   @Test(
-    "of a small limit for the whole upload resource, the rest of an ended stream takes no notice unless it fits",
+    "a small limit of the whole upload resource affects the rest of an ended stream only if it does not fit",
     arguments: [599, 600, 601, 999] as [UInt64])
   func rest(_ limit: UInt64) {
     var client = ClientScript.created(5_000, isFinished: true) { $0.smallestLimit = 1_000 }

@@ -5,7 +5,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client asks HEAD after an answer with unreadable fields") struct ClientUnreadableTests {
+@Suite("The client sends HEAD after a response with unreadable fields") struct ClientUnreadableTests {
   /// Which fields cannot be read.
   enum Fields: CaseIterable { case offset, completeness, both }
 
@@ -75,7 +75,7 @@ import Testing
     return client
   }
 
-  @Test("HEAD follows, and the client continues where the server is", arguments: Request.allCases, Fields.allCases)
+  @Test("after HEAD, the client continues at the server's offset", arguments: Request.allCases, Fields.allCases)
   func asks(_ request: Request, _ fields: Fields) {
     for version in InteropVersion.drafts {
       for answer in Self.answers(fields, version) {
@@ -109,7 +109,7 @@ import Testing
     }
   }
 
-  @Test("a creation without a Location that cannot be read is not complete", arguments: InteropVersion.drafts)
+  @Test("a creation without a readable Location is not complete", arguments: InteropVersion.drafts)
   func withoutLocation(_ version: InteropVersion) {
     for fields in Fields.allCases {
       for answer in Self.answers(fields, version) {
@@ -120,7 +120,7 @@ import Testing
     }
   }
 
-  @Test("a server whose answers can never be read leads to pauses, and to no progress", arguments: Request.allCases)
+  @Test("a server with only unreadable responses causes pauses, and no progress", arguments: Request.allCases)
   func never(_ request: Request) {
     for answer in Fields.allCases.flatMap({ Self.answers($0, .newest) }) {
       var client = Self.client(request, .newest)
@@ -144,7 +144,7 @@ import Testing
     }
   }
 
-  @Test("an upload that HEAD reports as complete is complete, although no other answer can be read")
+  @Test("an upload that HEAD reports as complete is complete, although all other responses are unreadable")
   func completeByHEAD() {
     for request in [Request.fileCreation, .completingAppend, .emptyCompletingAppend] {
       for answer in Fields.allCases.flatMap({ Self.answers($0, .newest) }) {
@@ -163,7 +163,7 @@ import Testing
     }
   }
 
-  @Test("an upload that is gone after an unreadable answer is complete only if a readable field said so")
+  @Test("a lost upload after an unreadable response is complete only if a readable field reported it")
   func gone() {
     for isComplete in [true, false] {
       var client = Self.client(.completingAppend, .newest)

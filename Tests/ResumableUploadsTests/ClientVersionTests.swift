@@ -5,7 +5,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("The client finds the version") struct ClientVersionTests {
+@Suite("The client detects the version") struct ClientVersionTests {
   private func asking(_ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }) -> ClientScript {
     var client = ClientScript.live(500) {
       $0.discovers = true
@@ -21,14 +21,15 @@ import Testing
 
   // MARK: OPTIONS
 
-  @Test("it asks by OPTIONS without Upload-Complete, or it would be a creation (draft, section Limits)")
+  @Test("it sends OPTIONS without Upload-Complete, which would be a creation (draft, section Limits)")
   func request() {
     let client = asking()
     #expect(client.next == "OPTIONS" && client.request?.url == nil && client.request?.content == .absent)
     #expect(client.fields.without([InteropVersion.fieldName]).all.isEmpty)
   }
 
-  @Test("Upload-Limit in the answer is support, whatever it says; the limits hold at once (draft, section Limits)")
+  @Test(
+    "Upload-Limit in the response means support, with any value, and the limits apply at once (draft, section Limits)")
   func supported() {
     for status in [200, 204] {
       var client = asking()
@@ -39,21 +40,21 @@ import Testing
     }
   }
 
-  @Test("a target that knows no OPTIONS, wrapped by something that does", arguments: [404, 405])
+  @Test("a target without OPTIONS behind a wrapper with OPTIONS", arguments: [404, 405])
   func wrapped(_ status: Int) {
     var client = asking()
     client.answer(status, ["Upload-Limit": "min-size=0", "Upload-Draft-Interop-Version": "8"])
     #expect(client.next == "CREATE")
   }
 
-  @Test("a success that names the very version is support, limits or not")
+  @Test("a success with the exact version means support, with or without limits")
   func withoutLimits() {
     var client = asking()
     client.answer(204, ["Upload-Draft-Interop-Version": "8"])
     #expect(client.next == "CREATE")
   }
 
-  @Test("any other answer is a plain server's", arguments: [200, 204, 301, 400, 403, 404, 405, 501])
+  @Test("any other response is a plain server's", arguments: [200, 204, 301, 400, 403, 404, 405, 501])
   func plain(_ status: Int) {
     var client = asking()
     client.answer(status, ["Allow": "GET, POST"])
@@ -73,7 +74,7 @@ import Testing
     #expect(client.next == "unsupported", "a field that is ignored is none")
   }
 
-  @Test("credentials are missing for the answer already", arguments: [401, 407])
+  @Test("missing credentials are reported for OPTIONS already", arguments: [401, 407])
   func unauthorized(_ status: Int) {
     var client = asking()
     #expect(client.answer(status) == .wait, "how long to wait for others is not decided here")
@@ -81,7 +82,7 @@ import Testing
     #expect(client.next == "OPTIONS")
   }
 
-  @Test("silence is no answer: creating an upload shows whether the server supports it")
+  @Test("no response means nothing, and the creation of an upload shows whether the server supports it")
   func silence() {
     var client = asking()
     client.perform(client.machine.questionIsUnanswered(client.supply))
@@ -92,7 +93,7 @@ import Testing
     #expect(client.next == "PATCH 0" || client.next == "await 1")
   }
 
-  @Test("an outage is waited for; 500 each time is what a plain server makes of OPTIONS")
+  @Test("after an outage, the client waits; repeated 500s are a plain server's response to OPTIONS")
   func outage() {
     for status in [502, 503, 504, 429] {
       var client = asking()
@@ -111,7 +112,7 @@ import Testing
     #expect(client.next == "unsupported" && (1..<5).contains(count))
   }
 
-  @Test("a question without an answer is asked again")
+  @Test("an OPTIONS without a response is repeated")
   func lost() {
     var client = asking()
     client.lose()
@@ -120,7 +121,7 @@ import Testing
 
   // MARK: Stepping down
 
-  @Test("SwiftNIO: 400 names its newest version, and that is asked next")
+  @Test("SwiftNIO: its 400 has its newest version, which is used next")
   func named() {
     var client = asking()
     client.answer(400, ["Upload-Draft-Interop-Version": "6"])
@@ -129,7 +130,7 @@ import Testing
     #expect(client.next == "CREATE" && client.fields["Upload-Draft-Interop-Version"] == "6" && steps(&client) == [6])
   }
 
-  @Test("a server of before OPTIONS names its version: it is created at once")
+  @Test("an older server without OPTIONS returns its version, and the upload is created at once")
   func namedBeforeOptions() {
     for number in [3, 4, 5] {
       var client = asking()
@@ -138,7 +139,8 @@ import Testing
     }
   }
 
-  @Test("tusd: OPTIONS of an unknown version is answered by tus 1.0, and so it steps down until it is understood")
+  @Test(
+    "tusd: tus 1.0 answers OPTIONS of an unknown version, and the client steps down until the server understands it")
   func tusd() {
     var client = asking()
     for number in [8, 7] {
@@ -151,7 +153,7 @@ import Testing
     #expect(client.machine.limits.maximumSize == 1000)
   }
 
-  @Test("412 of tus 1.0 to a creation: down to the last version, each once, and then there is none")
+  @Test("a 412 of tus 1.0 to a creation: the client steps down through all versions, each once")
   func tusWithoutDrafts() {
     for makesFile in [true, false] {
       var client = makesFile ? ClientScript.file(500) : ClientScript.live(500)
@@ -165,7 +167,7 @@ import Testing
     }
   }
 
-  @Test("the fields are those of the version that was found (appendix Draft Version Identification)")
+  @Test("the fields are those of the detected version (appendix Draft Version Identification)")
   func fieldsOfVersion() {
     var client = asking()
     client.answer(400, ["Upload-Draft-Interop-Version": "3"])
@@ -181,7 +183,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("a version that is newer, or nobody's, is stepped down from one by one")
+  @Test("a newer or unknown version makes the client step down one by one")
   func unknownVersion() {
     var client = asking()
     for number in ["9", "1", "x", "8"] {
@@ -191,7 +193,7 @@ import Testing
   }
 
   @Test(
-    "a creation whose answer names an older version is made in that, whatever OPTIONS was answered",
+    "a creation whose response has an older version is repeated in that version, whatever the response to OPTIONS",
     arguments: [3, 4, 5, 6, 7], [400, 412, 501])
   func olderThanLimits(_ number: Int, _ status: Int) {
     for named in [nil, "8", "\(number)"] {
@@ -208,7 +210,7 @@ import Testing
     }
   }
 
-  @Test("what was found is remembered: by a new part, and after every interruption")
+  @Test("the detected version is kept for a new part, and after every interruption")
   func remembered() {
     var client = asking()
     client.answer(400, ["Upload-Draft-Interop-Version": "6"])
@@ -222,7 +224,7 @@ import Testing
     #expect(client.failure == .refused(status: 400), "a server that was understood is not misunderstood later")
   }
 
-  @Test("a body is not sent again and again for an answer that says nothing of versions")
+  @Test("a body is not sent repeatedly for a response without a version")
   func bodyOnce() {
     var client = ClientScript.file(500)
     client.start()
@@ -234,7 +236,7 @@ import Testing
     #expect(client.next == "CREATE" && client.request?.content == .bytes(from: 0, maximum: nil))
   }
 
-  @Test("the RFC to come has no version field and nothing to step down to")
+  @Test("the future RFC has no version field and no older version")
   func rfc() {
     var client = asking { $0.version = .none }
     #expect(client.next == "OPTIONS" && client.fields.all.isEmpty)
@@ -247,7 +249,7 @@ import Testing
     #expect(client.next == "unsupported")
   }
 
-  @Test("no support is said only while all of the stream can still go elsewhere")
+  @Test("missing support is reported only while the whole stream can still go elsewhere")
   func tooLateForPlain() {
     var client = ClientScript.created(500) { $0.discovers = true }
     client = asking()

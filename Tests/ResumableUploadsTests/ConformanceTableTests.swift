@@ -7,7 +7,7 @@ import Testing
 @Suite("The table of the draft's sentences") struct ConformanceTableTests {
   private static let keyWords: Set<Substring> = ["MUST", "MUST NOT", "SHOULD", "SHOULD NOT", "REQUIRED", "RECOMMENDED"]
 
-  @Test("every sentence has a test that there is, or says why not")
+  @Test("every sentence has an existing test, or a reason")
   func table() throws {
     let document = try #require(Self.contents("\(Self.root)/docs/resumable-uploads.md"))
     let rows = document.split(separator: "\n").compactMap { Self.row($0) }

@@ -44,7 +44,7 @@ import Testing
       hasLimits: true, lifetime: "max-age"),
   ]
 
-  @Test("each row of the table says what its draft says", arguments: rows)
+  @Test("each row of the table agrees with its draft", arguments: rows)
   func row(row: Row) throws {
     let version = try row.number.map { try #require(InteropVersion(number: Int64($0))) } ?? .none
     #expect(version.number == row.number)
@@ -63,7 +63,7 @@ import Testing
     #expect(fields == expected)
   }
 
-  @Test("the table has these versions and no others, and each goes by its own number")
+  @Test("the table has exactly these versions, each with its own number")
   func table() {
     #expect(InteropVersion.drafts.map(\.number) == [8, 7, 6, 5, 4, 3])
     #expect(InteropVersion.newest.number == 8)
@@ -84,7 +84,7 @@ import Testing
     #expect(InteropVersion.none.older == nil)
   }
 
-  @Test("the RFC differs from the newest draft in the field that it does not have, and in nothing else")
+  @Test("the RFC differs from the newest draft only in the missing field")
   func rfc() {
     let (rfc, newest) = (InteropVersion.none, InteropVersion.newest)
     #expect(rfc != newest)
@@ -95,7 +95,8 @@ import Testing
     #expect(fields.all.isEmpty)
   }
 
-  @Test("Upload-Draft-Interop-Version is an Integer of the table; anything else is unknown, and not absent (appendix)")
+  @Test(
+    "Upload-Draft-Interop-Version is an Integer of the table; any other value is unknown, and not absent (appendix)")
   func named() {
     func named(_ lines: String...) -> InteropVersion.Named {
       InteropVersion.Named(HeaderFields(received: lines.map { (name: InteropVersion.fieldName, value: $0) }))

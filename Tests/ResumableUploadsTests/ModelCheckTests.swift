@@ -12,11 +12,11 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("Model checking: client and server against each other") struct ModelCheckTests {
+@Suite("Model checking of client and server") struct ModelCheckTests {
   /// `SLUICE_MODEL_STEPS` in the environment asks for more.
   static let steps = getenv("SLUICE_MODEL_STEPS").flatMap { Int(String(cString: $0)) } ?? 100_000
 
-  @Test("nothing is lost, repeated or let go too early, and every upload completes", arguments: Seed.several(1))
+  @Test("no byte is lost, repeated or discarded too early, and every upload completes", arguments: Seed.several(1))
   func invariants(seed: Seed) {
     var seeds = seed.generator
     var plan = ModelRun.Plan(seed: seed.value)
@@ -36,10 +36,10 @@ import Testing
   }
 
   /// A lie of HEAD came once more as the answer to an append. No client can see that such an acknowledgement is false.
-  @Test("an answer that was changed on its way is not repeated as another's", arguments: [3_509_950_163_444_664_056])
+  @Test("a response that was changed on its way is not repeated as another's", arguments: [3_509_950_163_444_664_056])
   func lieOfHEAD(seed: UInt64) { #expect(ModelRun.run(ModelRun.Plan(seed: seed)).violation == nil) }
 
-  @Test("a server that breaks the protocol is found out, and by a short trace", arguments: Sabotage.allCases)
+  @Test("a server that breaks the protocol is detected, with a short trace", arguments: Sabotage.allCases)
   func sabotage(sabotage: Sabotage) throws {
     for seed in UInt64(1)...2000 {
       var plan = ModelRun.Plan(seed: seed)

@@ -15,7 +15,7 @@ import Testing
     #expect(ProblemType.mediaType == "application/problem+json")
   }
 
-  @Test("names, media type and status are those of the draft, and all of its fields are known as its own")
+  @Test("names, media type and status are those of the draft, and all of its fields are recognized")
   func names() {
     #expect(UploadFields.partialUpload == "application/partial-upload" && UploadFields.resumptionSupported == 104)
     #expect(

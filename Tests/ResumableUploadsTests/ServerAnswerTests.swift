@@ -5,7 +5,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("A server's answers")
+@Suite("The responses of a server")
 struct ServerAnswerTests {
   private var limits: UploadLimits {
     var limits = UploadLimits()
@@ -18,7 +18,7 @@ struct ServerAnswerTests {
   }
 
   @Test(
-    "no 104 to a request that names no version (draft, section Draft Version Identification)",
+    "the server sends no 104 for a request without a version (draft, section Draft Version Identification)",
     arguments: InteropVersion.drafts)
   func announcements(_ version: InteropVersion) throws {
     #expect(ServerAnswer.announcement(standing(), .none) == nil)
@@ -30,7 +30,9 @@ struct ServerAnswerTests {
     #expect(fields.contains("Upload-Limit") == version.hasLimits)
   }
 
-  @Test("progress is told by Upload-Offset without Location (draft, section Upload Append), and not before version 5")
+  @Test(
+    "the server reports progress with Upload-Offset and without Location (draft, section Upload Append), and only from version 5 on"
+  )
   func progress() throws {
     for version in InteropVersion.drafts {
       let fields = ServerAnswer.progress(7, version)
@@ -41,7 +43,7 @@ struct ServerAnswerTests {
     }
   }
 
-  @Test("version 6 calls the lifetime expires, later ones max-age; earlier ones have no limits")
+  @Test("version 6 names the lifetime expires, later ones max-age, and earlier ones have no limits")
   func lifetime() {
     let expected = [8: "max-age=60", 7: "max-age=60", 6: "expires=60"]
     for version in InteropVersion.drafts {
@@ -61,7 +63,7 @@ struct ServerAnswerTests {
     }
   }
 
-  @Test("to HEAD: offset, completeness, length, limits, and no-store (draft, section Offset Retrieval)")
+  @Test("the response to HEAD has offset, completeness, length, limits, and no-store (draft, section Offset Retrieval)")
   func retrieved() {
     let fields = ServerAnswer.retrieved(standing(), .newest).fields
     #expect(fields["Upload-Offset"] == "5" && fields["Upload-Complete"] == "?0" && fields["Upload-Length"] == "9")
@@ -69,7 +71,7 @@ struct ServerAnswerTests {
     #expect(ServerAnswer.retrieved(standing(isComplete: true), .newest).fields["Upload-Complete"] == "?1")
   }
 
-  @Test("without limits OPTIONS says min-size=0 (draft, section Limits)")
+  @Test("without limits, the response to OPTIONS has min-size=0 (draft, section Limits)")
   func noLimits() {
     let answer = ServerAnswer.discovered(UploadLimits(), .newest, allow: "POST")
     #expect(answer.fields["Upload-Limit"] == "min-size=0" && answer.fields["Allow"] == "POST")
@@ -80,7 +82,7 @@ struct ServerAnswerTests {
     }
   }
 
-  @Test("the answer to a wrong offset is a problem with both offsets (draft, section Mismatching Offset)")
+  @Test("the response to a wrong offset is a problem with both offsets (draft, section Mismatching Offset)")
   func mismatchingOffset() {
     let answer = ServerAnswer.refused(
       .mismatchingOffset(expected: 5, provided: 9), .newest, limits: limits, standing: standing())
@@ -91,14 +93,14 @@ struct ServerAnswerTests {
         + "\"title\":\"Mismatching Upload Offset\",\"status\":409,\"expected-offset\":5,\"provided-offset\":9}\n")
   }
 
-  @Test("the answer to inconsistent lengths is a problem (draft, section Inconsistent Length)")
+  @Test("the response to inconsistent lengths is a problem (draft, section Inconsistent Length)")
   func inconsistentLength() {
     let answer = ServerAnswer.refused(.inconsistentLength, .newest, limits: limits)
     #expect(answer.status == 400 && answer.mediaType == "application/problem+json")
     #expect(answer.body.contains("#inconsistent-upload-length\""))
   }
 
-  @Test("a 413 tells the limits (draft, section Limits)")
+  @Test("a 413 contains the limits (draft, section Limits)")
   func tooLarge() {
     for refusal in [UploadRefusal.representationTooLarge, .contentTooLarge] {
       let answer = ServerAnswer.refused(refusal, .newest, limits: limits)
@@ -106,7 +108,7 @@ struct ServerAnswerTests {
     }
   }
 
-  @Test("what may be tried again says when; what names a method or a type says which")
+  @Test("a response that allows a retry has its time, and one for a method or a type has the valid values")
   func remedies() {
     for refusal in [UploadRefusal.quotaExhausted, .tooManyUploads, .serverStops, .notStored("full", isFull: true)] {
       #expect(ServerAnswer.refused(refusal, .newest, limits: limits).fields["Retry-After"] == "2")
@@ -120,7 +122,7 @@ struct ServerAnswerTests {
       ServerAnswer.refused(.unsupportedVersion, .newest, limits: limits).fields["Upload-Draft-Interop-Version"] == "8")
   }
 
-  @Test("progress is announced at once at the beginning and then four times a second, and never forgotten")
+  @Test("progress is announced at once at the beginning and then four times per second, and always at the end")
   func schedule() {
     var schedule = ProgressSchedule()
     let step = ProgressSchedule.interval / 10
@@ -148,7 +150,7 @@ struct ServerAnswerTests {
     #expect(timer != nil)
   }
 
-  @Test("a fast transfer gets a 104 for every two megabytes at once, and fewer as it grows")
+  @Test("a fast transfer receives a 104 for every two megabytes at first, and fewer as it grows")
   func fastSchedule() {
     var schedule = ProgressSchedule()
     #expect(schedule.accepted(now: 0) == .announce)
@@ -166,7 +168,7 @@ struct ServerAnswerTests {
     #expect((500...700).contains(announcements))
   }
 
-  @Test("with a limit, progress is announced so many times, at growing distances, however much comes and however long")
+  @Test("with a limit, the number of announcements is limited, with growing distances, for any amount and time")
   func limitedSchedule() {
     for limit in 0...6 {
       var schedule = ProgressSchedule(limit: limit)

@@ -20,7 +20,7 @@ struct ServerModelTests {
   }
 
   @Test(
-    "every byte is kept once and in order, offsets never go back, a retrieved offset is accepted, and what is over stays over",
+    "every byte is stored once and in order, offsets never decrease, the server accepts a retrieved offset, and ended uploads stay ended",
     arguments: Seed.several(4))
   func anyOrder(_ seed: Seed) throws {
     var random = seed.generator

@@ -6,7 +6,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("An upload resource whose server fails")
+@Suite("An upload resource of a failing server")
 struct ServerRarePathTests {
   private static func request(
     _ offset: UInt64 = 0, completes: Bool = false, hasDigest: Bool = false
@@ -17,7 +17,7 @@ struct ServerRarePathTests {
     return request
   }
 
-  @Test("an upload whose processing is put off stands where it stood, and one that is over stays so")
+  @Test("an upload with postponed processing keeps its state, and an ended one stays ended")
   func postponed() throws {
     for completes in [false, true] {
       var state = try UploadResourceState(
@@ -38,7 +38,7 @@ struct ServerRarePathTests {
   }
 
   @Test(
-    "bytes that the disk has lost do not count later, whether a digest was awaited or not", arguments: [false, true])
+    "bytes that the disk has lost do not count later, with or without a pending digest", arguments: [false, true])
   func lost(hasDigest: Bool) throws {
     for synced in [0, 4, 10] as [UInt64] {
       var state = try UploadResourceState(
@@ -67,7 +67,7 @@ struct ServerRarePathTests {
     (.handlerNotReady(status: 502, reason: "no broker"), [502]),
   ]
 
-  @Test("each refusal has the status that the standards give it, and a reason", arguments: [3, 6, 8])
+  @Test("each refusal has the status of the standards, and a reason", arguments: [3, 6, 8])
   func statuses(number: Int) throws {
     let version = try #require(InteropVersion.drafts.first { $0.number == number })
     for (refusal, expected) in Self.statuses {
@@ -77,7 +77,7 @@ struct ServerRarePathTests {
     }
   }
 
-  @Test("no record has a credential in it, and what it has besides is read back")
+  @Test("no record contains a credential, and its other contents are read back")
   func secrets() throws {
     let names = ["Authorization", "Cookie", "X-Api-Key", "Proxy-Authorization", "Private-Token", "X-Session-ID"]
     for name in names {

@@ -44,7 +44,7 @@ struct ServerRecordTests {
     return record
   }
 
-  @Test("a record is read as it was written, whatever a peer sent", arguments: Seed.several(1))
+  @Test("a record is read as it was written, for any fields of a peer", arguments: Seed.several(1))
   func roundTrip(_ seed: Seed) throws {
     var random = seed.generator
     for _ in 0..<1_000 {
@@ -53,7 +53,7 @@ struct ServerRecordTests {
     }
   }
 
-  @Test("a record that was cut short or changed is no record, and never a trap", arguments: Seed.several(1))
+  @Test("a truncated or changed record is invalid, and never a trap", arguments: Seed.several(1))
   func damaged(_ seed: Seed) throws {
     var random = seed.generator
     for _ in 0..<50 {

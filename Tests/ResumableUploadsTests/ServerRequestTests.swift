@@ -5,7 +5,7 @@ import Testing
 
 @testable import ResumableUploads
 
-@Suite("What a request asks of a server")
+@Suite("The meaning of a request for a server")
 struct ServerRequestTests {
   private func request(
     _ method: String, _ fields: HeaderFields, content: RequestSummary.Content = .unsized, toResource: Bool = false
@@ -23,7 +23,9 @@ struct ServerRequestTests {
 
   private let v8: HeaderFields = ["Upload-Draft-Interop-Version": "8"]
 
-  @Test("any method that carries content creates an upload, GET and the like do not (draft, section Upload Creation)")
+  @Test(
+    "any method that carries content creates an upload, and GET and similar methods do not (draft, section Upload Creation)"
+  )
   func methods() throws {
     for method in ["POST", "PUT", "PATCH", "REPORT"] {
       guard case .create(let creation) = request(method, ["Upload-Complete": "?0"]) else {
@@ -38,14 +40,14 @@ struct ServerRequestTests {
   }
 
   @Test(
-    "an Upload-Complete that is no Boolean is ignored (draft, section Completeness)",
+    "an Upload-Complete that is not a Boolean is ignored (draft, section Completeness)",
     arguments: ["", "1", "true", "?2", "?1, ?1", "\"?1\"", "?1?"])
   func malformedCompleteness(_ value: String) {
     #expect(request("POST", ["Upload-Complete": value]) == .plain)
     #expect(patch(["Upload-Offset": "0", "Upload-Complete": value]) == .refuse(.missingCompleteness, .none))
   }
 
-  @Test("parameters of a field's item are passed over (RFC 9651, section 3.1.2)")
+  @Test("parameters of a field's item are ignored (RFC 9651, section 3.1.2)")
   func parameters() {
     guard case .append(let append) = patch(["Upload-Offset": "5;a=1", "Upload-Complete": "?0;b"]) else {
       Issue.record("refused")
@@ -55,14 +57,14 @@ struct ServerRequestTests {
   }
 
   @Test(
-    "an Upload-Offset that is no non-negative Integer is ignored (draft, section Offset)",
+    "an Upload-Offset that is not a non-negative Integer is ignored (draft, section Offset)",
     arguments: ["", "-1", "1.0", "x", "1, 1", "1000000000000000", "?1"])
   func malformedOffset(_ value: String) {
     #expect(patch(["Upload-Offset": value, "Upload-Complete": "?0"]) == .refuse(.missingOffset, .none))
   }
 
   @Test(
-    "an Upload-Length that is no non-negative Integer is ignored (draft, section Length)",
+    "an Upload-Length that is not a non-negative Integer is ignored (draft, section Length)",
     arguments: ["-1", "1.5", "many", "5, 5"])
   func malformedLength(_ value: String) {
     guard case .create(let creation) = request("POST", ["Upload-Complete": "?0", "Upload-Length": value]) else {
@@ -73,7 +75,7 @@ struct ServerRequestTests {
   }
 
   @Test(
-    "PATCH needs the media type where the version has it, with parameters or without (draft, section Upload Append)")
+    "PATCH requires the media type if the version has it, with parameters or without (draft, section Upload Append)")
   func mediaType() {
     let fields: HeaderFields = ["Upload-Offset": "0", "Upload-Complete": "?0"]
     for type in ["application/octet-stream", "application/partial-uploads", nil] {
@@ -93,7 +95,7 @@ struct ServerRequestTests {
     }
   }
 
-  @Test("version 3 says Upload-Incomplete, and means the opposite")
+  @Test("version 3 has Upload-Incomplete, with the opposite value")
   func version3() {
     let named: HeaderFields = ["Upload-Draft-Interop-Version": "3"]
     for (value, completes) in [("?0", true), ("?1", false)] {
@@ -112,7 +114,8 @@ struct ServerRequestTests {
   }
 
   @Test(
-    "an unknown version: the whole is taken as a plain request, a part is refused (draft, section Draft Version)")
+    "an unknown version: the whole is accepted as a plain request, and a part is refused (draft, section Draft Version)"
+  )
   func unknownVersion() {
     for version in ["9", "2", "x", "8, 8"] {
       let named: HeaderFields = ["Upload-Draft-Interop-Version": version]
@@ -129,14 +132,14 @@ struct ServerRequestTests {
     }
   }
 
-  @Test("OPTIONS discovers, with Upload-Complete or without (draft, section Limits)")
+  @Test("OPTIONS discovers the limits, with Upload-Complete or without (draft, section Limits)")
   func options() {
     #expect(request("OPTIONS", [:], content: .absent) == .discover(.none))
     #expect(request("OPTIONS", ["Upload-Complete": "?0"], content: .absent) == .discover(.none))
     #expect(request("OPTIONS", [:], content: .absent, toResource: true) == .discoverResource(.none))
   }
 
-  @Test("an upload resource knows HEAD, GET, PATCH, DELETE and OPTIONS")
+  @Test("an upload resource supports HEAD, GET, PATCH, DELETE and OPTIONS")
   func resourceMethods() {
     #expect(request("HEAD", [:], content: .absent, toResource: true) == .retrieve(.none))
     #expect(request("GET", [:], content: .absent, toResource: true) == .retrieve(.none))

@@ -31,7 +31,7 @@ struct ServerStateTests {
     return state
   }
 
-  @Test("an append goes on at the offset, and only there: 409 otherwise (draft, section Upload Append)")
+  @Test("an append continues at the offset, and the server answers 409 for any other (draft, section Upload Append)")
   func offsets() throws {
     var state = try Self.holding(5)
     for offset in [0, 4, 6, 1_000_000] as [UInt64] {
@@ -41,7 +41,8 @@ struct ServerStateTests {
     #expect(state.append(Self.request(5)) == .begin(replacing: nil))
   }
 
-  @Test("a stale append does not end the one at work; one with the right offset does (draft, section Concurrency)")
+  @Test(
+    "a stale append does not end the running append, and one with the right offset does (draft, section Concurrency)")
   func takeOver() throws {
     var state = try Self.resource()
     state.kept(7)
@@ -57,7 +58,7 @@ struct ServerStateTests {
     #expect(state.transfer?.number == 2)
   }
 
-  @Test("a retrieved offset is accepted by the next append (draft, section Concurrency)")
+  @Test("the next append accepts a retrieved offset (draft, section Concurrency)")
   func retrievedOffset() throws {
     var state = try Self.resource()
     state.kept(7)
@@ -68,7 +69,9 @@ struct ServerStateTests {
     #expect(state.append(Self.request(offset)) == .begin(replacing: nil))
   }
 
-  @Test("an interrupted upload is not complete, and keeps what came (draft, sections Upload Creation, Upload Append)")
+  @Test(
+    "an interrupted upload is not complete, and keeps the received bytes (draft, sections Upload Creation, Upload Append)"
+  )
   func interruption() throws {
     var state = try Self.resource(Self.request(completes: true, .sized(10)))
     state.kept(4)
@@ -118,7 +121,8 @@ struct ServerStateTests {
   }
 
   @Test(
-    "so does content whose size says so beforehand, and its request ends the one at work", arguments: [true, false])
+    "content whose size exceeds it beforehand does, too, and its request ends the running one",
+    arguments: [true, false])
   func sizeExceedsLength(completes: Bool) throws {
     var state = try Self.holding(5, length: 10)
     #expect(state.append(Self.request(5)) == .begin(replacing: nil))
@@ -131,7 +135,7 @@ struct ServerStateTests {
     #expect(state.phase == .inactive(.lengthExceeded) && state.transfer == nil)
   }
 
-  @Test("a length that no field can tell is too large, and is not recorded", arguments: [nil, 50 as UInt64])
+  @Test("a length beyond the range of a field is too large, and is not recorded", arguments: [nil, 50 as UInt64])
   func largestLength(maximum: UInt64?) throws {
     var limits = UploadLimits()
     limits.maximumSize = maximum
@@ -150,7 +154,7 @@ struct ServerStateTests {
     #expect(state.length == nil)
   }
 
-  @Test("bytes beyond the length make the resource invalid, whoever brought them")
+  @Test("bytes beyond the length make the resource invalid, from any request")
   func foundBeyondLength() throws {
     var state = try Self.holding(5, length: 10)
     try state.foundKept(10)
@@ -165,7 +169,7 @@ struct ServerStateTests {
     }
   }
 
-  @Test("what an earlier server left is announced when the disk has it, and never taken back")
+  @Test("bytes of an earlier server are announced when the disk has them, and never withdrawn")
   func restored() throws {
     // More than was promised: a client may have been told of all of it.
     var state = UploadResourceState(
@@ -181,7 +185,7 @@ struct ServerStateTests {
     #expect(complete.announceOffset() == 9)
   }
 
-  @Test("with its response, an upload is as durable as its record: all of it is announced")
+  @Test("with its response, an upload is as durable as its record, and all of it is announced")
   func respondedDurable() throws {
     var state = try Self.resource(Self.request(completes: true), awaitsDisk: true)
     state.kept(9)
@@ -208,7 +212,7 @@ struct ServerStateTests {
     #expect(state.contentEnded(2) == .process)
   }
 
-  @Test("limits: of the whole, of one request, of the smallest part (draft, section Limits)")
+  @Test("limits of the whole, of one request, and of the smallest part apply (draft, section Limits)")
   func limits() throws {
     var limits = UploadLimits()
     (limits.maximumSize, limits.maximumAppendSize, limits.minimumAppendSize) = (100, 60, 10)
@@ -239,7 +243,7 @@ struct ServerStateTests {
     #expect(state.append(Self.request(100, completes: true, .sized(0))) == .begin(replacing: nil))
   }
 
-  @Test("no offset is announced that could not be written in a field (RFC 9651, section 3.3.1)")
+  @Test("no offset is announced that a field cannot contain (RFC 9651, section 3.3.1)")
   func largestOffset() throws {
     var state = UploadResourceState(
       restoring: .incomplete, offset: 999_999_999_999_990, promised: 0, synced: 0, length: nil,
@@ -249,7 +253,7 @@ struct ServerStateTests {
   }
 
   @Test(
-    "after the end nothing can be appended; the response is asked for by completing again (draft, section Upload Append)"
+    "after the end, nothing can be appended, and completing again requests the response (draft, section Upload Append)"
   )
   func completed() throws {
     var state = try Self.resource(Self.request(completes: true))
@@ -274,7 +278,7 @@ struct ServerStateTests {
     #expect(state.offset == 5)
   }
 
-  @Test("an early response completes the upload, wherever it stands (draft, section Completeness)")
+  @Test("an early response completes the upload at any offset (draft, section Completeness)")
   func earlyResponse() throws {
     var state = try Self.resource()
     state.kept(3)
@@ -319,7 +323,7 @@ struct ServerStateTests {
     #expect(state.offset == 9)
   }
 
-  @Test("fewer bytes than were acknowledged are a loss, and never papered over (draft, section Offset)")
+  @Test("fewer bytes than were acknowledged are reported as a loss (draft, section Offset)")
   func stateLost() throws {
     let lost = UploadResourceState(
       restoring: .incomplete, offset: 9, promised: 10, synced: 9, length: nil, limits: UploadLimits(), awaitsDisk: false
@@ -336,7 +340,7 @@ struct ServerStateTests {
   }
 
   @Test(
-    "with a digest of its content, a request is appended as a whole; cut short, as far as it came (draft, section Content Digests)"
+    "a request with a digest of its content is appended as a whole, or as far as it arrived if it was interrupted (draft, section Content Digests)"
   )
   func contentDigest() throws {
     var digested = Self.request()
@@ -362,7 +366,7 @@ struct ServerStateTests {
     #expect(state.offset == 0 && state.keptCount == 0)
   }
 
-  @Test("where the disk is to be awaited, no offset is told before it has the bytes")
+  @Test("if the disk must be awaited, no offset is reported before it has the bytes")
   func durability() throws {
     var state = try Self.resource(awaitsDisk: true)
     state.kept(5)

@@ -58,7 +58,7 @@ import Testing
     }
   }
 
-  @Test("an offset that no structured field holds is not written")
+  @Test("an offset beyond the range of a structured field is not written")
   func largestValue() {
     #expect(UploadFields.value(0) == "0")
     #expect(UploadFields.value(999_999_999_999_999) == "999999999999999")
@@ -66,7 +66,7 @@ import Testing
     #expect(UploadFields.value(.max) == nil)
   }
 
-  @Test("any octets in any field are refused or read, and what is read stays in its range", arguments: Seed.several(3))
+  @Test("any octets in any field are refused or read, and each value stays in its range", arguments: Seed.several(3))
   func anyOctets(seed: Seed) {
     var fields = RandomFields(random: seed.generator)
     var read = 0

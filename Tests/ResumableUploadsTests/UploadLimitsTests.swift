@@ -16,7 +16,7 @@ import Testing
     UploadLimits(HeaderFields(received: lines.map { (name: "Upload-Limit", value: $0) }), version: version)
   }
 
-  @Test("each of the five keys is read into its limit, and into no other (section Limits)")
+  @Test("each of the five keys is read into its own limit (section Limits)")
   func keys() throws {
     for (key, path) in Self.keys {
       for (text, value) in FieldTables.counts {
@@ -29,7 +29,7 @@ import Testing
     #expect(Self.keys.map { all[keyPath: $0.path] } == [1, 2, 3, 4, 5])
   }
 
-  @Test("a known key with a value of unexpected type has the entire field ignored (section Limits)")
+  @Test("a known key with a value of unexpected type makes the entire field invalid (section Limits)")
   func wrongType() {
     for (key, _) in Self.keys {
       for value in FieldTables.otherTypes + FieldTables.negative where value != "a=5" {
@@ -42,7 +42,7 @@ import Testing
     }
   }
 
-  @Test("a member with an unknown key is ignored, whatever its value (section Limits)")
+  @Test("a member with an unknown key and any value is ignored (section Limits)")
   func unknownKey() {
     for value in FieldTables.otherTypes + FieldTables.negative where value != "a=5" {
       #expect(Self.read("x-limit=\(value), max-size=7")?.maximumSize == 7, "\(value)")
@@ -52,7 +52,7 @@ import Testing
     #expect(Self.read("x=1") == UploadLimits())
   }
 
-  @Test("what is no Dictionary has the entire field ignored (section Limits)")
+  @Test("a field that is not a Dictionary is ignored entirely (section Limits)")
   func noDictionary() {
     for text in [
       "5", "max-size=", "max-size=5,", ",max-size=5", "max-size=5,,min-size=0", "max-size = 5", "Max-Size=5",
@@ -93,7 +93,7 @@ import Testing
     #expect(UploadLimits().value(version: .none) == "min-size=0")
   }
 
-  @Test("what is written is read as the same, in every version that has limits", arguments: Seed.several(2))
+  @Test("a written value is read as the same, in every version that has limits", arguments: Seed.several(2))
   func roundTrip(seed: Seed) throws {
     var random = seed.generator
     for _ in 0..<2000 {
@@ -107,14 +107,14 @@ import Testing
     }
   }
 
-  @Test("a limit beyond what a field holds is written as the largest that it holds")
+  @Test("a limit beyond the range of a field is written as the maximum")
   func largestLimit() {
     var limits = UploadLimits()
     limits.maximumSize = .max
     #expect(limits.value() == "max-size=999999999999999")
   }
 
-  @Test("a later message changes the limits that it names and no others")
+  @Test("a later message changes only the limits that it contains")
   func updated() throws {
     let old = try #require(Self.read("max-size=100, max-age=60"))
     let newer = try #require(Self.read("max-age=30, min-size=1"))

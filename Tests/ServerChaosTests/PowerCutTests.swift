@@ -26,13 +26,13 @@ struct PowerCutTests {
     return found
   }
 
-  @Test("a name whose directory was never synced may be gone, and with it the bytes that were synced")
+  @Test("a name whose directory was never synced may be gone, and with it the synced bytes")
   func nameWithoutSync() throws {
     let found = try outcomes(["C 1 7 ROOT/a", "S 2 7 3 abc"], of: "a", written: "one")
     #expect(found == [nil, "abc"])
   }
 
-  @Test("what both syncs cover is there; the journal keeps the content of the latest sync, whichever ended first")
+  @Test("bytes of both syncs exist, and the journal keeps the content of the latest sync, in any order")
   func synced() throws {
     let found = try outcomes(
       ["C 1 7 ROOT/a", "S 4 7 3 abc", "S 2 7 1 a", "D 5 ROOT", "R 6 0 ROOT/a ROOT/b"], of: "a", written: "two")
@@ -42,7 +42,7 @@ struct PowerCutTests {
     #expect(renamed == ["abc"])
   }
 
-  @Test("a sync covers no name that came after it")
+  @Test("a sync does not cover a name that came after it")
   func laterName() throws {
     let found = try outcomes(
       ["C 1 7 ROOT/a", "S 2 7 1 a", "D 3 ROOT", "C 4 8 ROOT/b", "S 5 8 1 b", "R 6 2 ROOT/b ROOT/a"], of: "a",
@@ -50,7 +50,7 @@ struct PowerCutTests {
     #expect(found == ["a", "b"])
   }
 
-  @Test("of what was written behind the last sync, any part may be there")
+  @Test("of the bytes written after the last sync, any part may exist")
   func unsyncedBytes() throws {
     try TestProcess("/bin/mkdir", ["\(scratch.path)/root"]).wait()
     try scratch.write("root/a", "abcdef")

@@ -6,7 +6,8 @@ import Testing
 @Suite("Server chaos")
 struct ServerChaosTests {
   @Test(
-    "each operation with each request at the same time, in each setting of the server", arguments: [UInt64(20_261_122)])
+    "each operation runs concurrently with each request, in each setting of the server", arguments: [UInt64(20_261_122)]
+  )
   func everyCombination(seed: UInt64) throws {
     var options = ServerChaos.Options(seed: seed, sequences: ChaosCell.all.count)
     options.jobs = 8
@@ -15,7 +16,7 @@ struct ServerChaosTests {
   }
 
   @Test(
-    "after a power failure the server has what it acknowledged or reports that it may not, and nobody gets another's bytes"
+    "after a power failure, the server has its acknowledged bytes or reports a possible loss, and nobody receives another's bytes"
   )
   func powerFailure() throws {
     var options = ServerChaos.Options(seed: 20_261_122, sequences: 4 * ChaosCell.all.count)

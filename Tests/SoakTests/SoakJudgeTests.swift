@@ -13,7 +13,8 @@ struct SoakJudgeTests {
   // MARK: Growth
 
   @Test(
-    "a leak of one descriptor in ten hours is seen through noise, and noise alone is none", arguments: Seed.several(8))
+    "a leak of one descriptor in ten hours is detected through noise, and noise alone is not a leak",
+    arguments: Seed.several(8))
   func trend(seed: Seed) throws {
     var random = seed.generator
     for leaks in [false, true] {
@@ -26,7 +27,7 @@ struct SoakJudgeTests {
     }
   }
 
-  @Test("a process that begins anew with less is no shrinking, and its own growth counts")
+  @Test("a restarted process with less memory does not hide growth, and its own growth counts")
   func births() throws {
     let samples = (0..<40).map { hour in
       ProcessSample(hour: Double(hour), birth: hour < 20 ? 0 : 20, threads: 10 + hour % 20)
@@ -68,7 +69,7 @@ struct SoakJudgeTests {
     ).violations
   }
 
-  @Test("each loss has to be reported, whether it is silent or not stored, and nothing else may be")
+  @Test("each loss must be reported, silent or not stored, and no other may be")
   func comparison() {
     #expect(losses(stored: [0..<1000], silent: [], reported: []) == [])
     #expect(losses(stored: [0..<1000], silent: [100..<200], reported: [100..<200]) == [])
@@ -84,7 +85,7 @@ struct SoakJudgeTests {
     #expect(losses(stored: [0..<1000], silent: [100..<200], reported: [98..<200]) == [])
   }
 
-  @Test("losses are what events report with an offset and a length, in bytes or in frames")
+  @Test("losses are the reports of events with an offset and a length, in bytes or in frames")
   func events() throws {
     let lines = [
       #"{"event":"gap","offset":100,"length":50,"cause":"bufferFull"}"#,
@@ -120,7 +121,7 @@ struct SoakJudgeTests {
     return timeline
   }
 
-  @Test("an intact recording has no silence, and a silent range is found to the sample")
+  @Test("an intact recording has no silence, and a silent range is exact to the sample")
   func silence() throws {
     let intact = try timeline(["a-s.wav": recording(0..<100_000)])
     #expect(intact.silent.ranges == [] && intact.stored.ranges == [0..<200_080])
@@ -131,7 +132,7 @@ struct SoakJudgeTests {
     #expect(holed.silent.ranges.count == 1 && abs(hole.lowerBound - 10_080) <= 2 && abs(hole.upperBound - 14_080) <= 2)
   }
 
-  @Test("frames that come again, frames that are left out without silence, and foreign bytes")
+  @Test("repeated frames, omitted frames without silence, and foreign bytes are detected")
   func wrongFrames() throws {
     #expect(throws: TestFailure.self) {
       try timeline(["a-s.wav": recording(0..<100_000) { $0.replaceSubrange(50_000..<60_000, with: $0[..<10_000]) }])
@@ -146,7 +147,7 @@ struct SoakJudgeTests {
     #expect(short.stored.ranges == [0..<196_080])
   }
 
-  @Test("a part may repeat what the one before has of the same stream offsets, and nothing else")
+  @Test("a part may only repeat the same stream offsets of the previous part")
   func parts() throws {
     let first = recording(0..<50_000)
     // The client knew of 40,000 frames.

@@ -8,7 +8,7 @@ import Testing
 @Suite("Soak", .serialized)
 struct SoakTests {
   @Test(
-    "a microphone through every fault twice, with clocks that are set: every loss is reported, and nothing grows",
+    "a microphone with every fault twice and clock changes: every loss is reported, and nothing grows",
     arguments: Seed.several(1))
   func compressed(seed: Seed) throws {
     let report = try SoakRun(.compressed(seed: seed.value, cycles: 19), tell: { _ in }).perform()
@@ -16,7 +16,7 @@ struct SoakTests {
   }
 
   @Test(
-    "a run in which both programs leak, stored audio vanishes and no loss is reported is judged to be wrong in all of that",
+    "if both programs leak, stored audio disappears and no loss is reported, the run fails for each of these reasons",
     arguments: Seed.several(1))
   func planted(seed: Seed) throws {
     var options = SoakRun.Options.compressed(seed: seed.value, cycles: 10)

@@ -60,7 +60,7 @@ struct SpoolDamageTests {
     return (file, verification)
   }
 
-  @Test("an intact file has no damage, but for bytes that no commit has")
+  @Test("an intact file has no damage, except bytes after the last commit")
   func intact() throws {
     let (file, verification) = try judge(try Self.file(), "intact")
     #expect(verification.damage.isEmpty && !verification.hasLoss)
@@ -68,7 +68,7 @@ struct SpoolDamageTests {
     #expect(file.checkpoint.state == "commit 2")
   }
 
-  @Test("what the disk failed to read at first is not named as lost when it can be read later")
+  @Test("if the disk fails to read a block at first and can later, it is not reported as lost")
   func unreadableAtFirst() throws {
     let bytes = try Self.file()
     let disk = TestDisk()
@@ -94,7 +94,7 @@ struct SpoolDamageTests {
     #expect(recovered > 0)
   }
 
-  @Test("any flipped bit of the header leaves its copy, and the other way round")
+  @Test("any flipped bit of the header leaves its copy intact, and vice versa")
   func header() throws {
     let original = try Self.file()
     for region in [SpoolFormat.headerOffset, SpoolFormat.headerCopyOffset] {
@@ -120,7 +120,7 @@ struct SpoolDamageTests {
     }
   }
 
-  @Test("a header with impossible numbers is refused, whatever its checksum says")
+  @Test("a header with impossible numbers is refused, whatever its checksum")
   func impossibleHeader() throws {
     for (offset, value) in [(16, 8192), (20, 4096), (24, 0), (24, 3), (24, Int(1 << 40) + 1), (24, -1), (32, 65_536)] {
       var bytes = try Self.file()
@@ -136,7 +136,7 @@ struct SpoolDamageTests {
     #expect(throws: SpoolError(.unsupportedVersion(2), path: Self.path)) { try open(bytes) }
   }
 
-  @Test("any flipped bit of a checkpoint leaves the others", arguments: 0..<3)
+  @Test("any flipped bit of a checkpoint leaves the others intact", arguments: 0..<3)
   func checkpoint(slot: Int) throws {
     let original = try Self.file()
     let offset = SpoolFormat.checkpointOffsets[slot]
@@ -155,7 +155,7 @@ struct SpoolDamageTests {
     }
   }
 
-  @Test("a checkpoint with impossible numbers is damaged, whatever its checksum says")
+  @Test("a checkpoint with impossible numbers is damaged, whatever its checksum")
   func impossibleCheckpoint() throws {
     let original = try Self.file()
     let seed = Self.header.seed
@@ -184,7 +184,7 @@ struct SpoolDamageTests {
     #expect(file.released <= file.oldest && file.oldest <= file.head, comment)
   }
 
-  @Test("without any checkpoint, the blocks say what the file holds")
+  @Test("without any checkpoint, the blocks determine the contents of the file")
   func noCheckpoint() throws {
     var bytes = try Self.file()
     for offset in SpoolFormat.checkpointOffsets { bytes[Int(offset) + 30] ^= 4 }
@@ -194,7 +194,7 @@ struct SpoolDamageTests {
     #expect(verification.intactByteCount == 12 * 4064)
   }
 
-  @Test("without any checkpoint, the holes of a large file are not read")
+  @Test("without any checkpoint, recovery does not read the holes of a large file")
   func noCheckpointInLargeFile() throws {
     let disk = TestDisk()
     try disk.makeFolder("/tmp", mode: 0)
@@ -211,7 +211,7 @@ struct SpoolDamageTests {
   }
 
   @Test(
-    "without any checkpoint, what the ring still has is found wherever it begins",
+    "without any checkpoint, recovery finds the contents of the ring at any start",
     arguments: [0, 1, 300, 499] as [UInt64], [0, 700] as [UInt64])
   func noCheckpointAfterRelease(releasedBlocks: UInt64, earlierBlocks: UInt64) throws {
     let disk = TestDisk()
@@ -239,7 +239,7 @@ struct SpoolDamageTests {
     for (position, piece) in pieces { #expect(piece.withUnsafeBytes { Self.pattern.matches($0, at: position) }) }
   }
 
-  @Test("a flipped bit of a block is named with its positions, and costs that block alone")
+  @Test("a flipped bit of a block is reported with its positions, and only that block is lost")
   func block() throws {
     let original = try Self.file()
     for index: UInt64 in [1, 5] {
@@ -257,7 +257,7 @@ struct SpoolDamageTests {
     }
   }
 
-  @Test("a torn write, a write that never happened, and an exchanged block are told apart")
+  @Test("a torn write, a missing write, and an exchanged block are distinguished")
   func blockKinds() throws {
     let original = try Self.file()
     func kinds(_ change: (inout [UInt8]) -> Void) throws -> [SpoolDamage.Kind] {
@@ -276,7 +276,7 @@ struct SpoolDamageTests {
     #expect(try kinds { $0.replaceSubrange(start..<start + size, with: $0[start - size..<start]) } == [.unwritten])
   }
 
-  @Test("a file may end anywhere")
+  @Test("a file may end at any position")
   func truncated() throws {
     let original = try Self.file()
     for length in [
@@ -293,7 +293,7 @@ struct SpoolDamageTests {
     }
   }
 
-  @Test("random damage is never a trap, and never wrong bytes", arguments: Seed.several(3))
+  @Test("random damage never causes a trap or wrong bytes", arguments: Seed.several(3))
   func random(seed: Seed) throws {
     var random = seed.generator
     let original = try Self.file()

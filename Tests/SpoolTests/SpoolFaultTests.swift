@@ -77,7 +77,7 @@ struct SpoolFaultTests {
     (.status, [.error(EIO), .error(EINTR)]), (.names, [.error(EIO), .error(EINTR)]),
   ]
 
-  @Test("an error that goes away costs nothing, and is named, whichever call has it")
+  @Test("a temporary error loses nothing and is reported, for each call")
   func once() throws {
     var plain = try Run()
     let head = try #require(try plain.run()).head
@@ -111,7 +111,7 @@ struct SpoolFaultTests {
     #expect(count > 150)
   }
 
-  @Test("a write that takes nothing and reports nothing is an error, and can be made again")
+  @Test("a write that writes nothing and reports no error is an error, and can be repeated")
   func nothingWritten() throws {
     var plain = try Run()
     let head = try #require(try plain.run()).head
@@ -125,7 +125,7 @@ struct SpoolFaultTests {
     }
   }
 
-  @Test("a disk that stays broken ends in an error, and recovery has what was durable", arguments: [ENOSPC, EIO])
+  @Test("a disk that stays broken causes an error, and recovery has the durable bytes", arguments: [ENOSPC, EIO])
   func lasting(code: Int32) throws {
     var plain = try Run()
     _ = try plain.run()

@@ -28,7 +28,7 @@ struct SpoolPositionTests {
   }
 
   @Test(
-    "bytes that never came are no damage, however many they are, before and after the file is opened again",
+    "omitted bytes are no damage, for any number, before and after the file is reopened",
     arguments: [1, 255, 256])
   func holes(blockCount: UInt64) throws {
     for (place, count) in [(0, 1), (0, 4064), (4063, 2), (100, 9000)] as [(UInt64, Int)] {
@@ -64,7 +64,7 @@ struct SpoolPositionTests {
     }
   }
 
-  @Test("a block that goes bad while the file is open is named when it is read", arguments: 0..<5, [0, 1, 3000])
+  @Test("a block that is damaged while the file is open is reported when it is read", arguments: 0..<5, [0, 1, 3000])
   func goneBad(block: UInt64, tail: Int) throws {
     let file = try make(blocks: 8)
     try file.append(pattern, at: 0, count: 5 * SpoolFormat.payloadSize + tail)
@@ -80,7 +80,7 @@ struct SpoolPositionTests {
     #expect(try file.verify().damage.map(\.lostPositions) == [lost])
   }
 
-  @Test("a block was captured when its first byte was, also after the file is opened again", arguments: Seed.several(4))
+  @Test("the time of a block is that of its first byte, also after the file is reopened", arguments: Seed.several(4))
   func times(seed: Seed) throws {
     var random = seed.generator
     let file = try make(blocks: 64)
@@ -107,7 +107,7 @@ struct SpoolPositionTests {
     }
   }
 
-  @Test("what was evicted before the server had it counts as lost, and what was released does not")
+  @Test("evicted bytes that the server lacked count as lost, and released ones do not")
   func evicted() throws {
     for released in [0, 1, 4064, 20_000] as [UInt64] {
       for evicted in [0, 1, 4064, 12_192, 20_000] as [UInt64] {
@@ -129,7 +129,7 @@ struct SpoolPositionTests {
   }
 
   @Test(
-    "a file has room for as much as was asked for, in whole blocks",
+    "a file has space for the requested size, in whole blocks",
     arguments: [0, 1, 16_255, 16_256, 16_257, 36_575, 36_576, 36_577] as [UInt64])
   func capacity(count: UInt64) throws {
     let file = try SpoolFile.create(in: folder, description: "", capacity: count)

@@ -7,7 +7,7 @@ import Testing
 
 @testable import Spool
 
-@Suite("A spool file takes no more than it needs")
+@Suite("A spool file's use of space")
 struct SpoolRoomTests {
   private let pattern = OffsetPattern(seed: 5)
 
@@ -18,7 +18,7 @@ struct SpoolRoomTests {
   }
 
   @Test(
-    "what is released is given back, lap after lap, and never a block that is still needed", arguments: Seed.several(2))
+    "released space is returned, in each lap, but no block that is still needed", arguments: Seed.several(2))
   func givenBack(seed: Seed) throws {
     var random = seed.generator
     let disk = TestDisk()
@@ -44,7 +44,7 @@ struct SpoolRoomTests {
   }
 
   @Test(
-    "room is taken ahead of the head in large steps, refused or not, and given back once nothing is kept",
+    "space is allocated ahead of the head in large steps, refused or not, and returned when the spool is empty",
     arguments: [nil, ENOSPC, EOPNOTSUPP])
   func takenAhead(refusal: Int32?) throws {
     let disk = TestDisk()
@@ -70,7 +70,7 @@ struct SpoolRoomTests {
     #expect(!disk.hasPunchedBeyondEnd)
   }
 
-  @Test("blocks that are synchronized without a checkpoint survive a power cut, and nothing else is written")
+  @Test("synchronized blocks without a checkpoint survive a power cut, and nothing else is written")
   func blocksAlone() throws {
     let disk = TestDisk()
     let file = try make(disk, blocks: 3000)
@@ -91,7 +91,7 @@ struct SpoolRoomTests {
     #expect(try found.readAll(from: 0).missing.isEmpty && found.damage.isEmpty)
   }
 
-  @Test("a real file system has its room back for what was released")
+  @Test("a real file system regains the space of released bytes")
   func realRoom() throws {
     let temporary = try TemporaryFolder()
     let folder = try SpoolFolder(directory: temporary.path, stream: "s")
@@ -111,7 +111,7 @@ struct SpoolRoomTests {
     }
   }
 
-  @Test("a few bytes are read with a few blocks")
+  @Test("reading a few bytes reads a few blocks")
   func fewBlocks() throws {
     let disk = TestDisk()
     let file = try make(disk, blocks: 200)
@@ -130,7 +130,7 @@ struct SpoolRoomTests {
   }
 
   @Test(
-    "bytes are lost, or may be, where positions are missing or the newest checkpoint is",
+    "bytes are lost, or may be, if positions or the newest checkpoint are missing",
     arguments: SpoolDamage.Kind.allCases)
   func loss(_ kind: SpoolDamage.Kind) {
     var found = SpoolVerification()

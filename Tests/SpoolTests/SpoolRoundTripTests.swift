@@ -79,7 +79,7 @@ struct SpoolRoundTripTests {
   init() throws { temporary = try TemporaryFolder() }
 
   @Test(
-    "a spool returns what was appended, before and after it is opened again", arguments: [1, 31, 4064, 5000, 65_536])
+    "a spool returns the appended bytes, before and after it is reopened", arguments: [1, 31, 4064, 5000, 65_536])
   func roundTrip(piece: Int) throws {
     let total = 300_000
     let path: String
@@ -117,7 +117,7 @@ struct SpoolRoundTripTests {
     }
   }
 
-  @Test("bytes that were appended after the last commit are recovered in whole blocks")
+  @Test("bytes after the last commit are recovered in whole blocks")
   func afterTheCheckpoint() throws {
     let folder = try SpoolFolder(directory: temporary.path, stream: "kitchen")
     let file = try SpoolFile.create(in: folder, description: "", capacity: 1 << 20)
@@ -129,7 +129,7 @@ struct SpoolRoundTripTests {
     #expect(recovered.damage.isEmpty)
   }
 
-  @Test("the ring takes new bytes when old ones are released or evicted, and no sooner")
+  @Test("the ring accepts new bytes only after old ones are released or evicted")
   func ring() throws {
     let folder = try SpoolFolder(directory: temporary.path, stream: "kitchen")
     let file = try SpoolFile.create(in: folder, description: "", capacity: 10 * 4064)
@@ -148,7 +148,7 @@ struct SpoolRoundTripTests {
     for (position, piece) in bytes { #expect(piece.withUnsafeBytes { pattern.matches($0, at: position) }) }
   }
 
-  @Test("a second object does not get the folder while one has it")
+  @Test("a second object cannot open the folder while one has it")
   func lock() throws {
     do {
       let folder = try SpoolFolder(directory: temporary.path, stream: "kitchen")

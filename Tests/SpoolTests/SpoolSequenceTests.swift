@@ -138,7 +138,7 @@ struct SpoolSequenceTests {
     return Seed.several(count * max(1, factor))
   }
 
-  @Test("a spool holds what a model of it says", arguments: seeds(10))
+  @Test("a spool behaves like its model", arguments: seeds(10))
   func model(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
     for _ in 0..<120 { #expect(try sequence.step()) }
@@ -146,7 +146,7 @@ struct SpoolSequenceTests {
     #expect(try sequence.file.verify().damage.isEmpty)
   }
 
-  @Test("whatever was committed survives SIGKILL at any moment", arguments: seeds(20))
+  @Test("committed bytes survive SIGKILL at any moment", arguments: seeds(20))
   func kill(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
     sequence.disk.dies = sequence.disk.callCount + sequence.random.size(upTo: 300)
@@ -156,7 +156,7 @@ struct SpoolSequenceTests {
     try sequence.recover(afterPowerCut: false)
   }
 
-  @Test("whatever was synchronized survives a power cut at any moment", arguments: seeds(25))
+  @Test("synchronized bytes survive a power cut at any moment", arguments: seeds(25))
   func powerCut(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
     sequence.disk.dies = sequence.disk.callCount + sequence.random.size(upTo: 300)
@@ -166,7 +166,7 @@ struct SpoolSequenceTests {
     try sequence.recover(afterPowerCut: true)
   }
 
-  @Test("random errors of the disk cost nothing that was promised", arguments: seeds(25))
+  @Test("random disk errors lose no promised byte", arguments: seeds(25))
   func faults(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
     for operation: TestDisk.Operation in [.write, .read, .synchronizeData, .punchHole, .allocate] {

@@ -10,9 +10,9 @@ import SpooledStreams
 import StreamBuffers
 import Testing
 
-@Suite("A spool on a disk that refuses writes for a while")
+@Suite("A spool on a disk that temporarily refuses writes")
 struct FailingDiskTests {
-  @Test("each outage of the disk is reported once, with its end, and costs no byte", arguments: [ENOSPC, EIO])
+  @Test("each outage of the disk is reported once, with its end, and loses no byte", arguments: [ENOSPC, EIO])
   func outages(code: Int32) throws {
     let seed = Seed(UInt64(code))
     let directory = try TemporaryDirectory()

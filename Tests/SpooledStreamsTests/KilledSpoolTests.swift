@@ -42,7 +42,7 @@ struct KilledSpoolTests {
   }
 
   @Test(
-    "each stretch is there with each byte that the server lacks, and nothing stays once they are delivered",
+    "each stretch has each byte that the server lacks, and nothing remains after the delivery",
     arguments: Seed.several(8))
   func killed(seed: Seed) throws {
     var random = seed.generator
@@ -89,7 +89,7 @@ struct KilledSpoolTests {
     #expect(directory.events.isEmpty, "\(seed): \(directory.events)")
   }
 
-  @Test("stretches that are delivered while the spool still looks at them leave nothing behind")
+  @Test("stretches that are delivered while the spool examines them leave no file")
   func deliveredAtOnce() throws {
     let directory = try SpoolDirectory()
     for number in 0..<12 {
@@ -129,7 +129,7 @@ struct KilledSpoolTests {
     #expect(directory.events.isEmpty, "\(directory.events)")
   }
 
-  @Test("urgent words are on the disk at once, however long the interval is")
+  @Test("urgent texts are on the disk at once, however long the interval is")
   func urgent() throws {
     let directory = try SpoolDirectory()
     let spool = try directory.open(syncInterval: .seconds(3600))
@@ -141,7 +141,7 @@ struct KilledSpoolTests {
     try spool.finish(buffer.stretch, isDelivered: true)
   }
 
-  @Test("what is captured is on the disk after each interval")
+  @Test("captured bytes are on the disk after each interval")
   func intervals() throws {
     let directory = try SpoolDirectory()
     let spool = try directory.open()
@@ -155,7 +155,7 @@ struct KilledSpoolTests {
     try spool.finish(buffer.stretch, isDelivered: true)
   }
 
-  @Test("without room in memory that survives the process, bytes are on the disk before the interval is over")
+  @Test("without memory that survives the process, bytes are on the disk within the interval")
   func eager() throws {
     let directory = try SpoolDirectory()
     let spool = try directory.open(syncInterval: .seconds(3600))

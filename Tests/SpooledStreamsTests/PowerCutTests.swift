@@ -11,7 +11,7 @@ import SpooledStreams
 import StreamBuffers
 import Testing
 
-@Suite("A spool whose machine loses its power")
+@Suite("A spool after a power cut")
 struct PowerCutTests {
   /// When the power fails. Each is a moment at which the spool calls something safe.
   enum Moment: CaseIterable, Sendable {
@@ -68,7 +68,8 @@ struct PowerCutTests {
     machine = try SpoolMachine(seed.generator, folder: directory.path)
   }
 
-  @Test("a power cut takes nothing that the spool has called safe", arguments: Moment.allCases, Seed.several(6))
+  @Test(
+    "a power cut destroys no byte that the spool has reported as synced", arguments: Moment.allCases, Seed.several(6))
   static func cut(moment: Moment, seed: Seed) throws { try PowerCutTests(seed).cut(moment) }
 
   private func cut(_ moment: Moment) throws {

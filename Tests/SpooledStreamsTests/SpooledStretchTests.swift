@@ -27,7 +27,7 @@ struct SpooledStretchTests {
   }
 
   @Test(
-    "each byte is read once, in order, from memory or disk, whenever it is read and released",
+    "each byte is read once, in order, from memory or disk, for any times of reads and releases",
     arguments: Seed.several(6))
   func complete(seed: Seed) throws {
     var random = seed.generator
@@ -44,7 +44,7 @@ struct SpooledStretchTests {
     #expect(directory.events.isEmpty, "\(seed): \(directory.events)")
   }
 
-  @Test("what does not fit is evicted, oldest first, and the rest is read in order", arguments: Seed.several(4))
+  @Test("bytes that do not fit are evicted, oldest first, and the rest is read in order", arguments: Seed.several(4))
   func evicted(seed: Seed) throws {
     let course = Course(overflow: .dropOldest, limit: 512 << 10, readsFrom: 2 << 20, releases: 5)
     let directory = try SpoolDirectory()
@@ -58,7 +58,7 @@ struct SpooledStretchTests {
   }
 
   @Test(
-    "what was not delivered is there for the next process, with how to go on, and what was acknowledged is not",
+    "the next process finds the undelivered bytes and the data for resumption, and no acknowledged bytes",
     arguments: Seed.several(8))
   func reopened(seed: Seed) throws {
     var random = seed.generator

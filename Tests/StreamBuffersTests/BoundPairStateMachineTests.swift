@@ -5,9 +5,9 @@ import Testing
 
 @testable import StreamBuffers
 
-@Suite("BoundPair keeps its rules in any order of events")
+@Suite("BoundPair obeys its rules in any order of events")
 struct BoundPairStateMachineTests {
-  @Test("random events give what the model says", arguments: Seed.several(4), [1, 2, 7, 4096])
+  @Test("random events give the same result as the model", arguments: Seed.several(4), [1, 2, 7, 4096])
   func randomEvents(seed: Seed, capacity: Int) {
     var random = seed.generator
     for life in 0..<400 {

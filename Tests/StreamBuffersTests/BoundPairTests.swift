@@ -8,7 +8,7 @@ import Testing
 
 @Suite("BoundPair on one thread")
 struct BoundPairTests {
-  @Test("the output end signals space when it opens, and may write once for each such signal")
+  @Test("the output end signals space when it opens, and allows one write per signal")
   func oneWriteASignal() {
     let pair = BoundPair.make(bufferSize: 8)
     let log = EventLog()
@@ -27,7 +27,7 @@ struct BoundPairTests {
     #expect(third == .accepted(3))
   }
 
-  @Test("a close lets the rest be read, then comes the end; a write after it is refused")
+  @Test("after a close, the rest can be read, then the end follows, and a later write is refused")
   func closing() {
     let pair = BoundPair.make(bufferSize: 8)
     let log = EventLog()
@@ -42,7 +42,7 @@ struct BoundPairTests {
     #expect(read(from: pair.input, 2) == .end)
   }
 
-  @Test("an output end that is dropped without a close has broken off; an input end that is dropped has closed")
+  @Test("an output end that is released without a close has failed, and a released input end has closed")
   func dropped() {
     let log = EventLog()
     do {
@@ -62,7 +62,7 @@ struct BoundPairTests {
     #expect(second.all == ["out spaceAvailable", "out endEncountered"])
   }
 
-  @Test("a read into no room takes nothing and does not say that there is nothing")
+  @Test("a read into an empty buffer reads nothing and does not report an empty pair")
   func emptyTarget() {
     let pair = BoundPair.make()
     pair.output.open { _ in }
@@ -74,7 +74,7 @@ struct BoundPairTests {
   }
 
   @Test(
-    "a read takes all that a writer writes while it is told of space, and the end comes behind it",
+    "a read receives all that a writer writes while space is signalled, and the end comes after it",
     arguments: [1, 7, 64], [0, 1, 63, 64, 65, 1000])
   func readersRoom(capacity: Int, total: Int) {
     let pair = BoundPair.make(bufferSize: capacity)
@@ -103,7 +103,7 @@ struct BoundPairTests {
     #expect(writer.doneBefore == total && read(from: input, 1) == .end)
   }
 
-  @Test("an end opened twice keeps its first handler")
+  @Test("an end that is opened twice keeps its first handler")
   func openedTwice() {
     let pair = BoundPair.make()
     let log = EventLog()
@@ -116,7 +116,7 @@ struct BoundPairTests {
     #expect(log.all == ["out spaceAvailable", "out spaceAvailable", "in bytesAvailable", "out endEncountered"])
   }
 
-  @Test("an end that is over lets go of its handler, and of an owner that holds the end", arguments: 0..<4)
+  @Test("an ended end releases its handler, and an owner that retains the end", arguments: 0..<4)
   func ownersAreLetGo(way: Int) {
     final class Owner: Sendable {
       let output: BoundPair.Output

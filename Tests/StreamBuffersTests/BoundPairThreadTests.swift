@@ -15,7 +15,7 @@ struct BoundPairThreadTests {
   static let error = BoundPair.StreamError("broken off on purpose")
 
   @Test(
-    "bytes arrive in order, no polite write is refused, and each end learns how the other one ended",
+    "bytes arrive in order, no permitted write is refused, and each end learns how the other one ended",
     arguments: Seed.several(2), Ending.allCases)
   func randomLives(seed: Seed, ending: Ending) throws {
     var random = seed.generator

@@ -12,7 +12,7 @@ struct CircularBufferCopierTests {
   static let pattern = OffsetPattern()
 
   @Test(
-    "three threads pass megabytes on through memory and copy, each byte once", arguments: Seed.several(2),
+    "three threads pass megabytes through memory and copy, each byte once", arguments: Seed.several(2),
     [CircularBuffer.Overflow.refuse, .dropOldest])
   func threeThreads(seed: Seed, overflow: CircularBuffer.Overflow) throws {
     let random = seed.generator
@@ -121,7 +121,7 @@ struct CircularBufferCopierTests {
     #expect(overflow == .dropOldest || copy.byteCountRead > 0, "nothing was read from the copy")
   }
 
-  @Test("the copier is woken when the head is where it waits for it, at the end, and when the producer needs room")
+  @Test("the copier wakes when the head reaches its position, at the end, and when the producer needs space")
   func copierWakeUps() throws {
     var settings = CircularBuffer.Settings(capacity: 16 << 10)
     settings.hasCopier = true
@@ -152,7 +152,7 @@ struct CircularBufferCopierTests {
     #expect(isWoken() && !copier.requestWakeUp(atHead: .max))
   }
 
-  @Test("a consumer's capacity is what memory and copy hold together")
+  @Test("a consumer's capacity is that of memory and copy together")
   func capacity() throws {
     var settings = CircularBuffer.Settings(capacity: 16 << 10)
     (settings.hasCopier, settings.backing) = (true, CopyInMemory())
@@ -161,7 +161,7 @@ struct CircularBufferCopierTests {
     #expect(ends.copier.capacity == 16 << 10)
   }
 
-  @Test("whoever continues without the buffer's memory knows the pauses before, and those that are to come")
+  @Test("a consumer that continues without the buffer's memory has the earlier and the coming pauses")
   func finished() throws {
     let pause = CircularBuffer.Pause(position: 70, length: 7)
     let ends = try CircularBuffer.makeFinished(head: 100, pauses: [pause], pausedBefore: 5, backing: NoBacking())
@@ -172,7 +172,7 @@ struct CircularBufferCopierTests {
     #expect(consumer.nextPause == nil && consumer.pausedByteCount == 12)
   }
 
-  @Test("what a killed process had in its buffer is found in the buffer's file", arguments: Seed.several(20))
+  @Test("the buffered bytes of a killed process are in the buffer's file", arguments: Seed.several(20))
   func remains(seed: Seed) throws {
     var random = seed.generator
     let path = "/dev/shm/sluice-test-\(getpid())-\(String(seed.value, radix: 16))"
@@ -209,7 +209,7 @@ struct CircularBufferCopierTests {
   }
 
   @Test(
-    "whoever finds the buffer of a killed process knows the pauses before and behind each position, and the last note",
+    "a reader of a killed process's buffer has the pauses before and after each position, and the last note",
     arguments: Seed.several(10))
   func pausesAndNote(seed: Seed) throws {
     var random = seed.generator
@@ -250,7 +250,7 @@ struct CircularBufferCopierTests {
     }
   }
 
-  @Test("the next process reads what a killed one has left in its buffer, and passes the last pause again")
+  @Test("the next process reads the rest of a killed process's buffer, and passes the last pause again")
   func adopted() throws {
     let path = "/dev/shm/sluice-test-adopted-\(getpid())"
     defer { unlink(path) }
@@ -285,7 +285,7 @@ struct CircularBufferCopierTests {
     #expect(next.copier.isFinished && next.copier.pauses(from: 5000).ahead.count == 1)
   }
 
-  @Test("the next process knows all pauses, also where one was passed and as many as there may be are waiting")
+  @Test("the next process has all pauses, also a passed one and the maximum number of waiting ones")
   func adoptedWithPauses() throws {
     let path = "/dev/shm/sluice-test-waiting-\(getpid())"
     defer { unlink(path) }
@@ -319,7 +319,7 @@ struct CircularBufferCopierTests {
     func release(upTo offset: UInt64) {}
   }
 
-  @Test("a file that is no buffer, is cut short or is of another version is none")
+  @Test("a file that is not a buffer, is truncated or has another version is refused")
   func noRemains() throws {
     let path = "/dev/shm/sluice-test-none-\(getpid())"
     defer { unlink(path) }

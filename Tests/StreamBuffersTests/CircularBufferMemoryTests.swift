@@ -15,7 +15,7 @@ struct CircularBufferMemoryTests {
   static let pattern = OffsetPattern()
 
   @Test(
-    "bytes are copied in as far as there is room, and no further, whether old ones make room or not",
+    "bytes are copied as far as there is space, whether old ones are evicted or not",
     arguments: [CircularBuffer.Overflow.refuse, .dropOldest])
   func copied(overflow: CircularBuffer.Overflow) throws {
     var ends = try CircularBuffer.make(capacity: .bytes(4096), overflow: overflow)
@@ -45,7 +45,7 @@ struct CircularBufferMemoryTests {
     }
   }
 
-  @Test("a span is contiguous wherever it begins, and both mappings are the same bytes")
+  @Test("a span is contiguous at any start, and both mappings have the same bytes")
   func contiguousAtEveryOffset() throws {
     var ends = try CircularBuffer.make(capacity: .bytes(1))
     let capacity = ends.producer.capacity
@@ -80,7 +80,7 @@ struct CircularBufferMemoryTests {
     #expect(ends.producer.capacity >= bytes && ends.producer.capacity % Self.page == 0)
   }
 
-  @Test("a capacity in time is the bytes that come in that time, rounded up")
+  @Test("a capacity in time is the number of bytes in that time, rounded up")
   func capacityInTime() {
     // 48 kHz, two channels of 16 bits.
     #expect(CircularBuffer.Capacity.time(.seconds(10), bytesPerSecond: 192_000).byteCount == 1_920_000)
@@ -123,7 +123,7 @@ struct CircularBufferMemoryTests {
     #expect(allocations_of_this_thread() > counted)
   }
 
-  @Test("returned memory is gone from the system once its bytes are released, kept memory stays")
+  @Test("returned memory is freed when its bytes are released, and retained memory stays")
   func returnedPages() throws {
     let capacity = 16 << 20
     #expect(try residentBytes(afterFillingAndReleasing: capacity, memory: .kept) == capacity)
@@ -131,7 +131,7 @@ struct CircularBufferMemoryTests {
     #expect(left <= 256 << 10, "at most the step in which the head stands")
   }
 
-  @Test("returned memory stays bounded over many laps, and what comes after is read right")
+  @Test("returned memory stays bounded over many laps, and later bytes are read correctly")
   func returnedPagesOverLaps() throws {
     var ends = try CircularBuffer.make(capacity: .bytes(1 << 20), memory: .returned)
     var cursor: UInt64 = 0
@@ -161,7 +161,8 @@ struct CircularBufferMemoryTests {
   }
 
   @Test(
-    "for each step that goes back to the system one is ready ahead of the head, two at most", .enabled(if: canPrepare),
+    "for each step that is returned to the system, one is ready ahead of the head, at most two",
+    .enabled(if: canPrepare),
     arguments: Seed.several(10))
   func preparedPages(seed: Seed) throws {
     var random = seed.generator
@@ -214,7 +215,7 @@ struct CircularBufferMemoryTests {
 
   /// A process may not map 128 GiB 4000 times, and the kernel gives out the lowest free descriptor. Other tests have
   /// descriptors, too, but fewer than these buffers would leave behind.
-  @Test("memory and descriptors go with the last end", .enabled(if: allocations_of_this_thread() >= 0))
+  @Test("memory and descriptors are freed with the last end", .enabled(if: allocations_of_this_thread() >= 0))
   func nothingIsLeftBehind() throws {
     var highest: Int32 = 0
     for _ in 0..<4000 {

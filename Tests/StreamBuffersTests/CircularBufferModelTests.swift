@@ -5,7 +5,7 @@ import PropertyTesting
 import StreamBuffers
 import Testing
 
-@Suite("CircularBuffer does what its model does")
+@Suite("CircularBuffer behaves like its model")
 struct CircularBufferModelTests {
   struct Shape: Sendable, CustomTestStringConvertible {
     let capacity: Int
@@ -24,7 +24,7 @@ struct CircularBufferModelTests {
     Shape(capacity: 300_000, overflow: .dropOldest, memory: .returned, steps: 1000),
   ]
 
-  @Test("any order of calls gives what the model gives", arguments: Seed.several(3), shapes)
+  @Test("any order of calls gives the same result as the model", arguments: Seed.several(3), shapes)
   func randomCalls(seed: Seed, shape: Shape) throws {
     var run = try CircularBufferRun(shape: shape, random: seed.generator)
     for step in 0..<shape.steps {

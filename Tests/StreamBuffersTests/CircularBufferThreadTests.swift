@@ -70,7 +70,7 @@ struct CircularBufferThreadTests {
   }
 
   @Test(
-    "with drop-oldest each byte is read right or told lost, and the sums add up",
+    "with drop-oldest, each byte is read correctly or reported as lost, and the sums agree",
     arguments: Seed.several(3), [CircularBuffer.Memory.kept, .returned])
   func dropOldest(seed: Seed, memory: CircularBuffer.Memory) throws {
     let random = seed.generator
@@ -124,7 +124,7 @@ struct CircularBufferThreadTests {
     #expect(read.load(ordering: .relaxed) > 0)
   }
 
-  @Test("a reader at the oldest byte never sees a newer one in its place", arguments: Seed.several(2))
+  @Test("a reader at the oldest byte never reads a newer one in its place", arguments: Seed.several(2))
   func pinnedAtTheOldest(seed: Seed) throws {
     let random = seed.generator
     let ends = try CircularBuffer.make(capacity: .bytes(4096), overflow: .dropOldest)

@@ -7,9 +7,9 @@ import Synchronization
 import Testing
 
 // `== true`: the macro takes a bare call apart and cannot do so with an end, which cannot be copied.
-@Suite("CircularBuffer wakes who waits")
+@Suite("CircularBuffer wakes waiting ends")
 struct CircularBufferWakeUpTests {
-  @Test("the consumer gets as many signals as it was promised, however it meets the producer")
+  @Test("the consumer receives exactly the promised signals, for any timing of the producer")
   func dataSignalsAreWhatWasPromised() throws {
     let ends = try CircularBuffer.make(capacity: .bytes(1 << 20), overflow: .dropOldest)
     let producer = Handover(ends.producer)
@@ -38,7 +38,7 @@ struct CircularBufferWakeUpTests {
       })
   }
 
-  @Test("the producer gets as many signals as it was promised, however it meets the consumer")
+  @Test("the producer receives exactly the promised signals, for any timing of the consumer")
   func spaceSignalsAreWhatWasPromised() throws {
     let total = 100_000
     let ends = try CircularBuffer.make(capacity: .bytes(4096))
@@ -71,7 +71,7 @@ struct CircularBufferWakeUpTests {
       })
   }
 
-  @Test("nobody who does not wait is signalled")
+  @Test("an end that does not wait receives no signal")
   func noSignalUnasked() throws {
     var ends = try CircularBuffer.make(capacity: .bytes(4096))
     _ = ends.producer.write(maximum: 100) { _ in 100 }
@@ -81,7 +81,7 @@ struct CircularBufferWakeUpTests {
     #expect(takeSignals(ends.producer.spaceDescriptor) == 0)
   }
 
-  @Test("the consumer is woken once for a burst of writes, and by the end of the stream")
+  @Test("the consumer wakes once for a burst of writes, and at the end of the stream")
   func oneSignalABurst() throws {
     var ends = try CircularBuffer.make(capacity: .bytes(4096))
     #expect(ends.consumer.requestWakeUp(beyond: 0) == true)
@@ -95,7 +95,7 @@ struct CircularBufferWakeUpTests {
     #expect(ends.consumer.isFinished == true)
   }
 
-  @Test("the producer is woken when all the space it asked for is there, not before")
+  @Test("the producer wakes only when all requested space is free")
   func spaceInFull() throws {
     var ends = try CircularBuffer.make(capacity: .bytes(4096))
     _ = ends.producer.write(minimum: 4096) { _ in 4096 }
@@ -108,7 +108,7 @@ struct CircularBufferWakeUpTests {
     #expect(takeSignals(ends.producer.spaceDescriptor) == 0)
   }
 
-  @Test("with returned memory the largest write finds room once everything is released, wherever the head stands")
+  @Test("with returned memory, the largest write fits once everything is released, at any head")
   func spaceWithReturnedMemory() throws {
     var ends = try CircularBuffer.make(capacity: .bytes(256 << 10), memory: .returned)
     let largest = ends.producer.largestMinimum

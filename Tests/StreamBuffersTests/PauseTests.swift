@@ -5,12 +5,13 @@ import Testing
 
 @testable import StreamBuffers
 
-@Suite("CircularBuffer's pauses")
+@Suite("Pauses of CircularBuffer")
 struct PauseTests {
   /// As many as the buffer keeps.
   private static let most = 16
 
-  @Test("pauses reach the consumer in order, each at its position, sixteen at a time", arguments: Seed.several(10))
+  @Test(
+    "pauses reach the consumer in order, each at its position, at most sixteen at a time", arguments: Seed.several(10))
   func inOrder(seed: Seed) throws {
     var random = seed.generator
     var ends = try CircularBuffer.make(capacity: .bytes(1 << 20), allowsPauses: true)
@@ -32,7 +33,7 @@ struct PauseTests {
     }
   }
 
-  @Test("a buffer whose consumer knows of no pauses takes none")
+  @Test("a buffer whose consumer does not support pauses accepts none")
   func notAllowed() throws {
     var ends = try CircularBuffer.make(capacity: .bytes(1))
     let isTaken = ends.producer.pause(1)
@@ -41,7 +42,7 @@ struct PauseTests {
     #expect(ends.consumer.nextPause == nil)
   }
 
-  @Test("a pause wakes a consumer that waits for bytes, and one that is refused does not")
+  @Test("a pause wakes a consumer that waits for bytes, and a refused one does not")
   func wakes() throws {
     var ends = try CircularBuffer.make(capacity: .bytes(1), allowsPauses: true)
     for _ in 0..<Self.most {

@@ -19,7 +19,7 @@ struct DownloadQueueTests {
     return request
   }
 
-  @Test("an agent with something to delete is not idle, also while that waits for its next attempt")
+  @Test("an agent with a pending deletion is not idle, also while it waits for its next attempt")
   func idleness() {
     var queue = TransferQueue()
     _ = queue.handle(.submitted(download("/part"), version: "", size: nil), now: 0)
@@ -34,7 +34,7 @@ struct DownloadQueueTests {
   }
 
   @Test(
-    "a part that the program has handed in is its own again when it cancels for resume data, and is not removed",
+    "a program's own part is returned when it cancels for resume data, and is not removed",
     arguments: 0..<3)
   func handedIn(_ way: Int) {
     var queue = TransferQueue()
@@ -52,7 +52,7 @@ struct DownloadQueueTests {
     #expect(queue.abandoned.isEmpty && !actions.contains { if case .abandon = $0 { true } else { false } })
   }
 
-  @Test("a program gets the part of a download that has no time left, once nobody writes into it", arguments: 0..<3)
+  @Test("a program receives the part of a timed-out download when nobody writes into it", arguments: 0..<3)
   func noTimeLeft(_ way: Int) {
     var queue = TransferQueue()
     var request = download("/part", resumeData: "handed in")
@@ -74,7 +74,7 @@ struct DownloadQueueTests {
     #expect(queue.abandoned.isEmpty && actions.count { $0 == .stop(1) } == (way == 0 ? 0 : 1))
   }
 
-  @Test("a download that turns out to be complete is not reported as a range that does not exist")
+  @Test("a download that is already complete is not reported as a range error")
   func completeBefore() throws {
     let transfer = Transfer(id: 1, request: download("/part"), version: "", size: nil, created: 0)
     var response = HTTPResponse(status: 416)
@@ -92,7 +92,7 @@ struct DownloadQueueTests {
     #expect(result.status == 206 && result.fields == ["ETag: \"a\""] && result.body.isEmpty)
   }
 
-  @Test("a part with a second name is made anew if it is the agent's, and left alone if it is the program's")
+  @Test("a part with a second hard link is recreated if it is the agent's, and not changed if it is the program's")
   func secondName() throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("part", [1, 2, 3])
@@ -115,7 +115,7 @@ struct DownloadQueueTests {
     #expect(directory.names == ["second"])
   }
 
-  @Test("secrets that an earlier version has kept of ended transfers are gone when the database is opened")
+  @Test("opening the database removes the secrets of ended transfers of an earlier version")
   func upgrade() throws {
     let directory = try TemporaryDirectory()
     let (state, path) = ("\(directory.path)/state", "\(directory.path)/state/transfers.db")

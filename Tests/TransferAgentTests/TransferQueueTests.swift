@@ -10,7 +10,7 @@ import TransferClient
 @Suite("The queue of transfers")
 struct TransferQueueTests {
   @Test(
-    "whatever happens in whatever order, nothing accepted is lost, started twice, or told otherwise than it ended",
+    "in any order of events, no accepted transfer is lost, started twice, or reported with a wrong end",
     arguments: Seed.several(60))
   func anyOrder(seed: Seed) throws {
     var world = QueueWorld(random: seed.generator)
@@ -18,7 +18,7 @@ struct TransferQueueTests {
     try world.drain()
   }
 
-  @Test("a database that is opened again has the queue that it was given", arguments: Seed.several(4))
+  @Test("a reopened database has the same queue", arguments: Seed.several(4))
   func database(seed: Seed) throws {
     var random = seed.generator
     let directory = try TemporaryDirectory()
@@ -58,7 +58,7 @@ struct TransferQueueTests {
     return request
   }
 
-  @Test("no secret of a transfer is in the agent's files longer than it runs, however it ends", arguments: 0..<3)
+  @Test("no secret of a transfer stays in the agent's files after its end, however it ends", arguments: 0..<3)
   func secrets(_ end: Int) throws {
     let directory = try TemporaryDirectory()
     let database = try TransferDatabase(directory: "\(directory.path)/state")
@@ -87,7 +87,7 @@ struct TransferQueueTests {
     #expect(try secretsInFiles() == 0)
   }
 
-  @Test("a request that is handed in again after its end was acknowledged is not another transfer, for a day")
+  @Test("a request that is submitted again after its end was acknowledged is no new transfer, for a day")
   func repeatedSubmission() throws {
     let day = AcknowledgedTransfer.age
     var queue = TransferQueue()
@@ -115,7 +115,7 @@ struct TransferQueueTests {
     #expect(queue.acknowledged.count == AcknowledgedTransfer.limit && queue.id(ofKey: "b") == nil)
   }
 
-  @Test("results that nobody awaits are forgotten after 90 days, or when there are too many, the oldest first")
+  @Test("results that nobody awaits are removed after 90 days, or when there are too many, the oldest first")
   func unawaited() {
     var queue = TransferQueue()
     queue.resultLimit = 20
@@ -141,7 +141,7 @@ struct TransferQueueTests {
     #expect(queue.transfers.keys.sorted() == [21, 23, 24, 25], "what has not ended stays")
   }
 
-  @Test("transfers that wait for their next attempt make room for others, and come back later")
+  @Test("transfers that wait for their next attempt let others run, and continue later")
   func room() {
     var queue = TransferQueue()
     func started(_ actions: [TransferQueue.Action]) -> [Int64] {
@@ -168,7 +168,7 @@ struct TransferQueueTests {
     #expect(queue.running.count == TransferQueue.limit)
   }
 
-  @Test("a transfer that this machine cannot run now is tried again, ever more seldom")
+  @Test("a transfer that this machine cannot run now is retried with growing pauses")
   func postponement() {
     var queue = TransferQueue()
     let request = TransferRequest(key: "k", url: "http://h/", path: "/x")
@@ -186,7 +186,7 @@ struct TransferQueueTests {
     #expect(pauses == [10, 20, 40, 80, 160, 320, 640, 900, 900, 900].map { $0 * 1000 })
   }
 
-  @Test("what a server has of a cancelled transfer is deleted with its token, also after it was acknowledged")
+  @Test("the upload of a cancelled transfer is deleted with its token, also after it was acknowledged")
   func abandonment() throws {
     for isAcknowledged in [false, true] {
       var request = TransferRequest(key: "k", url: "http://h/", path: "/x")
@@ -215,7 +215,7 @@ struct TransferQueueTests {
     }
   }
 
-  @Test("two agents cannot have one database")
+  @Test("two agents cannot use one database")
   func lock() throws {
     let directory = try TemporaryDirectory()
     let path = "\(directory.path)/state"

@@ -36,7 +36,9 @@ struct AgentLaunchTests {
     }
   }
 
-  @Test("a path of up to 107 bytes is a socket's, and a longer one is an error that says so", arguments: 104...110)
+  @Test(
+    "a path of up to 107 bytes is valid for a socket, and a longer one is an error that states this",
+    arguments: 104...110)
   func pathLength(_ length: Int) throws {
     let path = "\(directory.path)/" + String(repeating: "x", count: length - directory.path.utf8.count - 1)
     guard length <= 107 else {
@@ -63,7 +65,7 @@ struct AgentLaunchTests {
     #expect(directory.names == [])
   }
 
-  @Test("a program that is not there is an error with its name, and the variable that names another")
+  @Test("a missing program is an error with its name, and the variable for another")
   func missing() {
     guard case .notStarted(let words)? = failure("\(directory.path)/none") else {
       Issue.record("no error")
@@ -73,7 +75,7 @@ struct AgentLaunchTests {
   }
 
   @Test(
-    "a program that fails is an error with its last line, or how it ended",
+    "a failed program is an error with its last line, or its exit status",
     arguments: [
       ("echo first >&2; echo last >&2; exit 3", "last"), ("exit 3", "3"), ("echo no words; exit 1", "1"),
       ("kill -9 $$", "137"), ("yes | head -c 300000 >&2; exit 70", "y"),
@@ -86,7 +88,7 @@ struct AgentLaunchTests {
     #expect(found.hasSuffix(words), "\(found)")
   }
 
-  @Test("the agent is asked for by its directory and socket, and inherits no signal that is blocked or ignored")
+  @Test("the agent receives its directory and socket, and inherits no blocked or ignored signal")
   func inheritance() throws {
     // Without another process, for which a shell blocks signals.
     let program = try script(
@@ -111,7 +113,7 @@ struct AgentLaunchTests {
   }
 
   @Test(
-    "the agent that listens when the program returns is found, also if another program has started it",
+    "the program finds the listening agent, also if another program has started it",
     arguments: [0, 75])
   func found(code: Int) throws {
     let program = try script(

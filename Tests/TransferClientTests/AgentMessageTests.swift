@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Messages of the agent")
 struct AgentMessageTests {
-  @Test("every order is read as it was written", arguments: Seed.several(20))
+  @Test("every order is read again unchanged", arguments: Seed.several(20))
   func orders(seed: Seed) {
     var random = seed.generator
     for _ in 0..<20 {
@@ -24,7 +24,7 @@ struct AgentMessageTests {
     }
   }
 
-  @Test("every answer is read as it was written", arguments: Seed.several(20))
+  @Test("every reply is read again unchanged", arguments: Seed.several(20))
   func answers(seed: Seed) {
     var random = seed.generator
     for _ in 0..<20 {
@@ -49,7 +49,7 @@ struct AgentMessageTests {
     }
   }
 
-  @Test("a request without what it needs, or with a relative path, is no order")
+  @Test("a request without required members, or with a relative path, is invalid")
   func incomplete() throws {
     var random = Seed(1).generator
     var request = Self.request(&random)
@@ -65,7 +65,7 @@ struct AgentMessageTests {
     }
   }
 
-  @Test("database and socket are where the XDG directories are, and relative ones do not count")
+  @Test("database and socket are in the XDG directories, and relative ones are ignored")
   func location() {
     func location(_ variables: [String: String]) -> AgentLocation? { AgentLocation { variables[$0] } }
     #expect(

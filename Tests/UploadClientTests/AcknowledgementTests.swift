@@ -76,21 +76,23 @@ struct AcknowledgementTests {
     }
   }
 
-  @Test("after a reset anywhere it is never more than the peer took in, and close to it", arguments: Seed.several(4))
+  @Test(
+    "after a reset at any point, the count is at most the bytes that the peer received, and close to it",
+    arguments: Seed.several(4))
   func plain(_ seed: Seed) throws {
     // How much libcurl may hold back makes no difference.
     try cutMany(seed, behind: Self.delayable) { $0.uploadBufferSize = 256 << 10 }
   }
 
   @Test(
-    "without an account of chunks it is never more either, and behind by one piece and the framing of a send buffer",
+    "without chunk records, it is also never too high, and low by at most one piece and the framing of a send buffer",
     arguments: Seed.several(2))
   func withoutAccount(_ seed: Seed) throws {
     // The newest piece, and eight bytes of framing for some hundred of those in a send buffer.
     try cutMany(seed, block: 16_384, behind: 16_384 + 1024 + Self.delayable) { $0.countsChunks = false }
   }
 
-  @Test("what a SOCKS proxy was told first does not count as body", arguments: Seed.several(2))
+  @Test("bytes for a SOCKS proxy do not count as body", arguments: Seed.several(2))
   func behindSOCKS(_ seed: Seed) throws {
     var random = seed.generator
     let truths = try EventLog<UInt64>()
@@ -118,7 +120,7 @@ struct AcknowledgementTests {
   enum Before: String, CaseIterable, Sendable { case stream, file, options, emptyPost }
 
   @Test(
-    "on a connection that was used before it is counted from the new request's start, as exactly as on a new one",
+    "on a reused connection, the count begins at the new request, and is as exact as on a new one",
     arguments: Before.allCases, Seed.several(2))
   func reusedConnection(_ before: Before, _ seed: Seed) throws {
     var random = seed.generator
@@ -156,7 +158,7 @@ struct AcknowledgementTests {
   }
 
   @Test(
-    "of a file, whose bytes are on the wire as they are, it is as exact, on a new connection and on a used one",
+    "for a file, whose bytes are sent unchanged, it is as exact, on a new and on a reused connection",
     arguments: [false, true], Seed.several(3))
   func file(_ isReused: Bool, _ seed: Seed) throws {
     var random = seed.generator
@@ -192,7 +194,7 @@ struct AcknowledgementTests {
     }
   }
 
-  @Test("while the source rests, all that the peer has read counts, also where the kernel keeps no count of its own")
+  @Test("while the source pauses, all bytes that the peer has read count, also without a kernel counter")
   func unixSocket() throws {
     let directory = try TemporaryDirectory()
     let path = "\(directory.path)/socket"

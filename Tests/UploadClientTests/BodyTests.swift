@@ -6,10 +6,10 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("What a request carries", .serialized)
+@Suite("The content of a request", .serialized)
 struct BodyTests {
   @Test(
-    "a request without content says nothing of one, and its answer is read: to HEAD a head, to others a body",
+    "a request without content has no field for it, and its response is read: a head for HEAD, and a body for others",
     arguments: ["HEAD", "GET", "OPTIONS", "DELETE"])
   func without(_ method: String) throws {
     let seen = try EventLog<SeenRequest>()
@@ -27,7 +27,7 @@ struct BodyTests {
     #expect(head["Content-Length"] == nil && head["Transfer-Encoding"] == nil && head["Expect"] == nil)
   }
 
-  @Test("an empty content is said to be: Content-Length: 0", arguments: ["POST", "PUT", "PATCH"])
+  @Test("an empty content has its field: Content-Length: 0", arguments: ["POST", "PUT", "PATCH"])
   func empty(_ method: String) throws {
     let seen = try EventLog<SeenRequest>()
     let server = try obligingServer(seen)
@@ -72,7 +72,7 @@ struct BodyTests {
     }
   }
 
-  @Test("a file that is shortened while it is sent fails the request, and the error says where")
+  @Test("a file that is truncated while it is sent fails the request, and the error has the position")
   func shortened() throws {
     let mayRead = try EventCounter()
     let ends = try EventLog<String>()
@@ -103,7 +103,7 @@ struct BodyTests {
     #expect(Int(try ends.wait("the end") { $0.first }) ?? .max <= 1_999_000)
   }
 
-  @Test("what cannot be read at a place says so, and a descriptor that is none is refused at once")
+  @Test("an unreadable position is an error with the position, and an invalid descriptor is refused at once")
   func unreadable() throws {
     let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
     var ends: [Int32] = [-1, -1]
@@ -123,7 +123,7 @@ struct BodyTests {
     #expect(throws: SystemError.self) { try FileBody(descriptor: -1, range: 0..<1, name: "nothing") }
   }
 
-  @Test("an answer before the end of a file stops the sending", arguments: [200, 413])
+  @Test("a response before the end of a file stops the sending", arguments: [200, 413])
   func earlyAnswer(_ status: Int) throws {
     let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
       _ = try connection.head()
@@ -142,7 +142,7 @@ struct BodyTests {
     }
   }
 
-  @Test("what a method's meaning excludes is refused before anything is sent")
+  @Test("content that a method excludes is refused before anything is sent")
   func refused() throws {
     let file = try PatternFile(size: 10)
     try withSession { session in
@@ -172,7 +172,7 @@ struct BodyTests {
   }
 
   @Test(
-    "a redirect is returned as it is, to the letter, and not followed", arguments: [301, 302, 303, 307, 308],
+    "a redirect is returned unchanged, and not followed", arguments: [301, 302, 303, 307, 308],
     Kind.allCases)
   func redirect(_ status: Int, _ kind: Kind) throws {
     let lines = try EventLog<String>()
@@ -200,7 +200,7 @@ struct BodyTests {
     #expect(lines.all.count == 2 && lines.all.last == "GET /second HTTP/1.1")
   }
 
-  @Test("a server that does not answer a request without content is given up after the response limit")
+  @Test("after the response time-out, a request without content and without a response ends")
   func noResponse() throws {
     let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
     try withSession { session in
@@ -214,7 +214,7 @@ struct BodyTests {
     }
   }
 
-  @Test("a task knows when its content has ended, whatever that is, and not before")
+  @Test("a task reports the end of its content, for any content, and not before")
   func contentEnd() throws {
     let heads = try EventLog<String>()
     let server = try ScriptedServer { connection, _ in

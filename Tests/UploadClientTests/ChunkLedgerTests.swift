@@ -24,7 +24,8 @@ struct ChunkLedgerTests {
   }
 
   @Test(
-    "every wire count gives exactly the body bytes before it, while no chunks are merged", arguments: Seed.several(20))
+    "every count of wire bytes gives exactly the preceding body bytes, unless chunks are merged",
+    arguments: Seed.several(20))
   func exact(_ seed: Seed) {
     var random = seed.generator
     var (ledger, model) = (ChunkLedger(), Model())
@@ -48,7 +49,7 @@ struct ChunkLedgerTests {
   }
 
   @Test(
-    "with any number of chunks outstanding it never claims a byte too many, and all at the end",
+    "with any number of outstanding chunks, it never counts a byte too many, and all bytes at the end",
     arguments: Seed.several(10))
   func mergedIsFromBelow(_ seed: Seed) {
     var random = seed.generator
@@ -75,7 +76,7 @@ struct ChunkLedgerTests {
     #expect(ledger.acknowledge(wireCount: ledger.wireByteCount) == ledger.bodyByteCount)
   }
 
-  @Test("of merged chunks all but what is not payload between them is acknowledged as it comes")
+  @Test("of merged chunks, only the payload is acknowledged as it arrives")
   func mergedLag() {
     var (ledger, model) = (ChunkLedger(), Model())
     for _ in 0..<2_000 {
@@ -90,7 +91,7 @@ struct ChunkLedgerTests {
     #expect(most < 64 * 7)
   }
 
-  @Test("as many chunks as have a place of their own are counted to the byte")
+  @Test("chunks with their own record are counted to the byte")
   func unmerged() {
     var (ledger, model) = (ChunkLedger(), Model())
     for _ in 0..<ChunkLedger.maximumEntries {
@@ -102,7 +103,7 @@ struct ChunkLedgerTests {
     }
   }
 
-  @Test("a wire count that falls back changes nothing")
+  @Test("a decreasing wire count has no effect")
   func neverBack() {
     var ledger = ChunkLedger()
     ledger.append(100)

@@ -8,7 +8,7 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("The way to a connection")
+@Suite("Establishing a connection")
 struct ConnectLimitTests {
   /// A port whose kernel answers nobody any more: its queue is full.
   private final class SilentPort {
@@ -37,7 +37,7 @@ struct ConnectLimitTests {
     deinit { for descriptor in descriptors { close(descriptor) } }
   }
 
-  @Test("an attempt to connect that nobody answers ends after the limit")
+  @Test("a connection attempt without a reply ends after the limit")
   func silence() throws {
     let silent = try SilentPort()
     try withSession { session throws in
@@ -56,7 +56,7 @@ struct ConnectLimitTests {
     }
   }
 
-  @Test("of two addresses that are tried at a time the one that answers is the connection, new and then used again")
+  @Test("of two simultaneous addresses, the one that answers becomes the connection, which is then reused")
   func twoAddresses() throws {
     let chunks = try EventLog<Int>()
     let server = try ScriptedServer { connection, _ in
@@ -114,7 +114,7 @@ struct ConnectLimitTests {
     deinit { for descriptor in descriptors { close(descriptor) } }
   }
 
-  @Test("of requests that are over nothing stays, wherever on the way to a response they ended")
+  @Test("ended requests leak nothing, at any point on the way to a response")
   func nothingStays() throws {
     let silent = try SilentPort()
     let resetting = try ScriptedServer { connection, _ in connection.reset() }
@@ -162,7 +162,7 @@ struct ConnectLimitTests {
     case refused, refusedByBoth, unanswered, noTLS, cancelledAtOnce, cancelledOnTheWay, cancelledInTime, reset, complete
   }
 
-  @Test("a session knows of no connection that libcurl has closed", arguments: Ending.allCases)
+  @Test("a session has no record of a connection that libcurl has closed", arguments: Ending.allCases)
   func nothingKnown(_ ending: Ending) throws {
     let silent = try SilentPort()
     let server = try ScriptedServer { connection, _ in
@@ -202,7 +202,7 @@ struct ConnectLimitTests {
     }
   }
 
-  @Test("a socket whose number comes back belongs to the request that has opened it last")
+  @Test("a socket with a reused number belongs to the request that has opened it last")
   func numberComesBack() throws {
     try withSession { session in
       func transfer() -> CurlTransfer {
@@ -231,7 +231,7 @@ struct ConnectLimitTests {
     }
   }
 
-  @Test("requests of one lane use one connection after another, those of different lanes never, whatever their numbers")
+  @Test("requests of one lane use one connection in turn, and those of different lanes never do")
   func lanes() throws {
     let seen = try EventLog<SeenRequest>()
     let server = try obligingServer(seen)
@@ -251,7 +251,7 @@ struct ConnectLimitTests {
     #expect(Set(seen.all.map(\.connection)) == [0, 1, 2])
   }
 
-  @Test("a proxy that refuses is told from one that does not get through, and from the host itself")
+  @Test("a refusing proxy is distinguished from an unreachable one, and from the host itself")
   func proxyAnswers() {
     for status in [401, 403, 407] {
       #expect(UploadError(code: CURLE_RECV_ERROR, detail: "", proxyStatus: status).kind == .proxyRefused)
@@ -267,7 +267,7 @@ struct ConnectLimitTests {
     }
   }
 
-  @Test("a proxy is what libcurl can use as one")
+  @Test("a valid proxy is one that libcurl supports")
   func proxies() {
     for text in ["localhost:8080", "http://proxy", "https://proxy:1", "socks5h://proxy", "SOCKS4a://proxy"] {
       #expect(UploadRequest.isProxy(text), "\(text)")
@@ -278,7 +278,7 @@ struct ConnectLimitTests {
     #expect(UploadRequest.host(ofProxy: "http://Proxy.Example:8080") == "proxy.example")
   }
 
-  @Test("a request that may only go over HTTP/2 fails at a server that answers in HTTP/1.1, and says why")
+  @Test("a request that requires HTTP/2 fails at a server with HTTP/1.1, with the reason")
   func plainHTTP1() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -294,7 +294,7 @@ struct ConnectLimitTests {
     }
   }
 
-  @Test("the same where TLS has agreed on HTTP/1.1, before anything is sent")
+  @Test("the same if TLS negotiates HTTP/1.1, before anything is sent")
   func secureHTTP1() throws {
     let directory = try TemporaryDirectory()
     try TestCertificates.make(in: directory)
@@ -320,7 +320,7 @@ struct ConnectLimitTests {
   }
 
   @Test(
-    "a certificate that is not valid yet is told from one that is not trusted, by its number or by words",
+    "a certificate that is not valid yet is distinguished from an untrusted one, by number or by text",
     arguments: [
       (9, "", true), (11, "", true), (0, "certificate is not yet valid", true),
       (0, "Certificate is NOT YET valid", true),

@@ -7,7 +7,7 @@ import UploadServer
 
 @testable import UploadClient
 
-@Suite("One connection for one request after another", .serialized)
+@Suite("One connection for successive requests", .serialized)
 struct ConnectionReuseTests {
   /// A request of a random kind, to its end.
   private func anyRequest(
@@ -26,7 +26,7 @@ struct ConnectionReuseTests {
     }
   }
 
-  @Test("whatever the methods and bodies, two hundred requests take one connection", arguments: Seed.several(2))
+  @Test("for any methods and bodies, two hundred requests use one connection", arguments: Seed.several(2))
   func anyMixture(_ seed: Seed) throws {
     var random = seed.generator
     let seen = try EventLog<SeenRequest>()
@@ -40,7 +40,7 @@ struct ConnectionReuseTests {
   }
 
   @Test(
-    "who refuses a request with content need not have read it, and gets no other one behind it; all others do",
+    "a server that refuses a request with content may leave it unread, and receives no other request after it; all others do",
     arguments: [200, 204, 302, 399, 400, 404, 503, 599])
   func afterRefusal(_ status: Int) throws {
     let seen = try EventLog<SeenRequest>()
@@ -92,7 +92,7 @@ struct ConnectionReuseTests {
     }
   }
 
-  @Test("sixty uploads whose requests all end at once go on over sixty connections")
+  @Test("sixty uploads whose requests all end at once continue over sixty connections")
   func manyAtOnce() throws {
     let (uploads, rounds) = (60, 12)
     let seen = try EventLog<SeenRequest>()
@@ -126,7 +126,7 @@ struct ConnectionReuseTests {
     #expect(connections.withLock { $0 } == uploads)
   }
 
-  @Test("two uploads at the same time have a connection each, and afterwards both serve again")
+  @Test("two concurrent uploads have a connection each, and both are reused afterwards")
   func neverShared() throws {
     let seen = try EventLog<SeenRequest>()
     let server = try obligingServer(seen)
@@ -147,7 +147,7 @@ struct ConnectionReuseTests {
     #expect(seen.all.map(\.connection).sorted() == [0, 0, 0, 1, 1, 1])
   }
 
-  @Test("against sluice's own server: streams, files, HEAD and refusals without content")
+  @Test("with sluice serve: streams, files, HEAD and refusals without content")
   func ownServer() throws {
     let server = try StreamServer()
     let connections = try EventLog<Int>()
@@ -208,7 +208,7 @@ struct ConnectionReuseTests {
     #expect(seen.all.count == 60 && seen.all.allSatisfy { $0.head["Expect"] == nil })
   }
 
-  @Test("a connection that the server closed while it was idle is not used: no request of any kind fails")
+  @Test("a connection that the server closed while it was idle is not used, and no request of any kind fails")
   func closedWhileIdle() throws {
     let closed = try EventLog<Int>()
     let seen = try EventLog<SeenRequest>()

@@ -4,7 +4,7 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("Bytes that libcurl holds")
+@Suite("Bytes that libcurl buffers")
 struct HeldBytesTests {
   /// Both ends of a connection on which nothing is under way.
   private func withConnection(_ body: (Int32) throws -> Void) throws {
@@ -15,7 +15,7 @@ struct HeldBytesTests {
   }
 
   @Test(
-    "of what was handed over so much may be in libcurl's buffers, but for a chunked body on plain HTTP/1.1",
+    "libcurl may buffer the stated number of bytes, except for a chunked body on plain HTTP/1.1",
     arguments: [true, false], [true, false])
   func held(_ isChunked: Bool, _ hasPlainFraming: Bool) throws {
     try withConnection { socket in
@@ -34,7 +34,7 @@ struct HeldBytesTests {
   }
 
   @Test(
-    "libcurl may hold an upload buffer, and on HTTP/2 a frame or a window more",
+    "libcurl may buffer an upload buffer, and on HTTP/2 a frame or a window more",
     arguments: [UploadRequest.HTTPVersion.http1, .http2, .negotiated], ["http", "HTTPS"])
   func bounds(_ version: UploadRequest.HTTPVersion, _ scheme: String) {
     var request = UploadRequest(url: "\(scheme)://127.0.0.1/")
@@ -48,7 +48,7 @@ struct HeldBytesTests {
     #expect(request.hasPlainFraming == (scheme == "http" && version != .http2))
   }
 
-  @Test("the newest piece counts as held until libcurl asks again")
+  @Test("the newest piece counts as buffered until libcurl asks again")
   func newest() throws {
     try withConnection { socket in
       var bytes = AcknowledgedBytes()
@@ -61,7 +61,7 @@ struct HeldBytesTests {
     }
   }
 
-  @Test("a request with an option that libcurl refuses ends, and says which")
+  @Test("a request with an option that libcurl refuses ends with its name")
   func refusedOption() throws {
     try withSession { session throws in
       var request = UploadRequest(url: "http://127.0.0.1:9/")

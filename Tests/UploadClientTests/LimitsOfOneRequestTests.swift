@@ -13,7 +13,7 @@ import Testing
 @Suite("The limits of one request")
 struct LimitsOfOneRequestTests {
   @Test(
-    "a response ends its request early only if it came before the body's end, and with its last byte",
+    "a response ends its request early only if it preceded the body's end, and with its last byte",
     arguments: [false, true])
   func end(early: Bool) {
     for length in [0, 1, 5, 10] {
@@ -79,7 +79,7 @@ struct LimitsOfOneRequestTests {
   }
 
   @Test(
-    "of a response's body that waits to be read, however much of it, no more is read than is of use",
+    "the client reads only the useful part of a response's body, however much is waiting",
     arguments: [1024, 16 << 10], [false, true])
   func floodThatWaits(bufferSize: Int, isEarly: Bool) throws {
     let full = try EventCounter()
@@ -112,7 +112,7 @@ struct LimitsOfOneRequestTests {
     }
   }
 
-  @Test("however many chunks are under way, the ledger keeps a bounded number of entries, and errs downwards")
+  @Test("for any number of pending chunks, the ledger has a bounded number of entries, and its errors are too low")
   func ledger() {
     var ledger = ChunkLedger()
     for count in 1...10_000 {
@@ -124,7 +124,7 @@ struct LimitsOfOneRequestTests {
     #expect(ledger.acknowledge(wireCount: ledger.wireByteCount) == ledger.bodyByteCount)
   }
 
-  @Test("a file that libcurl would open is refused if it is there and no regular one, whichever it is for")
+  @Test("libcurl's files must be regular or absent, for each option")
   func files() throws {
     let directory = try TemporaryDirectory()
     let fifo = "\(directory.path)/fifo"
@@ -149,7 +149,7 @@ struct LimitsOfOneRequestTests {
     }
   }
 
-  @Test("a connection that is cut is reset: the peer gets no end of the body that it could take for one")
+  @Test("an aborted connection is reset, so the peer cannot mistake it for the end of the body")
   func cut() throws {
     let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     defer { close(listener) }
@@ -185,7 +185,7 @@ struct LimitsOfOneRequestTests {
     }
   }
 
-  @Test("requests that end together leave their connections to those that follow", arguments: [2, 3, 4, 9])
+  @Test("requests that end together leave their connections to the following ones", arguments: [2, 3, 4, 9])
   func reuse(count: Int) throws {
     let seen = try EventLog<Int>()
     let server = try ScriptedServer { connection, number in

@@ -3,7 +3,7 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("Where a Location leads")
+@Suite("Resolving a Location")
 struct LocationTests {
   private func resolve(_ location: String, from url: String) -> String? {
     UploadRequest(url: url).resolving(location: location)
@@ -26,7 +26,7 @@ struct LocationTests {
     ("g#s/../x", "http://a/b/c/g"),
   ]
 
-  @Test("references are resolved as RFC 3986 resolves its examples", arguments: examples)
+  @Test("references are resolved as in the examples of RFC 3986", arguments: examples)
   func standard(_ reference: String, _ expected: String) {
     #expect(resolve(reference, from: "http://a/b/c/d;p?q") == expected)
   }
@@ -58,7 +58,7 @@ struct LocationTests {
   }
 
   @Test(
-    "what is no reference to an http or https URL leads nowhere",
+    "a value that is not a reference to an http or https URL is refused",
     arguments: [
       "", " ", "/a b", "/a\r\nX: 1", "/a\u{0}", "/a\u{7F}", "/\u{E4}", "ftp://h/", "file:///etc/passwd",
       "javascript:alert(1)",
@@ -71,7 +71,7 @@ struct LocationTests {
     #expect(found == nil || found == "http://other/", "\(location) → \(found ?? "")")
   }
 
-  @Test("user and password go along on the same origin, and nowhere else; a server's own are never used")
+  @Test("user and password are sent only to the same origin, and a server's own are never used")
   func credentials() {
     let base = "http://me:se%40cret@h:8080/a"
     for (location, expected) in [
@@ -85,7 +85,7 @@ struct LocationTests {
     }
   }
 
-  @Test("the origin can be kept: path and query of the Location, all else as it was")
+  @Test("the origin can be kept: path and query of the Location, and the rest unchanged")
   func keepingOrigin() {
     let request = UploadRequest(url: "https://me:word@h:8443/files?x")
     for (location, expected) in [
@@ -110,7 +110,7 @@ struct LocationTests {
     }
   }
 
-  @Test("no secret goes to another origin; on the same one the request is as it was")
+  @Test("no secret is sent to another origin, and on the same one the request is unchanged")
   func directed() {
     var request = UploadRequest(url: "https://me:url-secret@h/files")
     request.bearerToken = "token-secret"
@@ -143,7 +143,7 @@ struct LocationTests {
   }
 
   @Test(
-    "whatever a Location says, what comes of it can be sent, and has our credentials only at home",
+    "the result of any Location can be sent, and has our credentials only at the same origin",
     arguments: Seed.several(8))
   func anything(_ seed: Seed) {
     var random = seed.generator

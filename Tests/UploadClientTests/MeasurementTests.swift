@@ -9,7 +9,7 @@ import Testing
 
 @Suite("The measurements of a request")
 struct MeasurementTests {
-  @Test("each step ends within the request's time, in order, and the response's beginning is among them")
+  @Test("each step ends within the request's time, in order, and the start of the response is among them")
   func order() throws {
     let server = try ScriptedServer { connection, _ in
       while true {
@@ -46,7 +46,7 @@ struct MeasurementTests {
     }
   }
 
-  @Test("how much was accepted is told once for each new count")
+  @Test("the accepted number is reported once for each new value")
   func accepted() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()

@@ -7,12 +7,12 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("What a message costs", .serialized)
+@Suite("The cost of a message", .serialized)
 struct MessageCostTests {
   enum Route: CaseIterable { case plain, sharedHTTP2 }
 
   @Test(
-    "a message that the socket takes does not change what epoll watches, and wakes the thread a bounded number of times",
+    "a message that the socket accepts does not change epoll's interest, and wakes the thread a bounded number of times",
     .enabled(if: call_counter_works(), "a sanitizer needs libc's functions for itself"), arguments: Route.allCases)
   func watches(_ route: Route) throws {
     let received = try EventLog<Int>()

@@ -6,7 +6,7 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("Name lookups that nobody waits for")
+@Suite("Abandoned name lookups")
 struct NameLookupTests {
   /// Threads of lookups that run, and of those that were left.
   private final class Threads {
@@ -14,7 +14,7 @@ struct NameLookupTests {
     var left = 0
   }
 
-  @Test("no more than the limit are left running, and none is refused without need", arguments: Seed.several(5))
+  @Test("at most the limit stay running, and none is refused without need", arguments: Seed.several(5))
   func limit(seed: Seed) {
     var random = seed.generator
     for _ in 0..<100 {
@@ -41,7 +41,7 @@ struct NameLookupTests {
     }
   }
 
-  @Test("a process without /proc refuses nothing for ever")
+  @Test("a process without /proc refuses nothing permanently")
   func uncounted() {
     let lookups = NameLookups { nil }
     for _ in 0..<3 * NameLookups.limit {
@@ -55,7 +55,7 @@ struct NameLookupTests {
     #expect(NameLookups.threadCount() ?? -1 >= 0)
   }
 
-  @Test("counting them leaves no descriptor behind")
+  @Test("counting threads leaks no descriptor")
   func descriptors() {
     let before = openCommFiles()
     for _ in 0..<50 { #expect(NameLookups.threadCount() != nil) }

@@ -6,10 +6,10 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("Peers that stall, die and reset", .serialized)
+@Suite("Peers that stall, die or reset", .serialized)
 struct PeerTests {
   @Test(
-    "while the peer does not read, the pair's reader stops taking: memory stays bounded; afterwards everything arrives")
+    "while the peer does not read, the pair's reader pauses: memory stays bounded, and afterwards everything arrives")
   func stalledReader() throws {
     let mayRead = try EventCounter()
     let bodies = try EventLog<[UInt8]>()
@@ -43,7 +43,7 @@ struct PeerTests {
     }
   }
 
-  @Test("a peer that died without a word is noticed by what it leaves unanswered, and counts as timed out")
+  @Test("a peer that died silently is detected by unanswered data, and counts as timed out")
   func deadPeer() throws {
     let chunks = try EventLog<Int>()
     let server = try ScriptedServer { connection, _ in
@@ -66,7 +66,7 @@ struct PeerTests {
     }
   }
 
-  @Test("a peer that accepts and then reads nothing for that long is given up as well")
+  @Test("a peer that accepts and then reads nothing for that long also times out")
   func fullWindow() throws {
     let server = try ScriptedServer(receiveBuffer: 8_192) { connection, _ in
       _ = try connection.head()
@@ -83,7 +83,7 @@ struct PeerTests {
     }
   }
 
-  @Test("a peer that ends the connection is noticed at once, while the source is silent", arguments: [true, false])
+  @Test("the end of a connection is detected at once, while the source is silent", arguments: [true, false])
   func endedByPeer(_ reset: Bool) throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -101,7 +101,7 @@ struct PeerTests {
     }
   }
 
-  @Test("an end that comes while libcurl reads an interim response, and that it reads with it, is noticed as well")
+  @Test("an end that libcurl reads together with an interim response is detected as well")
   func endedInPassing() throws {
     let mayEnd = try EventCounter()
     let hasEnded = try EventCounter()
@@ -128,7 +128,7 @@ struct PeerTests {
     }
   }
 
-  @Test("an early 200 is no word that all was taken: what the peer did not acknowledge stays so")
+  @Test("an early 200 does not acknowledge bytes that the peer did not")
   func earlySuccess() throws {
     let mayAnswer = try EventCounter()
     let steps = try EventLog<String>()
@@ -154,7 +154,7 @@ struct PeerTests {
     }
   }
 
-  @Test("a source that is silent for longer than that is left alone")
+  @Test("a source that is silent for longer than that is not affected")
   func silentSource() throws {
     let chunks = try EventLog<[UInt8]>()
     let server = try ScriptedServer { connection, _ in
@@ -179,7 +179,7 @@ struct PeerTests {
     }
   }
 
-  @Test("a server that never answers a complete body is given up after the response limit")
+  @Test("after the response time-out, a request with a complete body and without a response ends")
   func noResponse() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()

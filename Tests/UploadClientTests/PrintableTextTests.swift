@@ -3,10 +3,10 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("Text from the network, fit to be printed")
+@Suite("Printable text from the network")
 struct PrintableTextTests {
   @Test(
-    "nothing that commands a terminal or turns text around is left, and nothing else is changed",
+    "terminal control sequences and direction changes are removed, and nothing else is changed",
     arguments: Seed.several(5))
   func anything(_ seed: Seed) {
     var random = seed.generator
@@ -32,7 +32,7 @@ struct PrintableTextTests {
     }
   }
 
-  @Test("each character that ends a line or turns text around becomes visible, and its neighbours stay as they are")
+  @Test("each character that ends a line or changes the direction becomes visible, and its neighbours stay unchanged")
   func boundaries() {
     for (range, isVisible) in [
       (0x2027...0x2027, true), (0x2028...0x202E, false), (0x202F...0x202F, true), (0x2065...0x2065, true),
@@ -54,7 +54,7 @@ struct PrintableTextTests {
   }
 
   @Test(
-    "user and password of a URL are left out wherever it stands",
+    "user and password of a URL are removed at any position",
     arguments: [
       ("http://me:secret@proxy:3128", "http://proxy:3128"),
       (
@@ -71,7 +71,7 @@ struct PrintableTextTests {
     #expect(printable(text) == shown)
   }
 
-  @Test("a proxy's password is in no error, whatever is wrong with the proxy")
+  @Test("no error contains a proxy's password, for any fault of the proxy")
   func proxy() throws {
     try withSession { session throws in
       for proxy in [
@@ -85,7 +85,7 @@ struct PrintableTextTests {
     }
   }
 
-  @Test("limits below a millisecond are one, and above what libcurl counts the most that it does")
+  @Test("limits below a millisecond become one, and limits above libcurl's maximum become that")
   func milliseconds() {
     #expect(CurlOptions.milliseconds(.microseconds(500)) == 1 && CurlOptions.milliseconds(.zero) == 1)
     #expect(CurlOptions.milliseconds(.seconds(2)) == 2000)

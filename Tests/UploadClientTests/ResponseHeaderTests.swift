@@ -11,7 +11,7 @@ struct ResponseHeaderTests {
     "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Draft-Interop-Version: 8\r\nUpload-Offset: \(number * number)\r\n\r\n"
   }
 
-  @Test("they are counted, interim ones included, for each request from zero")
+  @Test("they are counted per request from zero, including interim ones")
   func counted() throws {
     let server = try ScriptedServer { connection, _ in
       while true {
@@ -38,7 +38,7 @@ struct ResponseHeaderTests {
     }
   }
 
-  @Test("at the limit that is published libcurl fails the request, and not before")
+  @Test("libcurl fails the request at the published limit, and not before")
   func limit() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()

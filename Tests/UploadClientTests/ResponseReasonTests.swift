@@ -3,7 +3,7 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("What a response says of itself")
+@Suite("The text of a response")
 struct ResponseReasonTests {
   private func response(_ body: String, _ type: String?) -> HTTPResponse {
     var response = HTTPResponse(status: 502, fields: type.map { [.init(name: "content-type", value: $0)] } ?? [])
@@ -12,7 +12,7 @@ struct ResponseReasonTests {
   }
 
   @Test(
-    "of a page it is the title, of a text its beginning, in one line without control characters",
+    "for a page it is the title, and for a text its beginning, in one line without control characters",
     arguments: [
       ("<html>\r\n<head><title>502 Bad\n Gateway</title></head><body>long</body>", "text/html", "502 Bad Gateway"),
       ("<!DOCTYPE html><TITLE lang=en>Wartung</TITLE>", "TEXT/HTML; charset=utf-8", "Wartung"),
@@ -26,12 +26,12 @@ struct ResponseReasonTests {
     #expect(response(body, type).reason == expected)
   }
 
-  @Test("printed, a response is its status and its reason, and no list of bytes")
+  @Test("a printed response has its status and its reason, and no list of bytes")
   func description() {
     #expect("\(response("disk full\n", "text/plain"))" == "502: disk full" && "\(response("", nil))" == "502")
   }
 
-  @Test("however long and broken it is, it is a short line", arguments: Seed.several(20))
+  @Test("for a long or broken response, it is a short line", arguments: Seed.several(20))
   func anything(_ seed: Seed) {
     var random = seed.generator
     let pieces = [

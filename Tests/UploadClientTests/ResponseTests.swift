@@ -2,14 +2,14 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("Responses, as lines and as what they mean")
+@Suite("Parsing of responses")
 struct ResponseTests {
   private func heads(_ lines: String...) -> [HTTPResponse] {
     var assembler = ResponseHeadAssembler()
     return lines.compactMap { (line: String) in Array(line.utf8).withUnsafeBytes { assembler.take(line: $0) } }
   }
 
-  @Test("interim heads and the final one come out one by one, fields in order, names as sent")
+  @Test("interim heads and the final one arrive one by one, with fields in order and names as sent")
   func several() {
     let found = heads(
       "HTTP/1.1 103 Early Hints", "Link: </a>; rel=x", "Link: </b>", "", "HTTP/1.1 104 ", "Upload-Offset: 5", "",
@@ -22,7 +22,7 @@ struct ResponseTests {
     #expect(found[2]["absent"] == nil)
   }
 
-  @Test("HTTP/2's status line without a reason is a head; trailers behind the last head are none")
+  @Test("HTTP/2's status line without a reason is a head, and trailers after the last head are not")
   func http2AndTrailers() {
     var assembler = ResponseHeadAssembler()
     func take(_ lines: String...) -> [HTTPResponse] {
@@ -37,7 +37,7 @@ struct ResponseTests {
   }
 
   @Test(
-    "Retry-After is a number of seconds or a date, and nothing else",
+    "Retry-After is a number of seconds or a date, and any other value is invalid",
     arguments: [
       ("120", 120), ("0", 0), ("-5", nil), ("Fri, 20 Nov 2026 17:22:19 GMT", 19),
       ("Friday, 20-Nov-26 17:22:19 GMT", 19),
@@ -49,7 +49,7 @@ struct ResponseTests {
     #expect(response.retryAfter(wallClock: 1_795_195_320) == seconds.map { .seconds($0) })
   }
 
-  @Test("a response's text is its body without the last line ends, and none when it is not UTF-8")
+  @Test("a response's text is its body without the trailing line ends, and missing if it is not UTF-8")
   func text() {
     var response = HTTPResponse(status: 500)
     #expect(response.text == nil)
@@ -59,7 +59,7 @@ struct ResponseTests {
     #expect(response.text == nil)
   }
 
-  @Test("a field is added only where there is none of that name")
+  @Test("a field is added only if there is none of that name")
   func defaultField() {
     var fields = [HTTPResponse.Field(name: "content-TYPE", value: "a/b")]
     fields.addDefault("Content-Type", "c/d")

@@ -3,7 +3,7 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("Ways to a server, and what it is told there", .serialized)
+@Suite("Addresses of a server, and the fields of a request", .serialized)
 struct RouteTests {
   /// Sends "hello" and returns the request's head as the server saw it; the body has to arrive, too.
   private func head(
@@ -25,7 +25,7 @@ struct RouteTests {
     return try heads.wait("the head") { $0.first }
   }
 
-  @Test("a request is chunked, says who sends it, and waits for no 100")
+  @Test("a request is chunked, has a User-Agent, and waits for no 100")
   func ordinary() throws {
     let head = try head {
       var request = UploadRequest(url: "\($0.url)/a/b?c=d")
@@ -62,7 +62,7 @@ struct RouteTests {
     }
   }
 
-  @Test("a unix socket: the URL still names host and path")
+  @Test("a unix socket: the URL still has host and path")
   func unixSocket() throws {
     let directory = try TemporaryDirectory()
     let path = "\(directory.path)/socket"
@@ -74,7 +74,7 @@ struct RouteTests {
     #expect(head.line == "POST /path HTTP/1.1" && head["Host"] == "some.host")
   }
 
-  @Test("an HTTP proxy gets the whole URL")
+  @Test("an HTTP proxy receives the whole URL")
   func proxy() throws {
     let head = try head {
       var request = UploadRequest(url: "http://origin.invalid/path")

@@ -46,7 +46,7 @@ struct SharedConnectionTests {
   }
 
   @Test(
-    "all of them arrive byte for byte over one connection, whatever becomes of the others", arguments: Seed.several(2))
+    "all of them arrive byte for byte over one connection, independently of the others", arguments: Seed.several(2))
   func together(seed: Seed) throws {
     var random = seed.generator
     let received = try EventLog<Received>()
@@ -99,7 +99,7 @@ struct SharedConnectionTests {
     #expect(Set(nginx.connectionLog).count == 1)
   }
 
-  @Test("no more share one than may", arguments: [1, 2, 3])
+  @Test("the number of uploads on a connection is limited", arguments: [1, 2, 3])
   func limit(_ maximum: Int) throws {
     let received = try EventLog<Received>()
     let backend = try backend(received)
@@ -121,7 +121,7 @@ struct SharedConnectionTests {
   }
 
   @Test(
-    "without TLS each has a connection of its own, over a libcurl that cannot put two on one",
+    "without TLS, each has its own connection, if libcurl cannot share one",
     .enabled(if: UploadSession.cannotReusePlainHTTP2 != nil, "this libcurl can"))
   func plain() throws {
     let served = try EventLog<Int>()
@@ -156,7 +156,7 @@ struct SharedConnectionTests {
     #expect(Set(served.all).count == 6)
   }
 
-  @Test("one whose peer has closed its window does not hold up the others, and costs nothing while it waits")
+  @Test("one whose peer has closed its window does not delay the others, and causes no cost while it waits")
   func heldUp() throws {
     let received = try EventLog<Received>()
     let mayRead = try EventCounter()

@@ -10,7 +10,7 @@ import Testing
 struct ShortRequestTests {
   /// In a process of its own: other tests' memory is not the session's.
   @Test(
-    "over thousands of requests of all kinds memory is flat, and neither a task nor a descriptor stays behind",
+    "over thousands of requests of all kinds, memory is constant, and neither a task nor a descriptor leaks",
     .enabled(if: call_counter_works(), "a sanitizer's memory is not the session's"))
   func flat() async {
     await #expect(processExitsWith: .success) {

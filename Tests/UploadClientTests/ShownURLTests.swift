@@ -4,10 +4,10 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("A URL as people see it")
+@Suite("A displayed URL")
 struct ShownURLTests {
   @Test(
-    "it has neither user information nor the values of its query nor a fragment",
+    "it has no user information, no values of its query and no fragment",
     arguments: [
       ("http://h/p", "http://h/p"), ("http://h", "http://h"), ("http://h/p/?", "http://h/p/?"),
       ("http://u:s@h/p?sig=s", "http://h/p?sig=..."), ("http://u@h?s", "http://h?..."),
@@ -25,7 +25,7 @@ struct ShownURLTests {
   }
 
   @Test(
-    "a text of a server shows no value of a query, wherever a URL stands in it",
+    "a server's text shows no value of a query, for a URL at any position",
     arguments: [
       ("Cannot POST /a?key=s", "Cannot POST /a?key=..."), ("no '/a?key=s&s' here", "no '/a?key=...&...' here"),
       ("<a?k=s>?k=s\"?k=s (http://h/?k=s)", "<a?k=...>?k=...\"?k=... (http://h/?k=...)"),

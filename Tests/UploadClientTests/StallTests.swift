@@ -9,7 +9,7 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("A peer that accepts nothing any more", .serialized)
+@Suite("A peer that stops accepting", .serialized)
 struct StallTests {
   private func request(_ nginx: TLSFrontEnd) -> UploadRequest {
     var request = UploadRequest(url: "https://localhost:\(nginx.port)/take")
@@ -38,7 +38,8 @@ struct StallTests {
     }
   }
 
-  @Test("HTTP/2: a request whose peer stops in the middle of the body times out, and the next one has a new connection")
+  @Test(
+    "HTTP/2: a request whose peer stops in the middle of the body times out, and the next one uses a new connection")
   func stoppedInTheBody() throws {
     let backend = try backend()
     let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
@@ -63,7 +64,7 @@ struct StallTests {
     }
   }
 
-  @Test("HTTP/2: after a response that does not come the next request has a new connection")
+  @Test("HTTP/2: after a missing response, the next request uses a new connection")
   func stoppedBeforeTheResponse() throws {
     let backend = try backend()
     let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
@@ -82,7 +83,7 @@ struct StallTests {
     }
   }
 
-  @Test("a source that rests is no stall, and a peer that reads slowly is none either")
+  @Test("a silent source is no stall, and neither is a slow peer")
   func patience() throws {
     let mayRead = try EventCounter()
     let server = try ScriptedServer(receiveBuffer: 8_192) { connection, _ in
@@ -116,7 +117,7 @@ struct StallTests {
 
   // MARK: The rules
 
-  @Test("a request is stalled when nothing has moved for the limit, and not before", arguments: Seed.several(5))
+  @Test("a request is stalled exactly when no byte has moved for the limit", arguments: Seed.several(5))
   func rules(seed: Seed) {
     var random = seed.generator
     for _ in 0..<300 {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("An upload that is suspended", .serialized)
+@Suite("A suspended upload", .serialized)
 struct SuspensionTests {
   /// Waits, and so gives what must not happen the time to happen.
   private func pass(_ time: Duration) throws {
@@ -14,7 +14,7 @@ struct SuspensionTests {
     #expect(!waitUntilReadable(never.descriptor, limit: time))
   }
 
-  @Test("a stream rests until it is resumed, however often it was suspended, and costs no wake-up meanwhile")
+  @Test("a stream pauses until it is resumed, for any number of suspensions, and causes no wake-up meanwhile")
   func stream() throws {
     let chunks = try EventLog<String>()
     let server = try ScriptedServer { connection, _ in
@@ -84,7 +84,7 @@ struct SuspensionTests {
   }
 
   @Test(
-    "a file stops in the middle, with what libcurl holds of it, and then arrives byte for byte",
+    "a file stops in the middle, with the bytes that libcurl buffers, and then arrives byte for byte",
     arguments: Seed.several(2))
   func file(_ seed: Seed) throws {
     let reader = try SlowReader()
@@ -123,7 +123,8 @@ struct SuspensionTests {
   }
 
   @Test(
-    "one that was not begun is not begun: no connection is made until it is resumed, cancelled, or its session ends")
+    "an upload that is suspended before its start makes no connection until it is resumed, cancelled, or its session ends"
+  )
   func beforeItsStart() throws {
     let connections = try EventLog<Int>()
     let server = try ScriptedServer { connection, number in
@@ -176,7 +177,7 @@ struct SuspensionTests {
   }
 
   @Test(
-    "what the server says meanwhile is heard: interim responses, and a final one, which ends it", arguments: [200, 503])
+    "interim responses are delivered meanwhile, and so is a final one, which ends it", arguments: [200, 503])
   func responses(_ status: Int) throws {
     let maySpeak = try EventCounter()
     let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
@@ -217,7 +218,7 @@ struct SuspensionTests {
     }
   }
 
-  @Test("one whose body is complete waits for its answer as ever")
+  @Test("an upload with a complete body waits for its response as usual")
   func afterTheBody() throws {
     let mayAnswer = try EventCounter()
     let complete = try EventLog<Int>()
@@ -238,7 +239,7 @@ struct SuspensionTests {
     }
   }
 
-  @Test("a connection that ends meanwhile is noticed at once", arguments: [true, false])
+  @Test("a connection that ends meanwhile is detected at once", arguments: [true, false])
   func lostConnection(_ isFile: Bool) throws {
     let mayEnd = try EventCounter()
     let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
@@ -268,7 +269,8 @@ struct SuspensionTests {
   }
 
   @Test(
-    "suspended and resumed from several threads at random, a body arrives byte for byte", arguments: Seed.several(2))
+    "with random suspensions and resumptions from several threads, a body arrives byte for byte",
+    arguments: Seed.several(2))
   func anyTime(_ seed: Seed) throws {
     let seen = try EventLog<SeenRequest>()
     let server = try obligingServer(seen)
@@ -295,7 +297,7 @@ struct SuspensionTests {
     }
   }
 
-  @Test("over HTTP/2, too, nothing flows until it is resumed")
+  @Test("over HTTP/2, no byte is sent until it is resumed either")
   func http2() throws {
     let received = Lock(0)
     let server = try ScriptedServer { connection, _ in

@@ -39,7 +39,7 @@ struct TLSTests {
     return try upload.response()
   }
 
-  @Test("HTTP/2 where ALPN agrees on it, HTTP/1.1 where it is not wanted, a client certificate where it is")
+  @Test("HTTP/2 if ALPN negotiates it, HTTP/1.1 if it is not requested, and a client certificate if it is")
   func versionsAndCertificates() throws {
     let site = try Site()
     try withSession { session throws in
@@ -64,7 +64,7 @@ struct TLSTests {
     #expect(log() == ["HTTP/2.0 201 -", "HTTP/1.1 201 -", "HTTP/2.0 400 -", "HTTP/2.0 201 CN=kitchen-microphone"])
   }
 
-  @Test("a certificate of an unknown authority, for another name, or files that are none: each says so")
+  @Test("a certificate of an unknown authority or for another name, and invalid files, each have an error")
   func untrusted() throws {
     let site = try Site()
     let directory = try TemporaryDirectory()
@@ -87,7 +87,7 @@ struct TLSTests {
     #expect(site.server.events.all.allSatisfy { $0.kind == .refused })
   }
 
-  @Test("through a proxy's CONNECT, and a proxy that refuses is told as one")
+  @Test("through a proxy's CONNECT, and a refusing proxy has its own error")
   func throughProxy() throws {
     let site = try Site()
     let lines = try EventLog<String>()
@@ -113,7 +113,7 @@ struct TLSTests {
   }
 
   @Test(
-    "a proxy's answer to CONNECT is no answer to the request, and what it is asked in HTTP/1.1 is not the request",
+    "a proxy's response to CONNECT is no response to the request, and its HTTP/1.1 is not the request's version",
     arguments: [UploadRequest.HTTPVersion.negotiated, .http1, .http2])
   func proxysOwnAnswer(_ version: UploadRequest.HTTPVersion) throws {
     let site = try Site()
@@ -146,7 +146,7 @@ struct TLSTests {
     }
   }
 
-  @Test("uploads to one HTTP/2 server each know what was acknowledged: they do not share a connection")
+  @Test("uploads to one HTTP/2 server have separate acknowledgements, because they do not share a connection")
   func severalOverHTTP2() throws {
     let site = try Site()
     try withSession { session throws in

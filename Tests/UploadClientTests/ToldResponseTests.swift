@@ -3,9 +3,9 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("Responses that are told as they come")
+@Suite("Responses that are delivered as they arrive")
 struct ToldResponseTests {
-  @Test("head and body of a response are told, and all of the body, however long it is")
+  @Test("head and body of a response are delivered, and all of the body, for any length")
   func told() throws {
     let body = String(repeating: "0123456789", count: 10_000)
     let server = try ScriptedServer { connection, _ in
@@ -47,7 +47,7 @@ struct ToldResponseTests {
     #expect(outcome.bodyFailure?.kind == .connectionLost)
   }
 
-  @Test("as much of a body is kept as was asked for")
+  @Test("the requested length of a body is kept")
   func kept() throws {
     let body = String(repeating: "x", count: HTTPResponse.bodyLimit + 1)
     let server = try ScriptedServer { connection, _ in

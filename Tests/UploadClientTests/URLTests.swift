@@ -2,10 +2,10 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("URLs as people write them")
+@Suite("User input of URLs")
 struct URLTests {
   @Test(
-    "other letters than ASCII's are encoded: a host as in the DNS, all else in percent-encodings",
+    "non-ASCII characters are encoded: in a host as in the DNS, and elsewhere as percent-encodings",
     arguments: [
       ("http://h/a?b", "http://h/a?b"), ("http://bücher.example", "http://xn--bcher-kva.example"),
       (
@@ -17,13 +17,13 @@ struct URLTests {
     ])
   func ascii(_ url: String, _ expected: String) { #expect(UploadRequest.ascii(url) == expected) }
 
-  @Test("a host that no DNS can have is none")
+  @Test("a host that is invalid in the DNS is refused")
   func noHost() {
     #expect(UploadRequest.ascii("http://\u{FFFD}ü\u{200E}.example/") == nil)
   }
 
   @Test(
-    "a file's name goes where the path names none, before the query",
+    "a file's name is added if the path has none, before the query",
     arguments: [
       ("http://h/d/?", "http://h/d/?"), ("http://h", "http://h/n%20%C3%BC"), ("http://h/", "http://h/n%20%C3%BC"),
       ("http://h/d", "http://h/d"),

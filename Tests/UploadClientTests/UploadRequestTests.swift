@@ -2,7 +2,7 @@ import Testing
 
 @testable import UploadClient
 
-@Suite("What may be sent at all")
+@Suite("Valid requests")
 struct UploadRequestTests {
   private func refusal(_ url: String = "http://h/", _ change: (inout UploadRequest) -> Void) -> String? {
     var request = UploadRequest(url: url)
@@ -15,7 +15,7 @@ struct UploadRequestTests {
     }
   }
 
-  @Test("a bearer token has printable characters of ASCII and no space")
+  @Test("a bearer token consists of printable ASCII characters without space")
   func token() {
     #expect(!UploadRequest.canSend(token: ""))
     for byte in UInt8.min ... .max {
@@ -26,7 +26,7 @@ struct UploadRequestTests {
     }
   }
 
-  @Test("an ordinary request is fine, with any text that a field may hold")
+  @Test("an ordinary request is valid, with any text that a field may contain")
   func fine() {
     #expect(refusal { _ in } == nil)
     #expect(
@@ -43,7 +43,7 @@ struct UploadRequestTests {
       refusal { $0.fields = [.init(name: "X", value: value)] }?.contains("field X has control characters") == true)
   }
 
-  @Test("a name that is no token is refused", arguments: ["", "a b", "a:b", "X\r\nEvil", "Größe", "a\u{0}"])
+  @Test("a name that is not a token is refused", arguments: ["", "a b", "a:b", "X\r\nEvil", "Größe", "a\u{0}"])
   func injectedName(_ name: String) {
     let message = refusal { $0.fields = [.init(name: name, value: "v")] }
     #expect(message?.contains("is invalid") == true)
@@ -51,7 +51,7 @@ struct UploadRequestTests {
     #expect(message?.contains { $0.isNewline } == false)
   }
 
-  @Test("the fields of the protocol and of the connection are reserved, however they are written, and no others")
+  @Test("only the fields of the protocol and of the connection are reserved, in any case")
   func reserved() {
     for name in [
       "Upload-Offset", "upload-complete", "UPLOAD-LIMIT", "Stream-ID", "stream-offset", "Content-Length", "TE",
@@ -62,13 +62,13 @@ struct UploadRequestTests {
     }
   }
 
-  @Test("a method that is no token is refused", arguments: ["", "PO ST", "GET / HTTP/1.1\r\nX:"])
+  @Test("a method that is not a token is refused", arguments: ["", "PO ST", "GET / HTTP/1.1\r\nX:"])
   func method(_ method: String) {
     #expect(refusal { $0.method = method }?.contains("the method") == true)
   }
 
   @Test(
-    "a token that cannot be sent is refused, and not shown",
+    "an invalid token is refused, and not displayed",
     arguments: ["", "two words", "line\r\nEvil: 1", "schlüssel"])
   func token(_ token: String) {
     let message = refusal { $0.bearerToken = token }
@@ -77,7 +77,7 @@ struct UploadRequestTests {
   }
 
   @Test(
-    "a URL that cannot be used is refused in words",
+    "an invalid URL is refused with a reason",
     arguments: [
       "", "http://", "http://host:port/", "http://host:99999/", "http://a b/", "http://h/a\r\nEvil: 1", "http://[::1/",
       "localhost:8080/x", "ftp://host/", "file:///etc/passwd", "unix:/a",
@@ -87,14 +87,14 @@ struct UploadRequestTests {
   }
 
   @Test(
-    "fields that say how long the body is are not the caller's: they would break its framing",
+    "fields for the length of the body are not available to the caller, because they would break its framing",
     arguments: ["Content-Length", "transfer-encoding", "TE", "Trailer"])
   func framing(_ name: String) {
     let refused = ["Content-Length", "transfer-encoding"].contains(name)
     #expect((refusal { $0.fields = [.init(name: name, value: "5")] } != nil) == refused)
   }
 
-  @Test("a request shows its secrets nowhere, however it is printed")
+  @Test("the description of a request contains no secrets, in any form")
   func secrets() {
     var request = UploadRequest(url: "http://me:pass-secret@host/kitchen")
     request.bearerToken = "token-secret"
@@ -108,7 +108,7 @@ struct UploadRequestTests {
     }
   }
 
-  @Test("an error about a URL does not show the password in it")
+  @Test("an error about a URL does not contain its password")
   func passwordInURL() {
     let message = refusal("http://me:pass-secret@host:port/") { _ in }
     #expect(message?.contains("http://host:port/") == true && message?.contains("secret") == false)
@@ -116,7 +116,7 @@ struct UploadRequestTests {
     #expect(noScheme?.contains("http://host/") == true && noScheme?.contains("secret") == false)
   }
 
-  @Test("a Location with a host that is no ASCII text once it is decoded leads nowhere")
+  @Test("a Location with a host that is not ASCII text after decoding is refused")
   func decodedHost() {
     let request = UploadRequest(url: "http://host/x")
     #expect(request.resolving(location: "http://h%C3%BC/y") == nil)

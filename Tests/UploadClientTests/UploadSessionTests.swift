@@ -21,7 +21,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("close returns when the thread has done its last work")
+  @Test("close returns after the thread's last work")
   func closeWaits() throws {
     let session = try UploadSession()
     let begun = EndSignal()
@@ -36,7 +36,7 @@ struct UploadSessionTests {
     #expect(isDone.withLock { $0 })
   }
 
-  @Test("a body arrives byte for byte, in whatever pieces it was written", arguments: Seed.several(4))
+  @Test("a body arrives byte for byte, in any pieces", arguments: Seed.several(4))
   func exact(_ seed: Seed) throws {
     var random = seed.generator
     let pattern = OffsetPattern(seed: seed.value)
@@ -61,7 +61,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("an empty body is a request, too")
+  @Test("an empty body is a valid request")
   func empty() throws {
     let bodies = try EventLog<[UInt8]>()
     let server = try takingServer(bodies)
@@ -73,7 +73,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("a silent body costs no wake-up; a byte from another thread and one from the session's own wake it")
+  @Test("a silent body causes no wake-up; a byte from another thread or from the session's thread wakes it")
   func silence() throws {
     let chunks = try EventLog<[UInt8]>()
     let server = try ScriptedServer { connection, _ in
@@ -174,7 +174,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("an early answer to a source that never pauses ends it as well", arguments: [200, 413])
+  @Test("an early response to a source that never pauses ends it as well", arguments: [200, 413])
   func earlyWhileSending(_ status: Int) throws {
     let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
       _ = try connection.head()
@@ -192,7 +192,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("an early answer of unknown length is waited for a moment and then reported", arguments: [true, false])
+  @Test("an early response of unknown length is awaited briefly and then reported", arguments: [true, false])
   func earlyWithoutLength(_ closes: Bool) throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -212,7 +212,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("cancelling ends the request at once, without the last chunk, and is told once")
+  @Test("cancelling ends the request at once, without the last chunk, and is reported once")
   func cancel() throws {
     let ends = try EventLog<String>()
     let server = try ScriptedServer { connection, _ in
@@ -235,7 +235,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("a body that fails breaks the connection off: a server never takes it for complete")
+  @Test("a failed body aborts the connection, so a server never treats it as complete")
   func bodyFails() throws {
     let ends = try EventLog<String>()
     let server = try ScriptedServer { connection, _ in
@@ -270,7 +270,7 @@ struct UploadSessionTests {
   }
 
   @Test(
-    "a request that cannot be sent is refused before anything is",
+    "an invalid request is refused before anything is sent",
     arguments: ["gopher://h", "", "h", "h:80/a", "http:h", "http:/h", "http:/h?for=http://i/", "u:p@h/?for=http://i/"])
   func refused(url: String) throws {
     try withSession { session in
@@ -278,7 +278,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("nobody listens, no such name, not HTTP: each has its kind")
+  @Test("a refused connection, an unknown name and a response that is not HTTP each have their kind")
   func kinds() throws {
     let gibberish = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -301,7 +301,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("a response head that is cut at any byte is a lost connection, whether the body has ended or not")
+  @Test("a response head that is truncated at any byte is a lost connection, whether the body has ended or not")
   func cutHeads() throws {
     let head = "HTTP/1.1 204 No Content\r\nUpload-Draft-Interop-Version: 8\r\n\r\n"
     let interim = "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: 1\r\n\r\n"
@@ -324,7 +324,7 @@ struct UploadSessionTests {
     }
   }
 
-  @Test("2,000 uploads at once in one session run on one thread, each to its own end")
+  @Test("2,000 concurrent uploads in one session run on one thread, each to its own end")
   func many() throws {
     try raiseDescriptorLimit()
     let server = try StreamServer()

@@ -7,7 +7,7 @@ import Testing
 struct UploadStateMachineTests {
   private static let lost = UploadError(.connectionLost, "reset")
 
-  @Test("interim responses are told, the final one decides, its body is kept up to the limit")
+  @Test("interim responses are delivered, the final one decides, and its body is kept up to the limit")
   func ordinary() {
     var machine = UploadStateMachine()
     #expect(machine.received(head: .init(status: 103)) == .tellInterim(.init(status: 103)))
@@ -22,7 +22,7 @@ struct UploadStateMachineTests {
     #expect(machine.ended(failure: nil) == .none)
   }
 
-  @Test("a final response before the body's end stops the sending, and counts even if the connection breaks behind it")
+  @Test("a final response before the body's end stops the sending, and counts even if the connection breaks after it")
   func early() {
     var machine = UploadStateMachine()
     #expect(machine.received(head: .init(status: 401)) == .stopSending)
@@ -30,7 +30,7 @@ struct UploadStateMachineTests {
     #expect(machine.ended(failure: Self.lost) == .finish(.success(.init(response: .init(status: 401), isEarly: true))))
   }
 
-  @Test("an early response ends the request with its last byte, where its head says how many there are")
+  @Test("an early response ends the request with its last byte, if its head has the length")
   func earlyWithLength() {
     var machine = UploadStateMachine()
     #expect(
@@ -45,7 +45,7 @@ struct UploadStateMachineTests {
     }
   }
 
-  @Test("once the body has gone, a response's own body has a limit, unless it has none or is what is asked for")
+  @Test("once the body is sent, a response's own body has a limit, unless it has none or is the requested content")
   func bodyLimits() {
     let lengths: [String?] = [nil, "0", "5", "9223372036854775807"]
     for isWanted in [false, true] {
@@ -68,7 +68,7 @@ struct UploadStateMachineTests {
     #expect(!early.isReceiving)
   }
 
-  @Test("of a response's body so much is read, and no more, whatever its head says", arguments: [nil, "10", "1000000"])
+  @Test("the read part of a response's body is limited, whatever its head states", arguments: [nil, "10", "1000000"])
   func bodyRead(_ length: String?) {
     for (limit, piece, ends) in [(100, 10, 11), (100, 101, 1), (100, 100, 2), (99, 100, 1), (0, 1, 1)] {
       for isWanted in [false, true] {
@@ -85,7 +85,7 @@ struct UploadStateMachineTests {
   }
 
   @Test(
-    "whatever happens in whatever order, a request finishes once, with a response only if there was a head",
+    "in any order of events, a request finishes once, with a response only if there was a head",
     arguments: Seed.several(50))
   func anyOrder(_ seed: Seed) {
     var random = seed.generator

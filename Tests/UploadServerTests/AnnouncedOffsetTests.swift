@@ -27,7 +27,7 @@ struct AnnouncedOffsetTests {
   enum Disturbance: CaseIterable { case none, otherUploads, questions, strays }
 
   @Test(
-    "an append may follow at each offset that is announced, whatever runs at the same time", arguments: settings,
+    "an append may follow at each announced offset, with any concurrent requests", arguments: settings,
     Seed.several(1))
   func followed(_ setting: Setting, _ seed: Seed) throws {
     var random = seed.generator
@@ -63,7 +63,7 @@ struct AnnouncedOffsetTests {
     }
   }
 
-  @Test("after a restart, an append makes no more handlers to find out where its upload stands than HEAD does")
+  @Test("after a restart, an append creates as many handlers as HEAD to determine the offset of its upload")
   func handlersAfterRestart() throws {
     let directory = TemporaryDirectory()
     let count = Lock(0)
@@ -100,7 +100,7 @@ struct AnnouncedOffsetTests {
   }
 
   @Test(
-    "HEAD counts what another connection brought before, whichever threads the two are on", arguments: [1, 2, 3],
+    "HEAD counts the earlier bytes of another connection, on any threads", arguments: [1, 2, 3],
     [Durability.none, .always])
   func orderOfConnections(threads: Int, durability: Durability) throws {
     let test = try TestServer {
@@ -123,7 +123,7 @@ struct AnnouncedOffsetTests {
     }
   }
 
-  @Test("so does the answer to a wrong offset, and an append that was sent after another one follows it")
+  @Test("so does the response to a wrong offset, and an append that was sent after another one follows it")
   func orderOfAppends() throws {
     let test = try TestServer { $0.threads = 2 }
     for round in 0..<100 {

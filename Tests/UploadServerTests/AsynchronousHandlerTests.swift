@@ -97,7 +97,7 @@ struct AsynchronousHandlerTests {
   }
 
   @Test(
-    "it is given all of the content in order, however that comes and whenever it reads",
+    "it receives all of the content in order, for any pieces and any times of reads",
     arguments: Transport.allCases, Seed.several(1))
   func content(_ transport: Transport, _ seed: Seed) throws {
     var random = seed.generator
@@ -111,7 +111,7 @@ struct AsynchronousHandlerTests {
     }
   }
 
-  @Test("one that does not read holds its sender back, and goes on when it reads")
+  @Test("a handler that does not read pauses its sender, and continues when it reads")
   func backpressure() throws {
     let test = try TestServer()
     let gate = Gate()
@@ -142,7 +142,7 @@ struct AsynchronousHandlerTests {
     #expect(answer.body == "\(total)")
   }
 
-  @Test("an error of its own is a 500 and an event, and the next request is served")
+  @Test("an error of a handler is a 500 and an event, and the next request is served")
   func failure() throws {
     struct Refusal: Error {}
     let test = try TestServer()
@@ -155,7 +155,7 @@ struct AsynchronousHandlerTests {
     #expect(try test.events.wait(.warning, count: 2).reason?.contains("GET /x failed: Refusal") == true)
   }
 
-  @Test("a client that breaks off is an error in the body, and cancels the task")
+  @Test("a client that disconnects causes an error in the body, and cancels the task")
   func brokenOff() throws {
     let test = try TestServer()
     let (begun, ended) = (try EventLog<Bool>(), try EventLog<String>())
@@ -181,7 +181,7 @@ struct AsynchronousHandlerTests {
     #expect(!test.events.all.contains { $0.kind == .warning })
   }
 
-  @Test("a read that was cancelled is not the end of the body", arguments: [false, true])
+  @Test("a cancelled read is not the end of the body", arguments: [false, true])
   func cancelledRead(_ comesBefore: Bool) throws {
     let test = try TestServer()
     let (cancelled, ended) = (try EventLog<Bool>(), try EventLog<String>())
@@ -216,7 +216,7 @@ struct AsynchronousHandlerTests {
     #expect(ended.all == ["cancelled"])
   }
 
-  @Test("a handler hears that the server ends, though its upload goes on with the next one")
+  @Test("a handler learns that the server ends, although its upload continues with the next one")
   func serverEnds() throws {
     let ended = try EventLog<String>()
     let test = try TestServer(routes: { server in
@@ -249,7 +249,7 @@ struct AsynchronousHandlerTests {
     #expect(answer.status == 403 && interim.isEmpty)
   }
 
-  @Test("a route is for one method and path, the last one counts, and all else goes to the store")
+  @Test("a route applies to one method and path, the last one wins, and all other requests go to the store")
   func routes() throws {
     let test = try TestServer()
     test.server.on(.put, "/x") { _ in .ok("one") }.on(.put, "/x") { request in .ok("two \(request.method)") }

@@ -35,7 +35,7 @@ extension TestServer {
   }
 }
 
-@Suite("Recordings of live streams that fell silent")
+@Suite("Recordings of silent live streams")
 struct ClosedRecordingTests {
   private func server(
     _ directory: TemporaryDirectory = TemporaryDirectory(), finishAfter: Duration = .milliseconds(300),
@@ -49,7 +49,7 @@ struct ClosedRecordingTests {
 
   private static let interruptedAtThree = "{\"offset\":3,\"length\":0,\"cause\":\"interrupted\"}\n"
 
-  @Test("an upload without an announced length is closed under its final name, which its .gaps and the log say")
+  @Test("an upload without an announced length is closed under its final name, as its .gaps and the log record")
   func upload() throws {
     let test = try server { $0.uploads.maximumAge = .milliseconds(100) }
     let location = try test.create("/t.txt", ["Stream-ID: a"])
@@ -72,7 +72,7 @@ struct ClosedRecordingTests {
     #expect(!test.events.all.contains { $0.kind == .expired })
   }
 
-  @Test("a plain stream whose connection broke is closed likewise, and one that ended later is not")
+  @Test("a plain stream whose connection was lost is closed likewise, and one that ended later is not")
   func plain() throws {
     let test = try server()
     try test.plain(id: "a", Array("abc".utf8))
@@ -93,7 +93,7 @@ struct ClosedRecordingTests {
     #expect(!test.directory.exists("t-b.gaps"))
   }
 
-  @Test("what nothing came for leaves nothing behind")
+  @Test("a stream without bytes leaves no file")
   func empty() throws {
     let test = try server()
     let begun = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 1000"])
@@ -108,7 +108,7 @@ struct ClosedRecordingTests {
     #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
   }
 
-  @Test("a plain request without a byte leaves its name at once, however long recordings wait for their clients")
+  @Test("a plain request without a byte frees its name at once, however long recordings wait for their clients")
   func emptyAtOnce() throws {
     let test = try TestServer { $0.finishAfter = .seconds(3600) }
     try test.plain(id: "a", [])
@@ -159,7 +159,7 @@ struct ClosedRecordingTests {
   }
 
   @Test(
-    "a client that comes back continues in a next part, with a header of its own and whole frames",
+    "a client that returns continues in a next part, with its own header and whole frames",
     arguments: [true, false])
   func nextPart(_ isResumable: Bool) throws {
     let test = try server()
@@ -209,7 +209,7 @@ struct ClosedRecordingTests {
     try send((44 + 302)..<444, completes: true)
   }
 
-  @Test("behind a part that repeats a piece of an earlier one, only bytes that never came are noted as not received")
+  @Test("after a part that repeats a piece of an earlier one, only missing bytes are recorded as not received")
   func repeatingPart() throws {
     let test = try server()
     // The client of the second knew of less than the server had.
@@ -223,7 +223,7 @@ struct ClosedRecordingTests {
     }
   }
 
-  @Test("a next part outlives the server, and knows where it begins; text needs no header")
+  @Test("a next part survives the server with its offset, and text requires no header")
   func nextPartAfterRestart() throws {
     let directory = TemporaryDirectory()
     var location = ""
@@ -247,7 +247,7 @@ struct ClosedRecordingTests {
     #expect(try late.answer().status == 409)
   }
 
-  @Test("a stream whose closed recording was moved away continues in the next part all the same")
+  @Test("a stream whose closed recording was moved away continues in the next part")
   func moved() throws {
     let test = try server()
     try test.plain("/k.wav", id: "a", type: "audio/wav", Self.header + [1, 2, 3, 4])
@@ -262,7 +262,7 @@ struct ClosedRecordingTests {
   // MARK: Owners
 
   @Test(
-    "an older upload that expires touches neither the file that a newer one writes nor what belongs to a complete recording"
+    "an older upload that expires changes neither the file of a newer one nor a complete recording"
   )
   func older() throws {
     for isPlain in [true, false] {
@@ -315,7 +315,7 @@ struct ClosedRecordingTests {
     }
   }
 
-  @Test("DELETE removes a live recording, next parts too, and never what was closed before")
+  @Test("DELETE removes a live recording and its next parts, and never a closed one")
   func cancelled() throws {
     let test = try server()
     let first = try test.create("/t.txt", ["Stream-ID: a"])
@@ -333,7 +333,7 @@ struct ClosedRecordingTests {
     #expect(try test.directory.text("t-a~2.txt") == "DEF")
   }
 
-  @Test("a handler that keeps nothing is told, and the bytes stay, also after a restart")
+  @Test("a handler that stores nothing is informed, and the bytes stay, also after a restart")
   func wrapped() throws {
     let log = WrappedHandlerTests.Log()
     let directory = TemporaryDirectory()
@@ -413,7 +413,7 @@ struct ClosedRecordingTests {
 
   // MARK: Restarts
 
-  @Test("a recording that an earlier server left is closed, by the name that it was to have or by what it looks like")
+  @Test("a recording of an earlier server is closed under its recorded name, or under one that its contents determine")
   func leftBehind() throws {
     let directory = TemporaryDirectory()
     do {
@@ -431,7 +431,7 @@ struct ClosedRecordingTests {
     #expect(directory.exists(".e.part") && directory.exists("-f.part"))
   }
 
-  @Test("a server forgets what it wrote down of a stream whose recordings somebody has removed, and of no other")
+  @Test("a server removes its records of a stream whose recordings somebody has removed, and of no other")
   func forgotten() throws {
     let directory = TemporaryDirectory()
     do {
@@ -448,7 +448,7 @@ struct ClosedRecordingTests {
     #expect(try names() == ["t-b"] && directory.text("t-b.txt") == "abc")
   }
 
-  @Test("a recording that a newer server finds is left to the upload that it belongs to")
+  @Test("a recording that a newer server finds stays with its upload")
   func leftToUpload() throws {
     let directory = TemporaryDirectory()
     var location = ""
@@ -464,7 +464,9 @@ struct ClosedRecordingTests {
     #expect(try directory.text("t-a.txt") == "abcdef")
   }
 
-  @Test("uploads of an earlier server expire as now configured, and by the time that servers ran and not by the clock")
+  @Test(
+    "uploads of an earlier server expire by the current configuration, and by the running time of servers, not the clock"
+  )
   func ages() throws {
     let directory = TemporaryDirectory()
     var locations: [String] = []
@@ -489,7 +491,7 @@ struct ClosedRecordingTests {
     #expect(directory.names.filter { !$0.hasPrefix(".") } == [])
   }
 
-  @Test("the time that an upload is left alone adds up over restarts")
+  @Test("the idle time of an upload adds up over restarts")
   func agesAddUp() throws {
     let directory = TemporaryDirectory()
     func run(_ body: (TestServer) throws -> Void) throws {
@@ -516,7 +518,7 @@ struct ClosedRecordingTests {
     #expect(runs > 2, "each server runs for about 0.3 s")
   }
 
-  @Test("an earlier deadline is not missed because of a later one")
+  @Test("a later deadline does not hide an earlier one")
   func earlierDeadline() throws {
     let test = try server { $0.uploads.maximumAge = .seconds(3600) }
     let long = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 6"])
@@ -527,7 +529,7 @@ struct ClosedRecordingTests {
     #expect(try test.connect().head(long)["upload-offset"] == "3")
   }
 
-  @Test("a recording cannot be closed while its name is taken: it stays, and is tried again")
+  @Test("a recording is not closed while its name is in use: it stays, and the server tries again")
   func nameTaken() throws {
     let test = try server()
     try test.directory.write("t-a.txt", [1])

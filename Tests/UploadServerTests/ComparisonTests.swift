@@ -3,10 +3,10 @@ import NetworkTesting
 import Testing
 import UploadServer
 
-@Suite("Beside other people's software", .serialized)
+@Suite("Compatibility with other software", .serialized)
 struct ComparisonTests {
   @Test(
-    "what curl sends is understood and stored byte for byte",
+    "requests of curl are accepted and stored byte for byte",
     arguments: [
       ["-T", "FILE", "URL/sized.bin"],
       ["-T", "-", "URL/chunked.bin"],
@@ -49,7 +49,7 @@ struct ComparisonTests {
     #expect(test.directory.names.allSatisfy { $0.hasPrefix("f") && $0.hasSuffix(".txt") })
   }
 
-  @Test("curl killed in the middle leaves a .part, and another curl goes on where it broke off")
+  @Test("curl that is killed in the middle leaves a .part, and another curl continues at that offset")
   func curlContinues() throws {
     let test = try TestServer()
     let other = TemporaryDirectory()

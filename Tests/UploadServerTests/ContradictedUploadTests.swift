@@ -29,7 +29,7 @@ struct ContradictedUploadTests {
     """
   private static let (alpha, beta) = ("Authorization: Bearer alpha", "Authorization: Bearer beta")
 
-  @Test("such an upload is never complete: it is over, or waits for the others", arguments: Durability.allCases)
+  @Test("such an upload is never complete: it ends, or waits for the others", arguments: Durability.allCases)
   func neverComplete(_ durability: Durability) throws {
     let directory = TemporaryDirectory()
     try directory.write("tokens", Array(Self.tokens.utf8))

@@ -5,7 +5,7 @@ import Recordings
 import Testing
 import UploadServer
 
-@Suite("Streams that their senders describe")
+@Suite("Descriptions of streams by their senders")
 struct DescribedStreamTests {
   private static let description =
     "Stream-Description: started=1763762567123, device=\"hw:1,0\", format=\"S16_LE\", rate=48000, channels=2, software=\"t/1\""
@@ -38,7 +38,7 @@ struct DescribedStreamTests {
     check(try sidecar(test.directory))
   }
 
-  @Test("an upload over several requests and a restart; later requests tell of the clock")
+  @Test("an upload over several requests and a restart; later requests describe the clock")
   func upload() throws {
     let directory = TemporaryDirectory()
     var location = ""
@@ -56,7 +56,7 @@ struct DescribedStreamTests {
     check(try sidecar(directory), steps: [.init(offset: 2, milliseconds: -3_600_000)])
   }
 
-  @Test("a field that cannot be read changes nothing", arguments: ["(", "device=5", "x\"", ""])
+  @Test("an unreadable field changes nothing", arguments: ["(", "device=5", "x\"", ""])
   func invalid(_ value: String) throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -68,7 +68,7 @@ struct DescribedStreamTests {
     #expect(sidecar.device == nil && !sidecar.startedBySender && sidecar.started != nil)
   }
 
-  @Test("without sidecars nothing is written beside a recording, and a WAV header stays as it came")
+  @Test("without sidecars, no file is written beside a recording, and a WAV header stays unchanged")
   func off() throws {
     let test = try TestServer { $0.writesSidecars = false }
     let stream = StreamedHead.all[0].bytes + [1, 2, 3, 4]

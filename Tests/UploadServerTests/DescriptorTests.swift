@@ -38,7 +38,7 @@ private final class Sockets {
 
 @Suite("Few descriptors", .serialized)
 struct DescriptorTests {
-  @Test("with 64 descriptors, 70 small uploads are taken, resumed and completed")
+  @Test("with 64 descriptors, 70 small uploads are accepted, resumed and completed")
   func smallUploads() async {
     await #expect(processExitsWith: .success) {
       for (threads, durability) in [(1, Durability.interval), (2, .always)] {
@@ -67,7 +67,7 @@ struct DescriptorTests {
     }
   }
 
-  @Test("with 64 descriptors, whoever streams goes on, whoever is too many hears 503, and nobody hears 500")
+  @Test("with 64 descriptors, running streams continue, additional ones receive 503, and none receives 500")
   func manyStreams() async {
     await #expect(processExitsWith: .success) {
       let seed = Seed.several(1)[0]
@@ -132,7 +132,7 @@ struct DescriptorTests {
     }
   }
 
-  @Test("a server that could not list its recordings at the start removes those that are too old later")
+  @Test("a server that could not list its recordings at the start removes old ones later")
   func unlistedRecordings() async {
     await #expect(processExitsWith: .success) {
       var complaints = 0

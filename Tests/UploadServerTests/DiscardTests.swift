@@ -14,7 +14,7 @@ struct DiscardTests {
     }
   }
 
-  @Test("an upload whose digest cannot be judged, because others have brought bytes of it, is complete without it")
+  @Test("an upload whose digest cannot be computed, because others have sent some of its bytes, is complete without it")
   func unknownDigest() throws {
     let test = try server()
     let digest = "Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
@@ -31,7 +31,7 @@ struct DiscardTests {
     #expect(warning.reason?.contains("Repr-Digest") == true, "\(warning)")
   }
 
-  @Test("a stream is acknowledged as one that is stored, and leaves no file")
+  @Test("a stream is acknowledged like a stored one, and leaves no file")
   func plain() throws {
     let test = try server()
     let client = try test.connect()
@@ -45,7 +45,7 @@ struct DiscardTests {
     #expect(try test.events.wait(.ended).bytes == 5)
   }
 
-  @Test("a stream that broke off goes on where it stood, and what it leaves out is told as missing")
+  @Test("an interrupted stream continues at its offset, and skipped bytes are reported as missing")
   func resumed() throws {
     let test = try server()
     let first = try test.connect()
@@ -67,7 +67,7 @@ struct DiscardTests {
     #expect(answer["stream-offset"] == "11" && answer["stream-missing"] == "10")
   }
 
-  @Test("an upload is created, told of its progress, asked, cut, resumed and completed, as where it is stored")
+  @Test("an upload is created, queried, interrupted, resumed and completed with progress, as with stored files")
   func resumable() throws {
     let test = try server()
     let location = try test.create()
@@ -91,7 +91,7 @@ struct DiscardTests {
     #expect(test.directory.names.isEmpty)
   }
 
-  @Test("what is remembered is bounded: finished uploads are forgotten, and unfinished ones are as many as is allowed")
+  @Test("memory is bounded: finished uploads are forgotten, and the number of unfinished ones is limited")
   func bounded() throws {
     let test = try server { $0.uploads.maximumCount = 20 }
     let client = try test.connect()
@@ -109,7 +109,7 @@ struct DiscardTests {
     #expect(try client.final().answer.status == 503)
   }
 
-  @Test("streams that nobody goes on with are forgotten when others need the room, those at work never")
+  @Test("idle streams are forgotten when others need the space, and running ones never")
   func streamsBounded() throws {
     let test = try server { $0.uploads.maximumCount = 8 }
     let staying = try test.connect()

@@ -337,12 +337,12 @@ struct DiscardedStreamTests {
   }
 
   @Test(
-    "uploads of one owner leave nothing when all of them are cancelled or refused, in any order, and take nothing else",
+    "the uploads of one owner leave no bytes when all are cancelled or refused, in any order, and remove no others",
     arguments: ["text", "divided"], Seed.several(4))
   func product(_ format: String, _ seed: Seed) throws { try Self.run(format, "nothing", seed.value) }
 
   @Test(
-    "the same while a server does not know all uploads of the one before it", arguments: ["text", "divided"],
+    "the same while a server has not loaded all uploads of the previous one", arguments: ["text", "divided"],
     Seed.several(3))
   func unlisted(_ format: String, _ seed: Seed) async {
     await #expect(processExitsWith: .success) { [format = format as String, value = seed.value as UInt64] in
@@ -350,7 +350,7 @@ struct DiscardedStreamTests {
     }
   }
 
-  @Test("a file that is being finished when its stream is discarded is neither finished nor complained about")
+  @Test("a file that is being finished when its stream is discarded is neither finished nor reported")
   func whileFinishing() async {
     await #expect(processExitsWith: .success) {
       let head = StreamedHead.all[0]
@@ -386,7 +386,7 @@ struct DiscardedStreamTests {
     }
   }
 
-  @Test("a server that is killed while it removes a divided stream leaves nothing that could be continued or completed")
+  @Test("a server that is killed while it removes a split stream leaves nothing that could be continued or completed")
   func killedMeanwhile() async {
     await #expect(processExitsWith: .success) {
       let head = StreamedHead.all[0]

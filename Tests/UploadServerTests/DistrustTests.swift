@@ -6,9 +6,9 @@ import SyncGate
 import Testing
 import UploadServer
 
-@Suite("Recordings of which the disk has refused bytes", .serialized)
+@Suite("Recordings with bytes that the disk has refused", .serialized)
 struct DistrustTests {
-  @Test("a retry after a restart does not get a 2xx for bytes that the disk refused, whoever sent them")
+  @Test("a retry after a restart does not receive a 2xx for bytes that the disk refused, from any client")
   func restarted() async {
     await #expect(processExitsWith: .success) {
       for durability in [Durability.always, .interval] {
@@ -33,7 +33,8 @@ struct DistrustTests {
     }
   }
 
-  @Test("an upload that others have joined is not told of bytes that the disk refused", arguments: [false, true])
+  @Test(
+    "an upload that others have joined receives no offset for bytes that the disk refused", arguments: [false, true])
   func joined(_ restarts: Bool) async {
     await (restarts ? joinedAcrossRestart() : joinedInOneServer())
   }
@@ -72,7 +73,7 @@ struct DistrustTests {
     test.stop()
   }
 
-  @Test("an upload that begins far behind such a recording has no hole in front of it: it begins the next part")
+  @Test("an upload that begins far beyond such a recording has no hole before it: it begins the next part")
   func nextPart() async {
     await #expect(processExitsWith: .success) {
       for restarts in [false, true] {
@@ -96,7 +97,7 @@ struct DistrustTests {
     }
   }
 
-  @Test("a recording that nobody continues is closed as one of which the disk has refused bytes, after a restart too")
+  @Test("an idle recording is closed as one with refused bytes, also after a restart")
   func closed() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()

@@ -69,7 +69,7 @@ struct DownloadTests {
   private enum Client: CaseIterable { case owner, other, none }
 
   @Test(
-    "a token gets the complete recordings that it began, and nothing else, by every range and condition",
+    "a token downloads its own complete recordings, and nothing else, by every range and condition",
     arguments: Seed.several(2), [true, false])
   func product(_ seed: Seed, asksForTokens: Bool) throws {
     var random = seed.generator
@@ -186,7 +186,7 @@ struct DownloadTests {
   /// What is there of a stream that a token continues.
   enum Claim: CaseIterable { case new, put, post, growing }
 
-  @Test("without allowsDownloads, GET is answered as before")
+  @Test("without allowsDownloads, the response to GET is unchanged")
   func offByDefault() throws {
     let server = try TestServer()
     let path = try Self.make(.complete, "s-a", nil, try Self.sha256("beta"), in: server.directory)
@@ -196,7 +196,9 @@ struct DownloadTests {
     #expect(answer.status == 404 && answer.body.contains("does not offer downloads"))
   }
 
-  @Test("a token that continues a recording without an owner does not get what was there", arguments: Claim.allCases)
+  @Test(
+    "a token that continues a recording without an owner does not receive the existing bytes", arguments: Claim.allCases
+  )
   func claim(_ claim: Claim) throws {
     let directory = TemporaryDirectory()
     let alpha = try Self.sha256("alpha")
@@ -233,7 +235,7 @@ struct DownloadTests {
 
   // MARK: The life of one
 
-  @Test("a recording has the same ETag from the moment it is complete, and its digest as soon as that is known")
+  @Test("a complete recording has a constant ETag, and its digest as soon as it is computed")
   func life() throws {
     let server = try TestServer { $0.allowsDownloads = true }
     let client = try server.connect()
@@ -298,7 +300,9 @@ struct DownloadTests {
 
   private enum Loss: CaseIterable { case none, unlinked, moved, replaced, shortened, rewritten, token }
 
-  @Test("a client never gets bytes of another recording, and sees that the rest is missing", arguments: Loss.allCases)
+  @Test(
+    "a client never receives bytes of another recording, and detects that the rest is missing", arguments: Loss.allCases
+  )
   private func loss(_ loss: Loss) throws {
     let directory = TemporaryDirectory()
     let bytes = try Self.makeLarge(in: directory)
@@ -355,7 +359,7 @@ struct DownloadTests {
     }
   }
 
-  @Test("a download whose client is slow keeps no recording open")
+  @Test("a download with a slow client keeps no recording open")
   func stalled() throws {
     let directory = TemporaryDirectory()
     _ = try Self.makeLarge(in: directory)
@@ -377,7 +381,7 @@ struct DownloadTests {
     withExtendedLifetime((client, server)) {}
   }
 
-  @Test("a client that goes away frees its place, and no more downloads than allowed are under way")
+  @Test("a client that disconnects frees its slot, and the number of downloads is limited")
   func places() throws {
     let directory = TemporaryDirectory()
     _ = try Self.makeLarge(in: directory, blocks: 512)
@@ -406,7 +410,7 @@ struct DownloadTests {
     withExtendedLifetime((clients, fourth)) {}
   }
 
-  @Test("a client that takes nothing is disconnected after a while, and one that takes something is not")
+  @Test("a client that accepts nothing is disconnected after a while, and a slow one is not")
   func silence() throws {
     let directory = TemporaryDirectory()
     let bytes = try Self.makeLarge(in: directory, blocks: 512)
@@ -431,7 +435,7 @@ struct DownloadTests {
     #expect(try server.events.wait(.downloaded).bytes == UInt64(bytes.count))
   }
 
-  @Test("requests behind a download on the same connection are answered in order", arguments: [1, 3])
+  @Test("requests after a download on the same connection are answered in order", arguments: [1, 3])
   func pipelined(_ threads: Int) throws {
     let directory = TemporaryDirectory()
     let server = try TestServer(in: directory) {

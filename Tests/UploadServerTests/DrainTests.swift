@@ -25,7 +25,7 @@ struct DrainTests {
   }
 
   @Test(
-    "requests that end are answered, the others are told where they stand, and the next server goes on there",
+    "short requests are answered, the others receive their offset, and the next server continues there",
     arguments: Setting.all, Seed.several(2))
   func drains(_ setting: Setting, _ seed: Seed) throws {
     var random = seed.generator
@@ -84,7 +84,7 @@ struct DrainTests {
     }
   }
 
-  @Test("an append and a HEAD that wait for the disk are answered when it is done", arguments: [1, 2])
+  @Test("an append and a HEAD that wait for the disk are answered when it has finished", arguments: [1, 2])
   func slowDisk(_ threads: Int) async {
     // The gate is the whole process's.
     await #expect(processExitsWith: .success) { [threads] in
@@ -124,7 +124,9 @@ struct DrainTests {
     }
   }
 
-  @Test("without any time nobody is waited for, and what was told stays", arguments: Durability.allCases)
+  @Test(
+    "without a drain time, the server waits for nobody, and reported offsets stay valid", arguments: Durability.allCases
+  )
   func atOnce(_ durability: Durability) throws {
     let directory = TemporaryDirectory()
     let test = try TestServer(in: directory) { $0.durability = durability }

@@ -45,7 +45,7 @@ struct DrainingDownloadTests {
   }
 
   @Test(
-    "one that its client reads is completed, and ends the wait; one that stalls does not add to it",
+    "a download that its client reads is completed and ends the wait, and a stalled one does not extend it",
     arguments: [1, 2])
   func steady(_ threads: Int) throws {
     let server = try Self.server(threads)
@@ -66,7 +66,7 @@ struct DrainingDownloadTests {
     withExtendedLifetime(stalled) {}
   }
 
-  @Test("one that would take longer is disconnected before the time is over")
+  @Test("a longer download is disconnected before the time ends")
   func long() throws {
     let server = try Self.server(1)
     let client = try Self.begin(server)

@@ -10,7 +10,7 @@ import Testing
 @testable import StreamStore
 @testable import UploadServer
 
-@Suite("A file that something else changes while it is written", .serialized)
+@Suite("A file that another program changes while it is written", .serialized)
 struct ForeignChangeTests {
   /// What happens to a `.part` of 10 bytes.
   enum Change: String, CaseIterable {
@@ -34,7 +34,7 @@ struct ForeignChangeTests {
   }
 
   @Test(
-    "does not end in 201, whatever was done to it",
+    "it does not end in 201, for any change",
     arguments: Change.allCases, [Durability.none, .interval, .always])
   func plain(_ change: Change, _ durability: Durability) throws {
     for more in ["", "more"] {
@@ -54,7 +54,7 @@ struct ForeignChangeTests {
   }
 
   @Test(
-    "ends its upload with 410, whatever was done to it",
+    "it ends its upload with 410, for any change",
     arguments: Change.allCases, [Durability.none, .interval, .always])
   func upload(_ change: Change, _ durability: Durability) throws {
     for more in ["", "more"] {
@@ -75,7 +75,7 @@ struct ForeignChangeTests {
   }
 
   @Test(
-    "is not appended to, and its offset is not announced", arguments: Change.allCases,
+    "it receives no appends, and its offset is not announced", arguments: Change.allCases,
     [Durability.none, .interval, .always])
   func appended(_ change: Change, _ durability: Durability) throws {
     for isAtWork in [false, true] {
@@ -103,7 +103,7 @@ struct ForeignChangeTests {
   }
 
   @Test(
-    "is not continued after it was left alone for a while", arguments: Change.allCases.filter { $0 != .lengthened },
+    "it is not continued after an idle time", arguments: Change.allCases.filter { $0 != .lengthened },
     [Durability.none, .interval, .always])
   func parked(_ change: Change, _ durability: Durability) throws {
     let test = try TestServer {
@@ -130,7 +130,7 @@ struct ForeignChangeTests {
     }
   }
 
-  @Test("a file that was closed meanwhile is not opened again in another one's place", arguments: Change.allCases)
+  @Test("a file that was closed meanwhile is not reopened if another replaced it", arguments: Change.allCases)
   func closed(_ change: Change) throws {
     let directory = TemporaryDirectory()
     let files = OpenFiles()

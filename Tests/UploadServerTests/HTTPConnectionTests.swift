@@ -5,7 +5,7 @@ import UploadServer
 
 @Suite("The server's HTTP", .serialized)
 struct HTTPConnectionTests {
-  @Test("GET / says what this is; HEAD says as much without the body; the connection stays")
+  @Test("GET / describes the server, HEAD does so without the body, and the connection stays open")
   func information() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -20,7 +20,7 @@ struct HTTPConnectionTests {
   }
 
   @Test(
-    "other methods are refused, with what is allowed",
+    "other methods are refused, with the allowed ones",
     arguments: [("DELETE", 405), ("PATCH", 405), ("TRACE", 405), ("BREW", 501)])
   func methods(_ method: String, _ status: Int) throws {
     let test = try TestServer()
@@ -31,7 +31,7 @@ struct HTTPConnectionTests {
     #expect(status != 405 || answer["allow"] == "GET, HEAD, POST, PUT, OPTIONS")
   }
 
-  @Test("a refused request is answered, told, and its connection closed")
+  @Test("a refused request is answered and logged, and its connection closed")
   func refused() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -53,7 +53,7 @@ struct HTTPConnectionTests {
     #expect(try test.directory.text("old-a.txt") == "abc")
   }
 
-  @Test("several streams, sized and chunked, go over one connection, also when sent all at once")
+  @Test("several sized and chunked streams use one connection, also if they are sent all at once")
   func keepAlive() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -73,7 +73,7 @@ struct HTTPConnectionTests {
     }
   }
 
-  @Test("100 Continue comes when the body is wanted, and a refusal instead of it when it is not")
+  @Test("100 Continue is sent when the body is requested, and a refusal instead of it when it is not")
   func expectContinue() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -86,7 +86,7 @@ struct HTTPConnectionTests {
     #expect(client.isClosedByServer())
   }
 
-  @Test("a client that shuts its sending side after the request still gets its answer")
+  @Test("a client that shuts down its sending side after the request still receives its response")
   func halfClosed() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -95,7 +95,7 @@ struct HTTPConnectionTests {
     #expect(try client.answer().status == 201)
   }
 
-  @Test("an early answer reaches a client that keeps on sending")
+  @Test("an early response reaches a client that continues to send")
   func earlyAnswer() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -106,7 +106,7 @@ struct HTTPConnectionTests {
     #expect(try client.answer().status == 400)
   }
 
-  @Test("a head that takes too long is answered with 408; an idle connection is closed")
+  @Test("a slow head is answered with 408, and an idle connection is closed")
   func timeouts() throws {
     let test = try TestServer {
       $0.headTimeout = .milliseconds(100)
@@ -129,7 +129,7 @@ struct HTTPConnectionTests {
     #expect(try test.directory.text("t-a.part") == "abc")
   }
 
-  @Test("each head is given its full time, also when it begins in the packet that ends the one before")
+  @Test("each head has its full time, also if it begins in the packet that ends the previous one")
   func headTimeoutIsPerRequest() throws {
     let test = try TestServer { $0.headTimeout = .milliseconds(300) }
     let client = try test.connect()
@@ -144,7 +144,7 @@ struct HTTPConnectionTests {
     #expect(try client.answer().status == 408)
   }
 
-  @Test("a malformed chunk interrupts the stream at the last good byte")
+  @Test("a malformed chunk interrupts the stream at the last valid byte")
   func malformedBody() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -163,7 +163,8 @@ struct HTTPConnectionTests {
     #expect(try test.directory.text("t-a.part") == "abcd")
   }
 
-  @Test("every kind of address is listened on", arguments: ["127.0.0.1:0", "[::1]:0", "localhost:0", ":0", "unix"])
+  @Test(
+    "the server listens on every kind of address", arguments: ["127.0.0.1:0", "[::1]:0", "localhost:0", ":0", "unix"])
   func addresses(_ text: String) throws {
     let directory = TemporaryDirectory()
     let test = try TestServer(in: directory, listen: text == "unix" ? "unix:\(directory.path)/socket" : text)

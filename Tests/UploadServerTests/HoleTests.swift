@@ -12,14 +12,14 @@ struct HoleTests {
   }
 
   @Test(
-    "an offset that is announced counts only bytes that came, and takes an append", arguments: settings.indices,
+    "an announced offset counts only received bytes, and accepts an append", arguments: settings.indices,
     Seed.several(5))
   func offsets(_ setting: Int, _ seed: Seed) throws {
     let (discards, durability) = Self.settings[setting]
     try HoleSequence(seed.generator, discards: discards, durability: durability).run()
   }
 
-  @Test("an upload whose bytes others have left behind is over, and its recording stays", arguments: [false, true])
+  @Test("an upload behind which others have left a gap ends, and its recording stays", arguments: [false, true])
   func overtaken(_ restarts: Bool) throws {
     let directory = TemporaryDirectory()
     var test = try TestServer(in: directory)
@@ -39,7 +39,7 @@ struct HoleTests {
     #expect(try test.directory.text("t-a.part") == "01234\0\0\0\0\0abcde")
   }
 
-  @Test("an upload that is cancelled in a request whose bytes may be dropped leaves a recording that others have")
+  @Test("an upload that is cancelled in a request with droppable bytes leaves a recording of others")
   func overtakenWhileHeld() throws {
     let test = try TestServer()
     let one = try test.create("/t.txt", ["Stream-ID: a"])
@@ -59,7 +59,7 @@ struct HoleTests {
     #expect(try test.directory.text("t-a.part").hasPrefix("01234"))
   }
 
-  @Test("a creation in front of a hole is refused with 409", arguments: [false, true])
+  @Test("a creation before a hole is refused with 409", arguments: [false, true])
   func refused(_ discards: Bool) throws {
     let test = try TestServer { if discards { $0.storage = .discarding } }
     let one = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 10"])
@@ -84,7 +84,7 @@ struct HoleTests {
   ]
 
   @Test(
-    "after SIGKILL while a hole is made or a recording is closed, the upload continues and its bytes are no gap",
+    "after SIGKILL during the creation of a hole or the end of a recording, the upload continues and its bytes are no gap",
     arguments: remains, [false, true])
   func killed(_ lines: String, hasHole: Bool) throws {
     let directory = TemporaryDirectory()
@@ -107,7 +107,7 @@ struct HoleTests {
   }
 
   @Test(
-    "a record of gaps whose recording somebody has removed takes no byte of the next one", arguments: [false, true])
+    "a record of gaps without its recording removes no byte of the next one", arguments: [false, true])
   func removedRecording(_ isUpload: Bool) throws {
     let directory = TemporaryDirectory()
     try Command.run("sh", ["-c", "printf '%s' '\(Self.remains[0])' > \(directory.path)/t-a.gaps"])
@@ -130,7 +130,7 @@ struct HoleTests {
   }
 
   @Test(
-    "a recording that a full disk does not let close has no empty record of gaps",
+    "a recording that a full disk prevents from closing has no empty record of gaps",
     .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func notClosed() async {
     await #expect(processExitsWith: .success) {
@@ -157,7 +157,7 @@ struct HoleTests {
   ]
 
   @Test(
-    "a request that is refused or brings nothing leaves no hole, and the upload in front of it continues",
+    "a refused or empty request leaves no hole, and the upload before it continues",
     arguments: refusals.indices, ["", "Upload-Draft-Interop-Version: 8\r\nUpload-Complete: ?1\r\n"])
   func refusedBehindEnd(_ index: Int, fields: String) throws {
     for discards in [false, true] {

@@ -11,7 +11,7 @@ struct JoinedStreamTests {
   enum First: CaseIterable { case plain, upload, complete }
 
   @Test(
-    "an upload inside stored bytes keeps its offset over a restart, and an append follows it",
+    "an upload inside stored bytes keeps its offset over a restart, and accepts an append there",
     arguments: Durability.allCases, Seed.several(1))
   func ownOffset(_ durability: Durability, _ seed: Seed) throws {
     var random = seed.generator
@@ -121,7 +121,7 @@ struct JoinedStreamTests {
   }
 
   @Test(
-    "an upload of another length than the stream that others complete is over",
+    "an upload whose length differs from that of the stream that others complete ends",
     arguments: [[], ["Repr-Digest: \(right)"]])
   func completedWithOtherLength(_ fields: [String]) throws {
     let test = try TestServer()
@@ -131,7 +131,7 @@ struct JoinedStreamTests {
     #expect(try test.connect().head(location).status == 410)
   }
 
-  @Test("requests wait while a large stream is compared with a Repr-Digest, and a DELETE does not leave them waiting")
+  @Test("requests wait while a large stream is compared with a Repr-Digest, and a DELETE lets them continue")
   func comparedInBackground() throws {
     let test = try TestServer()
     let all = [UInt8](repeating: 7, count: 8 << 20)

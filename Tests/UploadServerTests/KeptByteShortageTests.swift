@@ -8,7 +8,7 @@ import Testing
 
 @testable import UploadServer
 
-@Suite("A shortage while bytes of an upload are read or dropped")
+@Suite("A shortage of resources while bytes of an upload are read or dropped")
 struct KeptByteShortageTests {
   /// Where the bytes of an upload are kept, and how the server is asked for one.
   enum Keeper: String, CaseIterable {
@@ -30,7 +30,8 @@ struct KeptByteShortageTests {
   }
 
   @Test(
-    "what a handler is given again is read when the server can", arguments: [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR])
+    "bytes that a handler receives again are read when the server can",
+    arguments: [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR])
   func readBack(_ code: Int32) async {
     await #expect(processExitsWith: .success) { [code = code as Int32] in
       let directory = TemporaryDirectory()
@@ -51,7 +52,7 @@ struct KeptByteShortageTests {
   }
 
   @Test(
-    "bytes that the disk cannot read now are read later: until then each attempt gets 503, and the upload stays",
+    "bytes that the disk cannot read now are read later: until then, each attempt gets 503, and the upload stays",
     arguments: Keeper.allCases, [EIO, EROFS, EMEDIUMTYPE])
   func unreadable(_ keeper: Keeper, _ code: Int32) async {
     await #expect(processExitsWith: .success) { [name = keeper.rawValue as String, code = code as Int32] in
@@ -93,7 +94,7 @@ struct KeptByteShortageTests {
   }
 
   @Test(
-    "content that is not its digest is dropped when the server can, and never counts",
+    "content with a wrong digest is dropped when the server can, and never counts",
     arguments: Keeper.allCases, [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR])
   func drop(_ keeper: Keeper, _ code: Int32) async {
     await #expect(processExitsWith: .success) { [name = keeper.rawValue as String, code = code as Int32] in
@@ -140,7 +141,7 @@ struct KeptByteShortageTests {
   }
 
   @Test(
-    "content that is not its digest does not count either if it came while the bytes before it were on their way to the disk",
+    "content with a wrong digest does not count, also if the bytes before it were being written to disk",
     arguments: Keeper.allCases)
   func dropBesideSync(_ keeper: Keeper) async {
     await #expect(processExitsWith: .success) { [name = keeper.rawValue as String] in
@@ -167,7 +168,7 @@ struct KeptByteShortageTests {
     }
   }
 
-  @Test("a file that cannot be looked at has not been changed by anybody", arguments: [ENOMEM, EIO])
+  @Test("a file that cannot be examined does not count as changed", arguments: [ENOMEM, EIO])
   func look(_ code: Int32) async {
     await #expect(processExitsWith: .success) { [code = code as Int32] in
       let test = try KeptByteShortageTests.server(in: TemporaryDirectory())

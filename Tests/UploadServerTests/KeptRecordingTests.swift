@@ -7,7 +7,7 @@ import PropertyTesting
 import Testing
 import UploadServer
 
-@Suite("What is acknowledged of a live stream is kept")
+@Suite("Acknowledged bytes of a live stream are stored")
 struct KeptRecordingTests {
   struct Cell: CustomTestStringConvertible, Sendable {
     var durability: Durability
@@ -54,7 +54,7 @@ struct KeptRecordingTests {
     var outcome: Fate { transport == .plain || lives.contains(true) ? .closed : .removed }
   }
 
-  @Test("whoever leaves it, and however it ends", arguments: Cell.all, Seed.several(1))
+  @Test("they stay after every kind of departure and every kind of end", arguments: Cell.all, Seed.several(1))
   func product(_ cell: Cell, _ seed: Seed) throws {
     var random = seed.generator
     let directory = TemporaryDirectory()

@@ -13,7 +13,7 @@ import Testing
 
 @Suite("Listings of directories")
 struct ListingTests {
-  @Test("what is no directory, and what cannot be read any more, is an error and not an empty directory")
+  @Test("a missing or unreadable directory is an error and not an empty directory")
   func failures() async {
     #expect(throws: (any Error).self) { try DirectoryNames(of: -1) }
     #expect(throws: (any Error).self) { try DirectoryNames(of: "/proc/self/status", in: AT_FDCWD) }
@@ -36,7 +36,8 @@ struct ListingTests {
     }
   }
 
-  @Test("a server whose records of closed recordings cannot be listed does not start, or says that it cannot find them")
+  @Test(
+    "a server that cannot list its records of closed recordings does not start, or reports that it cannot find them")
   func unlistable() throws {
     for (file, hasQuota) in [(".parts", true), (".parts", false), (".owners", true)] {
       let directory = TemporaryDirectory()
@@ -57,7 +58,7 @@ struct ListingTests {
     }
   }
 
-  @Test("a file of another's whose name begins with a hyphen is left alone, whatever it looks like")
+  @Test("a foreign file whose name begins with a hyphen stays unchanged, whatever its contents")
   func hyphen() throws {
     let directory = TemporaryDirectory()
     for name in ["-f.part", "-f~2.part", "f-x.part"] {
@@ -70,7 +71,7 @@ struct ListingTests {
     #expect(directory.names.filter { !$0.hasPrefix(".") } == ["-f.part", "-f~2.part", "f-x.bin", "f-x.gaps"])
   }
 
-  @Test("until the directory is listed, a stream that may be there already is told to come back, and nothing worse")
+  @Test("until the directory is listed, a possibly existing stream receives 503")
   func early() throws {
     let directory = TemporaryDirectory()
     try Command.run("sh", ["-c", "cd \"$0\" && seq -f 'a-%.0f.rare' 40000 | xargs touch", directory.path])
@@ -88,7 +89,7 @@ struct ListingTests {
     try require(refusals > 0, "asked before everything was listed")
   }
 
-  @Test("the list of recordings with rare extensions is no longer than what is there")
+  @Test("the list of recordings with rare extensions has only existing ones")
   func removed() throws {
     let directory = TemporaryDirectory()
     let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)

@@ -15,7 +15,7 @@ struct ManyConnectionsTests {
   }()
 
   @Test(
-    "2,000 slow streams on one thread cost little memory each, and each is stored whole",
+    "2,000 slow streams on one thread use little memory each, and each is stored completely",
     .enabled(if: mayOpenEnough, "needs a hard limit of more than 6,200 descriptors"),
     .enabled(if: call_counter_works(), "a sanitizer's memory is not the server's"))
   func slowStreams() async throws {

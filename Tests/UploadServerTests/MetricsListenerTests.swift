@@ -19,7 +19,7 @@ final class FigureBox: Sendable {
   }
 }
 
-@Suite("Figures")
+@Suite("Metrics of the server")
 struct MetricsListenerTests {
   private func listener(_ server: UploadServer) throws -> (MetricsListener, ListenAddress) {
     let listener = try MetricsListener(listen: try ListenAddress("127.0.0.1:0")) { server.figures($0) }
@@ -33,7 +33,7 @@ struct MetricsListenerTests {
     return try client.answer(withBody: !request.hasPrefix("HEAD"))
   }
 
-  @Test("they tell what was done, on a port of their own, with one thread and with two", arguments: [1, 2])
+  @Test("they have the server's activity, on a separate port, with one thread and with two", arguments: [1, 2])
   func figures(threads: Int) throws {
     let test = try TestServer { $0.threads = threads }
     let (listener, address) = try listener(test.server)
@@ -72,7 +72,7 @@ struct MetricsListenerTests {
     #expect(lines.contains { $0.hasPrefix("sluice_server_event_loop_lag_seconds{loop=\"\(threads - 1)\"} ") })
   }
 
-  @Test("nothing but /metrics is served, and nothing can be sent there; on the upload port there are no figures")
+  @Test("the port serves only /metrics and accepts no upload, and the upload port has no metrics")
   func otherRequests() throws {
     let test = try TestServer()
     let (listener, address) = try listener(test.server)
@@ -87,7 +87,7 @@ struct MetricsListenerTests {
   }
 
   @Test(
-    "idle connections, slow heads and clients that read nothing do not keep anybody from the figures",
+    "idle connections, slow heads and clients that read nothing do not block the metrics",
     arguments: [
       "", "GET /metrics HTTP/1.1\r\nHost: h\r\n", "GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n", "NONSENSE\r\n\r\n",
     ])

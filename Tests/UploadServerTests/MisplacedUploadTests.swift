@@ -5,7 +5,7 @@ import PropertyTesting
 import Testing
 import UploadServer
 
-@Suite("Uploads that a stream has no place for any more")
+@Suite("Uploads that no longer fit their stream")
 struct MisplacedUploadTests {
   /// How the client of an upload finds out where it may continue.
   private enum Asking: CaseIterable { case head, append, brokenAppend }
@@ -46,7 +46,7 @@ struct MisplacedUploadTests {
   private static let settings = Durability.allCases.flatMap { durability in [1, 2].map { (durability, $0) } }
 
   @Test(
-    "behind a closed recording an upload continues at the offset that it is told, or gets 410; it is never complete",
+    "behind a closed recording, an upload continues at the reported offset, or gets 410, and is never complete",
     arguments: settings.indices)
   func announced(_ setting: Int) throws {
     let (durability, threads) = Self.settings[setting]
@@ -143,7 +143,7 @@ struct MisplacedUploadTests {
     }
   }
 
-  @Test("an upload that begins behind the end of its stream, which has ended since, is over", arguments: [false, true])
+  @Test("an upload that begins beyond the end of a stream that has since ended has ended", arguments: [false, true])
   func behindEnd(_ restarts: Bool) throws {
     let directory = TemporaryDirectory()
     var test = try TestServer(in: directory)

@@ -4,7 +4,7 @@ import NetworkTesting
 import Testing
 import UploadServer
 
-@Suite("Clients that there are", .serialized)
+@Suite("Existing clients", .serialized)
 struct OldClientTests {
   /// One iteration of the draft as Apple's systems speak it.
   struct Dialect: CustomTestStringConvertible, Sendable {
@@ -42,7 +42,7 @@ struct OldClientTests {
       creation: ["Upload-Length: 10"], append: ["Content-Type: application/partial-upload"]),
   ]
 
-  @Test("an upload that breaks off is asked for and completed, in its own version throughout", arguments: dialects)
+  @Test("the client resumes and completes an interrupted upload, in the same version throughout", arguments: dialects)
   func resumed(_ dialect: Dialect) throws {
     let test = try TestServer()
     let last = "\(dialect.completeness.name): \(dialect.completeness.last)"
@@ -98,7 +98,7 @@ struct OldClientTests {
     #expect(try test.directory.text(test.onlyFile) == "0123456789")
   }
 
-  @Test("what is over, and what cannot be, is answered as each version says", arguments: dialects)
+  @Test("ended and impossible uploads are answered with the statuses of each version", arguments: dialects)
   func statuses(_ dialect: Dialect) throws {
     let test = try TestServer()
     let (name, last, part) = dialect.completeness
@@ -137,7 +137,7 @@ struct OldClientTests {
   }
 
   @Test(
-    "a request without a version is served as the RFC to come, without 104 (draft, section Draft Version Identification)"
+    "a request without a version is served as the future RFC, without 104 (draft, section Draft Version Identification)"
   )
   func noVersion() throws {
     let test = try TestServer()
@@ -162,7 +162,7 @@ struct OldClientTests {
     #expect(answer.status == 400 && answer["upload-draft-interop-version"] == "8")
   }
 
-  @Test("curl creates, asks, appends, completes and reads what it is told")
+  @Test("curl creates, queries, appends, completes and reads the responses")
   func curl() throws {
     let test = try TestServer()
     let directory = TemporaryDirectory()

@@ -33,7 +33,7 @@ struct OwnershipTests {
     }
   }
 
-  @Test("a complete recording stays its token's when an older upload of the same stream expires")
+  @Test("a complete recording keeps its token when an older upload of the same stream expires")
   func outlivesAnOlderUpload() throws {
     let directory = TemporaryDirectory()
     let test = try guarded(directory) {
@@ -62,7 +62,7 @@ struct OwnershipTests {
   }
 
   @Test(
-    "a complete recording that no token has begun is not compared with what a token sends, nor counted as that one's",
+    "a complete recording without a token is not compared with the bytes of a token, nor counted as its recording",
     arguments: ["nobody's", "an operator's", "continued"])
   func completeOfNobody(_ origin: String) throws {
     let directory = TemporaryDirectory()
@@ -179,7 +179,7 @@ struct OwnershipTests {
   }
 
   @Test(
-    "a foreign request reads, changes and removes nothing, whatever it names, and its status tells nothing",
+    "another token's request reads, changes and removes nothing, and its status reveals nothing",
     arguments: Seed.several(1))
   func foreign(_ seed: Seed) throws {
     var random = seed.generator
@@ -229,7 +229,7 @@ struct OwnershipTests {
     }
   }
 
-  @Test("a stream has one recording: asked for under another type it is compared, and not begun anew")
+  @Test("a stream has one recording: a request with another type is compared with it, and creates no other")
   func otherType() throws {
     let test = try TestServer()
     for (index, types) in [("wav", "txt"), ("opus", "wav"), ("opus", "mkv"), ("txt", "opus")].enumerated() {
@@ -252,7 +252,7 @@ struct OwnershipTests {
     #expect(second.names == ["mic-s0.wav", "mic-s1.opus", "mic-s2.opus", "mic-s3.txt"])
   }
 
-  @Test("a complete stream stays its owner's over restarts, whatever the owner has asked of it in another type's name")
+  @Test("a complete stream keeps its owner over restarts, also after the owner has requested it under another type")
   func restarted() throws {
     let directory = TemporaryDirectory()
     for round in 0..<3 {
@@ -275,7 +275,7 @@ struct OwnershipTests {
   }
 
   @Test(
-    "a closed stream stays its owner's when its recordings were moved away, and continues in the next part",
+    "a closed stream keeps its owner when its recordings were moved away, and continues in the next part",
     arguments: [false, true], [false, true])
   func moved(_ restarts: Bool, _ isResumable: Bool) throws {
     let directory = TemporaryDirectory()
@@ -318,7 +318,7 @@ struct OwnershipTests {
   }
 
   @Test(
-    "what is recorded of a stream without files is removed: at once if it ended by itself, after a time if it was closed"
+    "the record of a stream without files is removed: at once if it ended by itself, after a time if it was closed"
   )
   func forgotten() throws {
     let directory = TemporaryDirectory()
@@ -355,7 +355,7 @@ struct OwnershipTests {
     try waitUntil("the records are gone") { try records("k-e") == 18 && records("k-c") == 18 }
   }
 
-  @Test("a recording that somebody put there while its stream grew is not overwritten, and the answer is final")
+  @Test("a recording that somebody created while its stream grew is not overwritten, and the response is final")
   func intruder() throws {
     let test = try TestServer()
     let client = try test.connect()

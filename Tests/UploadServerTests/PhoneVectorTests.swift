@@ -6,7 +6,7 @@ import UploadServer
 
 @Suite("Test vectors of iPhones", .serialized)
 struct PhoneVectorTests {
-  @Test("the article has a vector for each version that iPhones send")
+  @Test("the article has a vector for each version of iPhones")
   func versions() throws {
     let vectors = try PhoneVector.all()
     #expect(vectors.map(\.title) == ["iOS 17", "iOS 18.0", "iOS 18.1", "iOS 26"])
@@ -16,7 +16,7 @@ struct PhoneVectorTests {
     #expect(versions == [["3"], ["5"], ["6"], ["8"]])
   }
 
-  @Test("the server answers each vector as the article says, and stores the file")
+  @Test("the server's response to each vector is the article's, and the file is stored")
   func answers() throws {
     for vector in try PhoneVector.all() {
       let test = try TestServer()

@@ -36,7 +36,7 @@ struct PowerFailureTests {
   }
 
   @Test(
-    "what was acknowledged and may be lost is not told of again; the upload ends, and that is said (draft, section Offset)",
+    "acknowledged bytes that may be lost are not announced again; the upload ends, and this is reported (draft, section Offset)",
     arguments: Durability.allCases, ["/t", "/spooled"])
   func unclean(_ durability: Durability, path: String) throws {
     let test = try server(durability, boot: "first")
@@ -61,7 +61,7 @@ struct PowerFailureTests {
   }
 
   @Test(
-    "the record of another upload is no record: after a power failure a file may hold what it held before it was used again"
+    "the record of another upload does not apply: after a power failure, a reused file may have its earlier contents"
   )
   func othersRecord() throws {
     let test = try server(.interval, boot: "first")
@@ -80,7 +80,8 @@ struct PowerFailureTests {
   }
 
   @Test(
-    "what another upload has brought of the same stream may be lost for both", arguments: [Durability.interval, .none])
+    "if another upload has sent bytes of the same stream, they may be lost for both",
+    arguments: [Durability.interval, .none])
   func othersBytes(_ durability: Durability) throws {
     let directory = TemporaryDirectory()
     var test = try server(durability, in: directory, boot: "first")
@@ -103,7 +104,7 @@ struct PowerFailureTests {
     #expect(try after(test, durability, boot: "second", location).answer.status == 410)
   }
 
-  @Test("a complete upload is announced all the same", arguments: Durability.allCases)
+  @Test("a complete upload is still announced", arguments: Durability.allCases)
   func complete(_ durability: Durability) throws {
     let test = try server(durability, boot: "first")
     let location = try test.create()
@@ -114,7 +115,7 @@ struct PowerFailureTests {
   }
 
   @Test(
-    "a server that stops in order leaves uploads that every boot goes on with, and so on",
+    "a server that stops normally leaves uploads that the server of each later boot continues",
     arguments: Durability.allCases, ["/t", "/spooled"])
   func clean(_ durability: Durability, path: String) throws {
     let directory = TemporaryDirectory()
@@ -140,7 +141,7 @@ struct PowerFailureTests {
   }
 
   @Test(
-    "with interval, an upload that rests and is synced survives; its next byte waits until the record says otherwise")
+    "with interval, an idle synced upload survives, and its next byte waits until the record permits it")
   func synced() async {
     await #expect(processExitsWith: .success) {
       let suite = PowerFailureTests()
@@ -170,7 +171,7 @@ struct PowerFailureTests {
     }
   }
 
-  @Test("with none, only the end of the server asks the disk")
+  @Test("with none, only the end of the server syncs the disk")
   func none() async {
     await #expect(processExitsWith: .success) {
       let suite = PowerFailureTests()

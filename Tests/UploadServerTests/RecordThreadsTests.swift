@@ -86,7 +86,7 @@ struct RecordThreadsTests {
     #expect(try store.parts.names() == nil)
   }
 
-  @Test("bytes are compared with a recording that was split off while that gets its true head and its name")
+  @Test("bytes are compared with a split-off recording while it receives its final header and name")
   func comparedWhileFinished() throws {
     let recordings = TemporaryDirectory()
     let store = try FileStore(
@@ -121,7 +121,7 @@ struct RecordThreadsTests {
     }
   }
 
-  @Test("an owner's record that a crash left half made goes with its stream")
+  @Test("an incomplete owner's record after a crash is removed with its stream")
   func leftovers() throws {
     let name = StreamName(path: "/t", streamID: "1", mediaType: nil)
     try store.owners.record([1], of: name, isBeginner: true)
@@ -133,7 +133,7 @@ struct RecordThreadsTests {
     #expect(try store.owners.files()?.next(10) == [])
   }
 
-  @Test("a recording that grows keeps its stream's owner and log, also as the only one that is left")
+  @Test("a growing recording keeps its stream's owner and log, also if it is the only one left")
   func growing() throws {
     let (first, next) = (
       StreamName(path: "/t", streamID: "1", mediaType: nil), StreamName(path: "/t", streamID: "2", mediaType: nil)
@@ -156,7 +156,7 @@ struct RecordThreadsTests {
     #expect(try store.parts.lines(of: next.base).count == 2)
   }
 
-  @Test("of several recordings of one stream that the disk did not let finish, each gets its sidecar later")
+  @Test("of several recordings of one stream that the disk did not let finish, each receives its sidecar later")
   func sidecarsOfOneStream() throws {
     for part in [1, 2, 11] {
       var name = StreamName(path: "/t", streamID: "1", mediaType: nil)

@@ -14,9 +14,9 @@ import Testing
 @testable import StreamStore
 @testable import UploadServer
 
-@Suite("Names that carry the time")
+@Suite("Names with the time")
 struct RecordingNamesTests {
-  @Test("a pattern is a directory and a name; anything else is refused")
+  @Test("a pattern is a directory and a name, and anything else is refused")
   func patterns() {
     for good in [RecordingNames.standardPattern, "a/b", "{stream}/{part}", "x/%Y/%m/%d/{name}-%H%M%S", "a/100%%"] {
       #expect(RecordingNames(pattern: good) != nil, "\(good)")
@@ -29,7 +29,7 @@ struct RecordingNamesTests {
   }
 
   @Test(
-    "whatever a client calls its stream, a link is in a directory of links, and not called like a recording",
+    "for any name of a stream, a link is in a directory of links, and differs from recordings",
     arguments: Seed.several(5))
   func hostile(_ seed: Seed) throws {
     var random = seed.generator
@@ -71,7 +71,9 @@ struct RecordingNamesTests {
     return count < 0 ? nil : String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
   }
 
-  @Test("split recordings get a link each, namesakes of one second too; others only if asked; removing them removes it")
+  @Test(
+    "each split recording has a link, also with equal seconds; others only on request; removing the recording removes the link"
+  )
   func links() throws {
     let directory = TemporaryDirectory()
     func serve(_ change: (inout UploadServer.Configuration) -> Void = { _ in }) throws -> TestServer {
@@ -125,7 +127,7 @@ struct RecordingNamesTests {
     #expect(try RecordingSidecar(parsing: directory.contents("k-e.sidecar")).link == nil)
   }
 
-  @Test("no link is made behind a link that an operator has put into the directory, and none is removed there")
+  @Test("no link is created or removed behind a link that an operator has put into the directory")
   func operatorsLink() throws {
     let (directory, outside) = (TemporaryDirectory(), TemporaryDirectory())
     try Command.run("mkdir", ["-p", "\(outside.path)/deep"])

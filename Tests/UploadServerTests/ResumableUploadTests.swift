@@ -5,7 +5,7 @@ import UploadServer
 
 @Suite("Resumable uploads", .serialized)
 struct ResumableUploadTests {
-  @Test("the event of an interrupted request says what that request brought, and where the upload stands")
+  @Test("the event of an interrupted request has its number of bytes, and the offset of the upload")
   func interruptedBytes() throws {
     let test = try TestServer()
     let location = try test.create()
@@ -23,7 +23,8 @@ struct ResumableUploadTests {
   }
 
   @Test(
-    "an upload in parts is one stream: begun once, rolled over in silence, ended once (draft, section Upload Append)")
+    "an upload in parts is one stream: created once, continued without further events, ended once (draft, section Upload Append)"
+  )
   func parts() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -52,7 +53,7 @@ struct ResumableUploadTests {
   }
 
   @Test(
-    "a creation is announced by a 104 with Location and limits, the same in all its answers (draft, section Upload Creation)"
+    "a 104 with Location and limits announces a creation, and all its responses repeat them (draft, section Upload Creation)"
   )
   func announced() throws {
     let test = try TestServer { $0.uploads.maximumSize = 1000 }
@@ -69,14 +70,14 @@ struct ResumableUploadTests {
     #expect(location.hasPrefix("/.uploads/") && location.dropFirst(10).utf8.count == 32)
   }
 
-  @Test("each upload has a URL of its own (draft, section Upload Resource)")
+  @Test("each upload has its own URL (draft, section Upload Resource)")
   func unique() throws {
     let test = try TestServer()
     #expect(Set(try (0..<20).map { _ in try test.create() }).count == 20)
   }
 
   @Test(
-    "an upload that is cut off in its creation continues at its offset, and its response is the target's (draft, sections Upload Creation, Offset Retrieval, Upload Append)"
+    "an upload that is interrupted in its creation continues at its offset, and its response is the target's (draft, sections Upload Creation, Offset Retrieval, Upload Append)"
   )
   func interrupted() throws {
     let test = try TestServer()
@@ -119,7 +120,7 @@ struct ResumableUploadTests {
   }
 
   @Test(
-    "a wrong offset is told the right one, and the request at work goes on (draft, sections Upload Append, Concurrency)"
+    "the response to a wrong offset has the right one, and the running request continues (draft, sections Upload Append, Concurrency)"
   )
   func mismatch() throws {
     let test = try TestServer()
@@ -139,7 +140,9 @@ struct ResumableUploadTests {
     #expect(try current.final().answer["upload-offset"] == "6")
   }
 
-  @Test("HEAD ends the append at work, counts all that TCP had acknowledged, and is right (draft, section Concurrency)")
+  @Test(
+    "HEAD ends the running append, counts all bytes that TCP had acknowledged, and reports the right offset (draft, section Concurrency)"
+  )
   func headTakesOver() throws {
     let test = try TestServer()
     let location = try test.create()
@@ -158,7 +161,7 @@ struct ResumableUploadTests {
     }
   }
 
-  @Test("an append at the right offset takes over at once from one that is stuck (draft, section Concurrency)")
+  @Test("an append at the right offset replaces a stalled append at once (draft, section Concurrency)")
   func appendTakesOver() throws {
     let test = try TestServer()
     let location = try test.create()
@@ -174,7 +177,8 @@ struct ResumableUploadTests {
   }
 
   @Test(
-    "DELETE ends the append at work, and everything that the upload made is gone (draft, section Upload Cancellation)")
+    "DELETE ends the running append, and removes everything that the upload created (draft, section Upload Cancellation)"
+  )
   func cancelled() throws {
     let test = try TestServer()
     let location = try test.create()
@@ -198,7 +202,7 @@ struct ResumableUploadTests {
     #expect(try next.connect().head(location).status == 410)
   }
 
-  @Test("cancelling an upload leaves a stream that began before it")
+  @Test("cancelling an upload keeps a stream that began before it")
   func cancelledContinuation() throws {
     let test = try TestServer()
     let plain = try test.connect()
@@ -215,7 +219,7 @@ struct ResumableUploadTests {
     #expect(try test.directory.text("t-a.part") == "abcdef")
   }
 
-  @Test("uploads of one stream are joined: what was stored is compared, not stored twice, and the rest follows")
+  @Test("uploads of one stream are joined: stored bytes are compared, not stored twice, and the rest follows")
   func joined() throws {
     let test = try TestServer()
     let lines = ["Stream-ID: j", "Content-Type: text/plain"]
@@ -244,7 +248,7 @@ struct ResumableUploadTests {
   }
 
   @Test(
-    "a lost final response is given again to who completes again, also by a restarted server (draft, section Upload Append)"
+    "a client that completes again receives a lost final response, also from a restarted server (draft, section Upload Append)"
   )
   func replayed() throws {
     let test = try TestServer()
@@ -269,7 +273,7 @@ struct ResumableUploadTests {
     #expect(next.events.all.map(\.kind) == [.refused])
   }
 
-  @Test("a restarted server goes on where the other stopped, with the same limits (draft, sections Offset, Limits)")
+  @Test("a restarted server continues with the same offset and the same limits (draft, sections Offset, Limits)")
   func restarted() throws {
     let directory = TemporaryDirectory()
     var location = ""
@@ -295,7 +299,7 @@ struct ResumableUploadTests {
     #expect(try directory.text(test.onlyFile) == "part0part1part2part3")
   }
 
-  @Test("when what was acknowledged is gone, the upload is, too, and that is said (draft, section Offset)")
+  @Test("if acknowledged bytes are gone, the server ends the upload and reports it (draft, section Offset)")
   func lost() throws {
     let directory = TemporaryDirectory()
     var location = ""
@@ -318,7 +322,7 @@ struct ResumableUploadTests {
     #expect(try test.connect().head(location).status == 410)
   }
 
-  @Test("a server that stops tells the append where it stands, and the next one goes on there")
+  @Test("a server that stops sends an append its offset, and the next server continues there")
   func stops() throws {
     let directory = TemporaryDirectory()
     let test = try TestServer(in: directory)
@@ -337,7 +341,7 @@ struct ResumableUploadTests {
     #expect(try next.connect().head(location)["upload-offset"] == "5")
   }
 
-  @Test("OPTIONS tells the limits, of a target and of all (draft, section Limits)")
+  @Test("OPTIONS returns the limits of a target, and of the whole server (draft, section Limits)")
   func discovered() throws {
     let test = try TestServer { $0.uploads.maximumAppendSize = 5000 }
     let client = try test.connect()
@@ -353,7 +357,7 @@ struct ResumableUploadTests {
     #expect(answer["allow"] == "HEAD, GET, PATCH, DELETE, OPTIONS" && answer["upload-limit"] == nil)
   }
 
-  @Test("what is no upload is 404, and an upload knows no other methods")
+  @Test("an unknown upload is 404, and an upload supports no other methods")
   func unknown() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -365,7 +369,7 @@ struct ResumableUploadTests {
     #expect(answer.status == 405 && answer["allow"] == "HEAD, GET, PATCH, DELETE, OPTIONS")
   }
 
-  @Test("more than the announced length ends the upload for good (draft, section Upload Append)")
+  @Test("content beyond the announced length ends the upload permanently (draft, section Upload Append)")
   func tooLong() throws {
     let test = try TestServer()
     let location = try test.create("/t.txt", ["Upload-Length: 4"])
@@ -379,7 +383,7 @@ struct ResumableUploadTests {
     #expect(try test.connect().head(location).status == 410)
   }
 
-  @Test("metadata of a creation leads nowhere but into the directory (draft, section Security Considerations)")
+  @Test("metadata of a creation can only name files in the directory (draft, section Security Considerations)")
   func sanitized() throws {
     let test = try TestServer()
     let location = try test.create("/%2e%2e/%2e%2e/etc/pass%0awd", ["Stream-ID: x"])
@@ -391,7 +395,7 @@ struct ResumableUploadTests {
     #expect(try client.final().answer.status == 400)
   }
 
-  @Test("an upload that rests costs no descriptor, and goes on as if nothing had been", arguments: [true, false])
+  @Test("an idle upload uses no descriptor, and continues normally", arguments: [true, false])
   func parked(_ isKept: Bool) throws {
     let log = WrappedHandlerTests.Log()
     let test = try TestServer {
@@ -427,7 +431,7 @@ struct ResumableUploadTests {
     }
   }
 
-  @Test("a Location begins with what the front end calls us")
+  @Test("a Location begins with the front end's prefix")
   func publicURL() throws {
     let test = try TestServer { $0.uploads.publicURL = "https://example.com/in" }
     #expect(try test.create().hasPrefix("https://example.com/in/.uploads/"))

@@ -20,7 +20,7 @@ struct RetentionTests {
   // MARK: Which recordings
 
   @Test(
-    "the oldest go first, as many as the rules say and no more, and no owner loses one because of another's",
+    "the oldest are removed first, exactly as the rules require, and no owner loses one because of another's",
     arguments: Seed.several(20))
   func ledger(_ seed: Seed) throws {
     var random = seed.generator
@@ -229,7 +229,7 @@ struct RetentionTests {
   }
 
   @Test(
-    "a server removes what the rules say, with its gaps and its sidecar, and touches nothing else",
+    "a server removes the recordings that the rules select, with gaps and sidecar, and nothing else",
     arguments: Seed.several(25))
   func product(_ seed: Seed) throws {
     var random = seed.generator
@@ -281,7 +281,7 @@ struct RetentionTests {
     }
   }
 
-  @Test("a recording of a stream that goes on is removed when it is complete, and not before; its stream continues")
+  @Test("a recording of a running stream is removed only when it is complete, and its stream continues")
   func live() throws {
     let directory = TemporaryDirectory()
     let head = StreamedHead.all[0]
@@ -343,7 +343,7 @@ struct RetentionTests {
   }
 
   @Test(
-    "a removal that a killed server has begun is undone while the recording is in its place, and completed afterwards",
+    "a removal that a killed server has begun is undone while the recording is in its place, and completed otherwise",
     arguments: KilledRemoval.all, [false, true])
   func halfRemoved(_ removal: KilledRemoval, _ isReplaced: Bool) throws {
     let directory = TemporaryDirectory()
@@ -384,7 +384,7 @@ struct RetentionTests {
   // MARK: A disk that runs full
 
   @Test(
-    "on a disk with too little free space, whoever has the most loses the oldest, and no more than is needed",
+    "on a disk with too little free space, the largest owner loses the oldest recordings, as few as necessary",
     .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func freeSpace() async {
     await #expect(processExitsWith: .success) {

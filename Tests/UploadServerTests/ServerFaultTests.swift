@@ -14,10 +14,10 @@ private final class SilentHandler: RequestHandler {
   func serverStops() {}
 }
 
-@Suite("The server in trouble", .serialized)
+@Suite("A server with faults", .serialized)
 struct ServerFaultTests {
   @Test(
-    "on a full disk the client is told how much is stored, keeps the rest, and goes on when there is room",
+    "on a full disk the client receives the stored length, keeps the rest, and continues when there is space",
     .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func diskFull() async {
     await #expect(processExitsWith: .success) {
@@ -58,7 +58,7 @@ struct ServerFaultTests {
   }
 
   @Test(
-    "a directory that cannot be written is refused in words",
+    "an unwritable directory is refused with a reason",
     .enabled(if: SmallDisk.isPossible, "a read-only mount is needed"))
   func unwritable() async {
     await #expect(processExitsWith: .success) {
@@ -72,7 +72,7 @@ struct ServerFaultTests {
     }
   }
 
-  @Test("a directory that is not there is made; one whose parent is not there is refused")
+  @Test("a missing directory is created, and one without a parent is refused")
   func missingDirectory() throws {
     let directory = TemporaryDirectory()
     #expect(failure(listen: "127.0.0.1:0", directory: directory.path + "/new") == nil)
@@ -102,7 +102,7 @@ struct ServerFaultTests {
     }
   }
 
-  @Test("a port that is taken is refused, and who has it is named")
+  @Test("a port in use is refused with its owner")
   func portTaken() throws {
     let test = try TestServer()
     let error = failure(listen: test.address.description)
@@ -115,7 +115,7 @@ struct ServerFaultTests {
     #expect(error?.description.contains("--listen") == true)
   }
 
-  @Test("a socket path that a server listens on is taken; one left behind by a killed server is not")
+  @Test("a socket path of a listening server is in use, and one of a killed server is not")
   func unixSocketTaken() throws {
     let directory = TemporaryDirectory()
     let path = directory.path + "/socket"
@@ -139,7 +139,7 @@ struct ServerFaultTests {
   }
 
   @Test(
-    "addresses that are none are refused", arguments: ["", "8080", "a:b", "::1:80", "1.2.3.4:65536", "unix:", "[]:80"])
+    "invalid addresses are refused", arguments: ["", "8080", "a:b", "::1:80", "1.2.3.4:65536", "unix:", "[]:80"])
   func malformedAddress(_ text: String) {
     #expect(throws: ListenError.malformedAddress(text)) { try ListenAddress(text) }
   }
@@ -156,7 +156,7 @@ struct ServerFaultTests {
     }
   }
 
-  @Test("a server that stops tells each stream how much it has stored, and the next one goes on there")
+  @Test("a server that stops sends each stream its stored length, and the next server continues there")
   func shutdown() throws {
     let directory = TemporaryDirectory()
     let test = try TestServer(in: directory)
@@ -191,7 +191,7 @@ struct ServerFaultTests {
     #expect(try directory.text("t-a.txt") == "hello!")
   }
 
-  @Test("when descriptors run out it is said, nothing spins, and accepting goes on when some are free")
+  @Test("a lack of descriptors is reported, nothing spins, and the server accepts again when some are free")
   func descriptorsExhausted() async {
     // In a process of its own: the limit is the whole process's.
     await #expect(processExitsWith: .success) {

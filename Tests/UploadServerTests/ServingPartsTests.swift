@@ -12,7 +12,7 @@ import Testing
 @testable import HTTPServer
 @testable import StreamServing
 
-@Suite("Parts of the server")
+@Suite("Components of the server")
 struct ServingPartsTests {
   /// Every figure has another value, from `first` on.
   private static func figures(from first: Int) -> ServerFigures {
@@ -60,7 +60,7 @@ struct ServingPartsTests {
     ]
   }
 
-  @Test("the figures of a server are the sums of those of its loops, and come with the last of them")
+  @Test("the metrics of a server are the sums of those of its loops, and arrive with the last of them")
   func sums() throws {
     let parts = [0, 100, 1000].map(Self.figures)
     let sum = FigureSum(of: parts.count)
@@ -73,7 +73,7 @@ struct ServingPartsTests {
   }
 
   @Test(
-    "a name that a client chooses never ends like a file of the server's own, and is decoded first",
+    "a client's name never ends like one of the server's files, and is decoded first",
     arguments: [
       ("/k.wav", "k-a.wav"), ("/k.part", "k-a.bin"), ("/k.gaps", "k-a.bin"), ("/k.sidecar", "k-a.bin"),
       ("/k.SIDECAR", "k-a.bin"), ("/k", "k-a.bin"), ("/%6bitchen%2Ewav", "kitchen-a.wav"), ("/a%2Fb.wav", "b-a.wav"),
@@ -83,7 +83,7 @@ struct ServingPartsTests {
     #expect(StreamName(path: path, streamID: "a", mediaType: nil).final == file)
   }
 
-  @Test("a path names a recording unless it names a file of the server's own, or what no recording is called")
+  @Test("a path names a recording unless it names a file of the server, or is invalid for a recording")
   func recordings() {
     for path in ["/k-a.wav", "/k-a~2.wav", "/x/k%2Da.wav"] {
       #expect(StreamName.recording(path: path) != nil, "\(path)")
@@ -99,7 +99,7 @@ struct ServingPartsTests {
     }
   }
 
-  @Test("a stream's requests belong to the loop of its name, whichever method they have; any loop serves the others")
+  @Test("a stream's requests belong to the loop of its name, for any method, and any loop serves the others")
   func owners() throws {
     func owner(_ method: String, _ fields: String) throws -> Int? {
       var (parser, position) = (RequestParser(limits: .init()), 0)
@@ -115,7 +115,7 @@ struct ServingPartsTests {
     #expect(try owner("PUT", "") == nil && owner("PUT", "Stream-ID: .a\r\n") == nil)
   }
 
-  @Test("bytes count for the window in which they come, and each window is looked at")
+  @Test("bytes count for the window in which they arrive, and each window is examined")
   func rates() throws {
     // The first has brought all before; the second brings enough in some windows, and then nothing.
     for rising in [0, 20] {
@@ -136,7 +136,7 @@ struct ServingPartsTests {
     }
   }
 
-  @Test("what is behind a hole in one file has nothing to do with the next file")
+  @Test("the bytes behind a hole in one file are independent of the next file")
   func fileBehindHole() throws {
     let directory = TemporaryDirectory()
     func file(_ name: String, _ bytes: [UInt8], length: Int) -> FileStretch {
@@ -155,7 +155,7 @@ struct ServingPartsTests {
     #expect(read == [UInt8](repeating: 0, count: 9000) + [7, 8, 9])
   }
 
-  @Test("where no descriptor is left and no file can be closed, opening fails at once")
+  @Test("if no descriptor is left and no file can be closed, opening fails at once")
   func noDescriptor() {
     var attempts = 0
     #expect(throws: SystemError(operation: "open it", code: EMFILE)) {
@@ -169,7 +169,7 @@ struct ServingPartsTests {
     #expect(attempts == 1)
   }
 
-  @Test("octets are counted across the pieces of a body, wherever a cut falls")
+  @Test("octets are counted across the pieces of a body, at any split")
   func pieces() {
     let pieces = [0..<3, 5..<8, 10..<12]
     let octets = pieces.flatMap(Array.init)

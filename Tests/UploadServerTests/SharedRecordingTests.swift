@@ -19,7 +19,8 @@ struct SharedRecordingTests {
     var description: String { rawValue }
   }
 
-  @Test("an upload keeps its bytes however another of its stream ends", arguments: End.allCases, First.allCases)
+  @Test(
+    "an upload keeps its bytes for any end of another upload of its stream", arguments: End.allCases, First.allCases)
   func kept(_ end: End, _ first: First) throws {
     for (isFirstLive, restarts) in [(true, false), (false, false), (true, true), (false, true)] {
       try judge(end, first, isFirstLive: isFirstLive, restarts: restarts)
@@ -84,7 +85,7 @@ struct SharedRecordingTests {
     #expect(!test.events.all.contains { $0.kind == .closed && $0.stream == "a" }, context)
   }
 
-  @Test("the last upload of a stream removes its file, whichever that is", arguments: [false, true])
+  @Test("the last upload of a stream removes its file, whichever it is", arguments: [false, true])
   func last(_ restarts: Bool) throws {
     let directory = TemporaryDirectory()
     var test = try TestServer(in: directory)

@@ -62,7 +62,8 @@ struct StreamEndTests {
   }
 
   @Test(
-    "what is not its Repr-Digest leaves nothing, and the right content is stored after it", arguments: [false, true])
+    "content that does not match its Repr-Digest leaves no bytes, and the right content is stored after it",
+    arguments: [false, true])
   func representation(_ restarts: Bool) throws {
     let directory = TemporaryDirectory()
     var test = try TestServer(in: directory)
@@ -81,7 +82,8 @@ struct StreamEndTests {
     #expect(try directory.text("t-a.txt") == "hello")
   }
 
-  @Test("a plain request whose content is not its digest stores nothing", arguments: ["Content-Digest", "Repr-Digest"])
+  @Test(
+    "a plain request with a wrong digest of its content stores nothing", arguments: ["Content-Digest", "Repr-Digest"])
   func plainContent(_ field: String) throws {
     let test = try TestServer()
     func send(_ digest: String, at offset: Int, _ body: String, chunked: Bool) throws -> RawClient.Answer {
@@ -115,7 +117,7 @@ struct StreamEndTests {
     #expect(try test.directory.text("t-a.txt") == "hello")
   }
 
-  @Test("an upload does not begin with a hole that is larger than an upload may be", arguments: [false, true])
+  @Test("an upload does not begin with a hole that exceeds the maximum size", arguments: [false, true])
   func holeBeyondSize(_ isPlain: Bool) throws {
     let test = try TestServer { $0.uploads.maximumSize = 10 }
     func create(_ offset: Int, _ body: String) throws -> Int {

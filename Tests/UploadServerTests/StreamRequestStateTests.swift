@@ -77,7 +77,7 @@ struct StreamRequestStateTests {
 
   private static func content(_ offset: Int) -> UInt8 { UInt8(truncatingIfNeeded: offset * 37 + offset / 251) | 1 }
 
-  @Test("whatever comes in whatever pieces, the machine keeps what the model keeps", arguments: Seed.several(2))
+  @Test("for any order and pieces, the machine keeps the same bytes as the model", arguments: Seed.several(2))
   func againstModel(_ seed: Seed) {
     var generator = seed.generator
     var seen: Set<String> = []
@@ -168,7 +168,7 @@ struct StreamRequestStateTests {
     return state
   }
 
-  @Test("a request that begins before the first recording that can be continued contradicts it")
+  @Test("a request that begins before the first resumable recording contradicts it")
   func beforeRecording() {
     var state = StreamRequestState()
     state.begins(at: 9)
@@ -179,7 +179,7 @@ struct StreamRequestStateTests {
     #expect(state.opened(recording, seriesStart: 10, maximumHole: 0) == .accept)
   }
 
-  @Test("a request that was begun before goes on behind what it has kept, and only in the same stream")
+  @Test("a resumed request continues after its stored bytes, and only in the same stream")
   func reopened() {
     let growing = Recording(length: 30, isComplete: false)
     for (offset, count, kept, isInside) in [
@@ -203,7 +203,7 @@ struct StreamRequestStateTests {
         == .streaming(StreamPlacement.begin(offset: 31, length: 31, isComplete: false, maximumHole: 0).placement))
   }
 
-  @Test("the end of a body completes the stream, repeats its response, or makes the hole that it ends behind")
+  @Test("the end of a body completes the stream, repeats its response, or creates the hole before the end")
   func ends() {
     let growing = Recording(length: 8, isComplete: false)
     var state = streaming(at: 8, growing)
@@ -225,7 +225,7 @@ struct StreamRequestStateTests {
     #expect(state.leaves() == false)
   }
 
-  @Test("what is dropped leaves what was there before the request, and a hole goes with the bytes behind it")
+  @Test("dropping restores the state before the request, and removes a hole with the bytes behind it")
   func dropped() {
     // Behind a hole of four bytes.
     let growing = Recording(length: 8, isComplete: false)
@@ -256,7 +256,7 @@ struct StreamRequestStateTests {
     #expect(state.received(1, Recording(length: 9, isComplete: false), sizeRoom: nil) == .reserve(1))
   }
 
-  @Test("a request that is not at work on a stream keeps nothing")
+  @Test("a request that does not work on a stream stores nothing")
   func notAtWork() {
     let growing = Recording(length: 8, isComplete: false)
     var state = StreamRequestState()

@@ -94,7 +94,7 @@ struct StreamStoreHandlerTests {
     return (upload, keeper)
   }
 
-  @Test("a hole ends the uploads in front of it once the digest of the bytes behind it is right, and not before")
+  @Test("a hole ends the uploads before it once the digest of the bytes behind it is right, and not before")
   func heldHole() throws {
     let (upload, _) = try begun()
     let connection = Connection(loop)
@@ -110,7 +110,7 @@ struct StreamStoreHandlerTests {
     #expect(try directory.text("t-a.bin") == "abc\0\0\0def")
   }
 
-  @Test("an upload's hole ends the uploads in front of it as soon as its bytes are not taken back any more")
+  @Test("an upload's hole ends the uploads before it as soon as its bytes cannot be withdrawn")
   func releasedHole() throws {
     let (first, _) = try begun()
     let (second, keeper) = (Upload(), try handler(at: 6))
@@ -123,7 +123,7 @@ struct StreamStoreHandlerTests {
     #expect(first.overtakings == 1 && second.overtakings == 0)
   }
 
-  @Test("what the digest refutes is dropped, with the hole in front of it, and the stream is as it was")
+  @Test("bytes with a wrong digest are dropped, with the hole before them, and the stream is unchanged")
   func refuted() throws {
     let (upload, _) = try begun()
     let connection = Connection(loop)
@@ -137,7 +137,7 @@ struct StreamStoreHandlerTests {
     #expect(try directory.text("t-a.part") == "abc")
   }
 
-  @Test("a hole that finds no room is refused before the body is asked for")
+  @Test("a hole without space is refused before the body is requested")
   func noRoom() throws {
     let connection = Connection(loop)
     try handler(at: 21).begin(connection)
@@ -151,7 +151,7 @@ struct StreamStoreHandlerTests {
     #expect(fitting.response?.fields.single("stream-offset") == "20", "one byte finds room")
   }
 
-  @Test("a server that stops stores what has arrived before it answers")
+  @Test("a server that stops stores the received bytes before it answers")
   func stops() throws {
     let connection = Connection(loop)
     let plain = try handler(at: 0)
@@ -163,7 +163,7 @@ struct StreamStoreHandlerTests {
     #expect(try directory.text("t-a.part") == "late")
   }
 
-  @Test("a hole is not there if the disk takes none of the bytes behind it")
+  @Test("a hole does not exist if the disk accepts none of the bytes behind it")
   func refusedBytes() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
@@ -185,7 +185,7 @@ struct StreamStoreHandlerTests {
     }
   }
 
-  @Test("the digest of an upload forgets bytes whose own digest was wrong")
+  @Test("the digest of an upload omits bytes whose own digest was wrong")
   func forgottenBytes() throws {
     let test = try TestServer()
     // SHA-256 of "abc".

@@ -6,7 +6,7 @@ import UploadServer
 
 @Suite("Stored streams", .serialized)
 struct StreamStoreTests {
-  @Test("a stream is a growing .part until it ends, then a file of its own name; both are told")
+  @Test("a stream is a growing .part until it ends, then a file with its own name, and both are reported")
   func lifeOfAStream() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -27,7 +27,7 @@ struct StreamStoreTests {
     #expect(ended.file == "kitchen-k1.wav" && ended.bytes == 8 && ended.missing == 0)
   }
 
-  @Test("each byte is in the file as soon as it came, not when the stream ends")
+  @Test("each byte is in the file as soon as it arrives, before the stream ends")
   func storedAsItComes() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -38,7 +38,7 @@ struct StreamStoreTests {
     #expect(try test.directory.text("t-a.part") == "abc")
   }
 
-  @Test("a stream without Stream-ID is given one, and each its own")
+  @Test("a stream without Stream-ID receives its own")
   func madeUpID() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -52,7 +52,7 @@ struct StreamStoreTests {
     #expect(ids.count == 3)
   }
 
-  @Test("a request that goes on where the stream broke off is stitched on, also by a restarted server")
+  @Test("a request that continues an interrupted stream is joined, also by a restarted server")
   func continuedAfterRestart() throws {
     let directory = TemporaryDirectory()
     do {
@@ -72,7 +72,7 @@ struct StreamStoreTests {
     #expect(try directory.text("t-a.txt") == "hello world")
   }
 
-  @Test("bytes that are sent again are compared and not stored twice")
+  @Test("repeated bytes are compared and not stored twice")
   func overlapVerified() throws {
     let test = try TestServer()
     try interrupted(test, "hello")
@@ -82,7 +82,7 @@ struct StreamStoreTests {
     #expect(try test.directory.text("t-a.txt") == "hello world")
   }
 
-  @Test("bytes that differ from what is stored are refused, and the file is not touched")
+  @Test("bytes that differ from the stored ones are refused, and the file is not changed")
   func overlapDiffers() throws {
     let test = try TestServer()
     try interrupted(test, "hello")
@@ -117,7 +117,7 @@ struct StreamStoreTests {
     #expect(directory.names == ["t-a.gaps", "t-a.txt"])
   }
 
-  @Test("a stream whose beginning never came begins with a hole")
+  @Test("a stream without its beginning begins with a hole")
   func beganLate() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -126,7 +126,7 @@ struct StreamStoreTests {
     #expect(try test.directory.text("t-a.gaps") == "{\"offset\":0,\"length\":4,\"cause\":\"began-late\"}\n")
   }
 
-  @Test("a hole beyond what is allowed is refused")
+  @Test("a hole beyond the limit is refused")
   func holeTooLarge() throws {
     let test = try TestServer { $0.maximumHoleLength = 100 }
     try interrupted(test, "hello")
@@ -139,7 +139,7 @@ struct StreamStoreTests {
     #expect(try test.directory.text("t-a.part") == "hello")
   }
 
-  @Test("a complete stream answers again to who lost the answer, and takes nothing new")
+  @Test("a complete stream repeats a lost response, and accepts no new bytes")
   func complete() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -160,7 +160,7 @@ struct StreamStoreTests {
     #expect(test.directory.names == ["t-a.txt"])
   }
 
-  @Test("a newer request takes over, after everything that TCP acknowledged to the older one is stored")
+  @Test("a newer request takes over after all bytes that TCP acknowledged to the older one are stored")
   func takeOver() throws {
     let gate = eventfd(0, Int32(EFD_CLOEXEC))
     defer { close(gate) }
@@ -202,7 +202,7 @@ struct StreamStoreTests {
     #expect(older.isClosedByServer())
   }
 
-  @Test("a newer request that comes when the older one's end has already arrived finds the stream complete")
+  @Test("a newer request after the arrival of the older one's end finds the stream complete")
   func takeOverOfTheEnd() throws {
     let test = try TestServer()
     for round in 0..<20 {
@@ -235,7 +235,7 @@ struct StreamStoreTests {
     #expect(test.directory.names == [])
   }
 
-  @Test("a stream without framing is asked for its length")
+  @Test("a stream without framing receives a request for its length")
   func noLength() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -244,7 +244,7 @@ struct StreamStoreTests {
   }
 
   @Test(
-    "no path leads out of the directory",
+    "no path leads outside the directory",
     arguments: [
       ("/../../etc/passwd", "passwd-a.bin"), ("/%2e%2e%2f%2e%2e%2fetc%2fx", "x-a.bin"), ("//", "stream-a.bin"),
       ("/..", "stream-a.bin"), ("/.", "stream-a.bin"), ("/%2e%2e", "stream-a.bin"), ("/a/%2e", "stream-a.bin"),
@@ -262,7 +262,7 @@ struct StreamStoreTests {
     #expect(test.directory.names == [name])
   }
 
-  @Test("a symbolic link or a FIFO in the place of a stream's file is not followed")
+  @Test("a symbolic link or a FIFO in place of a stream's file is not followed")
   func links() throws {
     let test = try TestServer()
     let outside = TemporaryDirectory()

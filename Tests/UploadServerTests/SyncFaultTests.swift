@@ -29,7 +29,7 @@ struct SyncFaultTests {
     }
   }
 
-  @Test("whichever sync it is, each acknowledged byte is stored in its place", arguments: Cell.all)
+  @Test("for each sync, each acknowledged byte is stored at its offset", arguments: Cell.all)
   func product(_ cell: Cell) async {
     let (durability, isSplit, restarts) = (cell.durability.rawValue, cell.isSplit, cell.restarts)
     await #expect(processExitsWith: .success) {

@@ -25,7 +25,7 @@ struct TalkNamesTests {
     func serverStops() {}
   }
 
-  @Test("its handlers see one request, uploads have its origin, and what no handler takes is not stored")
+  @Test("its handlers receive one request, uploads have its origin, and a request without a handler is not stored")
   func talk() throws {
     let directory = TemporaryDirectory()
     let context = HTTPResumableUploadContext(origin: "https://example.com/", directory: directory.path)
@@ -61,7 +61,7 @@ struct TalkNamesTests {
     #expect(directory.names.allSatisfy { $0.hasPrefix(".") }, "\(directory.names)")
   }
 
-  @Test("a client sees the fields of an informational response as the server has set them")
+  @Test("a client receives the fields of an informational response as the server has set them")
   func fields() throws {
     let directory = TemporaryDirectory()
     let context = HTTPResumableUploadContext(origin: "http://localhost", directory: directory.path)

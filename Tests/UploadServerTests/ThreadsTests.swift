@@ -24,7 +24,7 @@ struct ThreadsTests {
     }
   }
 
-  @Test("an upload goes on with connections that the other loops accepted", arguments: [2, 3])
+  @Test("an upload continues over connections that other loops accepted", arguments: [2, 3])
   func uploads(threads: Int) throws {
     let test = try server(threads: threads)
     for _ in 0..<6 {
@@ -49,7 +49,7 @@ struct ThreadsTests {
     #expect(try figure("sluice_server_connections_handed_over_total", of: test.server) > 0)
   }
 
-  @Test("a stream goes on with any connection, and a newer request takes it over from one of another loop")
+  @Test("a stream continues over any connection, and a newer request on another loop takes it over")
   func takenOver() throws {
     let test = try server()
     var continued = 0
@@ -74,7 +74,7 @@ struct ThreadsTests {
     }
   }
 
-  @Test("requests that come in one piece are answered in order, whichever loops they are for")
+  @Test("requests in one piece are answered in order, for any loops")
   func pipelined() throws {
     let test = try server(threads: 3)
     let client = try test.connect()
@@ -88,7 +88,7 @@ struct ThreadsTests {
     for id in ids { #expect(try test.directory.text("t-\(id).txt") == id) }
   }
 
-  @Test("uploads are found again by a server with another number of threads, and so are their streams")
+  @Test("a server with another number of threads finds uploads and their streams")
   func restarted() throws {
     let directory = TemporaryDirectory()
     var locations: [String] = []
@@ -116,7 +116,7 @@ struct ThreadsTests {
     }
   }
 
-  @Test("limits are those of the server, and not of each of its threads")
+  @Test("limits apply to the server, and not to each of its threads")
   func limits() throws {
     let test = try server { $0.uploads.maximumCount = 5 }
     for _ in 0..<5 { _ = try test.create() }
@@ -127,7 +127,7 @@ struct ThreadsTests {
     }
   }
 
-  @Test("when the server stops, whoever sends is told where it stands, on every thread")
+  @Test("when the server stops, each sender receives its offset, on every thread")
   func stops() throws {
     let test = try server()
     var clients: [RawClient] = []
@@ -147,7 +147,7 @@ struct ThreadsTests {
     test.server.waitUntilEnded()
   }
 
-  @Test("many streams at once, through connections that come and go, are each stored whole", arguments: Seed.several(2))
+  @Test("many concurrent streams over changing connections are each stored completely", arguments: Seed.several(2))
   func manyAtOnce(seed: Seed) throws {
     var random = seed.generator
     let test = try server(threads: 3) { $0.durability = .none }
@@ -173,7 +173,7 @@ struct ThreadsTests {
     }
   }
 
-  @Test("what a loop makes up belongs to it, and a token stays with its stream whatever the number of loops is")
+  @Test("identifiers of a loop belong to it, and a token stays with its stream for any number of loops")
   func assignment() throws {
     for count in 1...8 {
       for index in 0..<count {

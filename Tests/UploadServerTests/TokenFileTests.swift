@@ -22,7 +22,7 @@ struct TokenFileTests {
     fclose(file)
   }
 
-  @Test("while it cannot be read the tokens stay as they were, this is said once, and it is tried again")
+  @Test("while it is unreadable, the tokens stay unchanged, this is reported once, and the server tries again")
   func trouble() throws {
     let directory = TemporaryDirectory()
     let path = directory.path + "/tokens"
@@ -50,7 +50,7 @@ struct TokenFileTests {
     }
   }
 
-  @Test("several requests within the patience do not look at the file twice")
+  @Test("several requests within the delay check the file only once")
   func patience() throws {
     let directory = TemporaryDirectory()
     let path = directory.path + "/tokens"
@@ -61,7 +61,7 @@ struct TokenFileTests {
   }
 
   @Test(
-    "a field names a token or does not, by octets",
+    "a field matches a token by its octets",
     arguments: [
       ("Bearer alpha", true), ("bearer alpha", true), ("BEARER  alpha", true), ("Bearer alpha ", false),
       ("Bearer\talpha", false), ("Bearer ", false), ("Beare\u{301}r alpha", false), ("Bearer \u{301}alpha", false),
@@ -74,7 +74,7 @@ struct TokenFileTests {
     #expect((file.credential(field) != nil) == isAdmitted)
   }
 
-  @Test("a server does not start with a token file that it cannot read")
+  @Test("a server does not start with an unreadable token file")
   func tokenFileAtStart() throws {
     let directory = TemporaryDirectory()
     let path = directory.path + "/tokens"
@@ -93,7 +93,7 @@ struct TokenFileTests {
     }
   }
 
-  @Test("trouble with it is a warning, and no refused request")
+  @Test("a problem with it is a warning, and no refused request")
   func warning() throws {
     let directory = TemporaryDirectory()
     let path = directory.path + "/tokens"

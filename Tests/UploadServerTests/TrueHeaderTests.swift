@@ -66,7 +66,7 @@ enum StreamEnd: CaseIterable, Sendable {
   case plain, upload, plainClosed, uploadClosed, continuedAfterRestart
 }
 
-@Suite("True headers of finished WAV files")
+@Suite("Correct headers of finished WAV files")
 struct TrueHeaderTests {
   private static func server(
     _ directory: TemporaryDirectory, _ durability: Durability = .interval, finishAfter: Duration = .seconds(60)
@@ -143,7 +143,7 @@ struct TrueHeaderTests {
   }
 
   @Test(
-    "a live WAV stream has its true sizes when it is finished, whoever wrote the head and however it ended",
+    "a live WAV stream has its correct sizes when it is finished, for every kind of header and every end",
     arguments: StreamedHead.all, StreamEnd.allCases)
   func sizes(_ head: StreamedHead, _ end: StreamEnd) throws {
     for (count, durability) in [(400, Durability.interval), (0, .always), (4 * 1001 + 3, .none)] {
@@ -178,7 +178,7 @@ struct TrueHeaderTests {
     if head.testDescription != "floating point" { #expect(judgement.python == 4800, "\(judgement)") }
   }
 
-  @Test("a file whose length was announced, and a stream with true sizes, are stored as they came")
+  @Test("a file of announced length, and a stream with correct sizes, are stored unchanged")
   func untouched() throws {
     for head in StreamedHead.all {
       let stream = head.bytes + [UInt8](repeating: 7, count: 200)
@@ -222,7 +222,7 @@ struct TrueHeaderTests {
   }
 
   @Test(
-    "a server that died while it finished a recording: the next one goes on, and all is as if nothing had been",
+    "if a server dies while it finishes a recording, the next server completes it, and the result is the same",
     arguments: Death.allCases, [Durability.always, .interval, .none])
   func death(_ death: Death, _ durability: Durability) throws {
     let head = StreamedHead.all[0]
@@ -279,7 +279,7 @@ struct TrueHeaderTests {
     try waitUntil("no hidden file is left") { !directory.exists(".k-a.sidecar") }
   }
 
-  @Test("a recording whose final name is refused goes on with the head that was received")
+  @Test("a recording whose final name is refused continues with the received header")
   func refusedName() throws {
     let head = StreamedHead.all[0]
     let stream = head.bytes + [UInt8](repeating: 9, count: 100)
@@ -304,7 +304,7 @@ struct TrueHeaderTests {
     #expect(try test.directory.contents("k-a.wav") == head.finished(sampleByteCount: 100) + stream[head.bytes.count...])
   }
 
-  @Test("beyond 4 GiB a head with room becomes one of RF64, which ffprobe reads; one without stays")
+  @Test("beyond 4 GiB, a header with space becomes an RF64 header, which ffprobe reads, and one without stays")
   func large() throws {
     let directory = TemporaryDirectory()
     let test = try Self.server(directory, .interval)

@@ -15,7 +15,7 @@ private func record(_ location: String) -> String { location.dropFirst() + ".upl
 @Suite("Records of uploads that cannot be read")
 struct UnreadableRecordTests {
   @Test(
-    "a recording stays open while a record cannot be read that may be its own, and the record is read again by itself",
+    "a recording stays open while a record that may belong to it is unreadable, and the record is read again automatically",
     arguments: [EIO, EACCES, EMFILE], [1, 2])
   func kept(_ code: Int32, _ threads: Int) async {
     await #expect(processExitsWith: .success) { [code = code as Int32, threads = threads as Int] in
@@ -81,7 +81,7 @@ struct UnreadableRecordTests {
     }
   }
 
-  @Test("a record that was moved away is given up, and its recording is closed as nobody's")
+  @Test("a record that was moved away is dropped, and its recording is closed as one without an upload")
   func movedAway() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
@@ -143,7 +143,7 @@ struct UnreadableRecordTests {
   }
 
   @Test(
-    "an upload's end costs no other upload a byte, and leaves no file behind, however far the list of uploads is",
+    "an upload's end loses no byte of another upload, and leaves no file, at any state of the list of uploads",
     arguments: Operation.allCases, [1, 2])
   func product(_ operation: Operation, _ threads: Int) async {
     await #expect(processExitsWith: .success) { [name = operation.rawValue as String, threads = threads as Int] in

@@ -14,11 +14,11 @@ import Testing
 @testable import StreamStore
 @testable import UploadServer
 
-@Suite("Accounts of the limits", .serialized)
+@Suite("Accounting of the limits", .serialized)
 struct UploadAccountTests {
   // MARK: The parts
 
-  @Test("threads that reserve at the same time never exceed a limit, and what they give back is free again")
+  @Test("concurrent reservations never exceed a limit, and released amounts are free again")
   func reservations() throws {
     var limits = UploadLimitsConfiguration()
     limits.quota = 10_000
@@ -50,7 +50,7 @@ struct UploadAccountTests {
     #expect(usage.room(of: nil) == 4_000 && usage.room(of: share) == 0)
   }
 
-  @Test("a disk that does not answer while files are counted again delays no request, and its late answer is not used")
+  @Test("a disk that does not answer during a recount delays no request, and its late result is ignored")
   func slowDisk() async {
     await #expect(processExitsWith: .success) {
       var limits = UploadLimitsConfiguration()
@@ -86,7 +86,7 @@ struct UploadAccountTests {
     }
   }
 
-  @Test("work that somebody waits for is done before the next slice of long work")
+  @Test("work that somebody waits for runs before the next slice of long work")
   func slices() throws {
     let worker = BackgroundWorker()
     let events = try EventLog<String>()
@@ -102,7 +102,7 @@ struct UploadAccountTests {
     _ = try events.first("the end of the slices") { $0 == "done" }
   }
 
-  @Test("the digest of a recording that is nearly all hole keeps no upload and no end of the server waiting")
+  @Test("the digest of a sparse recording delays no upload and no end of the server")
   func digestOfAHole() throws {
     let test = try TestServer { $0.durability = .always }
     let client = try test.connect()
@@ -119,7 +119,7 @@ struct UploadAccountTests {
     #expect(!test.directory.exists("t-a.sidecar"), "the server does not wait for it")
   }
 
-  @Test("a file with holes is read as it is, in slices of any size", arguments: Seed.several(2))
+  @Test("a file with holes is read correctly, in slices of any size", arguments: Seed.several(2))
   func sparseFiles(_ seed: Seed) throws {
     var random = seed.generator
     let directory = TemporaryDirectory()
@@ -157,7 +157,7 @@ struct UploadAccountTests {
     }
   }
 
-  @Test("an upload that finds a quota exhausted makes the server notice that somebody has removed a file, each time")
+  @Test("an upload at an exhausted quota makes the server detect that somebody has removed a file, each time")
   func removedFiles() throws {
     let test = try TestServer {
       $0.uploads.quota = 3
@@ -228,7 +228,7 @@ struct UploadAccountTests {
   }
 
   @Test(
-    "plain and resumable, chunked and sized, complete, cut and restarted: usage is what is stored, and limits hold",
+    "plain and resumable, chunked and sized, complete, interrupted and restarted: the usage is the stored size, and limits apply",
     arguments: Seed.several(2), [true, false])
   func product(_ seed: Seed, _ hasTokens: Bool) throws {
     var random = seed.generator
@@ -438,7 +438,7 @@ struct UploadAccountTests {
     #expect(answer.status == 204, "\(stream): \(answer)")
   }
 
-  @Test("the quota of the server is one for all of its clients")
+  @Test("all clients share the server's quota")
   func shared() throws {
     let bed = Bed(directory: TemporaryDirectory(), hasTokens: true) { $0.uploads.quota = 10 }
     let test = try bed.start()
@@ -491,7 +491,7 @@ struct UploadAccountTests {
     }
   }
 
-  @Test("files that the operator removes free their room without a restart")
+  @Test("files that the operator removes free their space without a restart")
   func removedByHand() throws {
     let bed = Bed(directory: TemporaryDirectory(), hasTokens: false) { $0.uploads.quota = 10 }
     let test = try bed.start()
@@ -511,7 +511,7 @@ struct UploadAccountTests {
 
   // MARK: Plain requests
 
-  @Test("plain requests count as uploads at work, in all and of one client, and no longer than they last")
+  @Test("plain requests count as running uploads, in total and per client, and only while they last")
   func counts() throws {
     for perClient in [true, false] {
       let test = try TestServer {
@@ -544,7 +544,7 @@ struct UploadAccountTests {
     }
   }
 
-  @Test("a plain stream is no longer than it may be, whatever it sends or claims")
+  @Test("a plain stream has at most the maximum size, whatever it sends or announces")
   func sizes() throws {
     let test = try TestServer { $0.uploads.maximumSize = 10 }
     for (fields, body) in [([], "12345678901"), (["Stream-Offset: 6"], "12345"), (["Stream-Offset: 11"], "")] {
@@ -563,7 +563,7 @@ struct UploadAccountTests {
     #expect(try rest.final().answer.status == 200)
   }
 
-  @Test("a plain request that brings less than the least rate is cut off, and what came stays")
+  @Test("a plain request below the minimum rate is disconnected, and its bytes stay")
   func tooSlow() throws {
     let test = try TestServer {
       $0.uploads.minimumRate = 1000
@@ -576,7 +576,7 @@ struct UploadAccountTests {
     #expect(try test.directory.text("t-a.part") == "abc")
   }
 
-  @Test("a hole counts like bytes that were sent, and a claim of a terabyte is refused", arguments: [true, false])
+  @Test("a hole counts like sent bytes, and an announcement of a terabyte is refused", arguments: [true, false])
   func holes(_ isResumable: Bool) throws {
     let test = try TestServer { $0.uploads.quotaPerClient = 1 << 30 }
     let version = isResumable ? 8 : nil
@@ -594,7 +594,7 @@ struct UploadAccountTests {
     #expect(try client.final().answer.status == 201)
   }
 
-  @Test("holes without end neither overflow a counter nor stop the server", arguments: [true, false])
+  @Test("any number of holes neither overflows a counter nor stops the server", arguments: [true, false])
   func manyHoles(_ discards: Bool) throws {
     let directory = TemporaryDirectory()
     let test = try TestServer(in: directory) {

@@ -9,7 +9,7 @@ import UploadServer
 
 @Suite("Durability of resumable uploads")
 struct UploadDurabilityTests {
-  @Test("with always, DELETE is answered once the disk has it: no later server knows the upload")
+  @Test("with always, DELETE is answered when it is on the disk, and no later server knows the upload")
   func cancellation() async {
     await #expect(processExitsWith: .success) {
       let test = try TestServer { $0.durability = .always }
@@ -25,7 +25,9 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("with always, the record that an upload has begun comes behind its file: no power failure takes an empty one")
+  @Test(
+    "with always, the record that an upload has begun is written after its file, so no power failure leaves an empty one"
+  )
   func begun() async {
     await #expect(processExitsWith: .success) {
       let test = try TestServer { $0.durability = .always }
@@ -50,7 +52,7 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("a request that completes an upload is answered when another one has made the stream longer meanwhile")
+  @Test("a request that completes an upload is answered if another one has extended the stream meanwhile")
   func longerThanAnnounced() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
@@ -77,7 +79,7 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("with always, neither a 104 nor a 2xx nor an answer to HEAD tells an offset before the disk has it")
+  @Test("with always, neither a 104 nor a 2xx nor a response to HEAD has an offset before the disk has it")
   func always() async {
     await #expect(processExitsWith: .success) {
       let test = try TestServer { $0.durability = .always }
@@ -111,7 +113,7 @@ struct UploadDurabilityTests {
   }
 
   @Test(
-    "with always, a wrong offset is told the right one once the disk has it; the request at work stands still meanwhile"
+    "with always, the response to a wrong offset waits for the disk, and the running request pauses meanwhile"
   )
   func conflict() async {
     await #expect(processExitsWith: .success) {
@@ -145,7 +147,7 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("with always, an append waits for the answer to a HEAD that came before it, and follows at the offset told")
+  @Test("with always, an append waits for the response to an earlier HEAD, and continues at the reported offset")
   func appendAfterHead() async {
     await #expect(processExitsWith: .success) {
       let test = try TestServer { $0.durability = .always }
@@ -175,7 +177,7 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("with always, a server that comes after a killed one tells of no byte before the disk has it")
+  @Test("with always, a server after a killed one reports no byte before the disk has it")
   func restarted() async {
     await #expect(processExitsWith: .success) {
       for path in ["/t", "/spooled"] {
@@ -214,7 +216,7 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("DELETE while the disk takes a complete representation: the recording stays, with all that belongs to it")
+  @Test("DELETE while the disk writes a complete representation: the recording stays, with all its files")
   func deletedAtTheEnd() async {
     await #expect(processExitsWith: .success) {
       for durability in [Durability.interval, .always] {
@@ -247,7 +249,7 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("with always, a creation is announced only once its record is on the disk")
+  @Test("with always, a creation is announced only after its record is on the disk")
   func record() async {
     await #expect(processExitsWith: .success) {
       let test = try TestServer { $0.durability = .always }
@@ -261,7 +263,8 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("with none nothing is ever synced; with interval a busy upload is, in the background, once a second at most")
+  @Test(
+    "with none, nothing is ever synced; with interval, a busy upload is, in the background, at most once per second")
   func noneAndInterval() async {
     await #expect(processExitsWith: .success) {
       let test = try TestServer { $0.durability = .none }
@@ -296,7 +299,7 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("with interval, what comes after a round is synced in the next one, again and again")
+  @Test("with interval, bytes after a sync are synced in the next one, repeatedly")
   func rounds() async {
     await #expect(processExitsWith: .success) {
       let test = try TestServer { $0.durability = .interval }
@@ -318,7 +321,7 @@ struct UploadDurabilityTests {
   }
 
   @Test(
-    "a recording that is closed has its final name when the disk has it, as its stream's end would",
+    "a closed recording has its final name when the disk has it, like an ended stream",
     arguments: Durability.allCases)
   func closed(_ durability: Durability) async {
     await #expect(processExitsWith: .success) { [durability = durability.rawValue as String] in
@@ -348,7 +351,8 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("what the disk refuses to take does not count: with always the upload goes back to what is safe, and says so")
+  @Test(
+    "bytes that the disk refuses do not count: with always, the upload returns to the synced offset, and reports it")
   func refusedByTheDisk() async {
     await #expect(processExitsWith: .success) {
       let test = try TestServer { $0.durability = .always }
@@ -369,7 +373,7 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("an end that the disk refuses completes nothing, and the bytes that it refused are sent again or given up")
+  @Test("an end that the disk refuses completes nothing, and the refused bytes are sent again or discarded")
   func refusedAtTheEnd() async {
     await #expect(processExitsWith: .success) {
       for (durability, error) in [(Durability.always, EIO), (.always, ENOSPC), (.interval, EIO), (.interval, ENOSPC)] {
@@ -401,7 +405,9 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("a plain stream whose end the disk refuses is not complete: what is not sent again into a next part is missing")
+  @Test(
+    "a plain stream whose end the disk refuses is not complete: bytes that are not sent again into a next part are missing"
+  )
   func refusedPlainEnd() async {
     await #expect(processExitsWith: .success) {
       for (durability, error) in [(Durability.always, EIO), (.always, ENOSPC), (.interval, EIO), (.interval, ENOSPC)] {
@@ -461,7 +467,7 @@ struct UploadDurabilityTests {
   }
 
   @Test(
-    "with interval, an upload whose acknowledged bytes the disk refuses is given up, and that is said (draft, section Offset)"
+    "with interval, the server ends an upload whose acknowledged bytes the disk refuses, and reports it (draft, section Offset)"
   )
   func lostInTheBackground() async {
     await #expect(processExitsWith: .success) {

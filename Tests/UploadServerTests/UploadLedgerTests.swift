@@ -42,7 +42,7 @@ struct UploadLedgerTests {
     return UploadLedger(restoring: record, maximumAge: 60, boot: boot, awaitsDisk: awaitsDisk)
   }
 
-  @Test("a record has the fields that the handler needs, those that it settled, and no secret of the query")
+  @Test("a record has the fields that the handler requires and its results, and no secret of the query")
   func fields() throws {
     let request = try #require(try new(needed: ["content-type"]).request)
     #expect(request.target.text == "/x")
@@ -55,14 +55,14 @@ struct UploadLedgerTests {
     #expect(over.entry().fields.all.isEmpty && over.method == "POST")
   }
 
-  @Test("an upload without a length is live, from its creation on")
+  @Test("an upload without a length is live from its creation on")
   func live() throws {
     #expect(try new().isLive)
     var sized = try new(length: 5)
     #expect(!sized.isLive && sized.entry().length == 5)
   }
 
-  @Test("a restored upload stands where its record says, and where its bytes are")
+  @Test("a restored upload has the offset of its record, and of its bytes")
   func restoring() throws {
     let ledger = try new()
     #expect(restored(ledger) { $0.deactivation = .expired }.state.phase == .inactive(.expired))
@@ -93,7 +93,7 @@ struct UploadLedgerTests {
     #expect(short.state.phase == .inactive(.stateLost), "fewer bytes than were promised")
   }
 
-  @Test("the record says where the offset lies once that is written")
+  @Test("the record contains the offset once it is written")
   func ownOffset() throws {
     var ledger = try new()
     #expect(ledger.isOwnOffsetWritten)
@@ -111,7 +111,7 @@ struct UploadLedgerTests {
     #expect(ledger.ownOffset == nil && !ledger.isOwnOffsetWritten)
   }
 
-  @Test("the record says that bytes may be unsynced before they come, and that they are synced when all are")
+  @Test("the record marks bytes as unsynced before they arrive, and as synced when all are")
   func unsynced() throws {
     var ledger = try new(boot: "b")
     #expect(ledger.isUnsynced && !ledger.marksUnsynced(since: "b"), "a new record says so from the beginning")
@@ -125,7 +125,7 @@ struct UploadLedgerTests {
     #expect(ledger.marksUnsynced(since: "b") && ledger.isUnsynced)
   }
 
-  @Test("an announcement counts what no client was told of, and how long the oldest of it has waited")
+  @Test("an announcement counts the unreported bytes, and the age of the oldest")
   func announcing() throws {
     var ledger = try new(awaitsDisk: true)
     func at(_ milliseconds: Int64) -> MonotonicInstant { MonotonicInstant(nanoseconds: milliseconds * 1_000_000) }
@@ -146,7 +146,7 @@ struct UploadLedgerTests {
     #expect(!ledger.hasUnwrittenOffset && !ledger.hasUnwrittenPromise)
   }
 
-  @Test("the entry says what has become of the upload")
+  @Test("the entry contains the result of the upload")
   func entry() throws {
     var ledger = try new()
     ledger.begin()
@@ -162,7 +162,7 @@ struct UploadLedgerTests {
     #expect(ledger.entry().deactivation == .cancelled && ledger.isOver && ledger.response == nil)
   }
 
-  @Test("requests wait while anything waits for the disk, and go on in their order")
+  @Test("requests wait while anything waits for the disk, and continue in their order")
   func gate() {
     var gate = SettlingGate()
     #expect(gate.admits {})
@@ -177,7 +177,7 @@ struct UploadLedgerTests {
     #expect(gate.open()?.isEmpty == true, "each goes on once")
   }
 
-  @Test("whoever waits for a comparison is told of its end once")
+  @Test("each request that waits for a comparison receives its end once")
   func comparison() {
     var comparison = WholeComparison()
     #expect(!comparison.waits {})
@@ -187,7 +187,7 @@ struct UploadLedgerTests {
     #expect(!comparison.waits {} && comparison.end().isEmpty)
   }
 
-  @Test("that an upload is alive is written down after a while, or if it was written down that it was left alone")
+  @Test("the activity of an upload is recorded after a while, or if the record marks it as idle")
   func age() {
     let start = MonotonicInstant(nanoseconds: 1_000_000_000_000)
     var age = UploadAge(.zero, now: start)

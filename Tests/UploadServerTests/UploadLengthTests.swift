@@ -6,7 +6,7 @@ import UploadServer
 
 @Suite("The length of an upload", .serialized)
 struct UploadLengthTests {
-  @Test("a length that no field can tell is too large, and spoils nothing", arguments: [false, true])
+  @Test("a length beyond the range of a field is too large, and has no effect", arguments: [false, true])
   func unspeakable(isLimited: Bool) throws {
     let test = try TestServer { if isLimited { $0.uploads.maximumSize = 1 << 40 } }
     let location = try test.create()
@@ -29,7 +29,7 @@ struct UploadLengthTests {
   }
 
   @Test(
-    "more than the length ends the upload for good, however it is sent (draft, section Upload Append)",
+    "content beyond the length ends the upload permanently, in any framing (draft, section Upload Append)",
     arguments: [false, true], [false, true])
   func exceeded(isChunked: Bool, completes: Bool) throws {
     for path in ["/t", "/spooled"] {
@@ -55,7 +55,7 @@ struct UploadLengthTests {
     }
   }
 
-  @Test("bytes that another request brought beyond the length end the upload, too")
+  @Test("bytes of another request beyond the length end the upload, too")
   func exceededByOthers() throws {
     let test = try TestServer()
     let location = try test.create("/t", ["Stream-ID: a", "Content-Type: text/plain", "Upload-Length: 5"])

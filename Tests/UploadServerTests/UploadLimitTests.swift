@@ -7,7 +7,7 @@ import UploadServer
 
 @Suite("Limits of resumable uploads", .serialized)
 struct UploadLimitTests {
-  @Test("sizes: 413 with the limits, and what was kept stays (draft, section Limits)")
+  @Test("a request beyond the sizes gets 413 with the limits, and the stored bytes stay (draft, section Limits)")
   func sizes() throws {
     let test = try TestServer {
       $0.uploads.maximumSize = 10
@@ -41,7 +41,7 @@ struct UploadLimitTests {
   enum Standing: CaseIterable { case absent, growing, closed }
 
   @Test(
-    "an upload may begin with a hole as large as an upload may be, counted from what is stored",
+    "an upload may begin with a hole of the maximum size of an upload, counted from the stored bytes",
     arguments: Standing.allCases)
   func hole(_ standing: Standing) throws {
     let test = try TestServer {
@@ -68,7 +68,7 @@ struct UploadLimitTests {
   }
 
   @Test(
-    "so many uploads at once, in all and of one client, and one more when one is over (draft, section Security Considerations)"
+    "the number of uploads is limited, in total and per client, and an ended upload makes space for another (draft, section Security Considerations)"
   )
   func counts() throws {
     for perClient in [true, false] {
@@ -90,7 +90,7 @@ struct UploadLimitTests {
     }
   }
 
-  @Test("content that its digest refutes takes nothing of a quota")
+  @Test("content with a wrong digest uses no quota")
   func refutedQuota() throws {
     let test = try TestServer { $0.uploads.quota = 10 }
     let location = try test.create()
@@ -131,7 +131,7 @@ struct UploadLimitTests {
     _ = try test.create()
   }
 
-  @Test("an upload that nobody goes on with expires, and is gone with all that it made (draft, section Limits)")
+  @Test("an idle upload expires, and everything that it created is removed (draft, section Limits)")
   func expiry() throws {
     let test = try TestServer { $0.uploads.maximumAge = .seconds(1) }
     let location = try test.create("/t.txt", ["Upload-Length: 10"])
@@ -144,7 +144,7 @@ struct UploadLimitTests {
     #expect(try client.head(location).status == 410)
   }
 
-  @Test("one that is at work does not expire, however silent it is")
+  @Test("a running upload does not expire, however silent it is")
   func silentButAtWork() throws {
     let test = try TestServer { $0.finishAfter = .seconds(1) }
     let live = try test.connect()
@@ -162,7 +162,7 @@ struct UploadLimitTests {
     #expect(try live.final().answer["upload-offset"] == "6")
   }
 
-  @Test("who brings less than the least rate is cut off, and keeps what came (draft, section Security Considerations)")
+  @Test("a client below the minimum rate is disconnected, and its bytes stay (draft, section Security Considerations)")
   func tooSlow() throws {
     let test = try TestServer {
       $0.uploads.minimumRate = 1000
@@ -202,7 +202,7 @@ struct UploadLimitTests {
   private let alpha = "Authorization: Bearer alpha"
   private let beta = "Authorization: bearer beta"
 
-  @Test("without a token of the file nothing is served")
+  @Test("the server serves nothing without a token of the file")
   func unauthorized() throws {
     let test = try guarded()
     for lines in [[], ["Authorization: Bearer gamma"], ["Authorization: Basic alpha"], ["Authorization: Bearer "]] {
@@ -219,7 +219,7 @@ struct UploadLimitTests {
   }
 
   @Test(
-    "an upload and a stream belong to the token that began them, also after a restart (draft, section Security Considerations)"
+    "an upload and a stream belong to the token that created them, also after a restart (draft, section Security Considerations)"
   )
   func owners() throws {
     let directory = TemporaryDirectory()
@@ -254,7 +254,7 @@ struct UploadLimitTests {
     #expect(try Command.run("grep", ["-rqe", "alpha", directory.path]) == 1)
   }
 
-  @Test("a token that was withdrawn completes nothing (draft, section Security Considerations)")
+  @Test("a withdrawn token completes nothing (draft, section Security Considerations)")
   func withdrawn() throws {
     let directory = TemporaryDirectory()
     let test = try guarded(directory)
@@ -280,7 +280,7 @@ struct UploadLimitTests {
     try test.connect().rawStatus("GET / HTTP/1.1\r\nHost: h\r\n\(alpha)\r\n\r\n") == 200
   }
 
-  @Test("a token that was withdrawn completes no plain stream, and soon none of its bytes are stored")
+  @Test("a withdrawn token completes no plain stream, and soon none of its bytes are stored")
   func withdrawnPlain() throws {
     for sendsMore in [false, true] {
       let test = try guarded()
@@ -303,7 +303,7 @@ struct UploadLimitTests {
     }
   }
 
-  @Test("a line of the token file that is none is named")
+  @Test("the error for an invalid line of the token file has its number")
   func malformedTokenFile() throws {
     let directory = TemporaryDirectory()
     let path = directory.path + "/tokens"
@@ -322,7 +322,7 @@ struct UploadLimitTests {
   private let sha512 =
     "sha-512=:3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/uu9RU1EI2Q86A4qmslPpUyknw==:"
 
-  @Test("a representation is what its Repr-Digest says, or it is not processed (draft, section Representation Digests)")
+  @Test("a representation that does not match its Repr-Digest is not processed (draft, section Representation Digests)")
   func representationDigest() throws {
     for (text, isRight) in [("abc", true), ("abd", false)] {
       for digests in [sha256, sha512, "md5=:AA==:, \(sha256), \(sha512)"] {
@@ -341,7 +341,7 @@ struct UploadLimitTests {
   }
 
   @Test(
-    "who wants a digest of what the server has is told it with each answer, also after a restart (draft, section Representation Digests)"
+    "a client that wants a digest of the stored bytes receives it in each response, also after a restart (draft, section Representation Digests)"
   )
   func wantedDigest() throws {
     let directory = TemporaryDirectory()
@@ -364,7 +364,7 @@ struct UploadLimitTests {
     #expect(try client.final().answer["repr-digest"] == sha256)
   }
 
-  @Test("after a restart a long upload's digest is caught up with, while its bytes still come")
+  @Test("after a restart, the server computes the digest of a long upload while more bytes arrive")
   func caughtUp() throws {
     let directory = TemporaryDirectory()
     let half = (0..<8_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) }

@@ -17,7 +17,7 @@ import Testing
 @Suite("Records of uploads", .serialized)
 struct UploadRecordTests {
   @Test(
-    "the records that are kept fit the limits, of all and of each owner, and the newest stays",
+    "the stored records fit the limits, in total and per owner, and the newest stays",
     arguments: Seed.several(2))
   func accounts(_ seed: Seed) {
     var random = seed.generator
@@ -50,7 +50,7 @@ struct UploadRecordTests {
     }
   }
 
-  @Test("what cannot be read now is answered with 503, and with what it is once it can be read", arguments: [1, 2])
+  @Test("an unreadable record is answered with 503, and with its contents once it is readable", arguments: [1, 2])
   func unreadable(_ threads: Int) throws {
     let directory = TemporaryDirectory()
     let tokens = directory.path + "/tokens"
@@ -100,7 +100,7 @@ struct UploadRecordTests {
     fclose(file)
   }
 
-  @Test("a full account forgets a few records at a time, the oldest first, however many there are")
+  @Test("a full account removes a few records at a time, the oldest first, for any number")
   func fewAtATime() {
     var finished = FinishedUploads(.init(count: 20_000, countPerClient: 10_000))
     var last = -1
@@ -117,7 +117,7 @@ struct UploadRecordTests {
     #expect(finished.count <= 10_000 && finished.count > 9_900)
   }
 
-  @Test("records that expire leave nothing behind, however many there were of one owner")
+  @Test("expired records leave nothing, for any number of one owner")
   func expiredPlaces() {
     var finished = FinishedUploads(.init(count: 20_000, countPerClient: 10_000))
     for number in 0..<50_000 {
@@ -131,7 +131,7 @@ struct UploadRecordTests {
     #expect(finished.count == 100)
   }
 
-  @Test("the oldest records that are left go first, also after others have expired and some have come back")
+  @Test("the oldest remaining records are removed first, also after others have expired and some have returned")
   func leftPlaces() {
     func owner(_ address: String) -> UploadOwner { UploadOwner(credential: nil, address: address) }
     func moment(_ number: Int) -> MonotonicInstant { MonotonicInstant(nanoseconds: Int64(number)) }
@@ -163,7 +163,7 @@ struct UploadRecordTests {
     return names.sorted()
   }
 
-  @Test("finished uploads leave no more records than they may, also after a restart with less")
+  @Test("finished uploads leave at most the maximum number of records, also after a restart with a lower limit")
   func bounded() throws {
     let directory = TemporaryDirectory()
     do {
@@ -192,7 +192,7 @@ struct UploadRecordTests {
     test.stop()
   }
 
-  @Test("a server answers for every upload of its predecessor before it has read all records", arguments: [1, 2])
+  @Test("a server answers for every upload of the previous one before it has read all records", arguments: [1, 2])
   func lazily(_ threads: Int) throws {
     // Unless an operator says otherwise, it waits for them so briefly that it answers within a second of its start.
     #expect(UploadLimitsConfiguration().loadPatience <= .milliseconds(250))
@@ -261,7 +261,7 @@ struct UploadRecordTests {
     var last: HeaderFields? { all.withLock { $0.last } }
   }
 
-  @Test("no record holds a credential: not of the request, its target, or the response", arguments: [true, false])
+  @Test("no record contains a credential of the request, its target, or the response", arguments: [true, false])
   func secrets(_ isStore: Bool) throws {
     let directory = TemporaryDirectory()
     let log = SeenLog()
@@ -290,7 +290,7 @@ struct UploadRecordTests {
     #expect(try Command.run("grep", ["-rqe", "hidden", directory.path]) == 1)
   }
 
-  @Test("records with credentials, as earlier versions wrote them, are cleaned", arguments: Durability.allCases)
+  @Test("records with credentials of earlier versions are cleaned", arguments: Durability.allCases)
   func cleaned(_ durability: Durability) throws {
     let directory = TemporaryDirectory()
     let test = try TestServer(in: directory) { $0.durability = durability }
@@ -316,7 +316,7 @@ struct UploadRecordTests {
   // MARK: Expiry
 
   @Test(
-    "uploads that expired while the server was stopped keep no request waiting, and all of them go", arguments: [1, 2])
+    "uploads that expired while the server was stopped delay no request, and all are removed", arguments: [1, 2])
   func expireTogether(_ threads: Int) throws {
     let (directory, count) = (TemporaryDirectory(), 300)
     var kept = ""

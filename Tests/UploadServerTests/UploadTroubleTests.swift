@@ -9,10 +9,10 @@ import Testing
 @testable import StreamStore
 @testable import UploadServer
 
-@Suite("Resumable uploads in trouble", .serialized)
+@Suite("Resumable uploads with faults", .serialized)
 struct UploadTroubleTests {
   @Test(
-    "on a full disk what was kept counts, and the upload goes on there when there is room",
+    "on a full disk, stored bytes count, and the upload continues there when there is space",
     .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func diskFull() async {
     await #expect(processExitsWith: .success) {
@@ -61,7 +61,7 @@ struct UploadTroubleTests {
   }
 
   @Test(
-    "a sidecar that the disk has no room for follows when there is room",
+    "a sidecar without disk space follows when there is space",
     .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func refusedSidecar() async {
     await #expect(processExitsWith: .success) {
@@ -97,7 +97,7 @@ struct UploadTroubleTests {
   }
 
   @Test(
-    "a recording that was split off on a full disk is finished when there is room, also after a restart",
+    "a recording that was split off on a full disk is finished when there is space, also after a restart",
     .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func refusedSplit() async {
     await #expect(processExitsWith: .success) {
@@ -143,7 +143,7 @@ struct UploadTroubleTests {
   }
 
   @Test(
-    "a copy of the directory, taken at any instant, is a consistent state: it has all that was acknowledged, and goes on",
+    "a copy of the directory at any instant is consistent: it has all acknowledged bytes, and continues",
     arguments: [Durability.none, .interval, .always], Seed.several(1))
   func copied(_ durability: Durability, _ seed: Seed) throws {
     var random = seed.generator
@@ -184,7 +184,7 @@ struct UploadTroubleTests {
   }
 
   @Test(
-    "many clients on one upload at once, appending, asking, breaking off: every byte is stored once and in order",
+    "many clients append to one upload, request its offset and disconnect, and every byte is stored once and in order",
     arguments: [true, false], Seed.several(2))
   func concurrent(_ isKept: Bool, _ seed: Seed) throws {
     let size = 300_000
@@ -241,7 +241,7 @@ struct UploadTroubleTests {
   }
 
   @Test(
-    "DELETE in the middle of appends by others leaves nothing, and nobody's bytes come back", arguments: Seed.several(2)
+    "DELETE during appends by others removes everything, and none of their bytes return", arguments: Seed.several(2)
   )
   func deletedMeanwhile(_ seed: Seed) throws {
     let test = try TestServer()
@@ -261,7 +261,8 @@ struct UploadTroubleTests {
   }
 
   @Test(
-    "DELETE that races completion: the recording and its gaps are there, or nothing is", arguments: Durability.allCases,
+    "DELETE concurrent with completion: the recording and its gaps exist, or nothing does",
+    arguments: Durability.allCases,
     Seed.several(1))
   func deletedAtTheEnd(_ durability: Durability, _ seed: Seed) throws {
     let test = try TestServer {

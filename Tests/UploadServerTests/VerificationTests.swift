@@ -138,7 +138,9 @@ struct VerificationTests {
     return (summary, findings)
   }
 
-  @Test("each kind of damage is found in each kind of recording, and nothing else", arguments: Recording.allCases)
+  @Test(
+    "each kind of damage is found in each kind of recording, and nothing else is reported",
+    arguments: Recording.allCases)
   func damage(_ recording: Recording) throws {
     for damage in Damage.allCases {
       let directory = TemporaryDirectory()
@@ -154,7 +156,7 @@ struct VerificationTests {
     }
   }
 
-  @Test("a .part is torn if no server is at work and no upload's record names it, and unfinished otherwise")
+  @Test("a .part is torn if no server runs and no upload's record names it, and unfinished otherwise")
   func parts() throws {
     let directory = TemporaryDirectory()
     do {
@@ -172,7 +174,7 @@ struct VerificationTests {
     #expect(left.summary.problems == 1)
   }
 
-  @Test("recordings in directories within are compared, too; hidden files, links and FIFOs are passed over")
+  @Test("recordings in subdirectories are compared, too, and hidden files, links and FIFOs are skipped")
   func directories() throws {
     let directory = TemporaryDirectory()
     let file = try Recording.live.store(in: directory)
@@ -187,7 +189,7 @@ struct VerificationTests {
     #expect(found.findings.map(\.path) == ["2026/11/\(file)"])
   }
 
-  @Test("a directory that is not there is an error")
+  @Test("a missing directory is an error")
   func missing() {
     #expect(throws: (any Error).self) { try RecordingVerification(directory: "/nonexistent").run { _ in } }
   }

@@ -18,7 +18,7 @@ import Testing
 
 @Suite("The order of work in a store")
 struct WorkerOrderTests {
-  @Test("between two slices that a client waits for comes at most one that nobody waits for")
+  @Test("between two slices that a client waits for, there is at most one that nobody waits for")
   func oneBetween() throws {
     let worker = BackgroundWorker()
     let events = try EventLog<String>()
@@ -48,7 +48,7 @@ struct WorkerOrderTests {
     #expect(order.prefix(20) == (0..<20).map { $0 % 2 == 0 ? "client" : "digest" }[...])
   }
 
-  @Test("of what nobody waits for, the shortest comes first, equals in their order, each to its end")
+  @Test("of work that nobody waits for, the shortest runs first, equals in their order, each to its end")
   func shortestFirst() throws {
     let worker = BackgroundWorker()
     let events = try EventLog<String>()
@@ -154,7 +154,7 @@ struct WorkerOrderTests {
   }
 
   @Test(
-    "the digests of all sparse recordings are written in the end, also after a restart",
+    "the digests of all sparse recordings are written eventually, also after a restart",
     arguments: Seed.several(2))
   func restart(_ seed: Seed) throws {
     var random = seed.generator

@@ -64,7 +64,7 @@ struct ArrivalTests {
   }
 
   @Test(
-    "requests begin when they are due, however slow the server is, and the number of streams changes neither rate nor size",
+    "requests begin when they are due, however slow the server is, and the number of streams affects neither rate nor size",
     arguments: [1, 3])
   func open(_ streams: Int) throws {
     let endpoint = try SlowEndpoint(delay: 500)
@@ -88,7 +88,7 @@ struct ArrivalTests {
     #expect(try LoadReport(json: Array(report.json.utf8), file: "report") == report)
   }
 
-  @Test("with stages, the rate rises and falls as they say")
+  @Test("with stages, the rate rises and falls accordingly")
   func stages() throws {
     let endpoint = try SlowEndpoint(delay: 100)
     let report = try loadTest(endpoint.url) {
@@ -107,7 +107,9 @@ struct ArrivalTests {
     #expect(ReportVerdict(report).sentence.hasPrefix("up to 50.0 arrivals per second in 3 stages for 3.00 s; "))
   }
 
-  @Test("what could not begin because too many were under way is counted, named, and as old as the run makes it")
+  @Test(
+    "a request that could not begin because too many were in progress is counted, reported, and ages until the end of the run"
+  )
   func dropped() throws {
     let endpoint = try SlowEndpoint(delay: 500)
     let report = try loadTest(endpoint.url) {
@@ -130,7 +132,7 @@ struct ArrivalTests {
     #expect(try Threshold("dropped > 0").failure(in: report) != nil)
   }
 
-  @Test("several URLs take requests in turn, also those of one stream")
+  @Test("several URLs receive requests in turn, also those of one stream")
   func severalURLs() throws {
     let endpoints = [try SlowEndpoint(delay: 1), try SlowEndpoint(delay: 1)]
     let report = try loadTest(endpoints[0].url) {
@@ -143,7 +145,7 @@ struct ArrivalTests {
     #expect(endpoints.map(\.arrivals.all.count) == [20, 20])
   }
 
-  @Test("what contradicts an arrival rate is refused before the first connection")
+  @Test("options that contradict an arrival rate are refused before the first connection")
   func refused() throws {
     let changes: [(inout LoadConfiguration) -> Void] = [
       { $0.sendsRequestPerMessage = false }, { $0.arrivals?.rate = 0 }, { $0.arrivals?.rate = .nan },

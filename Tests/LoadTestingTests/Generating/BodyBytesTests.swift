@@ -16,7 +16,7 @@ struct BodyBytesTests {
     return all
   }
 
-  @Test("any byte can be had again from its offset, read in whatever pieces", arguments: [0, 1, 77])
+  @Test("any byte can be computed from its offset, in pieces of any size", arguments: [0, 1, 77])
   func again(stream: Int) throws {
     for kind in [LoadProfile.Body.pattern, .random, .zeros] {
       let body = try BodyBytes(kind, seed: 5)
@@ -27,7 +27,7 @@ struct BodyBytesTests {
     }
   }
 
-  @Test("the pattern shows a lost, repeated or swapped byte: seven in a row occur at one place in a period")
+  @Test("the pattern reveals a lost, repeated or swapped byte, because seven in a row occur once per period")
   func pattern() throws {
     let body = try BodyBytes(.pattern, seed: 0)
     let whole = bytes(body, stream: 0, 0..<65_543)
@@ -38,7 +38,7 @@ struct BodyBytesTests {
     #expect(seen.count == 65_537)
   }
 
-  @Test("random bytes are those of the seed, and no two streams begin alike")
+  @Test("random bytes depend on the seed, and no two streams begin alike")
   func random() throws {
     let (body, same, other) = (
       try BodyBytes(.random, seed: 5), try BodyBytes(.random, seed: 5), try BodyBytes(.random, seed: 6)

@@ -17,7 +17,7 @@ import UploadClient
 struct CostPerMessageTests {
   /// In a process of its own: other tests' loops have threads of the same name.
   @Test(
-    "a message of one of 400 streams on a loop takes no more allocations and looks at the clock than one of 20",
+    "a message of one of 400 streams on a loop takes no more allocations and clock readings than one of 20",
     .enabled(if: call_counter_works(), "nothing is counted under a sanitizer"))
   func constant() async throws {
     let result = try await #require(processExitsWith: .success, observing: [\.standardOutputContent]) {

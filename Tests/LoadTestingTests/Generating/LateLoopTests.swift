@@ -10,9 +10,9 @@ import UploadClient
 
 @testable import LoadTesting
 
-@Suite("A loop that is late")
+@Suite("A late loop")
 struct LateLoopTests {
-  @Test("no stream of the ramp is left out, and no message, when the loop comes to them after the run's end")
+  @Test("no stream of the ramp is omitted, and no message, when the loop handles them after the run's end")
   func overslept() throws {
     let server = try StreamServer()
     var configuration = LoadConfiguration(request: UploadRequest(url: server.url))

@@ -10,10 +10,10 @@ import UploadClient
 
 @testable import LoadTesting
 
-@Suite("What a load test leaves at the server", .serialized)
+@Suite("The data of a load test on the server", .serialized)
 struct LoadBodyTests {
   @Test(
-    "each kind of body arrives as it is, at a server with resumable uploads and at a plain one",
+    "each kind of body arrives unchanged, at a server with resumable uploads and at a plain one",
     arguments: [true, false])
   func bodies(resumable: Bool) throws {
     let file = try TemporaryDirectory()
@@ -49,7 +49,7 @@ struct LoadBodyTests {
     }
   }
 
-  @Test("bulk goes as fast as it is taken: what was acknowledged is stored, and no more than was due")
+  @Test("bulk is sent at full speed: the acknowledged bytes are stored, and at most the due bytes")
   func bulk() throws {
     let server = try StreamServer()
     let test = try loadTest(server.url) {
@@ -72,7 +72,7 @@ struct LoadBodyTests {
   }
 
   @Test(
-    "streams follow each other in their places, each from its own beginning, after its length and its think time",
+    "streams follow each other in their slots, each from its own beginning, after its length and its think time",
     arguments: [true, false])
   func generations(paced: Bool) throws {
     let server = try StreamServer()
@@ -99,7 +99,7 @@ struct LoadBodyTests {
     #expect(UInt64(stored.reduce(0) { $0 + $1.bytes.count }) == report.totals.bytes.offered)
   }
 
-  @Test("what a stream took is free again when it is over, while the run goes on")
+  @Test("the memory of an ended stream is freed while the run continues")
   func freed() throws {
     let server = try StreamServer()
     var configuration = LoadConfiguration(request: UploadRequest(url: server.url))

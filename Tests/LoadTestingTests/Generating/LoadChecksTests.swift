@@ -6,7 +6,7 @@ import UploadClient
 
 @testable import LoadTesting
 
-@Suite("Before a load test begins")
+@Suite("The permission for a load test")
 struct LoadChecksTests {
   private func refusal(_ url: String, permitted: [String] = []) -> LoadError? {
     do throws(LoadError) {
@@ -18,7 +18,7 @@ struct LoadChecksTests {
   }
 
   @Test(
-    "this machine is let in, however its loopback address is written",
+    "this machine is permitted, in any form of its loopback address",
     arguments: [
       "http://127.0.0.1/", "http://127.0.0.1:8080/x?y=z", "http://127.1/", "http://127.255.255.254/",
       "http://0x7f000001/", "http://2130706433/", "http://0177.0.0.1/", "http://localhost/", "http://LocalHost:80/",
@@ -29,7 +29,7 @@ struct LoadChecksTests {
   func loopback(url: String) { #expect(refusal(url) == nil) }
 
   @Test(
-    "what is not certainly this machine has to be permitted by name",
+    "any other machine must be permitted by name",
     arguments: [
       ("http://example.com/", "example.com"), ("http://127.0.0.1.example.com/", "127.0.0.1.example.com"),
       ("http://localhost.evil/", "localhost.evil"), ("http://127.0.0.1@example.com/", "example.com"),
@@ -48,7 +48,7 @@ struct LoadChecksTests {
     #expect("\(LoadError.notPermitted(host: host))".contains("--i-may-load-this \(host)"))
   }
 
-  @Test("a proxy has to be permitted as well, unless it is this machine")
+  @Test("a proxy must be permitted as well, unless it is on this machine")
   func proxy() throws {
     var request = UploadRequest(url: "http://127.0.0.1/")
     for (proxy, host) in [
@@ -65,7 +65,7 @@ struct LoadChecksTests {
     }
   }
 
-  @Test("a unix socket is this machine, whatever host the URL names")
+  @Test("a unix socket is on this machine, for any host in the URL")
   func unixSocket() throws {
     var request = UploadRequest(url: "http://example.com/")
     request.unixSocket = "/run/x.sock"
@@ -79,7 +79,7 @@ struct LoadChecksTests {
     return configuration
   }
 
-  @Test("more connections than an address has ports: loopback gets more addresses, others have to be given")
+  @Test("if an address has too few ports, loopback gets more addresses, and others must be given")
   func ports() throws {
     let ports = ProcessLimits.portCount * 9 / 10
     func addresses(_ streams: Int, _ change: (inout LoadConfiguration) -> Void = { _ in }) throws -> [String] {
@@ -103,7 +103,7 @@ struct LoadChecksTests {
     #expect(try addresses(ports + 1) { $0.request.unixSocket = "/run/x.sock" }.isEmpty)
   }
 
-  @Test("streams that share connections need ports and descriptors for the connections only")
+  @Test("streams that share connections require ports and descriptors only for the connections")
   func shared() throws {
     var configuration = configuration(streams: 1_000_000)
     configuration.request.url = "https://127.0.0.1:9/"
@@ -115,7 +115,7 @@ struct LoadChecksTests {
     #expect(throws: LoadError.self) { try LoadTest(configuration) }
   }
 
-  @Test("a plan that contradicts itself is refused, in words")
+  @Test("a contradictory plan is refused with the reason")
   func contradictions() {
     func refusal(_ change: (inout LoadConfiguration) -> Void) -> String? {
       var configuration = configuration(streams: 4)

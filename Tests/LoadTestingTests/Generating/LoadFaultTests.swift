@@ -11,10 +11,10 @@ import UploadServer
 
 @testable import LoadTesting
 
-@Suite("Faults on purpose, and caps", .serialized)
+@Suite("Intentional faults, and limits", .serialized)
 struct LoadFaultTests {
   @Test(
-    "connections that are cut are resumed: every byte is stored once, and each cut is counted as such",
+    "interrupted connections are resumed: every byte is stored once, and each interruption is counted",
     arguments: Seed.several(1))
   func drops(_ seed: Seed) throws {
     let server = try StreamServer()
@@ -45,7 +45,7 @@ struct LoadFaultTests {
     }
   }
 
-  @Test("what a stream gave up while its server had no place for it is lost, and is not acknowledged by what follows")
+  @Test("bytes that a stream discarded while its server had no space are lost, and later ones do not acknowledge them")
   func givenUp() throws {
     let server = try StreamServer { $0.uploads.maximumCount = 2 }
     let report = try loadTest(server.url) {
@@ -66,7 +66,7 @@ struct LoadFaultTests {
   }
 
   @Test(
-    "a stream that is slow on purpose takes its rate and no more, and its delays are kept apart",
+    "an intentionally slow stream has at most its rate, and its delays are separate",
     arguments: Seed.several(1))
   func slow(_ seed: Seed) throws {
     let server = try StreamServer()
@@ -88,7 +88,7 @@ struct LoadFaultTests {
     #expect(report.totals.streams.finished == 12 && report.totals.errorCount == 0)
   }
 
-  @Test("a slow stream that the run's end finds unfinished has not failed; any other has")
+  @Test("a slow stream that is unfinished at the run's end has not failed, and any other has")
   func unfinished() throws {
     let server = try StreamServer()
     func failed(slow: Double, _ url: String) throws -> UInt64 {
@@ -109,7 +109,7 @@ struct LoadFaultTests {
 
   // MARK: Caps
 
-  @Test("the cap of bytes ends the run at once, also while whoever watches it is busy", arguments: [1, 2])
+  @Test("the byte limit ends the run at once, also while its observer is busy", arguments: [1, 2])
   func byteCap(threads: Int) throws {
     let server = try StreamServer()
     let test = try loadTest(server.url) {
@@ -132,7 +132,7 @@ struct LoadFaultTests {
     #expect(report.measured < 60_000_000_000)
   }
 
-  @Test("the cap of connections is below what the streams need: refused; reached by connecting again: the run ends")
+  @Test("a connection limit below the number of streams is refused, and reaching it by reconnecting ends the run")
   func connectionCap() throws {
     let refusal = LoadError.invalid(
       "the test requires 5 connections from the start, and 4 are allowed. Raise --max-connections.")

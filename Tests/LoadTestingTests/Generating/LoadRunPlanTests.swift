@@ -19,7 +19,7 @@ struct LoadRunPlanTests {
   }
 
   @Test(
-    "streams that share a connection have a lane, a URL and an address in common, others some hundred in each lane",
+    "streams that share a connection share a lane, a URL and an address, and some hundred others share each lane",
     arguments: Seed.several(3))
   func lanes(seed: Seed) throws {
     var random = seed.generator
@@ -76,7 +76,7 @@ struct LoadRunPlanTests {
   }
 
   @Test(
-    "streams that are done end in their order, each once, and no more than 25 within 10 ms, however they come",
+    "ended streams end in their order, each once, and at most 25 within 10 ms, in any order of arrival",
     arguments: Seed.several(2))
   func endings(seed: Seed) throws {
     var random = seed.generator

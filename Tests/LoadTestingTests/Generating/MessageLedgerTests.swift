@@ -18,7 +18,7 @@ struct MessageLedgerTests {
   }
 
   @Test(
-    "each message is sent, accepted and acknowledged once, in order, whatever comes before what",
+    "each message is sent, accepted and acknowledged once, in order, for any order of events",
     arguments: Seed.several(30))
   func model(_ seed: Seed) {
     var random = seed.generator

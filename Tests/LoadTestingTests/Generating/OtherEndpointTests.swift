@@ -12,7 +12,7 @@ import Testing
 
 @Suite("A load test judges any endpoint")
 struct OtherEndpointTests {
-  @Test("an endpoint that simply answers 200 has acknowledged what its request carried, and its statuses are counted")
+  @Test("an endpoint that answers 200 has acknowledged the bytes of its request, and its statuses are counted")
   func plain() throws {
     let carried = Atomic(0)
     let server = try ScriptedServer { connection, number in
@@ -38,7 +38,7 @@ struct OtherEndpointTests {
     #expect(try Threshold("status.5xx > 0").failure(in: report) == nil)
   }
 
-  @Test("of a message that does not fit the buffer, only the bytes that the endpoint has received are acknowledged")
+  @Test("of a message larger than the buffer, only the bytes that the endpoint has received are acknowledged")
   func partOfAMessage() throws {
     let carried = Atomic(0)
     let server = try ScriptedServer { connection, _ in
@@ -62,7 +62,7 @@ struct OtherEndpointTests {
   }
 
   @Test(
-    "a server that dies and stays away is one outage to the end, and its delays are those of the messages that wait",
+    "a server that dies is one outage to the end, and its delays are those of the waiting messages",
     arguments: [false, true])
   func death(sendsRequestPerMessage: Bool) throws {
     let server = Lock<StreamServer?>(try StreamServer())
@@ -96,7 +96,7 @@ struct OtherEndpointTests {
   }
 
   @Test(
-    "where nobody listens, nothing was acknowledged, each stream is interrupted once, and every message is as old as the run makes it",
+    "if nobody listens, nothing is acknowledged, each stream is interrupted once, and every message ages until the end",
     arguments: Way.allCases)
   private func nobody(_ way: Way) throws {
     let closed = try ScriptedServer { _, _ in }
@@ -125,7 +125,7 @@ struct OtherEndpointTests {
 @Suite("A load test in stages")
 struct StagedLoadTests {
   @Test(
-    "streams come and go as the stages say, none fails, and what was due is acknowledged", arguments: [false, true])
+    "streams start and end with the stages, none fails, and the due bytes are acknowledged", arguments: [false, true])
   func stages(sendsRequestPerMessage: Bool) throws {
     let server = try StreamServer()
     let report = try loadTest(server.url) {
@@ -167,7 +167,7 @@ struct RequestPerMessageTests {
     return (server, lengths)
   }
 
-  @Test("each message is one request with its length, over at most one connection for each stream")
+  @Test("each message is one request with its length, over at most one connection per stream")
   func messages() throws {
     let (server, lengths) = try endpoint { _, _ in "204 No Content" }
     let report = try loadTest(server.url) {
@@ -182,7 +182,7 @@ struct RequestPerMessageTests {
     #expect(report.totals.streams.finished == 3 && report.totals.errorCount == 0)
   }
 
-  @Test("a status that refuses is counted, and its message is lost and not sent again")
+  @Test("a refusing status is counted, and its message is lost and not repeated")
   func refused() throws {
     let (server, lengths) = try endpoint { _, count in count % 2 == 0 ? "200 OK" : "503 Service Unavailable" }
     let report = try loadTest(server.url) {
@@ -198,7 +198,7 @@ struct RequestPerMessageTests {
     #expect(report.table.contains(note) && report.html.contains("not measured for requests per message"))
   }
 
-  @Test("a connection that ends is one interruption, and the next message goes over another one")
+  @Test("a connection that ends is one interruption, and the next message uses another one")
   func cut() throws {
     let (server, _) = try endpoint { number, count in number == 0 && count == 3 ? nil : "200 OK" }
     let report = try loadTest(server.url) {
@@ -211,7 +211,7 @@ struct RequestPerMessageTests {
     #expect(report.totals.outages.outages.count == 1 && report.totals.streams.finished == 1)
   }
 
-  @Test("messages wait for an answer that is late, and each delay counts from the time at which it was due")
+  @Test("messages wait for a late response, and each delay counts from the due time")
   func late() throws {
     let (server, _) = try endpoint { _, count in
       if count == 2 { poll(nil, 0, 450) }  // not a synchronisation: the delay is what is measured

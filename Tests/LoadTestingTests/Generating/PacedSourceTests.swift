@@ -35,7 +35,7 @@ struct PacedSourceTests {
   }
 
   @Test(
-    "a loop that is five seconds late leaves no message out, and each keeps the time at which it was due",
+    "a loop that is five seconds late omits no message, and each keeps its due time",
     arguments: Seed.several(5), [false, true])
   func lateLoop(_ seed: Seed, jitter: Bool) throws {
     let profile = profile(jitter: jitter)
@@ -62,7 +62,7 @@ struct PacedSourceTests {
     #expect(source.isFinished)
   }
 
-  @Test("the run's end, come to late, makes due what was due before it and nothing after", arguments: Seed.several(5))
+  @Test("at a late end of the run, the messages before it are due, and none after", arguments: Seed.several(5))
   func lateEnd(_ seed: Seed) throws {
     let profile = profile(jitter: false)
     // Started while nothing is due yet; its loop then does not turn until the run is over.
@@ -87,7 +87,7 @@ struct PacedSourceTests {
     source.stop()
   }
 
-  @Test("bytes are handed over in order and told once, read again or not")
+  @Test("bytes are passed on in order and reported once, also if they are read again")
   func handover() throws {
     let profile = profile(jitter: false)
     let clock = RunClock(origin: .now + .seconds(-5))

@@ -11,7 +11,7 @@ import UploadClient
 
 @Suite("A load test of several servers")
 struct SeveralTargetsTests {
-  @Test("the streams take the URLs in turn, and one report counts them all", arguments: [false, true])
+  @Test("the streams use the URLs in turn, and one report counts them all", arguments: [false, true])
   func inTurn(sendsRequestPerMessage: Bool) throws {
     let counts = try (0..<3).map { _ in try EventLog<Int>() }
     let servers = try counts.map { log in
@@ -42,7 +42,7 @@ struct SeveralTargetsTests {
     #expect(counts.allSatisfy { !$0.all.isEmpty })
   }
 
-  @Test("each URL has to be permitted, and has to be one")
+  @Test("each URL must be permitted, and must be valid")
   func permission() {
     func error(_ urls: [String], permitted: [String] = []) -> LoadError? {
       var configuration = LoadConfiguration(request: UploadRequest(url: "http://127.0.0.1:1/"))
@@ -66,10 +66,10 @@ struct SeveralTargetsTests {
   }
 }
 
-@Suite("A load test that is stopped")
+@Suite("A stopped load test")
 struct StoppedLoadTests {
   /// Streams that have ended of their own accord are ended 25 at a time, 10 ms apart.
-  @Test("it ends, whenever it is stopped while its streams end", arguments: 0..<8)
+  @Test("it ends, also if it is stopped while its streams end", arguments: 0..<8)
   func whileEnding(step: Int) throws {
     let server = try StreamServer()
     let test = try loadTest(server.url) {

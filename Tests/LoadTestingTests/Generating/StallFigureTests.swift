@@ -18,7 +18,7 @@ struct StallFigureTests {
   /// Who reads what is due, and when.
   enum Reader: CaseIterable { case atOnce, late, lateInPieces, lateAfterAnOutage, never }
 
-  @Test("a stall lasts from when a message is due to when all that is due has been taken", arguments: Reader.allCases)
+  @Test("a stall lasts from the due time of a message until all due bytes are accepted", arguments: Reader.allCases)
   func stalls(reader: Reader) throws {
     var profile = LoadProfile.mic
     profile.size = .bytes(1...500)

@@ -8,9 +8,9 @@ import Testing
 
 @testable import LoadTesting
 
-@Suite("A load test's report is true", .serialized)
+@Suite("The accuracy of a load test's report", .serialized)
 struct TruthTests {
-  @Test("a server's delay is measured to 2 %, compared with what the server says that it was")
+  @Test("a server's delay is measured to 2 %, compared with the server's own measurement")
   func delay() throws {
     let server = try AcknowledgingServer(delay: .seconds(2))
     let report = try loadTest(server.url) {
@@ -30,7 +30,7 @@ struct TruthTests {
     #expect(report.totals.errorCount == 0 && report.totals.bytes.lost == 0)
   }
 
-  @Test("the generator's processor time is that of the run alone, and a part says on which machine it ran")
+  @Test("the generator's processor time covers only the run, and a part contains the machine")
   func generator() throws {
     let server = try AcknowledgingServer()
     let before = ProcessLimits.usage
@@ -46,7 +46,7 @@ struct TruthTests {
       ])
   }
 
-  @Test("acknowledged bytes that the server throws away are lost: so many, and no more")
+  @Test("acknowledged bytes that the server discards are lost, exactly")
   func thrownAway() throws {
     let server = try AcknowledgingServer(fault: (after: 4000, throwsAway: 1500))
     let report = try loadTest(server.url) {
@@ -64,7 +64,7 @@ struct TruthTests {
     #expect(errors["went-back"]?.example.contains("less than it had acknowledged") == true, "\(errors)")
   }
 
-  @Test("the reason that a server gives with its refusal is in the report, beside the status")
+  @Test("the report contains the reason of a server's refusal, with the status")
   func refusalReason() throws {
     let server = try ScriptedServer { connection, _ in
       while true {
@@ -83,7 +83,7 @@ struct TruthTests {
   }
 
   @Test(
-    "what a device's buffer could not keep over an outage is lost: to the byte, by the server's own record of its gaps")
+    "bytes that a device's buffer lost during an outage are exact, according to the server's own record of gaps")
   func overflow() throws {
     let first = try StreamServer()
     let (directory, address) = (first.directory, String(first.url.dropFirst("http://".count)))
