@@ -114,7 +114,7 @@ let rooms: [Target] =
   + room(
     "LogServing",
     imports: [
-      "CZlib", "EventLoops", "HTTPMessages", "HTTPServer", "JSONLines", "JetStream", "Metrics",
+      "CZlib", "Digests", "EventLoops", "HTTPMessages", "HTTPServer", "JSONLines", "JetStream", "Metrics",
       "ResumableUploads", "StreamServing",
     ], testsImport: ["BrokerTesting", "NetworkTesting", "UploadServer"])
   + room(

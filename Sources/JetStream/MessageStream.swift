@@ -175,6 +175,24 @@ package final class MessageStream {
         subject: subject, sequence: UInt64(sequence), content: MessageContent(headers: headers, payload: payload)))
   }
 
+  /// How many messages a subject has, and at least which sequence the stream had reached when they were counted.
+  package func count(
+    of token: String, _ completion: @escaping (Result<(messages: UInt64, reached: UInt64), BrokerError>) -> Void
+  ) {
+    let subject = "\(name).\(token)"
+    Self.ask(client, "STREAM.INFO.\(name)", "{\"subjects_filter\":\"\(subject)\"}") { answer in
+      completion(
+        answer.flatMap { info in
+          guard let state = info["state"], let last = state.integer("last_seq"), last >= 0 else {
+            return .failure(.invalidReply("a stream without its state"))
+          }
+          // A subject without messages is not named.
+          let count = state["subjects"]?.integer(subject) ?? 0
+          return .success((UInt64(max(0, count)), UInt64(last)))
+        })
+    }
+  }
+
   /// Removes the messages of a subject that come before that sequence.
   package func purge(
     _ token: String, before sequence: UInt64, _ completion: @escaping (Result<Void, BrokerError>) -> Void

@@ -367,7 +367,7 @@ final class Collection {
   private func purge() {
     guard isLogKnown else { return }
     for purge in checkpoint.purges where pendingPurges.contains(purge) {
-      stream.purge(purge.token, before: purge.sequence) { [self] answer in
+      LogPurge(stream, purge).start { [self] answer in
         switch answer {
         case .success: pendingPurges.removeAll { $0 == purge }
         // With the next checkpoint.

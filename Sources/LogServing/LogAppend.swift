@@ -78,6 +78,9 @@ struct LogAppend {
     phase == .ready && waiting.isEmpty && !wantsMessage && !wantsCompletion && deactivation == nil
   }
 
+  /// Whether nothing is under way, and one message can hold everything that came.
+  func isAtLastMessage(limit: Int) -> Bool { phase == .ready && waiting.count <= limit }
+
   // MARK: What came
 
   mutating func take(_ bytes: some Sequence<UInt8>) { waiting += bytes }

@@ -2,6 +2,7 @@
 // server needs to know.
 
 internal import CZlib
+internal import Digests
 internal import HTTPMessages
 package import JetStream
 package import ResumableUploads
@@ -14,6 +15,7 @@ package struct LogEntry: Equatable, Sendable {
     package var publisher: String
     package var number: UInt64
     package var text: String { "\(publisher).\(number)" }
+    package init(publisher: String, number: UInt64) { (self.publisher, self.number) = (publisher, number) }
   }
 
   /// Where the message's bytes begin, counted from the upload's first byte.
@@ -32,9 +34,29 @@ package struct LogEntry: Equatable, Sendable {
   /// What identifies the credential of the upload's creator.
   package var owner: [UInt8]?
   package var mark: Mark
+  /// Which message of its upload it is, and the digest of everything up to it.
+  package var link = Link()
 
   /// How many bytes the upload has with this message.
   package var end: UInt64 { offset + count }
+
+  /// A message's place in its upload. Each message states a digest of the link before it and of itself, so a message
+  /// that is missing or has changed is noticed by whoever reads the messages after it.
+  package struct Link: Equatable, Sendable {
+    /// Counted from 1; 0 before the first message.
+    package var number: UInt64 = 0
+    /// In hexadecimal; empty before the first message.
+    package var digest = ""
+    package init() {}
+    package init(number: UInt64, digest: String) { (self.number, self.digest) = (number, digest) }
+
+    /// The link of the message that comes next, nil if libcrypto has no memory.
+    package func next(_ content: MessageContent) -> Link? {
+      let text = ([digest] + Name.linked.map { content[$0] ?? "" }).joined(separator: "\n")
+      guard let value = try? Digest(.sha256, of: Array(text.utf8).span.bytes) else { return nil }
+      return Link(number: number + 1, digest: value.hexadecimal)
+    }
+  }
 
   // MARK: Messages
 
@@ -46,20 +68,33 @@ package struct LogEntry: Equatable, Sendable {
     static let owner = "Sluice-Owner"
     static let ended = "Sluice-Ended"
     static let complete = "Upload-Complete"
+    static let number = "Sluice-Number"
+    static let chain = "Sluice-Chain"
+    /// What a link is the digest of, in this order.
+    static let linked = [
+      streamID, streamOffset, UploadFields.offset, UploadFields.length, complete, number, ended, owner, publisher,
+      LogHeaders.request, LogHeaders.mediaType, LogHeaders.description, checksum,
+    ]
   }
 
-  /// The message, with what else is to be said in it.
-  func message(_ payload: [UInt8], more: [MessageContent.Header]) -> MessageContent {
+  /// The message behind the one with that link, and with `more` headers; sets ``link``. nil if libcrypto has no memory.
+  package mutating func message(
+    _ payload: [UInt8], behind last: Link, more: [MessageContent.Header] = []
+  ) -> MessageContent? {
     var headers: [MessageContent.Header] = [
       .init(Name.streamID, streamID), .init(Name.streamOffset, String(streamStart + offset)),
       .init(UploadFields.offset, String(offset)), .init(Name.checksum, Self.checksum(payload)),
-      .init(Name.publisher, mark.text),
+      .init(Name.publisher, mark.text), .init(Name.number, String(last.number + 1)),
     ]
     if let length { headers.append(.init(UploadFields.length, String(length))) }
     if isComplete { headers.append(.init(Name.complete, "?1")) }
     if let deactivation { headers.append(.init(Name.ended, deactivation.rawValue)) }
     if let owner { headers.append(.init(Name.owner, Self.hex(owner))) }
-    return MessageContent(headers: headers + more, payload: payload)
+    var content = MessageContent(headers: headers + more, payload: payload)
+    guard let link = last.next(content) else { return nil }
+    self.link = link
+    content.headers.append(.init(Name.chain, link.digest))
+    return content
   }
 
   /// nil if the message is not what a server has published: damaged, or somebody else's.
@@ -69,12 +104,14 @@ package struct LogEntry: Equatable, Sendable {
       streamOffset >= offset, streamOffset - offset <= UInt64(BareItem.largestInteger),
       let streamID = content[Name.streamID],
       content[Name.checksum] == Self.checksum(content.payload), offset <= UInt64(BareItem.largestInteger),
-      let mark = content[Name.publisher]?.split(separator: "."), mark.count == 2, let count = UInt64(mark[1])
+      let mark = content[Name.publisher]?.split(separator: "."), mark.count == 2, let count = UInt64(mark[1]),
+      let number = number(Name.number), (1...UInt64(Int64.max)).contains(number), let chain = content[Name.chain]
     else { return nil }
     (self.offset, self.count) = (offset, UInt64(content.payload.count))
     (self.streamID, streamStart) = (streamID, streamOffset - offset)
     self.mark = Mark(publisher: String(mark[0]), number: count)
-    length = number(UploadFields.length)
+    link = Link(number: number, digest: chain)
+    length = content[UploadFields.length].flatMap { UInt64($0) }
     isComplete = content[Name.complete] == "?1"
     if let text = content[Name.ended] {
       guard let cause = Deactivation(rawValue: text) else { return nil }
@@ -111,4 +148,11 @@ package struct LogEntry: Equatable, Sendable {
     guard digits.count == text.utf8.count, digits.count % 2 == 0 else { return nil }
     return stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] }
   }
+}
+
+/// Headers that say what an upload is for, in its first message or the first one of a request.
+enum LogHeaders {
+  static let request = "Sluice-Request"
+  static let mediaType = "Content-Type"
+  static let description = "Stream-Description"
 }

@@ -61,22 +61,39 @@ final class LogQuery: RequestHandler {
       }
       if let refusal = found.refusal { return refuse(refusal) }
       guard case .entry(let entry, let sequence) = found else { return }
-      if purpose == .retrieve && entry.isComplete {
-        return respond(ServerAnswer.retrieved(log.standing(entry, token), version))
-      }
-      change(entry, sequence)
+      guard purpose == .retrieve else { return change(entry, sequence) }
+      verify(entry, sequence)
     }
   }
 
-  private func change(_ last: LogEntry, _ sequence: UInt64) {
+  /// An offset is told, and an upload shown as complete, only if all messages are there.
+  private func verify(_ entry: LogEntry, _ sequence: UInt64) {
+    log.verify(entry, at: sequence, of: token) { [self] verdict in
+      guard exchange != nil else { return }
+      switch verdict {
+      case .intact where entry.isComplete: respond(ServerAnswer.retrieved(log.standing(entry, token), version))
+      case .intact: change(entry, sequence)
+      case .lost(let reason): change(entry, sequence, lost: reason)
+      case .unavailable(let error): error.isTransient ? askAgain(after: error) : refuse(UploadRefusal(error))
+      }
+    }
+  }
+
+  /// - Parameter reason: why the upload is over: the log has lost a part of it.
+  private func change(_ last: LogEntry, _ sequence: UInt64, lost reason: String? = nil) {
     attempts += 1
     var entry = last
     (entry.offset, entry.count) = (last.end, 0)
     entry.mark = .init(publisher: publisher, number: UInt64(attempts))
     if purpose == .cancel { entry.deactivation = .cancelled }
-    log.publish(entry.message([], more: []), to: token, after: sequence) { [self] result in
+    if reason != nil { entry.deactivation = .stateLost }
+    guard let message = entry.message([], behind: last.link) else { return askAgain(after: .timedOut) }
+    log.publish(message, to: token, after: sequence) { [self, entry] result in
       switch result {
-      case .success: changed(entry)
+      case .success:
+        guard let reason else { return changed(entry) }
+        log.context.emit(ServerEvent(.warning, reason: reason))
+        refuse(.deactivated(.stateLost))
       case .failure(let error) where error.isWrongLastSequence || error.isTransient: askAgain(after: error)
       case .failure(let error): refuse(UploadRefusal(error))
       }

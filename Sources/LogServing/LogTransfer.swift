@@ -40,6 +40,12 @@ final class LogTransfer: RequestHandler {
   /// nil until the log has said where the upload stands.
   private var state: UploadResourceState?
   private var append = LogAppend(after: 0, at: 0, announcing: true)
+  /// Of the last message that is stored, and of the one under way.
+  private var (link, nextLink) = (LogEntry.Link(), LogEntry.Link())
+  /// Whether the log has what the upload is to be complete with; nil before somebody has asked.
+  private var isVerified: Bool?
+  /// Why the upload is over: the log has lost a part of it.
+  private var loss: String?
   private var ending: Ending?
   private var isOver = false
   private var isPaused = false
@@ -112,6 +118,7 @@ final class LogTransfer: RequestHandler {
     guard exchange != nil else { return }
     if let refusal = found.refusal { return refuse(refusal) }
     guard case .entry(let entry, let sequence) = found else { return }
+    link = entry.link
     (streamID, streamStart, startOffset) = (entry.streamID, entry.streamStart, entry.end)
     var state = UploadResourceState(
       restoring: entry.isComplete ? .complete : .incomplete, offset: entry.end, promised: entry.end, synced: entry.end,
@@ -125,7 +132,7 @@ final class LogTransfer: RequestHandler {
       // One request after another of a connection is nothing to report.
       if !log.isOwn(entry.mark) { emit(.continued, offset: entry.end) }
       accepted()
-    case .replay: respond(finalResponse())
+    case .replay: replay(entry, sequence)
     case .refuse(let refusal): refuse(refusal, standing: standing(state))
     case .invalidate(let refusal, _):
       append.deactivate(.lengthExceeded)
@@ -133,6 +140,20 @@ final class LogTransfer: RequestHandler {
       proceed()
     // Nothing waits for a response that is being made: a complete upload has its response.
     case .awaitResponse: refuse(.completed)
+    }
+  }
+
+  /// The response is given again if the upload is still there, or a collector has taken it.
+  private func replay(_ entry: LogEntry, _ sequence: UInt64) {
+    log.verify(entry, at: sequence, of: token) { [self] verdict in
+      guard exchange != nil else { return }
+      switch verdict {
+      case .intact: respond(finalResponse())
+      case .lost(let reason):
+        log.context.emit(ServerEvent(.warning, reason: reason))
+        refuse(.deactivated(.stateLost))
+      case .unavailable(let error): refuse(UploadRefusal(error))
+      }
     }
   }
 
@@ -194,7 +215,6 @@ final class LogTransfer: RequestHandler {
         break
       }
       ending = .complete
-      append.complete()
     case .refuse(let refusal): ending = .refuse(refusal)
     case .ignore, nil: return
     }
@@ -205,7 +225,10 @@ final class LogTransfer: RequestHandler {
     exchange = nil
     stopTelling()
     // What came is stored all the same; nothing was promised of a request that has not begun.
-    if ending == nil { ending = .interrupted(reason.description) }
+    if ending == nil {
+      ending = .interrupted(reason.description)
+      state?.ended(transferNumber)
+    }
     if state != nil { proceed() }
   }
 
@@ -226,8 +249,29 @@ final class LogTransfer: RequestHandler {
   /// Does what is to be done next, until the log has to answer.
   private func proceed() {
     guard !isOver else { return }
+    if case .complete = ending, isVerified != true, append.isAtLastMessage(limit: log.batchLimit) { return verify() }
     perform(append.next(limit: log.batchLimit))
     if append.isDrained, let ending { finish(ending) }
+  }
+
+  /// The last message is about to go out. It completes the upload if the log still has all messages before it.
+  private func verify() {
+    guard isVerified == nil else { return }
+    isVerified = false
+    LogVerification(log, token, upTo: link, at: append.sequence) { [self] in verified($0) }.start()
+  }
+
+  private func verified(_ verdict: LogVerification.Verdict) {
+    isVerified = true
+    switch verdict {
+    case .intact: append.complete()
+    case .lost(let reason):
+      loss = reason
+      append.deactivate(.stateLost)
+      ending = .refuse(.deactivated(.stateLost))
+    case .unavailable(let error): return failed(error)
+    }
+    proceed()
   }
 
   private func perform(_ action: LogAppend.Action) {
@@ -250,7 +294,10 @@ final class LogTransfer: RequestHandler {
     entry.length = batch.completes ? batch.end : state?.length
     entry.isComplete = batch.completes
     entry.deactivation = batch.deactivation
-    let message = entry.message(batch.bytes, more: batch.number == 1 ? description : [])
+    guard let message = entry.message(batch.bytes, behind: link, more: batch.number == 1 ? description : []) else {
+      return perform(append.failed(.timedOut, now: now))
+    }
+    nextLink = entry.link
     log.publish(message, to: token, after: sequence) { [self] result in
       switch result {
       case .success(let sequence): perform(append.published(sequence: sequence))
@@ -263,10 +310,10 @@ final class LogTransfer: RequestHandler {
   private var description: [MessageContent.Header] {
     var headers: [MessageContent.Header] = []
     if isCreation {
-      headers.append(.init("Sluice-Request", "\(head.method) \(head.target.path)"))
-      if let type = head.fields.single("content-type") { headers.append(.init("Content-Type", type)) }
+      headers.append(.init(LogHeaders.request, "\(head.method) \(head.target.path)"))
+      if let type = head.fields.single("content-type") { headers.append(.init(LogHeaders.mediaType, type)) }
     }
-    if let text = head.fields.single("stream-description") { headers.append(.init("Stream-Description", text)) }
+    if let text = head.fields.single("stream-description") { headers.append(.init(LogHeaders.description, text)) }
     return headers
   }
 
@@ -286,6 +333,7 @@ final class LogTransfer: RequestHandler {
 
   private func advanced() {
     let before = state?.durable ?? 0
+    link = nextLink
     state?.synced(to: append.durable)
     log.context.figures.values.storedBytes += append.durable - min(before, append.durable)
     if !hasPublished {
@@ -317,7 +365,9 @@ final class LogTransfer: RequestHandler {
     case .complete:
       emit(.ended, offset: offset, bytes: offset)
       respond(finalResponse())
-    case .refuse(let refusal): refuse(refusal, standing: state.isInactive ? nil : standing)
+    case .refuse(let refusal):
+      if let loss { log.context.emit(ServerEvent(.warning, reason: loss)) }
+      refuse(refusal, standing: state.isInactive ? nil : standing)
     case .interrupted(let reason):
       emit(.interrupted, offset: offset, bytes: offset - min(startOffset, offset), reason: reason)
       over()

@@ -89,6 +89,18 @@ package final class UploadLog {
     }
   }
 
+  /// Whether the log has all messages of an upload, the last of which is `entry`.
+  ///
+  /// Of a complete upload, a collector may have purged all messages but the last. The brokers are asked once.
+  func verify(
+    _ entry: LogEntry, at sequence: UInt64, of token: String,
+    _ completion: @escaping (LogVerification.Verdict) -> Void
+  ) {
+    LogVerification(
+      self, token, upTo: entry.link, at: sequence, mayBePurged: entry.isComplete, patience: .zero, completion
+    ).start()
+  }
+
   /// What the log says of an upload.
   enum Found {
     case entry(LogEntry, sequence: UInt64)

@@ -39,6 +39,14 @@ package final class BrokerLoop: Sendable {
     guard answer.contains("config") else { throw TestFailure(answer) }
   }
 
+  /// Has a stream lose a message.
+  package func remove(_ sequence: UInt64, from name: String) throws {
+    let answer: String = try wait("the removal") { client, done in
+      client.ask("STREAM.MSG.DELETE.\(name)", "{\"seq\":\(sequence)}", done)
+    }
+    guard answer.contains("\"success\":true") else { throw TestFailure(answer) }
+  }
+
   /// Opens a stream.
   package func open(_ name: String, replicas: Int = 1) throws -> TestStream {
     let opened: StreamBox = try wait("the stream \(name)") { client, done in

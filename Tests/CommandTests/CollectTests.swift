@@ -170,6 +170,27 @@ struct CollectTests {
     #expect(try rig.directories[0].contents("x-b.part") == Array("one two".utf8))
   }
 
+  @Test("purge ends an upload whose recording another one has completed, so that its messages do not seem lost")
+  func purgeOfOpen() throws {
+    let rig = try CollectRig(collectors: 1, ["--after-collect", "purge"])
+    func create(_ content: String, _ completes: Bool) throws -> String {
+      let lines = ["Upload-Complete: ?\(completes ? 1 : 0)", "Stream-ID: a"]
+      let answer = try rig.send(.log, "POST", "/x", owner: "alice", lines, Array(content.utf8))
+      return answer.location ?? ""
+    }
+    let open = try create("one ", false)
+    let more = ["Upload-Complete: ?0", "Upload-Offset: 4", "Content-Type: application/partial-upload"]
+    _ = try rig.send(.log, "PATCH", open, owner: "alice", more, Array("t".utf8))
+    _ = try create("one two", true)
+    let stream = try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice")
+    try waitUntil("the messages of the open upload are removed") {
+      let messages = try stream.messages(of: String(open.dropFirst("/.uploads/".count)))
+      return messages.map { $0.content["Sluice-Ended"] } == ["misplaced"]
+    }
+    #expect(try rig.send(.log, "HEAD", open, owner: "alice", []).status == 410)
+    #expect(try rig.directories[0].contents("x-a.bin") == Array("one two".utf8))
+  }
+
   @Test("a silent live recording is closed, and continues in a next part after the collector was killed")
   func silence() throws {
     let rig = try CollectRig(collectors: 1, ["--finish-after", "1s"])
