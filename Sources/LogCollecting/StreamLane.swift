@@ -120,6 +120,7 @@ final class StreamLane {
     switch entry.deactivation {
     case nil: break
     case .cancelled?: upload.end(.cancelled, .discard, "the upload was cancelled")
+    case .refuted?: upload.end(.interrupted, .discard, Deactivation.refuted.description)
     case let cause?: upload.end(.interrupted, .leave, cause.description)
     }
     ended(.done, item)

@@ -51,7 +51,7 @@ struct LogAppend {
   /// How many bytes of the upload the log has for certain.
   private(set) var durable: UInt64
   /// Bytes that came and are in no message yet.
-  private var waiting: [UInt8] = []
+  private(set) var waiting: [UInt8] = []
   private var inFlight: Batch?
   private var phase = Phase.ready
   /// Of the message in flight, or of the last one.
@@ -87,6 +87,9 @@ struct LogAppend {
 
   /// No more bytes come, and the upload is complete with those that did.
   mutating func complete() { wantsCompletion = true }
+
+  /// The upload is over for that reason, and what waits is dropped.
+  mutating func discard(_ cause: Deactivation) { (waiting, deactivation) = ([], cause) }
 
   /// The upload is over for that reason.
   mutating func deactivate(_ cause: Deactivation) { deactivation = cause }

@@ -33,6 +33,8 @@ package struct LogEntry: Equatable, Sendable {
   package var streamStart: UInt64
   /// What identifies the credential of the upload's creator.
   package var owner: [UInt8]?
+  /// What the whole upload must be, as a `Repr-Digest` field.
+  package var digest: String?
   package var mark: Mark
   /// Which message of its upload it is, and the digest of everything up to it.
   package var link = Link()
@@ -73,7 +75,7 @@ package struct LogEntry: Equatable, Sendable {
     /// What a link is the digest of, in this order.
     static let linked = [
       streamID, streamOffset, UploadFields.offset, UploadFields.length, complete, number, ended, owner, publisher,
-      LogHeaders.request, LogHeaders.mediaType, LogHeaders.description, checksum,
+      LogHeaders.request, LogHeaders.mediaType, LogHeaders.description, DigestField.representation, checksum,
     ]
   }
 
@@ -90,6 +92,7 @@ package struct LogEntry: Equatable, Sendable {
     if isComplete { headers.append(.init(Name.complete, "?1")) }
     if let deactivation { headers.append(.init(Name.ended, deactivation.rawValue)) }
     if let owner { headers.append(.init(Name.owner, Self.hex(owner))) }
+    if let digest { headers.append(.init(DigestField.representation, digest)) }
     var content = MessageContent(headers: headers + more, payload: payload)
     guard let link = last.next(content) else { return nil }
     self.link = link
@@ -111,6 +114,7 @@ package struct LogEntry: Equatable, Sendable {
     (self.streamID, streamStart) = (streamID, streamOffset - offset)
     self.mark = Mark(publisher: String(mark[0]), number: count)
     link = Link(number: number, digest: chain)
+    digest = content[DigestField.representation]
     length = content[UploadFields.length].flatMap { UInt64($0) }
     isComplete = content[Name.complete] == "?1"
     if let text = content[Name.ended] {

@@ -57,7 +57,8 @@ final class LogQuery: RequestHandler {
         !entry.isComplete
       {
         // Our own message, whose acknowledgement was lost; or the messages before it may still be there.
-        return entry.mark.publisher == publisher ? changed(entry) : purge { self.refuse(.deactivated(.cancelled)) }
+        return entry.mark.publisher == publisher
+          ? changed(entry) : log.purge(token) { self.refuse(.deactivated(.cancelled)) }
       }
       if let refusal = found.refusal { return refuse(refusal) }
       guard case .entry(let entry, let sequence) = found else { return }
@@ -122,18 +123,7 @@ final class LogQuery: RequestHandler {
     log.context.emit(event)
     // What is complete stays as what it was for.
     guard !entry.isComplete else { return respond(ServerAnswer.cancelled(version)) }
-    purge { self.respond(ServerAnswer.cancelled(self.version)) }
-  }
-
-  /// Removes the messages before the last one.
-  private func purge(_ completion: @escaping () -> Void) {
-    log.stream.purge(token) { [log, token] result in
-      if case .failure(let error) = result {
-        log.context.emit(
-          ServerEvent(.warning, reason: "the messages of the cancelled upload \(token) stay: \(error)"))
-      }
-      completion()
-    }
+    log.purge(token) { self.respond(ServerAnswer.cancelled(self.version)) }
   }
 
   private func refuse(_ refusal: UploadRefusal) {

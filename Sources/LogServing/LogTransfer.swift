@@ -28,7 +28,7 @@ final class LogTransfer: RequestHandler {
   private let log: UploadLog
   private let head: RequestHead
   private let token: String
-  private let request: UploadTransferRequest
+  private var request: UploadTransferRequest
   private let isCreation: Bool
   /// Whether the client knows nothing of uploads.
   private let isPlain: Bool
@@ -42,6 +42,7 @@ final class LogTransfer: RequestHandler {
   private var append = LogAppend(after: 0, at: 0, announcing: true)
   /// Of the last message that is stored, and of the one under way.
   private var (link, nextLink) = (LogEntry.Link(), LogEntry.Link())
+  private let digests: LogDigests
   /// Whether the log has what the upload is to be complete with; nil before somebody has asked.
   private var isVerified: Bool?
   /// Why the upload is over: the log has lost a part of it.
@@ -63,6 +64,8 @@ final class LogTransfer: RequestHandler {
     streamID = head.fields.single("stream-id") ?? StreamName.randomID()
     streamStart = Self.streamStart(head) ?? 0
     schedule = ProgressSchedule(limit: Self.interimLimit(log, head).map { max(0, $0 - 1) })
+    digests = LogDigests(log, creatingWith: head.fields, isWhole: request.completes)
+    self.request.hasDigest = digests.holdsContent
   }
 
   init(plain log: UploadLog, _ head: RequestHead, creatingIn token: String) {
@@ -73,6 +76,7 @@ final class LogTransfer: RequestHandler {
     streamID = head.fields.single("stream-id") ?? StreamName.randomID()
     streamStart = 0
     schedule = ProgressSchedule(limit: 0)
+    digests = LogDigests(log, plain: head.fields)
   }
 
   init(_ log: UploadLog, _ head: RequestHead, _ request: UploadTransferRequest, appendingTo token: String) {
@@ -81,6 +85,8 @@ final class LogTransfer: RequestHandler {
     (isCreation, isPlain) = (false, false)
     (streamID, streamStart) = ("", 0)
     schedule = ProgressSchedule(limit: Self.interimLimit(log, head))
+    digests = LogDigests(log, appendingWith: head.fields)
+    self.request.hasDigest = digests.holdsContent
   }
 
   /// `Stream-Offset`: where the upload begins in its stream; nil if it is missing or invalid.
@@ -106,6 +112,7 @@ final class LogTransfer: RequestHandler {
       return log.find(token, for: head.credential) { [self] in found($0) }
     }
     guard log.isReady else { return refuse(UploadRefusal(.disconnected)) }
+    if let refusal = digests.refusal(request.content) { return refuse(refusal) }
     do throws(UploadRefusal) {
       state = try UploadResourceState(creating: request, limits: log.limits, awaitsDisk: true)
     } catch {
@@ -118,7 +125,8 @@ final class LogTransfer: RequestHandler {
     guard exchange != nil else { return }
     if let refusal = found.refusal { return refuse(refusal) }
     guard case .entry(let entry, let sequence) = found else { return }
-    link = entry.link
+    if let refusal = digests.refusal(request.content) { return refuse(refusal) }
+    (link, digests.representation) = (entry.link, entry.digest)
     (streamID, streamStart, startOffset) = (entry.streamID, entry.streamStart, entry.end)
     var state = UploadResourceState(
       restoring: entry.isComplete ? .complete : .incomplete, offset: entry.end, promised: entry.end, synced: entry.end,
@@ -186,11 +194,18 @@ final class LogTransfer: RequestHandler {
       let intake = state.received(UInt64(piece.count), by: transferNumber)
       // No more than the piece has.
       let taken = Int(clamping: intake.count)
-      bytes.extracting(piece).extracting(0..<taken).withUnsafeBufferPointer { append.take($0) }
+      switch digests.take(bytes.extracting(piece).extracting(0..<taken)) {
+      case .append: bytes.extracting(piece).extracting(0..<taken).withUnsafeBufferPointer { append.take($0) }
+      case .hold: break
+      case .refuse(let refusal):
+        self.state = state
+        return end(with: refusal)
+      }
       state.kept(intake.count)
       if unacknowledgedSince == nil, taken > 0 { unacknowledgedSince = .now }
       if let refusal = intake.refusal {
         if state.isInactive { append.deactivate(.lengthExceeded) }
+        append.take(digests.release())
         ending = .refuse(refusal)
         break
       }
@@ -203,9 +218,22 @@ final class LogTransfer: RequestHandler {
     }
   }
 
+  /// The content is refused before all of it has come: nothing that is held of it counts.
+  private func end(with refusal: UploadRefusal) {
+    state?.contentRefuted()
+    digests.drop()
+    ending = .refuse(refusal)
+    proceed()
+  }
+
   func end() {
     guard ending == nil else { return }
     let number = transferNumber
+    if digests.holdsContent, state?.transfer != nil {
+      guard digests.isContentRight else { return end(with: .contentDigest) }
+      state?.contentVerified()
+      append.take(digests.release())
+    }
     switch state?.contentEnded(number) {
     case .acknowledge: ending = .acknowledge
     case .process:
@@ -224,10 +252,11 @@ final class LogTransfer: RequestHandler {
   func aborted(_ reason: AbortReason) {
     exchange = nil
     stopTelling()
-    // What came is stored all the same; nothing was promised of a request that has not begun.
+    // What came is stored all the same; nothing was promised of a request that has not begun. Nobody can compare content
+    // with its digest any more: it is kept, as with a directory.
     if ending == nil {
       ending = .interrupted(reason.description)
-      state?.ended(transferNumber)
+      keepHeld()
     }
     if state != nil { proceed() }
   }
@@ -238,8 +267,16 @@ final class LogTransfer: RequestHandler {
     guard state != nil, hasPublished || !isCreation else { return refuse(.serverStops) }
     exchange?.takeArrived()
     guard ending == nil else { return }
+    keepHeld()
     ending = .refuse(.serverStops)
     proceed()
+  }
+
+  /// What came counts, although not all of it has come.
+  private func keepHeld() {
+    let number = transferNumber
+    state?.ended(number)
+    append.take(digests.release())
   }
 
   private var transferNumber: Int { state?.transfer?.number ?? 0 }
@@ -254,16 +291,25 @@ final class LogTransfer: RequestHandler {
     if append.isDrained, let ending { finish(ending) }
   }
 
-  /// The last message is about to go out. It completes the upload if the log still has all messages before it.
+  /// The last message is about to go out. It completes the upload if the log still has all messages before it, and the
+  /// whole is what was announced.
   private func verify() {
     guard isVerified == nil else { return }
     isVerified = false
-    LogVerification(log, token, upTo: link, at: append.sequence) { [self] in verified($0) }.start()
+    let unread = digests.toBeRead
+    let verification = LogVerification(log, token, upTo: link, at: append.sequence) { [self] verdict in
+      unread?.update(append.waiting.span, [0..<append.waiting.count])
+      verified(verdict, isRight: (unread ?? digests.ofRequest)?.isRight ?? true)
+    }
+    if let unread { verification.read(unread) } else { verification.count() }
   }
 
-  private func verified(_ verdict: LogVerification.Verdict) {
+  private func verified(_ verdict: LogVerification.Verdict, isRight: Bool) {
     isVerified = true
     switch verdict {
+    case .intact where !isRight:
+      append.discard(.refuted)
+      ending = .refuse(.representationDigest)
     case .intact: append.complete()
     case .lost(let reason):
       loss = reason
@@ -294,6 +340,7 @@ final class LogTransfer: RequestHandler {
     entry.length = batch.completes ? batch.end : state?.length
     entry.isComplete = batch.completes
     entry.deactivation = batch.deactivation
+    entry.digest = digests.representation
     guard let message = entry.message(batch.bytes, behind: link, more: batch.number == 1 ? description : []) else {
       return perform(append.failed(.timedOut, now: now))
     }
@@ -365,6 +412,9 @@ final class LogTransfer: RequestHandler {
     case .complete:
       emit(.ended, offset: offset, bytes: offset)
       respond(finalResponse())
+    case .refuse(.representationDigest):
+      // As with a directory: nothing of it is kept.
+      log.purge(token) { [self] in refuse(.representationDigest) }
     case .refuse(let refusal):
       if let loss { log.context.emit(ServerEvent(.warning, reason: loss)) }
       refuse(refusal, standing: state.isInactive ? nil : standing)
@@ -423,6 +473,7 @@ final class LogTransfer: RequestHandler {
 
   private func over() {
     isOver = true
+    digests.drop()
     exchange = nil
     stopTelling()
   }

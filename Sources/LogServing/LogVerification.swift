@@ -2,12 +2,14 @@
 
 internal import EventLoops
 internal import JetStream
+internal import StreamServing
 
-/// Compares how many messages an upload has with what its last message says. Only on the loop's thread.
+/// Compares how many messages an upload has with what its last message says, or reads all of them. Only on the loop's
+/// thread.
 final class LogVerification {
   enum Verdict {
     case intact
-    /// Messages are missing; the reason is for the operator.
+    /// Messages are missing or have changed; the reason is for the operator.
     case lost(String)
     case unavailable(BrokerError)
   }
@@ -21,8 +23,11 @@ final class LogVerification {
   private let sequence: UInt64
   /// Whether all messages but the last may be gone.
   private let mayBePurged: Bool
-  private let deadline: MonotonicInstant
+  private let patience: Duration
+  private var deadline: MonotonicInstant
   private let completion: (Verdict) -> Void
+  /// How far the messages were read.
+  private var (link, end, readSequence) = (LogEntry.Link(), UInt64(0), UInt64(0))
 
   /// - Parameters:
   ///   - last: the link of the last message that counts, which has that sequence.
@@ -33,19 +38,19 @@ final class LogVerification {
     patience: Duration = .nanoseconds(LogAppend.patience), _ completion: @escaping (Verdict) -> Void
   ) {
     (self.log, self.token, self.last, self.sequence) = (log, token, last, sequence)
-    (self.mayBePurged, self.completion) = (mayBePurged, completion)
+    (self.mayBePurged, self.patience, self.completion) = (mayBePurged, patience, completion)
     deadline = .now + patience
   }
 
   /// Messages leave the subject of an upload that is not over only if the brokers lose them. So their number shows a
   /// loss, and costs one question, however long the upload is.
-  func start() {
+  func count() {
     guard last.number > 1 else { return completion(.intact) }
     log.stream.count(of: token) { [self] answer in
       switch answer {
-      case .failure(let error): again(error)
+      case .failure(let error): again(error) { self.count() }
       // A broker that is behind has answered.
-      case .success(let found) where found.reached < sequence: again(.timedOut)
+      case .success(let found) where found.reached < sequence: again(.timedOut) { self.count() }
       case .success(let found) where mayBePurged && found.messages == 1: completion(.intact)
       case .success(let found) where found.messages < last.number:
         completion(.lost("the log has \(found.messages) of the \(last.number) messages of upload \(token)"))
@@ -54,8 +59,36 @@ final class LogVerification {
     }
   }
 
-  private func again(_ error: BrokerError) {
+  /// Hands all bytes to the digest, and compares each message with the one before it. One message is read at a time: the
+  /// loop serves others in between, and memory stays flat.
+  func read(_ digest: ContentDigest) {
+    guard readSequence < sequence else { return completion(.intact) }
+    log.stream.message(of: token, from: readSequence + 1) { [self] answer in
+      switch answer {
+      case .failure(let error): again(error) { self.read(digest) }
+      // A broker that is behind has answered.
+      case .success(nil): again(.timedOut) { self.read(digest) }
+      case .success(let message?): take(message, digest)
+      }
+    }
+  }
+
+  private func take(_ message: StoredMessage, _ digest: ContentDigest) {
+    guard let entry = LogEntry(message.content), entry.offset == end, link.next(message.content) == entry.link,
+      message.sequence != sequence || entry.link == last
+    else {
+      return completion(
+        .lost("message \(message.sequence) of \(message.subject) does not follow message \(readSequence)"))
+    }
+    let payload = message.content.payload
+    digest.update(payload.span, [0..<payload.count])
+    (link, end, readSequence) = (entry.link, entry.end, message.sequence)
+    deadline = .now + patience
+    read(digest)
+  }
+
+  private func again(_ error: BrokerError, _ step: @escaping () -> Void) {
     guard error.isTransient, MonotonicInstant.now < deadline else { return completion(.unavailable(error)) }
-    log.loop.schedule(after: Self.pause) { [self] in start() }
+    log.loop.schedule(after: Self.pause, step)
   }
 }

@@ -13,12 +13,16 @@ package final class UploadLog {
   private static let largestBatch = 256 * 1024
   /// What a message needs besides its bytes: fields of a request, at most.
   private static let headerRoom = 20 * 1024
+  /// How many bytes of content with a `Content-Digest` are held until it is compared: of one request, and of all.
+  static let (largestVerifiable, verificationRoom) = (4 << 20, 64 << 20)
   /// The shortest `max_payload` that uploads can be served with.
   package static let leastMessageLength = 32 * 1024
 
   /// What the marks of this loop's messages begin with: nobody else's do.
   private let name = StreamName.randomID()
   private var publisherCount: UInt64 = 0
+  /// How many bytes requests hold until their `Content-Digest` is compared.
+  var heldCount = 0
   let stream: MessageStream
   let context: ServingContext
   let options: UploadLimitsConfiguration
@@ -98,7 +102,17 @@ package final class UploadLog {
   ) {
     LogVerification(
       self, token, upTo: entry.link, at: sequence, mayBePurged: entry.isComplete, patience: .zero, completion
-    ).start()
+    ).count()
+  }
+
+  /// Removes the messages of an upload before its last one: nothing of it is kept.
+  func purge(_ token: String, _ completion: @escaping () -> Void) {
+    stream.purge(token) { [context] result in
+      if case .failure(let error) = result {
+        context.emit(ServerEvent(.warning, reason: "the messages of the discarded upload \(token) stay: \(error)"))
+      }
+      completion()
+    }
   }
 
   /// What the log says of an upload.

@@ -84,7 +84,9 @@ extension UploadResource {
     case .expired: ledger.isLive ? .close : .expire
     case .interrupted: .close
     case .stateLost: refusals.acknowledged.map { .distrust($0) } ?? .leave
-    case .lengthExceeded, .outgrown, .unsynced, .overtaken, .misplaced, .contradicted, .abandoned: .leave
+    case .lengthExceeded, .outgrown, .unsynced, .overtaken, .misplaced, .contradicted, .refuted,
+      .abandoned:
+      .leave
     }
   }
 

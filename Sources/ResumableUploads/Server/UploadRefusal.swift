@@ -22,6 +22,8 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   case misplaced
   /// The stream has other bytes where the upload has its own, or is complete and ends before them.
   case contradicted
+  /// The bytes are not those that the `Repr-Digest` of the creation announced.
+  case refuted
   /// The resource that the upload is for has let go of it without a response.
   case abandoned
 
@@ -38,6 +40,7 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
     case .overtaken: "a newer request has continued the stream after bytes that never arrived"
     case .misplaced: "the stream can no longer be continued with this upload. Create a new upload to continue"
     case .contradicted: "the stream has different bytes than this upload"
+    case .refuted: "the upload does not match the Repr-Digest of its creation. Nothing of it was kept"
     case .abandoned: "the handler abandoned the upload"
     }
   }
@@ -78,6 +81,10 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   case outOfResources(String)
   /// The content is not what its `Content-Digest` says (RFC 9530, section 2).
   case contentDigest
+  /// The content has a `Content-Digest`, and more bytes than the server can hold until it is compared.
+  case unverifiable(limit: Int)
+  /// The whole upload is not what the `Repr-Digest` of its creation says.
+  case representationDigest
   /// Fewer bytes came in a while than `--min-rate` asks for.
   case tooSlow
   case serverStops
@@ -90,7 +97,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   package func status(_ version: InteropVersion) -> Int {
     switch self {
     case .unsupportedVersion, .missingOffset, .missingCompleteness, .appendFields, .inconsistentLength,
-      .contentTooSmall, .contentDigest:
+      .contentTooSmall, .contentDigest, .representationDigest:
       400
     case .notAuthorized: 401
     case .unknownResource: 404
@@ -99,7 +106,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     case .mismatchingOffset: 409
     case .completed: version.statuses.completed
     case .deactivated: version.statuses.inactive
-    case .representationTooLarge, .contentTooLarge: 413
+    case .representationTooLarge, .contentTooLarge, .unverifiable: 413
     case .mediaType: 415
     case .tooManyUploads, .serverStops, .outOfResources: 503
     case .quotaExhausted: 507
@@ -132,6 +139,9 @@ package enum UploadRefusal: Error, Equatable, Sendable {
       "unfinished uploads use the whole quota. Complete or cancel one, or try again later"
     case .notStored(let reason, _), .outOfResources(let reason): reason
     case .contentDigest: "the content does not match its Content-Digest. Nothing was appended"
+    case .unverifiable(let limit):
+      "content with a Content-Digest may have at most \(limit) bytes. Send less per request, or omit the Content-Digest"
+    case .representationDigest: Deactivation.refuted.description
     case .tooSlow: "the content arrives more slowly than this server accepts"
     case .serverStops: "the server is stopping"
     case .notAuthorized: "the credential is no longer valid"
@@ -167,7 +177,9 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   /// Whether the resource still stands somewhere, and says where.
   package var tellsOffset: Bool {
     switch self {
-    case .deactivated, .unknownResource, .methodNotAllowed, .unsupportedVersion, .appendFields, .tooManyUploads: false
+    case .deactivated, .unknownResource, .methodNotAllowed, .unsupportedVersion, .appendFields, .tooManyUploads,
+      .representationDigest:
+      false
     default: true
     }
   }

@@ -1,0 +1,140 @@
+// Digests that a client sends to servers with a shared log.
+
+import BrokerTesting
+import Digests
+import JetStream
+import NetworkTesting
+import ResumableUploads
+import Testing
+import UploadServer
+
+@testable import LogServing
+
+@Suite("Digests of uploads in a log")
+struct LogDigestTests {
+  private static func digest(_ text: String, _ algorithm: DigestAlgorithm = .sha256) throws -> String {
+    "\(algorithm.name)=:\(try Digest(algorithm, of: Array(text.utf8).span.bytes).base64):"
+  }
+
+  private static func status(
+    _ server: LogServer, _ location: String, at offset: Int, completes: Bool = false, _ lines: [String] = [],
+    body: String
+  ) throws -> Int {
+    let client = try server.connect()
+    try client.patch(location, at: offset, completes: completes, lines, body: body)
+    return try client.final().answer.status
+  }
+
+  @Test("content that is not what its Content-Digest says is not appended")
+  func content() throws {
+    let broker = try TestBroker()
+    let (one, other) = (try LogServer(broker), try LogServer(broker))
+    let location = try one.create("right ", ["Content-Digest: \(try Self.digest("right "))"])
+    #expect(try Self.status(other, location, at: 6, ["Content-Digest: \(try Self.digest("new"))"], body: "old") == 400)
+    #expect(try one.head(location)["upload-offset"] == "6")
+    let both = "Content-Digest: \(try Self.digest("new")), \(try Self.digest("new", .sha512)), md5=:AAAA:"
+    #expect(try Self.status(other, location, at: 6, [both], body: "new") == 204)
+    #expect(
+      try Self.status(other, location, at: 9, completes: true, ["Content-Digest: \(try Self.digest("!"))"], body: "?")
+        == 400)
+    #expect(try one.head(location)["upload-complete"] == "?0")
+    #expect(
+      try Self.status(other, location, at: 9, completes: true, ["Content-Digest: \(try Self.digest("!"))"], body: "!")
+        == 201)
+    #expect(try broker.bytes(of: location) == Array("right new!".utf8))
+    let client = try one.connect()
+    try client.request("POST", "/t", ["Upload-Complete: ?1", "Content-Digest: \(try Self.digest("a"))"], body: "b")
+    #expect(try client.final().answer.status == 400)
+  }
+
+  @Test("content with a Content-Digest that is too long to be held is refused before and while it comes")
+  func tooLong() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    let location = try server.create()
+    let digest = "Content-Digest: \(try Self.digest(""))"
+    let sized = try server.connect()
+    try sized.patch(location, at: 0, [digest], body: String(repeating: "x", count: UploadLog.largestVerifiable + 1))
+    #expect(try sized.final().answer.status == 413)
+    let chunked = try server.connect()
+    try chunked.patch(location, at: 0, [digest], chunked: true)
+    let chunk = String(repeating: "x", count: 1 << 20)
+    for _ in 0..<4 { try chunked.sendChunk(chunk) }
+    try chunked.sendChunk("x")
+    #expect(try chunked.final().answer.status == 413)
+    #expect(try server.head(location)["upload-offset"] == "0")
+  }
+
+  @Test("content with a digest that breaks off is kept as far as it came")
+  func brokenOff() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    let location = try server.create()
+    let client = try server.connect()
+    try client.patch(location, at: 0, ["Content-Digest: \(try Self.digest("hello"))"], chunked: true)
+    try client.sendChunk("hel")
+    client.disconnect()
+    _ = try server.events.first("the end", where: { $0.kind == .interrupted })
+    #expect(try server.head(location)["upload-offset"] == "3")
+  }
+
+  @Test("an upload that is not what its Repr-Digest says is not completed, and nothing of it is kept")
+  func representation() throws {
+    let broker = try TestBroker()
+    let (one, other) = (try LogServer(broker), try LogServer(broker))
+    for (announced, status, asked) in [("one two", 201, 204), ("one too", 400, 410)] {
+      for algorithm in DigestAlgorithm.allCases {
+        let location = try one.create("one ", ["Repr-Digest: \(try Self.digest(announced, algorithm))"])
+        #expect(try Self.status(other, location, at: 4, body: "t") == 204)
+        #expect(try one.head(location).status == 204)
+        #expect(try Self.status(other, location, at: 5, completes: true, body: "wo") == status)
+        #expect(try one.head(location).status == asked)
+        let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+        let messages = try stream.messages(of: String(location.dropFirst(10)))
+        #expect(messages.flatMap(\.content.payload) == Array((status == 201 ? "one two" : "").utf8))
+        #expect(messages.last?.content["Upload-Complete"] == (status == 201 ? "?1" : nil))
+      }
+    }
+  }
+
+  @Test("one request with a Repr-Digest is compared, with the protocol and without it")
+  func oneRequest() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    for version in [nil, "8"] {
+      for field in version == nil ? ["Content-Digest", "Repr-Digest"] : ["Repr-Digest"] {
+        for (text, status) in [("right", 201), ("wrong", 400)] {
+          let client = try server.connect()
+          let lines = (version == nil ? [] : ["Upload-Complete: ?1"]) + ["\(field): \(try Self.digest("right"))"]
+          if version == nil {
+            try client.request("PUT", "/t", version: nil, lines, body: text)
+          } else {
+            try client.request("PUT", "/t", lines, body: text)
+          }
+          #expect(try client.final().answer.status == status, "\(field) \(text)")
+        }
+      }
+    }
+  }
+
+  @Test("a message that has changed is noticed where the Repr-Digest is compared")
+  func changed() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    let location = try server.create("one ", ["Repr-Digest: \(try Self.digest("one two"))"])
+    #expect(try Self.status(server, location, at: 4, body: "two") == 204)
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    let token = String(location.dropFirst(10))
+    let last = try #require(try stream.lastMessage(of: token))
+    var entry = try #require(LogEntry(last.content))
+    // Another message in its place, which is as good as the first but for what is before it.
+    entry.mark = .init(publisher: "x", number: 1)
+    (entry.offset, entry.count) = (7, 0)
+    let message = entry.message([], behind: .init(number: 3, digest: "another"))
+    let other = try #require(message)
+    _ = try stream.publish(other, to: token, after: last.sequence).get()
+    #expect(try Self.status(server, location, at: 7, completes: true, body: "") == 410)
+    let warning = try server.events.first("the warning", where: { $0.kind == .warning })
+    #expect(warning.reason?.contains("does not follow message \(last.sequence)") == true)
+  }
+}
