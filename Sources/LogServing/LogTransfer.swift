@@ -298,7 +298,8 @@ final class LogTransfer: RequestHandler {
     isVerified = false
     let unread = digests.toBeRead
     let verification = LogVerification(log, token, upTo: link, at: append.sequence) { [self] verdict in
-      unread?.update(append.waiting.span, [0..<append.waiting.count])
+      let waiting = append.waiting
+      unread?.update(waiting.span, [0..<waiting.count])
       verified(verdict, isRight: (unread ?? digests.ofRequest)?.isRight ?? true)
     }
     if let unread { verification.read(unread) } else { verification.count() }
