@@ -186,7 +186,7 @@ extension FileDownload {
         .response(status), retryAfter,
         LiveStreamError(
           .notPermitted, "the server does not permit this (403)\(words). Check the credentials and the URL's path."))
-    case 408, 421, 423, 425, 429, 500, 502...504, 506...599: again(.response(status), retryAfter)
+    case _ where RetriedStatus.contains(status): again(.response(status), retryAfter)
     case 404, 410:
       let advice = response.reason == Self.receivesOnly ? "" : ". Check the path."
       refused("the URL does not exist (\(status))\(words)\(advice)", retryAfter)

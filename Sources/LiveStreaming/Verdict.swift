@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 package import UploadClient
 
 /// The meaning of a request's end.
@@ -87,7 +88,7 @@ package enum Verdict: Equatable {
         remedy: .credentials)
     case 403:
       return refusal("the server does not permit this (403)\(reason). Check the credentials and the URL's path")
-    case 408, 423, 425, 429, 500, 502...504, 506...:
+    case _ where RetriedStatus.contains(status):
       return .transient(.response(status), retryAfter: retryAfter, serverOffset: serverOffset)
     case 404: return unexpected(.refused, "the URL does not exist (404)\(reason). Check the path")
     case 410: return permanent("the URL no longer exists (410)\(reason). Check the path")

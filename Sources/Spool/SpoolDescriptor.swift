@@ -130,6 +130,11 @@ final class SpoolDescriptor {
     return try disk.retrying(path) { () throws(SystemError) in try disk.lock(number) }
   }
 
+  /// Locks the file of a stretch for this object.
+  func lockStretch() throws(SpoolError) {
+    guard try lock() else { throw SpoolError(.inUse(nil), path: path) }
+  }
+
   func isLocked() throws(SpoolError) -> Bool {
     let number = try descriptor()
     return try disk.retrying(path) { () throws(SystemError) in try disk.isLocked(number) }

@@ -43,7 +43,10 @@ package struct SpoolEntry: Equatable, Sendable {
   }
 
   /// Removes the stretch's file from its folder, durably, whatever is in it. The caller has the folder's lock.
+  ///
+  /// - Throws: ``SpoolError``, with ``SpoolError/Cause/inUse(_:)`` if an object can write to it all the same.
   package func remove(disk: any SpoolDisk = .system) throws(SpoolError) {
+    if (try? SpoolFolder.isInUse(path, disk: disk)) == true { throw SpoolError(.inUse(nil), path: path) }
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
     try disk.retrying(folder) { () throws(SystemError) in try disk.synchronizeFolder(folder) }
   }

@@ -33,6 +33,7 @@ extension SpoolFile {
     let hidden = "\(folder.path)/.\(name)\(SpoolFolder.unfinished)"
     do throws(SpoolError) {
       let new = try SpoolDescriptor(hidden, flags: O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, disk: disk)
+      try new.lockStretch()
       try new.write(beginning(header), at: 0)
       try new.setSize(to: SpoolFormat.dataStart + header.blockCount * UInt64(SpoolFormat.blockSize))
       try new.synchronize()

@@ -5,8 +5,8 @@ internal import Glibc
 
 /// `DIR/<stream>/`, locked for this process until the last reference to the object is gone.
 ///
-/// It holds the file `lock`, with the id of the process that has it, and a `.spool` file for each stretch. Any thread
-/// may use it.
+/// It contains the file `lock`, with the id of the process that has it, and a `.spool` file for each stretch. Any thread
+/// may use it. If somebody removes `lock`, the locks of the stretches still keep other processes out.
 package final class SpoolFolder: Sendable {
   /// The stream's name.
   package let stream: String
@@ -52,9 +52,11 @@ package final class SpoolFolder: Sendable {
   /// The names of the streams in a spool directory, sorted.
   package static func streams(in directory: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
     try names(in: directory, disk: disk).filter { name in
-      // A lock makes the difference between a stream's folder and anything else that may be there.
-      isValid(stream: name)
-        && (try? SpoolDescriptor("\(directory)/\(name)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)) != nil
+      guard isValid(stream: name) else { return false }
+      // A lock or a stretch distinguishes a stream's folder from anything else that may be there.
+      let path = "\(directory)/\(name)"
+      return (try? SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)) != nil
+        || (try? stretches(in: path, disk: disk).isEmpty) == false
     }.sorted()
   }
 
@@ -67,9 +69,24 @@ package final class SpoolFolder: Sendable {
 
   /// Who uses the folder at `path`. This does not disturb them.
   package static func user(of path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> User {
-    // The kernel compares an exclusive lock with others only for a descriptor that may write.
-    let lock = try SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)
-    return try lock.isLocked() ? .process(process(in: lock)) : .nobody
+    do throws(SpoolError) {
+      let lock = try SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)
+      if try lock.isLocked() { return .process(process(in: lock)) }
+    } catch {
+      guard error.code == ENOENT else { throw error }
+    }
+    for stretch in try stretches(in: path, disk: disk) where try isInUse(stretch, disk: disk) { return .process(nil) }
+    return .nobody
+  }
+
+  /// Whether another object, of this process or another, may write to a stretch. A stretch that is gone is not in use.
+  static func isInUse(_ stretch: String, disk: any SpoolDisk) throws(SpoolError) -> Bool {
+    do throws(SpoolError) {
+      return try SpoolDescriptor(stretch, flags: O_RDONLY | O_NOFOLLOW, disk: disk).isLocked()
+    } catch {
+      guard error.code == ENOENT else { throw error }
+      return false
+    }
   }
 
   /// Whether a stream can have this name.

@@ -35,12 +35,15 @@ extension SpoolFile {
   ///
   /// - Parameters:
   ///   - folder: stays locked as long as this object lives. For ``Access/readWrite``, the caller must have the lock.
+  /// - Throws: ``SpoolError``, with ``SpoolError/Cause/inUse(_:)`` if another object can write to it, although the folder
+  ///   is not locked, because somebody has removed its lock.
   package static func open(
     _ path: String, access: Access = .readWrite, folder: SpoolFolder? = nil, disk: any SpoolDisk = .system
   ) throws(SpoolError) -> SpoolFile {
     let isReadOnly = access == .readOnly
     let descriptor = try SpoolDescriptor(
       path, flags: (isReadOnly ? O_RDONLY : O_RDWR) | O_NOFOLLOW, disk: folder?.disk ?? disk)
+    if !isReadOnly { try descriptor.lockStretch() }
     let recovery = try SpoolRecovery(descriptor)
     let file = SpoolFile(
       descriptor: descriptor, header: recovery.header, folder: folder, isReadOnly: isReadOnly,

@@ -85,7 +85,9 @@ extension CurlTransfer {
     //
     // libcurl sends no body of unknown length over a connection that used HTTP/1.0. A new connection begins with
     // HTTP/1.1.
-    if complete.isHTTP10 || complete.status >= 400 && !kind.isWithoutBytes {
+    //
+    // 421: this connection leads to a server that is not responsible for the host (RFC 9110, section 15.5.20).
+    if complete.isHTTP10 || complete.status == 421 || complete.status >= 400 && !kind.isWithoutBytes {
       _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
     }
     if !complete.isInterim, clock?.response == nil { clock?.response = .now }

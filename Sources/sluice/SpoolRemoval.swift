@@ -22,24 +22,23 @@ struct SpoolRemoval {
       for entry in entries where folders[entry.folder] == nil {
         folders[entry.folder] = try SpoolFolder(directory: entry.directory, stream: entry.stream)
       }
-    } catch {
-      if case .inUse = error.cause {
-        throw CommandError(
-          .busy,
-          "cannot remove \(error.path.shown): \(SpoolCommand.reason(error)). End that process, and try again.")
-      }
-      throw SpoolCommand.commandError("lock", error)
-    }
+    } catch { throw Self.commandError("lock", error) }
     if !isForced { for entry in entries { try checkIsAcknowledged(entry) } }
     for entry in entries {
       do throws(SpoolError) {
         let file = try? SpoolFile.open(entry.path, access: .readOnly)
         try entry.remove()
         file?.removeFromMemory()
-      } catch { throw SpoolCommand.commandError("remove", error) }
+      } catch { throw Self.commandError("remove", error) }
       report.removed(entry)
     }
     return .done
+  }
+
+  private static func commandError(_ operation: String, _ error: SpoolError) -> CommandError {
+    guard case .inUse = error.cause else { return SpoolCommand.commandError(operation, error) }
+    return CommandError(
+      .busy, "cannot remove \(error.path.shown): \(SpoolCommand.reason(error)). End that process, and try again.")
   }
 
   private func checkIsAcknowledged(_ entry: SpoolEntry) throws(CommandError) {

@@ -67,7 +67,7 @@ struct CaseJudgement {
   /// Statuses after which a client tries again, whatever was before.
   private func isRetried(_ status: Int) -> Bool {
     switch status {
-    case 408, 423, 425, 429, 500, 502...504, 506...: true
+    case 408, 421, 423, 425, 429, 500, 502...504, 506...: true
     default: false
     }
   }

@@ -83,9 +83,9 @@ struct DefaultsTests {
     func words(_ range: ClosedRange<Int>) -> String {
       "\(MicrophoneError.unsupportedChannels(name: "hw:0", asked: 9, nearest: 2, range: range))"
     }
-    #expect(words(2...2).contains("(it has 2)"))
-    #expect(words(1...8).contains("(it has 1–8)"))
+    #expect(words(2...2).contains("It supports 2,"))
+    #expect(words(1...8).contains("It supports 1–8,"))
     let one = "\(MicrophoneError.unsupportedChannels(name: "hw:0", asked: 1, nearest: 2, range: 2...2))"
-    #expect(one.contains("1 channel;") && words(2...2).contains("9 channels;"))
+    #expect(one.contains("1 channel.") && words(2...2).contains("9 channels."))
   }
 }

@@ -126,7 +126,7 @@ struct LoadOverHTTP2Tests {
       isSecure ? frontEnd.url : server.url, streams: 2, onEach: 1, duration: "10min", resumable: "never",
       more: ["--ca-file", frontEnd.certificate])
     let report = try load.report(code: 76)
-    #expect(load.output.text.contains { $0.hasPrefix("ended before its time: the server does not speak HTTP/2: ") })
+    #expect(load.output.text.contains { $0.hasPrefix("ended early: the server does not support HTTP/2: ") })
     #expect(report.totals.errors["http2"] != nil)
     #expect(server.events("ended").isEmpty)
   }

@@ -35,7 +35,7 @@ struct VerdictTests {
 
   @Test(
     "statuses that allow a retry",
-    arguments: [408, 423, 425, 429, 500, 502, 503, 504, 507, 508, 520, 599])
+    arguments: [408, 421, 423, 425, 429, 500, 502, 503, 504, 507, 508, 520, 599])
   func transient(_ status: Int) {
     for early in [true, false] {
       #expect(judge(status, early: early) == .transient(.response(status), retryAfter: nil, serverOffset: nil))
@@ -56,7 +56,7 @@ struct VerdictTests {
       switch status {
       case 401, 403, 407: .refusal
       case 409, 410, 413: .permanent
-      case 408, 423, 425, 429, 500, 502...504, 506...: .transient
+      case 408, 421, 423, 425, 429, 500, 502...504, 506...: .transient
       default: .unexpected
       }
     #expect(kind(verdict) == expected)

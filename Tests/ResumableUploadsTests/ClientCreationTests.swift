@@ -352,7 +352,7 @@ import Testing
 
   @Test(
     "the client retries after a 4xx whose semantics allow it (draft, section Upload Creation)",
-    arguments: [408, 423, 425, 429])
+    arguments: [408, 421, 423, 425, 429])
   func retried(_ status: Int) {
     var client = ClientScript.live(500)
     client.start()

@@ -161,4 +161,37 @@ struct SpoolRoundTripTests {
     #expect(try SpoolFolder.user(of: "\(temporary.path)/kitchen") == .nobody)
     #expect(try SpoolFolder.streams(in: temporary.path) == ["kitchen"])
   }
+
+  @Test("without the folder's lock file, stretches are still found, and only one object can write to each")
+  func removedLock() throws {
+    let lock = "\(temporary.path)/kitchen/lock"
+    let path: String
+    do {
+      let folder = try SpoolFolder(directory: temporary.path, stream: "kitchen")
+      let file = try SpoolFile.create(in: folder, description: "", capacity: 10 * 4064)
+      path = file.path
+      try file.append(pattern, at: 0, count: 5000)
+      try #require(unlink(lock) == 0)
+      #expect(try SpoolFolder.streams(in: temporary.path) == ["kitchen"])
+      #expect(try SpoolFolder.user(of: folder.path) == .process(nil))
+      let other = try SpoolFolder(directory: temporary.path, stream: "kitchen")
+      #expect(throws: SpoolError(.inUse(nil), path: path)) { try SpoolFile.open(path, folder: other) }
+      #expect(try SpoolFile.open(path, access: .readOnly).id == file.id)
+      let entry = try #require(SpoolEntry.all(at: temporary.path).first)
+      #expect(throws: SpoolError(.inUse(nil), path: path)) { try entry.remove() }
+      try file.append(pattern, at: 5000, count: 5000)
+      try file.commit(state: "", pausedByteCount: 0, pauses: [], isFinished: true, sync: true)
+    }
+    try #require(unlink(lock) == 0)
+    #expect(try SpoolFolder.user(of: "\(temporary.path)/kitchen") == .nobody)
+    let entries = try SpoolEntry.all(at: temporary.path)
+    #expect(entries.map(\.path) == [path])
+    do {
+      let file = try SpoolFile.open(path)
+      #expect(file.head == 10_000)
+      #expect(throws: SpoolError(.inUse(nil), path: path)) { try SpoolFile.open(path) }
+    }
+    try entries[0].remove()
+    #expect(try SpoolFolder.streams(in: temporary.path) == [])
+  }
 }

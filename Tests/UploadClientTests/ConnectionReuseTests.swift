@@ -41,7 +41,7 @@ struct ConnectionReuseTests {
 
   @Test(
     "a server that refuses a request with content may leave it unread, and receives no other request after it; all others do",
-    arguments: [200, 204, 302, 399, 400, 404, 503, 599])
+    arguments: [200, 204, 302, 399, 400, 404, 421, 503, 599])
   func afterRefusal(_ status: Int) throws {
     let seen = try EventLog<SeenRequest>()
     let server = try ScriptedServer { connection, number in
@@ -57,7 +57,9 @@ struct ConnectionReuseTests {
       #expect(try session.send(UploadRequest("HEAD", server.url)).status == status)
       #expect(try session.send(UploadRequest("DELETE", server.url)).status == status)
     }
-    #expect(seen.all.map(\.connection) == (status < 400 ? [0, 0, 0, 0] : [0, 0, 1, 1]))
+    // After 421, no request uses the same connection.
+    let connections = status == 421 ? [0, 1, 2, 3] : status < 400 ? [0, 0, 0, 0] : [0, 0, 1, 1]
+    #expect(seen.all.map(\.connection) == connections)
   }
 
   /// Appends that roll over: each begins in the handler that is told the end of the one before.

@@ -77,12 +77,7 @@ package struct ClientAnswer: Equatable, Sendable {
   }
 
   /// Statuses after which the same may work later: the upload is asked for its offset then, and goes on.
-  package var allowsRetry: Bool {
-    switch status {
-    case 408, 423, 425, 429, 500, 502...504, 506...: true
-    default: false
-    }
-  }
+  package var allowsRetry: Bool { RetriedStatus.contains(status) }
 }
 
 /// What of the stream is at hand, in stream offsets.
