@@ -284,7 +284,7 @@ package final class PartialFile: @unchecked Sendable {
       try retryingInterrupts("rename \(path) to \(name)") { Glibc.rename(path, name) }
     } else if renameat2(AT_FDCWD, path, AT_FDCWD, name, SLUICE_RENAME_NOREPLACE) != 0 {
       guard errno == EINVAL else { throw .last("rename \(path) to \(name)") }
-      // Some network file systems have no such flag. A link is made only where there is no file.
+      // Some network file systems have no such flag. link(2) fails if the file exists.
       try retryingInterrupts("link \(path) to \(name)") { link(path, name) }
       unlink(path)
     }

@@ -142,7 +142,7 @@ extension FileStore {
   /// The growing recording goes last, and then the line.
   private func removeLast(_ files: DiscardedFiles) {
     let name = files.name
-    // If the disk refuses it, the line stays, and the removal goes on when somebody asks for the stream, or at the next start.
+    // If the disk refuses this, the line stays. The next request for the stream, or the next start, continues.
     guard removeGrowing(name) else { return }
     let rest = files.log.filter { $0.number < files.log.firstDiscarded }
     guard !files.log.closedParts.isEmpty, !rest.isEmpty else {

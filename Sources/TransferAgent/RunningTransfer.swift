@@ -9,7 +9,7 @@ internal import ResumableUploads
 enum TransferNews: Sendable {
   case created(ResumeData)
   case acknowledged(UInt64)
-  /// The content of a download's response begins there in the whole, which has so many bytes, if the server says it.
+  /// The offset of the response's content in the complete file, and the file's length if the server states it.
   case receiving(offset: UInt64, size: UInt64?)
   /// Why it waits for its next attempt; nil when it does no more.
   case trouble(String?)

@@ -126,7 +126,7 @@ private final class DiscardedStream {
     return Upload(location: location, start: position, owner: owner)
   }
 
-  /// Appends to an upload, from where its client is told that it stands.
+  /// Appends to an upload at the offset that the server reported.
   private func append(_ index: Int) throws {
     var upload = uploads[index]
     let found = try test.connect().head(upload.location)

@@ -1,4 +1,4 @@
-// Uploads of one stream of which some begin behind bytes that never came: no client is told that these are stored.
+// Uploads of one stream, some of which begin after bytes that never arrived: no response reports those bytes as stored.
 
 import NetworkTesting
 import PropertyTesting

@@ -25,7 +25,7 @@ final class DownloadFile: @unchecked Sendable {
   private var isExcessive = false
   /// Where the response's body begins in the file.
   private(set) var start: Int64 = 0
-  /// Why there is no file to write.
+  /// The reason why no file can be written.
   private var openingProblem: URLError?
   /// Whether the network thread is about to look at what the worker has done.
   private let isTold = Lock(false)

@@ -309,7 +309,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
 
   var taskDelegate: (any URLSessionTaskDelegate)? { session.taskDelegate(of: task) }
 
-  /// Asks the program something. Its first answer counts, unless the transfer has gone on without it.
+  /// Asks the program something. Its first answer counts, unless the transfer has already continued.
   func ask<Answer: Sendable>(
     _ question: @escaping @Sendable (@escaping @Sendable (Answer) -> Void) -> Void,
     then next: @escaping @Sendable (Answer) -> Void
