@@ -74,7 +74,7 @@ public enum DownloadEvent: Sendable {
   case resumable(DownloadResumeData)
   /// The request ended before the download, which continues after a delay. `reason` is the server's explanation of its
   /// response, in one line of at most 200 characters. Nil if there is none.
-  case outage(Dropout.Cause, reason: String?, retryDelay: Duration)
+  case outage(FailedAttempt.Cause, reason: String?, retryDelay: Duration)
   /// The progress, at the interval of ``FileDownload/Configuration/progressInterval``.
   case progress(DownloadProgress)
   /// The last event.

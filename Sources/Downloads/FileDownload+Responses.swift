@@ -222,7 +222,7 @@ extension FileDownload {
   }
 
   /// Tries again after a delay, or gives up.
-  private func again(_ cause: Dropout.Cause, _ retryAfter: Duration?, _ refusal: LiveStreamError? = nil) {
+  private func again(_ cause: FailedAttempt.Cause, _ retryAfter: Duration?, _ refusal: LiveStreamError? = nil) {
     guard let loop = session?.loop else { return }
     // Of a pipe, what was written could be continued, but not begun anew: the next answer decides.
     outages += 1

@@ -131,7 +131,8 @@ extension LiveStream {
       acknowledged: account.acknowledged, lost: account.lost,
       buffered: live == nil ? 0 : Int(clamping: content.byteCount(from: account.acknowledged + account.lost)),
       capacity: content.capacity,
-      dropouts: beforeFallBack.dropouts + machine.dropouts, isConnected: request != nil || awaitedOffset != nil)
+      outageCount: beforeFallBack.outageCount + machine.outageCount, isConnected: request != nil || awaitedOffset != nil
+    )
   }
 
   // MARK: Losses

@@ -42,18 +42,18 @@ extension LiveStream {
       }
       awaitedOffset = offset
       if !content.requestWakeUp(at: offset) { dataArrived() }
-    case .wait(var dropout):
+    case .wait(var attempt):
       // Several attempts fit into the time to finish.
-      if let finishLimit { dropout.retryDelay = min(dropout.retryDelay, finishLimit / 8) }
+      if let finishLimit { attempt.retryDelay = min(attempt.retryDelay, finishLimit / 8) }
       // Usually there is no current request. If there is one, it must end.
       dropRequest()
-      unconfirmed += dropout.unconfirmed
-      if case .response(let status) = dropout.cause, let response, response.status == status {
-        dropout.reason = response.reason
+      unconfirmed += attempt.unconfirmed
+      if case .response(let status) = attempt.cause, let response, response.status == status {
+        attempt.reason = response.reason
       }
-      handler(dropout.isRepeated ? .attemptFailed(dropout) : .dropout(dropout))
+      handler(attempt.isRepeated ? .attemptFailed(attempt) : .outage(attempt))
       noteDiscarding()
-      retryTimer = loop.schedule(after: dropout.retryDelay) { [unowned self] in retry() }
+      retryTimer = loop.schedule(after: attempt.retryDelay) { [unowned self] in retry() }
     case .fallBack(let reason, let method):
       guard configuration.resumable == .auto else {
         return end(
@@ -63,7 +63,7 @@ extension LiveStream {
             remedy: .plainUpload))
       }
       handler(.upload(.notSupported(reason)))
-      beforeFallBack = (machine.dropouts, machine.resent)
+      beforeFallBack = (machine.outageCount, machine.resent)
       machine = Self.plainRules(configuration, isLive: live != nil, method: method)
       trustsTransport = machine.trustsTransport
       perform(machine.start(content.supply, now: .now))

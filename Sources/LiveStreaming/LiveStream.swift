@@ -68,8 +68,8 @@ final class LiveStream: @unchecked Sendable {
   /// Whether ``LiveStreamEvent/discarding(_:)`` was reported since the last gap.
   var isDiscarding = false
   /// Outages and repeated bytes from before the fallback to a plain upload.
-  var beforeFallBack: (dropouts: Int, resent: UInt64) = (0, 0)
-  /// See ``Dropout/unconfirmed``.
+  var beforeFallBack: (outageCount: Int, resent: UInt64) = (0, 0)
+  /// See ``FailedAttempt/unconfirmed``.
   var unconfirmed: UInt64 = 0
   var response: HTTPResponse?
   /// Makes the description of the stream for the server.

@@ -21,10 +21,10 @@ public enum LiveStreamEvent: Sendable {
   /// The final response to a request arrived. `after` is the time since the end of the request's content, or nil if the
   /// response came before that end.
   case response(status: Int, after: Duration?)
-  /// The request ended before the stream. The stream continues after a delay.
-  case dropout(Dropout)
-  /// Another attempt failed in the outage that began with the last dropout.
-  case attemptFailed(Dropout)
+  /// An outage begins: the request ended before the stream. Another attempt follows after a delay.
+  case outage(FailedAttempt)
+  /// Another attempt failed in the same outage.
+  case attemptFailed(FailedAttempt)
   /// The buffer is full, and has begun to discard bytes that the server does not have. The value is the number of bytes
   /// so far. Reported once for each ``gap(_:)``, which follows when the stream continues.
   case discarding(UInt64)
@@ -77,7 +77,7 @@ public enum UploadNotice: Equatable, Sendable {
 }
 
 /// The end of a request before the end of its stream.
-public struct Dropout: Equatable, Sendable {
+public struct FailedAttempt: Equatable, Sendable {
   /// The cause of the end.
   public enum Cause: Equatable, Sendable, CustomStringConvertible {
     /// The host has no address, with details in words.
@@ -207,7 +207,7 @@ public struct StreamProgress: Equatable, Sendable {
   /// The capacity of the circular buffer in bytes.
   public var capacity: Int
   /// The number of outages so far. An outage with several attempts counts once.
-  public var dropouts: Int
+  public var outageCount: Int
   /// Whether a request is in progress.
   public var isConnected: Bool
 
@@ -241,7 +241,7 @@ public struct StreamSummary: Sendable {
   public var sourceUnit = SourceEvent.Unit.frames
   /// The final response, if there was one.
   public var response: HTTPResponse?
-  /// The number of bytes that may be lost. See ``Dropout/unconfirmed`` and
+  /// The number of bytes that may be lost. See ``FailedAttempt/unconfirmed`` and
   /// ``UploadNotice/nextURL(_:offset:unconfirmed:)``. They count as acknowledged.
   public var unconfirmed: UInt64 = 0
   /// The number of bytes that the server reports as missing (`Stream-Missing`), without those that the source omitted.

@@ -1,4 +1,4 @@
-// The public type. It connects source, circular buffer, writer, bound pair and upload, again after each dropout.
+// The public type. It connects source, circular buffer, writer, bound pair and upload, again after each outage.
 
 public import EventLoops
 public import Spool
@@ -6,7 +6,7 @@ public import SpooledStreams
 internal import StreamBuffers
 public import UploadClient
 
-/// Streams a source to a server without end, and continues after every dropout.
+/// Streams a source to a server without end, and continues after every outage.
 ///
 /// The source starts at once, even if the server cannot be reached. All calls may come from any thread. Events come on
 /// the session's thread. Keep the streamer until ``LiveStreamEvent/ended(_:)``.
@@ -79,7 +79,7 @@ public final class LiveStreamer: Sendable {
   /// server permits. If the server closes it, the stream continues at the server's offset.
   public func suspend() { stream.loop.execute { [stream] in stream.suspend() } }
 
-  /// Cuts the connection like a network failure. The stream continues as after any dropout.
+  /// Cuts the connection like a network failure. The stream continues as after any outage.
   package func cutConnection() { stream.loop.execute { [stream] in stream.request?.task.cut() } }
 
   /// Makes the next attempt now, if the stream waits for one.

@@ -1,4 +1,4 @@
-// An outage counts as one dropout, even if it takes several attempts.
+// Several failed attempts without progress between them are one outage.
 
 /// Counts the outages of one stream. An outage is a period in which requests fail without progress.
 struct OutageCount {

@@ -17,7 +17,7 @@ struct PlainStream: StreamStateMachine {
   private var requestStart: UInt64 = 0
 
   /// - Parameters:
-  ///   - isLive: whether its bytes can be read only once. Other content is sent completely after a dropout, unless the
+  ///   - isLive: whether its bytes can be read only once. Other content is sent completely after an outage, unless the
   ///     server itself reports an offset. A server that does not support `Stream-Offset` would treat the last part as
   ///     the whole.
   ///   - acknowledged: the bytes that an earlier process has delivered.
@@ -39,7 +39,7 @@ struct PlainStream: StreamStateMachine {
   var isEnded: Bool { machine.state == .ended }
   var acknowledged: UInt64 { machine.acknowledged }
   var sent: UInt64 { machine.sent }
-  var dropouts: Int { machine.dropouts }
+  var outageCount: Int { machine.outageCount }
   var resent: UInt64 { machine.resent }
   var unconfirmedAtEnd: UInt64 { machine.unconfirmedAtEnd }
   var trustsTransport: Bool { true }
@@ -151,7 +151,7 @@ struct PlainStream: StreamStateMachine {
           content: .bytes(maximum: nil), hasHeader: url != nil,
           // There is no way to ask whether the file has arrived. A server may take long to process a large one.
           answerLimit: isLive ? .usual : .times(20)))
-    case .wait(let dropout): return .wait(dropout)
+    case .wait(let attempt): return .wait(attempt)
     case .end(let error): return .end(error)
     }
   }

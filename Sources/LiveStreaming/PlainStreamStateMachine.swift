@@ -23,8 +23,8 @@ struct PlainStreamStateMachine {
     /// Open a bound pair, set the writer's cursor to the offset, and start a request. The gap is reported first, if
     /// there is one.
     case open(at: UInt64, attempt: Int, gap: Gap?)
-    /// Report the dropout, and call ``PlainStreamStateMachine/retryIsDue(_:)`` after its delay.
-    case wait(Dropout)
+    /// Report the outage, and call ``PlainStreamStateMachine/retryIsDue(_:)`` after its delay.
+    case wait(FailedAttempt)
     case end(LiveStreamError?)
   }
 
@@ -87,7 +87,7 @@ struct PlainStreamStateMachine {
   }
 
   /// Outages so far.
-  var dropouts: Int { outages.count }
+  var outageCount: Int { outages.count }
 
   mutating func start(_ supply: Supply) -> Action {
     // Bytes that another process has delivered may no longer be available here.
@@ -165,7 +165,7 @@ struct PlainStreamStateMachine {
       let delay = try clock.failed(failure, now: now, draw: draw)
       state = .waiting
       return .wait(
-        Dropout(
+        FailedAttempt(
           cause: failure.cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay,
           isRepeated: isRepeated))
     } catch {
@@ -177,13 +177,13 @@ struct PlainStreamStateMachine {
   /// The response to a request ends the stream. The bytes of that request are not acknowledged, even if TCP
   /// acknowledged them.
   private mutating func end(
-    _ error: LiveStreamError, _ cause: Dropout.Cause?, serverOffset: UInt64?, start: UInt64, oldest: UInt64
+    _ error: LiveStreamError, _ cause: FailedAttempt.Cause?, serverOffset: UInt64?, start: UInt64, oldest: UInt64
   ) -> Action {
     if let cause { unconfirmedAtEnd = settle(cause, serverOffset: serverOffset, start: start, oldest: oldest) }
     return end(error)
   }
 
-  private mutating func noteUnanswered(_ cause: Dropout.Cause, _ supply: Supply, sentUpTo: UInt64) {
+  private mutating func noteUnanswered(_ cause: FailedAttempt.Cause, _ supply: Supply, sentUpTo: UInt64) {
     if case .timedOut = cause, supply.isFinished, sentUpTo == supply.head {
       unanswered += 1
     } else {
@@ -221,7 +221,7 @@ struct PlainStreamStateMachine {
   /// Decides up to which offset the peer has the stream after an interrupted request. Returns the number of bytes of a
   /// refused request that can no longer be sent again.
   private mutating func settle(
-    _ cause: Dropout.Cause, serverOffset: UInt64?, start: UInt64, oldest: UInt64
+    _ cause: FailedAttempt.Cause, serverOffset: UInt64?, start: UInt64, oldest: UInt64
   ) -> UInt64 {
     // A later part is a separate stream for its server.
     if let serverOffset, serverOffset <= sent, part == 1 {
@@ -244,7 +244,7 @@ struct PlainStreamStateMachine {
 
   /// Decides when the current period without progress began.
   private mutating func noteOutage(
-    _ cause: Dropout.Cause, start: UInt64, isAnswerDue: Bool, now: MonotonicInstant
+    _ cause: FailedAttempt.Cause, start: UInt64, isAnswerDue: Bool, now: MonotonicInstant
   ) {
     var isRefusal = false
     if case .response = cause { isRefusal = true }

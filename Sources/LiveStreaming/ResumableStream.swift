@@ -55,7 +55,7 @@ struct ResumableStream: StreamStateMachine {
 
   var acknowledged: UInt64 { upload.acknowledged }
   var sent: UInt64 { upload.sent == .max ? upload.acknowledged : upload.sent }
-  var dropouts: Int { outages.count }
+  var outageCount: Int { outages.count }
   var trustsTransport: Bool { false }
   var base: UInt64 { upload.base }
   var confirmedSurplus: UInt64? { upload.confirmedSurplus }
@@ -113,7 +113,7 @@ struct ResumableStream: StreamStateMachine {
       noteResent(sentUpTo)
       // This is not an outage, and none is counted.
       return .wait(
-        Dropout(
+        FailedAttempt(
           cause: .other("the server accepts at most \(upload.limits.maximumAppendSize ?? 0) bytes per request"),
           acknowledged: upload.acknowledged, retryDelay: Self.firstDelay, isRepeated: true))
     }
@@ -215,7 +215,7 @@ struct ResumableStream: StreamStateMachine {
     // Not expected here. But no other event would ever wake a waiting stream.
     case .wait:
       return .wait(
-        Dropout(
+        FailedAttempt(
           cause: .other("the server is asked again"), acknowledged: upload.acknowledged, retryDelay: .seconds(1),
           isRepeated: true))
     case .send(let request): return .request(streamRequest(request))
@@ -233,7 +233,7 @@ struct ResumableStream: StreamStateMachine {
     return .end(error)
   }
 
-  private func failure(_ cause: Dropout.Cause) -> RetryClock.Failure {
+  private func failure(_ cause: FailedAttempt.Cause) -> RetryClock.Failure {
     // Credentials that were refused from the start are not retried.
     RetryClock.Failure(cause: cause, hasAcknowledged: upload.hasProgressed)
   }
@@ -249,7 +249,8 @@ struct ResumableStream: StreamStateMachine {
     do throws(LiveStreamError) {
       let delay = try clock.failed(failure, soon: isAnswer ? nil : Self.firstDelay, now: now, draw: draw)
       return .wait(
-        Dropout(cause: failure.cause, acknowledged: upload.acknowledged, retryDelay: delay, isRepeated: isRepeated))
+        FailedAttempt(
+          cause: failure.cause, acknowledged: upload.acknowledged, retryDelay: delay, isRepeated: isRepeated))
     } catch {
       return finish(endingError ?? error)
     }

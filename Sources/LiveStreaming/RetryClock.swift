@@ -6,7 +6,7 @@ package import EventLoops
 package struct RetryClock: Equatable {
   /// A failed attempt.
   package struct Failure {
-    var cause: Dropout.Cause
+    var cause: FailedAttempt.Cause
     /// The delay that the server requested.
     var retryAfter: Duration?
     /// The final error if the server refuses the stream for too long. Nil if the failure is not a refusal.
@@ -15,7 +15,8 @@ package struct RetryClock: Equatable {
     var hasAcknowledged = false
 
     package init(
-      cause: Dropout.Cause, retryAfter: Duration? = nil, refusal: LiveStreamError? = nil, hasAcknowledged: Bool = false
+      cause: FailedAttempt.Cause, retryAfter: Duration? = nil, refusal: LiveStreamError? = nil,
+      hasAcknowledged: Bool = false
     ) {
       (self.cause, self.retryAfter) = (cause, retryAfter)
       (self.refusal, self.hasAcknowledged) = (refusal, hasAcknowledged)

@@ -13,7 +13,7 @@ protocol StreamStateMachine {
   /// The offset after the last byte ever passed to the network.
   var sent: UInt64 { get }
   /// Outages so far.
-  var dropouts: Int { get }
+  var outageCount: Int { get }
   /// The number of bytes passed to the network more than once.
   var resent: UInt64 { get }
   /// Whether TCP acknowledgements count, because there is no better source.
@@ -82,8 +82,8 @@ enum StreamStep: Equatable {
   case request(StreamRequest)
   /// Nothing to send until the stream reaches this offset, or ends.
   case awaitBytes(upTo: UInt64)
-  /// Report the dropout, and ask again after its delay.
-  case wait(Dropout)
+  /// Report the outage, and ask again after its delay.
+  case wait(FailedAttempt)
   /// The server supports only plain uploads, for this reason. `method` is the method to use if it is not the user's.
   case fallBack(String, method: String?)
   case end(LiveStreamError?)

@@ -9,15 +9,15 @@ package import UploadClient
 package enum Verdict: Equatable {
   /// The server has the whole stream.
   case complete(HTTPResponse)
-  /// A dropout. The stream tries again.
-  case transient(Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
+  /// An outage. The stream tries again.
+  case transient(FailedAttempt.Cause, retryAfter: Duration?, serverOffset: UInt64?)
   /// The server does not accept this client. That may change. The policy decides how long to wait.
-  case refusal(LiveStreamError, Dropout.Cause, retryAfter: Duration?)
+  case refusal(LiveStreamError, FailedAttempt.Cause, retryAfter: Duration?)
   /// A response that no server gives in the middle of a stream. At the start, it is an error. Once the server has
   /// acknowledged data, it is an outage, because another server answers in its place.
-  case unexpected(LiveStreamError, Dropout.Cause, retryAfter: Duration?, serverOffset: UInt64?)
+  case unexpected(LiveStreamError, FailedAttempt.Cause, retryAfter: Duration?, serverOffset: UInt64?)
   /// Another attempt would not help. The cause is nil if there was no response.
-  case permanent(LiveStreamError, Dropout.Cause? = nil, serverOffset: UInt64? = nil)
+  case permanent(LiveStreamError, FailedAttempt.Cause? = nil, serverOffset: UInt64? = nil)
 
   package init(
     _ result: Result<UploadTask.Outcome, UploadError>, isLocationInsecure: Bool = false, wallClock: Int = time(nil)
@@ -107,7 +107,7 @@ package enum Verdict: Equatable {
   }
 
   private static func judge(_ error: UploadError) -> Verdict {
-    func retry(_ cause: Dropout.Cause) -> Verdict { .transient(cause, retryAfter: nil, serverOffset: nil) }
+    func retry(_ cause: FailedAttempt.Cause) -> Verdict { .transient(cause, retryAfter: nil, serverOffset: nil) }
     func refusal(
       _ kind: LiveStreamError.Kind, _ words: String, remedy: LiveStreamError.Remedy? = nil
     ) -> Verdict {

@@ -64,7 +64,7 @@ enum RunningUpload {
     switch event {
     case .upload(.created(let data)): return .created(data)
     case .acknowledged(let offset): return .acknowledged(offset)
-    case .dropout(let dropout), .attemptFailed(let dropout): return .trouble("\(dropout.cause)")
+    case .outage(let attempt), .attemptFailed(let attempt): return .trouble("\(attempt.cause)")
     case .streaming: return .trouble(nil)
     case .ended(let summary): return .ended(ending(summary, transfer))
     default: return nil

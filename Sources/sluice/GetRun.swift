@@ -135,7 +135,7 @@ final class GetRun: Sendable {
       let line = state.withLock { state in
         defer { state.isOut = true }
         return state.outage.line(
-          "dropout: \(cause)", reason: reason, retryDelay: delay, isNew: !state.isOut, now: .now)
+          "outage: \(cause)", reason: reason, retryDelay: delay, isNew: !state.isOut, now: .now)
       }
       if let line { Console.shared.say(line) }
     case .progress(let progress): Console.shared.show(status: line(progress))
@@ -157,7 +157,7 @@ final class GetRun: Sendable {
       return bar
     }
     return bar.line(
-      progress.written, after: progress.elapsed, isConnected: progress.isConnected, dropouts: progress.outages,
+      progress.written, after: progress.elapsed, isConnected: progress.isConnected, outageCount: progress.outages,
       width: Console.width)
   }
 
@@ -167,7 +167,7 @@ final class GetRun: Sendable {
     if let error = summary.error { lines.append("sluice: \(error.description)\(advice(error, summary))") }
     var parts = ["\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.written)) downloaded"]
     if summary.resumedFrom > 0 { parts.append("\(Units.text(bytes: summary.resumedFrom)) of them earlier") }
-    parts.append(progress.outages == 1 ? "1 dropout" : "\(progress.outages) dropouts")
+    parts.append(progress.outages == 1 ? "1 outage" : "\(progress.outages) outages")
     if let name = summary.verified { parts.append("verified by its \(name) digest") }
     lines.append(parts.joined(separator: ", "))
     if summary.error == nil, let target { lines.append("stored as \(target.path.shellQuoted)") }
@@ -200,7 +200,7 @@ final class GetRun: Sendable {
       line.add("length", progress.length)
       line.add("elapsed_seconds", thousandths: progress.elapsed.seconds)
       line.add("connected", progress.isConnected)
-      line.add("dropouts", progress.outages)
+      line.add("outages", progress.outages)
     }
     switch event {
     case .opened(let path, _, _): return line("opened") { $0.add("part", path) }
@@ -221,7 +221,7 @@ final class GetRun: Sendable {
       }
     case .resumable: return line("resumable") { _ in }
     case .outage(let cause, let reason, let delay):
-      return line("dropout") {
+      return line("outage") {
         $0.add("cause", cause.description)
         $0.add("reason", reason)
         $0.add("retry_seconds", thousandths: delay.seconds)

@@ -82,8 +82,8 @@ final class StreamRunFigures: Sendable {
       "sluice_stream_acknowledged_bytes_total", "Bytes that the server has acknowledged.", progress?.acknowledged ?? 0)
     page.counter("sluice_stream_lost_bytes_total", "Bytes that will not reach the server.", progress?.lost ?? 0)
     page.counter(
-      "sluice_stream_dropouts_total", "Outages. An outage with several attempts counts once.",
-      UInt64(progress?.dropouts ?? 0))
+      "sluice_stream_outages_total", "Outages. An outage with several attempts counts once.",
+      UInt64(progress?.outageCount ?? 0))
     page.counter("sluice_stream_gaps_total", "Number of gaps, each with lost bytes.", UInt64(values.gaps))
     page.counter(
       "sluice_stream_source_events_total", "Problems of the source, such as overruns.", UInt64(values.sourceEvents))

@@ -54,7 +54,7 @@ enum SpoolReport {
       }
     case .stream(_, let event):
       switch event {
-      case .dropout, .gap, .discarding, .upload(.serverHasMore):
+      case .outage, .gap, .discarding, .upload(.serverHasMore):
         StreamReport.line(event, url: "").map { "backlog: \($0)" }
       default: nil
       }

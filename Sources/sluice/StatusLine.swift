@@ -19,10 +19,10 @@ enum StatusLine {
   private enum Rank: Int, CaseIterable {
     case sent, captured, meter, clock
     // From here on, words become shorter before anything is removed.
-    case connection, buffer, dropouts, lost, acknowledged
+    case connection, buffer, outages, lost, acknowledged
   }
 
-  /// `02:03  ▕▃▏ -20 dB  acknowledged 1.20 MB  buffer lasts 29 min more  dropouts 0`: as much as fits before the last
+  /// `02:03  ▕▃▏ -20 dB  acknowledged 1.20 MB  buffer lasts 29 min more  outages 0`: as much as fits before the last
   /// of `width` columns.
   static func text(_ progress: StreamProgress, levels: [ChannelLevel], width: Int) -> String {
     var parts = all(progress, levels: levels)
@@ -52,7 +52,7 @@ enum StatusLine {
       let fill = progress.capacity > 0 ? 100 * progress.buffered / progress.capacity : 0
       parts.append(Part(text: "buffer \(fill) %", rank: .buffer))
     }
-    parts.append(Part(text: "dropouts \(progress.dropouts)", rank: .dropouts))
+    parts.append(Part(text: "outages \(progress.outageCount)", rank: .outages))
     if progress.lost > 0 { parts.append(Part(text: "lost \(Units.text(bytes: progress.lost))", rank: .lost)) }
     parts.append(Part(text: "captured \(Units.text(bytes: progress.captured))", rank: .captured))
     parts.append(Part(text: "sent \(Units.text(bytes: progress.sent))", rank: .sent))

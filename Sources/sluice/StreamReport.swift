@@ -23,7 +23,7 @@ enum StreamReport {
   static func line(_ event: LiveStreamEvent, url: String) -> String? {
     switch event {
     case .connecting, .connected, .progress, .interimResponse, .response, .accepted, .acknowledged, .missed: nil
-    case .dropout(let dropout), .attemptFailed(let dropout): line(dropout)
+    case .outage(let attempt), .attemptFailed(let attempt): line(attempt)
     case .upload(let notice): line(notice)
     case .streaming(let offset):
       offset == 0 ? "streaming to \(url)" : "streaming again at \(Units.text(bytes: offset))"
@@ -74,21 +74,21 @@ enum StreamReport {
   }
 
   /// The line for a single failed attempt.
-  private static func line(_ dropout: Dropout) -> String? {
+  private static func line(_ attempt: FailedAttempt) -> String? {
     var outage = OutageLines(isLimited: true)
-    return line(dropout, in: &outage)
+    return line(attempt, in: &outage)
   }
 
   /// The line for a failed attempt, or nil if the outage has enough lines.
-  static func line(_ dropout: Dropout, in outage: inout OutageLines, now: MonotonicInstant = .now) -> String? {
-    let offset = Units.text(bytes: dropout.acknowledged)
+  static func line(_ attempt: FailedAttempt, in outage: inout OutageLines, now: MonotonicInstant = .now) -> String? {
+    let offset = Units.text(bytes: attempt.acknowledged)
     let perhapsLost =
-      dropout.unconfirmed > 0
-      ? "; the server did not report what it stored, and \(Units.text(bytes: dropout.unconfirmed)) may be lost" : ""
-    let beginning = dropout.isRepeated ? "another attempt failed" : "dropout"
+      attempt.unconfirmed > 0
+      ? "; the server did not report what it stored, and \(Units.text(bytes: attempt.unconfirmed)) may be lost" : ""
+    let beginning = attempt.isRepeated ? "another attempt failed" : "outage"
     return outage.line(
-      "\(beginning) at \(offset): \(dropout.cause)\(perhapsLost)", reason: dropout.reason,
-      retryDelay: dropout.retryDelay, isNew: !dropout.isRepeated, now: now)
+      "\(beginning) at \(offset): \(attempt.cause)\(perhapsLost)", reason: attempt.reason,
+      retryDelay: attempt.retryDelay, isNew: !attempt.isRepeated, now: now)
   }
 
   private static func words(_ cause: Gap.Cause) -> String {
@@ -109,7 +109,7 @@ enum StreamReport {
     ]
     if progress.lost > 0 { parts.append("\(Units.text(bytes: progress.lost)) lost") }
     if progress.unsent > 0 { parts.append("\(Units.text(bytes: progress.unsent)) unsent") }
-    parts.append(progress.dropouts == 1 ? "1 dropout" : "\(progress.dropouts) dropouts")
+    parts.append(progress.outageCount == 1 ? "1 outage" : "\(progress.outageCount) outages")
     if summary.resent > 0 { parts.append("\(Units.text(bytes: summary.resent)) sent again") }
     if summary.verified != nil, summary.verified == progress.captured { parts.append("verified by its digest") }
     lines.append(parts.joined(separator: ", "))
@@ -200,13 +200,13 @@ enum StreamReport {
       line = JSONLine(event: "response")
       line.add("status", status)
       if let delay { line.add("seconds", thousandths: delay.seconds) }
-    case .dropout(let dropout), .attemptFailed(let dropout):
-      line = JSONLine(event: dropout.isRepeated ? "attempt-failed" : "dropout")
-      line.add("cause", dropout.cause.description)
-      line.add("reason", dropout.reason)
-      line.add("acknowledged", dropout.acknowledged)
-      if dropout.unconfirmed > 0 { line.add("unconfirmed", dropout.unconfirmed) }
-      line.add("retry_seconds", thousandths: dropout.retryDelay.seconds)
+    case .outage(let attempt), .attemptFailed(let attempt):
+      line = JSONLine(event: attempt.isRepeated ? "attempt-failed" : "outage")
+      line.add("cause", attempt.cause.description)
+      line.add("reason", attempt.reason)
+      line.add("acknowledged", attempt.acknowledged)
+      if attempt.unconfirmed > 0 { line.add("unconfirmed", attempt.unconfirmed) }
+      line.add("retry_seconds", thousandths: attempt.retryDelay.seconds)
     case .discarding(let length):
       line = JSONLine(event: "discarding")
       line.add("length", length)
@@ -315,7 +315,7 @@ enum StreamReport {
     line.add("acknowledged", progress.acknowledged)
     line.add("buffered", progress.buffered)
     line.add("capacity", progress.capacity)
-    line.add("dropouts", progress.dropouts)
+    line.add("outages", progress.outageCount)
     line.add("lost", progress.lost)
     line.add("unsent", progress.unsent)
     line.add("connected", progress.isConnected)

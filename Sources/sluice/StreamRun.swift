@@ -201,8 +201,8 @@ struct StreamRun {
       return console.put(line, isRoutine: StreamReport.isRoutine(event))
     }
     switch event {
-    case .dropout(let dropout), .attemptFailed(let dropout):
-      if let line = outage.withLock({ StreamReport.line(dropout, in: &$0) }) { console.say(line) }
+    case .outage(let attempt), .attemptFailed(let attempt):
+      if let line = outage.withLock({ StreamReport.line(attempt, in: &$0) }) { console.say(line) }
     case .progress(let now):
       // The timer runs only for the figures.
       guard progress == .bar else { return }

@@ -23,11 +23,11 @@ final class TransferBar: Sendable {
   func line(_ progress: StreamProgress, width: Int) -> String {
     line(
       max(progress.sent, progress.acknowledged), after: progress.elapsed, isConnected: progress.isConnected,
-      dropouts: progress.dropouts, width: width)
+      outageCount: progress.outageCount, width: width)
   }
 
   /// - Parameter count: the number of transferred bytes.
-  func line(_ count: UInt64, after elapsed: Duration, isConnected: Bool, dropouts: Int, width: Int) -> String {
+  func line(_ count: UInt64, after elapsed: Duration, isConnected: Bool, outageCount: Int, width: Int) -> String {
     let sent = min(count, total)
     let rate = samples.withLock { samples -> Double in
       samples.append(Sample(elapsed: elapsed, sent: sent))
@@ -43,7 +43,7 @@ final class TransferBar: Sendable {
       parts.append("\(Units.text(bytes: UInt64(min(rate, 1e18))))/s")
       parts.append("\(Units.clock(.seconds(Int64(min(Double(total - sent) / rate, 1e15).rounded(.up))))) left")
     }
-    if dropouts > 0 { parts.append("dropouts \(dropouts)") }
+    if outageCount > 0 { parts.append("outages \(outageCount)") }
     let percent = Units.fixed(share * 100, decimals: 0)
     let head = String(repeating: " ", count: max(0, 3 - percent.count)) + "\(percent) %"
     let tail = parts.joined(separator: "  ")

@@ -46,8 +46,9 @@ struct CaseJudgement {
     }
     if progress.captured != trace.captured { return fail("\(trace.captured) bytes were produced") }
     // The failure that ends a stream is reported by its end.
-    let reported = summary.error == nil ? trace.dropouts...trace.dropouts : trace.dropouts...trace.dropouts + 1
-    if !reported.contains(progress.dropouts) { return fail("\(trace.dropouts) dropouts were reported") }
+    let reported =
+      summary.error == nil ? trace.outageCount...trace.outageCount : trace.outageCount...trace.outageCount + 1
+    if !reported.contains(progress.outageCount) { return fail("\(trace.outageCount) outages were reported") }
     if summary.error == nil, progress.unsent != 0 { return fail("a complete stream has unsent bytes") }
     if summary.gaps < trace.gaps.count { return fail("\(trace.gaps.count) gaps were reported") }
     let lost = StoredStream.union(trace.gaps.map { $0.offset..<($0.offset + $0.length) }).map {

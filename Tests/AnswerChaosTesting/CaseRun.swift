@@ -15,7 +15,7 @@ struct CaseTrace: Sendable {
   var gaps: [Gap] = []
   /// Of a gap: how much was captured when it was reported.
   var capturedAtGap: [UInt64] = []
-  var dropouts = 0
+  var outageCount = 0
   var failures = 0
   var notSupported = false
   /// Stream offsets at which requests began.
@@ -197,13 +197,13 @@ final class CaseRun: @unchecked Sendable {
     case .gap(let gap):
       trace.gaps.append(gap)
       trace.capturedAtGap.append(source?.produced ?? 0)
-    case .dropout(let dropout):
-      trace.dropouts += 1
+    case .outage(let attempt):
+      trace.outageCount += 1
       trace.failures += 1
-      check(dropout)
-    case .attemptFailed(let dropout):
+      check(attempt)
+    case .attemptFailed(let attempt):
       trace.failures += 1
-      check(dropout)
+      check(attempt)
     case .upload(.notSupported): trace.notSupported = true
     case .connecting(let offset, _): trace.starts.append(offset)
     case .ended(let summary):
@@ -250,16 +250,16 @@ final class CaseRun: @unchecked Sendable {
     pauses.noteProgress(to: offset)
   }
 
-  private func check(_ dropout: Dropout) {
-    let words = "\(dropout.cause)"
+  private func check(_ attempt: FailedAttempt) {
+    let words = "\(attempt.cause)"
     if words.isEmpty || words.unicodeScalars.contains(where: { $0.value < 0x20 || $0.value == 0x7F }) {
       trace.contradictions.append("a cause that cannot be printed: \(words.debugDescription)")
     }
     if CaseServer.secrets.contains(where: words.contains) {
       trace.contradictions.append("a secret in a report: \(words)")
     }
-    if dropout.retryDelay > .milliseconds(80) {
-      trace.contradictions.append("a pause above its ceiling: \(dropout.retryDelay)")
+    if attempt.retryDelay > .milliseconds(80) {
+      trace.contradictions.append("a pause above its ceiling: \(attempt.retryDelay)")
     }
   }
 

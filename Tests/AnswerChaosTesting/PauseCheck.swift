@@ -55,38 +55,38 @@ struct PauseCheck: Sendable {
       if let due, .now < due { return "an attempt before its pause is over" }
     case .streaming(let offset): furthest = max(furthest, offset)
     case .gap(let gap): furthest = max(furthest, gap.offset + gap.length)
-    case .dropout(let dropout), .attemptFailed(let dropout): return failed(dropout)
+    case .outage(let attempt), .attemptFailed(let attempt): return failed(attempt)
     case .ended(let summary): return summary.error.flatMap(ended)
     default: break
     }
     return nil
   }
 
-  private mutating func failed(_ dropout: Dropout) -> String? {
-    due = .now + dropout.retryDelay
+  private mutating func failed(_ attempt: FailedAttempt) -> String? {
+    due = .now + attempt.retryDelay
     answers = 0
-    if dropout.cause == .overtaken { return nil }
-    if !dropout.isRepeated { (attempts, pauses) = (0, .zero) }
+    if attempt.cause == .overtaken { return nil }
+    if !attempt.isRepeated { (attempts, pauses) = (0, .zero) }
     // What TCP has acknowledged on a plain stream is progress, whatever the response said.
-    if dropout.acknowledged > furthest { noteProgress(to: dropout.acknowledged) }
+    if attempt.acknowledged > furthest { noteProgress(to: attempt.acknowledged) }
     defer {
       failures += 1
       attempts += 1
-      pauses += dropout.retryDelay
-      if isRefusal(dropout) {
+      pauses += attempt.retryDelay
+      if isRefusal(attempt) {
         refusals += 1
-        refusalPauses += dropout.retryDelay
+        refusalPauses += attempt.retryDelay
       } else {
         (refusals, refusalPauses) = (0, .zero)
       }
     }
-    if policy.giveUpAfter == nil, dropout.retryDelay < policy.initialCeiling / 2 {
-      return "a pause below half of its range: \(dropout.retryDelay)"
+    if policy.giveUpAfter == nil, attempt.retryDelay < policy.initialCeiling / 2 {
+      return "a pause below half of its range: \(attempt.retryDelay)"
     }
     if let limit = policy.giveUpAfter, attempts >= Self.leastAttempts, pauses >= limit * 2 {
       return "a stream that had to give up goes on"
     }
-    if let limit = policy.giveUpOnRefusalAfter, isRefusal(dropout), refusals >= Self.leastAttempts,
+    if let limit = policy.giveUpOnRefusalAfter, isRefusal(attempt), refusals >= Self.leastAttempts,
       refusalPauses >= limit * 2
     {
       return "a stream that was refused for too long goes on"
@@ -94,8 +94,8 @@ struct PauseCheck: Sendable {
     return nil
   }
 
-  private func isRefusal(_ dropout: Dropout) -> Bool {
-    if case .response(let status) = dropout.cause { [401, 403, 407].contains(status) } else { false }
+  private func isRefusal(_ attempt: FailedAttempt) -> Bool {
+    if case .response(let status) = attempt.cause { [401, 403, 407].contains(status) } else { false }
   }
 
   /// The failure that ends the stream is the last attempt.

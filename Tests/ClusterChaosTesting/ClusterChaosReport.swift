@@ -16,7 +16,7 @@ package struct ClusterChaosReport: Sendable, CustomStringConvertible {
   private let syncsAlways: Bool
   private var struck: [String: Struck] = [:]
   var faultsDuration = Duration.zero
-  private var (bytes, messages, uploads, requests, answers, dropouts) = (0, 0, 0, 0, 0, 0)
+  private var (bytes, messages, uploads, requests, answers, outageCount) = (0, 0, 0, 0, 0, 0)
   private var orphans = 0
   private var statuses: [Int: Int] = [:]
 
@@ -44,7 +44,7 @@ package struct ClusterChaosReport: Sendable, CustomStringConvertible {
       answers += history.operations.reduce(0) { $0 + $1.progress.count + ($1.answer == nil ? 0 : 1) }
     }
     self.statuses = statuses
-    dropouts = streams.reduce(0) { $0 + $1.dropouts }
+    outageCount = streams.reduce(0) { $0 + $1.outageCount }
   }
 
   func text(_ duration: Duration?) -> String { duration.map { "\(Int($0.seconds * 1000)) ms" } ?? "–" }
@@ -55,7 +55,7 @@ package struct ClusterChaosReport: Sendable, CustomStringConvertible {
         + "nats-server \(brokerVersion)"
         + (syncsAlways ? " with sync_interval: always" : ""),
       "  \(bytes) bytes in \(messages) messages of \(uploads) uploads "
-        + "(\(orphans) more whose creation was not answered); \(dropouts) interruptions",
+        + "(\(orphans) more whose creation was not answered); \(outageCount) interruptions",
       "  \(requests) requests and \(answers) answers judged; final responses: "
         + statuses.sorted { $0.key < $1.key }.map { "\($0.value) × \($0.key)" }.joined(separator: ", "),
       "  from a fault's beginning to each stream's next acknowledgement, in ms:",

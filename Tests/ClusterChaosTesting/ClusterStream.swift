@@ -91,7 +91,7 @@ package final class ClusterStream: Sendable {
     var awaitedSince: MonotonicInstant?
     /// How long each acknowledgement took that was awaited.
     var delay: Duration?
-    var dropouts = 0
+    var outageCount = 0
     /// When it lost its connection last.
     var droppedAt: MonotonicInstant?
     var parts = 0
@@ -136,7 +136,7 @@ package final class ClusterStream: Sendable {
   package func finish() { streamer.finish() }
 
   package var isEnded: Bool { state.withLock { $0.summary != nil } }
-  package var dropouts: Int { state.withLock { $0.dropouts } }
+  package var outageCount: Int { state.withLock { $0.outageCount } }
   /// How many uploads it took.
   package var parts: Int { state.withLock { $0.parts } }
   /// What a stream must never report: losses, and servers that went back.
@@ -169,8 +169,8 @@ extension ClusterStream.State {
       (acknowledged, acknowledgedAt) = (offset, .now)
       guard let awaitedSince, delay == nil else { return false }
       delay = acknowledgedAt - awaitedSince
-    case .dropout:
-      dropouts += 1
+    case .outage:
+      outageCount += 1
       droppedAt = .now
     case .gap, .missingAtServer, .upload(.serverWentBack), .upload(.impossibleOffset), .upload(.digestMismatch),
       .upload(.notSupported):

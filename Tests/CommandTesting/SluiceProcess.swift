@@ -69,7 +69,7 @@ package class SluiceProcess {
   /// The requests that ended before their stream; several in one outage, as a rule.
   package var failures: [FlatObject] { Self.failures(in: output.events) }
   package static func failures(in events: [FlatObject]) -> [FlatObject] {
-    events.filter { ["dropout", "attempt-failed"].contains($0.event) }
+    events.filter { ["outage", "attempt-failed"].contains($0.event) }
   }
 }
 

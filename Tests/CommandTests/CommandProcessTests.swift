@@ -225,7 +225,7 @@ struct CommandProcessTests {
       _ = connection.readToEnd()
     }
     for (url, word, code) in [
-      ("http://127.0.0.1:\(try freePort())/", "dropout", Int32(69)), (silent.url, "", 4),
+      ("http://127.0.0.1:\(try freePort())/", "outage", Int32(69)), (silent.url, "", 4),
     ] {
       let process = try sluice(
         ["heartbeat", url, "--interval", "20ms", "--resumable", "always", "--finish-timeout", "100ms"])

@@ -95,7 +95,7 @@ import Testing
     let process = try sluice(
       ["heartbeat", "https://127.0.0.1:\(server.port)/", "--progress", "json", "--retry-ceiling", "20ms"]
         + ["--give-up", "1h", "--finish-timeout", "100ms"] + files.flatMap { ["--\($0)", $1] })
-    _ = try process.lines.first("an attempt") { $0.text.contains("\"dropout\"") }
+    _ = try process.lines.first("an attempt") { $0.text.contains("\"outage\"") }
     try replaceByFIFO(try #require(files[option]))
     _ = try process.lines.first("why") { $0.text.contains("is not a regular file") }
     process.signal(SIGTERM)
@@ -151,7 +151,7 @@ import Testing
         "heartbeat", "https://127.0.0.1:\(server.port)/", "--progress", "json", "--retry-ceiling", "20ms",
         "--cert", "\(directory.path)/client.pem", "--key", key,
       ], [terminal.inner, pipe.writing, terminal.inner])
-    _ = try pipe.read { String(decoding: $0, as: UTF8.self).contains("\"dropout\"") }
+    _ = try pipe.read { String(decoding: $0, as: UTF8.self).contains("\"outage\"") }
     #expect(rename(encrypted, key) == 0)
     #expect(try command.wait() == 64)
     var asked = [UInt8](repeating: 0, count: 4096)

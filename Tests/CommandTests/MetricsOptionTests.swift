@@ -40,7 +40,7 @@ struct MetricsOptionTests {
     #expect(try figure("sluice_stream_captured_bytes_total", url) == 5_000)
     #expect(try figure("sluice_stream_sent_bytes_total", url) == 5_000)
     #expect(try figure("sluice_stream_connected", url) == 1)
-    #expect(try figure("sluice_stream_dropouts_total", url) == 0)
+    #expect(try figure("sluice_stream_outages_total", url) == 0)
     #expect((try figure("process_resident_memory_bytes", url) ?? 0) > 1_000_000)
     process.endInput()
     #expect(try process.wait() == 0)

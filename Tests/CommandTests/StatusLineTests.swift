@@ -19,7 +19,7 @@ struct StatusLineTests {
       elapsed: .seconds(Int64.random(in: 0...10_000_000, using: &random)), captured: number(), sent: number(),
       acknowledged: number(), lost: random.chance(50) ? 0 : number(),
       buffered: Int.random(in: 0...1 << 40, using: &random), capacity: 1 << 40,
-      dropouts: Int.random(in: 0...100_000, using: &random), isConnected: random.chance(50))
+      outageCount: Int.random(in: 0...100_000, using: &random), isConnected: random.chance(50))
   }
 
   private func levels(_ random: inout SplitMix64) -> [ChannelLevel] {
@@ -36,7 +36,7 @@ struct StatusLineTests {
     for width in 0..<200 {
       let line = StatusLine.text(progress(&random), levels: levels(&random), width: width)
       #expect(line.count < max(1, width) && !line.contains { $0.isNewline })
-      if width >= 180 { #expect(line.contains("captured") && line.contains("sent") && line.contains("dropouts")) }
+      if width >= 180 { #expect(line.contains("captured") && line.contains("sent") && line.contains("outages")) }
     }
   }
 
@@ -47,17 +47,17 @@ struct StatusLineTests {
     var random = seed.generator
     for _ in 0..<200 {
       var progress = progress(&random)
-      progress.dropouts %= 1000
+      progress.outageCount %= 1000
       let line = StatusLine.text(progress, levels: levels(&random), width: 60)
       #expect(line.contains("\(Units.text(bytes: progress.acknowledged))"), "\(line)")
-      #expect(line.contains("dropouts \(progress.dropouts)") && line.contains("buffer "), "\(line)")
+      #expect(line.contains("outages \(progress.outageCount)") && line.contains("buffer "), "\(line)")
       #expect(line.contains("lost ") == (progress.lost > 0), "\(line)")
     }
     let calm = StreamProgress(
       elapsed: .seconds(60), captured: 5_760_000, sent: 5_760_000, acknowledged: 5_750_000, lost: 0, buffered: 10_000,
-      capacity: 172_810_000, dropouts: 2, isConnected: true)
+      capacity: 172_810_000, outageCount: 2, isConnected: true)
     #expect(
-      StatusLine.text(calm, levels: [], width: 60) == "acknowledged 5.75 MB  buffer lasts 30 min more  dropouts 2")
+      StatusLine.text(calm, levels: [], width: 60) == "acknowledged 5.75 MB  buffer lasts 30 min more  outages 2")
   }
 
   @Test("the time left in the buffer depends on the rate so far, and no figure is too large or too small for it")
@@ -65,7 +65,7 @@ struct StatusLineTests {
     func left(_ elapsed: Int64, _ captured: UInt64, _ buffered: Int, _ capacity: Int) -> Duration? {
       StreamProgress(
         elapsed: .seconds(elapsed), captured: captured, sent: 0, acknowledged: 0, lost: 0, buffered: buffered,
-        capacity: capacity, dropouts: 0, isConnected: true
+        capacity: capacity, outageCount: 0, isConnected: true
       ).bufferTimeLeft
     }
     #expect(left(10, 1000, 100, 1100) == .seconds(10))
@@ -123,7 +123,7 @@ struct TerminalTextTests {
       guard count > 0 else { break }
       text += buffer[..<count]
       // A resize is noticed with the next status.
-      if !isWider, String(decoding: text, as: UTF8.self).contains("dropouts") {
+      if !isWider, String(decoding: text, as: UTF8.self).contains("outages") {
         isWider = true
         size.ws_col = columns * 2
         ioctl(terminal.inner, UInt(TIOCSWINSZ), &size)
@@ -142,6 +142,6 @@ struct TerminalTextTests {
     #expect(ascii.utf8.allSatisfy { $0 < 0x80 } && ascii.contains("\u{1B}[K"))
     let unicode = try output(["TERM=xterm", "LC_ALL=C.UTF-8"], columns: 60) { $0.contains("▏") }
     let lines = unicode.split { $0 == "\r" || $0 == "\n" || $0 == "\r\n" }.map { $0.replacing("\u{1B}[K", with: "") }
-    #expect(lines.allSatisfy { !$0.contains("dropouts") || $0.count < 120 })
+    #expect(lines.allSatisfy { !$0.contains("outages") || $0.count < 120 })
   }
 }

@@ -34,7 +34,7 @@ struct StreamReportTests {
       elapsed: .seconds(Int64.random(in: 0...10_000_000, using: &random)), captured: number(), sent: number(),
       acknowledged: number(), lost: random.chance(50) ? 0 : number(),
       buffered: Int.random(in: 0...1 << 40, using: &random), capacity: 1 << 40,
-      dropouts: Int.random(in: 0...100_000, using: &random), isConnected: random.chance(50))
+      outageCount: Int.random(in: 0...100_000, using: &random), isConnected: random.chance(50))
   }
 
   @Test("every event is a line of JSON with its kind and its time, whatever text of a server or a device it contains")
@@ -48,7 +48,7 @@ struct StreamReportTests {
     let events: [(String, LiveStreamEvent)] = [
       ("connecting", .connecting(offset: 7, attempt: 1)), ("streaming", .streaming(offset: 7)),
       ("interim-response", .interimResponse(HTTPResponse(status: 104))),
-      ("dropout", .dropout(Dropout(cause: .other(nasty), acknowledged: 1, retryDelay: .milliseconds(1500)))),
+      ("outage", .outage(FailedAttempt(cause: .other(nasty), acknowledged: 1, retryDelay: .milliseconds(1500)))),
       ("gap", .gap(Gap(offset: 7, length: 9, cause: .serverLost))),
       ("overrun", .source(SourceEvent(kind: "overrun", description: nasty, offset: 7, lost: 1))),
       ("progress", .progress(progress(&random))), ("ended", .ended(summary)),
@@ -61,7 +61,7 @@ struct StreamReportTests {
       // RFC 3339.
       #expect(parsed.time.wholeMatch(of: try Regex(#"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"#)) != nil)
       switch kind {
-      case "dropout": #expect(parsed.cause == nasty && parsed.retrySeconds == 1.5)
+      case "outage": #expect(parsed.cause == nasty && parsed.retrySeconds == 1.5)
       case "ended": #expect(parsed.error == LiveStreamError(.refused, nasty).description)
       case "progress": #expect(parsed.peaks == [nil])
       case "streaming", "gap", "overrun": #expect(parsed.offset == 7)
@@ -74,7 +74,7 @@ struct StreamReportTests {
   func summary() {
     var random = SplitMix64(state: 1)
     var progress = progress(&random)
-    (progress.captured, progress.acknowledged, progress.lost, progress.dropouts) = (5_000, 4_000, 123, 1)
+    (progress.captured, progress.acknowledged, progress.lost, progress.outageCount) = (5_000, 4_000, 123, 1)
     let lines = StreamReport.lines(
       StreamSummary(
         progress: progress, gaps: 1, resent: 2_000, sourceLost: 480, missingAtServer: 77,
@@ -82,7 +82,7 @@ struct StreamReportTests {
     #expect(lines.first == "sluice: why")
     let all = lines.joined(separator: "\n")
     for part in [
-      "5.00 kB captured", "4.00 kB acknowledged", "123 B lost", "877 B unsent", "1 dropout", "2.00 kB sent again",
+      "5.00 kB captured", "4.00 kB acknowledged", "123 B lost", "877 B unsent", "1 outage", "2.00 kB sent again",
       "123 bytes lost in 1 gap", "77 bytes are missing", "480 frames",
     ] {
       #expect(all.contains(part), "\(part)")
@@ -162,7 +162,7 @@ struct StreamReportTests {
     let figures = StreamRunFigures()
     var progress = StreamProgress(
       elapsed: .seconds(10), captured: 1_000, sent: 1_000, acknowledged: 500, lost: 0, buffered: 500, capacity: 3_500,
-      dropouts: 0, isConnected: true)
+      outageCount: 0, isConnected: true)
     figures.observe(
       .progress(progress), [ChannelLevel(peak: -3, rms: -12), ChannelLevel(peak: -.infinity, rms: -.infinity)])
     func figure(_ name: String) throws -> Double {

@@ -7,13 +7,13 @@ import Testing
 
 @Suite("The bar of an upload of known length")
 struct TransferBarTests {
-  private func progress(_ milliseconds: Int64, _ sent: UInt64, isConnected: Bool = true, dropouts: Int = 0)
+  private func progress(_ milliseconds: Int64, _ sent: UInt64, isConnected: Bool = true, outageCount: Int = 0)
     -> StreamProgress
   {
     StreamProgress(
       elapsed: .milliseconds(milliseconds), captured: 1_000_000, sent: sent, acknowledged: 0, lost: 0, buffered: 0,
       capacity: 0,
-      dropouts: dropouts, isConnected: isConnected)
+      outageCount: outageCount, isConnected: isConnected)
   }
 
   @Test("it shows the share, the bytes, the rate of the last seconds and the remaining time")
@@ -41,8 +41,8 @@ struct TransferBarTests {
   func ends() {
     #expect(TransferBar(total: 1_000).line(progress(0, 5_000), width: 100).hasPrefix("100 %"))
     #expect(TransferBar(total: 0).line(progress(0, 0), width: 100).hasPrefix("100 %"))
-    let lost = TransferBar(total: 1_000).line(progress(0, 10, isConnected: false, dropouts: 3), width: 100)
-    #expect(lost.contains("not connected") && lost.contains("dropouts 3"))
+    let lost = TransferBar(total: 1_000).line(progress(0, 10, isConnected: false, outageCount: 3), width: 100)
+    #expect(lost.contains("not connected") && lost.contains("outages 3"))
   }
 
   @Test("it never reaches the last column, whatever its contents", arguments: Seed.several(10))
@@ -54,7 +54,7 @@ struct TransferBarTests {
       for step in 0..<4 {
         let sent = total == 0 ? 0 : UInt64.random(in: 0...total, using: &random)
         let line = bar.line(
-          progress(Int64(step) * 700, sent, isConnected: random.chance(50), dropouts: random.size(upTo: 100_000)),
+          progress(Int64(step) * 700, sent, isConnected: random.chance(50), outageCount: random.size(upTo: 100_000)),
           width: width)
         #expect(line.count < max(1, width) && !line.contains { $0.isNewline })
       }

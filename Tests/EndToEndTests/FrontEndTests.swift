@@ -93,7 +93,7 @@ struct FrontEndTests {
       more: run.clientOptions + ["--resumable", "always"] + (keepsHost ? ["--location", "keep"] : []), input: path)
     let summary = try client.ended(code: 0)
     #expect(summary.integer("acknowledged") == bytes.count)
-    #expect(summary.integer("dropouts") == 0)
+    #expect(summary.integer("outages") == 0)
     #expect(try fileContents(run.storedFile()) == bytes)
   }
 
@@ -139,8 +139,8 @@ struct FrontEndTests {
     let length = input.finish()
     let summary = try client.ended(code: 0)
     // The creation, once.
-    #expect(client.events("dropout").count == 1)
-    #expect(client.events("dropout").first?.text("cause")?.contains("trying HTTP/1.1") == true)
+    #expect(client.events("outage").count == 1)
+    #expect(client.events("outage").first?.text("cause")?.contains("trying HTTP/1.1") == true)
     #expect(summary.integer("acknowledged") == Int(length))
     #expect(summary.integer("resent") == 0)
     #expect(try StampedPattern.digest(file: run.storedFile()) == pattern.digest(count: length))
@@ -158,7 +158,7 @@ struct FrontEndTests {
       "pipe", "\(run.url)/stream.bin", more: run.clientOptions + ["--resumable", "always"], input: input.path)
     try client.event("connecting")
     input.isBeingRead()
-    try client.output.wait(for: "two dropouts") { events, _ in SluiceProcess.failures(in: events).count >= 2 ? () : nil
+    try client.output.wait(for: "two outages") { events, _ in SluiceProcess.failures(in: events).count >= 2 ? () : nil
     }
     // Five times as many as a request can have without that.
     let before = client.events("interim-response").count

@@ -35,8 +35,8 @@ struct NetworkFaultTests {
       #expect(client.captured - before >= 8 * second)
       try client.acknowledged(client.captured + second)
     }
-    #expect(clients[0].events("dropout").isEmpty)
-    #expect(!clients[1].events("dropout").isEmpty)
+    #expect(clients[0].events("outage").isEmpty)
+    #expect(!clients[1].events("outage").isEmpty)
     for (client, kind) in zip(clients, [patient, hasty]) {
       let summary = try client.finish()
       let ended = try server.event("ended") { $0.text("stream") == kind.name }

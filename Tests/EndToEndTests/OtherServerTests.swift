@@ -29,7 +29,7 @@ struct OtherServerTests {
     #expect(server.hasCutAll)
     #expect(summary.integer("acknowledged") == bytes.count)
     // Cuts between which nothing goes forward are one outage.
-    #expect((1...max(1, cuts)).contains(summary.integer("dropouts") ?? 0))
+    #expect((1...max(1, cuts)).contains(summary.integer("outages") ?? 0))
   }
 
   @Test("a stream that is interrupted four times within an append", arguments: OtherServer.Program.allCases)

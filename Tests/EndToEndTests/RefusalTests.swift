@@ -25,11 +25,11 @@ struct RefusalTests {
     let summary = try client.finish()
     let ended = try server.event("ended")
 
-    #expect(client.failures.count == 3 && summary.integer("dropouts") == 1)
-    for dropout in client.failures {
-      #expect(dropout.text("cause")?.contains("503") == true)
+    #expect(client.failures.count == 3 && summary.integer("outages") == 1)
+    for attempt in client.failures {
+      #expect(attempt.text("cause")?.contains("503") == true)
       // In thousandths: a second, and the jitter on top.
-      #expect(dropout.thousandths("retry_seconds").map { (1000...1250).contains($0) } == true)
+      #expect(attempt.thousandths("retry_seconds").map { (1000...1250).contains($0) } == true)
     }
     let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
     #expect(stored.isWAV)
@@ -114,11 +114,11 @@ struct RefusalTests {
     let seen = "/proc/\(server.identifier)/root\(disk)"
     let client = try StreamProcess("pipe", server.url, more: ["--resumable", resumable], input: input)
     let interrupted = try server.event("interrupted") { $0.integer("status") == 507 }
-    let dropout = try client.event("dropout")
-    #expect(dropout.text("cause")?.contains("507") == true)
+    let attempt = try client.event("outage")
+    #expect(attempt.text("cause")?.contains("507") == true)
     // The server's word counts, not TCP's: what it could not store is not acknowledged.
     let (acknowledged, kept) = (
-      try #require(dropout.integer("acknowledged")), try #require(interrupted.integer("offset"))
+      try #require(attempt.integer("acknowledged")), try #require(interrupted.integer("offset"))
     )
     // A resumable upload asks for the offset first, a plain stream has it from the refusal itself.
     #expect(resumable == "never" ? acknowledged == kept : acknowledged <= kept)

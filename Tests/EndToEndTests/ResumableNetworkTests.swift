@@ -86,8 +86,8 @@ struct ResumableNetworkTests {
       try run.advance(stream.client)
       #expect(stream.client.acknowledgements > before)
     }
-    #expect(try run.finish(0, faults: 0).integer("dropouts") == 0)
-    #expect(try run.finish(1, faults: 1).integer("dropouts") == 1)
+    #expect(try run.finish(0, faults: 0).integer("outages") == 0)
+    #expect(try run.finish(1, faults: 1).integer("outages") == 1)
     #expect(run.streams[1].client.failures.count >= 2)
   }
 
@@ -113,7 +113,7 @@ struct ResumableNetworkTests {
     let run = try Run([Self.hasty])
     let client = run.streams[0].client
     try run.cable.changeAddress()
-    try client.event("dropout")
+    try client.event("outage")
     try run.advance(client)
     _ = try run.finish(0, faults: 1)
     let peers = Set(

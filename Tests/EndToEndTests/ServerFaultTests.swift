@@ -44,7 +44,7 @@ struct ServerFaultTests {
     #expect(stored.missing <= 256 << 10)
     #expect(summary.integer("captured") == stored.bytes.count)
     #expect(summary.integer("acknowledged") == stored.bytes.count - stored.missing)
-    #expect(summary.integer("dropouts") ?? 0 >= 1)
+    #expect(summary.integer("outages") ?? 0 >= 1)
     #expect(stored.frameCount >= 6 * 48_000)
     #expect(microphone.framesLost == 0)
   }
@@ -108,8 +108,8 @@ struct ServerFaultTests {
     probe.kill()
     let client = try StreamProcess(
       microphone: microphone, to: "http://\(address)/take", more: ["--retry-ceiling", "2s"])
-    let dropout = try client.event("dropout")
-    #expect(dropout.integer("acknowledged") == 0)
+    let attempt = try client.event("outage")
+    #expect(attempt.integer("acknowledged") == 0)
     elapse(.seconds(3))
     // Capture began at once, whether the server was there or not.
     #expect(client.captured >= second)

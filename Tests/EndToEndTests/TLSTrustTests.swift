@@ -47,12 +47,12 @@ struct TLSTrustTests {
     let client = try StreamProcess(
       "pipe", "https://127.0.0.1:\(front.port)/take", more: ["--ca-file", front.authority, "--http1"],
       prefix: time.prefix, input: input)
-    let failure = try client.event("dropout")
+    let failure = try client.event("outage")
     #expect(failure.text("cause")?.contains("not yet valid") == true, "\(failure)")
     try client.event("attempt-failed")
     time.step(by: 3650 * 86_400)
     let summary = try client.ended(code: 0)
-    #expect(summary.integer("acknowledged") == 100_000 && summary.integer("dropouts") == 1)
+    #expect(summary.integer("acknowledged") == 100_000 && summary.integer("outages") == 1)
   }
 
   @Test(
@@ -74,7 +74,7 @@ struct TLSTrustTests {
     if givesUp {
       #expect(try client.ended(code: 69).text("error") != nil)
     } else {
-      try client.event("dropout")
+      try client.event("outage")
       client.signal(SIGTERM)
       try client.event("attempt-failed", from: client.output.events.count)
       client.signal(SIGTERM)

@@ -66,9 +66,9 @@ struct HTTP2FaultTests {
       try requests.first("another request over HTTP/2") { $0 == 4 }
       stream.streamer.cancel()
       #expect(try stream.summary().error?.kind == .cancelled)
-      for dropout in stream.failures() {
-        guard case .connectionLost = dropout.cause else {
-          Issue.record("\(dropout)")
+      for attempt in stream.failures() {
+        guard case .connectionLost = attempt.cause else {
+          Issue.record("\(attempt)")
           continue
         }
       }
@@ -105,7 +105,7 @@ struct HTTP2FaultTests {
         pipe.closeWriting()
       }
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.captured == count && summary.progress.dropouts == 0)
+      #expect(summary.error == nil && summary.progress.captured == count && summary.progress.outageCount == 0)
       // Otherwise it would wait for a reader.
       pipe.closeReading()
       writing.join()

@@ -381,7 +381,7 @@ struct LiveStreamTaskTests {
     }
     for await event in stream.events {
       switch event {
-      case .connected, .dropout, .ended: break
+      case .connected, .outage, .ended: break
       default: continue
       }
       break

@@ -38,7 +38,7 @@ struct LiveStreamerLifeTests {
       }
     }
     #expect(last == "ended")
-    #expect(kinds.first == "connecting" && kinds.contains("dropout") && kinds.contains("progress"))
+    #expect(kinds.first == "connecting" && kinds.contains("outage") && kinds.contains("progress"))
     session.close()
   }
 
@@ -83,7 +83,7 @@ struct LiveStreamerLifeTests {
         try source.push([UInt8](repeating: 1, count: 1000))
         try stream.events.first("an attempt") {
           switch $0 {
-          case .dropout: url == nobody
+          case .outage: url == nobody
           case .connected: url != nobody
           default: false
           }

@@ -35,7 +35,7 @@ struct LiveStreamerTests {
       try source.push(patternBytes(pattern, 100_000, 50_000))
       stream.streamer.finish()
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.acknowledged == 150_000 && summary.progress.dropouts == 1)
+      #expect(summary.error == nil && summary.progress.acknowledged == 150_000 && summary.progress.outageCount == 1)
       #expect(stored.count == 150_000 && stored.holes.isEmpty && stored.firstDifference(from: pattern) == nil)
       #expect(stream.failures().allSatisfy { $0.cause == .response(503) && $0.retryDelay >= .seconds(1) })
       #expect(stream.gaps().isEmpty)
@@ -102,7 +102,7 @@ struct LiveStreamerTests {
       #expect(summary.error?.kind == .unreachable)
       #expect(summary.error?.description.contains("nowhere.invalid") == true)
       // One outage, however many attempts it took.
-      #expect(summary.progress.dropouts == 1 && stream.failures().count > 1)
+      #expect(summary.progress.outageCount == 1 && stream.failures().count > 1)
     }
   }
 
@@ -277,7 +277,7 @@ struct LiveStreamerTests {
       try stream.events.first("an attempt") { event in
         switch event {
         case .streaming: connected
-        case .dropout: !connected
+        case .outage: !connected
         default: false
         }
       }

@@ -19,7 +19,7 @@ struct PlainStreamStateMachineTests {
     Supply(oldest: oldest, head: head, isFinished: isFinished, restart: oldest + headroom)
   }
   private static func unconfirmed(_ action: PlainStreamStateMachine.Action) -> UInt64? {
-    if case .wait(let dropout) = action { dropout.unconfirmed } else { nil }
+    if case .wait(let attempt) = action { attempt.unconfirmed } else { nil }
   }
   private static func at(_ seconds: Int64) -> MonotonicInstant { .init(nanoseconds: seconds * 1_000_000_000) }
 
@@ -54,9 +54,9 @@ struct PlainStreamStateMachineTests {
           #expect(gap.offset + gap.length == offset && gap.length > 0)
         }
         (requestStart, cursor, waiting) = (offset, offset, false)
-      case .wait(let dropout):
-        #expect(dropout.retryDelay >= .zero)
-        #expect(dropout.acknowledged <= machine.sent)
+      case .wait(let attempt):
+        #expect(attempt.retryDelay >= .zero)
+        #expect(attempt.acknowledged <= machine.sent)
         waiting = true
       case .end:
         ends += 1
@@ -125,13 +125,13 @@ struct PlainStreamStateMachineTests {
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 60, now: Self.at(1))
     guard
-      case .wait(let dropout) = machine.requestEnded(
+      case .wait(let attempt) = machine.requestEnded(
         Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
     else {
-      Issue.record("no dropout")
+      Issue.record("no outage")
       return
     }
-    #expect(dropout.acknowledged == 60)
+    #expect(attempt.acknowledged == 60)
     #expect(machine.retryIsDue(Self.supply(0, 200, headroom: 10)) == .open(at: 60, attempt: 2, gap: nil))
     #expect(machine.resent == 40)
     machine.wrote(upTo: 200)
@@ -217,13 +217,13 @@ struct PlainStreamStateMachineTests {
       machine.wrote(upTo: 100)
       machine.acknowledged(bodyCount: 90, now: now)
       let action = machine.requestEnded(Self.refused(), Self.supply(0), sentUpTo: 0, now: now, draw: random.next())
-      guard case .wait(let dropout) = action else {
+      guard case .wait(let attempt) = action else {
         guard case .end(let error) = action else { break }
         #expect(error?.kind == .unreachable)
         break
       }
-      delays.append(dropout.retryDelay)
-      now = now + dropout.retryDelay
+      delays.append(attempt.retryDelay)
+      now = now + attempt.retryDelay
       _ = machine.retryIsDue(Self.supply(0, 100, headroom: 0))
     }
     #expect(machine.state == .ended)
@@ -246,7 +246,7 @@ struct PlainStreamStateMachineTests {
       for attempt in 0..<3 {
         _ = stream.requestEnded(lost, Self.supply(0, 100), now: Self.at(Int64(100 * number + attempt)), draw: 0)
         _ = stream.retryIsDue(Self.supply(0, 100))
-        #expect(stream.dropouts == number)
+        #expect(stream.outageCount == number)
       }
       stream.connected()
     }
@@ -272,7 +272,7 @@ struct PlainStreamStateMachineTests {
     guard
       case .wait = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(3600), draw: random.next())
     else {
-      Issue.record("given up at the first dropout")
+      Issue.record("given up at the first outage")
       return
     }
     _ = machine.retryIsDue(Self.supply(0, 100, headroom: 0))
@@ -281,7 +281,7 @@ struct PlainStreamStateMachineTests {
     guard
       case .wait = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(7200), draw: random.next())
     else {
-      Issue.record("given up at the second dropout")
+      Issue.record("given up at the second outage")
       return
     }
     // But then nobody is there for longer than that.
@@ -354,8 +354,8 @@ struct PlainStreamStateMachineTests {
       var machine = streaming(seconds)
       let action = machine.requestEnded(
         Self.odd(), Self.supply(400), sentUpTo: 1000, now: Self.at(seconds), draw: 0)
-      if case .wait(let dropout) = action {
-        #expect(goesOn && dropout.cause == .response(404) && dropout.acknowledged == 400, "what is kept is sent again")
+      if case .wait(let attempt) = action {
+        #expect(goesOn && attempt.cause == .response(404) && attempt.acknowledged == 400, "what is kept is sent again")
       } else {
         #expect(!goesOn && action == .end(LiveStreamError(.refused, "nothing here")))
       }
@@ -490,7 +490,7 @@ struct PlainStreamStateMachineTests {
         if let before = stored[machine.part] { #expect(offset <= before.lowerBound, "replaces \(before)") }
         #expect(offset >= oldest)
         (start, end) = (offset, offset)
-      case .wait(let dropout): reported = dropout.unconfirmed
+      case .wait(let attempt): reported = attempt.unconfirmed
       case .none, .end: break
       }
     }

@@ -157,11 +157,11 @@ struct RefusedAttemptTests {
               sentUpTo: request.start + 200, isTokenRenewed: [401, 403].contains(status))
             let wait = stream.requestEnded(end, supply(oldest), now: now, draw: 0)
             #expect(stream.acknowledged == max(request.start, min(oldest, request.start + 200)), "\(refusal)")
-            guard case .wait(let dropout) = wait else {
+            guard case .wait(let attempt) = wait else {
               Issue.record("\(refusal): \(wait)")
               break
             }
-            #expect(dropout.unconfirmed == stream.acknowledged - request.start)
+            #expect(attempt.unconfirmed == stream.acknowledged - request.start)
             step = stream.retryIsDue(supply(oldest))
           }
           guard case .request(let last) = step else { continue }

@@ -30,7 +30,8 @@ struct ReportedLossTests {
   func summaries() {
     let whole = StreamSummary(
       progress: StreamProgress(
-        elapsed: .seconds(1), captured: 10, sent: 10, acknowledged: 9, lost: 0, buffered: 1, capacity: 10, dropouts: 1,
+        elapsed: .seconds(1), captured: 10, sent: 10, acknowledged: 9, lost: 0, buffered: 1, capacity: 10,
+        outageCount: 1,
         isConnected: false), gaps: 0, resent: 3, sourceLost: 0, response: nil, missingAtServer: 0, error: nil)
     #expect(!whole.hasLoss)
     let losses: [(inout StreamSummary) -> Void] = [

@@ -38,7 +38,7 @@ struct ResumableFaultTests {
       request.method == "PATCH" && request.number < 4 ? .cut(after: 20_000) : .proper
     }
     let summary = try stream(server) { $0.request.socket.sendBuffer = 16_384 }
-    #expect(summary.progress.dropouts == 4)
+    #expect(summary.progress.outageCount == 4)
     let patches = server.of("PATCH")
     #expect(
       patches.prefix(5).map(\.offset) == [0, 20_000, 40_000, 60_000, 80_000], "where the server is, never guessed")
@@ -154,7 +154,7 @@ struct ResumableFaultTests {
     let summary = try stream(server)
     #expect(server.methods.last == "HEAD" && server.uploads.count == 1)
     #expect(
-      summary.progress.dropouts == 1, "the lost answer and each 404 before the one that is believed are one outage")
+      summary.progress.outageCount == 1, "the lost answer and each 404 before the one that is believed are one outage")
   }
 
   @Test(
@@ -185,7 +185,7 @@ struct ResumableFaultTests {
       $0.request.limits.response = .milliseconds(200)
       $0.rollOver.size = 100_000
     }
-    #expect(summary.progress.dropouts == 1 && server.nth("PATCH", 1)?.offset == 100_000)
+    #expect(summary.progress.outageCount == 1 && server.nth("PATCH", 1)?.offset == 100_000)
   }
 
   @Test("a server that disappears and returns: nothing is lost")
@@ -252,7 +252,7 @@ struct ResumableFaultTests {
       try stream.waitUntilAcknowledged(2)
       stream.streamer.finish()
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.dropouts == 1)
+      #expect(summary.error == nil && summary.progress.outageCount == 1)
     }
   }
 
@@ -265,7 +265,7 @@ struct ResumableFaultTests {
       try source.push([1])
       let summary = try stream.summary()
       #expect(summary.error?.kind == .unreachable && summary.resumeData != nil)
-      #expect(summary.progress.dropouts == 1 && stream.failures().count > 1)
+      #expect(summary.progress.outageCount == 1 && stream.failures().count > 1)
     }
   }
 

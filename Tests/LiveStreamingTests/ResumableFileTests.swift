@@ -45,7 +45,7 @@ struct ResumableFileTests {
         $0.request.socket.sendBuffer = 16_384
       }
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.dropouts == 0, "\(summary.error?.description ?? "")")
+      #expect(summary.error == nil && summary.progress.outageCount == 0, "\(summary.error?.description ?? "")")
     }
     #expect(server.of("PATCH").allSatisfy { $0.count <= 500_000 } && server.of("PATCH").count >= 4)
     #expect(server.upload(0).matches(pattern, count: 4_000_000))
@@ -174,7 +174,7 @@ struct ResumableFileTests {
       try source.push(patternBytes(pattern, 0, 100_000))
       stream.streamer.finish()
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.verified == 100_000 && summary.progress.dropouts == 1)
+      #expect(summary.error == nil && summary.verified == 100_000 && summary.progress.outageCount == 1)
     }
     #expect(server.nth("POST", 0)?.head["Want-Repr-Digest"] == "sha-256=10")
   }

@@ -43,7 +43,7 @@ extension RunningStream {
       events.dropFirst(seen).contains {
         switch $0 {
         case .acknowledged(let end): end >= UInt64(offset + count)
-        case .dropout, .attemptFailed, .ended: true
+        case .outage, .attemptFailed, .ended: true
         default: false
         }
       } ? true : nil
@@ -108,8 +108,8 @@ struct ResumableOutageTests {
     try withSession { session throws in
       let (summary, stream, _) = try stream(session, outage, for: count)
       #expect(summary.error == nil && summary.gaps == 0, "\(summary.error?.description ?? "") \(drawn.all)")
-      for dropout in stream.failures() {
-        #expect(!"\(dropout.cause)".unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7F })
+      for attempt in stream.failures() {
+        #expect(!"\(attempt.cause)".unicodeScalars.contains { $0.value < 0x20 || $0.value == 0x7F })
       }
     }
   }
@@ -224,7 +224,7 @@ struct ResumableOutageTests {
       try source.push(patternBytes(pattern, 0, 400_000))
       stream.streamer.finish()
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.dropouts == 50)
+      #expect(summary.error == nil && summary.progress.outageCount == 50)
       #expect(stream.failures().allSatisfy { $0.retryDelay <= .milliseconds(25) }, "each one is a first one")
     }
     expectWhole(server, 400_000)
@@ -267,7 +267,7 @@ struct ResumableOutageTests {
       stream.streamer.finish()
       let summary = try stream.summary()
       #expect(summary.error == nil && !summary.isResumable)
-      #expect(summary.progress.dropouts == 1 && stream.failures().count == 1)
+      #expect(summary.progress.outageCount == 1 && stream.failures().count == 1)
     }
   }
 
@@ -282,7 +282,7 @@ struct ResumableOutageTests {
       try source.push([1, 2, 3])
       stream.streamer.finish()
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.isResumable && summary.progress.dropouts == 0)
+      #expect(summary.error == nil && summary.isResumable && summary.progress.outageCount == 0)
       #expect(server.methods.prefix(3) == ["OPTIONS", "POST", "PATCH"])
     }
   }
@@ -317,7 +317,7 @@ struct ResumableOutageTests {
       try source.push(patternBytes(pattern, 0, 5000))
       stream.streamer.finish()
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.dropouts == 0)
+      #expect(summary.error == nil && summary.progress.outageCount == 0)
     }
     expectWhole(server, 5000)
   }

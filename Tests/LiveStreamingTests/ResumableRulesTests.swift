@@ -20,7 +20,7 @@ private struct Rules {
   var stored: UInt64 = 200
   /// What every answer takes.
   var latency = Duration.milliseconds(1)
-  var dropouts: [Dropout] = []
+  var failures: [FailedAttempt] = []
   var connects = 0
 
   init(_ head: UInt64 = 500, isFile: Bool = false, _ change: (inout RetryPolicy) -> Void = { _ in }) {
@@ -57,12 +57,12 @@ private struct Rules {
   var end: LiveStreamError?? { if case .end(let error) = step { .some(error) } else { nil } }
 
   /// The delay of the pause that it is in.
-  var pause: Duration? { if case .wait(let dropout) = step { dropout.retryDelay } else { nil } }
+  var pause: Duration? { if case .wait(let attempt) = step { attempt.retryDelay } else { nil } }
 
   mutating func take(_ next: StreamStep) {
     if next != .none { step = next }
     for event in machine.takeEvents() { if case .connecting = event { connects += 1 } }
-    if case .wait(let dropout) = next { dropouts.append(dropout) }
+    if case .wait(let attempt) = next { failures.append(attempt) }
   }
 
   private func response(_ status: Int, _ fields: [String: String]) -> HTTPResponse {
@@ -155,7 +155,7 @@ private struct Rules {
       rules.goOn()
       #expect(rules.method == "HEAD")
       rules.answer(200, value.map { ["Upload-Offset": $0] } ?? [:])
-      let words = rules.dropouts.last?.cause.description ?? ""
+      let words = rules.failures.last?.cause.description ?? ""
       #expect(words.contains(value.map { "invalid Upload-Offset \"\($0)\"" } ?? "without an offset"), "\(words)")
     }
   }
@@ -165,7 +165,7 @@ private struct Rules {
     var rules = Rules.streaming(acknowledged: 500)
     for _ in 0..<3 {
       rules.fail()
-      #expect(rules.machine.dropouts == 1)
+      #expect(rules.machine.outageCount == 1)
       rules.goOn()
     }
     #expect(rules.method == "HEAD")
@@ -175,7 +175,7 @@ private struct Rules {
     rules.take(rules.machine.bytesAreReady(rules.supply))
     #expect(rules.method == "PATCH")
     rules.fail()
-    #expect(rules.machine.dropouts == 2)
+    #expect(rules.machine.outageCount == 2)
   }
 
   @Test(
@@ -216,7 +216,7 @@ private struct Rules {
       if let limit = limits.compactMap({ $0 }).min() {
         #expect(rules.end.flatMap { $0 } != nil, "\(answer) is not given up")
         #expect(lasted >= limit && lasted <= limit + .seconds(16), "\(answer): after \(lasted)")
-        #expect(rules.dropouts.count >= 2)
+        #expect(rules.failures.count >= 2)
       } else {
         #expect(rules.end == nil, "\(answer) ended it: \(rules.step)")
         #expect(requests < 500 && longest > .seconds(14), "\(answer): \(requests) requests in \(lasted)")

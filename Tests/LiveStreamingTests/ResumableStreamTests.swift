@@ -23,7 +23,7 @@ struct ResumableStreamTests {
       stream.streamer.finish()
       let summary = try stream.summary()
       #expect(summary.error == nil && summary.isResumable && summary.progress.acknowledged == 100_000)
-      #expect(summary.resent == 0 && summary.progress.dropouts == 0 && summary.resumeData == nil)
+      #expect(summary.resent == 0 && summary.progress.outageCount == 0 && summary.resumeData == nil)
     }
     #expect(
       server.uploads.count == 1 && server.upload(0).isComplete && server.upload(0).matches(pattern, count: 100_000))
@@ -108,7 +108,7 @@ struct ResumableStreamTests {
       }
       stream.streamer.finish()
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.dropouts == 0)
+      #expect(summary.error == nil && summary.progress.outageCount == 0)
     }
     #expect(server.connections == 1 && server.upload(0).matches(pattern, count: 3000))
   }

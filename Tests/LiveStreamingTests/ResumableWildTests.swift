@@ -43,7 +43,7 @@ struct ResumableWildTests {
       request.method == "PATCH" && request.number < 2 ? .cut(after: 30_000) : .proper
     }
     let (summary, stream) = try stream(server)
-    #expect(summary.error == nil && summary.progress.dropouts == 2)
+    #expect(summary.error == nil && summary.progress.outageCount == 2)
     #expect(server.requests.all.first?.version == 8)
     #expect(Set(server.requests.all.dropFirst().map(\.version)) == [6])
     #expect(stream.notices.contains(.steppedDown(version: 6)))

@@ -125,10 +125,10 @@ final class RunningStream: Sendable {
   }
 
   /// The requests that ended before their stream; several in one outage, as a rule.
-  func failures() -> [Dropout] {
+  func failures() -> [FailedAttempt] {
     events.all.compactMap {
       switch $0 {
-      case .dropout(let dropout), .attemptFailed(let dropout): dropout
+      case .outage(let attempt), .attemptFailed(let attempt): attempt
       default: nil
       }
     }

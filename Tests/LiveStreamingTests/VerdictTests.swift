@@ -79,7 +79,7 @@ struct VerdictTests {
   @Test("connection failures are retried, and local and certificate errors are not")
   func failures() {
     func verdict(_ kind: UploadError.Kind) -> Verdict { Verdict(.failure(UploadError(kind, "w")), wallClock: 0) }
-    let transient: [UploadError.Kind: Dropout.Cause] = [
+    let transient: [UploadError.Kind: FailedAttempt.Cause] = [
       .unknownHost: .unknownHost("w"), .unreachable: .unreachable("w"), .connectionLost: .connectionLost("w"),
       .timedOut: .timedOut("w"), .tlsFailed: .other("w"), .other: .other("w"), .bodyFailed: .overtaken,
     ]

@@ -47,7 +47,7 @@ package struct SoakReport: Sendable {
     rows = try Self.rows(run)
     figures = [
       ("captured", captured), ("acknowledged", acknowledged), ("lost", lost), ("source_lost_frames", sourceLost),
-      ("dropouts", try figure("dropouts")), ("resent", try figure("resent")),
+      ("outages", try figure("outages")), ("resent", try figure("resent")),
       ("stored", UInt64(losses.stored.count)), ("silent", UInt64(losses.silent.count)),
       ("recordings", UInt64(run.timeline.count)), ("silences", UInt64(losses.silent.ranges.count)),
       ("dropped_lines", UInt64(losses.droppedLines)), ("samples", UInt64(run.clientSamples.count)),

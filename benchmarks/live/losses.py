@@ -87,7 +87,7 @@ def _tells_error(line: str, contender: Contender) -> bool:
         return any(word in line.lower() for word in contender.complaints)
     with contextlib.suppress(ValueError):
         event = json.loads(line)
-        return event.get("event") == "dropout" or event.get("error") is not None
+        return event.get("event") == "outage" or event.get("error") is not None
     return False
 
 

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, object]:
         "foreign_bytes": found.foreign_bytes,
         "lost_by_device": summary["source_lost_frames"],
         "lost": summary["lost"] + summary["unsent"],
-        "dropouts": summary["dropouts"],
+        "outages": summary["outages"],
         "parts": parts,
         "client_cpu": client.exit.cpu_ns / 1e9,
         "server_cpu": server.exit.cpu_ns / 1e9,

@@ -57,7 +57,7 @@ def _is(kind: str, event: Event) -> bool:
 
 def _failed(event: Event) -> bool:
     """An attempt has: the first one of an outage, or another one."""
-    return event.kind in ("dropout", "attempt-failed")
+    return event.kind in ("outage", "attempt-failed")
 
 
 class Session:
@@ -98,10 +98,10 @@ class Session:
                 start = len(stream.events)
                 relay.order("reset")
                 reset = int(str(relay.wait_for("reset", 10)["at_ns"]))
-                dropout = stream.wait_for("dropout", start, lambda event: _is("dropout", event), PATIENCE)
-                recovered = self._recovered(stream, stream.events.index(dropout))
+                outage = stream.wait_for("outage", start, lambda event: _is("outage", event), PATIENCE)
+                recovered = self._recovered(stream, stream.events.index(outage))
                 found.above_ms.append((recovered.ns - reset) / 1e6)
-                found.failures.append(self._dropouts(stream, dropout.ns + 1, recovered.ns))
+                found.failures.append(self._failed_attempts(stream, outage.ns + 1, recovered.ns))
             self._end(stream, server, found)
         return found
 
@@ -119,13 +119,13 @@ class Session:
     def _note_return(self, stream: SluiceStream, returned: int, found: Outages) -> None:
         start = next((n for n, event in enumerate(stream.events) if event.ns >= returned), len(stream.events))
         recovered = self._recovered(stream, start)
-        dropouts = [event for event in stream.events if _failed(event) and event.ns < recovered.ns]
+        outages = [event for event in stream.events if _failed(event) and event.ns < recovered.ns]
         # The pause that ran at the return; or, where an attempt had just begun and found nobody, the one that followed.
-        due = [event.ns + event.number("retry_seconds") * 1e9 for event in dropouts]
+        due = [event.ns + event.number("retry_seconds") * 1e9 for event in outages]
         left = next((each - returned for each in due if each >= returned), 0.0)
         found.pause_ms.append(left / 1e6)
         found.above_ms.append((recovered.ns - returned - left) / 1e6)
-        found.failures.append(self._dropouts(stream, returned + int(left), recovered.ns))
+        found.failures.append(self._failed_attempts(stream, returned + int(left), recovered.ns))
 
     @staticmethod
     def _recovered(stream: SluiceStream, start: int) -> Event:
@@ -135,7 +135,7 @@ class Session:
         return stream.wait_acknowledged(stream.events.index(streaming), streaming.number("offset"), PATIENCE)
 
     @staticmethod
-    def _dropouts(stream: SluiceStream, start: int, end: int) -> int:
+    def _failed_attempts(stream: SluiceStream, start: int, end: int) -> int:
         return sum(1 for event in list(stream.events) if _failed(event) and start <= event.ns < end)
 
     def _end(self, stream: SluiceStream, server: SluiceServer, found: Outages) -> None:

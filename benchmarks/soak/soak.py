@@ -61,7 +61,7 @@ def section(lines: list[dict[str, object]], seconds: float) -> Section:
     summary = (
         f"{captured / 1e9:.2f} GB captured, {int(str(found['acknowledged'])) / 1e9:.2f} GB acknowledged, {lost / 1e6:.1f} MB lost "
         f"in outages longer than the buffer, none unsent; {found['source_lost_frames']} frames lost by the device; "
-        f"{found['dropouts']} outages; {int(str(found['resent'])) / 1e6:.1f} MB sent again"
+        f"{found['outages']} outages; {int(str(found['resent'])) / 1e6:.1f} MB sent again"
     )
     stored = (
         f"{int(str(found['stored'])) / 1e9:.2f} GB stored in {found['recordings']} recordings, each frame at its place; "

@@ -94,9 +94,9 @@ class Losses(unittest.TestCase):
         overrun = "overrun!!! (at least 2490.123 ms long)"
         self.assertEqual(what_was_told(overrun, overrun, ARECORD, False)[0], "amount")
         nothing, much = '{"event":"ended","lost":0,"gaps":0}', '{"event":"ended","lost":0,"source_lost_frames":9}'
-        dropout = '{"event":"dropout","cause":"connection reset"}'
+        outage = '{"event":"outage","cause":"connection reset"}'
         self.assertEqual(what_was_told(nothing, nothing, ARECORD, False)[0], "nothing")
-        self.assertEqual(what_was_told(dropout, nothing, ARECORD, False)[0], "error")
+        self.assertEqual(what_was_told(outage, nothing, ARECORD, False)[0], "error")
         self.assertEqual(what_was_told(nothing, much, ARECORD, False)[0], "amount")
         self.assertEqual(what_was_told("Connection refused", "", FFMPEG, False)[0], "error")
         self.assertEqual(what_was_told("", "Exiting: error at the end", FFMPEG, False)[0], "nothing")

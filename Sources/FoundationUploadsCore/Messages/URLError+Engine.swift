@@ -21,7 +21,7 @@ extension UploadError {
   }
 }
 
-extension Dropout.Cause {
+extension FailedAttempt.Cause {
   /// Whether there is no way to the server, where no connection has stood.
   var isUnreachability: Bool {
     switch self {
@@ -83,7 +83,7 @@ extension URLError {
   }
 
   /// - Parameter cause: what ended the last attempt, where the stream has given up.
-  init(_ error: LiveStreamError, cause: Dropout.Cause?, _ url: URL?) {
+  init(_ error: LiveStreamError, cause: FailedAttempt.Cause?, _ url: URL?) {
     let code: Code =
       switch error.kind {
       case .invalidRequest: .badURL
@@ -97,7 +97,7 @@ extension URLError {
     self.init(code, url, error.description)
   }
 
-  static func code(of cause: Dropout.Cause) -> Code {
+  static func code(of cause: FailedAttempt.Cause) -> Code {
     switch cause {
     case .unknownHost: .cannotFindHost
     case .unreachable: .cannotConnectToHost

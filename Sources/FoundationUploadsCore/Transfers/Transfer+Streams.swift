@@ -13,7 +13,7 @@ struct StreamFacts {
   var isResumable: Bool?
   var hasConnected = false
   /// What ended the last attempt.
-  var cause: Dropout.Cause?
+  var cause: FailedAttempt.Cause?
   var resumeData: ResumeData?
   /// Why the transfer has ended the stream.
   var failure: URLError?
@@ -173,13 +173,13 @@ extension Transfer {
     case .interimResponse(let response): tellInterim(response)
     case .upload(.created(let data)): (streamFacts.isResumable, streamFacts.resumeData) = (true, data)
     case .upload(.notSupported): streamFacts.isResumable = false
-    case .dropout(let dropout), .attemptFailed(let dropout): interrupted(dropout.cause)
+    case .outage(let attempt), .attemptFailed(let attempt): interrupted(attempt.cause)
     case .ended(let summary): ended(summary)
     default: break
     }
   }
 
-  private func interrupted(_ cause: Dropout.Cause) {
+  private func interrupted(_ cause: FailedAttempt.Cause) {
     streamFacts.cause = cause
     // As every request to a server that is not there.
     if settings.waitsForConnectivity, !hasConnected, cause.isUnreachability { return tellWaiting() }

@@ -71,7 +71,7 @@ public final class FileUploadTask: Sendable {
     }
     return UploadReceipt(
       response: summary.response ?? HTTPResponse(status: 200), byteCount: file.size, resentByteCount: summary.resent,
-      outageCount: summary.progress.dropouts, duration: summary.progress.elapsed, isResumable: summary.isResumable,
+      outageCount: summary.progress.outageCount, duration: summary.progress.elapsed, isResumable: summary.isResumable,
       verifiedDigest: summary.verified == file.size ? summary.digest : nil)
   }
 

@@ -127,7 +127,7 @@ extension StreamSummary {
   /// The summary of a stream that could not be started.
   fileprivate static let sessionIsClosed = StreamSummary(
     progress: StreamProgress(
-      elapsed: .zero, captured: 0, sent: 0, acknowledged: 0, lost: 0, buffered: 0, capacity: 0, dropouts: 0,
+      elapsed: .zero, captured: 0, sent: 0, acknowledged: 0, lost: 0, buffered: 0, capacity: 0, outageCount: 0,
       isConnected: false),
     gaps: 0, resent: 0, sourceLost: 0, error: .sessionIsClosed)
 }

@@ -112,7 +112,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     case .connecting(let offset, _):
       requestStart = offset
       loop.figures.attempts(&figures, now: loop.plan.clock.now)
-    case .dropout(let dropout): dropped(dropout)
+    case .outage(let attempt): dropped(attempt)
     case .attemptFailed:
       disconnected()
       loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
@@ -169,13 +169,13 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     requestSentAt = nil
   }
 
-  private func dropped(_ dropout: Dropout) {
+  private func dropped(_ attempt: FailedAttempt) {
     disconnected()
-    let cause = dropout.cause == .cut ? nil : dropout.cause.errorClass
+    let cause = attempt.cause == .cut ? nil : attempt.cause.errorClass
     loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)
     guard let cause else { return }
     loop.figures.error(
-      cause, example: dropout.reason.map { "\(dropout.cause): \"\($0)\"" } ?? dropout.cause.description)
+      cause, example: attempt.reason.map { "\(attempt.cause): \"\($0)\"" } ?? attempt.cause.description)
   }
 
   /// A plain request was answered: what it has carried is acknowledged. What earlier requests carried before they broke
@@ -258,7 +258,7 @@ struct LoadPlace {
   var generation = 0
 }
 
-extension Dropout.Cause {
+extension FailedAttempt.Cause {
   /// A short word for all that are alike.
   var errorClass: String {
     switch self {
