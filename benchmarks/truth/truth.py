@@ -63,7 +63,7 @@ FAULTS = [
     Fault("death", r"outage at [12]\.\d+ s for .*to the end \(6 streams", dies_at=2.0),
     Fault("death and return", r"outage at [12]\.\d+ s for \d", dies_at=1.5, returns_at=2.5),
     Fault(
-        "reading at 20 kB/s per stream", r"no space for messages for up to|only [\d.]+ % of what was offered",
+        "reading at 20 kB/s per stream", r"no space for messages for up to|only [\d.]+ % of the offered bytes",
         {"read_rate": 20_000}, modes=("streams",),
         options=("--rate", "2MB", "--buffer", "64KiB", "--send-buffer", "16KiB"),
     ),
