@@ -188,11 +188,17 @@ package final class BrokerConnection: Sendable {
       guard status == NATS_OK else { throw .unusableFile(path, reason: lastError(status)) }
     }
     if let token = options.token { natsOptions_SetToken(settings, token) }
-    observer.attach(to: settings)
     var connection: OpaquePointer?
-    status = natsConnection_Connect(&connection, settings)
-    guard status == NATS_OK, let connection else {
+    // libnats before 3.8 sends no signature if its first byte is 0 (nats.c pull request 705), so a broker refuses one
+    // connection of 256. Each attempt signs other bytes.
+    for _ in 0..<(options.credentialsFile == nil ? 1 : 4) {
+      observer.attach(to: settings)
+      status = natsConnection_Connect(&connection, settings)
+      if status == NATS_OK { break }
       observer.detach()
+      if status != NATS_CONNECTION_AUTH_FAILED { break }
+    }
+    guard status == NATS_OK, let connection else {
       if status == NATS_CONNECTION_AUTH_FAILED { throw .notAuthorized }
       let reason = lastError(status)
       // It is read when a broker asks for it.
