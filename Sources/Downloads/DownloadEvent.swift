@@ -72,9 +72,10 @@ public enum DownloadEvent: Sendable {
   case startedOver(DownloadRestart, discarded: UInt64)
   /// From now on, another process can continue the download with this data and the bytes written by then.
   case resumable(DownloadResumeData)
-  /// The request ended before the download, which continues after a delay. `reason` is the server's explanation of its
-  /// response, in one line of at most 200 characters. Nil if there is none.
-  case outage(FailedAttempt.Cause, reason: String?, retryDelay: Duration)
+  /// An outage begins: the request ended before the download. Another attempt follows after a delay.
+  case outage(FailedAttempt)
+  /// Another attempt failed in the same outage.
+  case attemptFailed(FailedAttempt)
   /// The progress, at the interval of ``FileDownload/Configuration/progressInterval``.
   case progress(DownloadProgress)
   /// The last event.
@@ -91,8 +92,8 @@ public struct DownloadProgress: Equatable, Sendable {
   public var elapsed: Duration
   /// Whether the current request has a connection.
   public var isConnected: Bool
-  /// The number of times that a request ended before the download.
-  public var outages: Int
+  /// The number of outages so far. An outage with several attempts counts once.
+  public var outageCount: Int
 }
 
 /// The result of a download.

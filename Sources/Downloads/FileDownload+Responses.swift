@@ -225,7 +225,6 @@ extension FileDownload {
   private func again(_ cause: FailedAttempt.Cause, _ retryAfter: Duration?, _ refusal: LiveStreamError? = nil) {
     guard let loop = session?.loop else { return }
     // Of a pipe, what was written could be continued, but not begun anew: the next answer decides.
-    outages += 1
     let delay: Duration
     do throws(LiveStreamError) {
       delay = try clock.failed(
@@ -234,9 +233,10 @@ extension FileDownload {
     } catch {
       return fail(DownloadError(error))
     }
-    var reason: String?
-    if case .response(let status) = cause, let response, response.status == status { reason = response.reason }
-    handler(.outage(cause, reason: reason, retryDelay: delay))
+    var attempt = FailedAttempt(
+      cause: cause, acknowledged: highest, retryDelay: delay, isRepeated: outages.failed(acknowledged: highest))
+    if case .response(let status) = cause, let response, response.status == status { attempt.reason = response.reason }
+    handler(attempt.isRepeated ? .attemptFailed(attempt) : .outage(attempt))
     retryTimer = loop.schedule(after: delay) { [self] in
       retryTimer = nil
       send()

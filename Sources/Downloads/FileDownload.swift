@@ -106,7 +106,7 @@ public final class FileDownload: @unchecked Sendable {
   /// The most bytes that were ever there.
   var highest: UInt64 = 0
   var resumedFrom: UInt64 = 0
-  var outages = 0
+  var outages = OutageCount()
   var isConnected = false
   /// Until the next attempt.
   var retryTimer: EventLoop.Timer?
@@ -327,6 +327,6 @@ public final class FileDownload: @unchecked Sendable {
   var progress: DownloadProgress {
     DownloadProgress(
       written: file?.written ?? 0, length: machine.length, elapsed: .now - startedAt, isConnected: isConnected,
-      outages: outages)
+      outageCount: outages.count)
   }
 }

@@ -76,7 +76,7 @@ public enum UploadNotice: Equatable, Sendable {
   case digestMismatch(offset: UInt64)
 }
 
-/// The end of a request before the end of its stream.
+/// The end of a request before the end of its stream or download.
 public struct FailedAttempt: Equatable, Sendable {
   /// The cause of the end.
   public enum Cause: Equatable, Sendable, CustomStringConvertible {
@@ -115,7 +115,8 @@ public struct FailedAttempt: Equatable, Sendable {
   /// The server's explanation of its response, in one line of at most 200 characters
   /// (``UploadClient/HTTPResponse/reason``). Nil if there is none.
   public var reason: String?
-  /// The stream offset up to which the peer's TCP had acknowledged, or that the server reported.
+  /// The stream offset up to which the peer's TCP had acknowledged, or that the server reported. For a download, the
+  /// number of bytes that were received.
   public var acknowledged: UInt64
   /// The number of bytes that may be lost. The peer's TCP had acknowledged them in a request that the server then
   /// refused without reporting its offset, and the buffer no longer has them.
@@ -124,6 +125,14 @@ public struct FailedAttempt: Equatable, Sendable {
   public var retryDelay: Duration
   /// Whether the failure belongs to an outage that was already reported, without progress since then.
   public var isRepeated = false
+
+  package init(
+    cause: Cause, reason: String? = nil, acknowledged: UInt64, unconfirmed: UInt64 = 0, retryDelay: Duration,
+    isRepeated: Bool = false
+  ) {
+    (self.cause, self.reason, self.acknowledged, self.unconfirmed) = (cause, reason, acknowledged, unconfirmed)
+    (self.retryDelay, self.isRepeated) = (retryDelay, isRepeated)
+  }
 }
 
 /// Lost bytes of the stream, and the cause.

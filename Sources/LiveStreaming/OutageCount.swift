@@ -1,15 +1,17 @@
 // Several failed attempts without progress between them are one outage.
 
-/// Counts the outages of one stream. An outage is a period in which requests fail without progress.
-struct OutageCount {
-  private(set) var count = 0
-  /// Set during an outage: the stream offset that the server had acknowledged at its start.
+/// Counts the outages of one stream or download. An outage is a period in which requests fail without progress.
+package struct OutageCount {
+  package private(set) var count = 0
+  /// Set during an outage: the offset that was acknowledged, or downloaded, at its start.
   private var start: UInt64?
 
-  /// Notes that a request has ended before its stream.
+  package init() {}
+
+  /// Notes that a request has ended before its stream or download.
   ///
   /// - Returns: whether it belongs to an outage that was already counted.
-  mutating func failed(acknowledged: UInt64) -> Bool {
+  package mutating func failed(acknowledged: UInt64) -> Bool {
     let isRepeated = start.map { acknowledged <= $0 } ?? false
     if !isRepeated { count += 1 }
     // Less than before if the server has lost some bytes.

@@ -149,7 +149,8 @@ enum RunningDownload {
   static func news(_ event: DownloadEvent, of transfer: Transfer) -> [TransferNews] {
     switch event {
     case .receiving(let offset, let length): [.receiving(offset: offset, size: length), .trouble(nil)]
-    case .outage(let cause, let reason, _): [.trouble("\(cause)" + (reason.map { ": \($0)" } ?? ""))]
+    case .outage(let attempt), .attemptFailed(let attempt):
+      [.trouble("\(attempt.cause)" + (attempt.reason.map { ": \($0)" } ?? ""))]
     case .ended(let summary): [.ended(ending(summary, transfer))]
     default: []
     }

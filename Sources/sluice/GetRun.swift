@@ -14,8 +14,6 @@ final class GetRun: Sendable {
     /// A bar for the length that the server reported last.
     var bar: (length: UInt64, bar: TransferBar)?
     var outage: OutageLines
-    /// Whether an outage is in progress.
-    var isOut = false
   }
 
   private let url: String
@@ -126,17 +124,12 @@ final class GetRun: Sendable {
     switch event {
     case .opened, .connecting, .resumable: break
     case .receiving(let offset, _):
-      state.withLock { $0.isOut = false }
       Console.shared.say(
         offset == 0 ? "downloading \(url)" : "downloading \(url), continuing at \(Units.text(bytes: offset))")
     case .startedOver(let reason, let discarded):
       Console.shared.say("starting over, \(Units.text(bytes: discarded)) discarded: \(reason)")
-    case .outage(let cause, let reason, let delay):
-      let line = state.withLock { state in
-        defer { state.isOut = true }
-        return state.outage.line(
-          "outage: \(cause)", reason: reason, retryDelay: delay, isNew: !state.isOut, now: .now)
-      }
+    case .outage(let attempt), .attemptFailed(let attempt):
+      let line = state.withLock { StreamReport.line(attempt, in: &$0.outage) }
       if let line { Console.shared.say(line) }
     case .progress(let progress): Console.shared.show(status: line(progress))
     case .ended(let summary):
@@ -157,7 +150,7 @@ final class GetRun: Sendable {
       return bar
     }
     return bar.line(
-      progress.written, after: progress.elapsed, isConnected: progress.isConnected, outageCount: progress.outages,
+      progress.written, after: progress.elapsed, isConnected: progress.isConnected, outageCount: progress.outageCount,
       width: Console.width)
   }
 
@@ -167,7 +160,7 @@ final class GetRun: Sendable {
     if let error = summary.error { lines.append("sluice: \(error.description)\(advice(error, summary))") }
     var parts = ["\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.written)) downloaded"]
     if summary.resumedFrom > 0 { parts.append("\(Units.text(bytes: summary.resumedFrom)) of them earlier") }
-    parts.append(progress.outages == 1 ? "1 outage" : "\(progress.outages) outages")
+    parts.append(progress.outageCount == 1 ? "1 outage" : "\(progress.outageCount) outages")
     if let name = summary.verified { parts.append("verified by its \(name) digest") }
     lines.append(parts.joined(separator: ", "))
     if summary.error == nil, let target { lines.append("stored as \(target.path.shellQuoted)") }
@@ -200,7 +193,7 @@ final class GetRun: Sendable {
       line.add("length", progress.length)
       line.add("elapsed_seconds", thousandths: progress.elapsed.seconds)
       line.add("connected", progress.isConnected)
-      line.add("outages", progress.outages)
+      line.add("outages", progress.outageCount)
     }
     switch event {
     case .opened(let path, _, _): return line("opened") { $0.add("part", path) }
@@ -220,11 +213,12 @@ final class GetRun: Sendable {
         $0.add("discarded", discarded)
       }
     case .resumable: return line("resumable") { _ in }
-    case .outage(let cause, let reason, let delay):
-      return line("outage") {
-        $0.add("cause", cause.description)
-        $0.add("reason", reason)
-        $0.add("retry_seconds", thousandths: delay.seconds)
+    case .outage(let attempt), .attemptFailed(let attempt):
+      return line(attempt.isRepeated ? "attempt-failed" : "outage") {
+        $0.add("cause", attempt.cause.description)
+        $0.add("reason", attempt.reason)
+        $0.add("written", attempt.acknowledged)
+        $0.add("retry_seconds", thousandths: attempt.retryDelay.seconds)
       }
     case .progress(let progress): return line("progress") { add(progress, to: &$0) }
     case .ended(let summary):

@@ -77,7 +77,8 @@ enum Load {
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     // All mistakes in the options are reported before the first connection.
     let thresholds = try Report.thresholds(values)
-    let view = LoadView(progress: try ProgressKind(values))
+    let progress = try ProgressKind(values)
+    let view = LoadView(progress: progress)
     let configuration = try configuration(values)
     try Report.checkOutputs(values)
     for option in ["json", "html", "csv"] {
@@ -94,12 +95,18 @@ enum Load {
     }
     Console.shared.keepStatus()
     if let reason = test.endReason { Console.shared.say("ended early: \(reason)") }
-    for line in report.table.split(separator: "\n", omittingEmptySubsequences: false) {
-      Console.shared.say(String(line))
+    // The table is for standard output, unless a program reads that.
+    if progress == .json || ["json", "csv"].contains(where: { values[$0] == "-" }) {
+      for line in report.table.split(separator: "\n", omittingEmptySubsequences: false) {
+        Console.shared.say(String(line))
+      }
+      Console.shared.flush()
+    } else {
+      // The progress comes first.
+      Console.shared.flush()
+      Report.show(report.table)
     }
-    // The progress used the same output and comes first.
-    if ["json", "csv"].contains(where: { values[$0] == "-" }) { Console.shared.flush() }
-    try Report.write(report, values)
+    try Report.write(report, values, judgedBy: thresholds)
     let verdict = Report.judge(report, by: thresholds)
     if wasStopped { return .interrupted }
     if let code = failure(report.totals, isJudged: !thresholds.isEmpty) { return code }

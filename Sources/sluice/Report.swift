@@ -30,7 +30,7 @@ enum Report {
     switch try subject(of: reports, mode: Mode(values)) {
     case .run(let report):
       judged = report
-      try write(report, values)
+      try write(report, values, judgedBy: thresholds)
       // The report and the table cannot share standard output.
       if !["json", "csv"].contains(where: { values[$0] == "-" }) { show(report.table) }
     case .comparison(let before, let after):
@@ -47,7 +47,8 @@ enum Report {
     return judge(judged, by: thresholds)
   }
 
-  private static func show(_ table: String) {
+  /// Prints a table on standard output.
+  static func show(_ table: String) {
     // The table ends its last line itself.
     Console.shared.put(table.hasSuffix("\n") ? String(table.dropLast()) : table)
   }
@@ -60,8 +61,10 @@ enum Report {
     }
   }
 
-  static func write(_ report: LoadReport, _ values: CommandLineSyntax.Values) throws(CommandError) {
-    if let path = values["html"] { try ReplacedFile.write(report.html, to: path) }
+  static func write(
+    _ report: LoadReport, _ values: CommandLineSyntax.Values, judgedBy thresholds: [Threshold]
+  ) throws(CommandError) {
+    if let path = values["html"] { try ReplacedFile.write(report.html(judgedBy: thresholds), to: path) }
     if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
     if let path = values["csv"] { try ReplacedFile.write(report.csv, to: path) }
   }
@@ -71,7 +74,8 @@ enum Report {
   /// The metrics for `--fail-if`.
   static let metrics = HelpTopic(
     name: "metrics", title: "Metrics of a load test, for --fail-if 'METRIC OPERATOR VALUE'",
-    rows: LoadMetric.descriptions,
+    rows: LoadMetric.descriptions + ErrorClass.allCases.map { ("errors." + $0.rawValue, $0.meaning) }
+      + [("errors.http-NNN", "requests that were answered with this status")],
     notes: [
       "Delays need a statistic: p50 to p99.99, mean, max or count (ack.p99).",
       "Operators: > >= < <= ==. Units: ns, us, ms, s, min; B, kB, KiB, MB, MiB; MB/s or % for goodput.",
@@ -88,11 +92,11 @@ enum Report {
     return thresholds
   }
 
-  /// Names each violated threshold on standard error.
+  /// Prints the judgement of each threshold on standard error.
   static func judge(_ report: LoadReport, by thresholds: [Threshold]) -> ExitCode {
-    let failures = thresholds.compactMap { $0.failure(in: report) }
-    for failure in failures { Console.shared.say("failed: \(failure)") }
-    return failures.isEmpty ? .done : .thresholdFailed
+    let judgements = thresholds.map { $0.judgement(of: report) }
+    for (isMet, sentence) in judgements { Console.shared.say("\(isMet ? "met" : "failed"): \(sentence)") }
+    return judgements.allSatisfy(\.isMet) ? .done : .thresholdFailed
   }
 
   // MARK: Reports that belong together

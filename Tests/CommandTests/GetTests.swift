@@ -1,6 +1,7 @@
 // sluice get, as a process: every fault of a server, with and without a kill in between; a real server behind connections
 // that break anywhere; and the files that must not be touched.
 
+import CommandTesting
 import Digests
 import EventLoops
 import Glibc
@@ -575,6 +576,25 @@ struct GetTests {
       #expect(try process.wait() == code, "\(plan) \(process.errors)")
       if code == 0 { #expect(try directory.contents("out") == resource.content) }
       #expect(directory.names == ["out"])
+    }
+  }
+
+  @Test("attempts that fail without progress belong to one outage, and a download that fails at once had none")
+  func outages() throws {
+    let directory = try TemporaryDirectory()
+    let cases: [([Fault], code: Int32, outages: Int, attempts: Int)] = [
+      ([], 0, 0, 0), ([.cutInBody], 0, 1, 0), ([.cutInBody, .busy, .serverError], 0, 1, 2),
+      ([.cutInBody, .busy, .cutInBody, .busy, .busy], 0, 2, 3), ([.notFound], 76, 0, 0),
+    ]
+    for (number, (plan, code, outages, attempts)) in cases.enumerated() {
+      let server = try Resource(plan).serve()
+      let process = try sluice(
+        ["get", "\(server.url)/file.bin", "-o", "\(directory.path)/\(number)"] + Self.patience)
+      #expect(try process.wait() == code, "\(plan) \(process.errors)")
+      let events = process.output.compactMap { FlatObject($0) }
+      #expect(events.filter { $0.event == "outage" }.count == outages, "\(plan)")
+      #expect(events.filter { $0.event == "attempt-failed" }.count == attempts, "\(plan)")
+      #expect(events.last?.integer("outages") == outages, "\(plan)")
     }
   }
 

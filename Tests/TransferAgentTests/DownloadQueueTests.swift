@@ -83,7 +83,7 @@ struct DownloadQueueTests {
       .init(name: "ETag", value: "\"a\""),
     ]
     response.body = [1]
-    let progress = DownloadProgress(written: 10, length: 10, elapsed: .zero, isConnected: false, outages: 0)
+    let progress = DownloadProgress(written: 10, length: 10, elapsed: .zero, isConnected: false, outageCount: 0)
     let summary = DownloadSummary(
       error: nil, progress: progress, resumeData: nil, resumedFrom: 10, verified: nil, response: response)
     guard case .ended(.completed(let result))? = RunningDownload.news(.ended(summary), of: transfer).first else {

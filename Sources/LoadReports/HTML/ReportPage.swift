@@ -8,12 +8,15 @@ extension LoadReport {
   ///
   /// It also contains the report's JSON, in `<script type="application/json" id="report">`, with fewer intervals and
   /// without their histograms. All foreign text (the target, error messages, host names) is escaped. Any thread.
-  public var html: String {
+  public var html: String { html(judgedBy: []) }
+
+  /// The same page, with the judgement of each threshold below the verdict.
+  public func html(judgedBy thresholds: [Threshold]) -> String {
     let plots = ReportPlots(self)
     let body: Markup = """
       <header><h1>Load test of \(target)</h1>
       <p class="about">\(about)</p></header>
-      \(verdict)\(tiles)
+      \(verdict(judgedBy: thresholds))\(tiles)
       \(plots.figures)\(figureTables)
       """
     return Page.text(title: "Load test of \(target)", body: body, json: ("report", pageJSON), footer: footer)
@@ -42,7 +45,7 @@ extension LoadReport {
   }
 
   /// The generator's own shortcomings come before everything else: with them the rest is not about the server.
-  var verdict: Markup {
+  func verdict(judgedBy thresholds: [Threshold]) -> Markup {
     let verdict = ReportVerdict(self)
     var markup = Markup.empty
     if generator.isBottleneck {
@@ -54,7 +57,13 @@ extension LoadReport {
 
         """
     }
-    markup += "<div class=\"verdict \(verdict.level.rawValue)\" id=\"verdict\"><p>\(verdict.sentence)</p></div>\n"
+    let judgements = thresholds.map { $0.judgement(of: self) }
+    let level = judgements.allSatisfy(\.isMet) ? verdict.level : .bad
+    let list = judgements.map { judgement -> Markup in
+      "<li>\(judgement.isMet ? "met" : "failed"): \(judgement.sentence)</li>"
+    }
+    let items: Markup = list.isEmpty ? "" : "<ul id=\"thresholds\">\(list)</ul>"
+    markup += "<div class=\"verdict \(level.rawValue)\" id=\"verdict\"><p>\(verdict.sentence)</p>\(items)</div>\n"
     return markup
   }
 

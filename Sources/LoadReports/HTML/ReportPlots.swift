@@ -76,7 +76,7 @@ struct ReportPlots {
       reading: """
         The time from when a message was due until the server acknowledged it, per second. Half of the messages waited \
         less than p50, and 99 of 100 less than p99. If the lines are level, the server keeps up. If they rise, it does not. \
-        The scale is logarithmic: The scale is logarithmic.
+        The scale is logarithmic.
         """,
       description: Self.words(all, of: "delays"),
       legend: Self.percentiles.reversed().map { .init(style: $0.style, label: $0.name) } + bands,

@@ -4,7 +4,7 @@
 public enum LoadMetric: Equatable, Sendable {
   /// A statistic of a delay: `ack.p99`.
   case delay(LoadMeasure, Statistic)
-  /// Errors of one class, or of all: `errors`, `errors.reset`.
+  /// Errors of one class, or of all: `errors`, `errors.connection-lost`.
   case errors(class: String?)
   /// Final responses with one status, or with those of a class: `status.503`, `status.5xx`.
   case status(ClosedRange<Int>)
@@ -61,7 +61,7 @@ public enum LoadMetric: Equatable, Sendable {
   /// Each metric and what it measures, for a page of help. A delay's name lacks its statistic.
   package static let descriptions: [(label: String, text: String)] =
     delays.map { ($0.name, $0.measure.meaning) } + [
-      ("errors, errors.CLASS", "errors of all classes, or of one, such as errors.http-503"),
+      ("errors, errors.CLASS", "errors of all classes, or of one (below), such as errors.http-503"),
       ("status.NNN, status.Nxx", "final responses with a status, or with those of a class: status.5xx"),
       ("streams.failed", "streams that gave up"),
       ("interruptions", "lost connections that nobody asked for"),
@@ -76,13 +76,13 @@ public enum LoadMetric: Equatable, Sendable {
     delays.flatMap { delay in
       ["p50", "p90", "p95", "p99", "p99.9", "mean", "max", "count"].map { "\(delay.name).\($0)" }
     }
-    + others.map(\.name) + ["status.5xx"]
+    + others.map(\.name) + ["status.5xx"] + ErrorClass.allCases.map { "errors.\($0.rawValue)" }
 
   /// The metric with this name. Nil if there is none.
   public init?(_ name: some StringProtocol) {
     if let other = Self.others.first(where: { $0.name == name }) {
       self = other.metric
-    } else if name.hasPrefix("errors."), name.utf8.count > 7 {
+    } else if name.hasPrefix("errors."), ErrorClass.isKnown(name.dropFirst(7)) {
       self = .errors(class: String(name.dropFirst(7)))
     } else if name.hasPrefix("status.") {
       let status = name.dropFirst(7)

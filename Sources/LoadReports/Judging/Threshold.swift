@@ -82,6 +82,12 @@ public struct Threshold: Equatable, Sendable {
   /// only exceptions are metrics of stalls and interruptions. Quantiles are accurate to 0.8 %, and all other metrics
   /// are exact.
   public func failure(in report: LoadReport) -> String? {
+    let judgement = judgement(of: report)
+    return judgement.isMet ? nil : judgement.sentence
+  }
+
+  /// Whether a report meets the threshold, with its figure and the limit in a sentence.
+  package func judgement(of report: LoadReport) -> (isMet: Bool, sentence: String) {
     let value: Double?
     if isShare {
       let bytes = report.totals.bytes
@@ -89,10 +95,9 @@ public struct Threshold: Equatable, Sendable {
     } else {
       value = metric.value(in: report)
     }
-    guard let value else {
-      return metric.isGoodWithoutValue ? nil : "\(metric.name) was not measured, but must \(wanted)"
-    }
-    return isFailed(by: value) ? "\(metric.name) is \(words(value)), but must \(wanted)" : nil
+    let isMet = value.map { !isFailed(by: $0) } ?? metric.isGoodWithoutValue
+    let found = value.map { "is \(words($0))" } ?? "was not measured"
+    return (isMet, "\(metric.name) \(found), \(isMet ? "and" : "but") must \(wanted)")
   }
 
   private func isFailed(by value: Double) -> Bool {

@@ -123,7 +123,8 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     case .upload(.notSupported): isPlain = true
     case .upload(.serverWentBack(let before, let now)):
       loop.figures.error(
-        "went-back", example: "the server has less than it had acknowledged: \(now) bytes instead of \(before)")
+        ErrorClass.wentBack.rawValue,
+        example: "the server has less than it had acknowledged: \(now) bytes instead of \(before)")
     case .ended(let summary): ended(summary)
     case .streaming, .discarding, .upload, .source, .progress, .missed: break
     }
@@ -209,7 +210,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
         loop.plan.end(error.description)
       }
       if outcome == .failed {
-        loop.figures.error(error.errorClass, example: error.description)
+        loop.figures.error(error.errorClass.rawValue, example: error.description)
         loop.figures.lost(
           bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.settled)))
       }
@@ -259,35 +260,35 @@ struct LoadPlace {
 }
 
 extension FailedAttempt.Cause {
-  /// A short word for all that are alike.
+  /// Its class in the report. A cut on purpose is no error.
   var errorClass: String {
     switch self {
-    case .unknownHost: "unknown-host"
-    case .unreachable: "unreachable"
-    case .connectionLost: "connection-lost"
-    case .timedOut: "timed-out"
-    case .response(let status): "http-\(status)"
-    case .overtaken: "overtaken"
-    case .cut: "cut"
-    case .other: "other"
+    case .unknownHost: ErrorClass.unknownHost.rawValue
+    case .unreachable: ErrorClass.unreachable.rawValue
+    case .connectionLost: ErrorClass.connectionLost.rawValue
+    case .timedOut: ErrorClass.timedOut.rawValue
+    case .response(let status): ErrorClass.http(status)
+    case .overtaken: ErrorClass.overtaken.rawValue
+    case .cut, .other: ErrorClass.other.rawValue
     }
   }
 }
 
 extension LiveStreamError {
-  var errorClass: String {
+  /// Its class in the report.
+  var errorClass: ErrorClass {
     switch kind {
-    case .invalidRequest: "invalid-request"
-    case .notPermitted: "not-permitted"
-    case .notTrusted: "not-trusted"
-    case .refused: "refused"
-    case .protocolBroken: "protocol"
-    case .insecureLocation: "insecure-location"
-    case .http2NotSupported: "http2"
-    case .unreachable: "gave-up"
-    case .overflow: "overflow"
-    case .source: "source"
-    case .cancelled, .unfinished: "unfinished"
+    case .invalidRequest: .invalidRequest
+    case .notPermitted: .notPermitted
+    case .notTrusted: .notTrusted
+    case .refused: .refused
+    case .protocolBroken: .protocolBroken
+    case .insecureLocation: .insecureLocation
+    case .http2NotSupported: .http2
+    case .unreachable: .gaveUp
+    case .overflow: .overflow
+    case .source: .source
+    case .cancelled, .unfinished: .unfinished
     }
   }
 }

@@ -169,16 +169,16 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
         hasAcknowledged = true
         loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
       } else {
-        fail(message, "http-\(status)", outcome.response.reason ?? "the server answered \(status)")
+        fail(message, ErrorClass.http(status), outcome.response.reason ?? "the server answered \(status)")
       }
     case .failure(let error) where error.kind == .cancelled: cancelled.append(message)
     case .failure(let error):
-      fail(message, Self.errorClass(error.kind), error.description)
+      fail(message, error.kind.errorClass.rawValue, error.description)
       // An outage is one interruption, however many requests fail while it lasts.
       if figures.isInterrupted {
         loop.figures.attemptFailed(&figures, now: now)
       } else {
-        loop.figures.interrupted(&figures, cause: Self.errorClass(error.kind), now: now)
+        loop.figures.interrupted(&figures, cause: error.kind.errorClass.rawValue, now: now)
       }
       // A server that refuses connections is not asked as fast as it can refuse.
       if !isStopped, !isOpen {
@@ -218,21 +218,31 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
       if isDue { loop.figures.lost(bytes: UInt64(message.byteCount)) }
     }
     let isUnfinished = !cancelled.isEmpty
-    if isUnfinished, isDue { loop.figures.error("unfinished", example: "stopped before everything was answered") }
+    if isUnfinished, isDue { loop.figures.error(ErrorClass.unfinished.rawValue, example: "stopped before everything was answered") }
     let outcome: StreamOutcome =
       isUnfinished && !isDue ? .stopped : isUnfinished || hasFailed && !hasAcknowledged ? .failed : .finished
     loop.figures.streamEnded(&figures, outcome, now: loop.plan.clock.now)
     loop.ended(self, place, thinkTime: source.thinkTime, outcome)
   }
+}
 
-  /// A short word for all failures that are alike.
-  private static func errorClass(_ kind: UploadError.Kind) -> String {
-    switch kind {
-    case .unknownHost: "unknown-host"
-    case .unreachable: "unreachable"
-    case .connectionLost: "connection-lost"
-    case .timedOut: "timed-out"
-    default: kind.rawValue
+extension UploadError.Kind {
+  /// Its class in the report. A cancelled request is no error.
+  fileprivate var errorClass: ErrorClass {
+    switch self {
+    case .unknownHost: .unknownHost
+    case .unreachable: .unreachable
+    case .connectionLost: .connectionLost
+    case .timedOut: .timedOut
+    case .tlsFailed: .tls
+    case .proxyRefused: .notPermitted
+    case .certificateNotTrusted, .certificateNotYetValid: .notTrusted
+    case .invalidRequest, .badCredentialsFile: .invalidRequest
+    case .protocolViolation, .http2Violation: .protocolBroken
+    case .http2NotSupported: .http2
+    case .bodyFailed: .source
+    case .cancelled: .unfinished
+    case .cut, .other: .other
     }
   }
 }

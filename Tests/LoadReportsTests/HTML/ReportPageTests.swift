@@ -26,6 +26,18 @@ struct ReportPageTests {
     #expect(ReportTimeline(long).moments.count == 450, "no longer curve for a longer run")
   }
 
+  @Test("each threshold is below the verdict, and a failed one makes the verdict bad")
+  func thresholds() throws {
+    let report = SampleRun(seconds: 12).report
+    #expect(report.html.contains("class=\"verdict good\"") && !report.html.contains("id=\"thresholds\""))
+    let (met, failed) = (try Threshold("ack.p99 > 1h"), try Threshold("ack.p99 > 1ns"))
+    let good = report.html(judgedBy: [met])
+    #expect(good.contains("class=\"verdict good\"") && good.contains("<li>met: ack.p99 is "))
+    let bad = report.html(judgedBy: [met, failed])
+    #expect(bad.contains("class=\"verdict bad\"") && bad.contains("<li>met: ack.p99 is "))
+    #expect(bad.contains("<li>failed: ack.p99 is ") && bad.contains(", but must be at most 1 ns</li>"))
+  }
+
   @Test("text from other parties stays text in every position")
   func hostile() {
     var run = SampleRun(seconds: 12, trouble: 6..<9)
