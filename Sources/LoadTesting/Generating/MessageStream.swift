@@ -218,7 +218,9 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
       if isDue { loop.figures.lost(bytes: UInt64(message.byteCount)) }
     }
     let isUnfinished = !cancelled.isEmpty
-    if isUnfinished, isDue { loop.figures.error(ErrorClass.unfinished.rawValue, example: "stopped before everything was answered") }
+    if isUnfinished, isDue {
+      loop.figures.error(ErrorClass.unfinished.rawValue, example: "stopped before everything was answered")
+    }
     let outcome: StreamOutcome =
       isUnfinished && !isDue ? .stopped : isUnfinished || hasFailed && !hasAcknowledged ? .failed : .finished
     loop.figures.streamEnded(&figures, outcome, now: loop.plan.clock.now)
