@@ -1,6 +1,6 @@
 // The data that a program stores about a running download, so that it survives a kill and a power failure.
 
-package import EventLoops
+internal import EventLoops
 internal import Glibc
 internal import JSONLines
 

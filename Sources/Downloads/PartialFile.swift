@@ -5,7 +5,7 @@ internal import CLinux
 internal import Digests
 package import DiskFiles
 package import EventLoops
-package import Glibc
+internal import Glibc
 
 /// A file that one download has open and locked. Bytes are written on a worker's thread, in the order in which they were
 /// handed in. Owned by one loop, but for what says otherwise.

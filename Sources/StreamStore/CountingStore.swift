@@ -1,9 +1,9 @@
 // A store that keeps no byte: what a server costs that only receives and acknowledges can be measured with it.
 
-package import DiskFiles
+internal import DiskFiles
 package import EventLoops
-package import Glibc
-package import HTTPMessages
+internal import Glibc
+internal import HTTPMessages
 package import StreamServing
 
 /// Remembers how long each unfinished stream is, in memory, and forgets it once it is complete. Only on the loop's

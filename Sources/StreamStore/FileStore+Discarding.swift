@@ -5,10 +5,10 @@
 // is gone the stream cannot be opened. A server that comes after a kill finds the line, and finishes the removal.
 
 internal import DiskFiles
-package import EventLoops
+internal import EventLoops
 internal import Glibc
 internal import Recordings
-package import StreamServing
+internal import StreamServing
 internal import Synchronization
 
 /// What became of the removal of a recording.

@@ -5,7 +5,7 @@
 // is logged, from the moment when it is moved. If a server is killed before that, the next one moves the rest back.
 
 internal import CLinux
-package import DiskFiles
+internal import DiskFiles
 package import EventLoops
 internal import Glibc
 internal import Recordings

@@ -10,12 +10,12 @@
 // that has its final name, the digests are missing.
 
 internal import Digests
-package import DiskFiles
-package import EventLoops
+internal import DiskFiles
+internal import EventLoops
 internal import Glibc
 internal import HTTPMessages
 internal import Recordings
-package import StreamServing
+internal import StreamServing
 internal import Synchronization
 
 /// How a recording ends.

@@ -1,6 +1,6 @@
 // A connection to the agent as a program holds it, with blocking calls.
 
-package import EventLoops
+internal import EventLoops
 internal import Glibc
 internal import JSONLines
 internal import Synchronization

@@ -1,6 +1,6 @@
 // The agent is started on demand, by the first program that requires it.
 
-package import EventLoops
+internal import EventLoops
 internal import Glibc
 
 package enum AgentLaunch {

@@ -3,7 +3,7 @@
 
 internal import EventLoops
 internal import Glibc
-package import NetworkTesting
+internal import NetworkTesting
 internal import PropertyTesting
 internal import UploadClient
 

@@ -2,7 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
-package import NetworkTesting
+internal import NetworkTesting
 internal import UploadClient
 
 /// Kills each server once under many streams, and measures the time until each stream has its next acknowledgement.

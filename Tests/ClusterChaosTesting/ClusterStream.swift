@@ -2,7 +2,7 @@
 
 package import EventLoops
 internal import Glibc
-package import LiveStreaming
+internal import LiveStreaming
 internal import NetworkTesting
 package import PropertyTesting
 package import UploadClient

@@ -3,7 +3,7 @@
 internal import BrokerTesting
 internal import EventLoops
 internal import HTTPServer
-package import NetworkTesting
+internal import NetworkTesting
 internal import PropertyTesting
 
 /// An honest client asks where the upload ends and appends there. Another one, which knows the upload's URL, sends

@@ -1,6 +1,6 @@
 // An agent with a database and a socket of its own, for one test.
 
-package import EventLoops
+internal import EventLoops
 internal import Glibc
 package import NetworkTesting
 internal import TestRigs

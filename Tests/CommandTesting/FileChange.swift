@@ -1,7 +1,7 @@
 // What can happen to a file while it is uploaded.
 
 internal import Glibc
-package import NetworkTesting
+internal import NetworkTesting
 
 package enum FileChange: CaseIterable, Sendable {
   // Its content is another one then, or may be.

@@ -69,6 +69,7 @@ package final class ProgramOutput: Sendable {
   /// Waits until `find` finds something in what was written so far. One thread at a time.
   ///
   /// - Throws: ``TestFailure`` with all that was written, at the program's end or after `limit`.
+  @discardableResult
   package func wait<Found>(for what: String, limit: Duration = .seconds(60), _ find: ([FlatObject], [String]) -> Found?)
     throws
     -> Found

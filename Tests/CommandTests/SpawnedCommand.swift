@@ -84,7 +84,7 @@ final class Terminal {
     inner = open("/dev/pts/\(number)", O_RDWR | O_NOCTTY | O_CLOEXEC)
     guard inner >= 0 else { throw TestFailure("no terminal: \(String(cString: strerror(errno)))") }
     var size = winsize(ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0)
-    ioctl(inner, UInt(TIOCSWINSZ), &size)
+    _ = ioctl(inner, UInt(TIOCSWINSZ), &size)
   }
 
   deinit {

@@ -109,7 +109,7 @@ struct TerminalTextTests {
     let server = try StreamServer()
     let terminal = try Terminal()
     var size = winsize(ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0)
-    ioctl(terminal.inner, UInt(TIOCSWINSZ), &size)
+    _ = ioctl(terminal.inner, UInt(TIOCSWINSZ), &size)
     let microphone = TestMicrophone()
     let command = try SpawnedCommand(
       ["mic", "\(server.url)/k", "-D", microphone.name()], [nil, terminal.inner, terminal.inner],
@@ -126,7 +126,7 @@ struct TerminalTextTests {
       if !isWider, String(decoding: text, as: UTF8.self).contains("outages") {
         isWider = true
         size.ws_col = columns * 2
-        ioctl(terminal.inner, UInt(TIOCSWINSZ), &size)
+        _ = ioctl(terminal.inner, UInt(TIOCSWINSZ), &size)
       }
     }
     command.signal(SIGTERM)

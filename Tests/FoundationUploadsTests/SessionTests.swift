@@ -130,7 +130,7 @@ struct SessionTests {
     #expect(try test.recorder.end() == .cancelled)
     let information = try #require(test.recorder.error?.userInfo)
     #expect(information[NSURLErrorFailingURLErrorKey] as? URL == task.originalRequest?.url)
-    #expect(information[NSURLErrorFailingURLStringErrorKey] as? String == "http://127.0.0.1:9/a")
+    #expect(information["NSErrorFailingURLStringKey"] as? String == "http://127.0.0.1:9/a")
     #expect(test.recorder.error?.localizedDescription == "cancelled")
   }
 

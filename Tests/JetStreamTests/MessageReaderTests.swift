@@ -64,7 +64,7 @@ struct MessageReaderTests {
       // While a broker starts, it has no stream yet.
       try waitUntil("message \(number) is published") {
         let token = "t\(number)"
-        guard case .success(let last)? = try? Result(catching: { try stream.lastMessage(of: token) }) else {
+        guard case .success(let last) = Result(catching: { try stream.lastMessage(of: token) }) else {
           return false
         }
         if last != nil { return true }

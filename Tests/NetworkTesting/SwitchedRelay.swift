@@ -1,7 +1,7 @@
 // A way from clients to a server that is open, broken, silent, or ends at somebody else, as the test orders.
 
 internal import CLinux
-package import EventLoops
+internal import EventLoops
 internal import Glibc
 internal import PropertyTesting
 

@@ -137,15 +137,15 @@ struct DownloadQueueTests {
     }
     try old?.run("PRAGMA user_version=2")
     old = nil
-    func secrets() throws -> Int {
-      try ["transfers.db", "transfers.db-wal"].reduce(0) { count, name in
+    func secrets() -> Int {
+      ["transfers.db", "transfers.db-wal"].reduce(0) { count, name in
         let bytes = (try? fileContents("\(state)/\(name)")) ?? []
         return count + String(decoding: bytes, as: UTF8.self).ranges(of: "s3cret").count
       }
     }
-    #expect(try secrets() >= 8)
+    #expect(secrets() >= 8)
     let database = try TransferDatabase(directory: state)
-    #expect(try secrets() == 4, "those of the transfer that has not ended")
+    #expect(secrets() == 4, "those of the transfer that has not ended")
     let queue = try database.load()
     #expect(queue.transfers[1]?.hasEnded == true && queue.transfers[1]?.request.token == nil)
     #expect(queue.transfers[2]?.request == request && queue.transfers[2]?.resumeData == "s3cret")

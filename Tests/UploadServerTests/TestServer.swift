@@ -53,6 +53,7 @@ final class TestServer {
 
 extension EventLog<ServerEvent> {
   /// Waits until there are so many events of a kind, and gives the last of these.
+  @discardableResult
   func wait(_ kind: ServerEvent.Kind, count: Int = 1) throws -> ServerEvent {
     try wait("\(kind) event number \(count)") { events in
       let found = events.filter { $0.kind == kind }

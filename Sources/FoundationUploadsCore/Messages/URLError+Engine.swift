@@ -42,7 +42,8 @@ extension URLError {
     var information: [String: Any] = [:]
     if let url {
       information[NSURLErrorFailingURLErrorKey] = url
-      information[NSURLErrorFailingURLStringErrorKey] = url.absoluteString
+      // Foundation sets this key as well. Its constant, NSURLErrorFailingURLStringErrorKey, is deprecated.
+      information["NSErrorFailingURLStringKey"] = url.absoluteString
     }
     if let words = words ?? Self.words(for: code) { information[NSLocalizedDescriptionKey] = words }
     self.init(code, userInfo: information)

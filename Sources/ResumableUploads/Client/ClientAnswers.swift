@@ -1,6 +1,6 @@
 // What each answer means to the client, state by state.
 
-package import HTTPMessages
+internal import HTTPMessages
 
 extension UploadClientStateMachine {
   // MARK: Interim responses

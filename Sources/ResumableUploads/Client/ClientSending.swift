@@ -1,7 +1,7 @@
 // What the client sends: it asks, creates, appends, and goes on in another upload resource where one ends before the
 // stream.
 
-package import HTTPMessages
+internal import HTTPMessages
 
 extension UploadClientStateMachine {
   // MARK: Requests

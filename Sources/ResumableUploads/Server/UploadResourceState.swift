@@ -1,7 +1,7 @@
 // An upload resource as a pure state machine: who may append, up to where, what may be said of the offset, and when it
 // is over. No I/O, no clock; the shell keeps the bytes and tells what it has kept.
 
-package import HTTPMessages
+internal import HTTPMessages
 
 /// Where one upload stands. Each method takes an event and returns what is to be done.
 package struct UploadResourceState: Equatable, Sendable {
