@@ -1,14 +1,28 @@
-// Which of the words that there are somebody may have meant.
+// Which of the existing words a user may have meant.
 
 package enum Spelling {
-  /// The word that is fewest insertions, deletions and replacements away (Levenshtein's distance), in quotation marks;
-  /// of several the first.
+  /// The word that is fewest insertions, deletions and replacements away (``distance(_:_:)``), in quotation marks. The
+  /// first of several.
   package static func nearest(to word: String, of words: [String]) -> String {
     let nearest = words.min { distance(word, $0) < distance(word, $1) }
     return nearest.map { "\"\($0)\"" } ?? "none"
   }
 
-  private static func distance(_ first: String, _ second: String) -> Int {
+  /// The word that is fewest insertions, deletions and replacements away, or nil if it is more than `limit` away. A word
+  /// that differs within its first letters is similar only if it is one letter away.
+  ///
+  /// - Parameter prefix: the number of these first letters.
+  package static func similar(
+    to word: String, of words: [String], within limit: Int = 2, sharing prefix: Int = 1
+  ) -> String? {
+    let candidates = words.filter { $0.prefix(prefix) == word.prefix(prefix) || distance(word, $0) == 1 }
+    return candidates.min { distance(word, $0) < distance(word, $1) }.flatMap {
+      distance(word, $0) <= limit ? $0 : nil
+    }
+  }
+
+  /// Levenshtein's distance.
+  static func distance(_ first: String, _ second: String) -> Int {
     let second = Array(second.utf8)
     var row = Array(0...second.count)
     for (index, letter) in first.utf8.enumerated() {

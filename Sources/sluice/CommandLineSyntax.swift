@@ -3,6 +3,8 @@
 // getopt_long(3) was considered. It accepts any abbreviation, does not report an option that is given twice, and cannot
 // suggest the nearest option for a mistyped one.
 
+internal import JSONDocuments
+
 /// One option of a subcommand.
 struct Option: Sendable {
   /// Without the leading hyphens.
@@ -145,9 +147,7 @@ struct CommandLineSyntax: Sendable {
     // The beginning of a name stands for that name, regardless of the number of missing letters.
     let nearest =
       names.first { written.count > 3 && $0.hasPrefix(written) }
-      ?? names.min { editDistance($0, written) < editDistance($1, written) }.flatMap {
-        editDistance($0, written) <= max(2, written.count / 3) ? $0 : nil
-      }
+      ?? Spelling.similar(to: written, of: names, within: max(2, written.count / 3), sharing: 3)
     let hint = nearest.map { ". Did you mean \($0)?" } ?? "."
     return "unknown option \(written.escaped)\(hint) See: sluice \(name) --help"
   }
@@ -167,21 +167,4 @@ struct CommandLineSyntax: Sendable {
     lines += ["", "Example:", "  \(example)"]
     return lines.joined(separator: "\n")
   }
-}
-
-/// The number of letters to change, add or remove to turn `a` into `b` (Levenshtein distance).
-func editDistance(_ a: String, _ b: String) -> Int {
-  let a = Array(a)
-  let b = Array(b)
-  var row = Array(0...b.count)
-  for (i, letter) in a.enumerated() {
-    var diagonal = row[0]
-    row[0] = i + 1
-    for (j, other) in b.enumerated() {
-      let substituted = diagonal + (letter == other ? 0 : 1)
-      diagonal = row[j + 1]
-      row[j + 1] = min(substituted, row[j] + 1, row[j + 1] + 1)
-    }
-  }
-  return row[b.count]
 }

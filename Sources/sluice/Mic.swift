@@ -4,6 +4,7 @@ internal import AudioCapture
 internal import Digests
 internal import EventLoops
 internal import HTTPServer
+internal import JSONDocuments
 internal import LiveStreaming
 internal import MicrophoneStreaming
 internal import StreamBuffers
@@ -91,9 +92,10 @@ enum Mic {
     if let text = values["channels"] { configuration.channels = try Units.integer(text, of: "channels", in: 1...64) }
     if let text = values["format"] {
       guard let format = SampleFormat(rawValue: text) else {
-        let nearest = SampleFormat.allCases.map(\.name).min { editDistance($0, text) < editDistance($1, text) } ?? ""
+        let names = SampleFormat.allCases.map(\.name)
+        let hint = Spelling.similar(to: text.uppercased(), of: names).map { " Did you mean \($0)?" } ?? ""
         throw .usage(
-          "--format \"\(text)\": unknown. Choose \(SampleFormat.allCases.map(\.name).joined(separator: ", ")). Did you mean \(nearest)?"
+          "--format \(text.shown): unknown. Choose \(names.joined(separator: ", ")).\(hint)"
         )
       }
       configuration.format = format

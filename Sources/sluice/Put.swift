@@ -72,6 +72,7 @@ enum Put {
   ) throws(CommandError) -> ExitCode {
     let bar = TransferBar(total: file.size)
     var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
+    run.action = .uploading
     run.tokenPlace = StreamOptions.tokenPlace(values)
     run.signals = signals
     run.endsAtOnce = true
@@ -117,6 +118,7 @@ enum Put {
       throw CommandError(.unreadable(error), path: path, url: values.operands[1])
     }
     var run = StreamRun(url: configuration.request.url, progress: progress, metrics: values["metrics"])
+    run.action = .uploading
     run.tokenPlace = StreamOptions.tokenPlace(values)
     run.signals = signals
     run.finishTimeout = try StreamOptions.finishTimeout(values)
@@ -205,7 +207,7 @@ enum Put {
   // MARK: Reports
 
   private static func uploaded(_ summary: StreamSummary) -> (lines: [String], code: ExitCode) {
-    var lines = StreamReport.lines(summary)
+    var lines = StreamReport.lines(summary, action: .uploading)
     if summary.error == nil, let name = storedName(summary.response) { lines.append("stored as \(name.shellQuoted)") }
     if summary.error == nil, let response = summary.response {
       lines += words(of: response).map { "the server: \($0)" }

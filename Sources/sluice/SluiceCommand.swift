@@ -3,6 +3,7 @@
 internal import Digests
 internal import EventLoops
 internal import Glibc
+internal import JSONDocuments
 internal import UploadClient
 
 /// A subcommand: its syntax and its implementation.
@@ -99,10 +100,16 @@ enum SluiceCommand {
     return try find(topic).syntax.help
   }
 
+  /// Words of other programs for what a subcommand does.
+  private static let synonyms = [
+    "upload": "put", "download": "get", "fetch": "get", "record": "mic", "microphone": "mic", "stream": "pipe",
+    "stdin": "pipe", "server": "serve", "listen": "serve", "receive": "serve", "bench": "load", "test": "load",
+  ]
+
   static func find(_ name: String) throws(CommandError) -> Subcommand {
     if let found = subcommands.first(where: { $0.syntax.name == name }) { return found }
-    let nearest = subcommands.map(\.syntax.name).min { editDistance($0, name) < editDistance($1, name) } ?? ""
-    let hint = editDistance(nearest, name) <= 2 ? ". Did you mean \(nearest)?" : "."
+    let nearest = synonyms[name.lowercased()] ?? Spelling.similar(to: name, of: subcommands.map(\.syntax.name))
+    let hint = nearest.map { ". Did you mean \($0)?" } ?? "."
     throw .usage("unknown subcommand or help topic \(name.shown)\(hint) See: sluice --help")
   }
 

@@ -19,14 +19,19 @@ enum StreamReport {
 
   // MARK: For people
 
+  /// What the command does with the bytes.
+  enum Action: String {
+    case streaming, uploading
+  }
+
   /// A line for an important event, or nil for others.
-  static func line(_ event: LiveStreamEvent, url: String) -> String? {
+  static func line(_ event: LiveStreamEvent, url: String, action: Action = .streaming) -> String? {
     switch event {
     case .connecting, .connected, .progress, .interimResponse, .response, .accepted, .acknowledged, .missed: nil
     case .outage(let attempt), .attemptFailed(let attempt): line(attempt)
     case .upload(let notice): line(notice)
     case .streaming(let offset):
-      offset == 0 ? "streaming to \(url)" : "streaming again at \(Units.text(bytes: offset))"
+      offset == 0 ? "\(action) to \(url)" : "\(action) again at \(Units.text(bytes: offset))"
     case .discarding(let length):
       "the buffer is full: the oldest bytes are discarded, \(Units.text(bytes: length)) so far. For a longer outage, choose a larger --buffer."
     case .gap(let gap):
@@ -98,15 +103,17 @@ enum StreamReport {
     }
   }
 
-  static func lines(_ summary: StreamSummary) -> [String] {
+  static func lines(_ summary: StreamSummary, action: Action = .streaming) -> [String] {
     let progress = summary.progress
     var lines: [String] = []
     if let error = summary.error { lines.append("sluice: \(words(error))") }
     // Each captured byte is either acknowledged, lost or unsent.
-    var parts = [
-      "\(Units.clock(progress.elapsed)) elapsed", "\(Units.text(bytes: progress.captured)) captured",
-      "\(Units.text(bytes: progress.acknowledged)) acknowledged",
-    ]
+    let (captured, acknowledged) = (Units.text(bytes: progress.captured), Units.text(bytes: progress.acknowledged))
+    var parts = ["\(Units.clock(progress.elapsed)) elapsed"]
+    switch action {
+    case .streaming: parts += ["\(captured) captured", "\(acknowledged) acknowledged"]
+    case .uploading: parts.append("\(acknowledged) of \(captured) acknowledged")
+    }
     if progress.lost > 0 { parts.append("\(Units.text(bytes: progress.lost)) lost") }
     if progress.unsent > 0 { parts.append("\(Units.text(bytes: progress.unsent)) unsent") }
     parts.append(progress.outageCount == 1 ? "1 outage" : "\(progress.outageCount) outages")

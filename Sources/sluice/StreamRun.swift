@@ -53,6 +53,8 @@ struct StreamRun {
   var report: @Sendable (StreamSummary) -> (lines: [String], code: ExitCode) = {
     (StreamReport.lines($0), ExitCode($0))
   }
+  /// What the lines for people call it.
+  var action = StreamReport.Action.streaming
   /// The status line.
   var statusLine: @Sendable (StreamProgress) -> String? = { _ in nil }
   /// Whether the first signal ends the stream at once, because lost data can be sent again.
@@ -220,7 +222,7 @@ struct StreamRun {
         console.say("the upload is not verified: the server sent no \(digest.name) digest")
       }
     default:
-      if let line = StreamReport.line(event, url: UploadRequest.withoutSecrets(url)) { console.say(line) }
+      if let line = StreamReport.line(event, url: UploadRequest.withoutSecrets(url), action: action) { console.say(line) }
     }
   }
 }
