@@ -222,7 +222,9 @@ struct StreamRun {
         console.say("the upload is not verified: the server sent no \(digest.name) digest")
       }
     default:
-      if let line = StreamReport.line(event, url: UploadRequest.withoutSecrets(url), action: action) { console.say(line) }
+      if let line = StreamReport.line(event, url: UploadRequest.withoutSecrets(url), action: action) {
+        console.say(line)
+      }
     }
   }
 }
