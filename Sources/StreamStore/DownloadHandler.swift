@@ -46,7 +46,13 @@ final class DownloadHandler: RequestHandler {
   private func answer(_ found: Result<FoundRecording?, SystemError>, _ place: DownloadPlace) {
     guard let exchange else { return }
     switch found {
-    case .success(nil): respond(Response(404, Self.caching, body: "There is no complete recording of that name.\n"))
+    case .success(nil):
+      respond(
+        Response(
+          404, Self.caching,
+          body: "There is no complete recording of that name. "
+            + "Use the name in the response to the upload, such as film-ID.mkv.\n"
+        ))
     case .success(let recording?): send(recording, exchange, place)
     case .failure(let error):
       downloads.context.figures.values.storageFailures += 1

@@ -133,7 +133,7 @@ enum Get {
     }
     guard values.has("resume") else {
       throw .usage(
-        "a download of \(UploadRequest.withoutSecrets(unfinished.url)) to \(target.path.shellQuoted) is unfinished (\(record.path.shellQuoted)). Resume it with:  \(command("--resume", values, url: unfinished.url)), or delete it with: \(command("--abandon", values, url: unfinished.url))."
+        "a download of \(UploadRequest.withoutSecrets(unfinished.url)) to \(target.path.shellQuoted) is unfinished (\(record.path.shellQuoted)). Resume it with: \(command("--resume", values, url: unfinished.url)), or delete it with: \(command("--abandon", values, url: unfinished.url))."
       )
     }
     guard unfinished.url == url else {
