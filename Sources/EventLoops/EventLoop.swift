@@ -71,6 +71,10 @@ public final class EventLoop: @unchecked Sendable {
   /// The list that ``runEndOfTurn()`` processes. It is kept for its capacity.
   private var endOfTurnRunning: [() -> Void] = []
   private let ready: UnsafeMutableBufferPointer<epoll_event>
+  /// The time for which the last turn with due timers was planned.
+  private var timerTurn = MonotonicInstant(nanoseconds: 0)
+  /// Whether the kernel waits with a resolution of nanoseconds, since Linux 5.11.
+  private var waitsForNanoseconds = true
 
   /// - Throws: ``SystemError`` when the process has no descriptor left for epoll or the wake-up.
   public init() throws(SystemError) {
@@ -183,7 +187,8 @@ public final class EventLoop: @unchecked Sendable {
     withExtendedLifetime(former) {}
   }
 
-  /// Runs `work` once, at the earliest after `delay`. The resolution is a millisecond, rounded up.
+  /// Runs `work` once, at the earliest after `delay`. The resolution is a millisecond: timers that are due within one
+  /// may run together with the last of them.
   @discardableResult
   public func schedule(after delay: Duration, _ work: @escaping () -> Void) -> Timer {
     schedule(at: .now + delay, work)
@@ -218,11 +223,11 @@ public final class EventLoop: @unchecked Sendable {
   // MARK: One turn
 
   private func serveOnce() {
-    let timeout = timeoutMilliseconds()
+    let turn = nextTimerTurn
     // Work that is added from here on waits for the next turn.
     let waiting = afterReady
     if !waiting.isEmpty { afterReady = [] }
-    let count = epoll_wait(epoll, ready.baseAddress, Int32(ready.count), timeout)
+    let count = wait(until: turn, isPoll: !waiting.isEmpty)
     // EINTR is the only possible error with a valid instance. This turn then serves no descriptor.
     for index in 0..<max(0, Int(count)) {
       let event = ready[index]
@@ -244,6 +249,7 @@ public final class EventLoop: @unchecked Sendable {
     if wakeUpSent.load(ordering: .relaxed) { runPending() }
     if timers.count > 0 {
       let now = MonotonicInstant.now
+      if let turn, turn <= now { timerTurn = turn }
       while let work = timers.popDue(at: now) { work() }
     }
     runEndOfTurn()
@@ -259,10 +265,24 @@ public final class EventLoop: @unchecked Sendable {
     }
   }
 
-  private func timeoutMilliseconds() -> Int32 {
-    if !afterReady.isEmpty { return 0 }
-    guard let deadline = timers.nextDeadline else { return -1 }
-    return Self.timeoutMilliseconds(nanoseconds: deadline.nanoseconds(since: .now))
+  /// Timers that are due within a millisecond share a turn, because a wake-up costs more than the work of most timers.
+  /// One that is alone is served at its time.
+  private var nextTimerTurn: MonotonicInstant? {
+    timers.nextDeadline.map { max($0, timerTurn.advanced(byNanoseconds: 1_000_000)) }
+  }
+
+  /// The number of ready descriptors, or -1 with `errno`.
+  private func wait(until turn: MonotonicInstant?, isPoll: Bool) -> Int32 {
+    let remaining = isPoll ? 0 : turn?.nanoseconds(since: .now)
+    if let remaining, remaining > 0, waitsForNanoseconds {
+      var limit = timespec(tv_sec: Int(remaining / 1_000_000_000), tv_nsec: Int(remaining % 1_000_000_000))
+      let count = epoll_pwait2(epoll, ready.baseAddress, Int32(ready.count), &limit, nil)
+      if count >= 0 || errno == EINTR { return count }
+      // An older kernel, or a filter of system calls that does not know this one.
+      waitsForNanoseconds = false
+    }
+    let timeout = remaining.map(Self.timeoutMilliseconds) ?? -1
+    return epoll_wait(epoll, ready.baseAddress, Int32(ready.count), timeout)
   }
 
   /// Rounds up, so that a timer is never early and the loop does not spin through the last fraction of a millisecond.

@@ -35,6 +35,11 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
     .init(nanoseconds: a.nanoseconds.addingSaturated(b.nanoseconds))
   }
 
+  /// The instant this many nanoseconds later. The result saturates.
+  package func advanced(byNanoseconds count: Int64) -> MonotonicInstant {
+    .init(nanoseconds: nanoseconds.addingSaturated(count))
+  }
+
   /// The number of nanoseconds since `earlier`, for code that runs for every message. A `Duration` is 128 bits of
   /// attoseconds, and dividing it costs more than the rest of the comparison.
   public func nanoseconds(since earlier: MonotonicInstant) -> Int64 {

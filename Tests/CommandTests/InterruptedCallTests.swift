@@ -42,7 +42,9 @@ import Testing
   // interrupt a send that does not wait.
   @Test(
     "an interrupted call of the loop, of a wake-up or of the output neither blocks nor fails an upload",
-    arguments: ["write", "epoll_wait", "epoll_ctl", "poll", "eventfd2,epoll_create1,signalfd4", "recvfrom"],
+    arguments: [
+      "write", "epoll_wait,epoll_pwait2", "epoll_ctl", "poll", "eventfd2,epoll_create1,signalfd4", "recvfrom",
+    ],
     turns)
   func loop(_ calls: String, _ turn: String) throws {
     try uploads { _, _ in traced(calls, turn) }

@@ -42,6 +42,25 @@ struct EventLoopTimerTests {
     }
   }
 
+  @Test("timers that are due within a millisecond share a turn")
+  func sharedTurns() throws {
+    let loop = try EventLoop()
+    let start = MonotonicInstant.now + .milliseconds(5)
+    var (left, turns, isCounted) = (100, 0, false)
+    for number in 0..<100 {
+      loop.schedule(at: start + .microseconds(20 * number)) {
+        left -= 1
+        if left == 0 { loop.stop() }
+        guard !isCounted else { return }
+        (turns, isCounted) = (turns + 1, true)
+        loop.atEndOfTurn { isCounted = false }
+      }
+    }
+    loop.run()
+    // Two milliseconds of timers.
+    #expect(turns <= 4)
+  }
+
   @Test("timers with equal deadlines fire in the order in which they were set")
   func equalDeadlines() throws {
     let loop = try EventLoop()

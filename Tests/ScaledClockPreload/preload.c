@@ -87,10 +87,16 @@ time_t time(time_t *result) {
 
 // MARK: Waits
 
-int epoll_pwait(int epoll, struct epoll_event *events, int count, int timeout, const sigset_t *mask) {
+int epoll_pwait2(
+    int epoll, struct epoll_event *events, int count, const struct timespec *timeout, const sigset_t *mask) {
   if (page) leak_if_due(scaled_clock_at(page, CLOCK_MONOTONIC, real_monotonic_ns()));
-  struct timespec limit = shortened((int64_t)timeout * 1000000);
-  return (int)syscall(SYS_epoll_pwait2, epoll, events, count, timeout < 0 ? NULL : &limit, mask, _NSIG / 8);
+  struct timespec limit = timeout ? shortened(nanoseconds(timeout)) : (struct timespec){0};
+  return (int)syscall(SYS_epoll_pwait2, epoll, events, count, timeout ? &limit : NULL, mask, _NSIG / 8);
+}
+
+int epoll_pwait(int epoll, struct epoll_event *events, int count, int timeout, const sigset_t *mask) {
+  struct timespec limit = timespec_of((int64_t)timeout * 1000000);
+  return epoll_pwait2(epoll, events, count, timeout < 0 ? NULL : &limit, mask);
 }
 
 int epoll_wait(int epoll, struct epoll_event *events, int count, int timeout) {
