@@ -40,8 +40,8 @@ struct CaptureLoop: ~Copyable {
   var machine = CaptureStateMachine()
   var clock: DeviceClock
   let sleepClock: SleepClock
-  /// How long the machine has slept, as far as the timeline knows. ``clock`` counts it.
-  var asleep: Duration
+  /// How long the machine has slept, in nanoseconds, as far as the timeline knows. ``clock`` counts it.
+  var asleep: Int64
 
   /// Frames that the device has produced since the first start, as far as we know: read or lost.
   var timeline: UInt64 = 0
@@ -83,7 +83,7 @@ struct CaptureLoop: ~Copyable {
     maximumFrames = configuration.maximumFrames ?? .max
     self.device = device
     self.producer = producer
-    clock = DeviceClock(rate: device.format.rate, frames: 0, at: .now + asleep)
+    clock = DeviceClock(rate: device.format.rate, frames: 0, at: .now.advanced(byNanoseconds: asleep))
     descriptors = .allocate(capacity: 2 + Self.maximumPCMDescriptors)
     descriptors[0] = pollfd(fd: shared.stop.descriptor, events: Int16(POLLIN), revents: 0)
     descriptors[1] = pollfd(fd: self.producer.spaceDescriptor, events: Int16(POLLIN), revents: 0)
@@ -203,7 +203,7 @@ struct CaptureLoop: ~Copyable {
     let (pcm, format) = (device.pcm, device.format)
     var (available, looked) = Self.look(pcm)
     if available < 0 { return fail(Int32(-available)) }
-    let now = device.observationTime() + asleep
+    let now = device.observationTime().advanced(byNanoseconds: asleep)
     if available == 0 { return wokenForNothing() }
     if available > format.bufferFrames {
       // A converter or a sound server's plugin has lost count (its pointer wraps at the ring's size): begin again.
@@ -276,7 +276,7 @@ struct CaptureLoop: ~Copyable {
     for _ in 0..<4 {
       before = .now
       available = snd_pcm_avail_update(pcm)
-      if available < 0 || MonotonicInstant.now - before < .microseconds(500) { break }
+      if available < 0 || MonotonicInstant.now.nanoseconds(since: before) < 500_000 { break }
     }
     return (available, before)
   }
@@ -290,7 +290,7 @@ struct CaptureLoop: ~Copyable {
   /// - Parameter held: the frames that the ring held at `looked`, from the first copied one on.
   private static func overwritten(_ held: Int, since looked: MonotonicInstant, _ format: CaptureFormat) -> Int {
     guard format.countsThroughOverruns else { return 0 }
-    let elapsed = (MonotonicInstant.now - looked).nanoseconds
+    let elapsed = MonotonicInstant.now.nanoseconds(since: looked)
     let produced = Int((Double(elapsed) * 1.0005 / 1e9 + 0.0005) * Double(format.rate))
     return max(0, held + produced - format.bufferFrames)
   }

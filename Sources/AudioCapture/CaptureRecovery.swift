@@ -16,7 +16,8 @@ extension CaptureLoop {
     let code = device.restart()
     if code != 0 { return retryFailed(code) }
     findDescriptors(device)
-    clock = DeviceClock(rate: device.format.rate, frames: 0, at: device.startTime(fallback: before) + asleep)
+    let start = device.startTime(fallback: before).advanced(byNanoseconds: asleep)
+    clock = DeviceClock(rate: device.format.rate, frames: 0, at: start)
     return machine.recovered()
   }
 
@@ -75,7 +76,7 @@ extension CaptureLoop {
   /// Frames come again: what is missing is what the clock says the device has produced since the last one we had.
   private mutating func runs(_ device: OpenDevice, since before: MonotonicInstant) -> CaptureStateMachine.Action {
     asleep = sleepClock.asleep()
-    let start = device.startTime(fallback: before) + asleep
+    let start = device.startTime(fallback: before).advanced(byNanoseconds: asleep)
     let reached = clock.frames(at: start)
     let lost = reached > timeline ? reached - timeline : 0
     switch machine.state {
@@ -138,7 +139,7 @@ extension CaptureLoop {
   private mutating func loseWhatIsDue() -> UInt64 {
     let margin = UInt64(clock.rate / 50)
     asleep = sleepClock.asleep()
-    let reached = clock.frames(at: .now + asleep)
+    let reached = clock.frames(at: .now.advanced(byNanoseconds: asleep))
     guard reached > timeline.addingSaturated(margin) else { return 0 }
     let due = reached - margin - timeline
     lose(due)

@@ -50,7 +50,10 @@ struct DeviceClock {
 
   /// The moment of frame 0, if there are `frames` at `time`.
   private static func start(frames: UInt64, at time: MonotonicInstant, rate: Int) -> MonotonicInstant {
-    MonotonicInstant(
-      nanoseconds: Int64(clamping: Int128(time.nanoseconds) - Int128(frames) * 1_000_000_000 / Int128(rate)))
+    // For every period, so without 128 bits: the whole seconds first, and then the rest, which is below the rate.
+    let (seconds, rest) = frames.quotientAndRemainder(dividingBy: UInt64(rate))
+    let length = seconds.multipliedSaturated(by: 1_000_000_000)
+      .addingSaturated(rest.multipliedSaturated(by: 1_000_000_000) / UInt64(rate))
+    return time.advanced(byNanoseconds: -Int64(clamping: length))
   }
 }

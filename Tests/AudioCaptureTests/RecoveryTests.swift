@@ -16,7 +16,7 @@ extension RealALSA {
     enum Fault: CaseIterable { case overrun, suspend, unplug }
 
     private let rig = TestMicrophone()
-    private let sleepClock = SleepClock { .seconds(3_600) }
+    private let sleepClock = SleepClock { Duration.seconds(3_600).nanoseconds }
 
     private func configuration(_ kind: String = "testmic") -> MicrophoneConfiguration {
       MicrophoneConfiguration(
