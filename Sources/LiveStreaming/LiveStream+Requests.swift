@@ -109,6 +109,9 @@ extension LiveStream {
       var whole = next.uploadRequest(configuration, token: token)
       if intermediary.needsHTTP1 { whole.httpVersion = .http1 }
       whole.countsChunks = trustsTransport
+      if !trustsTransport, case .bytes = next.content, let interval = configuration.acknowledgementInterval {
+        whole.fields.append(.init(name: UploadFields.progressInterval, value: "\(interval)"))
+      }
       let description = describer?.value(at: content.head, now: .now) ?? configuration.sentDescription
       if next.content != .absent, let description {
         whole.fields.append(.init(name: StreamDescription.fieldName, value: description))

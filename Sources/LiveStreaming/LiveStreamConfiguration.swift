@@ -31,6 +31,10 @@ public struct LiveStreamConfiguration: Sendable {
   public var retry = RetryPolicy()
   /// Whether resumable uploads are used.
   public var resumable = ResumableUse.auto
+  /// The time between two acknowledgements within a request of a resumable upload, in whole seconds. A server that
+  /// knows `Stream-Progress-Interval` keeps to it. Nil for the server's choice. Each acknowledgement wakes the stream
+  /// and the server, and the buffer keeps the bytes until then.
+  public var acknowledgementInterval: Int?
   /// The limits at which one request of a resumable upload ends and the next begins.
   public var rollOver = RollOver()
   /// Whether to continue at the host of the request, regardless of the host in the server's `Location`. This is for

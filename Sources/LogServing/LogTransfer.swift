@@ -63,7 +63,8 @@ final class LogTransfer: RequestHandler {
     (isCreation, isPlain) = (true, false)
     streamID = head.fields.single("stream-id") ?? StreamName.randomID()
     streamStart = Self.streamStart(head) ?? 0
-    schedule = ProgressSchedule(limit: Self.interimLimit(log, head).map { max(0, $0 - 1) })
+    schedule = ProgressSchedule(
+      limit: Self.interimLimit(log, head).map { max(0, $0 - 1) }, interval: UploadFields.progressInterval(head.fields))
     digests = LogDigests(log, creatingWith: head.fields, isWhole: request.completes)
     self.request.hasDigest = digests.holdsContent
   }
@@ -84,7 +85,8 @@ final class LogTransfer: RequestHandler {
     publisher = log.newPublisher()
     (isCreation, isPlain) = (false, false)
     (streamID, streamStart) = ("", 0)
-    schedule = ProgressSchedule(limit: Self.interimLimit(log, head))
+    schedule = ProgressSchedule(
+      limit: Self.interimLimit(log, head), interval: UploadFields.progressInterval(head.fields))
     digests = LogDigests(log, appendingWith: head.fields)
     self.request.hasDigest = digests.holdsContent
   }

@@ -19,10 +19,12 @@ final class UploadProgress {
 
   var now: Int64 { MonotonicInstant.now.nanoseconds }
 
-  /// - Parameter limit: how many times progress may be told.
-  func begin(limit: Int?) {
+  /// - Parameters:
+  ///   - limit: how many times progress may be told.
+  ///   - interval: the least time between two of them that the client asks for, in nanoseconds.
+  func begin(limit: Int?, interval: Int64?) {
     end()
-    schedule = ProgressSchedule(limit: limit)
+    schedule = ProgressSchedule(limit: limit, interval: interval)
   }
 
   /// Nothing is told any more.

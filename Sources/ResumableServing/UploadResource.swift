@@ -301,7 +301,9 @@ final class UploadResource {
     new.resource = self
     new.number = ledger.state.transfer?.number ?? 0
     // The creation's announcement is one of them.
-    progress.begin(limit: interimLimit(new).map { new.isCreation ? max(0, $0 - 1) : $0 })
+    progress.begin(
+      limit: interimLimit(new).map { new.isCreation ? max(0, $0 - 1) : $0 },
+      interval: UploadFields.progressInterval(new.head.fields))
     if let parkTimer { resources.loop.cancel(parkTimer) }
     parkTimer = nil
   }

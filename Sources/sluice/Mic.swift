@@ -48,6 +48,8 @@ enum Mic {
       values, request: request, bytesPerSecond: bytesPerSecond,
       buffer: .time(.seconds(values.has("spool") ? 10 : 300), bytesPerSecond: bytesPerSecond), overflow: .dropOldest)
     if !values.has("digest") { configuration.digest = .sha256 }
+    // The buffer has room for many times the bytes of a second.
+    if configuration.buffer.byteCount >= 10 * bytesPerSecond { configuration.acknowledgementInterval = 1 }
     let finishTimeout = try StreamOptions.finishTimeout(values)
     let spool = try SpoolOptions(values, configuration)
     let (signals, microphone) = try open(capture)

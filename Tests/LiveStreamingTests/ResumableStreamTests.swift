@@ -113,6 +113,23 @@ struct ResumableStreamTests {
     #expect(server.connections == 1 && server.upload(0).matches(pattern, count: 3000))
   }
 
+  @Test("a stream asks the server for its interval of acknowledgements only if it is configured", arguments: [nil, 3])
+  func acknowledgementInterval(_ seconds: Int?) throws {
+    let server = try ResumableServer()
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.acknowledgementInterval = seconds }
+      try source.push(patternBytes(pattern, 0, 1000))
+      try stream.waitUntilAcknowledged(1000)
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil)
+    }
+    let asked = server.of("PATCH").filter { $0.head["Transfer-Encoding"] != nil }.map {
+      $0.head["Stream-Progress-Interval"]
+    }
+    #expect(!asked.isEmpty && asked.allSatisfy { $0 == seconds.map(String.init) })
+  }
+
   @Test("a silent server is asked for its offset while the source still has space")
   func forWantOfRoom() throws {
     let server = try ResumableServer(.init(announces: false))

@@ -122,6 +122,22 @@ struct ServerAnswerTests {
       ServerAnswer.refused(.unsupportedVersion, .newest, limits: limits).fields["Upload-Draft-Interop-Version"] == "8")
   }
 
+  @Test(
+    "a client that asks for a longer interval gets fewer announcements, and no client gets more than the usual ones",
+    arguments: [("0", 1), ("1", 5), ("3", 15), ("60", 300), ("1000000", 300), ("-1", 1), ("1.5", 1), ("a", 1)])
+  func longerInterval(_ text: String, _ factor: Int64) throws {
+    let interval = UploadFields.progressInterval([UploadFields.progressInterval: text])
+    for limit in [nil, 100] {
+      var schedule = ProgressSchedule(limit: limit, interval: interval)
+      #expect(schedule.accepted(now: 0) == .announce)
+      #expect(schedule.kept(100, now: 1) == .announce)
+      #expect(schedule.kept(100, now: 2) == .setTimer(at: 1 + factor * ProgressSchedule.interval))
+    }
+    // A fast client still has its bytes acknowledged.
+    var schedule = ProgressSchedule(interval: interval)
+    #expect(schedule.kept(1, now: 0) == .announce && schedule.kept(ProgressSchedule.step, now: 1) == .announce)
+  }
+
   @Test("progress is announced at once at the beginning and then four times per second, and always at the end")
   func schedule() {
     var schedule = ProgressSchedule()

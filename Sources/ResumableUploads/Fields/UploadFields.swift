@@ -7,6 +7,8 @@ package enum UploadFields {
   package static let offset = "Upload-Offset"
   package static let length = "Upload-Length"
   package static let limit = "Upload-Limit"
+  /// Sluice's own: the least time between two announcements of progress that the client asks for, in whole seconds.
+  package static let progressInterval = "Stream-Progress-Interval"
   /// Of a part of a representation (section "Media Type application/partial-upload").
   package static let partialUpload = "application/partial-upload"
   /// Status code 104 (Upload Resumption Supported).
@@ -22,6 +24,11 @@ package enum UploadFields {
 
   /// `Upload-Length`, likewise.
   package static func length(_ fields: HeaderFields) -> UInt64? { nonNegative(fields[length]) }
+
+  /// `Stream-Progress-Interval` in nanoseconds, at most a minute; nil if it is missing or invalid.
+  package static func progressInterval(_ fields: HeaderFields) -> Int64? {
+    nonNegative(fields[progressInterval]).map { Int64(min($0, 60)) * 1_000_000_000 }
+  }
 
   /// An offset as a field's value; nil beyond what a structured field holds (10^15 - 1: a petabyte).
   package static func value(_ count: UInt64) -> String? {

@@ -9,6 +9,9 @@
 /// before. A fast client keeps what is not acknowledged, and has to wait when that is much: for it bytes count and not
 /// time, less and less often, so that ten gigabytes in one request make 600 announcements.
 ///
+/// Each announcement also wakes the client. A client that needs fewer of them asks for a longer interval
+/// (``UploadFields/progressInterval``).
+///
 /// Proxies are less patient: those built on Go's `net/http` before 1.23 fail a request at its sixth interim response.
 /// So there may be a limit, and then the announcements come at growing distances.
 package struct ProgressSchedule: Equatable, Sendable {
@@ -25,6 +28,8 @@ package struct ProgressSchedule: Equatable, Sendable {
   }
 
   private let limit: Int?
+  /// The least time between two announcements of this transfer.
+  private let interval: Int64
   /// How many there were.
   private var announcements = 0
   private var last: Int64?
@@ -32,8 +37,13 @@ package struct ProgressSchedule: Equatable, Sendable {
   private var keptCount: UInt64 = 0
   private var announcedCount: UInt64 = 0
 
-  /// - Parameter limit: how many announcements there may be; nil for as many as time and bytes ask for.
-  package init(limit: Int? = nil) { self.limit = limit }
+  /// - Parameters:
+  ///   - limit: how many announcements there may be; nil for as many as time and bytes ask for.
+  ///   - interval: what the client asks for, in nanoseconds, instead of ``interval``. A shorter time is not granted.
+  package init(limit: Int? = nil, interval: Int64? = nil) {
+    self.limit = limit
+    self.interval = max(Self.interval, interval ?? 0)
+  }
 
   /// The append was accepted: an announcement tells the client that the offset matched.
   package mutating func accepted(now: Int64) -> Action { announce(now) }
@@ -61,9 +71,9 @@ package struct ProgressSchedule: Equatable, Sendable {
 
   /// The least time from the last announcement to the next one.
   private var distance: Int64 {
-    guard limit != nil else { return Self.interval }
+    guard limit != nil else { return interval }
     // After the acceptance and the first bytes: 0.2 s, 1.6 s, 13 s, …
-    return Self.interval << (3 * Int64(min(max(announcements - 2, 0), 8)))
+    return max(interval, Self.interval << (3 * Int64(min(max(announcements - 2, 0), 8))))
   }
 
   private mutating func announce(_ now: Int64) -> Action {
