@@ -88,7 +88,9 @@ final class LiveSource {
     self.spool = spool
     self.producer = producer
     writer = StreamWriter(
-      bytes, pairSize: configuration.pairSize, digest: configuration.digest,
+      bytes, pairSize: configuration.pairSize,
+      // A plain server sends none to compare it with.
+      digest: configuration.resumable == .never ? nil : configuration.digest,
       headroom: configuration.buffer.headroom)
   }
 

@@ -66,6 +66,7 @@ extension LiveStream {
       beforeFallBack = (machine.outageCount, machine.resent)
       machine = Self.plainRules(configuration, isLive: live != nil, method: method)
       trustsTransport = machine.trustsTransport
+      writer?.endDigest()
       perform(machine.start(content.supply, now: .now))
     }
   }

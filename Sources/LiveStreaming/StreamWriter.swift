@@ -123,6 +123,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
 
   func digest(since start: UInt64) -> (value: Digest, upTo: UInt64)? { running?.value(since: start) }
 
+  func endDigest() { running = nil }
+
   func restartDigest(at offset: UInt64) { running?.restart(at: offset) }
 
   // MARK: Writing
