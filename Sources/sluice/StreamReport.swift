@@ -25,13 +25,15 @@ enum StreamReport {
   }
 
   /// A line for an important event, or nil for others.
-  static func line(_ event: LiveStreamEvent, url: String, action: Action = .streaming) -> String? {
+  static func line(
+    _ event: LiveStreamEvent, url: @autoclosure () -> String, action: Action = .streaming
+  ) -> String? {
     switch event {
     case .connecting, .connected, .progress, .interimResponse, .response, .accepted, .acknowledged, .missed: nil
     case .outage(let attempt), .attemptFailed(let attempt): line(attempt)
     case .upload(let notice): line(notice)
     case .streaming(let offset):
-      offset == 0 ? "\(action) to \(url)" : "\(action) again at \(Units.text(bytes: offset))"
+      offset == 0 ? "\(action) to \(url())" : "\(action) again at \(Units.text(bytes: offset))"
     case .discarding(let length):
       "the buffer is full: the oldest bytes are discarded, \(Units.text(bytes: length)) so far. For a longer outage, choose a larger --buffer."
     case .gap(let gap):
