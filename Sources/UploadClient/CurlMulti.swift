@@ -265,6 +265,7 @@ final class CurlMulti: @unchecked Sendable {
     enter {
       var running: Int32 = 0
       curl_multi_socket_action(handle, socket, flags, &running)
+      if flags == CURL_CSELECT_OUT, !sharesConnections { keepSending(over: socket, since: handedOverBefore) }
     }
     if sharesConnections {
       if flags == CURL_CSELECT_OUT, handedOverByteCount == handedOverBefore {
@@ -274,6 +275,17 @@ final class CurlMulti: @unchecked Sendable {
       }
     }
     if !readiness.isDisjoint(with: [.peerClosing, .hangUp]) { noticeEnd(of: socket) }
+  }
+
+  /// libcurl sends one buffer per event. As long as the socket accepts more, asking epoll in between would only cost
+  /// time.
+  private func keepSending(over socket: curl_socket_t, since start: UInt64) {
+    var handedOver = start
+    for _ in 1..<Self.sendsInARow where handedOverByteCount > handedOver {
+      handedOver = handedOverByteCount
+      var running: Int32 = 0
+      curl_multi_socket_action(handle, socket, CURL_CSELECT_OUT, &running)
+    }
   }
 
   /// libcurl 7.88 requests writability events continuously while flow control blocks one of a connection's streams and
