@@ -69,7 +69,7 @@ let modules: [Target] =
   + module(
     "LiveStreaming",
     imports: [
-      "EventLoops", "HTTPMessages", "StreamBuffers", "UploadClient", "ResumableUploads", "Digests", "Spool",
+      "CLinux", "EventLoops", "HTTPMessages", "StreamBuffers", "UploadClient", "ResumableUploads", "Digests", "Spool",
       "SpooledStreams",
     ],
     testsImport: ["NetworkTesting", "UploadServer"])

@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <sys/statfs.h>
 #include <sys/timex.h>
 
 struct sockaddr;
@@ -50,6 +51,10 @@ _Static_assert(__builtin_offsetof(struct sluice_statx, stx_btime) == 0x50, "as t
 extern int fallocate(int descriptor, int mode, long offset, long length);
 #define SLUICE_FALLOC_FL_KEEP_SIZE 1
 #define SLUICE_FALLOC_FL_PUNCH_HOLE 2
+/// preadv2(2)
+struct iovec;
+extern long preadv2(int descriptor, const struct iovec *pieces, int count, long offset, int flags);
+#define SLUICE_RWF_NOWAIT 8
 /// fcntl(2): locks of an open file description
 #define SLUICE_F_OFD_GETLK 36
 #define SLUICE_F_OFD_SETLK 37

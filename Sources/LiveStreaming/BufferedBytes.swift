@@ -19,12 +19,18 @@ final class BufferedBytes: StreamBytes {
   private var floor: UInt64 = 0
   private(set) var pause: Range<UInt64>?
   private let frames: FrameGrid
+  private let source: (any OnDemandSource)?
 
-  /// - Parameter frames: the possible offsets of the oldest byte. A part that begins at one of them can be played.
-  init(_ consumer: consuming CircularBuffer.Consumer, frames: FrameGrid = .bytes) {
+  /// - Parameters:
+  ///   - frames: the possible offsets of the oldest byte. A part that begins at one of them can be played.
+  ///   - source: asked for more bytes when the buffer is empty. Nil for a source that writes by itself.
+  init(
+    _ consumer: consuming CircularBuffer.Consumer, frames: FrameGrid = .bytes, source: (any OnDemandSource)? = nil
+  ) {
     pausedByteCount = consumer.pausedByteCount
     self.consumer = consumer
     self.frames = frames
+    self.source = source
   }
 
   /// Readable when the event that ``requestWakeUp(beyond:)`` waits for has occurred.
@@ -84,15 +90,23 @@ final class BufferedBytes: StreamBytes {
   }
 
   func read(at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> CircularBuffer.Consumer.ReadResult<Int> {
-    let end = settle()
+    var end = settle()
     let position = offset - min(offset, pausedByteCount)
     guard offset >= pausedByteCount, position >= floor else { return .overwritten(oldest: oldest) }
+    if position >= end, fetch(beyond: position) { end = settle() }
     guard position < end else { return .empty }
     switch consumer.read(at: position, maximum: min(maximum, Int(clamping: end - position)), body) {
     case .bytes(let count): return .bytes(count)
     case .empty: return .empty
     case .overwritten: return .overwritten(oldest: oldest)
     }
+  }
+
+  /// Reads from the source until there are bytes beyond the buffer's offset `position`. Returns false if it has none.
+  private func fetch(beyond position: UInt64) -> Bool {
+    guard let source else { return false }
+    while consumer.head <= position { guard source.fetch() else { break } }
+    return consumer.head > position
   }
 
   func isMissing(at offset: UInt64) -> Bool {
@@ -112,6 +126,9 @@ final class BufferedBytes: StreamBytes {
     if position < end { return false }
     // After a pause that is not yet passed, the only event to wait for is its passing, which needs no wake-up.
     if consumer.nextPause != nil { return false }
+    if fetch(beyond: position) || consumer.isFinished { return false }
+    // It announces new bytes without a request.
+    if source?.isReadOnDemand == true { return true }
     guard consumer.requestWakeUp(beyond: position) else { return false }
     // It may have arrived in the meantime without a waiter.
     return consumer.nextPause == nil

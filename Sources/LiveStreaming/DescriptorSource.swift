@@ -4,16 +4,22 @@ public import EventLoops
 internal import Glibc
 public import StreamBuffers
 
-/// Reads a descriptor to its end on a separate thread, directly into the circular buffer.
-public final class DescriptorSource: StreamSource, @unchecked Sendable {
+/// Reads a descriptor to its end, directly into the circular buffer.
+///
+/// The stream's loop reads pipes, sockets and local files itself when it needs bytes, without waiting for them. A
+/// separate thread reads everything else.
+public final class DescriptorSource: OnDemandSource, @unchecked Sendable {
   private let descriptor: Int32
   private let name: String
   private let stopRequest: EventCounter
   // Passed to the thread by `start`, and unchecked for that reason.
   private var producer: CircularBuffer.Producer?
+  // Owned by the stream's loop.
+  var arrived: (() -> Void)?
+  private var reader: DemandReader?
 
   /// The largest size of one read(2), in bytes.
-  private static let readSize = 256 << 10
+  static let readSize = 256 << 10
 
   /// - Parameters:
   ///   - descriptor: a descriptor that the caller owns. It is not closed.
@@ -43,8 +49,24 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
     return option(SO_ACCEPTCONN) == 1 ? ENOTCONN : nil
   }
 
-  /// Starts the thread that reads the descriptor.
+  /// Starts to read the descriptor.
   public func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {
+    // A source that discards bytes must read at once, even while the loop is busy.
+    guard arrived != nil, context.overflow != .dropOldest, let kind = DemandReader.Kind(descriptor) else {
+      return try startThread(producer, context)
+    }
+    let reader = DemandReader(descriptor, kind, name: name, producer: producer, context: context) { [weak self] in
+      self?.arrived?()
+    } ended: { [weak self] end, producer in
+      self?.readerEnded(end, producer, context)
+    }
+    self.reader = reader
+    reader.start()
+  }
+
+  private func startThread(
+    _ producer: consuming CircularBuffer.Producer, _ context: SourceContext
+  ) throws(LiveStreamError) {
     self.producer = consume producer
     do {
       try NamedThread("sluice-source") { [self] in run(context) }.detach()
@@ -53,8 +75,32 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
     }
   }
 
-  /// Ends the thread. The stream ends after the bytes that were read.
-  public func stop() { stopRequest.signal() }
+  private func readerEnded(
+    _ end: DemandReader.End, _ producer: consuming CircularBuffer.Producer, _ context: SourceContext
+  ) {
+    switch end {
+    case .needsThread:
+      reader = nil
+      do { return try startThread(producer, context) } catch { context.fail(error) }
+      self.producer?.finish()
+    case .failed(let error):
+      context.fail(error)
+      producer.finish()
+    case .finished: producer.finish()
+    }
+    // Not at once, because the stream may be on the stack.
+    context.loop.atEndOfTurn { [weak self] in self?.arrived?() }
+  }
+
+  var isReadOnDemand: Bool { reader != nil }
+
+  func fetch() -> Bool { reader?.fetch() ?? false }
+
+  /// Ends the reading. The stream ends after the bytes that were read.
+  public func stop() {
+    stopRequest.signal()
+    reader?.stop()
+  }
 
   /// The thread: reads and publishes until the end, an error, or a request to stop.
   private func run(_ context: SourceContext) {
@@ -81,10 +127,7 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
         break reading
       case (.full, _):
         if context.overflow == .stop {
-          context.fail(
-            LiveStreamError(
-              .overflow, "the buffer is full. Choose a larger buffer or another overflow policy", remedy: .largerBuffer)
-          )
+          context.fail(Self.overflow)
           break reading
         }
         guard waitsForSpace(&producer, minimum, context) else { break reading }
@@ -92,6 +135,10 @@ public final class DescriptorSource: StreamSource, @unchecked Sendable {
     }
     producer.finish()
   }
+
+  /// The error if the buffer is full and the source may not wait.
+  static let overflow = LiveStreamError(
+    .overflow, "the buffer is full. Choose a larger buffer or another overflow policy", remedy: .largerBuffer)
 
   /// The number of bytes that can be read without waiting (FIONREAD, ioctl_tty(2)), at least 1. Nil if the descriptor
   /// does not report it.

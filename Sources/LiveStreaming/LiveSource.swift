@@ -36,7 +36,8 @@ final class LiveSource {
       overflow: configuration.overflow == .dropOldest ? .dropOldest : .refuse, memory: configuration.memory,
       allowsPauses: true)
     let bytes = BufferedBytes(
-      ends.consumer, frames: FrameGrid(headerLength: source.header.count, frameLength: source.frameLength))
+      ends.consumer, frames: FrameGrid(headerLength: source.header.count, frameLength: source.frameLength),
+      source: source as? any OnDemandSource)
     self.init(.buffered(source, bytes), bytes, producer: ends.producer, configuration)
   }
 
@@ -104,6 +105,8 @@ final class LiveSource {
       guard let producer = producer.take() else { return }
       try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
       isRegistered = true
+      // A spool stores the bytes of a source even while the stream needs none.
+      if spool == nil { (source as? any OnDemandSource)?.arrived = dataArrived }
       try source.start(into: producer, context: context())
     case .spooled(_, let bytes):
       try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
@@ -135,7 +138,10 @@ final class LiveSource {
   func stop(on loop: EventLoop) {
     finish()
     switch kind {
-    case .buffered(_, let bytes), .spooled(_, let bytes): if isRegistered { loop.deregister(bytes.descriptor) }
+    case .buffered(let source, let bytes):
+      (source as? any OnDemandSource)?.arrived = nil
+      if isRegistered { loop.deregister(bytes.descriptor) }
+    case .spooled(_, let bytes): if isRegistered { loop.deregister(bytes.descriptor) }
     case .repeatable: break
     }
     isRegistered = false
