@@ -1,0 +1,92 @@
+// How a request that brings bytes ends: what the client is told, and what is reported.
+
+internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
+internal import JSONLines
+internal import JetStream
+internal import ResumableUploads
+internal import StreamServing
+
+extension LogTransfer {
+  func finish(_ ending: Ending) {
+    guard var state else { return }
+    _ = acknowledging { state.announceOffset() }
+    self.state = state
+    let standing = standing(state)
+    let offset = standing.offset
+    switch ending {
+    case .acknowledge:
+      var answer =
+        isCreation ? ServerAnswer.created(standing, request.version) : ServerAnswer.appended(standing, request.version)
+      if isCreation { answer.fields.append("stream-id", streamID) }
+      respond(Response(answer))
+    case .complete:
+      emit(.ended, offset: offset, bytes: offset)
+      respond(finalResponse())
+    case .refuse(.representationDigest):
+      // As with a directory: nothing of it is kept.
+      log.purge(token) { [self] in refuse(.representationDigest) }
+    case .refuse(let refusal):
+      if let loss { log.context.emit(ServerEvent(.warning, reason: loss)) }
+      refuse(refusal, standing: state.isInactive ? nil : standing)
+    case .interrupted(let reason):
+      emit(.interrupted, offset: offset, bytes: offset - min(startOffset, offset), reason: reason)
+      over()
+    }
+  }
+
+  /// Another request has changed the upload, here or at another server: this one is a stray.
+  func takenOver() {
+    emit(
+      .interrupted, offset: append.durable, bytes: append.durable - min(startOffset, append.durable),
+      reason: "another request has changed the upload")
+    let exchange = exchange
+    over()
+    exchange?.disconnect()
+  }
+
+  func failed(_ error: BrokerError) {
+    guard exchange != nil else {
+      emit(.interrupted, offset: append.durable, reason: "\(error)")
+      return over()
+    }
+    // What is under way may still arrive, so no offset is certain: the client asks.
+    refuse(UploadRefusal(error))
+  }
+
+  func refuse(_ refusal: UploadRefusal, standing: ServerAnswer.Standing? = nil) {
+    let status = refusal.status(request.version)
+    var event = ServerEvent(.refusal(status: status), peer: peer, status: status, reason: refusal.reason)
+    event.stream = streamID.isEmpty ? nil : streamID
+    log.context.emit(event)
+    respond(Response(ServerAnswer.refused(refusal, request.version, limits: log.limits, standing: standing)))
+  }
+
+  /// The response to the request that completes the upload, and to those that repeat it.
+  func finalResponse() -> Response {
+    let length = state?.offset ?? 0
+    var body = JSONLine(event: "stored")
+    body.add("stream", streamID)
+    body.add("bytes", length)
+    var response = Response(
+      201, ["stream-id": streamID, "stream-offset": String(streamStart + length)], body: body.line + "\n",
+      type: "application/json")
+    if !isPlain { response.add(ServerAnswer.completedFields(request.version, offset: length)) }
+    return response
+  }
+
+  func respond(_ response: Response) {
+    // Let go of first: the connection lets go of us in turn, and hears nothing more.
+    let exchange = exchange
+    over()
+    exchange?.respond(response)
+  }
+
+  func over() {
+    isOver = true
+    digests.drop()
+    exchange = nil
+    stopTelling()
+  }
+}

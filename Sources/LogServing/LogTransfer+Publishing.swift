@@ -1,0 +1,124 @@
+// How the bytes of a request get into the log: one message after another, and what the brokers say.
+
+internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
+internal import JetStream
+internal import Metrics
+internal import ResumableUploads
+internal import StreamServing
+
+extension LogTransfer {
+  /// Does what is to be done next, until the log has to answer.
+  func proceed() {
+    guard !isOver else { return }
+    if case .complete = ending, isVerified != true, append.isAtLastMessage(limit: log.batchLimit) { return verify() }
+    perform(append.next(limit: log.batchLimit))
+    if append.isDrained, let ending { finish(ending) }
+  }
+
+  /// The last message is about to go out. It completes the upload if the log still has all messages before it, and the
+  /// whole is what was announced.
+  func verify() {
+    guard isVerified == nil else { return }
+    isVerified = false
+    let unread = digests.toBeRead
+    let verification = LogVerification(log, token, upTo: link, at: append.sequence) { [self] verdict in
+      let waiting = append.waiting
+      unread?.update(waiting.span, [0..<waiting.count])
+      verified(verdict, isRight: (unread ?? digests.ofRequest)?.isRight ?? true)
+    }
+    if let unread { verification.read(unread) } else { verification.count() }
+  }
+
+  func verified(_ verdict: LogVerification.Verdict, isRight: Bool) {
+    isVerified = true
+    switch verdict {
+    case .intact where !isRight:
+      append.discard(.refuted)
+      ending = .refuse(.representationDigest)
+    case .intact: append.complete()
+    case .lost(let reason):
+      loss = reason
+      append.deactivate(.stateLost)
+      ending = .refuse(.deactivated(.stateLost))
+    case .unavailable(let error): return failed(error)
+    }
+    proceed()
+  }
+
+  func perform(_ action: LogAppend.Action) {
+    switch action {
+    case .nothing: break
+    case .publish(let batch, let sequence): publish(batch, after: sequence)
+    case .readLast: readLast()
+    case .wait(let time):
+      log.loop.schedule(at: MonotonicInstant(nanoseconds: time)) { [self] in perform(append.retry()) }
+    case .advanced: advanced()
+    case .takenOver: takenOver()
+    case .failed(let error): failed(error)
+    }
+  }
+
+  func publish(_ batch: LogAppend.Batch, after sequence: UInt64) {
+    var entry = LogEntry(
+      offset: batch.offset, count: UInt64(batch.bytes.count), streamID: streamID, streamStart: streamStart,
+      owner: head.credential, mark: .init(publisher: publisher, number: batch.number))
+    entry.length = batch.completes ? batch.end : state?.length
+    entry.isComplete = batch.completes
+    entry.deactivation = batch.deactivation
+    entry.digest = digests.representation
+    guard let message = entry.message(batch.bytes, behind: link, more: batch.number == 1 ? description : []) else {
+      return perform(append.failed(.timedOut, now: now))
+    }
+    nextLink = entry.link
+    log.publish(message, to: token, after: sequence) { [self] result in
+      switch result {
+      case .success(let sequence): perform(append.published(sequence: sequence))
+      case .failure(let error): perform(append.failed(error, now: now))
+      }
+    }
+  }
+
+  /// What the first message of a request says besides: what the stream is.
+  var description: [MessageContent.Header] {
+    var headers: [MessageContent.Header] = []
+    if isCreation {
+      headers.append(.init(LogHeaders.request, "\(head.method) \(head.target.path)"))
+      if let type = head.fields.single("content-type") { headers.append(.init(LogHeaders.mediaType, type)) }
+    }
+    if let text = head.fields.single("stream-description") { headers.append(.init(LogHeaders.description, text)) }
+    return headers
+  }
+
+  func readLast() {
+    log.stream.lastMessage(of: token) { [self] answer in
+      switch answer {
+      case .failure(let error): perform(append.failed(error, now: now))
+      case .success(let message):
+        let mark = message.flatMap { LogEntry($0.content)?.mark }
+        perform(
+          append.found(
+            sequence: message?.sequence ?? 0, isOwn: mark?.publisher == publisher && mark?.number == append.lastNumber,
+            now: now))
+      }
+    }
+  }
+
+  func advanced() {
+    let before = state?.durable ?? 0
+    link = nextLink
+    state?.synced(to: append.durable)
+    log.context.figures.values.storedBytes += append.durable - min(before, append.durable)
+    if !hasPublished {
+      hasPublished = true
+      if isCreation { created() }
+    }
+    if append.durable > before { tell(schedule.kept(append.durable - before, now: now)) }
+    if isPaused, append.unstoredCount < Self.lowWater {
+      isPaused = false
+      exchange?.resumeBody()
+    }
+    proceed()
+  }
+}
