@@ -53,7 +53,7 @@ package final class BrokerClient {
   /// - Parameters:
   ///   - limit: how long the answer may take.
   ///   - completion: the answer's payload. Called once, never from within this call.
-  func request(
+  package func request(
     _ content: MessageContent, to subject: String, within limit: Duration,
     _ completion: @escaping (Result<[UInt8], BrokerError>) -> Void
   ) {

@@ -1,9 +1,8 @@
 // A client of a broker on a loop of its own, for a test that asks one thing after another.
 
 internal import EventLoops
+package import JetStream
 internal import NetworkTesting
-
-@testable package import JetStream
 
 /// Runs a loop with a ``BrokerClient`` and waits for what is asked there. The loop ends when the test forgets it.
 package final class BrokerLoop: Sendable {
