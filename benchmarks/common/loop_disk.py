@@ -17,10 +17,12 @@ SECTOR = 512
 class LoopDisk:
     """A file system of its own (loop(4)), for the time of a `with` block. Needs root."""
 
-    def __init__(self, directory: Path, size: int) -> None:
-        """`directory` gets the image, which grows to `size` bytes at most, and the mount point."""
+    def __init__(self, directory: Path, size: int, *options: str) -> None:
+        """`directory` gets the image, which grows to `size` bytes at most, and the mount point. `options` are for
+        mkfs.ext4(8)."""
         self._image = directory / "disk.ext4"
         self._size = size
+        self._options = options
         self.path = directory / "disk"
         self._device = ""
 
@@ -29,7 +31,8 @@ class LoopDisk:
             image.truncate(self._size)
         self.path.mkdir()
         # Not later, in the background: what is counted is written by those who are measured.
-        self._call("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(self._image))
+        extended = "lazy_itable_init=0,lazy_journal_init=0"
+        self._call("mkfs.ext4", "-q", "-E", extended, *self._options, str(self._image))
         self._call("mount", "-o", "loop,noatime", str(self._image), str(self.path))
         self._device = Path(self._call("findmnt", "-no", "SOURCE", str(self.path)).strip()).name
         return self

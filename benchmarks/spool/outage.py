@@ -25,13 +25,22 @@ BLOCK = 4096
 PATIENCE = 60.0
 #: For the spools of all runs, and the journal.
 DISK = 1 << 30
-#: What is captured, and how often it is synchronized: 48 kHz stereo, and speech.
-WRITES = ((48_000, 2, "1s"), (48_000, 2, "10s"), (16_000, 1, "1s"), (16_000, 1, "10s"))
+#: What is captured, how often it is synchronized, and options for mkfs.ext4(8): 48 kHz stereo, and speech.
+WRITES: tuple[tuple[int, int, str, tuple[str, ...]], ...] = (
+    (48_000, 2, "1s", ()),
+    (48_000, 2, "10s", ()),
+    (16_000, 1, "1s", ()),
+    (16_000, 1, "10s", ()),
+    (16_000, 1, "1s", ("-O", "fast_commit")),
+    (16_000, 1, "1s", ("-b", "1024")),
+)
+#: Until a slow stream has room ahead, in seconds: see docs/spool-format.md, "The file".
+ROOM = 12.0
 
 
 @dataclass
 class Outage:
-    """One stream, from `SETTLING` seconds after its start on."""
+    """One stream, when it has settled."""
 
     title: str
     cpu_s_per_min: float
@@ -56,6 +65,7 @@ def _stream(
     seconds: float,
     title: str,
     disk: LoopDisk | None = None,
+    settling: float = SETTLING,
 ) -> Outage:
     directory.mkdir()
     bed.prepare_run(directory, PERIOD_MS)
@@ -63,7 +73,7 @@ def _stream(
     command += ["--period", f"{PERIOD_MS}ms", "--progress", "none", *options]
     pipeline = Pipeline([command], bed.environment, directory)
     try:
-        _run(pipeline, SETTLING)
+        _run(pipeline, settling)
         begun = _look(pipeline, disk)
         _run(pipeline, seconds)
         ended = _look(pipeline, disk)
@@ -109,17 +119,18 @@ def _called(pipeline: Pipeline) -> int:
 
 
 def measure_writes(directory: Path, seconds: float, found: list[Outage]) -> None:
-    """All goes to the disk: nobody listens."""
-    with LoopDisk(directory, DISK) as disk:
-        for rate, channels, interval in WRITES:
-            title = f"{rate // 1000} kHz, {'stereo' if channels == 2 else 'mono'}, --sync-interval {interval}"
-            print(f"writes: {title}", file=sys.stderr)
-            name = f"{rate}-{channels}-{interval}"
-            with _microphone(directory / f"{name}.tools", rate, channels) as bed:
-                options = ["--spool", str(disk.path / name), "--sync-interval", interval]
-                url = f"http://127.0.0.1:{free_port()}/{name}"
-                found.append(_stream(bed, directory / name, rate, channels, url, options, seconds, title, disk))
-            disk.synchronize()
+    """All goes to the disk: nobody listens. Each stream has a file system of its own."""
+    for rate, channels, interval, making in WRITES:
+        title = f"{rate // 1000} kHz, {'stereo' if channels == 2 else 'mono'}, --sync-interval {interval}"
+        if making:
+            title += f", mkfs.ext4 {' '.join(making)}"
+        print(f"writes: {title}", file=sys.stderr)
+        place = directory / f"{rate}-{channels}-{interval}{''.join(making)}"
+        place.mkdir()
+        with LoopDisk(place, DISK, *making) as disk, _microphone(place / "tools", rate, channels) as bed:
+            options = ["--spool", str(disk.path / "spool"), "--sync-interval", interval]
+            url = f"http://127.0.0.1:{free_port()}/{place.name}"
+            found.append(_stream(bed, place / "run", rate, channels, url, options, seconds, title, disk, ROOM))
 
 
 def measure_cost(directory: Path, seconds: float, rounds: int, found: dict[str, list[Outage]]) -> None:

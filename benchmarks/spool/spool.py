@@ -58,7 +58,10 @@ def writes_section(found: list[Outage], options: argparse.Namespace) -> Section:
     rows = [[one.title, f"{one.called:.3f}", f"{one.at_device:.3f}"] for one in found]
     missed = [one.title for one in found if one.at_device > WRITES_AIM]
     remarks = [f"aim: at most {WRITES_AIM} at the device, {'missed by ' + '; by '.join(missed) if missed else 'met'}"]
-    remarks.append("each synchronization costs the journal about three pages, so --sync-interval decides for a slow stream")
+    remarks.append(
+        "each synchronization costs the journal three blocks of the file system, so for a slow stream --sync-interval and "
+        "the size of these blocks decide"
+    )
     return Section("Spool: what is written", note, [Table(["", "by Sluice", "at the device"], rows)], remarks=remarks)
 
 
