@@ -167,8 +167,9 @@ package final class OpenFile: Sendable {
     do throws(SystemError) {
       let opened = try files.open("open \(name)") { openat(directory, name, flags) }
       var status = stat()
-      guard fstat(opened, &status) == 0 else {
-        let error = SystemError.last("open \(name) again")
+      do throws(SystemError) {
+        try retryingInterrupts("open \(name) again") { fstat(opened, &status) }
+      } catch {
         close(opened)
         throw error
       }

@@ -68,26 +68,13 @@ package final class FileStore: Sendable {
     self.retention = retention
     self.closedLifetime = closedLifetime
     self.files = files
-    mkdir(path, 0o755)
-    let directory = Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-    guard directory >= 0 else { throw .missing(reason: String(cString: strerror(errno))) }
-    let lock = openat(directory, Self.lockName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
-    // The lock may be there from a time when the directory could be written.
-    guard lock >= 0, faccessat(directory, ".", W_OK | X_OK, 0) == 0 else {
-      let reason = String(cString: strerror(errno))
-      if lock >= 0 { close(lock) }
+    let directory = try Self.openDirectory(path)
+    let lock: Int32
+    do throws(DirectoryError) {
+      lock = try Self.lock(directory, isCollected: isCollected)
+    } catch {
       close(directory)
-      throw .unwritable(reason: reason)
-    }
-    guard flock(lock, LOCK_EX | LOCK_NB) == 0 else {
-      close(lock)
-      close(directory)
-      throw .inUse
-    }
-    guard isCollected || faccessat(directory, Self.checkpointName, F_OK, AT_SYMLINK_NOFOLLOW) != 0 else {
-      close(lock)
-      close(directory)
-      throw .collected
+      throw error
     }
     self.directory = directory
     self.lock = lock
@@ -97,6 +84,45 @@ package final class FileStore: Sendable {
     disk = DiskSync(directory: directory, worker: worker, files: files)
     accounts = usage.limitsBytes ? StreamAccounts(usage, in: directory) : nil
     do throws(SystemError) { try countStored() } catch { throw .unreadable(reason: error.description) }
+  }
+
+  /// Opens it, and makes its last component if it is missing.
+  private static func openDirectory(_ path: String) throws(DirectoryError) -> Int32 {
+    var refusal: SystemError?
+    do throws(SystemError) { try retryingInterrupts("mkdir") { mkdir(path, 0o755) } } catch { refusal = error }
+    do throws(SystemError) {
+      return try retryingInterrupts("open") { Glibc.open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
+    } catch {
+      // It is missing because it could not be made.
+      if error.isMissing, let refusal, refusal.code != EEXIST { throw .missing(reason: refusal.reason) }
+      throw .missing(reason: error.reason)
+    }
+  }
+
+  /// Locks it against other servers. Returns the descriptor that has the lock.
+  private static func lock(_ directory: Int32, isCollected: Bool) throws(DirectoryError) -> Int32 {
+    var lock: Int32 = -1
+    do throws(SystemError) {
+      lock = try retryingInterrupts("open") {
+        openat(directory, lockName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
+      }
+      // The lock may be there from a time when the directory could be written.
+      try retryingInterrupts("access") { faccessat(directory, ".", W_OK | X_OK, 0) }
+      try retryingInterrupts("flock") { flock(lock, LOCK_EX | LOCK_NB) }
+    } catch {
+      if lock >= 0 { close(lock) }
+      throw error.code == EWOULDBLOCK ? .inUse : .unwritable(reason: error.reason)
+    }
+    guard !isCollected else { return lock }
+    do throws(SystemError) {
+      try retryingInterrupts("access") { faccessat(directory, checkpointName, F_OK, AT_SYMLINK_NOFOLLOW) }
+    } catch {
+      if error.isMissing { return lock }
+      close(lock)
+      throw .unreadable(reason: error.reason)
+    }
+    close(lock)
+    throw .collected
   }
 
   deinit {
@@ -138,9 +164,14 @@ package final class FileStore: Sendable {
     let flags = mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     let descriptor = try files.open("open \(name)") { openat(directory, name, flags, 0o644) }
     var status = stat()
-    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
+    do throws(SystemError) {
+      try retryingInterrupts("fstat \(name)") { fstat(descriptor, &status) }
+      guard status.st_mode & S_IFMT == S_IFREG else {
+        throw SystemError(operation: "open \(name), which is not a regular file,", code: EINVAL)
+      }
+    } catch {
       close(descriptor)
-      throw SystemError(operation: "open \(name), which is not a regular file,", code: EINVAL)
+      throw error
     }
     let again = flags & ~(O_CREAT | O_EXCL)
     return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))

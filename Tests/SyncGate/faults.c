@@ -1,4 +1,4 @@
-// See disk_faults.h. The functions of gate.c ask here first; those that only this file needs are at its end.
+// See disk_faults.h. The functions of gate.c and calls.c ask here first.
 #define _GNU_SOURCE
 #include "disk_faults.h"
 
@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "faults.h"
@@ -112,6 +111,8 @@ static int resolve(int directory, const char *name, char *path) {
   return strncmp(path, root, strlen(root)) == 0;
 }
 
+int disk_faults_are_counted(void) { return root[0] != 0; }
+
 int disk_fault(enum disk_call call, int directory, const char *name) {
   char path[PATH];
   int error = errno;
@@ -124,6 +125,11 @@ int disk_fault(enum disk_call call, int directory, const char *name) {
   int result = fails ? failing_error : 0;
   pthread_mutex_unlock(&mutex);
   return result;
+}
+
+// fstat(2) itself: calls.c stands in front of the C library's.
+static int look_at(int descriptor, struct stat *status) {
+  return (int)syscall(SYS_newfstatat, descriptor, "", status, AT_EMPTY_PATH);
 }
 
 // MARK: Bytes that no sync has covered
@@ -152,10 +158,10 @@ static void covered(ino_t file, off_t start, off_t end) {
   }
 }
 
-static void written(int descriptor, off_t start, ssize_t count) {
+void disk_written(int descriptor, off_t start, ssize_t count) {
   char path[PATH];
   struct stat status;
-  if (count <= 0 || !resolve(descriptor, NULL, path) || fstat(descriptor, &status) != 0) return;
+  if (count <= 0 || !resolve(descriptor, NULL, path) || look_at(descriptor, &status) != 0) return;
   // Bytes of a descriptor that appends go to its end, wherever they are said to go (pwrite(2), "BUGS").
   if (fcntl(descriptor, F_GETFL) & O_APPEND) start = status.st_size - count;
   pthread_mutex_lock(&mutex);
@@ -187,7 +193,7 @@ unsigned long disk_sync_begins(void) {
 void disk_synced(int descriptor, unsigned long moment, int is_refused, int is_whole_disk) {
   char path[PATH];
   struct stat status;
-  if (!resolve(descriptor, NULL, path) || fstat(descriptor, &status) != 0) return;
+  if (!resolve(descriptor, NULL, path) || look_at(descriptor, &status) != 0) return;
   pthread_mutex_lock(&mutex);
   for (struct extent **place = &extents; *place;) {
     struct extent *each = *place;
@@ -232,99 +238,7 @@ unsigned long disk_faults_drop(const char *path) {
   int descriptor = (int)syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CLOEXEC);
   struct stat status;
   unsigned long count = 0;
-  if (descriptor >= 0 && fstat(descriptor, &status) == 0) count = count_or_drop(status.st_ino, descriptor);
+  if (descriptor >= 0 && look_at(descriptor, &status) == 0) count = count_or_drop(status.st_ino, descriptor);
   if (descriptor >= 0) close(descriptor);
   return count;
 }
-
-// MARK: In front of the C library
-
-#define FAIL_IF_DUE(call, directory, name) \
-  int error = disk_fault(call, directory, name); \
-  if (error != 0) { \
-    errno = error; \
-    return -1; \
-  }
-
-int renameat(int from, const char *old_name, int to, const char *new_name) {
-  FAIL_IF_DUE(DISK_RENAME, to, new_name)
-  disk_cut(to, new_name, 0);
-  return (int)syscall(SYS_renameat2, from, old_name, to, new_name, 0);
-}
-
-int unlinkat(int directory, const char *name, int flags) {
-  FAIL_IF_DUE(DISK_UNLINK, directory, name)
-  // Another file may get its number.
-  disk_cut(directory, name, 0);
-  return (int)syscall(SYS_unlinkat, directory, name, flags);
-}
-
-int mkdirat(int directory, const char *name, mode_t mode) {
-  FAIL_IF_DUE(DISK_MAKE_DIRECTORY, directory, name)
-  return (int)syscall(SYS_mkdirat, directory, name, mode);
-}
-
-int fsync(int descriptor) {
-  unsigned long moment = disk_sync_begins();
-  int error = disk_fault(DISK_SYNC, descriptor, NULL);
-  if (error == 0 && syscall(SYS_fsync, descriptor) != 0) error = errno;
-  if (error != EINTR) disk_synced(descriptor, moment, error != 0, 0);
-  errno = error;
-  return error ? -1 : 0;
-}
-
-int syncfs(int descriptor) {
-  unsigned long moment = disk_sync_begins();
-  int error = disk_fault(DISK_SYNC, descriptor, NULL);
-  if (error == 0 && syscall(SYS_syncfs, descriptor) != 0) error = errno;
-  if (error != EINTR) disk_synced(descriptor, moment, error != 0, 1);
-  errno = error;
-  return error ? -1 : 0;
-}
-
-#ifndef NOT_POSSIBLE
-static int short_or_error(int descriptor, size_t *count) {
-  int error = disk_fault(DISK_WRITE, descriptor, NULL);
-  if (error != DISK_SHORT) return error;
-  *count = (*count + 1) / 2;
-  return 0;
-}
-
-ssize_t pwrite(int descriptor, const void *bytes, size_t count, off_t offset) {
-  if ((errno = short_or_error(descriptor, &count)) != 0) return -1;
-  ssize_t done = syscall(SYS_pwrite64, descriptor, bytes, count, offset);
-  written(descriptor, offset, done);
-  return done;
-}
-
-ssize_t pwritev(int descriptor, const struct iovec *pieces, int piece_count, off_t offset) {
-  size_t count = 0;
-  for (int index = 0; index < piece_count; index++) count += pieces[index].iov_len;
-  size_t wanted = count;
-  if ((errno = short_or_error(descriptor, &count)) != 0) return -1;
-  ssize_t done;
-  if (count < wanted) {
-    // The first piece, or half of it.
-    size_t first = pieces[0].iov_len < count ? pieces[0].iov_len : count;
-    done = syscall(SYS_pwrite64, descriptor, pieces[0].iov_base, first, offset);
-  } else {
-    done = syscall(SYS_pwritev, descriptor, pieces, (long)piece_count, (long)offset, 0L);
-  }
-  written(descriptor, offset, done);
-  return done;
-}
-
-ssize_t write(int descriptor, const void *bytes, size_t count) {
-  if (root[0] == 0) return syscall(SYS_write, descriptor, bytes, count);
-  off_t offset = lseek(descriptor, 0, SEEK_CUR);
-  if ((errno = short_or_error(descriptor, &count)) != 0) return -1;
-  ssize_t done = syscall(SYS_write, descriptor, bytes, count);
-  if (offset >= 0) written(descriptor, offset, done);
-  return done;
-}
-
-ssize_t read(int descriptor, void *bytes, size_t count) {
-  FAIL_IF_DUE(DISK_READ, descriptor, NULL)
-  return syscall(SYS_read, descriptor, bytes, count);
-}
-#endif

@@ -1,4 +1,4 @@
-// What the functions of gate.c ask of faults.c.
+// What the functions of gate.c and calls.c ask of faults.c.
 #pragma once
 
 #include <sys/types.h>
@@ -10,6 +10,10 @@
 /// @param name NULL for the file of the descriptor itself.
 int disk_fault(enum disk_call call, int directory, const char *name);
 
+/// Whether calls are counted at all.
+int disk_faults_are_counted(void);
+/// Bytes were written to the file of a descriptor.
+void disk_written(int descriptor, off_t start, ssize_t count);
 /// A sync begins now. What is written from here on is not covered by it.
 unsigned long disk_sync_begins(void);
 /// It has ended: of a file, or of the whole disk.

@@ -31,6 +31,8 @@ struct StoreFaultTests {
       Fault(call: DISK_MAKE_DIRECTORY, name: "make a directory", errors: [ENOSPC, EIO, EINTR]),
       Fault(call: DISK_LIST, name: "list", errors: [EIO]),
       Fault(call: DISK_STATUS, name: "status", errors: [EIO, EINTR]),
+      Fault(call: DISK_LOCK, name: "lock", errors: [EIO, ENOLCK, EINTR]),
+      Fault(call: DISK_ACCESS, name: "access", errors: [EIO, EINTR]),
     ]
   }
 
@@ -49,25 +51,41 @@ struct StoreFaultTests {
   @Test(
     "what the server acknowledged is on the disk, what looks complete is complete, and nothing is left over",
     arguments: Fault.all.indices)
-  func product(index: Int) async {
-    await #expect(processExitsWith: .success) { [index = index as Int] in
-      try StoreFaultTests.fail(Fault.all[index], index)
+  func product(index: Int) async throws {
+    // Each setting has a process of its own, because the calls are counted per process. They mostly wait.
+    let results = await withTaskGroup(of: (String, ExitTest.Result?).self) { group in
+      for number in Setting.all.indices {
+        group.addTask {
+          let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+            [index = index as Int, number = number as Int] in
+            do {
+              try StoreFaultTests.fail(Fault.all[index], Setting.all[number], number)
+            } catch {
+              _ = "\(error)\n".withCString { Glibc.write(STDERR_FILENO, $0, strlen($0)) }
+              exit(EXIT_FAILURE)
+            }
+          }
+          return ("\(Setting.all[number])", result)
+        }
+      }
+      return await group.reduce(into: []) { $0.append($1) }
+    }
+    for (setting, result) in results where result?.exitStatus != .exitCode(EXIT_SUCCESS) {
+      Issue.record("\(setting): \(String(decoding: result?.standardErrorContent ?? [], as: UTF8.self).suffix(4000))")
     }
   }
 
-  private static func fail(_ fault: Fault, _ index: Int) throws {
+  private static func fail(_ fault: Fault, _ setting: Setting, _ number: Int) throws {
     var failures: [String] = []
-    for (number, setting) in Setting.all.enumerated() {
-      let plain = try StoreRun(setting, nil)
-      try plain.run()
-      // Threads change the order, so a run may have some calls more.
-      let count = plain.calls(fault.call) + 2
-      let errors = isLong ? fault.errors : [fault.errors[(index + number) % fault.errors.count]]
-      for error in errors {
-        let step = isLong ? 1 : max(1, count / 4)
-        for call in stride(from: isLong ? 1 : 1 + number, through: count, by: step) {
-          do { try StoreRun(setting, (fault.call, UInt(call), error)).run() } catch { failures.append("\(error)") }
-        }
+    let plain = try StoreRun(setting, nil)
+    try plain.run()
+    // Threads change the order, so a run may have some calls more.
+    let count = plain.calls(fault.call) + 2
+    let errors = isLong ? fault.errors : [fault.errors[(Int(fault.call.rawValue) + number) % fault.errors.count]]
+    for error in errors {
+      let step = isLong ? 1 : max(1, count / 4)
+      for call in stride(from: isLong ? 1 : 1 + number, through: count, by: step) {
+        do { try StoreRun(setting, (fault.call, UInt(call), error)).run() } catch { failures.append("\(error)") }
       }
     }
     try require(failures.isEmpty, "\(failures.count) runs failed: \(failures.prefix(3).joined(separator: "\n"))")
@@ -78,7 +96,8 @@ struct StoreFaultTests {
 final class StoreRun {
   private let setting: StoreFaultTests.Setting
   private let fault: (call: disk_call, number: UInt, error: Int32)?
-  private let directory = TemporaryDirectory()
+  // In memory, where a sync takes no time. What a sync has not covered is known without a disk.
+  private let directory = TemporaryDirectory(in: "/dev/shm")
   private let head = StreamedHead.all[0]
   private let stream: [UInt8]
   private var counts: [UInt] = []
@@ -99,9 +118,15 @@ final class StoreRun {
     return "\(cell), call \(fault.number) of kind \(fault.call.rawValue) fails with \(fault.error) at \(place)"
   }
 
-  /// A server that does not start has named why. The next one does.
+  /// A server that does not start has named why, and an interrupt is no reason. The next one starts.
   private func server() throws -> TestServer {
-    do { return try start() } catch { return try start() }
+    do {
+      return try start()
+    } catch {
+      let reason = fault.map { String(cString: strerror($0.error)) } ?? "no fault"
+      try require(fault?.error != EINTR && "\(error)".contains(reason), "no start: \(error): \(context)")
+      return try start()
+    }
   }
 
   private func start() throws -> TestServer {

@@ -65,8 +65,8 @@ extension EventLog<ServerEvent> {
 /// Removed with everything in it when the test is over.
 final class TemporaryDirectory {
   let path: String
-  init() {
-    var template = Array("/tmp/sluice-server-test.XXXXXX".utf8CString)
+  init(in parent: String = "/tmp") {
+    var template = Array("\(parent)/sluice-server-test.XXXXXX".utf8CString)
     path = template.withUnsafeMutableBufferPointer { buffer in
       mkdtemp(buffer.baseAddress!).map { String(cString: $0) } ?? "/nonexistent"
     }

@@ -5,16 +5,20 @@
 #pragma once
 
 enum disk_call {
-  DISK_OPEN,            ///< openat
+  DISK_OPEN,            ///< open, openat
   DISK_WRITE,           ///< write, pwrite, pwritev
   DISK_READ,            ///< read, pread
   DISK_SYNC,            ///< fdatasync, fsync, syncfs
   DISK_RENAME,          ///< renameat, renameat2
   DISK_TRUNCATE,        ///< ftruncate
   DISK_UNLINK,          ///< unlinkat
-  DISK_MAKE_DIRECTORY,  ///< mkdirat
+  DISK_MAKE_DIRECTORY,  ///< mkdir, mkdirat
   DISK_LIST,            ///< readdir
-  DISK_STATUS,          ///< fstatat
+  DISK_STATUS,          ///< fstat, fstatat
+  DISK_LOCK,            ///< flock
+  DISK_ACCESS,          ///< faccessat
+  DISK_ALLOCATE,        ///< posix_fallocate
+  DISK_MAP,             ///< mmap of a file
   DISK_CALLS
 };
 
