@@ -98,6 +98,7 @@ package final class SpoolChaosRun {
     try client.event("connecting", limit: Self.limit)
     let length = input.finish()
     let summary = try client.event("ended", limit: Self.limit)
+    try awaitBacklog()
     guard try client.exitCode(limit: Self.limit) == 0, summary.integer("lost") == 0 else {
       throw TestFailure("the last client: \(summary)")
     }
@@ -106,6 +107,17 @@ package final class SpoolChaosRun {
     return
       "seed \(options.seed): \(length) bytes, \(clients) clients, \(faults): every captured byte stored once, in order; "
       + "\(missing) bytes between the kernel and a client that was killed (\((.now - start).seconds) s)"
+  }
+
+  /// Waits for the end of the backlog. The limit is for one stretch: hundreds of kills leave hundreds of them.
+  private func awaitBacklog() throws {
+    var sent = 0
+    while client.events("backlog-done").isEmpty {
+      sent = try client.output.wait(for: "the next part of the backlog", limit: Self.limit) { events, _ in
+        let now = events.count { $0.event == "backlog-ends" }
+        return now > sent || events.contains { $0.event == "backlog-done" } ? now : nil
+      }
+    }
   }
 
   /// One fault, or several at once, and the way back.
