@@ -84,6 +84,7 @@ class Outcome:
 
     title: str
     lost_bytes: int  # between the first and the last stored frame
+    lost_captured_bytes: int  # of these, bytes that the killed program had taken from the device
     median: float  # delay of a second of audio, from its end until the server has all of it
     p99: float
     written: float  # bytes that the disk was given, for each byte captured
@@ -146,6 +147,7 @@ def measure(title: str, directory: Path, outage: float) -> Outcome:
             server.start()
             time.sleep(CALM)
             capturing.kill()
+            taken = bed.truth()["next_frame"]
             capturing = start(capture(bed.device, url, disk.path))
             time.sleep(AFTER)
             disk.synchronize()
@@ -158,10 +160,12 @@ def measure(title: str, directory: Path, outage: float) -> Outcome:
                 pipeline.kill()
             watch.end()
             server.stop()
-        return _outcome(title, bed.truth(), server, watch, written)
+        return _outcome(title, bed.truth(), taken, server, watch, written)
 
 
-def _outcome(title: str, truth: dict[str, int], server: SluiceServer, watch: Watch, written: int) -> Outcome:
+def _outcome(
+    title: str, truth: dict[str, int], taken: int, server: SluiceServer, watch: Watch, written: int
+) -> Outcome:
     ranges: list[tuple[int, int]] = []
     arrivals: dict[int, int] = {}
     for path in server.stored():
@@ -176,13 +180,17 @@ def _outcome(title: str, truth: dict[str, int], server: SluiceServer, watch: Wat
                 if last > second * RATE and (found := next((at for at, seen in sizes if seen >= size), None)):
                     arrivals[second] = max(arrivals.get(second, 0), found)
     stored = merged(ranges)
-    lost = sum(after[0] - before[1] for before, after in zip(stored, stored[1:]))
+    gaps = [(before[1], after[0]) for before, after in zip(stored, stored[1:])]
+    lost = sum(end - start for start, end in gaps)
+    lost_captured = sum(max(0, min(end, taken) - start) for start, end in gaps)
     whole = range(stored[0][0] // RATE + 1, stored[-1][1] // RATE)
     delays = sorted(
         (arrivals[second] - truth["t0_ns"]) / 1e9 - second - 1 for second in whole if second in arrivals
     )
     captured = truth["frames_delivered"] * FRAME
-    return Outcome(title, lost * FRAME, statistics.median(delays), percentile(delays, 0.99), written / captured)
+    return Outcome(
+        title, lost * FRAME, lost_captured * FRAME, statistics.median(delays), percentile(delays, 0.99), written / captured
+    )
 
 
 def section(found: list[Outcome], options: argparse.Namespace) -> Section:
@@ -190,6 +198,7 @@ def section(found: list[Outcome], options: argparse.Namespace) -> Section:
         f"48 kHz stereo for about a minute: the server is killed for {options.outage:g} s, and later the program that "
         "captures is killed and started again at once. Lost: bytes that the device gave between the first and the last "
         "stored frame and that the server does not have; what nobody captured between the kill and the restart counts. "
+        "Taken: of these, bytes that the killed program had taken from the device. "
         "Delay: from the end of a second of audio until the server has all of it, which is looked at every "
         f"{LOOK * 1000:.0f} ms. Written: bytes at the device of an ext4 file system of its own for each byte captured. "
         "The loop sends files of 1 s, the oldest first, and waits 1 s after each look. It never syncs, so files that "
@@ -197,10 +206,17 @@ def section(found: list[Outcome], options: argparse.Namespace) -> Section:
         "One round. `make bench-spool-rivals`."
     )
     rows = [
-        [each.title, f"{each.lost_bytes / 1000:.0f}", f"{each.median:.2f}", f"{each.p99:.1f}", f"{each.written:.2f}"]
+        [
+            each.title,
+            f"{each.lost_bytes / 1000:.0f}",
+            f"{each.lost_captured_bytes / 1000:.0f}",
+            f"{each.median:.2f}",
+            f"{each.p99:.1f}",
+            f"{each.written:.2f}",
+        ]
         for each in found
     ]
-    header = ["", "lost, kB", "delay, median, s", "delay, p99, s", "written"]
+    header = ["", "lost, kB", "taken, kB", "delay, median, s", "delay, p99, s", "written"]
     return Section("Spool: beside what people do today", note, [Table(header, rows)])
 
 
