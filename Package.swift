@@ -59,7 +59,7 @@ let modules: [Target] =
   + module("Spool", imports: ["CLinux", "CZlib", "EventLoops"], testsImport: ["SpoolTesting"])
   + module(
     "SpooledStreams", imports: ["EventLoops", "Spool", "StreamBuffers"],
-    testsImport: ["NetworkTesting", "SpoolTesting"])
+    testsImport: ["NetworkTesting", "SpoolTesting", "SyncGate"])
   + module(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])

@@ -21,7 +21,7 @@ public struct NamedThread: @unchecked Sendable {
   /// - Parameters:
   ///   - name: the name of the thread, shortened to 15 bytes (pthread_setname_np(3)).
   ///   - body: the closure to run. All signals are blocked on the thread, so that they reach the thread that handles
-  ///     them.
+  ///     them. Those that its own instructions cause are not: blocked, they would end the process whatever handles them.
   /// - Throws: ``SystemError`` when the system allows no more threads, or has no memory for the thread's stack and its
   ///   allocations.
   public init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(SystemError) {
@@ -33,6 +33,7 @@ public struct NamedThread: @unchecked Sendable {
     var all = sigset_t()
     var before = sigset_t()
     sigfillset(&all)
+    for own in [SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP] { sigdelset(&all, own) }
     pthread_sigmask(SIG_SETMASK, &all, &before)
     let code = pthread_create(
       &handle, nil,

@@ -14,6 +14,8 @@ public struct SpoolError: Error, Equatable, Sendable {
     case notASpool
     /// The file was written by a later Sluice: its version.
     case unsupportedVersion(UInt32)
+    /// Somebody has truncated the file.
+    case truncated
     /// Both headers are damaged, or missing.
     case damagedHeader
     /// There is no room in the ring for these bytes: older ones are neither released nor evicted.
@@ -54,6 +56,7 @@ extension SpoolError: CustomStringConvertible {
     case .invalidStreamName: "\(path): invalid stream name"
     case .notASpool: "\(path): not a spool file"
     case .unsupportedVersion(let version): "\(path): unsupported version \(version) of the spool format"
+    case .truncated: "\(path): truncated"
     case .damagedHeader: "\(path): both headers are damaged"
     case .full: "\(path): the spool is full"
     case .outOfOrder(let head): "\(path): bytes out of order, the head is at \(head)"

@@ -35,7 +35,7 @@ extension SpoolFile {
       let new = try SpoolDescriptor(hidden, flags: O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, disk: disk)
       try new.lockStretch()
       try new.write(beginning(header), at: 0)
-      try new.setSize(to: SpoolFormat.dataStart + header.blockCount * UInt64(SpoolFormat.blockSize))
+      try new.setSize(to: SpoolFile.size(blockCount: header.blockCount))
       try new.synchronize()
       try disk.retrying(path) { () throws(SystemError) in try disk.rename(hidden, to: path) }
       new.path = path

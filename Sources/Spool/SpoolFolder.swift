@@ -26,9 +26,15 @@ package final class SpoolFolder: Sendable {
     self.stream = stream
     self.disk = disk
     path = "\(directory)/\(stream)"
-    try Self.makeFolder(directory, disk: disk)
-    try Self.makeFolder(path, disk: disk)
-    lock = try SpoolDescriptor("\(path)/\(Self.lockName)", flags: O_RDWR | O_CREAT | O_NOFOLLOW, disk: disk)
+    let lockPath = "\(path)/\(Self.lockName)"
+    // Whoever made this file had both folders on the disk before. A source waits to be captured meanwhile.
+    if let found = try? SpoolDescriptor(lockPath, flags: O_RDWR | O_NOFOLLOW, disk: disk) {
+      lock = found
+    } else {
+      try Self.makeFolder(directory, disk: disk)
+      try Self.makeFolder(path, disk: disk)
+      lock = try SpoolDescriptor(lockPath, flags: O_RDWR | O_CREAT | O_NOFOLLOW, disk: disk)
+    }
     guard try lock.lock() else { throw SpoolError(.inUse(Self.process(in: lock)), path: path) }
     // An empty lock file, because the disk is full, is as good a lock.
     try? lock.setSize(to: 0)

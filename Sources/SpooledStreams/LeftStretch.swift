@@ -76,7 +76,8 @@ final class LeftStretch: @unchecked Sendable {
       // It stays where it is. What the file has is sent.
       guard file != nil else { throw error }
       thread.report(.unreadable(error))
-      shared = nil
+      // What was truncated can be removed with the rest.
+      if error.cause != .truncated { shared = nil }
     }
     // It may be newer than the newest checkpoint, also where all bytes were copied.
     let note = remains?.note

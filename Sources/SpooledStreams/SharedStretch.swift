@@ -32,6 +32,7 @@ struct SharedStretch: Sendable {
       if let remains = try CircularBuffer.Remains(path: bufferPath) { return remains }
     } catch {
       if error.code == ENOENT { return nil }
+      if error.code == ENODATA { throw SpoolError(.truncated, path: bufferPath) }
       throw SpoolError(.system(error), path: bufferPath)
     }
     // Of another version.

@@ -28,6 +28,9 @@ public enum SpoolEvent: Equatable, Sendable {
   /// Somebody has removed this file of a stretch. What it has that the server does not get is lost when this process
   /// ends.
   case removed(String)
+  /// Somebody has truncated this file of a stretch. The bytes that were cut off are lost, and reported as lost when the
+  /// stream gets there.
+  case truncated(String)
   /// The file system in memory has no room for what must survive the end of the process: bytes are written to the disk
   /// more often.
   case withoutSharedMemory(SystemError)

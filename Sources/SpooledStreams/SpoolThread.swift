@@ -46,7 +46,7 @@ final class SpoolThread: @unchecked Sendable {
   /// The file is sparse, and the limit holds all the same: with room for what a killed process leaves in memory.
   func ringSize(_ buffer: Int) -> UInt64 {
     // No disk is larger; and nobody has to think of overflows.
-    min(settings.limit, 1 << 52) + min(UInt64(clamping: buffer), 1 << 52) + 1 << 20
+    min(settings.limit, 1 << 52) + StreamSpool.sizeBesidesLimit(buffer: buffer)
   }
 
   // MARK: The live stretch
@@ -91,7 +91,7 @@ final class SpoolThread: @unchecked Sendable {
     if let timer { loop.cancel(timer) }
     (timer, awaitedBlock) = (nil, nil)
     hasFailed = false
-    writers.forEach(checkName)
+    writers.forEach(check)
     evictOld()
     let copied = live.map { synchronize($0, blocksFrom: start) } ?? .nothing
     for writer in writers where writer !== live && (writer.holdsRoom || writer.hasNewResumption) {
@@ -107,7 +107,17 @@ final class SpoolThread: @unchecked Sendable {
     awaitBytes(live, after: copied)
   }
 
-  private func checkName(of writer: StretchWriter) { if let path = writer.findRemoval() { report(.removed(path)) } }
+  /// Looks whether somebody has removed or truncated the file.
+  private func check(_ writer: StretchWriter) {
+    if let path = writer.findRemoval() { report(.removed(path)) }
+    do throws(SpoolError) {
+      guard let path = try writer.findTruncation() else { return }
+      report(.truncated(path))
+      commit(writer, sync: true)
+    } catch {
+      failed(error, writer.stretch)
+    }
+  }
 
   private func synchronize(_ live: StretchWriter, blocksFrom start: UInt64?) -> StretchWriter.Copied {
     let copied = copy(live, atMost: Self.turn)
@@ -248,7 +258,7 @@ final class SpoolThread: @unchecked Sendable {
       return 0
     }
     let isKept = keep(writer) && settle(writer, stretchLeft)
-    checkName(of: writer)
+    check(writer)
     let head = writer.copier.head
     let inMemory =
       writer.isRemoved

@@ -61,6 +61,10 @@ public final class StreamSpool: Sendable {
 
   deinit { thread.stop() }
 
+  /// How many bytes the file of a stretch has room for besides ``SpoolSettings/limit``: what a killed process leaves in
+  /// a buffer of that size.
+  package static func sizeBesidesLimit(buffer: Int) -> UInt64 { min(UInt64(clamping: buffer), 1 << 52) + 1 << 20 }
+
   /// The folder of the stream's files.
   public var path: String { folder.path }
 

@@ -75,6 +75,14 @@ final class StretchWriter: @unchecked Sendable {
     return file.path
   }
 
+  /// Looks whether somebody has truncated the file, and makes it usable again. Returns its path if somebody has. A
+  /// commit must follow.
+  func findTruncation() throws(SpoolError) -> String? {
+    guard !isRemoved, let file, try file.repairTruncation() else { return nil }
+    isDirty = true
+    return file.path
+  }
+
   func releaseAcknowledged() {
     guard let file else { return }
     let released = stretch.released

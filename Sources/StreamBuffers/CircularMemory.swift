@@ -15,6 +15,8 @@ final class CircularMemory: @unchecked Sendable {
   let capacity: Int
   /// Of the words and the note together, in bytes: whole pages.
   private let headLength: Int
+  /// Whether its file has a name, so that others can truncate it.
+  private let isShared: Bool
 
   /// - Parameters:
   ///   - capacity: in bytes, whole pages.
@@ -28,16 +30,17 @@ final class CircularMemory: @unchecked Sendable {
     self.capacity = capacity
     headLength = Self.headLength
     let file = try Self.open(path)
-    defer { close(file) }
+    var isComplete = false
+    defer {
+      close(file)
+      if !isComplete, let path { unlink(path) }
+    }
     let size = headLength + capacity
     let reserving = "reserving \(capacity) bytes for a circular buffer"
-    if let path {
+    if path != nil {
       var code: Int32
       repeat { code = posix_fallocate(file, 0, size) } while code == EINTR
-      guard code == 0 else {
-        unlink(path)
-        throw SystemError(operation: reserving, code: code)
-      }
+      guard code == 0 else { throw SystemError(operation: reserving, code: code) }
     } else {
       try retryingInterrupts(reserving) { ftruncate(file, size) }
     }
@@ -53,11 +56,14 @@ final class CircularMemory: @unchecked Sendable {
     words = first.bindMemory(to: CircularWords.self, capacity: 1)
     words.initialize(to: CircularWords(capacity: capacity, startingAt: start, pausedBefore: pausedBefore))
     note = CircularNote(words: words)
+    isShared = path != nil
+    isComplete = true
+    if isShared { addToSharedMappings() }
   }
 
   /// Maps what another process has left; nil if that is no buffer, or one of another version.
   ///
-  /// - Throws: ``SystemError`` when it cannot be read.
+  /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if somebody has truncated it.
   init?(reading path: String) throws(SystemError) {
     headLength = Self.headLength
     let page = sysconf(Int32(_SC_PAGESIZE))
@@ -66,16 +72,18 @@ final class CircularMemory: @unchecked Sendable {
     var status = stat()
     try retryingInterrupts("reading \(path)") { fstat(file, &status) }
     let size = Int(status.st_size)
-    guard status.st_mode & S_IFMT == S_IFREG, size > headLength, size % page == 0,
-      size <= Int.max / 4
-    else { return nil }
+    guard status.st_mode & S_IFMT == S_IFREG, size <= Int.max / 4 else { return nil }
+    let truncated = SystemError(operation: "reading \(path)", code: ENODATA)
+    guard size > headLength, size % page == 0 else { throw truncated }
     capacity = size - headLength
     guard let first = mmap(nil, headLength, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), first != MAP_FAILED else {
       throw .last("mapping \(path)")
     }
     words = first.assumingMemoryBound(to: CircularWords.self)
     guard words.pointee.layout == CircularWords.currentLayout, words.pointee.capacity == UInt64(capacity) else {
+      let isTruncated = words.pointee.layout == CircularWords.currentLayout && words.pointee.capacity > UInt64(capacity)
       munmap(first, headLength)
+      if isTruncated { throw truncated }
       return nil
     }
     do throws(SystemError) {
@@ -85,6 +93,13 @@ final class CircularMemory: @unchecked Sendable {
       throw error
     }
     note = CircularNote(words: words)
+    isShared = true
+    addToSharedMappings()
+  }
+
+  private func addToSharedMappings() {
+    SharedMappings.add(UnsafeMutableRawPointer(words), headLength)
+    SharedMappings.add(base, 2 * capacity)
   }
 
   /// A page for the words, and whole pages for the note.
@@ -94,6 +109,10 @@ final class CircularMemory: @unchecked Sendable {
   }
 
   deinit {
+    if isShared {
+      SharedMappings.remove(UnsafeMutableRawPointer(words))
+      SharedMappings.remove(base)
+    }
     munmap(words, headLength)
     munmap(base, 2 * capacity)
   }

@@ -19,7 +19,7 @@ extension CircularBuffer {
 
     /// Opens the file of a buffer; nil if it is none, or one that another version has written.
     ///
-    /// - Throws: ``SystemError`` when it cannot be read.
+    /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if somebody has truncated it.
     package init?(path: String) throws(SystemError) {
       guard let memory = try CircularMemory(reading: path) else { return nil }
       self.memory = memory

@@ -46,7 +46,8 @@ enum Mic {
     let bytesPerSecond = capture.rate * capture.channels * capture.format.bytesPerSample
     var configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: bytesPerSecond,
-      buffer: .time(.seconds(values.has("spool") ? 10 : 300), bytesPerSecond: bytesPerSecond), overflow: .dropOldest)
+      buffer: .time(try SpoolOptions.memory(values) ?? .seconds(300), bytesPerSecond: bytesPerSecond),
+      overflow: .dropOldest)
     if !values.has("digest") { configuration.digest = .sha256 }
     // The buffer has room for many times the bytes of a second.
     if configuration.buffer.byteCount >= 10 * bytesPerSecond { configuration.acknowledgementInterval = 1 }

@@ -16,8 +16,8 @@ struct SpoolOptions: Sendable {
   /// The folder within the directory.
   let stream: String
   let settings: SpoolSettings
-  /// Whether the limit was computed from the free space.
-  let isLimitChosen: Bool
+  /// What the limit was computed from, for people. Nil if the user has chosen it.
+  let limitReason: String?
   let backlog: Backlog
 
   static let topic = HelpTopic(
@@ -33,7 +33,8 @@ struct SpoolOptions: Sendable {
       Option("catch-up-rate", value: "SIZE", "highest sending rate in bytes per second (default: as fast as possible)"),
     ],
     notes: [
-      "With --spool, --buffer sets the size of the memory buffer before the disk (default for mic: 10s).",
+      "With --spool, --buffer sets the size of the memory buffer before the disk.",
+      "Its default for mic is 4 times --sync-interval, but at least 10s and at most 60s.",
       "The stream survives SIGKILL, a power cut, and outages that fit in --spool-limit.",
       "The next run with the same DIR and URL sends the remaining data.",
       "sluice spool drain also sends it.",
@@ -52,10 +53,7 @@ struct SpoolOptions: Sendable {
       throw .usage("--spool-limit \((values["spool-limit"] ?? "").shown): too small. Choose at least 1MiB.")
     }
     var settings = SpoolSettings(limit: UInt64(limit ?? 0))
-    if let text = values["sync-interval"] {
-      settings.syncInterval = try Units.duration(
-        text, of: "sync-interval", atLeast: .milliseconds(10), atMost: .seconds(3600))
-    }
+    settings.syncInterval = try Self.syncInterval(values) ?? settings.syncInterval
     settings.retention = try values["spool-keep"].map { (text) throws(CommandError) in
       try Units.duration(text, of: "spool-keep", atLeast: .seconds(60))
     }
@@ -74,10 +72,16 @@ struct SpoolOptions: Sendable {
       }
       return nil
     }
-    isLimitChosen = limit == nil
     self.directory = directory
     stream = values["stream-id"] ?? Self.stream(of: configuration.request.url)
-    if isLimitChosen { settings.limit = try Self.half(ofFreeSpaceAt: directory, stream) }
+    if limit == nil {
+      let half = try Self.half(ofFreeSpaceAt: directory, stream)
+      let most = Self.mostInLargestFile(besides: configuration.buffer.byteCount)
+      settings.limit = max(min(half, most), UInt64(Self.smallestLimit))
+      limitReason = most < half ? "as much as the limit of this process for a file allows" : "half of the free space"
+    } else {
+      limitReason = nil
+    }
     self.settings = settings
     self.backlog = backlog
   }
@@ -86,10 +90,25 @@ struct SpoolOptions: Sendable {
   init(directory: String, stream: String) {
     (self.directory, self.stream) = (directory, stream)
     settings = SpoolSettings(limit: .max)
-    (isLimitChosen, backlog) = (false, .first)
+    (limitReason, backlog) = (nil, .first)
   }
 
   private static let smallestLimit = 1 << 20
+
+  private static func syncInterval(_ values: CommandLineSyntax.Values) throws(CommandError) -> Duration? {
+    try values["sync-interval"].map { (text) throws(CommandError) in
+      try Units.duration(text, of: "sync-interval", atLeast: .milliseconds(10), atMost: .seconds(3600))
+    }
+  }
+
+  /// How long a microphone's memory buffer before the disk lasts by default. Nil without `--spool`.
+  ///
+  /// A quarter of it goes to the disk at once. With less than a sync interval in it, the file system would write its
+  /// journal between two syncs as well.
+  static func memory(_ values: CommandLineSyntax.Values) throws(CommandError) -> Duration? {
+    guard values.has("spool") else { return nil }
+    return min(max(.seconds(10), (try syncInterval(values) ?? .zero) * 4), .seconds(60))
+  }
 
   /// Applies the changes that `--spool` makes to the stream itself.
   static func adapt(_ configuration: inout LiveStreamConfiguration, _ values: CommandLineSyntax.Values)
@@ -136,11 +155,21 @@ struct SpoolOptions: Sendable {
       path = parent.isEmpty ? "/" : parent
     }
     let free = UInt64(status.f_bavail).multipliedReportingOverflow(by: UInt64(status.f_frsize))
-    return max(UInt64(smallestLimit), (free.overflow ? .max : free.partialValue.addingSaturated(taken)) / 2)
+    return (free.overflow ? .max : free.partialValue.addingSaturated(taken)) / 2
+  }
+
+  /// The largest limit for which the file of a stretch stays within RLIMIT_FSIZE.
+  private static func mostInLargestFile(besides buffer: Int) -> UInt64 {
+    var limit = rlimit()
+    let resource = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
+    guard getrlimit(resource, &limit) == 0, limit.rlim_cur != .max else { return .max }
+    let most = SpoolFile.capacity(ofFileWith: UInt64(limit.rlim_cur))
+    return most - min(most, StreamSpool.sizeBesidesLimit(buffer: buffer))
   }
 
   /// Opens the spool.
   func open() throws(CommandError) -> StreamSpool {
+    TruncatedBuffer.explain()
     do throws(SpoolError) {
       return try StreamSpool(directory: directory, stream: stream, settings: settings) { event in
         Console.shared.say(SpoolReport.line(event))

@@ -1,6 +1,7 @@
 // The messages of a spool.
 
 internal import EventLoops
+internal import Glibc
 internal import JSONLines
 internal import LiveStreaming
 internal import Spool
@@ -14,11 +15,15 @@ enum SpoolReport {
     case .recovered: "the spool is writable again"
     case .removed(let path):
       "the spool's file \(path.shown) was removed. When this process ends, its bytes that the server has not received are lost."
+    case .truncated(let path):
+      "the spool's file \(path.shown) was truncated. Its bytes that the server has not received are lost. Sluice reports how many."
     case .withoutSharedMemory(let error):
       "\(error.description): the spool is written more often, because only data on disk survives the end of this process"
     case .damaged(let stretch, let damage):
       "the spool's \(stretch) is damaged at byte \(damage.fileOffset) (\(damage.kind.rawValue)): "
         + (damage.lostPositions.isEmpty ? "nothing is lost." : "\(damage.lostPositions.count) bytes are lost.")
+    case .unreadable(let error) where error.cause == .truncated:
+      "\(error.path.shown) was truncated: the bytes of an earlier run that were only there are lost."
     case .unreadable(let error): "the spool has a file that cannot be used: \(error). The file is left unchanged."
     }
   }
@@ -33,6 +38,11 @@ enum SpoolReport {
       )
     case .invalidStreamName:
       return .usage("--stream-id: invalid name. Write 1 to 64 of A-Z a-z 0-9 . _ - without a dot in front.")
+    case .system(let failure) where failure.code == EFBIG:
+      return CommandError(
+        .inputOutput,
+        "the spool's file would be too large (\(error)): the file system, or a limit of this process, allows no file of this size. Choose a smaller --spool-limit, or raise the limit with ulimit -f."
+      )
     default:
       return CommandError(.inputOutput, "the spool cannot be used: \(error). Check --spool.")
     }

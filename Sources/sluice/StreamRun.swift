@@ -5,6 +5,7 @@ internal import Digests
 internal import EventLoops
 internal import HTTPServer
 internal import LiveStreaming
+internal import Spool
 internal import SpooledStreams
 internal import Synchronization
 internal import UploadClient
@@ -160,6 +161,8 @@ struct StreamRun {
       return code == .done ? backlog?.exitCode ?? .done : code
     } catch let error as CommandError {
       throw error
+    } catch let error as SpoolError {
+      throw SpoolReport.commandError(error)
     } catch {
       throw CommandError(.inputOutput, "\(error)")
     }
@@ -181,7 +184,7 @@ struct StreamRun {
 
   private func say(_ spool: SpoolOptions) {
     guard progress != .json else { return }
-    let reason = spool.isLimitChosen ? ", half of the free space" : ""
+    let reason = spool.limitReason.map { ", \($0)" } ?? ""
     Console.shared.say(
       "keeping at most \(Units.text(bytes: spool.settings.limit)) in the spool \(spool.directory.shown)\(reason)")
   }

@@ -111,6 +111,28 @@ struct SpoolFaultTests {
     #expect(count > 150)
   }
 
+  @Test("space that is refused or not, once, changes no byte and is no error", arguments: [ENOSPC, EIO, EFBIG, EINTR])
+  func allocations(code: Int32) throws {
+    func run(_ failing: Int?) throws -> TestDisk {
+      let disk = TestDisk()
+      try disk.makeFolder("/spool", mode: 0o700)
+      if let failing { disk.faults[.allocate] = [failing: .error(code)] }
+      let folder = try SpoolFolder(directory: "/spool", stream: "s", disk: disk)
+      let file = try SpoolFile.create(in: folder, description: "", capacity: 400 * 4064)
+      // More than a lap: what is allocated goes on at the beginning of the ring.
+      while file.head < 2 * file.capacity {
+        try file.append(Self.pattern, at: file.head, count: 47 * SpoolFormat.payloadSize)
+        file.evict(upTo: file.head - min(file.head, 300 * SpoolFormat.payload))
+        try file.commit()
+      }
+      try expectAll(file, but: [], "\(String(describing: failing))")
+      return disk
+    }
+    let count = try run(nil).calls[.allocate] ?? 0
+    #expect(count > 4)
+    for number in 1...count { _ = try run(number) }
+  }
+
   @Test("a write that writes nothing and reports no error is an error, and can be repeated")
   func nothingWritten() throws {
     var plain = try Run()

@@ -323,15 +323,20 @@ struct CircularBufferCopierTests {
   func noRemains() throws {
     let path = "/dev/shm/sluice-test-none-\(getpid())"
     defer { unlink(path) }
-    var settings = CircularBuffer.Settings(capacity: 4096)
+    var settings = CircularBuffer.Settings(capacity: 8192)
     (settings.hasCopier, settings.path) = (true, path)
     let ends = try CircularBuffer.makeCopied(settings)
     #expect(ends.producer.head == 0)
     #expect(throws: SystemError.self) { _ = try CircularBuffer.makeCopied(settings) }
-    for size in [0, 100, 4096, 8191, 24576] as [Int] {
+    var status = stat()
+    #expect(stat(path, &status) == 0)
+    for size in [Int(status.st_size) - 1, Int(status.st_size) - 4096, 8191, 4096, 100, 0] {
       #expect(truncate(path, size) == 0)
-      #expect(try CircularBuffer.Remains(path: path) == nil, "\(size)")
+      let error = #expect(throws: SystemError.self) { _ = try CircularBuffer.Remains(path: path) }
+      #expect(error?.code == ENODATA, "\(size)")
     }
+    #expect(truncate(path, 24576) == 0)
+    #expect(try CircularBuffer.Remains(path: path) == nil)
     #expect(truncate(path, 0) == 0 && truncate(path, 32768) == 0)
     #expect(try CircularBuffer.Remains(path: path) == nil)
     #expect(throws: SystemError.self) { _ = try CircularBuffer.Remains(path: path + "-missing") }

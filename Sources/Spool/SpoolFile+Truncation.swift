@@ -1,0 +1,31 @@
+// A file that somebody truncates while it is in use, and the size of a file.
+
+extension SpoolFile {
+  /// Puts back what a file begins with, and its size, if somebody has truncated it.
+  ///
+  /// The bytes that were cut off are missing from then on: ``read(at:into:)`` names them. The next commit writes the
+  /// checkpoint.
+  ///
+  /// - Returns: whether somebody has truncated it.
+  /// - Throws: ``SpoolError``. This can be called again.
+  package func repairTruncation() throws(SpoolError) -> Bool {
+    let size = Self.size(blockCount: header.blockCount)
+    guard !isReadOnly, try descriptor.status().byteCount < size else { return false }
+    let beginning = header.encoded()
+    for offset in [SpoolFormat.headerOffset, SpoolFormat.headerCopyOffset] {
+      try descriptor.write(beginning, at: offset)
+    }
+    // Last: until then, this is done again.
+    try descriptor.setSize(to: size)
+    allocatedBlock = 0
+    return true
+  }
+
+  /// The size of a file with that many blocks, in bytes.
+  static func size(blockCount: UInt64) -> UInt64 { SpoolFormat.dataStart + blockCount * UInt64(SpoolFormat.blockSize) }
+
+  /// How many bytes of a stream fit into a file of this size.
+  package static func capacity(ofFileWith byteCount: UInt64) -> UInt64 {
+    (byteCount - min(byteCount, SpoolFormat.dataStart)) / UInt64(SpoolFormat.blockSize) * SpoolFormat.payload
+  }
+}

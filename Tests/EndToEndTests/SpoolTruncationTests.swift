@@ -1,0 +1,114 @@
+// Files of a spool that another program truncates while a command uses them, and limits on their size.
+
+import CommandTesting
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Spool
+import TestRigs
+import Testing
+
+@Suite("A spool whose files are truncated or may not be large")
+struct SpoolTruncationTests {
+  private let directory: TemporaryDirectory
+  private let pattern = OffsetPattern(seed: 78)
+  private let server: ServeProcess
+  private let input: HeldInput
+
+  /// The server's address is known, and nobody answers there.
+  init() throws {
+    directory = try TemporaryDirectory()
+    server = try ServeProcess("\(directory.path)/stored")
+    server.kill()
+    input = try HeldInput("\(directory.path)/input")
+  }
+
+  private var folder: String { "\(directory.path)/spool/cam" }
+
+  private func client(_ more: [String] = ["--spool-limit", "64MiB"], prefix: [String] = []) throws -> StreamProcess {
+    try StreamProcess(
+      "pipe", "http://\(server.address)/x.bin",
+      more: [
+        "--spool", "\(directory.path)/spool", "--stream-id", "cam", "--sync-interval", "20ms", "--retry-ceiling",
+        "50ms",
+      ] + more, prefix: prefix, input: input.path)
+  }
+
+  /// Gives bytes to the command, and waits until they are in the file of its stretch. Returns the file's path.
+  private func capture(_ bytes: [UInt8], upTo head: UInt64) throws -> String {
+    try input.write(bytes)
+    var path: String?
+    try waitUntil("all of it is in the spool") {
+      path = try? SpoolFolder.stretches(in: folder).last
+      guard let path, let file = try? SpoolFile.open(path, access: .readOnly) else { return false }
+      return file.checkpoint.head == head
+    }
+    return try #require(path)
+  }
+
+  @Test("a truncated buffer in memory ends the command with 74 and a message, and the spool keeps what it had")
+  func buffer() throws {
+    let bytes = pattern.bytes(100_000, at: 0)
+    let client = try client()
+    let file = try capture(bytes, upTo: 100_000)
+    let id = try SpoolFile.open(file, access: .readOnly).id.map { String(UInt16($0) + 0x100, radix: 16).dropFirst() }
+    let buffer = "/dev/shm/sluice-\(id.joined())"
+    #expect(truncate(buffer, 0) == 0)
+    // Whoever looks at the buffer finds it.
+    try input.write(pattern.bytes(1000, at: 100_000))
+    #expect(try client.exitCode(limit: .seconds(20)) == 74)
+    #expect(client.output.text.contains { $0.contains("was truncated by another program") }, "\(client.output.text)")
+    let again = try ServeProcess("\(directory.path)/stored", address: server.address)
+    let drain = try SluiceProcess(["spool", "drain", "\(directory.path)/spool"])
+    #expect(try drain.exitCode() == 0, "\(drain.output.text)")
+    #expect(drain.output.text.contains { $0.contains("that were only there are lost") }, "\(drain.output.text)")
+    #expect(try stored() == [bytes])
+    #expect(access(buffer, F_OK) != 0)
+    #expect(try SpoolFolder.stretches(in: folder) == [])
+    withExtendedLifetime(again) {}
+  }
+
+  @Test("a truncated file of a spool is reported, and keeps what follows for the next run")
+  func file() throws {
+    let client = try client()
+    let file = try capture(pattern.bytes(100_000, at: 0), upTo: 100_000)
+    #expect(truncate(file, 0) == 0)
+    let rest = pattern.bytes(50_000, at: 100_000)
+    #expect(try capture(rest, upTo: 150_000) == file)
+    try client.output.wait(for: "the report") { _, lines in lines.first { $0.contains("\" was truncated.") } }
+    client.kill()
+    let again = try ServeProcess("\(directory.path)/stored", address: server.address)
+    let drain = try SluiceProcess(["spool", "drain", "\(directory.path)/spool"])
+    #expect(try drain.exitCode() == 4, "\(drain.output.text)")
+    #expect(try stored().contains { $0.suffix(rest.count).elementsEqual(rest) })
+    withExtendedLifetime(again) {}
+  }
+
+  private func stored() throws -> [[UInt8]] {
+    let stored = "\(directory.path)/stored"
+    let names = try fileNames(in: stored).filter { $0.hasSuffix(".bin") }
+    return try names.map { try StoredStream.contents("\(stored)/\($0)") }
+  }
+
+  // MARK: RLIMIT_FSIZE
+
+  /// Runs a program that may write files of so many bytes. Units of ulimit differ between shells.
+  private func limited(_ byteCount: Int) -> [String] { ["prlimit", "--fsize=\(byteCount)"] }
+
+  @Test("without --spool-limit, a spool keeps within the limit of the process for a file")
+  func chosenLimit() throws {
+    let client = try client([], prefix: limited(32 << 20))
+    _ = try capture(pattern.bytes(100_000, at: 0), upTo: 100_000)
+    #expect(!client.output.text.contains { $0.contains("File too large") }, "\(client.output.text)")
+    client.kill()
+  }
+
+  @Test("a file that would be too large is an error that names the remedy", arguments: [32 << 20, 10_000])
+  func tooLarge(limit: Int) throws {
+    let client = try client(prefix: limited(limit))
+    #expect(try client.exitCode(limit: .seconds(20)) == 74)
+    let line = try #require(client.output.text.first { $0.contains("File too large") }, "\(client.output.text)")
+    #expect(line.contains("smaller --spool-limit") && line.contains("ulimit -f"), "\(line)")
+  }
+}

@@ -1,0 +1,114 @@
+// Each call on the files in memory fails once: those of the circular buffer, and of a stretch that has no file yet.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import SpoolTesting
+import SpooledStreams
+import StreamBuffers
+import SyncGate
+import Testing
+
+@Suite(
+  "Each call on the files in memory of a spooled stream fails in turn",
+  .enabled(if: disk_faults_are_possible() != 0))
+struct SharedMemoryFaultTests {
+  private static let faults: [(call: disk_call, errors: [Int32])] = [
+    (DISK_OPEN, [EIO, ENOSPC, EMFILE, EINTR]), (DISK_ALLOCATE, [ENOSPC, EIO, EFBIG, EINTR]),
+    (DISK_MAP, [ENOMEM, EAGAIN]), (DISK_STATUS, [EIO, EINTR]), (DISK_READ, [EIO, EINTR]),
+    (DISK_WRITE, [ENOSPC, EIO, Int32(DISK_SHORT), EINTR]),
+  ]
+
+  @Test("every byte is there, at the latest for the next process that can read the files", arguments: faults.indices)
+  func turn(index: Int) async {
+    // A process of its own: others have files in the same folder.
+    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+      [index = index as Int] in
+      do {
+        let (call, errors) = SharedMemoryFaultTests.faults[index]
+        for hasDisk in [true, false] {
+          let count = try SharedMemoryFaultTests.run(hasDisk: hasDisk, nil)
+          for error in errors {
+            for number in 1...count[Int(call.rawValue)] + 1 {
+              _ = try SharedMemoryFaultTests.run(hasDisk: hasDisk, (call, number, error))
+            }
+          }
+        }
+      } catch {
+        _ = "\(error)\n".withCString { Glibc.write(STDERR_FILENO, $0, strlen($0)) }
+        exit(EXIT_FAILURE)
+      }
+    }
+    guard result?.exitStatus != .exitCode(EXIT_SUCCESS) else { return }
+    Issue.record("\(String(decoding: result?.standardErrorContent ?? [], as: UTF8.self).suffix(4000))")
+  }
+
+  /// A process captures and is killed, another looks at what it left while the call may fail, and a third one reads it.
+  ///
+  /// - Parameter hasDisk: false if the first process's disk is full, so that only memory has the bytes.
+  /// - Returns: how many calls of each kind there were.
+  private static func run(
+    hasDisk: Bool, _ fault: (call: disk_call, number: UInt, error: Int32)?
+  ) throws -> [UInt] {
+    let context = "\(String(describing: fault)), \(hasDisk ? "with" : "without") a disk"
+    let directory = try TemporaryDirectory()
+    // The disk is in memory, and what has no file is known by its folder.
+    guard mkdir("\(directory.path)/s", 0o700) == 0 else { throw SpooledStretchTests.Failure(reason: "mkdir") }
+    let machine = try SpoolMachine(Seed(1).generator, folder: directory.path)
+    let events = try EventLog<SpoolEvent>()
+    let total: UInt64 = 10_000
+    func open() throws -> StreamSpool {
+      var settings = SpoolSettings(limit: 1 << 20)
+      settings.syncInterval = .milliseconds(10)
+      return try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
+        events.append($0)
+      }
+    }
+    disk_faults_begin("/dev/shm/sluice-")
+    if let fault { disk_faults_fail(fault.call, fault.number, fault.error) }
+    if !hasDisk { machine.failWrites(with: ENOSPC) }
+    try {
+      let spool = try open()
+      let buffer = try spool.begin(description: "text", capacity: 64 << 10, overflow: .refuse)
+      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+      _ = ends.producer.write(minimum: Int(total), maximum: Int(total)) { span in
+        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: 0) }
+        return Int(total)
+      }
+      guard hasDisk else { return }
+      try SpoolDirectory.wait(for: "the disk: \(context)") { buffer.stretch.notSynchronized(upTo: total) == 0 }
+    }()
+    let isReported = events.all.contains { event in
+      if case .withoutSharedMemory(let error) = event { error.code == fault?.error } else { false }
+    }
+    machine.kill()
+    // An interrupted call is made again. Otherwise only the process had the bytes, and it has said so.
+    if !hasDisk, isReported, fault?.error != EINTR { return [] }
+    machine.failWrites(with: nil)
+    try {
+      let spool = try open()
+      let before = events.all.count
+      let isOpen = try spool.backlog.contains { try spool.opened($0) != nil }
+      guard isOpen || events.all.count > before || !hasDisk else {
+        throw SpooledStretchTests.Failure(reason: "nothing is open, and nothing is reported: \(context)")
+      }
+    }()
+    machine.kill()
+    let counts = (0..<DISK_CALLS.rawValue).map { disk_faults_calls(disk_call(rawValue: $0)) }
+    disk_faults_fail(DISK_OPEN, 0, 0)
+    let spool = try open()
+    guard let backlog = try spool.opened(spool.backlog.first), let ends = backlog.takeEnds() else {
+      throw SpooledStretchTests.Failure(reason: "nothing is left: \(context): \(events.all)")
+    }
+    var consumer = ends.consumer
+    var cursor: UInt64 = 0
+    while cursor < total {
+      let missing = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1))
+      if missing > 0 { throw SpooledStretchTests.Failure(reason: "\(missing) bytes are missing: \(context)") }
+    }
+    _ = try spool.finish(backlog.stretch, isDelivered: true)
+    disk_faults_begin("")
+    return counts.map(UInt.init)
+  }
+}
