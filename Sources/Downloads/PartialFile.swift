@@ -159,7 +159,7 @@ package final class PartialFile: @unchecked Sendable {
     do throws(SystemError) {
       while count < bytes.count {
         do throws(SystemError) {
-          count += try retryingInterrupts("write") {
+          count += try writing("write") {
             bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress?.advanced(by: count), $0.count - count) }
           }
         } catch  where error.code == EAGAIN {

@@ -47,13 +47,7 @@ struct CheckpointFile: Sendable {
       openat(directory, Self.newName, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
     }
     defer { close(descriptor) }
-    var written = 0
-    while written < text.count {
-      let count = try retryingInterrupts("write \(Self.newName)") {
-        text.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress.map { $0 + written }, text.count - written) }
-      }
-      written += count
-    }
+    try writeAll(text, to: descriptor, "write \(Self.newName)")
     try retryingInterrupts("fdatasync \(Self.newName)") { fdatasync(descriptor) }
     try retryingInterrupts("rename \(Self.newName)") { renameat(directory, Self.newName, directory, Self.name) }
     try retryingInterrupts("fsync of the directory") { fsync(directory) }

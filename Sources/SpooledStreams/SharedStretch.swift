@@ -68,13 +68,7 @@ struct SharedStretch: Sendable {
         open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
       }
       defer { close(file) }
-      var bytes = Array(text.utf8)[...]
-      while !bytes.isEmpty {
-        let count = try retryingInterrupts(writing) {
-          bytes.withUnsafeBytes { Glibc.write(file, $0.baseAddress, $0.count) }
-        }
-        bytes = bytes.dropFirst(count)
-      }
+      try writeAll(Array(text.utf8), to: file, writing)
       try retryingInterrupts(writing) { rename(new, stretchPath) }
     } catch {
       unlink(new)

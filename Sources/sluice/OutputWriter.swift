@@ -150,13 +150,14 @@ final class OutputWriter: Sendable {
         state.withLock { $0.pieces &+= 1 }
         continue
       }
-      switch errno {
+      // A call that takes nothing without an error would be repeated for ever.
+      switch count == 0 ? ENOSPC : errno {
       case EINTR: continue
       case EAGAIN:
         // Another process that shares this descriptor has made it non-blocking.
         waitUntilReady(descriptor, for: POLLOUT)
       case ENOSPC, EDQUOT, EFBIG:
-        let code = errno
+        let code = count == 0 ? ENOSPC : errno
         state.withLock { $0.failure = $0.failure ?? code }
         return false
       default:

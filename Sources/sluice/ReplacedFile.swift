@@ -11,13 +11,13 @@ enum ReplacedFile {
   /// - Throws: ``CommandError`` with exit code 74 that names the file. No temporary file is left in that case.
   static func write(_ text: String, to path: String) throws(CommandError) {
     do throws(SystemError) {
-      guard path != "-" else { return try writeAll(text, STDOUT_FILENO) }
+      guard path != "-" else { return try writeAll(Array(text.utf8), to: STDOUT_FILENO, "write") }
       var status = stat()
       let isThere = stat(path, &status) == 0
       if isThere, status.st_mode & S_IFMT != S_IFREG {
         let descriptor = try retryingInterrupts("open") { open(path, O_WRONLY | O_CLOEXEC) }
         defer { close(descriptor) }
-        return try writeAll(text, descriptor)
+        return try writeAll(Array(text.utf8), to: descriptor, "write")
       }
       // A symbolic link still leads to the file.
       try replace(isThere ? resolved(path) : path, by: text, mode: isThere ? status.st_mode & 0o777 : 0o666 & ~mask)
@@ -38,7 +38,7 @@ enum ReplacedFile {
     _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
     let temporary = String(decoding: template.dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self)
     do throws(SystemError) {
-      try writeAll(text, descriptor)
+      try writeAll(Array(text.utf8), to: descriptor, "write")
       try retryingInterrupts("fchmod") { fchmod(descriptor, mode) }
       // Comes before the rename. Otherwise, a crash could leave the new name with an empty file.
       try retryingInterrupts("fsync") { fsync(descriptor) }
@@ -58,16 +58,6 @@ enum ReplacedFile {
     else { return }
     _ = try? retryingInterrupts("fsync") { fsync(descriptor) }
     close(descriptor)
-  }
-
-  static func writeAll(_ text: String, _ descriptor: Int32) throws(SystemError) {
-    var rest = Array(text.utf8)[...]
-    while !rest.isEmpty {
-      let count = try retryingInterrupts("write") {
-        rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
-      }
-      rest = rest.dropFirst(count)
-    }
   }
 
   private static func resolved(_ path: String) -> String {

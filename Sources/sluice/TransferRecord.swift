@@ -130,7 +130,7 @@ final class TransferRecord: Sendable {
       do throws(SystemError) {
         try Self.truncate(open.descriptor, to: kept)
         file?.text = kept
-        try ReplacedFile.writeAll(state, open.descriptor)
+        try writeAll(Array(state.utf8), to: open.descriptor, "write")
         try retryingInterrupts("fsync") { fsync(open.descriptor) }
         file?.text = kept + state
         return nil
@@ -159,7 +159,7 @@ final class TransferRecord: Sendable {
       // Another process that finds it empty releases it at once. A file system without locks works without them.
       _ = try? retryingInterrupts("flock") { flock(made, LOCK_EX) }
       let text = "\(kind.firstLine)\n"
-      try ReplacedFile.writeAll(text, made)
+      try writeAll(Array(text.utf8), to: made, "write")
       try retryingInterrupts("fsync") { fsync(made) }
       ReplacedFile.syncDirectory(of: path)
       file.withLock { $0 = OpenFile(descriptor: made, text: text) }

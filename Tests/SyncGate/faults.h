@@ -14,6 +14,12 @@ int disk_fault(enum disk_call call, int directory, const char *name);
 int disk_faults_are_counted(void);
 /// Bytes were written to the file of a descriptor.
 void disk_written(int descriptor, off_t start, ssize_t count);
+
+/// Waits while the gate for such a path is closed. The errno with which unlinkat is to fail; 0 if it is not.
+int unlink_fault(int directory, const char *name);
+/// Whether a write is to take nothing, without an error.
+int takes_nothing(int descriptor);
+
 /// A sync begins now. What is written from here on is not covered by it.
 unsigned long disk_sync_begins(void);
 /// It has ended: of a file, or of the whole disk.

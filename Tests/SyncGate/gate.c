@@ -111,7 +111,8 @@ struct path_failure {
   unsigned long after;
   unsigned long count;
 };
-static struct path_failure open_failure, list_failure, open_delay, read_failure, truncate_failure, status_failure;
+static struct path_failure open_failure, list_failure, open_delay, read_failure, truncate_failure, status_failure,
+    unlink_failure, write_nothing;
 
 static void path_fails(struct path_failure *failure, int error, const char *ending, unsigned long after) {
   pthread_mutex_lock(&mutex);
@@ -133,6 +134,11 @@ void read_gate_fail(int error, const char *ending) { path_fails(&read_failure, e
 void truncate_gate_fail(int error, const char *ending) { path_fails(&truncate_failure, error, ending, 0); }
 void status_gate_fail(int error, const char *ending) { path_fails(&status_failure, error, ending, 0); }
 
+void unlink_gate_fail(int error, const char *ending) { path_fails(&unlink_failure, error, ending, 0); }
+void write_gate_take_nothing(int takes_nothing, const char *ending) {
+  path_fails(&write_nothing, takes_nothing, ending, 0);
+}
+
 static unsigned long failures(struct path_failure *failure) {
   pthread_mutex_lock(&mutex);
   unsigned long count = failure->count;
@@ -144,27 +150,82 @@ unsigned long open_gate_failures(void) { return failures(&open_failure); }
 unsigned long open_gate_delays(void) { return failures(&open_delay); }
 unsigned long read_gate_failures(void) { return failures(&read_failure); }
 unsigned long truncate_gate_failures(void) { return failures(&truncate_failure); }
+unsigned long unlink_gate_failures(void) { return failures(&unlink_failure); }
+unsigned long write_gate_failures(void) { return failures(&write_nothing); }
 unsigned long status_gate_failures(void) { return failures(&status_failure); }
 
-// The errno that a call fails with on that name in that directory; 0 if it does not.
-static int path_failure(struct path_failure *failure, int directory, const char *name) {
-  pthread_mutex_lock(&mutex);
-  struct path_failure now = *failure;
-  pthread_mutex_unlock(&mutex);
-  if (now.error == 0) return 0;
+// Whether the path of that name in that directory ends like this.
+static int path_ends(int directory, const char *name, const char *ending) {
   char link[64], path[4096] = "";
   snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
   if (name[0] != '/' && readlink(link, path, 2048) < 0) path[0] = 0;
   size_t length = strlen(path);
   snprintf(path + length, sizeof path - length, "%s%s", name[0] ? "/" : "", name);
   length = strlen(path);
-  size_t ending = strlen(now.ending);
-  if (length < ending || strcmp(path + length - ending, now.ending) != 0) return 0;
+  size_t count = strlen(ending);
+  return length >= count && strcmp(path + length - count, ending) == 0;
+}
+
+// The errno that a call fails with on that name in that directory; 0 if it does not.
+static int path_failure(struct path_failure *failure, int directory, const char *name) {
+  pthread_mutex_lock(&mutex);
+  struct path_failure now = *failure;
+  pthread_mutex_unlock(&mutex);
+  if (now.error == 0 || !path_ends(directory, name, now.ending)) return 0;
   pthread_mutex_lock(&mutex);
   int error = failure->count++ >= failure->after ? failure->error : 0;
   pthread_mutex_unlock(&mutex);
   return error;
 }
+
+// Calls wait here while it is closed.
+struct path_gate {
+  int closed;
+  char ending[64];
+  unsigned long waiters;
+};
+static struct path_gate open_gate, unlink_gate;
+
+static void path_gate_set(struct path_gate *gate, int closed, const char *ending) {
+  pthread_mutex_lock(&mutex);
+  gate->closed = closed;
+  snprintf(gate->ending, sizeof gate->ending, "%s", ending);
+  pthread_cond_broadcast(&changed);
+  pthread_mutex_unlock(&mutex);
+}
+
+static unsigned long path_gate_waiters(struct path_gate *gate) {
+  pthread_mutex_lock(&mutex);
+  unsigned long count = gate->waiters;
+  pthread_mutex_unlock(&mutex);
+  return count;
+}
+
+void open_gate_close(const char *ending) { path_gate_set(&open_gate, 1, ending); }
+void open_gate_open(void) { path_gate_set(&open_gate, 0, ""); }
+unsigned long open_gate_waiters(void) { return path_gate_waiters(&open_gate); }
+void unlink_gate_close(const char *ending) { path_gate_set(&unlink_gate, 1, ending); }
+void unlink_gate_open(void) { path_gate_set(&unlink_gate, 0, ""); }
+unsigned long unlink_gate_waiters(void) { return path_gate_waiters(&unlink_gate); }
+
+static void path_gate_pass(struct path_gate *gate, int directory, const char *name) {
+  pthread_mutex_lock(&mutex);
+  struct path_gate now = *gate;
+  pthread_mutex_unlock(&mutex);
+  if (!now.closed || !path_ends(directory, name, now.ending)) return;
+  pthread_mutex_lock(&mutex);
+  gate->waiters++;
+  while (gate->closed) pthread_cond_wait(&changed, &mutex);
+  gate->waiters--;
+  pthread_mutex_unlock(&mutex);
+}
+
+int unlink_fault(int directory, const char *name) {
+  path_gate_pass(&unlink_gate, directory, name);
+  return path_failure(&unlink_failure, directory, name);
+}
+
+int takes_nothing(int descriptor) { return path_failure(&write_nothing, descriptor, ""); }
 
 // Likewise.
 int openat(int directory, const char *name, int flags, ...) {
@@ -172,6 +233,7 @@ int openat(int directory, const char *name, int flags, ...) {
   va_start(rest, flags);
   unsigned mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, unsigned) : 0;
   va_end(rest);
+  path_gate_pass(&open_gate, directory, name);
   int delay = path_failure(&open_delay, directory, name);
   if (delay > 0) usleep((useconds_t)delay);
   int error = path_failure(&open_failure, directory, name);

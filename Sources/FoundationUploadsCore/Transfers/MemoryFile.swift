@@ -14,13 +14,7 @@ final class MemoryFile {
   init(_ data: Data) throws(SystemError) {
     descriptor = try retryingInterrupts("memfd_create") { memfd_create("upload", SLUICE_MFD_CLOEXEC) }
     path = "/proc/self/fd/\(descriptor)"
-    var rest = Array(data)[...]
-    while !rest.isEmpty {
-      let count = try retryingInterrupts("writing to memory") {
-        rest.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
-      }
-      rest = rest.dropFirst(count)
-    }
+    try writeAll(Array(data), to: descriptor, "writing to memory")
   }
 
   deinit { close(descriptor) }

@@ -28,6 +28,20 @@ unsigned long open_gate_failures(void);
 void open_gate_delay(unsigned microseconds, const char *ending);
 /// How often it has.
 unsigned long open_gate_delays(void);
+/// From here on openat(2) and unlinkat(2) of a path that ends like this wait, whoever calls them.
+void open_gate_close(const char *ending);
+void open_gate_open(void);
+void unlink_gate_close(const char *ending);
+void unlink_gate_open(void);
+/// How many calls wait there now.
+unsigned long open_gate_waiters(void);
+unsigned long unlink_gate_waiters(void);
+/// Makes unlinkat(2) of paths that end like this fail with that errno; 0 ends it.
+void unlink_gate_fail(int error, const char *ending);
+unsigned long unlink_gate_failures(void);
+/// Makes write(2) and pwrite(2) to files whose path ends like this return 0. Not under ThreadSanitizer.
+void write_gate_take_nothing(int takes_nothing, const char *ending);
+unsigned long write_gate_failures(void);
 /// Makes pread(2), ftruncate(2) and fstatat(2) of files whose path ends like this fail with that errno; 0 ends it.
 void read_gate_fail(int error, const char *ending);
 void truncate_gate_fail(int error, const char *ending);
