@@ -3,6 +3,15 @@
 package import EventLoops
 internal import Glibc
 
+/// Makes a directory that only the server uses, unless it is there.
+package func makeDirectory(_ name: String, in parent: Int32) throws(SystemError) {
+  do throws(SystemError) {
+    try retryingInterrupts("make \(name)") { mkdirat(parent, name, 0o700) }
+  } catch {
+    if error.code != EEXIST { throw error }
+  }
+}
+
 /// Reads a directory piece by piece; readdir(3). One thread at a time.
 ///
 /// What cannot be read is an error, and never an empty directory: a name that is not seen would count as free.

@@ -175,7 +175,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
       return completion(refuse("it is complete, and other uploads have stored more of the stream"))
     }
     waiting = { [self] outcome in
-      if outcome == .done { _ = handler.end(.leave, for: self) }
+      if outcome == .done { handler.end(.leave, for: self) }
       completion(outcome)
     }
     handler.end()
@@ -190,9 +190,9 @@ final class CollectedUpload: RecordingHolder, Exchange {
     guard let ending = handler ?? makeHandler() else { return }
     var event = ending.describe(kind)
     park()
-    let outcome = hasBegun ? ending.end(end, for: self) : .removed
+    let outcome = hasBegun ? ending.end(end, for: self) : nil
     // The registry reports a recording that is closed.
-    if case .closing = outcome { return }
+    if outcome == .closing { return }
     (event.peer, event.offset, event.reason) = (Self.address, offset, reason)
     emit(event)
   }
@@ -202,16 +202,16 @@ final class CollectedUpload: RecordingHolder, Exchange {
     guard phase == .open, hasBegun else { return }
     park()
     phase = .closed
-    _ = makeHandler()?.end(.close, for: self)
+    makeHandler()?.end(.close, for: self)
   }
 
   /// It cannot be stored: its messages stay in the log.
   func refuse(_ reason: String) -> Outcome {
     guard phase != .refused else { return .refused(reason) }
-    if hasBegun, handler == nil { _ = makeHandler()?.end(.leave, for: self) }
+    if hasBegun, handler == nil { makeHandler()?.end(.leave, for: self) }
     if let handler {
       park()
-      _ = handler.end(.leave, for: self)
+      handler.end(.leave, for: self)
     }
     phase = .refused
     var event = ServerEvent(.refused, peer: Self.address, reason: "an upload is not stored: \(reason)")
@@ -269,7 +269,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     var event = ServerEvent(.interrupted, peer: Self.address, reason: Deactivation.overtaken.description)
     (event.stream, event.offset) = (origin.streamID, origin.streamStart + offset)
     park()
-    _ = makeHandler()?.end(.leave, for: self)
+    makeHandler()?.end(.leave, for: self)
     skip(to: offset)
     emit(event)
   }

@@ -157,7 +157,7 @@ final class UploadContent {
 
   // MARK: What the handler says
 
-  /// Whether `action` will be called later, because the handler just gives the bytes their final form.
+  /// Whether `action` will be called later, because the handler just gives the bytes their final form, or removes them.
   func isEnding(_ action: @escaping () -> Void) -> Bool { keeper?.isEnding(action) == true }
 
   /// As ``isEnding(_:)``, where no handler is at work: another request may be at it.
@@ -187,6 +187,9 @@ final class UploadContent {
     return response.hasRetryTime ? .later : .processed(isTold: true)
   }
 
+  /// Whether the handler's response is about an error of the disk.
+  var isRefusedByDisk: Bool { keeper?.diskError != nil }
+
   /// What a later request of the upload says of its stream.
   func describe(_ fields: HeaderFields) { keeper?.describe(fields) }
 
@@ -204,14 +207,18 @@ final class UploadContent {
 
   /// The upload will never be complete, or is so without its handler.
   func endHolding(_ request: RequestHead?, _ end: RecordingEnd, for upload: UploadResource) {
-    _ = make(request)?.keeper?.end(end, for: upload)
+    make(request)?.keeper?.end(end, for: upload)
   }
 
   /// The same for the handler at work, which is let go.
-  func release(ending end: RecordingEnd, for upload: UploadResource) {
+  ///
+  /// - Parameter removal: told the end of each attempt to remove the recording, nil of the one that succeeded.
+  func release(
+    ending end: RecordingEnd, for upload: UploadResource, _ removal: @escaping (SystemError?) -> Void
+  ) -> RecordingOutcome? {
     let ending = keeper
     release()
-    _ = ending?.end(end, for: upload)
+    return ending?.end(end, for: upload, removal)
   }
 
   /// What is left of an upload that is over.
@@ -226,8 +233,10 @@ final class UploadContent {
   ///
   /// - Parameter end: what becomes of the recording, asked once the handler is off it, because others may have it then;
   ///   nil if no byte was to be kept.
+  /// - Parameter removal: told the end of each attempt to remove the recording, nil of the one that succeeded.
   func abandon(
-    _ request: RequestHead?, for upload: UploadResource, _ reason: String, end: () -> RecordingEnd?
+    _ request: RequestHead?, for upload: UploadResource, _ reason: String, end: () -> RecordingEnd?,
+    _ removal: @escaping (SystemError?) -> Void
   ) -> Remains {
     let isAtWork = handler != nil
     guard let last = handler ?? make(request) else {
@@ -240,7 +249,7 @@ final class UploadContent {
       return .spool
     }
     if isAtWork { keeper.park() }
-    return .recording(end().map { keeper.end($0, for: upload) })
+    return .recording(end().map { keeper.end($0, for: upload, removal) })
   }
 
   // MARK: Bytes

@@ -74,7 +74,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private func opened() throws(SystemError) -> Int32 {
     if directory < 0 {
       // Nobody but the server has business with what is in there: the names are what protects uploads.
-      mkdirat(parent, Self.directoryName, 0o700)
+      try makeDirectory(Self.directoryName, in: parent)
       directory = try Self.open(in: parent)
       if durability != .none { fsync(parent) }
     }
@@ -131,14 +131,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       openat(directory, temporaryName, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
     }
     defer { close(descriptor) }
-    var written = 0
-    while written < bytes.count {
-      written += try retryingInterrupts("write the record of an upload") {
-        bytes.withUnsafeBytes {
-          pwrite(descriptor, $0.baseAddress! + written, $0.count - written, off_t(written))  // not empty
-        }
-      }
-    }
+    try writeAll(bytes, to: descriptor, "write the record of an upload")
     try retryingInterrupts("ftruncate the record of an upload") { ftruncate(descriptor, off_t(bytes.count)) }
     if syncing { try retryingInterrupts("fdatasync of the record of an upload") { fdatasync(descriptor) } }
     for flags in [SLUICE_RENAME_NOREPLACE, SLUICE_RENAME_EXCHANGE] {

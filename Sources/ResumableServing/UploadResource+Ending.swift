@@ -52,30 +52,82 @@ extension UploadResource {
   ) {
     guard case .inactive(let cause) = ledger.state.phase else { return completion(nil) }
     touch()
-    let kept = ledger.state.offset
     var event = content.event(kind, ledger.request)
+    (event.peer, event.offset, event.reason) = (peer, ledger.state.offset, reason ?? cause.description)
     noteOwnOffset()
-    var outcome = RecordingOutcome.removed
-    let remains = content.abandon(ledger.request, for: self, cause.description) {
-      ledger.hasBegun ? recordingEnd(cause) : nil
-    }
+    removal = RecordingRemoval(waiting: [completion])
+    let remains = content.abandon(
+      ledger.request, for: self, cause.description, end: { ledger.hasBegun ? recordingEnd(cause) : nil },
+      { [self, event] error in removalEnded(event, error) })
+    endComparison()
+    var outcome: RecordingOutcome?
     switch remains {
-    case .recording(let ended): outcome = ended ?? .removed
+    // Until it is removed, the record says that the upload is unfinished: the next server must not forget it.
+    case .recording(.removing): return
+    case .recording(let ended): outcome = ended
     // What a handler was given of a live stream is all that there is of it.
     case .spool where cause == .interrupted: event.file = resources.store.bodyName(token)
     case .spool: resources.store.removeBody(token)
     }
+    removal = nil
     // The registry tells of a recording that is closed, and one that others continue has not ended.
     let isSilent = outcome == .closing || (outcome == .notHeld && (cause == .expired || cause == .interrupted))
+    isOver(isSilent ? nil : event, completion)
+  }
+
+  /// The server is done with an upload that is inactive.
+  private func isOver(_ event: ServerEvent?, _ completion: @escaping (SystemError?) -> Void) {
     resources.finished(self)
-    if !isSilent {
-      event.peer = peer
-      event.offset = kept
-      event.reason = reason ?? cause.description
-      resources.emit(event)
-    }
+    if let event { resources.emit(event) }
     save(completion)
-    endComparison()
+  }
+
+  /// An attempt to remove the recording is over.
+  private func removalEnded(_ event: ServerEvent, _ error: SystemError?) {
+    // The next server looks what is left.
+    guard let waiting = removal?.waiting, !resources.stops else { return }
+    removal = error.map { RecordingRemoval(error: $0) }
+    if let error { return waiting.forEach { $0(error) } }
+    isOver(event) { error in waiting.forEach { $0(error) } }
+  }
+
+  /// DELETE of an upload whose recording is being removed, or could not be removed. Then that is tried again.
+  func cancelAgain(_ completion: @escaping (SystemError?) -> Void) {
+    removal?.waiting.append(completion)
+    if content.isEnding(ledger.request, {}) { return }
+    let waiting = removal?.waiting ?? []
+    removal?.waiting = []
+    // The disk has just refused it.
+    for completion in waiting { completion(removal?.error) }
+  }
+
+  /// The disk does not let the upload begin. If that is not the creation, the next request tries again.
+  func rejectBeginning(_ refusal: UploadRefusal) {
+    if undoesCreation(transfer, refusal) { return }
+    if !content.isAccepted { release() }
+    if let transfer { reject(transfer, refusal) }
+  }
+
+  /// Whether the disk refuses the creation before a byte of its content is stored. Then nothing of the upload stays.
+  func undoesCreation(_ creation: UploadTransfer?, _ refusal: UploadRefusal) -> Bool {
+    guard let creation, creation.isCreation, transfer == nil || transfer === creation, ledger.state.keptCount == 0,
+      isUnfinished
+    else { return false }
+    _ = takeWaiting()
+    _ = try? ledger.state.deactivate(.abandoned)
+    removal = RecordingRemoval()
+    let undone = { [self] in
+      guard removal != nil, !resources.stops else { return }
+      removal = nil
+      resources.neverCreated(self)
+      refuse(creation, refusal)
+    }
+    // Only the first attempt is waited for. The handler tries again.
+    let remains = content.abandon(
+      ledger.request, for: self, refusal.reason, end: { .discard }, { _ in undone() })
+    if case .recording(.removing) = remains { return true }
+    undone()
+    return true
   }
 
   private func recordingEnd(_ cause: Deactivation) -> RecordingEnd {
@@ -109,6 +161,14 @@ extension UploadResource {
     event.bytes = ledger.state.offset
     resources.emit(event)
   }
+}
+
+/// The removal of the recording of an upload that is over.
+struct RecordingRemoval {
+  /// Who waits for the end of the attempt at work.
+  var waiting: [(SystemError?) -> Void] = []
+  /// Why the disk refused the last one.
+  var error: SystemError?
 }
 
 extension UploadResource: RecordingHolder {

@@ -22,9 +22,7 @@ extension UploadResource {
         for: self, ledger, share: share, unreadable: { [unowned self] error in unreadable(error) })
       guard isOpen else { return deactivate(.stateLost, peer: nil) }
     } catch {
-      release()
-      if let transfer { reject(transfer, UploadRefusal(error)) }
-      return
+      return rejectBeginning(UploadRefusal(error))
     }
     // A handler that keeps its bytes reports its recording itself.
     if !content.isKeptByHandler, !ledger.hasBegun, let transfer { emit(.begun, transfer) }
@@ -61,7 +59,7 @@ extension UploadResource {
     saveBeginning { [self] error in
       ledger.beginningWritten(error == nil)
       guard let error else { return wanted() }
-      if let transfer { reject(transfer, UploadRefusal(error)) }
+      rejectBeginning(UploadRefusal(error))
     }
   }
 
@@ -210,8 +208,10 @@ extension UploadResource {
     case .notEnded(let error): endRefused(error)
     case .later:
       countKept()
-      let reason = reason
-      postpone(response.status, reason.isEmpty ? "not now" : reason, takeWaiting())
+      let reason = reason.isEmpty ? "not now" : reason
+      let refusal = UploadRefusal.handlerNotReady(status: response.status, reason: reason)
+      if content.isRefusedByDisk, undoesCreation(transfer, refusal) { return }
+      postpone(response.status, reason, takeWaiting())
     case .processed(let isTold):
       countKept()
       let waiting = takeWaiting()
@@ -292,8 +292,17 @@ extension UploadResource {
     _ = ledger.state.responded()
     noteOwnOffset()
     ledger.complete(response)
+    // Only the first attempt is waited for. The handler tries again.
+    var isFirst = true
     // What has come stays, whatever the handler says of it: the store has completed it, or it may be continued.
-    content.release(ending: end, for: self)
+    let outcome = content.release(ending: end, for: self) { [self] _ in
+      if isFirst, !resources.stops { concluded(response, waiting) }
+      isFirst = false
+    }
+    if outcome != .removing { concluded(response, waiting) }
+  }
+
+  private func concluded(_ response: Response, _ waiting: UploadTransfer?) {
     resources.finished(self)
     save { [self, response] error in
       if let error { resources.emit(ServerEvent(.warning, reason: "\(error)")) }

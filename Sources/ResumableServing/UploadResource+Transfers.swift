@@ -25,6 +25,7 @@ extension UploadResource {
       if case .disk(let error) = error {
         resources.figures.values.storageFailures += 1
         if error.isForeignChange { return lostFile("\(error)") }
+        if undoesCreation(transfer, UploadRefusal(error)) { return }
       }
       return reject(transfer, error.refusal)
     }
@@ -71,7 +72,7 @@ extension UploadResource {
       touch()
       let reached = ledger.state.offset
       settle { [self] failure in
-        if let failure { return refuse(transfer, failure) }
+        if let failure { return undoesCreation(transfer, failure) ? () : refuse(transfer, failure) }
         // A sync that was under way before has failed: a 2xx would acknowledge what it has lost.
         if ledger.state.offset < reached, let error = refusals.unsynced {
           return refuse(transfer, UploadRefusal(error))

@@ -40,6 +40,8 @@ final class UploadResource {
   var refusals = DiskRefusals()
   /// Who waits while what others have completed is compared with the digest that the creation gave.
   var comparison = WholeComparison()
+  /// nil unless the upload is over, and its recording is not removed yet.
+  var removal: RecordingRemoval?
   /// Whether the next round of syncs has this upload in it.
   var isSyncDue = false
   private var parkTimer: EventLoop.Timer?
@@ -89,8 +91,8 @@ final class UploadResource {
 
   /// Whether bytes are kept for it that are not yet anybody's.
   var isUnfinished: Bool { ledger.isUnfinished }
-  /// Whether a request, or the handler's work on the whole, is under way.
-  var isAtWork: Bool { ledger.state.transfer != nil || ledger.state.phase == .processing }
+  /// Whether a request, the handler's work on the whole, or the removal of its bytes is under way.
+  var isAtWork: Bool { ledger.state.transfer != nil || ledger.state.phase == .processing || removal != nil }
   var lastActivity: MonotonicInstant { age.lastActivity }
   /// When it has been left alone for as long as it lives.
   var deadline: MonotonicInstant { lastActivity + resources.lifetime(isLive: isUnfinished && ledger.isLive) }
@@ -240,6 +242,7 @@ final class UploadResource {
   func cancel(_ request: UploadQuery) {
     // What is complete by then is given up as an upload, and stays as what it was for.
     if isEnding({ [self] in cancel(request) }) { return }
+    if removal != nil { return cancelAgain { [self] in answerCancellation(request, $0) } }
     if case .inactive(let cause) = ledger.state.phase {
       return request.respond(refusal(.deactivated(cause), request.version))
     }
@@ -249,11 +252,13 @@ final class UploadResource {
       return request.respond(refusal(error, request.version))
     }
     // In-flight requests are terminated before the response is sent (section "Upload Cancellation").
-    deactivate(.cancelled, peer: request.peer) { [self] error in
-      // A server that comes after this one must know it as well.
-      if let error { return request.respond(refusal(UploadRefusal(error), request.version)) }
-      request.respond(ServerAnswer.cancelled(request.version))
-    }
+    deactivate(.cancelled, peer: request.peer) { [self] in answerCancellation(request, $0) }
+  }
+
+  /// - Parameter error: why the bytes are not removed, or a server that comes after this one does not know of it.
+  private func answerCancellation(_ request: UploadQuery, _ error: SystemError?) {
+    if let error { return request.respond(refusal(UploadRefusal(error), request.version)) }
+    request.respond(ServerAnswer.cancelled(request.version))
   }
 
   /// Whether `action` will be called later, because the representation just gets its final form.

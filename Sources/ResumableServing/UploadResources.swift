@@ -473,11 +473,11 @@ package final class UploadResources {
   }
 
   private func expire(_ resource: UploadResource) {
-    if !resource.isUnfinished {
-      if resource.keepsBody { resource.touch() } else { forget(resource.token) }
-    } else if resource.isAtWork {
+    if resource.isAtWork {
       // A stream that is silent for longer than a resource lives is at work all the same.
       resource.touch()
+    } else if !resource.isUnfinished {
+      if resource.keepsBody { resource.touch() } else { forget(resource.token) }
     } else if !mayShare(resource) {
       resource.expire()
     }

@@ -31,7 +31,8 @@ package protocol KeepingRequestHandler: RequestHandler {
   ///
   /// - Parameter count: how many bytes of the body have come. What is stored behind them came from others.
   func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64)
-  /// Whether `action` will be called later, because what was kept is complete and just gets its final form.
+  /// Whether `action` will be called later, because what was kept is complete and just gets its final form, or is being
+  /// removed.
   func isEnding(_ action: @escaping () -> Void) -> Bool
   /// Why the disk did not take the end of what was kept; nil if it did, or was not asked to.
   var endError: SystemError? { get }
@@ -70,9 +71,21 @@ package protocol KeepingRequestHandler: RequestHandler {
   /// The upload is one of an earlier server, and has begun.
   func restoreHolding(_ holder: any RecordingHolder)
   /// The upload will never be complete.
-  func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome
+  ///
+  /// - Parameter removal: told the end of each attempt to remove the recording, nil of the one that succeeded.
+  func end(
+    _ end: RecordingEnd, for holder: any RecordingHolder, _ removal: @escaping (SystemError?) -> Void
+  ) -> RecordingOutcome
   /// An event about what this request is for.
   func describe(_ kind: ServerEvent.Kind) -> ServerEvent
+}
+
+extension KeepingRequestHandler {
+  /// As ``end(_:for:_:)``, for a caller that does not wait for the removal of the recording.
+  @discardableResult
+  package func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome {
+    self.end(end, for: holder) { _ in }
+  }
 }
 
 /// What is kept of an upload.

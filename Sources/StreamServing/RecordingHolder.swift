@@ -44,7 +44,8 @@ package enum RecordingEnd {
 
 /// What became of it.
 package enum RecordingOutcome {
-  case removed
+  /// It is being removed. Whoever asked for it is told the end of that.
+  case removing
   /// It gets its final name; the registry tells that when it is so.
   case closing
   case left

@@ -65,13 +65,12 @@ package final class CountingStore: StreamStore {
   package func note(_ note: RecordingNote, on name: StreamName) {}
 
   package func discard(
-    _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ removed: @escaping () -> Void
-  ) -> StreamRemoval {
-    switch remains {
-    case .growingRecording, .ownRecording: forget(name)
-    case .record: break
-    }
-    return .done
+    _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ ended: @escaping (SystemError?) -> Void
+  ) -> Bool {
+    if case .record = remains { return false }
+    forget(name)
+    ended(nil)
+    return true
   }
 
   fileprivate func forget(_ name: StreamName) { entries[name] = nil }

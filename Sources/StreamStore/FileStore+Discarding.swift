@@ -1,8 +1,9 @@
-// What is discarded of a stream: the recording that grows, and those that the stream was divided into before.
+// What is discarded of a stream: the recording that grows, and those into which the stream was split before.
 //
-// A stream may have been divided into any number of recordings. So the loop only writes into the stream's log that it
-// is discarded. The files go in slices on the worker's thread, where also sidecars get their names. Until the last one
-// is gone the stream cannot be opened. A server that comes after a kill finds the line, and finishes the removal.
+// The worker removes the files in slices, because a stream may have any number of them, and a disk needs time for a
+// large one. Until the last one is removed, the stream cannot be opened. If that takes more than one slice, or if the
+// disk refuses it, a line in the log of the stream records that the stream is discarded. The next server finds this
+// line, and completes the removal.
 
 internal import DiskFiles
 internal import EventLoops
@@ -11,181 +12,205 @@ internal import Recordings
 internal import StreamServing
 internal import Synchronization
 
-/// What became of the removal of a recording.
-package enum StreamRemoval {
-  /// It stays, because it is not what was asked for, or because the disk did not let it be found or removed.
-  case refused
-  case done
-  /// The stream cannot be opened until it is over.
-  case underWay
-}
-
 /// A stream whose files are being removed. On the worker's thread only.
 private final class DiscardedFiles: @unchecked Sendable {
   /// The name of the recording that grows.
-  var name: StreamName
+  let name: StreamName
   let log: [RecordingPart]
-  /// Of the recordings that the stream was divided into: the next one to be removed.
+  /// The number of the recording that is removed next. The growing one is the last.
   var next: Int
+  /// Whether the log says that the stream is discarded.
+  var isMarked: Bool
+  /// Why the disk did not remove the first file that it refused to remove.
+  var error: SystemError?
+  let ended: @Sendable (SystemError?) -> Void
 
-  init(_ name: StreamName, _ log: [RecordingPart]) {
-    self.name = name.withExtension(log.last.map(\.finalExtension) ?? name.finalExtension)
-    self.name.part = log.last?.number ?? 1
-    self.log = log
+  init(_ name: StreamName, _ log: [RecordingPart], _ ended: @escaping @Sendable (SystemError?) -> Void) {
+    var name = name.withExtension(log.last.map(\.finalExtension) ?? name.finalExtension)
+    name.part = log.last?.number ?? 1
+    (self.name, self.log, self.ended) = (name, log, ended)
     next = log.firstDiscarded
+    isMarked = log.last?.isDiscarded ?? false
   }
 }
 
+extension SystemError {
+  /// The stream cannot be opened before its files are removed.
+  static let isBeingRemoved = SystemError(operation: "open a stream that is being removed", code: EAGAIN)
+}
+
 extension FileStore {
-  /// How many recordings are removed in one slice: some milliseconds.
-  private static let discardedAtOnce = 50
+  /// How long one slice may take. Whoever waits for a sync waits for it.
+  private static let removalSlice = Duration.milliseconds(5)
 
-  // MARK: Beginning
+  // MARK: Any thread
 
-  /// Removes what has come of a stream since it began, or since a recording of it was closed before its end. What was
-  /// closed stays, and so does a stream that is complete.
+  /// Removes all recordings of a stream since its beginning, or since a recording of it was closed before its end.
+  /// Closed recordings stay, and so does a complete stream.
   ///
-  /// - Parameter removed: called when a removal that is under way is over. Any thread.
-  func remove(_ name: StreamName, _ removed: @escaping @Sendable () -> Void) -> StreamRemoval {
-    guard let log = try? parts.lines(of: name.base) else { return .refused }
-    if isBeingRemoved(name, log) { return continueRemoval(name, removed) }
-    var name = name
-    name.part = log.last?.number ?? 1
-    var status = stat()
-    if fstatat(directory, name.partial, &status, AT_SYMLINK_NOFOLLOW) != 0 {
-      // A server that was killed while it removed a stream may have left what belonged to it.
-      guard errno == ENOENT else { return .refused }
-      guard log.last?.end == nil else { return .done }
-      // Nobody knows after an error: then it stays.
-      do { guard try recordings.find(name) == nil else { return .done } } catch { return .refused }
+  /// - Parameter ended: called on the worker's thread, with the error if the disk refuses the removal. The stream
+  ///   cannot be opened until this is called again, and succeeds.
+  func remove(_ name: StreamName, _ ended: @escaping @Sendable (SystemError?) -> Void) {
+    removals.withLock { _ = $0.insert(name.base) }
+    worker.executeSlice { [self] in
+      inSlice {
+        do throws(SystemError) {
+          let files = DiscardedFiles(name, try parts.lines(of: name.base), ended)
+          guard try isRemovable(files) else { return endRemoval(files) }
+          try removeFirst(files)
+        } catch {
+          ended(error)
+        }
+      }
     }
-    guard var growing = log.last, log.firstDiscarded < name.part || !log.closedParts.isEmpty else {
-      guard removeGrowing(name) else { return .refused }
-      parts.forget(name.base)
-      owners.forget(name)
-      return .done
-    }
-    discardSplits(of: name)
-    growing.isDiscarded = true
-    do throws(SystemError) {
-      try parts.append(growing, to: name.base)
-      return continueRemoval(name, removed)
-    } catch {
-      // A disk that is full gets room by the removal.
-      return continueRemoval(name, log: log, removed)
-    }
-  }
-
-  /// None of the recordings that the stream was divided into is finished any more.
-  private func discardSplits(of name: StreamName) {
-    let left = splits.withLock { splits in
-      splits.filter { $0.key == name.base || $0.key.hasPrefix("\(name.base)~") }.map(\.value)
-    }
-    for split in left { split.discard() }
   }
 
   /// Whether files of the stream are still to be removed.
   func isBeingRemoved(_ name: StreamName, _ log: [RecordingPart]) -> Bool {
-    log.last?.isDiscarded == true || removals.withLock { $0[name.base] != nil }
+    log.last?.isDiscarded == true || removals.withLock { $0.contains(name.base) }
   }
 
   /// All lines about a stream, the newest last.
   ///
-  /// - Throws: ``SystemError``, `EAGAIN` if its files are still to be removed. That goes on then.
+  /// - Throws: ``SystemError``, ``SystemError/isBeingRemoved`` if its files are still to be removed.
   func lines(of name: StreamName) throws(SystemError) -> [RecordingPart] {
     let log = try parts.lines(of: name.base)
-    guard isBeingRemoved(name, log) else { return log }
-    _ = continueRemoval(name) {}
-    throw SystemError(operation: "open a stream that is being removed", code: EAGAIN)
-  }
-
-  /// - Parameter log: what the stream's log says, if it lacks the line that the stream is discarded.
-  func continueRemoval(
-    _ name: StreamName, log: [RecordingPart]? = nil, _ removed: @escaping @Sendable () -> Void
-  ) -> StreamRemoval {
-    let isFirst = removals.withLock { removals in
-      defer { removals[name.base, default: []].append(removed) }
-      return removals[name.base] == nil
-    }
-    guard isFirst else { return .underWay }
-    // After a power cut the line is there, or all files are.
-    let line = StreamParts.path(name.base)
-    if log == nil, durability != .none { disk.sync(.named(line, in: directory), "fdatasync \(line)") { _ in } }
-    worker.executeSlice { [self] in
-      // Whoever asked may have read it before an earlier removal was over.
-      guard let log = log ?? (try? parts.lines(of: name.base)).flatMap({ $0.last?.isDiscarded == true ? $0 : nil })
-      else { return endRemoval(name) }
-      removeSlice(DiscardedFiles(name, log))
-    }
-    return .underWay
+    if isBeingRemoved(name, log) { throw .isBeingRemoved }
+    return log
   }
 
   // MARK: On the worker's thread
 
-  private func removeSlice(_ files: DiscardedFiles) {
-    let end = min(files.next + Self.discardedAtOnce, files.name.part)
-    let isPermitted = unlessEnded {
-      var split = files.name
-      for number in files.next..<end {
-        split.part = number
-        if isSplit(split, files.log.last { $0.number == number }) { discard(split) }
-      }
-      files.next = end
-      if end == files.name.part { removeLast(files) }
-    }
-    guard isPermitted else { return }
-    purge { [self] in
-      if end < files.name.part { worker.executeSlice { [self] in removeSlice(files) } } else { endRemoval(files.name) }
-    }
-  }
+  /// Does a slice of the work, unless another server may have the directory.
+  private func inSlice(_ body: () -> Void) { _ = unlessEnded(body) }
 
-  /// The growing recording goes last, and then the line.
-  private func removeLast(_ files: DiscardedFiles) {
-    let name = files.name
-    // If the disk refuses this, the line stays. The next request for the stream, or the next start, continues.
-    guard removeGrowing(name) else { return }
-    let rest = files.log.filter { $0.number < files.log.firstDiscarded }
-    guard !files.log.closedParts.isEmpty, !rest.isEmpty else {
-      parts.forget(name.base)
-      return owners.forget(name)
-    }
-    // If the disk refuses it, the stream cannot be opened until it does not.
-    try? parts.rewrite(rest, of: name.base, isSynced: durability != .none)
-  }
-
-  private func endRemoval(_ name: StreamName) {
-    for removed in removals.withLock({ $0.removeValue(forKey: name.base) }) ?? [] { removed() }
-  }
-
-  /// False if the disk did not let it be removed. It stays then, and so does what is known of it.
-  private func removeGrowing(_ name: StreamName) -> Bool {
+  /// Whether the stream is neither complete nor closed.
+  private func isRemovable(_ files: DiscardedFiles) throws(SystemError) -> Bool {
+    if files.isMarked { return true }
+    var status = stat()
     do throws(SystemError) {
-      try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
+      try retryingInterrupts("look at \(files.name.partial)") {
+        fstatat(directory, files.name.partial, &status, AT_SYMLINK_NOFOLLOW)
+      }
+      return true
     } catch {
-      guard error.isMissing else { return false }
+      // A server that was killed while it removed a stream may have left what belonged to it.
+      guard error.isMissing else { throw error }
+      guard files.log.last?.end == nil else { return false }
+      return try recordings.find(files.name) == nil
     }
-    for file in [name.gaps, name.pendingSidecar] { unlinkat(directory, file, 0) }
-    accounts?.remove(name)
-    brokenSplits.withLock { $0[name.base] = nil }
+  }
+
+  private func removeFirst(_ files: DiscardedFiles) throws(SystemError) {
+    // Nothing of the stream is finished any more.
+    let left = splits.withLock { splits in
+      splits.filter { $0.key == files.name.base || $0.key.hasPrefix("\(files.name.base)~") }.map(\.value)
+    }
+    for split in left { split.discard() }
+    guard
+      files.next < files.name.part || !files.log.closedParts.isEmpty
+        || FileRemoval.isLong(files.name.partial, in: directory)
+    else { return removeSlice(files) }
+    do throws(SystemError) {
+      try mark(files)
+    } catch {
+      guard error.isFull else { throw error }
+      // Without the growing recording a full disk has room, and the next server announces nothing of the others.
+      _ = try FileRemoval.remove(files.name.partial, in: directory)
+      try mark(files)
+    }
+    // The disk takes the line before: after a power cut the line is there, or all files are.
+    worker.executeSlice { [self] in inSlice { removeSlice(files) } }
+  }
+
+  /// Records that the stream is discarded.
+  private func mark(_ files: DiscardedFiles) throws(SystemError) {
+    guard !files.isMarked else { return }
+    var line = files.log.last ?? RecordingPart(file: files.name.final)
+    line.isDiscarded = true
+    try parts.append(line, to: files.name.base)
+    files.isMarked = true
+    syncLog(files.name)
+  }
+
+  private func removeSlice(_ files: DiscardedFiles) {
+    let end = MonotonicInstant.now + Self.removalSlice
+    while files.next < files.name.part, MonotonicInstant.now < end {
+      do throws(SystemError) {
+        guard try removeSplit(files) else { break }
+      } catch {
+        // The others take room, too.
+        files.error = files.error ?? error
+      }
+      files.next += 1
+    }
+    if files.next == files.name.part {
+      // Until the others are removed the next server finds that there is something to remove.
+      if files.error != nil { return endRemoval(files) }
+      do throws(SystemError) {
+        if try removeLast(files) { return endRemoval(files) }
+      } catch {
+        files.error = error
+        return endRemoval(files)
+      }
+    }
+    worker.executeSlice { [self] in inSlice { removeSlice(files) } }
+  }
+
+  private func endRemoval(_ files: DiscardedFiles) {
+    if files.error == nil {
+      removals.withLock { _ = $0.remove(files.name.base) }
+    } else {
+      // The next server is to remove the rest, if this one does not.
+      try? mark(files)
+    }
+    files.ended(files.error)
+  }
+
+  /// Removes a recording into which the stream was split. False if it is large, and not yet gone.
+  private func removeSplit(_ files: DiscardedFiles) throws(SystemError) -> Bool {
+    var name = files.name
+    name.part = files.next
+    guard isSplit(name, files.log.last { $0.number == name.part }) else { return true }
+    splits.withLock { $0.removeValue(forKey: name.fileBase) }?.discard()
+    if let sidecar = sidecar(name.sidecar) { unlink(sidecar) }
+    for file in [name.partial, name.final] {
+      guard try FileRemoval.remove(file, in: directory) else { return false }
+    }
+    // The sidecar last, by which the recording is found.
+    for file in [name.gaps, name.newSidecar, name.pendingSidecar, name.sidecar] {
+      _ = try FileRemoval.remove(file, in: directory)
+    }
     return true
   }
 
-  /// Whether a recording is one that the stream was divided into. The log forgets those that were finished long ago, but
+  /// Whether a recording is one into which the stream was split. The log forgets those that were finished long ago, but
   /// their sidecars tell.
   private func isSplit(_ name: StreamName, _ line: RecordingPart?) -> Bool {
-    if let line { return line.isSplit }
-    // A server that was killed may have moved the sidecar, and not yet the recording.
-    return (pendingSidecar(name) ?? sidecar(name.sidecar) ?? sidecar(removedSidecar(of: name)))?.state == .split
+    line?.isSplit ?? ((pendingSidecar(name) ?? sidecar(name.sidecar))?.state == .split)
   }
 
-  private func discard(_ name: StreamName) {
-    splits.withLock { $0.removeValue(forKey: name.fileBase) }?.discard()
-    unlinkat(directory, name.partial, 0)
-    if let sidecar = sidecar(name.sidecar) { unlink(sidecar) }
-    // Somebody may have moved it away. What cannot be moved stays.
-    try? moveAway(name.fileBase, name.final)
-    if !isThere(name.final) { for file in [name.gaps, name.sidecar] { unlinkat(directory, file, 0) } }
-    unlinkat(directory, name.pendingSidecar, 0)
+  /// Removes the growing recording, and then what is known of the stream. False if it is large, and not yet gone.
+  private func removeLast(_ files: DiscardedFiles) throws(SystemError) -> Bool {
+    guard try removeGrowing(files.name) else { return false }
+    let rest = files.log.closedParts.isEmpty ? [] : files.log.filter { $0.number < files.log.firstDiscarded }
+    if rest.isEmpty {
+      try parts.forget(files.name.base)
+      owners.forget(files.name)
+    } else {
+      try parts.rewrite(rest, of: files.name.base, isSynced: durability != .none)
+    }
+    return true
+  }
+
+  /// Removes the growing recording. False if it is large, and not yet gone. What is on the disk counts against the
+  /// quotas.
+  func removeGrowing(_ name: StreamName) throws(SystemError) -> Bool {
+    guard try FileRemoval.remove(name.partial, in: directory) else { return false }
+    accounts?.remove(name)
+    for file in [name.gaps, name.newSidecar, name.pendingSidecar] { _ = try FileRemoval.remove(file, in: directory) }
+    brokenSplits.withLock { $0[name.base] = nil }
+    return true
   }
 }
 

@@ -130,7 +130,7 @@ extension FileStore {
 
   private func rename(_ name: StreamName, forgetsLog: Bool) throws(SystemError) {
     try rename(name)
-    if forgetsLog { parts.forget(name.base) }
+    if forgetsLog { try? parts.forget(name.base) }
   }
 
   private func rename(_ name: StreamName) throws(SystemError) {

@@ -90,12 +90,8 @@ extension FileStore {
     }
     defer { close(record) }
     let before = try retryingInterrupts("lseek \(name)") { lseek(record, 0, SEEK_END) }
-    let line = Array(gap.jsonLine.utf8)
     do throws(SystemError) {
-      let written = try retryingInterrupts("write \(name)") {
-        line.withUnsafeBytes { write(record, $0.baseAddress, $0.count) }
-      }
-      guard written == line.count else { throw SystemError(operation: "write \(name)", code: ENOSPC) }
+      try writeAll(Array(gap.jsonLine.utf8), to: record, "write \(name)")
       // The end of a recording that is closed is synced with it.
       guard durability != .none, gap.cause != .interrupted, gap.cause != .notSynced else { return before }
       try retryingInterrupts("fdatasync \(name)") { fdatasync(record) }

@@ -39,10 +39,10 @@ extension FileStore {
     var log = try lines(of: name)
     // Before there is a file: one without an owner is everybody's.
     if let credential, let owner = try owners.owner(of: name), owner != credential {
-      parts.forget(name.base)
+      try parts.forget(name.base)
       log = []
     }
-    if let credential { try recordOwner(credential, of: name, log) }
+    let isOwnerNew = if let credential { try recordOwner(credential, of: name, log) } else { false }
     var name = name
     name.part = log.last?.number ?? 1
     if let growing = try openGrowing(name, log) { return growing }
@@ -50,30 +50,38 @@ extension FileStore {
       return try StreamFile(self, name, complete.file, part: log.last, .complete, size: complete.length)
     }
     guard creating else { return nil }
-    if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
-    // Of files that somebody has removed or moved away: it would take bytes of this one for holes.
-    unlinkat(directory, name.gaps, 0)
-    return try StreamFile(self, name, create(name), part: log.last, .new)
+    do throws(SystemError) {
+      if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
+      // Of files that somebody has removed or moved away: it would take bytes of this one for holes.
+      unlinkat(directory, name.gaps, 0)
+      return try StreamFile(self, name, create(name), part: log.last, .new)
+    } catch {
+      if isOwnerNew { owners.forget(name) }
+      throw error
+    }
   }
 
   /// The disk has the record before any byte of the stream: after a power failure nobody else is let in.
   ///
   /// Whoever continues a stream without an owner keeps everybody else from it, and still did not begin it: the bytes
   /// that are there are not theirs to download.
+  ///
+  /// - Returns: whether nobody had a record of the stream.
   private func recordOwner(
     _ credential: [UInt8], of name: StreamName, _ log: [RecordingPart]
-  ) throws(SystemError) {
+  ) throws(SystemError) -> Bool {
     let record = try owners.record(of: name)
-    if let record, record.owner == credential, record.isBeginner { return }
+    if let record, record.owner == credential, record.isBeginner { return false }
     var isNew = log.isEmpty && !isThere(name.partial)
     if isNew { isNew = try findComplete(name) == nil }
-    if record?.owner == credential, !isNew { return }
+    if record?.owner == credential, !isNew { return false }
     try owners.record(credential, of: name, isBeginner: isNew)
-    guard durability != .none else { return }
+    guard durability != .none else { return record == nil }
     // The worker takes one after the other: whoever waits for a sync of the stream waits for these as well.
     for file in [owners.path(name), StreamOwners.directoryName] {
       disk.sync(.named(file, in: directory), "fdatasync of the owner's record of a stream") { _ in }
     }
+    return record == nil
   }
 
   /// The stream's recording that still grows; nil if there is none.
@@ -133,10 +141,7 @@ extension FileStore {
 
   package func measure(_ name: StreamName) throws(SystemError) -> StreamExtent {
     let log = try parts.lines(of: name.base)
-    if isBeingRemoved(name, log) {
-      _ = continueRemoval(name) {}
-      return log.closedParts.isEmpty ? .absent : .closed
-    }
+    if isBeingRemoved(name, log) { return log.closedParts.isEmpty ? .absent : .closed }
     let part = log.last
     var name = name
     name.part = part?.number ?? 1

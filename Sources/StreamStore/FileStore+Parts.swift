@@ -123,11 +123,7 @@ extension FileStore {
     if log.isEmpty, !name.streamID.isEmpty { part.streamID = name.streamID }
     part.isShared = true
     try parts.append(part, to: name.base)
-    guard durability != .none else { return }
-    // Whoever waits for a sync of the stream waits for these as well.
-    for file in [StreamParts.path(name.base), StreamParts.directoryName] {
-      disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
-    }
+    syncLog(name)
   }
 
   /// Where nobody can tell, it is.
@@ -148,17 +144,15 @@ extension FileStore {
     try? parts.append(part, to: name.base)
   }
 
-  /// Forgets what is known of a stream whose recordings were all removed, or finishes their removal.
-  func forgetClosed(_ name: StreamName, _ removed: @escaping @Sendable () -> Void) -> StreamRemoval {
-    if isDiscarded(name) { return continueRemoval(name, removed) }
-    guard isForgettable(name) else { return .refused }
-    parts.forget(name.base)
+  /// Forgets what is known of a stream whose recordings were all removed.
+  func forgetClosed(_ name: StreamName) {
+    guard isForgettable(name) else { return }
+    try? parts.forget(name.base)
     owners.forget(name)
-    return .done
   }
 
   /// Whether a server has begun to remove the stream, and no one has finished that.
-  private func isDiscarded(_ name: StreamName) -> Bool {
+  func isDiscarded(_ name: StreamName) -> Bool {
     (try? parts.lines(of: name.base))?.last?.isDiscarded ?? false
   }
 
@@ -209,24 +203,42 @@ extension FileStore {
     }
     // What an earlier attempt left.
     unlinkat(directory, name.gaps, 0)
+    var logLength: Int?
+    do throws(SystemError) {
+      try noteGaps(name, part, after: previous, at: offset)
+      logLength = try parts.append(part, to: name.base)
+      let file = try create(name)
+      try writeBeginning(beginning, file, name)
+      syncLog(name)
+      return try StreamFile(self, name, file, part: part, .new, size: UInt64(beginning.count))
+    } catch {
+      // Nothing of it stays, if the disk permits that.
+      if error.code != EEXIST { unlinkat(directory, name.partial, 0) }
+      if let logLength { parts.cut(name.base, to: logLength) }
+      unlinkat(directory, name.gaps, 0)
+      throw error
+    }
+  }
+
+  /// Records where a part begins, and what lies between it and the one before.
+  private func noteGaps(
+    _ name: StreamName, _ part: RecordingPart, after previous: RecordingPart, at offset: UInt64
+  ) throws(SystemError) {
     try note(GapRecord(offset: part.start, length: 0, cause: .nextPart), name)
-    if let end = previous.end, offset > end {
-      // An earlier part may hold what lies between: the last one may have repeated a piece of it.
-      for gap in try parts.lines(of: name.base).notReceived(in: end..<offset) {
-        try note(
-          GapRecord(offset: gap.lowerBound, length: gap.upperBound - gap.lowerBound, cause: .notReceived), name)
-      }
+    guard let end = previous.end, offset > end else { return }
+    // An earlier part may hold what lies between: the last one may have repeated a piece of it.
+    for gap in try parts.lines(of: name.base).notReceived(in: end..<offset) {
+      try note(
+        GapRecord(offset: gap.lowerBound, length: gap.upperBound - gap.lowerBound, cause: .notReceived), name)
     }
-    try parts.append(part, to: name.base)
-    if durability != .none {
-      // Whoever waits for a sync of the stream waits for these as well.
-      for file in [StreamParts.path(name.base), StreamParts.directoryName] {
-        disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
-      }
+  }
+
+  /// Whoever waits for a sync of the stream waits for its log as well.
+  func syncLog(_ name: StreamName) {
+    guard durability != .none else { return }
+    for file in [StreamParts.path(name.base), StreamParts.directoryName] {
+      disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
     }
-    let file = try create(name)
-    try writeBeginning(beginning, file, name)
-    return try StreamFile(self, name, file, part: part, .new, size: UInt64(beginning.count))
   }
 
   /// Bytes of the closed recordings of a stream, zeros where they are not there any more.

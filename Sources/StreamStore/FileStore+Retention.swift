@@ -46,8 +46,6 @@ extension FileStore {
   private static let removingName = ".removing"
   /// How many files are looked at in one slice.
   private static let retentionSlice = 200
-  /// How many bytes of a file are given back to the disk in one slice: others wait for it.
-  private static let removedAtOnce: Int64 = 1 << 30
 
   // MARK: Beginning
 
@@ -335,10 +333,10 @@ extension FileStore {
   }
 
   /// Moves a recording and what belongs to it to where it is removed later: ``purge(_:)``.
-  func moveAway(_ fileBase: String, _ file: String) throws(SystemError) {
+  private func moveAway(_ fileBase: String, _ file: String) throws(SystemError) {
     let (sidecar, gaps) = (fileBase + RecordingSidecar.fileExtension, fileBase + ".gaps")
     do throws(SystemError) {
-      try makeRemovingDirectory()
+      try makeDirectory(Self.removingName, in: directory)
     } catch {
       guard error.isFull else { throw error }
       return try removeInPlace(fileBase, file)
@@ -386,14 +384,6 @@ extension FileStore {
   /// What describes a recording that is about to be moved.
   func removedSidecar(of name: StreamName) -> String { "\(Self.removingName)/\(name.sidecar)" }
 
-  private func makeRemovingDirectory() throws(SystemError) {
-    do throws(SystemError) {
-      try retryingInterrupts("make \(Self.removingName)") { mkdirat(directory, Self.removingName, 0o700) }
-    } catch {
-      if error.code != EEXIST { throw error }
-    }
-  }
-
   private func removingDirectory() throws(SystemError) -> Int32 {
     try files.open("open \(Self.removingName)") {
       openat(directory, Self.removingName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -426,7 +416,7 @@ extension FileStore {
   }
 
   /// Removes what was moved away, in slices, and then calls `completion`. On the worker's thread.
-  func purge(_ completion: @escaping @Sendable () -> Void) {
+  private func purge(_ completion: @escaping @Sendable () -> Void) {
     guard let removing = try? removingDirectory() else { return completion() }
     defer { close(removing) }
     guard let names = try? DirectoryNames(of: removing) else { return completion() }
@@ -437,15 +427,13 @@ extension FileStore {
         if halfRemoved(file, in: removing) != nil { continue }
         // A server may have been killed before it removed the link.
         if Self.isSidecar(file), let sidecar = sidecar(file, in: removing) { unlink(sidecar) }
-        if let size = regularSize(file, in: removing), size > UInt64(Self.removedAtOnce),
-          shorten(file, in: removing, to: Int64(clamping: size) - Self.removedAtOnce)
-        {
+        do throws(SystemError) {
+          if try FileRemoval.remove(file, in: removing) { continue }
           return worker.executeSlice { [self] in
             if !isEnded.load(ordering: .acquiring) { purge(completion) }
           }
-        }
-        if unlinkat(removing, file, 0) != 0, errno != ENOENT, let retention {
-          complain(retention, "removed recordings still take room: \(SystemError.last("remove \(file)"))")
+        } catch {
+          if let retention { complain(retention, "removed recordings still take room: \(error)") }
         }
       }
     }
@@ -453,12 +441,4 @@ extension FileStore {
   }
 
   private static func isSidecar(_ file: String) -> Bool { file.hasSuffix(RecordingSidecar.fileExtension) }
-
-  /// False if that is not possible.
-  private func shorten(_ file: String, in directory: Int32, to length: Int64) -> Bool {
-    let descriptor = openat(directory, file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    guard descriptor >= 0 else { return false }
-    defer { close(descriptor) }
-    return ftruncate(descriptor, off_t(length)) == 0
-  }
 }

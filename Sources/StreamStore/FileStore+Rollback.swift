@@ -45,7 +45,7 @@ extension FileStore {
       (reopened.end, reopened.count, reopened.isSplit, reopened.head) = (nil, 0, false, [])
       earlier.append(reopened)
     }
-    if earlier.isEmpty { return parts.forget(name.base) }
+    if earlier.isEmpty { return try parts.forget(name.base) }
     try parts.rewrite(earlier, of: name.base, isSynced: durability != .none)
   }
 
@@ -72,8 +72,10 @@ extension FileStore {
       guard growing.length > extent.length else { return extent.length - growing.length }
       try growing.truncate(to: max(growing.start, extent.length))
     } else if extent == nil, name.part == 1 {
-      // The first part of a stream goes at once.
-      _ = remove(name) {}
+      // The first part of a stream goes as a whole.
+      while try !removeGrowing(name) {}
+      try parts.forget(name.base)
+      owners.forget(name)
     } else if growing.length > growing.start {
       try growing.truncate(to: growing.start)
     }

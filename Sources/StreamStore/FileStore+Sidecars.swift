@@ -241,10 +241,7 @@ extension FileStore {
       openat(directory, file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
     }
     defer { close(descriptor) }
-    let written = try retryingInterrupts("write the head of \(file)") {
-      head.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
-    }
-    guard written == head.count else { throw SystemError(operation: "write the head of \(file)", code: ENOSPC) }
+    try writeAll(head, to: descriptor, at: 0, "write the head of \(file)")
   }
 
   // MARK: The hidden file
@@ -295,12 +292,11 @@ extension FileStore {
       openat(directory, file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o644)
     }
     defer { close(descriptor) }
-    let bytes = Array(sidecar.text.utf8)
-    var written = 0
-    while written < bytes.count {
-      written += try retryingInterrupts("write \(file)") {
-        bytes.withUnsafeBytes { write(descriptor, $0.baseAddress! + written, $0.count - written) }  // not empty
-      }
+    do throws(SystemError) {
+      try writeAll(Array(sidecar.text.utf8), to: descriptor, "write \(file)")
+    } catch {
+      unlinkat(directory, file, 0)
+      throw error
     }
   }
 

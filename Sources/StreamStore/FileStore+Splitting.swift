@@ -90,12 +90,7 @@ extension FileStore {
       unlinkat(directory, next.partial, 0)
       throw error
     }
-    if durability != .none {
-      // Whoever waits for a sync of the stream waits for these as well.
-      for file in [StreamParts.path(name.base), StreamParts.directoryName] {
-        disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
-      }
-    }
+    syncLog(name)
     let left = SplitFile(
       finishing: FinishingRecording(name: name, start: stream.start, length: end, size: size, ending: .split),
       file: stream.stored)
@@ -133,11 +128,11 @@ extension FileStore {
   func writeBeginning(_ bytes: [UInt8], _ file: OpenFile, _ name: StreamName) throws(SystemError) {
     let descriptor = try file.acquire()
     defer { file.release() }
-    let written = bytes.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
-    guard written == bytes.count else {
-      let error = written < 0 ? errno : ENOSPC
+    do throws(SystemError) {
+      try writeAll(bytes, to: descriptor, at: 0, "write \(name.partial)")
+    } catch {
       unlinkat(directory, name.partial, 0)
-      throw SystemError(operation: "write \(name.partial)", code: error)
+      throw error
     }
   }
 
@@ -162,7 +157,10 @@ extension FileStore {
     var (closed, next) = (closed, next)
     closed.isShared = lines.last?.isShared ?? false
     next.isShared = closed.isShared
-    guard lines.count >= Self.longLog else { return try parts.append(closed, next, to: base) }
+    guard lines.count >= Self.longLog else {
+      try parts.append(closed, next, to: base)
+      return
+    }
     // A recording that an interruption has closed counts against the quotas for as long as it is there.
     let old = lines.dropLast(Self.keptLines).filter { $0.number == 1 || ($0.end != nil && !$0.isSplit) }
     try parts.rewrite(

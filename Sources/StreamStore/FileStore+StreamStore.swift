@@ -22,14 +22,18 @@ extension FileStore: StreamStore {
   }
 
   package func discard(
-    _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ removed: @escaping () -> Void
-  ) -> StreamRemoval {
+    _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ ended: @escaping (SystemError?) -> Void
+  ) -> Bool {
     // Touched on the loop's thread only; the worker merely carries it back there.
-    nonisolated(unsafe) let removed = removed
+    nonisolated(unsafe) let ended = ended
     switch remains {
-    case .ownRecording where isShared(name): return .refused
-    case .growingRecording, .ownRecording: return remove(name) { loop.execute { removed() } }
-    case .record: return forgetClosed(name) { loop.execute { removed() } }
+    case .ownRecording where isShared(name): return false
+    case .record where !isDiscarded(name):
+      forgetClosed(name)
+      return false
+    case .growingRecording, .ownRecording, .record:
+      remove(name) { error in loop.execute { ended(error) } }
+      return true
     }
   }
 }

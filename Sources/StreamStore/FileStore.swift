@@ -47,8 +47,8 @@ package final class FileStore: Sendable {
   let isEnded = Atomic(false)
   /// Taken by whoever does something that must be over before another server has the directory.
   private let ending = Lock(())
-  /// The streams whose files are being removed, and who waits for that: by the base of their names.
-  let removals = Lock<[String: [@Sendable () -> Void]]>([:])
+  /// The streams whose files are being removed, or could not be removed: by the base of their names.
+  let removals = Lock<Set<String>>([])
 
   /// Opens the directory, makes its last component if it is missing, and locks it.
   ///

@@ -62,21 +62,21 @@ struct StreamOwners: Sendable {
 
   func record(_ credential: [UInt8], of name: StreamName, isBeginner: Bool) throws(SystemError) {
     let record = isBeginner ? credential : credential + [Self.claim]
-    mkdirat(parent, Self.directoryName, 0o700)
+    try makeDirectory(Self.directoryName, in: parent)
     // Replaced as a whole: half a record would lock the owner out.
     let temporary = temporaryPath(name)
     let descriptor = try openFiles.open("create the owner's record of a stream") {
       openat(parent, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
     }
     defer { close(descriptor) }
-    let written = try retryingInterrupts("write the owner's record of a stream") {
-      record.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
-    }
-    guard written == record.count else {
-      throw SystemError(operation: "write the owner's record of a stream", code: ENOSPC)
-    }
-    try retryingInterrupts("rename the owner's record of a stream") {
-      renameat(parent, temporary, parent, path(name))
+    do throws(SystemError) {
+      try writeAll(record, to: descriptor, "write the owner's record of a stream")
+      try retryingInterrupts("rename the owner's record of a stream") {
+        renameat(parent, temporary, parent, path(name))
+      }
+    } catch {
+      unlinkat(parent, temporary, 0)
+      throw error
     }
   }
 

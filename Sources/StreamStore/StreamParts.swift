@@ -173,27 +173,44 @@ struct StreamParts: Sendable {
     }
   }
 
-  /// Adds a line for each of `parts`, all of them or none.
-  func append(_ parts: RecordingPart..., to base: String) throws(SystemError) {
+  /// Adds a line for each of `parts`, all of them or none. Returns how long the log was before.
+  @discardableResult
+  func append(_ parts: RecordingPart..., to base: String) throws(SystemError) -> Int {
     let path = Self.path(base)
     let text = parts.compactMap(\.text).joined(separator: "\n")
     guard parts.allSatisfy({ $0.text != nil }) else { throw SystemError(operation: "write \(path)", code: EFBIG) }
     let descriptor = try files.open("open \(path)") {
       while true {
         let isThere = mkdirat(parent, Self.directoryName, 0o700) == 0 || errno == EEXIST
+        let reason = errno
         let descriptor = openat(parent, path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
         // Another loop may have removed the directory in between, because it was empty: ``forget(_:)``.
         if descriptor < 0, errno == ENOENT, isThere { continue }
+        if descriptor < 0, errno == ENOENT { errno = reason }
         return descriptor
       }
     }
     defer { close(descriptor) }
-    // A line feed in front as well: half a line of a server that died must not spoil this one.
-    let line = Array("\n\(text)\n".utf8)
-    let written = try retryingInterrupts("write \(path)") {
-      line.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+    let length = try retryingInterrupts("lseek \(path)") { lseek(descriptor, 0, SEEK_END) }
+    do throws(SystemError) {
+      // A line feed in front as well: half a line of a server that died must not spoil this one.
+      try writeAll(Array("\n\(text)\n".utf8), to: descriptor, "write \(path)")
+    } catch {
+      cut(base, to: length)
+      throw error
     }
-    guard written == line.count else { throw SystemError(operation: "write \(path)", code: ENOSPC) }
+    return length
+  }
+
+  /// Takes back lines that were added.
+  ///
+  /// - Parameter length: of the log before. An empty one is removed.
+  func cut(_ base: String, to length: Int) {
+    guard length > 0 else { return (try? forget(base)) ?? () }
+    let descriptor = openat(parent, Self.path(base), O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
+    guard descriptor >= 0 else { return }
+    ftruncate(descriptor, off_t(length))
+    close(descriptor)
   }
 
   /// Replaces the log of a stream, as a whole or not at all.
@@ -203,17 +220,19 @@ struct StreamParts: Sendable {
     let new = ".\(base).parts~"
     let lines = parts.compactMap(\.text)
     guard lines.count == parts.count else { throw SystemError(operation: "write \(path)", code: EFBIG) }
-    let text = Array((lines.joined(separator: "\n") + "\n").utf8)
+    let text = lines.joined(separator: "\n") + "\n"
     let descriptor = try files.open("open \(new)") {
       openat(parent, new, O_WRONLY | O_TRUNC | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
     }
     defer { close(descriptor) }
-    let written = try retryingInterrupts("write \(new)") {
-      text.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) }
+    do throws(SystemError) {
+      try writeAll(Array(text.utf8), to: descriptor, "write \(new)")
+      if isSynced { try retryingInterrupts("fdatasync \(new)") { fdatasync(descriptor) } }
+      try retryingInterrupts("rename \(new)") { renameat(parent, new, parent, path) }
+    } catch {
+      unlinkat(parent, new, 0)
+      throw error
     }
-    guard written == text.count else { throw SystemError(operation: "write \(new)", code: ENOSPC) }
-    if isSynced { try retryingInterrupts("fdatasync \(new)") { fdatasync(descriptor) } }
-    try retryingInterrupts("rename \(new)") { renameat(parent, new, parent, path) }
   }
 
   /// When the log of a stream was written last, in seconds of the wall clock; nil if it has none.
@@ -226,8 +245,15 @@ struct StreamParts: Sendable {
   /// The streams that have a log; nil if there are none.
   func names() throws(SystemError) -> DirectoryNames? { try .ifThere(Self.directoryName, in: parent) }
 
-  func forget(_ base: String) {
-    guard unlinkat(parent, Self.path(base), 0) == 0 else { return }
+  /// Removes the log of a stream, if there is one.
+  func forget(_ base: String) throws(SystemError) {
+    let path = Self.path(base)
+    do throws(SystemError) {
+      try retryingInterrupts("remove \(path)") { unlinkat(parent, path, 0) }
+    } catch {
+      if error.isMissing { return }
+      throw error
+    }
     // Only the last one can.
     unlinkat(parent, Self.directoryName, AT_REMOVEDIR)
   }

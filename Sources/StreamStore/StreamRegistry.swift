@@ -73,8 +73,8 @@ package final class StreamRegistry {
   private var stops = false
   /// Streams whose end is on its way to the disk, and who waits for it.
   private var finishing: [StreamName: [() -> Void]] = [:]
-  /// Streams whose files are being removed, and who waits for that. The end of the server does not: the next one goes on.
-  private var removing: [StreamName: [() -> Void]] = [:]
+  /// The end of the server does not wait for them: the next one goes on.
+  let removals: StreamRemovals
   /// How many recordings are being finished whose streams continue in others.
   private var splitCount = 0
   private var idle: (() -> Void)?
@@ -83,6 +83,7 @@ package final class StreamRegistry {
     (loop, assignment, figures) = (context.loop, context.assignment, context.figures)
     (finishAfter, isValid, emit) = (context.finishAfter, context.isValid, context.emit)
     self.store = store
+    removals = StreamRemovals(store, loop, emit: emit)
     self.limits = limits
     self.maximumHole = maximumHole
   }
@@ -153,10 +154,7 @@ package final class StreamRegistry {
 
   /// Whether `action` will be called later, because the stream is just being completed or removed.
   func waits(for name: StreamName, _ action: @escaping () -> Void) -> Bool {
-    if removing[name] != nil {
-      removing[name]?.append(action)
-      return true
-    }
+    if removals.waits(for: name, action) { return true }
     guard finishing[name] != nil else { return false }
     finishing[name]?.append(action)
     return true
@@ -273,13 +271,18 @@ package final class StreamRegistry {
     takers = takers.filter { hasUnknownUploads($0.key) }
     for (name, entry) in unattended where entry.discarder != nil && !hasUnknownUploads(name) {
       unattended[name] = nil
-      if !passOn(name, ownsFile: true), !discard(name) { leave(name, for: entry.owner) }
+      if !passOn(name, ownsFile: true), !discard(name, { _ in }) { leave(name, for: entry.owner) }
     }
     if !unattended.isEmpty { closeSilent() }
   }
 
   /// An upload is over, and its recording unfinished.
-  func end(_ end: RecordingEnd, _ name: StreamName, by holder: any RecordingHolder) -> RecordingOutcome {
+  ///
+  /// - Parameter removal: told the end of each attempt to remove the recording, nil of the one that succeeded.
+  func end(
+    _ end: RecordingEnd, _ name: StreamName, by holder: any RecordingHolder,
+    _ removal: @escaping (SystemError?) -> Void
+  ) -> RecordingOutcome {
     if case .distrust(let error) = end { distrust(name, error) }
     let isSharer = removeSharer(holder, of: name)
     if !end.discardsBytes, takers[name] != nil { share(name) }
@@ -301,7 +304,7 @@ package final class StreamRegistry {
     }
     // What cannot be counted on passes to nobody, but may hold bytes that the client of another was told are stored.
     let isCountedOn = sharers[name]?.contains { $0.continuesRecording } ?? false
-    if end.discardsBytes, holder.ownsFile, !isCountedOn, discard(name) { return .removed }
+    if end.discardsBytes, holder.ownsFile, !isCountedOn, discard(name, removal) { return .removing }
     switch end {
     case .expire: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
     case .close: return close(name, for: holder.owner) ? .closing : .left
@@ -312,20 +315,10 @@ package final class StreamRegistry {
   }
 
   /// Removes a recording that is one upload's alone. False if others may have written to it before this server came.
-  private func discard(_ name: StreamName) -> Bool {
-    guard remove(.ownRecording, of: name) else { return false }
+  private func discard(_ name: StreamName, _ removal: @escaping (SystemError?) -> Void) -> Bool {
+    guard removals.begin(.ownRecording, of: name, removal) else { return false }
     distrusted[name] = nil
     return true
-  }
-
-  /// Removes what nobody asks for any more. False if it stays.
-  @discardableResult
-  func remove(_ remains: StreamRemains, of name: StreamName) -> Bool {
-    let removal = store.discard(remains, of: name, on: loop) { [weak self] in
-      for action in self?.removing.removeValue(forKey: name) ?? [] { action() }
-    }
-    if removal == .underWay { removing[name, default: []] += [] }
-    return removal != .refused
   }
 
   /// Whether an unfinished upload has bytes in the growing recording.
@@ -471,10 +464,9 @@ package final class StreamRegistry {
       ?? "interrupted: \(cause ?? "no request came for it in \(finishAfter.nanoseconds / 1_000_000_000) s")"
     if stream.isEmpty {
       distrusted[name] = nil
-      remove(.growingRecording, of: name)
       event.kind = .expired
       event.file = stream.name.partial
-      emit(event)
+      removals.begin(.growingRecording, of: name) { [self, event] in if $0 == nil { emit(event) } }
       return true
     }
     finishing[name] = []
@@ -495,7 +487,7 @@ package final class StreamRegistry {
   package func forgetClosed(_ base: String) {
     let name = StreamName(base: base)
     guard assignment.owns(name), workers[name] == nil, finishing[name] == nil else { return }
-    remove(.record, of: name)
+    removals.begin(.record, of: name)
   }
 
   private func notClosed(_ name: StreamName, _ owner: UploadOwner?, _ error: SystemError) {
@@ -508,6 +500,7 @@ package final class StreamRegistry {
     stops = true
     if let timer { loop.cancel(timer.timer) }
     timer = nil
+    removals.stop()
     holders = [:]
     sharers = [:]
     // It may have been refused before.

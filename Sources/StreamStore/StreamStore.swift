@@ -21,10 +21,13 @@ package protocol StreamStore {
   func note(_ note: RecordingNote, on name: StreamName) throws(SystemError)
   /// Removes what nobody asks for any more.
   ///
-  /// - Parameter removed: called on the loop's thread when a removal that is under way is over.
+  /// - Parameter ended: called on the loop's thread, with the error if the disk refuses the removal. The stream cannot
+  ///   be opened until a removal succeeds.
+  /// - Returns: false if nothing is removed, and `ended` is not called: there is nothing, or it is not what was asked
+  ///   for.
   func discard(
-    _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ removed: @escaping () -> Void
-  ) -> StreamRemoval
+    _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ ended: @escaping (SystemError?) -> Void
+  ) -> Bool
 }
 
 /// What a stream is opened for.

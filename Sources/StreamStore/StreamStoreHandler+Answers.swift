@@ -74,8 +74,7 @@ extension StreamStoreHandler {
   func refuseContent(of stream: any StoredStream) {
     interrupt(stream, StreamAnswer.otherContent, status: 400)
     endState()
-    removeIfUnused(stream)
-    answer(400, stream, StreamAnswer.otherContent, retries: false)
+    removeIfUnused(stream) { [self] in answer(400, stream, StreamAnswer.otherContent, retries: false) }
   }
 
   /// The token was withdrawn within the request: what is stored stays, and the stream is not complete.
@@ -87,8 +86,10 @@ extension StreamStoreHandler {
   }
 
   func turnAway(_ stream: any StoredStream, _ refusal: UploadRefusal) {
-    turnAway(stream, refusal.status(.none), StreamAnswer.reason(refusal), retries: refusal.allowsRetry)
-    removeIfUnused(stream)
+    let (status, reason) = (refusal.status(.none), StreamAnswer.reason(refusal))
+    interrupt(stream, reason, status: status)
+    endState()
+    removeIfUnused(stream) { [self] in answer(status, stream, reason, retries: refusal.allowsRetry) }
   }
 
   func turnAway(_ stream: any StoredStream, _ status: Int, _ reason: String, retries: Bool = true) {
@@ -97,11 +98,16 @@ extension StreamStoreHandler {
     answer(status, stream, reason, retries: retries)
   }
 
-  /// Where nothing was stored, no later request has use for the file.
-  private func removeIfUnused(_ stream: any StoredStream) {
-    if stream.isNew, stream.isEmpty, stream.missing == 0 {
-      registry.remove(.growingRecording, of: stream.name)
+  /// Where nothing was stored, no later request has use for the file. Then calls `action`.
+  private func removeIfUnused(_ stream: any StoredStream, _ action: @escaping () -> Void) {
+    guard stream.isNew, stream.isEmpty, stream.missing == 0 else { return action() }
+    var answer: (() -> Void)? = action
+    let isRemoved = registry.removals.begin(.growingRecording, of: stream.name) { _ in
+      // At the end of the first attempt. The registry tries again.
+      answer?()
+      answer = nil
     }
+    if !isRemoved { action() }
   }
 
   /// What the client asks for cannot be.

@@ -20,10 +20,7 @@ extension StreamStoreHandler {
       trouble.hasClosed = true
       registry.closeDistrusted(name, for: quotaOwner(exchange))
     }
-    let waits = registry.waits(for: name) { [self] in
-      if state.phase == .waiting { claim(restoredCount: count) }
-    }
-    if waits { return state.waits() }
+    if waits(for: name, restoredCount: count) { return }
     if let error = registry.distrust(of: name) { return refuse(error) }
     do throws(UploadRefusal) {
       try enterLimits(name, exchange)
@@ -33,7 +30,7 @@ extension StreamStoreHandler {
       emitRefusal(error.status(.none), reason)
       return answer(error.status(.none), nil, reason, retries: error.allowsRetry)
     }
-    guard let stream = open(name, isRestored: count != nil) else { return }
+    guard let stream = open(name, restoredCount: count) else { return }
     if registry.noticeDistrust(stream) {
       allowance.leave()
       return claim(restoredCount: count)
@@ -61,14 +58,28 @@ extension StreamStoreHandler {
     return false
   }
 
-  /// Opens the stream, or begins it. If that fails, the request is answered.
-  private func open(_ name: StreamName, isRestored: Bool) -> (any StoredStream)? {
+  /// Whether the request claims the stream later, because that is just being completed or removed.
+  private func waits(for name: StreamName, restoredCount count: UInt64?) -> Bool {
+    let waits = registry.waits(for: name) { [self] in
+      if state.phase == .waiting { claim(restoredCount: count) }
+    }
+    if waits { state.waits() }
+    return waits
+  }
+
+  /// Opens the stream, or begins it. If that fails, the request is answered, or waits.
+  private func open(_ name: StreamName, restoredCount count: UInt64?) -> (any StoredStream)? {
+    let isRestored = count != nil
     do throws(SystemError) {
       let purpose = StreamPurpose.request(credential: head.credential, offset: state.offset, creating: !isRestored)
       if let stream = try registry.store.open(name, for: purpose) { return stream }
       throw SystemError(operation: "open \(name.partial)", code: ENOENT)
     } catch {
       allowance.leave()
+      // An earlier server has begun to remove it.
+      if error == .isBeingRemoved, registry.removals.resumes(name) {
+        if waits(for: name, restoredCount: count) { return nil }
+      }
       // The recording was closed while this request waited. The next one is told so.
       if isRestored, error.isMissing {
         endState()

@@ -192,9 +192,11 @@ extension StreamStoreHandler: KeepingRequestHandler {
     exchange = nil
   }
 
-  package func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome {
+  package func end(
+    _ end: RecordingEnd, for holder: any RecordingHolder, _ removal: @escaping (SystemError?) -> Void
+  ) -> RecordingOutcome {
     guard name != nil || readFields() == nil, let name else { return .notHeld }
-    return registry.end(end, name, by: holder)
+    return registry.end(end, name, by: holder, removal)
   }
 
   package func describe(_ kind: ServerEvent.Kind) -> ServerEvent {

@@ -404,15 +404,15 @@ struct DiscardedStreamTests {
       try test.append(upload, at: 0, Array(head.bytes) + [UInt8](repeating: 1, count: 4 * limit))
       try waitUntil("all but the last one are finished") { test.directory.exists("k-a~3.sidecar") }
       // The first one is gone when the server looks at the third.
-      open_gate_delay(3_000_000, "k-a~3.sidecar")
+      open_gate_close("k-a~3.sidecar")
       let client = try test.connect()
       try client.request("DELETE", upload)
-      try waitUntil("the server is in the middle") { !test.directory.exists("k-a.wav") }
+      try waitUntil("the server is in the middle") { open_gate_waiters() == 1 && !test.directory.exists("k-a.wav") }
       // What a server leaves that is killed here.
       let left = TemporaryDirectory()
       try Command.run(
         "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(left.path)'; rm -f '\(left.path)/.sluice.lock'"])
-      open_gate_delay(0, "")
+      open_gate_open()
       try require(left.exists("k-a~3.wav"), "all are removed already")
       try require(try client.final().answer.status == 204, "not cancelled")
       test.stop()

@@ -61,7 +61,7 @@ struct RecordThreadsTests {
         while !isDone.load(ordering: .acquiring) {
           let failure = Self.failure {
             try store.findRemoved { base in
-              if other.owns(StreamName(base: base)) { _ = store.forgetClosed(StreamName(base: base)) {} }
+              if other.owns(StreamName(base: base)) { store.forgetClosed(StreamName(base: base)) }
             }
           }
           #expect(failure == nil)
@@ -77,7 +77,7 @@ struct RecordThreadsTests {
         for name in Self.names(LoopAssignment(index: loop, count: 2)) {
           try store.parts.append(RecordingPart(file: name.final), to: name.base)
           #expect(try store.parts.lines(of: name.base).map(\.file) == [name.final])
-          store.parts.forget(name.base)
+          try store.parts.forget(name.base)
         }
       }
       #expect(failure == nil)
@@ -129,7 +129,7 @@ struct RecordThreadsTests {
     var gone: Set<String> = []
     try store.findRemoved { gone.insert($0) }
     #expect(gone == ["t-1", "t-2"])
-    for base in gone { _ = store.forgetClosed(StreamName(base: base)) {} }
+    for base in gone { store.forgetClosed(StreamName(base: base)) }
     #expect(try store.owners.files()?.next(10) == [])
   }
 
@@ -150,7 +150,7 @@ struct RecordThreadsTests {
     try store.findRemoved { gone.insert($0) }
     #expect(gone == [])
     for name in [first, next] {
-      _ = store.forgetClosed(StreamName(base: name.base)) {}
+      store.forgetClosed(StreamName(base: name.base))
       #expect(try store.owners.owner(of: name) == [1])
     }
     #expect(try store.parts.lines(of: next.base).count == 2)

@@ -57,18 +57,14 @@ struct StreamRemovalTests {
     try require(try test.directory.contents("k-a.wav").suffix(limit / 2).allSatisfy { $0 == 2 }, "other bytes")
   }
 
-  /// What a killed server leaves of the removal: any number of files have been moved or removed, and of any recording
-  /// some.
+  /// What a killed server leaves of the removal: any number of recordings are gone, and some files of one.
   private static func killed(_ directory: TemporaryDirectory, _ random: inout SplitMix64) throws {
-    var script = ["cd '\(directory.path)'", "mkdir -p .removing"]
+    var script = ["cd '\(directory.path)'"]
     let reached = Int.random(in: 0...count, using: &random)
     for number in 1..<count {
-      let (file, purged) = (Self.file(number), random.chance(50))
+      let file = Self.file(number)
       let steps = number < reached ? 3 : number == reached ? Int.random(in: 0...3, using: &random) : 0
-      for name in [".sidecar", ".gaps", ".wav"].prefix(steps) {
-        let move = "if test -e \(file)\(name); then mv \(file)\(name) .removing; fi"
-        script.append(steps == 3 && purged ? "rm -f \(file)\(name)" : move)
-      }
+      for name in [".wav", ".gaps", ".sidecar"].prefix(steps) { script.append("rm -f \(file)\(name)") }
     }
     if reached == count, random.chance(50) { script.append("rm -f \(file(count)).part") }
     try Command.run("sh", ["-c", script.joined(separator: "\n")])
@@ -85,7 +81,7 @@ struct StreamRemovalTests {
       let test = try Self.server(in: TemporaryDirectory(), durability)
       let upload = try Self.begin(test)
       // The worker comes to a stop when it looks at the first recording. The stream is marked as discarded by then.
-      open_gate_delay(8_000_000, "k-a.sidecar")
+      open_gate_close("k-a.sidecar")
       let client = try test.connect()
       try client.request("DELETE", upload)
       try waitUntil("the stream is discarded") { try test.directory.text(".parts/k-a").contains("discarded") }
@@ -93,7 +89,7 @@ struct StreamRemovalTests {
       try Command.run(
         "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(left.path)'; rm -f '\(left.path)/.sluice.lock'"])
       try require(left.exists("k-a.wav"), "too late: \(Seed(value))")
-      open_gate_delay(0, "")
+      open_gate_open()
       for round in 0..<4 {
         let directory = TemporaryDirectory()
         try Command.run("sh", ["-c", "cp -r '\(left.path)/.' '\(directory.path)'"])
@@ -124,11 +120,11 @@ struct StreamRemovalTests {
     await #expect(processExitsWith: .success) {
       let test = try Self.server(in: TemporaryDirectory(), .interval)
       let upload = try Self.begin(test)
-      open_gate_delay(2_000_000, "k-a~3.sidecar")
+      open_gate_close("k-a~3.sidecar")
       let client = try test.connect()
       try client.request("DELETE", upload)
-      try require(try client.final().answer.status == 204, "not cancelled")
-      try waitUntil("the removal has begun") { !test.directory.exists("k-a.wav") }
+      try waitUntil("the removal has begun") { open_gate_waiters() == 1 }
+      try require(!test.directory.exists("k-a.wav"), "the first recording is there")
       let other = try test.create("/other.txt", ["Stream-ID: b", "Content-Type: text/plain"])
       try test.append(other, at: 0, Array("abc".utf8))
       for _ in 0..<3 {
@@ -138,9 +134,14 @@ struct StreamRemovalTests {
       let log = try test.directory.text(".parts/k-a")
       try require(log.split(separator: "\n").count { $0.contains("discarded") } == 1, "the line is there again: \(log)")
       try require(test.directory.exists("k-a~3.wav"), "others have waited for the removal")
-      // It is answered when the removal is over.
+      let next = try test.connect()
+      try next.request("POST", "/k.wav", ["Upload-Complete: ?0", "Stream-ID: a", "Content-Type: audio/wav"], body: "RI")
+      open_gate_open()
+      // Both are answered when the removal is over.
+      try require(try client.final().answer.status == 204, "not cancelled")
+      let created = try next.final().answer
+      try require(created.status == 201, "\(created)")
       try Self.checkNext(test)
-      open_gate_delay(0, "")
       test.stop()
     }
   }
