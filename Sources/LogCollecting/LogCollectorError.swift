@@ -29,23 +29,38 @@ package enum LogCollectorError: Error, Equatable, Sendable, CustomStringConverti
   /// The process lacks something that every collector needs.
   case resources(String)
 
+  /// The setting that may help, which is the last part of ``description``.
+  package enum Remedy {
+    case directory
+    case stream
+  }
+
+  package var remedy: Remedy? {
+    switch self {
+    case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .otherSource, .damagedCheckpoint:
+      .directory
+    case .noStream: .stream
+    case .brokers, .disk, .resources: nil
+    }
+  }
+
   package var description: String {
     switch self {
     case .noDirectory(let path, let reason):
-      "cannot open the directory \"\(path)\": \(reason). Create the directory, or name another with --directory."
+      "cannot open the directory \"\(path)\": \(reason). Create it, or choose another directory."
     case .unreadableDirectory(let path, let reason):
-      "cannot list the directory \"\(path)\": \(reason). Change its permissions, or name another with --directory."
+      "cannot list the directory \"\(path)\": \(reason). Change its permissions, or choose another directory."
     case .unwritableDirectory(let path, let reason):
-      "cannot write into the directory \"\(path)\": \(reason). Change its permissions, or name another with --directory."
+      "cannot write into the directory \"\(path)\": \(reason). Change its permissions, or choose another directory."
     case .directoryInUse(let path):
-      "cannot use \"\(path)\": another collector or server uses it. Stop that process, or name another directory with --directory."
+      "cannot use \"\(path)\": another collector or server uses it. Stop that process, or choose another directory."
     case .otherSource(let path, let found, let wanted):
-      "\"\(path)\" has recordings of \(found), not of \(wanted). Name an empty directory with --directory."
+      "\"\(path)\" has recordings of \(found), not of \(wanted). Name an empty directory."
     case .damagedCheckpoint(let path, let reason):
       "cannot read \"\(path)/\(CheckpointFile.name)\", the checkpoint of an earlier collector: \(reason). "
-        + "Name an empty directory with --directory, or restore that file."
+        + "Restore that file, or name an empty directory."
     case .noStream(let name):
-      "the brokers have no JetStream stream \"\(name)\". Name one with --store-stream, or start sluice serve --store first."
+      "the brokers have no JetStream stream \"\(name)\". Start a server that stores into it first, or name another stream."
     case .brokers(let error): "cannot collect: \(error). \(error.remedy)"
     case .disk(let error):
       "\(error). Nothing is lost, because the log has the missing bytes. Free space or repair the disk, and start again."

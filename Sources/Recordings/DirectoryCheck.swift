@@ -40,7 +40,7 @@ struct RecordingFiles {
       findings.append(
         isCaredFor
           ? finding(.unfinished, base + ".part", "the recording is growing, or waits for its sender")
-          : finding(.torn, base + ".part", "no upload continues it; sluice serve closes it after --finish-after"))
+          : finding(.torn, base + ".part", "no upload continues it; the next server closes it after its time limit"))
     }
     let sidecarFile = base + RecordingSidecar.fileExtension
     guard extensions.contains(RecordingSidecar.fileExtension) else {

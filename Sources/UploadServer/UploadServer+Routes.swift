@@ -14,11 +14,14 @@ extension UploadServer {
   ///     `unix:/run/s.sock`.
   ///   - directory: the directory for streams and unfinished uploads. It is created if it is missing and its parent
   ///     exists.
+  ///   - onEvent: see ``Configuration/onEvent``. Without it, you do not learn about a handler that fails.
   /// - Throws: ``UploadServerError``, whose description names the remedy.
-  public convenience init(listen: String, directory: String) throws(UploadServerError) {
+  public convenience init(
+    listen: String, directory: String, onEvent: @escaping @Sendable (ServerEvent) -> Void = { _ in }
+  ) throws(UploadServerError) {
     let address: ListenAddress
     do throws(ListenError) { address = try ListenAddress(listen) } catch { throw .listening(error) }
-    try self.init(configuration: Configuration(listen: [address], directory: directory))
+    try self.init(configuration: Configuration(listen: [address], directory: directory, onEvent: onEvent))
   }
 
   /// Serves requests with that method for exactly that path with `work`, including resumable uploads. `work` is called
@@ -44,7 +47,7 @@ extension UploadServer {
       await withCheckedContinuation { continuation in
         do throws(SystemError) {
           try NamedThread("sluice-server") {
-            self.run()
+            self.serveOnThisThread()
             continuation.resume(returning: UploadServerError?.none)
           }.detach()
         } catch {

@@ -16,7 +16,7 @@ internal import Synchronization
 /// One thread serves all connections, or as many as ``Configuration/threads`` states.
 ///
 ///     let server = try UploadServer(configuration: .init(listen: [ListenAddress(":8080")], directory: "recordings"))
-///     server.run()
+///     try await server.run()
 public final class UploadServer: Sendable {
   private let cores: [ServerCore]
   private let loadPatience: Duration
@@ -89,8 +89,9 @@ public final class UploadServer: Sendable {
   }
 
   /// Serves until ``shutdown(grace:)`` has finished, on the calling thread and on further threads up to
-  /// ``Configuration/threads``. Call it only once, and not after ``start()``.
-  public func run() {
+  /// ``Configuration/threads``. Call it only once, and not after ``start()``. Not an overload of ``run()``, which
+  /// top-level code would then not choose.
+  package func serveOnThisThread() {
     let isFirst = started.withLock { started in
       defer { started = true }
       return !started
@@ -125,7 +126,7 @@ public final class UploadServer: Sendable {
   /// Serves on separate threads. Throws ``UploadServerError/resources(_:)`` if none can be created.
   public func start() throws(UploadServerError) {
     do throws(SystemError) {
-      try NamedThread("sluice-server") { self.run() }.detach()
+      try NamedThread("sluice-server") { self.serveOnThisThread() }.detach()
     } catch {
       throw .resources(error.description)
     }

@@ -31,21 +31,38 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
   /// The process lacks something that every server requires.
   case resources(String)
 
+  /// The settings that may help.
+  public enum Remedy: Equatable, Sendable {
+    /// Another ``UploadServer/UploadServer/Storage/directory(_:)``.
+    case otherDirectory
+    /// Another address in ``UploadServer/UploadServer/Configuration/listen``.
+    case address(ListenError.Remedy)
+  }
+
+  /// The setting that may help, for programs with their own names for it. It is the last part of ``description``. Nil
+  /// if there is none.
+  public var remedy: Remedy? {
+    switch self {
+    case .listening(let error): error.remedy.map { .address($0) }
+    case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .collectedDirectory: .otherDirectory
+    case .tokenFile, .brokers, .notDurable, .resources: nil
+    }
+  }
+
   /// The problem and the remedy, in words.
   public var description: String {
     switch self {
     case .listening(let error): error.description
     case .noDirectory(let path, let reason):
-      "cannot open the directory \"\(path)\": \(reason). Create the directory, or name another with --directory."
+      "cannot open the directory \"\(path)\": \(reason). Create it, or choose another directory."
     case .unreadableDirectory(let path, let reason):
       "cannot list the directory \"\(path)\": \(reason). Change its permissions, or choose another directory."
     case .unwritableDirectory(let path, let reason):
-      "cannot write into the directory \"\(path)\": \(reason). Change its permissions, or name another with --directory."
+      "cannot write into the directory \"\(path)\": \(reason). Change its permissions, or choose another directory."
     case .directoryInUse(let path):
-      "cannot use \"\(path)\": another server uses it. Stop that server, or name another directory with --directory."
+      "cannot use \"\(path)\": another server uses it. Stop that server, or choose another directory."
     case .collectedDirectory(let path):
-      "\"\(path)\" has recordings of sluice collect, which would undo the writes of a server. "
-        + "Name another directory with --directory."
+      "\"\(path)\" has recordings of a collector, which would undo the writes of a server. Choose another directory."
     case .tokenFile(let path, let line, let reason):
       line.map {
         "line \($0) of the token file \"\(path)\": \(reason). Write the SHA-256 of a token, as sha256sum prints it"

@@ -146,6 +146,6 @@ extension LogCollectorError {
       case .damagedCheckpoint, .otherSource: .badData
       case .noDirectory, .unreadableDirectory, .unwritableDirectory, .directoryInUse, .disk, .resources: .inputOutput
       }
-    return CommandError(code, description)
+    return CommandError(code, message)
   }
 }

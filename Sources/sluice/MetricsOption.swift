@@ -25,7 +25,7 @@ enum MetricsOption {
         }
       }
     } catch {
-      throw CommandError(ExitCode(error), "--metrics: \(error.description(listenOption: "--metrics"))")
+      throw CommandError(ExitCode(error), "--metrics: \(error.message(option: "--metrics"))")
     }
   }
 }

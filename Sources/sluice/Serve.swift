@@ -108,7 +108,7 @@ enum Serve {
       for address in server.localAddresses { Console.shared.say("listening on \(address)") }
       try watch(server)
       let thread = try NamedThread("sluice-server") {
-        server.run()
+        server.serveOnThisThread()
         ended.signal()
       }
       ServiceManager.current.isReady(
@@ -324,7 +324,7 @@ enum Serve {
     do throws(UploadServerError) {
       return try UploadServer(configuration: configuration)
     } catch {
-      throw CommandError(ExitCode(error), error.description)
+      throw CommandError(ExitCode(error), error.message)
     }
   }
 }

@@ -31,10 +31,10 @@ final class ChecksumHandler: RequestHandler {
 
 @main
 struct ResumableHandler {
-  static func main() throws {
+  static func main() async throws {
     let address = try ListenAddress(CommandLine.arguments.dropFirst().first ?? "127.0.0.1:8080")
     var configuration = UploadServer.Configuration(listen: [address], directory: "uploads") { print($0.jsonLine) }
     configuration.handler = { head in head.target.path == "/checksum" ? try? ChecksumHandler() : nil }
-    try UploadServer(configuration: configuration).run()
+    try await UploadServer(configuration: configuration).run()
   }
 }
