@@ -69,8 +69,8 @@ let modules: [Target] =
   + module(
     "LiveStreaming",
     imports: [
-      "CLinux", "EventLoops", "HTTPMessages", "StreamBuffers", "UploadClient", "ResumableUploads", "Digests", "Spool",
-      "SpooledStreams",
+      "CLinux", "EventLoops", "HTTPMessages", "JSONDocuments", "StreamBuffers", "UploadClient", "ResumableUploads",
+      "Digests", "Spool", "SpooledStreams",
     ],
     testsImport: ["NetworkTesting", "UploadServer"])
   + module("TransferClient", imports: ["CLinux", "EventLoops", "JSONLines"], testsImport: ["NetworkTesting"])

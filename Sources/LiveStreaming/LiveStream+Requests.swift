@@ -51,6 +51,10 @@ extension LiveStream {
       if case .response(let status) = attempt.cause, let response, response.status == status {
         attempt.reason = response.reason
       }
+      switch attempt.cause {
+      case .unknownHost, .unreachable, .timedOut, .connectionLost: attempt.locationOrigin = locationOrigin
+      case .response, .overtaken, .cut, .other: break
+      }
       handler(attempt.isRepeated ? .attemptFailed(attempt) : .outage(attempt))
       noteDiscarding()
       retryTimer = loop.schedule(after: attempt.retryDelay) { [unowned self] in retry() }
@@ -188,6 +192,12 @@ extension LiveStream {
       if let fault = content.fault { return perform(machine.abandon(fault)) }
       // A file that cannot be read now cannot be read at the next attempt.
       return perform(machine.stop(LiveStreamError(.source, error.description)))
+    }
+    locationOrigin = nil
+    if case .failure = result, let origin = UploadRequest.origin(of: request.whole.url),
+      origin != UploadRequest.origin(of: configuration.request.url)
+    {
+      locationOrigin = origin
     }
     var result = result
     if case .failure(let error) = result, error.kind == .http2Violation, request.whole.httpVersion == .http2 {

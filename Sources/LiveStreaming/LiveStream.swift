@@ -72,6 +72,8 @@ final class LiveStream: @unchecked Sendable {
   /// See ``FailedAttempt/unconfirmed``.
   var unconfirmed: UInt64 = 0
   var response: HTTPResponse?
+  /// See ``FailedAttempt/locationOrigin``: that of the last request, if it failed.
+  var locationOrigin: String?
   /// Makes the description of the stream for the server.
   var describer: StreamDescriber?
   /// The stream itself, from its start to its end, because its owner may keep only the events.
@@ -135,7 +137,12 @@ final class LiveStream: @unchecked Sendable {
     upload.digestAlgorithm = configuration.digest?.name
     var resumed = configuration.resumeData
     // With the user and password of this request, if they belong to that origin.
-    if let url = resumed.flatMap({ configuration.request.resolving(location: $0.upload) }) { resumed?.upload = url }
+    let request = configuration.request
+    let url = resumed.flatMap {
+      configuration.keepsOrigin
+        ? request.keepingOrigin(ofLocation: $0.upload) : request.resolving(location: $0.upload)
+    }
+    if let url { resumed?.upload = url }
     return ResumableStream(
       upload, target: configuration.request.url, policy: configuration.retry, resuming: resumed)
   }

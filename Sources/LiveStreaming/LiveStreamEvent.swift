@@ -123,6 +123,9 @@ public struct FailedAttempt: Equatable, Sendable {
   public var unconfirmed: UInt64 = 0
   /// The time until the next attempt.
   public var retryDelay: Duration
+  /// The scheme, host and port of the failed request if they are not yours, because the server's `Location` named them.
+  /// If that host is unreachable, correct the server's public URL, or set ``LiveStreamConfiguration/keepsOrigin``.
+  public var locationOrigin: String?
   /// Whether the failure belongs to an outage that was already reported, without progress since then.
   public var isRepeated = false
 
@@ -235,7 +238,7 @@ public struct StreamProgress: Equatable, Sendable {
 }
 
 /// The result of a stream.
-public struct StreamSummary: Sendable {
+public struct StreamSummary: Sendable, CustomStringConvertible {
   /// The progress at the end of the stream.
   public var progress: StreamProgress
   /// The number of gaps in the stream.
@@ -269,6 +272,16 @@ public struct StreamSummary: Sendable {
   public var digest: DigestAlgorithm?
   /// The reason why the stream ended early. Nil if the server has confirmed all of it.
   public var error: LiveStreamError?
+
+  /// One line: `1048576 bytes acknowledged in 60.0 seconds, 1 outage, 0 bytes lost; the server answered 201`.
+  public var description: String {
+    let outages = progress.outageCount == 1 ? "1 outage" : "\(progress.outageCount) outages"
+    let source = sourceLost > 0 ? ", \(sourceLost) \(sourceUnit) lost at the source" : ""
+    let end =
+      error.map { "; \($0.kind): \($0)" } ?? response.map { "; the server answered \($0.status)" } ?? ""
+    return "\(progress.acknowledged) bytes acknowledged in \(progress.elapsed), \(outages), \(progress.lost) bytes lost"
+      + source + end
+  }
 
   /// Whether any bytes were lost, at the source, in the stream or at the server.
   public var hasLoss: Bool { progress.lost > 0 || sourceLost > 0 || missingAtServer ?? 0 > 0 || unconfirmed > 0 }

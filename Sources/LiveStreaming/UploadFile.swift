@@ -133,7 +133,7 @@ public final class UploadFile: Sendable {
 }
 
 /// The reason why a file cannot be uploaded.
-public enum UploadFileError: Error, Equatable, Sendable {
+public enum UploadFileError: Error, Equatable, Sendable, CustomStringConvertible {
   /// The file does not exist, or cannot be read.
   case unreadable(SystemError)
   /// The path is a directory.
@@ -142,8 +142,19 @@ public enum UploadFileError: Error, Equatable, Sendable {
   case notRegular
   /// The content has another size than the file reports, as in procfs and sysfs.
   case unknownSize
-  /// The file changed while it was read for its digest, with details in words.
+  /// The file changed while it was read for its digest, or since its upload was interrupted, with details in words.
   case changed(String)
+
+  /// The reason, in words. It does not contain the path, unless the system refuses the file.
+  public var description: String {
+    switch self {
+    case .unreadable(let error): error.description
+    case .directory: "it is a directory"
+    case .notRegular: "it is not a regular file, so it can be read only once. Stream its content instead."
+    case .unknownSize: "it has another size than it reports. Stream its content instead."
+    case .changed(let change): "it has changed: \(change)"
+    }
+  }
 
   init?(typeOf status: stat) {
     switch status.st_mode & S_IFMT {

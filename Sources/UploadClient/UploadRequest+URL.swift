@@ -59,9 +59,10 @@ extension UploadRequest {
     "%" + String(0x100 + Int(octet), radix: 16, uppercase: true).dropFirst()
   }
 
-  /// `url` with `name` after its last slash, as with curl's `-T`, if its path names no file. All characters of the name
-  /// but unreserved ones are percent-encoded (RFC 3986, section 2.3). The query stays.
-  package static func appending(fileName name: String, to url: String) -> String {
+  /// `url` with the name of the file at `path` after its last slash, as with curl's `-T`, if the URL's path names no
+  /// file. All characters of the name but unreserved ones are percent-encoded (RFC 3986, section 2.3). The query stays.
+  package static func appending(nameOf path: String, to url: String) -> String {
+    let name = path.split(separator: "/").last.map(String.init) ?? path
     let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex
     let pathEnd = url[start...].firstIndex { "?#".contains($0) } ?? url.endIndex
     let whole = url[start..<pathEnd]

@@ -2,7 +2,6 @@
 
 internal import EventLoops
 internal import Glibc
-internal import JSONDocuments
 internal import LiveStreaming
 internal import ResumableUploads
 internal import StreamBuffers
@@ -28,7 +27,7 @@ enum Put {
         "FILE and URL are in the wrong order. Write: sluice put \(values.operands[1].shellOperand) \(UploadRequest.shellWords(path))"
       )
     }
-    var request = try StreamOptions.request(values, url: target(values))
+    var request = try StreamOptions.request(values, url: UploadRequest.appending(nameOf: path, to: values.operands[1]))
     let choosesMethod = !values.has("method")
     if choosesMethod { request.method = "PUT" }
     request.fields.addDefault("Content-Type", values["content-type"] ?? "application/octet-stream")
@@ -127,18 +126,9 @@ enum Put {
     return try run.run(source, configuration)
   }
 
-  // MARK: Target
-
   private static func isURL(_ operand: String) -> Bool {
     let start = operand.prefix(8).lowercased()
     return start.hasPrefix("http://") || start.hasPrefix("https://")
-  }
-
-  /// As with curl's `-T`, the file's name is appended if the URL's path names no file.
-  private static func target(_ values: CommandLineSyntax.Values) -> String {
-    let path = values.operands[0]
-    return UploadRequest.appending(
-      fileName: path.split(separator: "/").last.map(String.init) ?? path, to: values.operands[1])
   }
 
   // MARK: Interrupted uploads
@@ -208,7 +198,7 @@ enum Put {
 
   private static func uploaded(_ summary: StreamSummary) -> (lines: [String], code: ExitCode) {
     var lines = StreamReport.lines(summary, action: .uploading)
-    if summary.error == nil, let name = storedName(summary.response) { lines.append("stored as \(name.shellQuoted)") }
+    if summary.error == nil, let name = summary.storedName { lines.append("stored as \(name.shellQuoted)") }
     if summary.error == nil, let response = summary.response {
       lines += words(of: response).map { "the server: \($0)" }
     }
@@ -228,18 +218,6 @@ enum Put {
     }
   }
 
-  /// The name under which the server stored the file, if the response has one. `sluice serve` answers with a JSON
-  /// object. Other servers may name it in `Content-Location` (RFC 9110, section 8.7).
-  static func storedName(_ response: HTTPResponse?) -> String? {
-    guard let response else { return nil }
-    if response["Content-Type"]?.hasPrefix("application/json") ?? false,
-      let name = stringMember("name", ofJSON: response.body)
-    {
-      return name
-    }
-    return response["Content-Location"]
-  }
-
   /// The end of an upload to abandon. It is a success if the server has deleted the upload.
   private static func concludeAbandoned(_ summary: StreamSummary) -> StreamSummary {
     var concluded = summary
@@ -247,8 +225,14 @@ enum Put {
       concluded.error = nil
     } else if summary.error?.kind == .cancelled {
       let reason = summary.response.map { "it answered \($0.status)" } ?? "it could not be reached, or did not answer"
-      concluded.error = LiveStreamError(
-        .unreachable, "the server has not deleted the upload: \(reason). Try again later.")
+      let data = summary.resumeData
+      let origin = data.flatMap { UploadRequest.origin(of: $0.upload) }
+      let isElsewhere = origin != data.flatMap { UploadRequest.origin(of: $0.target) }
+      let advice =
+        isElsewhere && summary.response == nil
+        ? "Its Location leads to \(origin ?? ""). Use --location keep to ask the host of your URL."
+        : "Try again later."
+      concluded.error = LiveStreamError(.unreachable, "the server has not deleted the upload: \(reason). \(advice)")
     }
     return concluded
   }

@@ -92,9 +92,13 @@ enum StreamReport {
     let perhapsLost =
       attempt.unconfirmed > 0
       ? "; the server did not report what it stored, and \(Units.text(bytes: attempt.unconfirmed)) may be lost" : ""
+    let misdirected =
+      attempt.locationOrigin.map {
+        "; the server's Location leads to \($0). To stay at the host that you named, use --location keep"
+      } ?? ""
     let beginning = attempt.isRepeated ? "another attempt failed" : "outage"
     return outage.line(
-      "\(beginning) at \(offset): \(attempt.cause)\(perhapsLost)", reason: attempt.reason,
+      "\(beginning) at \(offset): \(attempt.cause)\(misdirected)\(perhapsLost)", reason: attempt.reason,
       retryDelay: attempt.retryDelay, isNew: !attempt.isRepeated, now: now)
   }
 
@@ -214,6 +218,7 @@ enum StreamReport {
       line.add("cause", attempt.cause.description)
       line.add("reason", attempt.reason)
       line.add("acknowledged", attempt.acknowledged)
+      line.add("location_origin", attempt.locationOrigin)
       if attempt.unconfirmed > 0 { line.add("unconfirmed", attempt.unconfirmed) }
       line.add("retry_seconds", thousandths: attempt.retryDelay.seconds)
     case .discarding(let length):
@@ -260,7 +265,7 @@ enum StreamReport {
       if summary.notSynchronized > 0 { line.add("not_synchronized", summary.notSynchronized) }
       line.add("status", summary.response?.status)
       if summary.error == nil {
-        line.add("stored_as", Put.storedName(summary.response))
+        line.add("stored_as", summary.storedName)
         let words = summary.response.map(Put.words(of:)) ?? []
         if !words.isEmpty { line.add("response", words.joined(separator: "\n")) }
       }

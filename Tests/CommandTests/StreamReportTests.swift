@@ -37,6 +37,16 @@ struct StreamReportTests {
       outageCount: Int.random(in: 0...100_000, using: &random), isConnected: random.chance(50))
   }
 
+  @Test("an outage at the host of a Location names that host, and the option that avoids it")
+  func locationOrigin() {
+    var attempt = FailedAttempt(cause: .unreachable("nobody"), acknowledged: 0, retryDelay: .seconds(1))
+    attempt.locationOrigin = "http://h:1"
+    let line = StreamReport.line(.outage(attempt), url: "http://h/x") ?? ""
+    #expect(line.contains("leads to http://h:1.") && line.contains("--location keep"), "\(line)")
+    let json = StreamReport.jsonLine(.outage(attempt), levels: [], time: "t")
+    #expect(json.contains(#""location_origin":"http://h:1""#), "\(json)")
+  }
+
   @Test("every event is a line of JSON with its kind and its time, whatever text of a server or a device it contains")
   func json() throws {
     var random = SplitMix64(state: 1)

@@ -41,6 +41,40 @@ struct FileUploadTaskTests {
     }
   }
 
+  @Test("its name is added to a URL that ends with a slash, and the receipt has the name at the server")
+  func directoryURL() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("my film.mkv", patternBytes(pattern, 0, 300_000))
+    let session = try UploadSession()
+    let receipt = try await session.upload(file: file, to: server.url + "/archive/")
+    let name = try #require(receipt.storedName)
+    #expect(name.hasPrefix("my") && name.hasSuffix(".mkv"), "\(name)")
+    #expect(try server.directory.contents(name) == patternBytes(pattern, 0, 300_000))
+    let data = try await unfinished(session, local.write("other.mkv", patternBytes(pattern, 0, 5_000_000)), server.url)
+    let resumed = try await session.upload(resuming: data, configuration: .file(to: server.url))
+    #expect(resumed.storedName?.hasSuffix(".mkv") == true && resumed.storedName?.hasPrefix("other-") == true)
+  }
+
+  @Test("an error has words, and no names of Swift")
+  func words() async throws {
+    let session = try UploadSession()
+    for (path, words) in [
+      ("/nowhere/film", "cannot upload the file: stat /nowhere/film: No such file or directory"),
+      ("/tmp", "cannot upload the file: it is a directory"),
+    ] {
+      #expect(throws: FileUploadError.self) {
+        do { _ = try session.uploadTask(file: path, to: "http://127.0.0.1:9/") } catch {
+          #expect("\(error)" == words)
+          throw error
+        }
+      }
+    }
+    let local = try TemporaryDirectory()
+    let file = try local.write("film", patternBytes(pattern, 0, 1))
+    let error = await #expect(throws: FileUploadError.self) { try await session.upload(file: file, to: "/a") }
+    #expect("\(error.map { "\($0)" } ?? "")".contains(#"Write "http://HOST/a""#), "\(String(describing: error))")
+  }
+
   @Test("progress begins at once, never decreases, and ends with the whole file, for each of several observers")
   func progress() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
@@ -141,6 +175,81 @@ struct FileUploadTaskTests {
     }
   }
 
+  @Test("a running upload publishes its resume data, and then nil, because it is complete")
+  func publishesResumeData() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
+    let session = try UploadSession()
+    let kept = try await unfinished(session, file, server.url + "/film")
+    // An upload that continues has resume data from its start, even if its server cannot be reached.
+    var elsewhere = kept.upload
+    elsewhere.upload = elsewhere.upload.replacing(":\(server.port)/", with: ":\(try freePort())/")
+    let moved = FileResumeData(path: kept.path, version: kept.version, upload: elsewhere)
+    let waiting = try session.uploadTask(resuming: moved)
+    var seen: [FileResumeData?] = []
+    for await data in waiting.resumeData {
+      seen.append(data)
+      waiting.cancel()
+    }
+    #expect(seen == [moved, moved])
+    let upload = try session.uploadTask(resuming: kept)
+    for await data in upload.resumeData { seen.append(data) }
+    #expect(seen.last == .some(nil))
+    #expect(try await upload.value.byteCount == 5_000_000)
+  }
+
+  @Test("after a kill, the kept resume data resumes the upload, and the server has one file")
+  func killed() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, 20_000_000))
+    await #expect(processExitsWith: .signal(SIGKILL)) {
+      [file = file as String, url = server.url + "/film" as String, record = local.path + "/record" as String] in
+      await recordingErrors {
+        let upload = try UploadSession().uploadTask(file: file, to: url)
+        for await data in upload.resumeData {
+          try write(Array((data?.text ?? "").utf8), to: record)
+          kill(getpid(), SIGKILL)
+        }
+      }
+    }
+    let text = String(decoding: try local.contents("record"), as: UTF8.self)
+    let data = try #require(FileResumeData(text))
+    let receipt = try await UploadSession().upload(resuming: data)
+    #expect(try server.directory.contents(try #require(receipt.storedName)) == patternBytes(pattern, 0, 20_000_000))
+    #expect(server.directory.names.count == 1)
+  }
+
+  @Test("an upload whose Location names another host resumes at the host of its URL, if the program chooses so")
+  func keepsOrigin() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
+    let session = try UploadSession()
+    let data = try await unfinished(session, file, server.url + "/film")
+    var upload = data.upload
+    upload.upload = upload.upload.replacing(":\(server.port)/", with: ":\(try freePort())/")
+    let moved = FileResumeData(path: data.path, version: data.version, upload: upload)
+    var configuration = LiveStreamConfiguration.file(to: server.url + "/film")
+    configuration.keepsOrigin = true
+    let receipt = try await session.upload(resuming: moved, configuration: configuration)
+    #expect(receipt.byteCount == 5_000_000 && receipt.resentByteCount < 5_000_000)
+  }
+
+  @Test("resume data of another URL is an error, and nothing is sent")
+  func otherURL() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
+    let session = try UploadSession()
+    let data = try await unfinished(session, file, server.url + "/film")
+    let error = await #expect(throws: FileUploadError.self) {
+      try await session.upload(resuming: data, configuration: .file(to: server.url + "/other"))
+    }
+    if case .failed(let reason, let kept)? = error {
+      #expect(reason.kind == .invalidRequest && reason.description.contains("/other") && kept == data)
+    } else {
+      Issue.record("\(String(describing: error))")
+    }
+  }
+
   @Test("a file that has changed since is not resumed")
   func changed() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
@@ -174,6 +283,13 @@ struct FileUploadTaskTests {
     // All kinds of ends were met.
     #expect(rig.completeCount > 0 && rig.resumedCount > count / 10 && rig.repeatedCount > 0, "\(rig)")
   }
+}
+
+/// Writes a file without Foundation.
+private func write(_ bytes: [UInt8], to path: String) throws {
+  let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+  guard descriptor >= 0, Glibc.write(descriptor, bytes, bytes.count) == bytes.count else { throw TestFailure(path) }
+  close(descriptor)
 }
 
 /// Uploads that are cancelled, with the real server behind a connection that can be cut. One task uses it.

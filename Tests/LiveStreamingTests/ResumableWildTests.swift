@@ -130,12 +130,21 @@ struct ResumableWildTests {
     // Nobody is there; whoever goes there does not come back.
     let elsewhere = try freePort()
     let server = try ResumableServer(.init(location: { "http://127.0.0.1:\(elsewhere)\($0)" }))
-    let (summary, _) = try stream(server, 1000) {
+    let (summary, stream) = try stream(server, 1000) {
       $0.keepsOrigin = keeps
       $0.retry.giveUpAfter = .milliseconds(300)
     }
     #expect((summary.error == nil) == keeps)
-    if !keeps { #expect(summary.error?.kind == .unreachable) }
+    if keeps { return }
+    #expect(summary.error?.kind == .unreachable)
+    // Each failure states where it happened.
+    let origins = stream.events.all.compactMap { event in
+      switch event {
+      case .outage(let attempt), .attemptFailed(let attempt): Optional(attempt.locationOrigin)
+      default: nil
+      }
+    }
+    #expect(origins.last == "http://127.0.0.1:\(elsewhere)", "\(origins)")
   }
 
   @Test("no token and no field of the user is sent to another origin")

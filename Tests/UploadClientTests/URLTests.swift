@@ -33,6 +33,6 @@ struct URLTests {
       ("http://u:p@h:1", "http://u:p@h:1/n%20%C3%BC"),
     ])
   func appending(_ url: String, _ expected: String) {
-    #expect(UploadRequest.appending(fileName: "n ü", to: url) == expected)
+    #expect(UploadRequest.appending(nameOf: "/d/n ü", to: url) == expected)
   }
 }

@@ -10,13 +10,15 @@ internal import UploadClient
 /// to this object is dropped. All members may be used from any thread.
 public final class FileUploadTask: Sendable {
   private let file: UploadFile
-  /// The absolute path at the start. The working directory may change later.
-  private let path: String
+  private let resumption: Resumption
   let operation: StreamOperation
 
-  init(_ file: UploadFile, _ operation: StreamOperation) {
-    (self.file, self.operation) = (file, operation)
-    path = Self.absolute(file.path)
+  init(_ file: UploadFile, _ configuration: LiveStreamConfiguration, _ session: UploadSession) {
+    let resumption = Resumption(file, configuration.resumeData)
+    (self.file, self.resumption) = (file, resumption)
+    operation = StreamOperation(LiveStreamer(file, configuration: configuration, session: session), session) { event in
+      resumption.note(event)
+    }
   }
 
   deinit { operation.cancel() }
@@ -31,6 +33,13 @@ public final class FileUploadTask: Sendable {
   /// All events up to ``LiveStreamEvent/ended(_:)``. See ``LiveStreamTask/events``.
   public var events: Observations<LiveStreamEvent> {
     Observations(broadcast: operation.events, owner: self, observed: {})
+  }
+
+  /// The resume data to keep, for a process that continues after a crash of this one. The first value comes when the
+  /// server has created the upload. The last one is nil if the upload is complete or cannot be resumed. Keep only the
+  /// newest value. A slow observer gets only that one.
+  public var resumeData: Observations<FileResumeData?> {
+    Observations(broadcast: resumption.broadcast, owner: self, observed: {})
   }
 
   /// The server's confirmation that it has the whole file. Cancelling a task that awaits it cancels the upload.
@@ -49,7 +58,7 @@ public final class FileUploadTask: Sendable {
   ///   cannot resume the upload, or if the upload is complete.
   public func cancelProducingResumeData() async -> FileResumeData? {
     operation.cancel()
-    return resumeData(await operation.summary)
+    return resumption.data(await operation.summary.resumeData)
   }
 
   /// Pauses sending until ``resume()``. The connection stays open as long as the server permits.
@@ -58,12 +67,8 @@ public final class FileUploadTask: Sendable {
   /// Continues after ``suspend()``.
   public func resume() { operation.resume() }
 
-  private func resumeData(_ summary: StreamSummary) -> FileResumeData? {
-    summary.resumeData.map { FileResumeData(path: path, version: "\(file.version)", upload: $0) }
-  }
-
   private func receipt(_ summary: StreamSummary) throws(FileUploadError) -> UploadReceipt {
-    let data = resumeData(summary)
+    let data = resumption.data(summary.resumeData)
     switch summary.error {
     case let error? where error.kind == .cancelled: throw .cancelled(data)
     case let error?: throw .failed(error, data)
@@ -73,6 +78,33 @@ public final class FileUploadTask: Sendable {
       response: summary.response ?? HTTPResponse(status: 200), byteCount: file.size, resentByteCount: summary.resent,
       outageCount: summary.progress.outageCount, duration: summary.progress.elapsed, isResumable: summary.isResumable,
       verifiedDigest: summary.verified == file.size ? summary.digest : nil)
+  }
+}
+
+/// The resume data of an upload while it runs.
+private final class Resumption: Sendable {
+  let broadcast = EventBroadcast<FileResumeData?>(.newest)
+  /// The absolute path at the start. The working directory may change later.
+  private let path: String
+  private let version: String
+
+  /// - Parameter upload: the upload that continues.
+  init(_ file: UploadFile, _ upload: ResumeData?) {
+    path = Self.absolute(file.path)
+    version = "\(file.version)"
+    if let data = data(upload) { broadcast.publish(data) }
+  }
+
+  func note(_ event: LiveStreamEvent) {
+    switch event {
+    case .upload(.created(let upload)): broadcast.publish(data(upload))
+    case .ended(let summary): broadcast.publish(data(summary.resumeData), isLast: true)
+    default: break
+    }
+  }
+
+  func data(_ upload: ResumeData?) -> FileResumeData? {
+    upload.map { FileResumeData(path: path, version: version, upload: $0) }
   }
 
   private static func absolute(_ path: String) -> String {

@@ -13,6 +13,8 @@ final class StreamOperation: Sendable {
   let events = EventBroadcast<LiveStreamEvent>(.all(limit: eventLimit, missed: { .missed($0) }))
   let progress = EventBroadcast<StreamProgress>(.newest)
   private let loop: EventLoop
+  /// Gets each event before the observers do.
+  private let note: @Sendable (LiveStreamEvent) -> Void
   private let state: Lock<State>
 
   private struct State {
@@ -29,8 +31,11 @@ final class StreamOperation: Sendable {
   }
 
   /// Starts the stream. If the session is closed, the stream ends at once.
-  init(_ streamer: LiveStreamer, _ session: UploadSession) {
+  init(
+    _ streamer: LiveStreamer, _ session: UploadSession, note: @escaping @Sendable (LiveStreamEvent) -> Void = { _ in }
+  ) {
     loop = session.loop
+    self.note = note
     state = Lock(State(streamer: streamer, session: session))
     // The engine drops its handler at the end of the stream.
     streamer.start { [self] event in handle(event) }
@@ -54,6 +59,7 @@ final class StreamOperation: Sendable {
   private var streamer: LiveStreamer? { state.withLock { $0.streamer } }
 
   private func handle(_ event: LiveStreamEvent) {
+    note(event)
     guard case .ended(let summary) = event else { return events.publish(event) }
     let (waiters, kept) = state.withLock { state in
       let kept = (state.streamer.take(), state.session.take(), state.closing.take())

@@ -9,7 +9,9 @@ extension UploadSession {
   ///
   /// - Parameters:
   ///   - path: a regular file, which must not change during the upload.
-  ///   - url: the absolute `http` or `https` URL at which the server stores the file.
+  ///   - url: an absolute `http` or `https` URL. The name of the file is appended if the URL's path names no file, as
+  ///     in `https://example.com/archive/`. The server may store it under another name
+  ///     (``LiveStreaming/UploadReceipt/storedName``).
   /// - Returns: the server's confirmation that it has the whole file.
   /// - Throws: ``LiveStreaming/FileUploadError``, with resume data if the server can resume the upload.
   public func upload(file path: String, to url: String) async throws(FileUploadError) -> UploadReceipt {
@@ -34,11 +36,12 @@ extension UploadSession {
   /// - Parameters:
   ///   - data: from ``LiveStreaming/FileUploadTask/cancelProducingResumeData()`` or
   ///     ``LiveStreaming/FileUploadError/resumeData``.
-  ///   - configuration: other settings of the request, such as a bearer token. Nil means the defaults. The URL and the
-  ///     stream ID are those of the resume data.
+  ///   - configuration: the configuration of the interrupted upload. The resume data contains none of its settings, such
+  ///     as a bearer token or a digest. Nil means the defaults. The stream ID is that of the resume data.
   /// - Returns: the server's confirmation that it has the whole file.
   /// - Throws: ``LiveStreaming/FileUploadError``. The error is ``LiveStreaming/FileUploadError/file(_:)`` if the file
-  ///   has changed.
+  ///   has changed, and of kind ``LiveStreaming/LiveStreamError/Kind/invalidRequest`` if the configuration has another
+  ///   URL.
   public func upload(
     resuming data: FileResumeData, configuration: LiveStreamConfiguration? = nil
   ) async throws(FileUploadError) -> UploadReceipt {
@@ -49,7 +52,9 @@ extension UploadSession {
   ///
   /// - Parameters:
   ///   - path: a regular file, which must not change during the upload.
-  ///   - url: the absolute `http` or `https` URL at which the server stores the file.
+  ///   - url: an absolute `http` or `https` URL. The name of the file is appended if the URL's path names no file, as
+  ///     in `https://example.com/archive/`. The server may store it under another name
+  ///     (``LiveStreaming/UploadReceipt/storedName``).
   /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read.
   public func uploadTask(file path: String, to url: String) throws(FileUploadError) -> FileUploadTask {
     try uploadTask(file: path, configuration: .file(to: url))
@@ -69,7 +74,9 @@ extension UploadSession {
     do throws(UploadFileError) {
       file = try UploadFile(path: path, digest: configuration.digest)
     } catch { throw .file(error) }
-    return uploadTask(file, configuration)
+    var configuration = configuration
+    configuration.request.url = UploadRequest.appending(nameOf: path, to: configuration.request.url)
+    return FileUploadTask(file, configuration, self)
   }
 
   /// Continues an upload that was cancelled or failed, and returns a task that you can observe, cancel and await.
@@ -77,16 +84,23 @@ extension UploadSession {
   /// - Parameters:
   ///   - data: from ``LiveStreaming/FileUploadTask/cancelProducingResumeData()`` or
   ///     ``LiveStreaming/FileUploadError/resumeData``.
-  ///   - configuration: other settings of the request, such as a bearer token. Nil means the defaults. The URL and the
-  ///     stream ID are those of the resume data.
-  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read, or has changed.
+  ///   - configuration: the configuration of the interrupted upload. The resume data contains none of its settings, such
+  ///     as a bearer token or a digest. Nil means the defaults. The stream ID is that of the resume data.
+  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read, or has changed, and an error of
+  ///   kind ``LiveStreaming/LiveStreamError/Kind/invalidRequest`` if the configuration has another URL.
   public func uploadTask(
     resuming data: FileResumeData, configuration: LiveStreamConfiguration? = nil
   ) throws(FileUploadError) -> FileUploadTask {
     var configuration = configuration ?? .file(to: data.upload.target)
+    configuration.request.url = UploadRequest.appending(nameOf: data.path, to: configuration.request.url)
     // The record has no user and password. The configuration's URL may have them.
-    if UploadRequest.withoutCredentials(configuration.request.url) != data.upload.target {
-      configuration.request.url = data.upload.target
+    guard UploadRequest.withoutCredentials(configuration.request.url) == data.upload.target else {
+      let (own, other) = (data.upload.target, configuration.request.url)
+      throw .failed(
+        LiveStreamError(
+          .invalidRequest,
+          "the upload to resume has the URL \(UploadRequest.withoutSecrets(own)), and not \(UploadRequest.withoutSecrets(other))"
+        ), data)
     }
     configuration.resumeData = data.upload
     configuration.streamID = data.upload.streamID ?? configuration.streamID
@@ -97,20 +111,17 @@ extension UploadSession {
     guard file.version.isSame(asDescribed: data.version) else {
       throw .file(.changed("it is not the file whose upload was interrupted"))
     }
-    return uploadTask(file, configuration)
+    return FileUploadTask(file, configuration, self)
   }
 
-  private func uploadTask(_ file: UploadFile, _ configuration: LiveStreamConfiguration) -> FileUploadTask {
-    FileUploadTask(
-      file, StreamOperation(LiveStreamer(file, configuration: configuration, session: self), self))
-  }
 }
 
 extension LiveStreamConfiguration {
   /// The configuration for the upload of a file. It uses PUT, or POST if the server requires it, and requests as long
   /// as the server permits.
   ///
-  /// - Parameter url: the absolute `http` or `https` URL at which the server stores the file.
+  /// - Parameter url: an absolute `http` or `https` URL. The name of the file is appended if the URL's path names no
+  ///   file.
   public static func file(to url: String) -> LiveStreamConfiguration {
     var configuration = LiveStreamConfiguration(to: url, contentType: "application/octet-stream")
     configuration.request.method = "PUT"
