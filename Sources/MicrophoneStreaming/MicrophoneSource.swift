@@ -41,6 +41,14 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
     }
   }
 
+  /// The device and its format, for ``LiveStreaming/LiveStreamConfiguration/description``.
+  public var description: SourceDescription {
+    let format = microphone.format
+    return SourceDescription(
+      device: microphone.configuration.device, format: format.format.name, rate: format.rate,
+      channels: format.channels)
+  }
+
   /// The WAV header, or no bytes.
   public var header: [UInt8] {
     guard container == .wav else { return [] }

@@ -9,7 +9,7 @@ extension UploadSession {
   /// Streams a microphone, and resumes after every interruption.
   ///
   /// The capture starts at once, even if the server cannot be reached. The buffer has room for a minute. While it is
-  /// full, the oldest bytes are discarded and reported.
+  /// full, the oldest bytes are discarded and reported. The sidecar of the recording states the device and its format.
   ///
   /// - Parameters:
   ///   - microphone: a microphone that is not started.
@@ -23,6 +23,7 @@ extension UploadSession {
     let source = MicrophoneSource(microphone, container: container)
     var configuration = LiveStreamConfiguration(to: url, contentType: source.contentType)
     configuration.buffer = .time(.seconds(60), bytesPerSecond: microphone.format.bytesPerSecond)
+    configuration.description = source.description
     return try stream(source, configuration: configuration)
   }
 }

@@ -56,9 +56,7 @@ enum Mic {
     let (signals, microphone) = try open(capture)
     let source = MicrophoneSource(microphone, container: container)
     configuration.request.fields.addDefault("Content-Type", source.contentType)
-    configuration.description = SourceDescription(
-      device: microphone.configuration.device, format: microphone.format.format.name, rate: microphone.format.rate,
-      channels: microphone.format.channels)
+    configuration.description = source.description
     configuration.description?.splitDuration = split?.duration
     configuration.description?.splitSize = split?.size
     configuration.description?.splitTimeOfDay = split?.timeOfDay

@@ -140,8 +140,8 @@ struct LiveStreamTaskTests {
   }
 
   @Test(
-    "cancelling the task stops the stream: in a write that waits, between writes, or after the last one",
-    arguments: ["full", "between", "end"])
+    "cancelling the task stops the stream: in a write that waits, between writes, in a sleep that throws, or after the last one",
+    arguments: ["full", "between", "throws", "end"])
   func cancelled(when: String) async throws {
     let server = try ScriptedServer(receiveBuffer: 16_384) { connection, _ in
       _ = try connection.head()
@@ -159,6 +159,7 @@ struct LiveStreamTaskTests {
         switch when {
         case "full": while true { try await stream.write([UInt8](repeating: 0, count: 1 << 20)) }
         case "between": while !Task.isCancelled { try? await Task.sleep(for: .seconds(60)) }
+        case "throws": try await Task.sleep(for: .seconds(60))
         default: return
         }
       }

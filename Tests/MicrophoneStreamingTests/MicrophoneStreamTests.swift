@@ -37,6 +37,17 @@ struct MicrophoneStreamTests {
     #expect(try contents(server).count == header.count + 24_000)
   }
 
+  @Test("the sidecar of its recording states the device and its format")
+  func sidecar() async throws {
+    let server = try StreamServer()
+    let stream = try UploadSession().stream(try microphone(frames: 4_800), to: server.url + "/kitchen")
+    let name = try #require(try await stream.value.storedName)
+    let base = name.dropLast(".wav".count)
+    rig.wait { _ in (try? server.directory.contents("\(base).sidecar")) != nil }
+    let text = String(decoding: try server.directory.contents("\(base).sidecar"), as: UTF8.self)
+    #expect(text.contains("\"device\"") && text.contains("S16_LE") && text.contains("48000"), "\(text)")
+  }
+
   @Test("an endless one stops when it finishes, and when its last reference is released")
   func stops() async throws {
     let server = try StreamServer()

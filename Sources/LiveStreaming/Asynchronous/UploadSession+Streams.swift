@@ -71,7 +71,9 @@ extension UploadSession {
   ///   - contentType: the media type of the stream.
   ///   - body: writes the stream. The stream ends when it returns.
   /// - Returns: the summary of the stream.
-  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`. If the
+  ///   task is cancelled, the kind is ``LiveStreaming/LiveStreamError/Kind/cancelled``, even if `body` throws
+  ///   `CancellationError`.
   @discardableResult
   nonisolated(nonsending) public func withStream(
     to url: String, contentType: String = "application/octet-stream",
@@ -87,7 +89,9 @@ extension UploadSession {
   ///     apply, because writers wait.
   ///   - body: writes the stream. The stream ends when it returns.
   /// - Returns: the summary of the stream.
-  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`.
+  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`. If the
+  ///   task is cancelled, the kind is ``LiveStreaming/LiveStreamError/Kind/cancelled``, even if `body` throws
+  ///   `CancellationError`.
   @discardableResult
   nonisolated(nonsending) public func withStream(
     configuration: LiveStreamConfiguration, _ body: nonisolated(nonsending) (LiveStreamWriter) async throws -> Void
@@ -102,7 +106,9 @@ extension UploadSession {
         try await body(writer)
       } catch {
         operation.cancel()
-        _ = await operation.summary
+        let summary = await operation.summary
+        // Whether the cancelled body throws this or returns, the result is the same.
+        if error is CancellationError, let cancelled = summary.error, cancelled.kind == .cancelled { throw cancelled }
         throw error
       }
       operation.finish()
