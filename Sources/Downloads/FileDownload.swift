@@ -221,6 +221,11 @@ public final class FileDownload: @unchecked Sendable {
         if error.code != ENOENT { throw error }
       }
     }
+    // Before the first request: the new name would be refused after the last byte.
+    var status = stat()
+    if case .file(let path, _) = output, !configuration.replaces, lstat(path, &status) == 0 {
+      throw SystemError(operation: "download to \(path)", code: EEXIST)
+    }
     // Of one that keeps its name, nobody has said who may read it.
     let usual: mode_t = if case .file = output { 0o666 } else { 0o600 }
     return try PartialFile(

@@ -32,6 +32,19 @@ struct FileDownloadTests {
     }
   }
 
+  @Test("if a file of that name exists, the download ends before its first request, and the file stays")
+  func exists() async throws {
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("file", "mine")
+    let server = try half()
+    var events: [DownloadEvent] = []
+    let download = FileDownload(.init(request: UploadRequest(url: server.url + "/x"), to: path))
+    for await event in download.events(on: try UploadSession()) { events.append(event) }
+    guard case .ended(let summary)? = events.last else { return Issue.record("\(events)") }
+    #expect(summary.error?.kind == .exists && events.count == 1, "\(events)")
+    #expect(try directory.contents("file") == Array("mine".utf8) && directory.names == ["file"])
+  }
+
   private enum End: CaseIterable { case cancel, task, loop, session }
 
   @Test("each way to end it causes an end, and another download continues at its position", arguments: End.allCases)
