@@ -15,11 +15,15 @@ let package = Package(
   targets: [
     listing("upload-file", "LiveStreaming"),
     listing("resume-upload", "LiveStreaming"),
+    listing("survive-crash", "LiveStreaming"),
     listing("stream-lines", "LiveStreaming"),
+    listing("stream-configured", "LiveStreaming"),
     listing("stream-sequence", "LiveStreaming"),
     listing("stream-microphone", "MicrophoneStreaming"),
     listing("download-file", "Downloads", "UploadClient"),
+    listing("resume-download", "Downloads", "UploadClient"),
     listing("serve-checksum", "Digests", "UploadServer"),
+    listing("serve-configured", "UploadServer"),
     listing("serve-resumable", "Digests", "HTTPMessages", "UploadServer"),
     listing("load-test", "LoadTesting", "UploadClient"),
   ]

@@ -73,7 +73,7 @@ class Bed:
     def downloads(self, name: str):
         """A download of what the first listing has stored."""
         stored = next(path.name for path in self.store.iterdir() if path.name.startswith("upload-file") and path.suffix != ".sidecar")
-        directory = self.directory / "downloads"
+        directory = self.directory / f"downloads of {name}"
         directory.mkdir()
         process = subprocess.run([self.listings / name, f"{self.url}/{stored}"], cwd=directory, timeout=TIME_LIMIT,
                                  capture_output=True, text=True)
@@ -99,6 +99,23 @@ class Bed:
         assert process.returncode == 0, f"{name} ended with {process.returncode}"
         assert self.stored(name) == [content], f"{name} stored {self.stored(name)}"
         print(f"{name}: complete")
+
+    def drains(self, name: str):
+        """A server that prints its events, and ends with success after SIGTERM."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        process = subprocess.Popen([self.listings / name, address], cwd=self.directory, stdout=subprocess.PIPE, text=True)
+        try:
+            subprocess.run(["curl", "--silent", "--fail", "--retry", "20", "--retry-connrefused", "--retry-delay", "1",
+                            "--max-time", str(TIME_LIMIT), "--upload-file", "film.mkv", f"http://{address}/film"],
+                           cwd=self.directory, check=True, stdout=subprocess.DEVNULL)
+            process.terminate()
+            output = process.communicate(timeout=TIME_LIMIT)[0]
+        finally:
+            process.kill()
+        assert process.returncode == 0, f"{name} ended with {process.returncode}"
+        assert '"event":"ended"' in output, f"{name} printed {output}"
+        print(f"{name}: drained")
 
     def loads(self, name: str):
         """A load test: every stream is acknowledged, and stored."""
@@ -134,11 +151,15 @@ def main():
         try:
             bed.completes("upload-file")
             bed.completes("resume-upload")
+            bed.completes("survive-crash")
             bed.downloads("download-file")
+            bed.downloads("resume-download")
             line = rb"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \+0000\n"
             bed.streams("stream-lines", lambda found: re.fullmatch(b"(" + line + b"){2,}", found))
             bed.ends("stream-sequence", b"line 1\nline 2\nline 3\n")
+            bed.ends("stream-configured", b"line 1\nline 2\n")
             bed.serves("serve-checksum")
+            bed.drains("serve-configured")
             bed.serves("serve-resumable")
             bed.loads("load-test")
             bed.streams("stream-microphone", lambda found: found.startswith(b"RIFF") and len(found) > 48_000)
