@@ -25,6 +25,14 @@ package final class MessageReader {
     case failed(BrokerError)
   }
 
+  /// What is read of the stream.
+  package enum Selection {
+    case messages
+    /// Headers alone, with the length of the payload in `Nats-Msg-Size`. First come those of the last message of each
+    /// subject, until the reader has caught up, and then those of each message.
+    case headersOfLast
+  }
+
   /// How long a question for messages lies with the broker.
   private static let expiry = Duration.seconds(20)
   private static let patience = Duration.seconds(30)
@@ -43,6 +51,9 @@ package final class MessageReader {
   /// Of the message before ``next``; nil if nobody knows.
   private var identity: String?
   private let created: String?
+  private let selection: Selection
+  /// Whether each subject has had its last message.
+  private var hasBegun: Bool
   /// Of the present consumer; what belongs to an earlier one is ignored.
   private var generation: UInt64 = 0
   private var subscription: BrokerConnection.Subscription?
@@ -62,15 +73,17 @@ package final class MessageReader {
   ///   - sequence: of the last message that needs no reading; 0 for none.
   ///   - identity: of that message, as `identify` said; nil if nobody knows.
   ///   - created: when the stream was made, as ``MessageStreamState/created`` says; nil if that is not to be compared.
+  ///   - selection: what is read. With ``Selection/headersOfLast``, `sequence` is 0.
   ///   - identify: what identifies a message among all that ever had its sequence: brokers that lose messages give their
   ///     sequences to others.
   ///   - handle: called for each event, never from within a call.
   package init(
     _ stream: MessageStream, after sequence: UInt64, _ identity: String?, created: String? = nil,
-    identify: @escaping (StoredMessage) -> String, handle: @escaping (Event) -> Void
+    selection: Selection = .messages, identify: @escaping (StoredMessage) -> String, handle: @escaping (Event) -> Void
   ) {
     (self.stream, next, self.handle) = (stream, sequence + 1, handle)
     (self.identity, self.created, self.identify) = (identity, created, identify)
+    (self.selection, hasBegun) = (selection, selection == .messages)
     // Touched on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
     let loop = stream.client.loop
@@ -137,6 +150,8 @@ package final class MessageReader {
 
   private func begin() {
     timer = nil
+    // Which messages are the last ones may have changed.
+    if !hasBegun { (next, identity) = (1, nil) }
     let (client, generation) = (stream.client, generation)
     let subject = "\(client.inbox)-reader-\(generation)"
     // Touched on the loop's thread only.
@@ -195,8 +210,12 @@ package final class MessageReader {
   }
 
   private func create(_ generation: UInt64) {
+    let start =
+      hasBegun
+      ? "\"deliver_policy\":\"by_start_sequence\",\"opt_start_seq\":\(next)"
+      : "\"deliver_policy\":\"last_per_subject\""
     let question = """
-      {"stream_name":"\(stream.name)","config":{"deliver_policy":"by_start_sequence","opt_start_seq":\(next),\
+      {"stream_name":"\(stream.name)","config":{\(start),"headers_only":\(selection == .headersOfLast),\
       "ack_policy":"none","filter_subject":"\(stream.name).*","replay_policy":"instant","mem_storage":true,\
       "num_replicas":1,"inactive_threshold":\(Self.memory.nanoseconds)}}
       """
@@ -214,7 +233,7 @@ package final class MessageReader {
   }
 
   private func caughtUp() {
-    (failures, isInterrupted) = (0, false)
+    (failures, isInterrupted, hasBegun) = (0, false, true)
     handle(.caughtUp)
   }
 

@@ -191,8 +191,8 @@ final class CollectedUpload: RecordingHolder, Exchange {
     var event = ending.describe(kind)
     park()
     let outcome = hasBegun ? ending.end(end, for: self) : nil
-    // The registry reports a recording that is closed.
-    if outcome == .closing { return }
+    // The registry reports a recording that is closed, and has reported one that was closed before.
+    if outcome == .closing || outcome == .notHeld && (kind == .closed || kind == .expired) { return }
     (event.peer, event.offset, event.reason) = (Self.address, offset, reason)
     emit(event)
   }

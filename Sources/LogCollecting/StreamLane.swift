@@ -120,6 +120,12 @@ final class StreamLane {
     switch entry.deactivation {
     case nil: break
     case .cancelled?: upload.end(.cancelled, .discard, "the upload was cancelled")
+    case .expired?:
+      collection.touched(upload)
+      upload.end(.expired, .expire, Deactivation.expired.description)
+    case .interrupted?:
+      collection.touched(upload)
+      upload.end(.closed, .close, Deactivation.interrupted.description)
     case .refuted?: upload.end(.interrupted, .discard, Deactivation.refuted.description)
     case let cause?: upload.end(.interrupted, .leave, cause.description)
     }

@@ -56,6 +56,10 @@ struct LogAppend {
   private var phase = Phase.ready
   /// Of the message in flight, or of the last one.
   private(set) var lastNumber: UInt64 = 0
+  /// The sequence of the last message that this request has stored; 0 if it has stored none.
+  private(set) var storedSequence: UInt64 = 0
+  /// Whether the upload is over with that message.
+  private(set) var isLast = false
   private var wantsMessage: Bool
   private var wantsCompletion = false
   private var deactivation: Deactivation?
@@ -82,6 +86,9 @@ struct LogAppend {
   func isAtLastMessage(limit: Int) -> Bool { phase == .ready && waiting.count <= limit }
 
   // MARK: What came
+
+  /// A message goes out, even if nothing came.
+  mutating func announce() { wantsMessage = true }
 
   mutating func take(_ bytes: some Sequence<UInt8>) { waiting += bytes }
 
@@ -121,7 +128,8 @@ struct LogAppend {
   /// The message in flight is stored.
   mutating func published(sequence: UInt64) -> Action {
     guard let batch = inFlight, phase != .over else { return .nothing }
-    self.sequence = sequence
+    (self.sequence, storedSequence) = (sequence, sequence)
+    isLast = batch.completes || batch.deactivation != nil
     durable = batch.end
     (inFlight, trouble, phase) = (nil, nil, .ready)
     return .advanced

@@ -102,17 +102,29 @@ package struct LogEntry: Equatable, Sendable {
 
   /// nil if the message is not what a server has published: damaged, or somebody else's.
   package init?(_ content: MessageContent) {
+    guard content[Name.checksum] == Self.checksum(content.payload) else { return nil }
+    self.init(headers: content, count: UInt64(content.payload.count))
+  }
+
+  /// The same of a message whose payload was not read. Nobody knows whether it is damaged.
+  init?(headersOf content: MessageContent) {
+    guard let count = content["Nats-Msg-Size"].flatMap({ UInt64($0) }), count <= UInt64(BareItem.largestInteger) else {
+      return nil
+    }
+    self.init(headers: content, count: count)
+  }
+
+  private init?(headers content: MessageContent, count: UInt64) {
     func number(_ name: String) -> UInt64? { content[name].flatMap { UInt64($0) } }
     guard let offset = number(UploadFields.offset), let streamOffset = number(Name.streamOffset),
       streamOffset >= offset, streamOffset - offset <= UInt64(BareItem.largestInteger),
-      let streamID = content[Name.streamID],
-      content[Name.checksum] == Self.checksum(content.payload), offset <= UInt64(BareItem.largestInteger),
-      let mark = content[Name.publisher]?.split(separator: "."), mark.count == 2, let count = UInt64(mark[1]),
+      let streamID = content[Name.streamID], offset <= UInt64(BareItem.largestInteger),
+      let mark = content[Name.publisher]?.split(separator: "."), mark.count == 2, let markNumber = UInt64(mark[1]),
       let number = number(Name.number), (1...UInt64(Int64.max)).contains(number), let chain = content[Name.chain]
     else { return nil }
-    (self.offset, self.count) = (offset, UInt64(content.payload.count))
+    (self.offset, self.count) = (offset, count)
     (self.streamID, streamStart) = (streamID, streamOffset - offset)
-    self.mark = Mark(publisher: String(mark[0]), number: count)
+    self.mark = Mark(publisher: String(mark[0]), number: markNumber)
     link = Link(number: number, digest: chain)
     digest = content[DigestField.representation]
     length = content[UploadFields.length].flatMap { UInt64($0) }

@@ -32,7 +32,7 @@ final class LogQuery: RequestHandler {
   init(_ log: UploadLog, _ head: RequestHead, token: String, _ version: InteropVersion, _ purpose: Purpose) {
     (self.log, self.head, self.token) = (log, head, token)
     (self.version, self.purpose) = (version, purpose)
-    publisher = log.newPublisher(isQuery: true)
+    publisher = log.newPublisher(.query)
   }
 
   func begin(_ exchange: any Exchange) {
@@ -91,7 +91,8 @@ final class LogQuery: RequestHandler {
     guard let message = entry.message([], behind: last.link) else { return askAgain(after: .timedOut) }
     log.publish(message, to: token, after: sequence) { [self, entry] result in
       switch result {
-      case .success:
+      case .success(let sequence):
+        if entry.isOver { log.usage.end(token, at: sequence) }
         guard let reason else { return changed(entry) }
         log.context.emit(ServerEvent(.warning, reason: reason))
         refuse(.deactivated(.stateLost))

@@ -10,7 +10,7 @@ extension LogTransfer {
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
     guard ending == nil, var state else { return }
     for piece in pieces {
-      let intake = state.received(UInt64(piece.count), by: transferNumber)
+      let intake = allowance.limited(state.received(UInt64(piece.count), by: transferNumber))
       // No more than the piece has.
       let taken = Int(clamping: intake.count)
       switch digests.take(bytes.extracting(piece).extracting(0..<taken)) {
@@ -85,9 +85,14 @@ extension LogTransfer {
   func serverStops() {
     guard state != nil, hasPublished || !isCreation else { return refuse(.serverStops) }
     exchange?.takeArrived()
+    stop(.serverStops)
+  }
+
+  /// The rest of the content is refused. What came of it counts.
+  func stop(_ refusal: UploadRefusal) {
     guard ending == nil else { return }
     keepHeld()
-    ending = .refuse(.serverStops)
+    ending = .refuse(refusal)
     proceed()
   }
 

@@ -85,6 +85,7 @@ extension LogTransfer {
 
   func over() {
     isOver = true
+    allowance.leave(append)
     digests.drop()
     exchange = nil
     stopTelling()

@@ -107,6 +107,7 @@ extension LogTransfer {
 
   func advanced() {
     let before = state?.durable ?? 0
+    allowance.published()
     link = nextLink
     state?.synced(to: append.durable)
     log.context.figures.values.storedBytes += append.durable - min(before, append.durable)

@@ -10,7 +10,7 @@ internal import StreamServing
 extension LogTransfer {
   func standing(_ state: UploadResourceState) -> ServerAnswer.Standing {
     .init(
-      offset: state.durable, length: state.length, isComplete: false, limits: log.limits,
+      offset: state.durable, length: state.length, isComplete: false, limits: state.limits,
       location: log.location(of: token))
   }
 

@@ -56,6 +56,7 @@ final class LogTransfer: RequestHandler {
   var announcement: EventLoop.Timer?
   var unacknowledgedSince: MonotonicInstant?
   var startOffset: UInt64 = 0
+  lazy var allowance = LogAllowance(log, token)
 
   init(_ log: UploadLog, _ head: RequestHead, _ request: UploadTransferRequest, creatingIn token: String) {
     (self.log, self.head, self.request, self.token) = (log, head, request, token)
@@ -110,13 +111,21 @@ final class LogTransfer: RequestHandler {
   func begin(_ exchange: any Exchange) {
     self.exchange = exchange
     peer = exchange.peer
-    guard isCreation else {
-      return log.find(token, for: head.credential) { [self] in found($0) }
-    }
     guard log.isReady else { return refuse(UploadRefusal(.disconnected)) }
+    allowance.whenKnown(isCreation: isCreation) { [self] refusal in
+      guard self.exchange != nil else { return }
+      if let refusal { return refuse(refusal) }
+      if isCreation { create() } else { log.find(token, for: head.credential) { [self] in found($0) } }
+    }
+  }
+
+  private func create() {
     if let refusal = digests.refusal(request.content) { return refuse(refusal) }
     do throws(UploadRefusal) {
-      state = try UploadResourceState(creating: request, limits: log.limits, awaitsDisk: true)
+      let isLive = try request.indicatedLength() == nil
+      let created = try UploadResourceState(creating: request, limits: log.limits(isLive: isLive), awaitsDisk: true)
+      try allowance.admit(request, of: head.credential)
+      state = created
     } catch {
       return refuse(error)
     }
@@ -132,13 +141,16 @@ final class LogTransfer: RequestHandler {
     (streamID, streamStart, startOffset) = (entry.streamID, entry.streamStart, entry.end)
     var state = UploadResourceState(
       restoring: entry.isComplete ? .complete : .incomplete, offset: entry.end, promised: entry.end, synced: entry.end,
-      length: entry.length, limits: log.limits, awaitsDisk: true)
+      length: entry.length, limits: log.limits(isLive: entry.length == nil), awaitsDisk: true)
     let action = state.append(request)
     self.state = state
     // A length that is new is on record before it counts.
     append = LogAppend(after: sequence, at: entry.end, announcing: state.length != entry.length)
     switch action {
     case .begin:
+      do throws(UploadRefusal) { try allowance.enter(request, entry, at: sequence) } catch {
+        return refuse(error, standing: standing(state))
+      }
       // One request after another of a connection is nothing to report.
       if !log.isOwn(entry.mark) { emit(.continued, offset: entry.end) }
       accepted()
@@ -172,6 +184,7 @@ final class LogTransfer: RequestHandler {
     isAnnounced = true
     tell(schedule.accepted(now: now), evenIfKnown: true)
     exchange?.acceptBody()
+    watch()
     proceed()
   }
 
@@ -186,5 +199,16 @@ final class LogTransfer: RequestHandler {
       exchange?.sendInterim(UploadFields.resumptionSupported, fields)
     }
     exchange?.acceptBody()
+    watch()
+  }
+
+  /// While the brokers are slow, nobody can be too slow.
+  private func watch() {
+    allowance.watch(request.content, received: { [self] in state?.transfer?.received ?? 0 }) { [self] in
+      if isPaused { watch() } else { stop(.tooSlow) }
+    } silent: { [self] in
+      append.announce()
+      proceed()
+    }
   }
 }

@@ -15,6 +15,8 @@ package final class UploadLog {
   private static let headerRoom = 20 * 1024
   /// How many bytes of content with a `Content-Digest` are held until it is compared: of one request, and of all.
   static let (largestVerifiable, verificationRoom) = (4 << 20, 64 << 20)
+  /// The second part of a subject that is no upload's: what servers say of themselves.
+  package static let ticks = ServedTime.token
   /// The shortest `max_payload` that uploads can be served with.
   package static let leastMessageLength = 32 * 1024
 
@@ -26,7 +28,10 @@ package final class UploadLog {
   let stream: MessageStream
   let context: ServingContext
   let options: UploadLimitsConfiguration
+  /// The limits of any upload.
   let limits: UploadLimits
+  /// What all servers have together.
+  let usage: LogUsage
   /// Whether the brokers keep what they acknowledge now, as far as that was asked for.
   private let isDurable: () -> Bool
   /// Whether something can be stored now.
@@ -34,19 +39,28 @@ package final class UploadLog {
   var loop: EventLoop { context.loop }
 
   /// - Parameters:
+  ///   - usage: of all loops.
   ///   - maximumBodyLength: of a request, which the parser judges.
   ///   - isDurable: whether the brokers keep what they acknowledge. Without it nothing is published.
   package init(
-    _ context: ServingContext, stream: MessageStream, options: UploadLimitsConfiguration, maximumBodyLength: UInt64?,
-    isDurable: @escaping () -> Bool = { true }
+    _ context: ServingContext, stream: MessageStream, options: UploadLimitsConfiguration, usage: LogUsage,
+    maximumBodyLength: UInt64?, isDurable: @escaping () -> Bool = { true }
   ) {
-    self.isDurable = isDurable
+    (self.isDurable, self.usage) = (isDurable, usage)
     (self.context, self.stream, self.options) = (context, stream, options)
     var limits = UploadLimits()
     limits.maximumSize = options.maximumSize
     limits.maximumAppendSize = [options.maximumAppendSize, maximumBodyLength].compactMap(\.self).min()
     limits.minimumAppendSize = options.minimumAppendSize
+    limits.maximumAge = usage.lifetimes.toldOfAll
     self.limits = limits
+  }
+
+  /// The limits of an upload.
+  func limits(isLive: Bool) -> UploadLimits {
+    var limits = limits
+    limits.maximumAge = usage.lifetimes.told(isLive: isLive)
+    return limits
   }
 
   /// How many bytes of an upload a message may have now.
@@ -54,20 +68,31 @@ package final class UploadLog {
     max(1, min(Self.largestBatch, stream.maximumMessageLength - min(Self.headerRoom, stream.maximumMessageLength / 2)))
   }
 
-  /// A publisher that there was never before.
-  func newPublisher(isQuery: Bool = false) -> String {
-    publisherCount += 1
-    return "\(name)-\(isQuery ? "q" : "")\(publisherCount)"
+  /// What publishes a message.
+  enum Publisher: String {
+    case append = ""
+    case query = "q"
+    case expiry = "x"
   }
 
-  /// Whether a message is of an append that this loop has served.
-  func isOwn(_ mark: LogEntry.Mark) -> Bool { mark.publisher.hasPrefix("\(name)-") && !mark.publisher.contains("-q") }
+  /// A publisher that there was never before.
+  func newPublisher(_ kind: Publisher = .append) -> String {
+    publisherCount += 1
+    return "\(name)-\(kind.rawValue)\(publisherCount)"
+  }
+
+  /// Whether this loop has published a message in that way.
+  func isOwn(_ mark: LogEntry.Mark, _ kind: Publisher = .append) -> Bool {
+    guard mark.publisher.hasPrefix("\(name)-\(kind.rawValue)") else { return false }
+    return mark.publisher.dropFirst(name.utf8.count + 1 + kind.rawValue.utf8.count).allSatisfy(\.isNumber)
+  }
 
   func location(of token: String) -> String { options.publicURL + LogUploadHandler.prefix + token }
 
   func standing(_ entry: LogEntry, _ token: String) -> ServerAnswer.Standing {
     .init(
-      offset: entry.end, length: entry.length, isComplete: entry.isComplete, limits: limits,
+      offset: entry.end, length: entry.length, isComplete: entry.isComplete,
+      limits: limits(isLive: entry.length == nil),
       location: location(of: token))
   }
 
@@ -148,7 +173,7 @@ package final class UploadLog {
   }
 
   /// 32 hexadecimal digits, as ``StreamName/randomID()`` makes them.
-  private static func isToken(_ text: String) -> Bool {
+  static func isToken(_ text: String) -> Bool {
     text.utf8.count == 32 && text.utf8.allSatisfy { Octet.hexValue($0) != nil }
   }
 }

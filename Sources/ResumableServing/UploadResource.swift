@@ -77,7 +77,7 @@ final class UploadResource {
     owner = UploadOwner(credential: record.credential, address: record.client)
     content = UploadContent(token, record.fields, resources)
     ledger = UploadLedger(
-      restoring: record, maximumAge: resources.told(isLive: record.isLive), boot: resources.bootIdentifier,
+      restoring: record, maximumAge: resources.lifetimes.told(isLive: record.isLive), boot: resources.bootIdentifier,
       awaitsDisk: resources.durability == .always)
     self.age = UploadAge(age, now: .now)
     wasInterrupted = true
@@ -95,7 +95,7 @@ final class UploadResource {
   var isAtWork: Bool { ledger.state.transfer != nil || ledger.state.phase == .processing || removal != nil }
   var lastActivity: MonotonicInstant { age.lastActivity }
   /// When it has been left alone for as long as it lives.
-  var deadline: MonotonicInstant { lastActivity + resources.lifetime(isLive: isUnfinished && ledger.isLive) }
+  var deadline: MonotonicInstant { lastActivity + resources.lifetimes.of(isLive: isUnfinished && ledger.isLive) }
   /// Whether its bytes stay although it is over: those of a live stream, for a handler that keeps none.
   var keepsBody: Bool {
     guard ledger.state.phase == .inactive(.interrupted) else { return false }

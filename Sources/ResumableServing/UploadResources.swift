@@ -48,8 +48,7 @@ package final class UploadResources {
   let limits: UploadLimits
   /// The records of uploads that are over.
   private var finishedUploads: FinishedUploads
-  /// How long a live stream may be silent before its recording is closed.
-  private let finishAfter: Duration
+  let lifetimes: UploadLifetimes
   /// Whether a credential is valid now.
   private let isValid: ([UInt8]) -> Bool
 
@@ -98,7 +97,8 @@ package final class UploadResources {
     router: @escaping (RequestHead) -> RoutedHandler
   ) {
     (loop, assignment, figures) = (context.loop, context.assignment, context.figures)
-    (finishAfter, isValid, emit) = (context.finishAfter, context.isValid, context.emit)
+    (isValid, emit) = (context.isValid, context.emit)
+    lifetimes = UploadLifetimes(sized: settings.options.maximumAge, live: context.finishAfter)
     (options, durability, bootIdentifier) = (settings.options, settings.durability, settings.bootIdentifier)
     (self.store, self.worker, self.router) = (store, worker, router)
     (self.usage, self.accounts) = (usage, accounts)
@@ -109,21 +109,8 @@ package final class UploadResources {
     // Whatever is larger is refused while it is parsed, before anything of ours sees it.
     limits.maximumAppendSize = [options.maximumAppendSize, settings.maximumBodyLength].compactMap(\.self).min()
     limits.minimumAppendSize = options.minimumAppendSize
-    // What is true of every upload: it is told before anybody knows of which kind one will be.
-    limits.maximumAge = Self.wholeSeconds(min(options.maximumAge, finishAfter))
+    limits.maximumAge = lifetimes.toldOfAll
     self.limits = limits
-  }
-
-  // MARK: Lifetimes
-
-  /// How long an upload is left alone before it is over. A live stream has no announced length.
-  func lifetime(isLive: Bool) -> Duration { isLive ? finishAfter : options.maximumAge }
-
-  /// The same as clients are told it (`max-age`).
-  func told(isLive: Bool) -> UInt64 { Self.wholeSeconds(lifetime(isLive: isLive)) }
-
-  private static func wholeSeconds(_ duration: Duration) -> UInt64 {
-    UInt64(max(1, duration.nanoseconds / 1_000_000_000))
   }
 
   // MARK: Beginning and end
@@ -346,7 +333,7 @@ package final class UploadResources {
     let request = transfer.request
     do throws(UploadRefusal) {
       var limits = limits
-      limits.maximumAge = told(isLive: try request.indicatedLength() == nil)
+      limits.maximumAge = lifetimes.told(isLive: try request.indicatedLength() == nil)
       let state = try UploadResourceState(creating: request, limits: limits, awaitsDisk: durability == .always)
       if stops { throw .serverStops }
       let share = try usage.admit(transfer.client)
@@ -488,7 +475,7 @@ package final class UploadResources {
   /// A server that is killed forgets at most an eighth of an upload's life.
   private func armAges() {
     guard !stops, agesTimer == nil, !table.isEmpty else { return }
-    let life = min(options.maximumAge, finishAfter).nanoseconds
+    let life = lifetimes.shortest.nanoseconds
     let interval = Duration.nanoseconds(min(max(life / 8, 100_000_000), 900_000_000_000))
     agesTimer = loop.schedule(after: interval) { [unowned self] in
       agesTimer = nil

@@ -11,6 +11,8 @@ final class BrokerStorage: @unchecked Sendable {
   /// Touched while the server is made, on one thread.
   private let stream: MessageStream
 
+  /// What all servers have stored there.
+  let usage: LogUsage
   /// nil where nothing is to be proven.
   let durability: StorageGuard?
   /// What an operator should know, one sentence each.
@@ -24,8 +26,11 @@ final class BrokerStorage: @unchecked Sendable {
 
   /// Connects, and opens the stream or creates it; waits for both.
   ///
-  /// - Parameter durability: ``Durability/always`` for a server that acknowledges only what is on the brokers' disks.
-  init(_ brokers: UploadServer.Brokers, _ durability: Durability) throws(UploadServerError) {
+  init(
+    _ brokers: UploadServer.Brokers, _ configuration: UploadServer.Configuration
+  ) throws(UploadServerError) {
+    let durability = configuration.durability
+    usage = LogUsage(configuration.uploads, finishAfter: configuration.finishAfter)
     do throws(BrokerError) {
       connection = try BrokerConnection(brokers.options)
       stream = try Self.open(brokers, connection)

@@ -89,15 +89,18 @@ final class DirectoryService: LoopService {
 /// Uploads in a log of brokers. Any loop serves any request, and nothing has to be completed.
 final class LogService: LoopService {
   private let uploads: LogUploadHandler
+  /// nil on all loops but one.
+  private let watch: LogWatch?
   private let other: @Sendable (RequestHead) -> (any RequestHandler)?
 
   init(
     _ context: ServingContext, _ configuration: UploadServer.Configuration, _ brokers: BrokerStorage
   ) throws(UploadServerError) {
-    uploads = LogUploadHandler(
-      UploadLog(
-        context, stream: try brokers.stream(on: context.loop), options: configuration.uploads,
-        maximumBodyLength: configuration.maximumBodyLength, isDurable: { brokers.durability?.isProven ?? true }))
+    let log = UploadLog(
+      context, stream: try brokers.stream(on: context.loop), options: configuration.uploads, usage: brokers.usage,
+      maximumBodyLength: configuration.maximumBodyLength, isDurable: { brokers.durability?.isProven ?? true })
+    uploads = LogUploadHandler(log)
+    watch = context.assignment.index == 0 ? LogWatch(log) : nil
     other = configuration.handler
   }
 
@@ -111,6 +114,9 @@ final class LogService: LoopService {
     return handler
   }
   func otherLoop(of head: RequestHead) -> Int? { nil }
-  func load(patience: Duration) {}
-  func end(_ ended: @escaping () -> Void) { ended() }
+  func load(patience: Duration) { watch?.start() }
+  func end(_ ended: @escaping () -> Void) {
+    watch?.stop()
+    ended()
+  }
 }

@@ -43,7 +43,7 @@ final class SharedStorage: Sendable {
       configuration.allowsDownloads && configuration.writesSidecars
       ? DownloadCapacity(maximumCount: configuration.maximumDownloadCount) : nil
     if case .brokers(let brokers) = configuration.storage {
-      self.brokers = try BrokerStorage(brokers, configuration.durability)
+      self.brokers = try BrokerStorage(brokers, configuration)
     } else {
       brokers = nil
     }

@@ -23,7 +23,7 @@ public final class UploadServer: Sendable {
   private let closedLifetime: Duration
   private let maintenancePause: Duration
   private let loops: [EventLoop]
-  private let shared: SharedStorage
+  let shared: SharedStorage
   private let acceptor: Acceptor
   let routes: Routes
   private let started = Lock(false)

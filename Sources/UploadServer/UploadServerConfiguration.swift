@@ -121,8 +121,9 @@ extension UploadServer {
     /// not compared. A resumable upload to a custom handler requires a directory, and gets 500.
     case discarding
     /// As messages of a JetStream stream, which any number of servers share. Each can answer any request for any
-    /// upload. A byte is acknowledged when the brokers have acknowledged it. Of the limits, only the sizes of uploads
-    /// and requests apply. A custom handler gets plain requests. A resumable upload to it gets 500.
+    /// upload. A byte is acknowledged when the brokers have acknowledged it. Counts, quotas and ages apply to the
+    /// uploads of all servers together, so all servers require the same limits. Limits per client apply to tokens
+    /// only. A custom handler gets plain requests. A resumable upload to it gets 500.
     case brokers(Brokers)
   }
 

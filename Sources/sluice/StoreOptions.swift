@@ -32,16 +32,15 @@ enum StoreOptions {
       "With --durability always, a server accepts uploads only if each broker of the stream reports that it syncs before it acknowledges.",
       "The server asks the brokers only at its start and after each reconnect.",
       "docs/scaling.md describes the losses in each failure, and docs/jetstream.md describes the messages.",
-      "Options about files, recordings, ages, counts and quotas do not apply with --store.",
+      "Ages, counts and quotas apply to the uploads of all servers together, so all servers require the same values.",
+      "Options about files and recordings do not apply with --store.",
     ])
 
   /// Options of `serve` that require a directory.
   private static let ofDirectories: [String] =
     [
-      "directory", "discard", "allow-download", "max-downloads", "finish-after", "split", "names",
-      "no-sidecars", "max-age", "max-hole",
-      "max-uploads", "max-uploads-per-client", "quota", "quota-per-client", "max-finished", "max-finished-size",
-      "min-rate",
+      "directory", "discard", "allow-download", "max-downloads", "split", "names", "no-sidecars", "max-hole",
+      "max-finished", "max-finished-size",
     ] + KeepOptions.topic.options.map(\.name)
 
   /// The values of the options, or nil without `--store`.
@@ -68,6 +67,13 @@ enum StoreOptions {
     }
     if let option = ofDirectories.first(where: { values.has($0) || values[$0] != nil || !values.all($0).isEmpty }) {
       throw .usage("--\(option) does not apply with --store. Leave one of them out.")
+    }
+    if values["token-file"] == nil,
+      let option = ["max-uploads-per-client", "quota-per-client"].first(where: { values[$0] != nil })
+    {
+      throw .usage(
+        "--\(option) with --store requires --token-file: servers that share uploads know their clients only by tokens. Add it."
+      )
     }
     if values["durability"] == "none" {
       throw .usage("--durability none does not apply with --store. Write interval or always, or leave it out.")

@@ -19,7 +19,7 @@ struct MessageReaderTests {
 
     init(
       _ broker: TestBroker, after sequence: UInt64, _ identity: String? = nil, created: String? = nil,
-      wants count: Int = 1000
+      selection: MessageReader.Selection = .messages, wants count: Int = 1000
     ) throws {
       let events = try EventLog<String>()
       (self.events, loop) = (events, try BrokerLoop(.init(servers: [broker.url])))
@@ -27,12 +27,16 @@ struct MessageReaderTests {
         MessageStream.find("s", with: client) { found in
           guard let stream = try? found.get() else { return done(false) }
           let made = MessageReader(
-            stream, after: sequence, identity, created: created,
-            identify: { String(decoding: $0.content.payload, as: UTF8.self) },
+            stream, after: sequence, identity, created: created, selection: selection,
+            identify: {
+              selection == .messages ? String(decoding: $0.content.payload, as: UTF8.self) : $0.content["A"] ?? ""
+            },
             handle: { event in
               switch event {
               case .message(let message, _):
-                events.append("\(message.sequence) \(String(decoding: message.content.payload, as: UTF8.self))")
+                let length = message.content["Nats-Msg-Size"].map { " of \($0)" } ?? ""
+                events.append(
+                  "\(message.sequence) \(String(decoding: message.content.payload, as: UTF8.self))\(length)")
               case .caughtUp: events.append("caught up")
               case .interrupted: events.append("interrupted")
               case .rewound: events.append("rewound")
@@ -71,6 +75,34 @@ struct MessageReaderTests {
         return (try? stream.publish(content, to: token, after: 0).get()) != nil
       }
     }
+  }
+
+  @Test("a reader of headers begins with the last message of each subject, and misses none afterwards")
+  func headersOfLast() throws {
+    let broker = try TestBroker()
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
+    let empty = try Reading(broker, after: 0, selection: .headersOfLast)
+    try empty.events.first("the end of an empty stream") { $0 == "caught up" }
+    try Self.publish(stream, 0..<20)
+    let content = MessageContent(headers: [.init("A", "b")], payload: [1, 2, 3])
+    for (token, after) in [("t3", 4), ("t7", 8), ("t3", 21)] as [(String, UInt64)] {
+      _ = try stream.publish(content, to: token, after: after).get()
+    }
+    try stream.purge("t7")
+    let reading = try Reading(broker, after: 0, selection: .headersOfLast)
+    try reading.events.first("the last messages") { $0.hasPrefix("23 ") }
+    try broker.kill()
+    try broker.start()
+    try Self.publish(stream, 20..<60)
+    try waitUntil("all messages are read") { reading.messages.count >= 60 && empty.messages.count >= 63 }
+    let replaced = [4, 8, 21]
+    func line(_ sequence: Int) -> String {
+      "\(sequence)  of \((21...23).contains(sequence) ? 3 : "m\(sequence - (sequence > 23 ? 4 : 1))".utf8.count)"
+    }
+    #expect(reading.messages == (1...63).filter { !replaced.contains($0) }.map(line))
+    #expect(empty.messages == (1...63).map(line))
+    try reading.stop()
+    try empty.stop()
   }
 
   @Test("messages arrive in order, each once, while the broker is killed")

@@ -1,0 +1,230 @@
+// Follows the log of all servers: which uploads are not over, and which of them were left alone for too long.
+
+internal import EventLoops
+internal import JetStream
+internal import ResumableUploads
+internal import StreamServing
+
+/// Reads the headers of the log for a ``LogUsage``, and ends the uploads whose time is over. One for each server; only on
+/// the loop's thread.
+package final class LogWatch {
+  /// How many messages are on their way at most.
+  private static let window = 1000
+  /// How many uploads are looked at in one slice.
+  private static let slice = 2000
+  /// How many uploads are ended at the same time.
+  private static let endingCount = 16
+  /// Of a lifetime: between two ticks, and between two looks at the uploads.
+  private static let (tickPart, scanPart) = (16, 64)
+  private static let (shortestPause, longestTick) = (Duration.milliseconds(50), Duration.seconds(900))
+  private static let retryPause = Duration.seconds(5)
+  /// For how many uploads that were ended before this server is looked whether their bytes are gone.
+  private static let endedCount = 1000
+
+  private let log: UploadLog
+  private let tickInterval: Duration
+  private let scanInterval: Duration
+  private var reader: MessageReader?
+  /// Whether the log was read from its beginning to its end.
+  private var hasLoaded = false
+  private var isStopped = false
+  private var complaint: String?
+  private var tickTimer: EventLoop.Timer?
+  private var scanTimer: EventLoop.Timer?
+  /// What ended before this server began: the last ones.
+  private var ended: [(token: String, sequence: UInt64)] = []
+  /// Uploads that are being ended.
+  private var ending: Set<String> = []
+  private var due: [LogUsage.Remainder] = []
+
+  package init(_ log: UploadLog) {
+    self.log = log
+    let lifetime = log.usage.lifetimes.shortest
+    tickInterval = min(max(lifetime / Self.tickPart, Self.shortestPause), Self.longestTick)
+    scanInterval = max(lifetime / Self.scanPart, Self.shortestPause)
+  }
+
+  /// Begins to read. Before the loop runs, or on its thread.
+  package func start() {
+    let reader = MessageReader(
+      log.stream, after: 0, nil, selection: .headersOfLast,
+      identify: { "\($0.content["Sluice-Publisher"] ?? "") \($0.content["Sluice-Served"] ?? "")" },
+      handle: { [unowned self] in happened($0) })
+    self.reader = reader
+    reader.want(Self.window)
+  }
+
+  package func stop() {
+    isStopped = true
+    reader?.stop()
+    disarm()
+  }
+
+  private func happened(_ event: MessageReader.Event) {
+    guard !isStopped else { return }
+    switch event {
+    case .message(let message, _):
+      read(message)
+      reader?.want(1)
+    case .caughtUp:
+      complaint = nil
+      guard log.usage.caughtUp() else { break }
+      if !hasLoaded { loaded() }
+      arm()
+      scan()
+    case .interrupted:
+      log.usage.interrupted()
+      disarm()
+    case .rewound, .recreated: startAgain(after: .zero)
+    case .failed(let error):
+      if complaint != "\(error)" {
+        complaint = "\(error)"
+        log.context.emit(
+          ServerEvent(
+            .warning,
+            reason: "cannot read the log: \(error). The server retries. Until then, it accepts no new uploads."))
+      }
+      startAgain(after: Self.retryPause)
+    }
+    log.context.figures.values.openUploads = log.usage.count
+  }
+
+  private func startAgain(after pause: Duration) {
+    log.usage.forget()
+    disarm()
+    (hasLoaded, ended, due) = (false, [], [])
+    log.loop.schedule(after: pause) { [weak self] in
+      guard let self, !isStopped else { return }
+      start()
+    }
+  }
+
+  // MARK: Messages
+
+  private func read(_ message: StoredMessage) {
+    let token = String(message.subject.dropFirst(log.stream.name.utf8.count + 1))
+    if token == ServedTime.token {
+      log.usage.readTick(message.content, at: message.sequence)
+    } else if UploadLog.isToken(token), let entry = LogEntry(headersOf: message.content) {
+      log.usage.read(entry, of: token, at: message.sequence)
+      if entry.deactivation != nil { over(entry, token, message.sequence) }
+    }
+    if hasLoaded { arm() }
+  }
+
+  private func over(_ entry: LogEntry, _ token: String, _ sequence: UInt64) {
+    guard let cause = entry.deactivation, cause == .expired || cause == .interrupted else { return }
+    guard hasLoaded else {
+      if cause == .expired { ended.append((token, sequence)) }
+      if ended.count > 2 * Self.endedCount { ended.removeFirst(Self.endedCount) }
+      return
+    }
+    let isOwn = log.isOwn(entry.mark, .expiry)
+    if isOwn {
+      var event = ServerEvent(cause == .expired ? .expired : .closed, reason: cause.description)
+      event.stream = entry.streamID
+      event.offset = entry.streamStart + entry.end
+      log.context.emit(event)
+    }
+    guard cause == .expired else { return }
+    // The server that has ended it may have died since.
+    log.loop.schedule(after: isOwn ? .zero : Self.retryPause) { [weak self] in self?.purge(token) }
+  }
+
+  private func purge(_ token: String) {
+    guard !isStopped else { return }
+    log.purge(token) {}
+  }
+
+  /// An earlier server may have died before it had removed the bytes of an upload that it had ended.
+  private func loaded() {
+    hasLoaded = true
+    let recent = log.usage.recentSequence
+    for upload in ended where upload.sequence > recent { purge(upload.token) }
+    ended = []
+  }
+
+  // MARK: Timers
+
+  private func arm() {
+    if tickTimer == nil { tick() }
+    if scanTimer == nil, log.usage.count > 0 { armScan(after: log.usage.lifetimes.shortest) }
+  }
+
+  private func disarm() {
+    for timer in [tickTimer, scanTimer].compactMap(\.self) { log.loop.cancel(timer) }
+    (tickTimer, scanTimer) = (nil, nil)
+  }
+
+  private func tick() {
+    tickTimer = nil
+    switch log.usage.tick(every: tickInterval) {
+    case nil: break
+    case .later(let pause): armTick(after: pause)
+    case .due(let content, let sequence):
+      armTick(after: tickInterval)
+      guard log.isReady else { return }
+      log.stream.publish(content, to: ServedTime.token, after: sequence) { [log] result in
+        switch result {
+        case .success: log.stream.purge(ServedTime.token) { _ in }
+        // Another server was faster, and its tick is as good; or an operator has removed the last one.
+        case .failure(let error) where error.isWrongLastSequence:
+          log.stream.lastMessage(of: ServedTime.token) { if case .success(nil) = $0 { log.usage.forgetTicks() } }
+        case .failure: break
+        }
+      }
+    }
+  }
+
+  private func armTick(after pause: Duration) {
+    tickTimer = log.loop.schedule(after: pause) { [unowned self] in tick() }
+  }
+
+  private func armScan(after pause: Duration) {
+    if let scanTimer { log.loop.cancel(scanTimer) }
+    scanTimer = log.loop.schedule(after: max(pause, scanInterval)) { [unowned self] in scan() }
+  }
+
+  // MARK: Ages
+
+  /// Looks which uploads are due, in slices between which requests have their turn.
+  private func scan() {
+    if let scanTimer { log.loop.cancel(scanTimer) }
+    scanTimer = nil
+    scan(log.usage.tokens[...], soonest: log.usage.lifetimes.shortest)
+  }
+
+  private func scan(_ tokens: ArraySlice<String>, soonest: Duration) {
+    var soonest = soonest
+    for upload in log.usage.remainders(of: tokens.prefix(Self.slice)) {
+      // What cannot be ended now is looked at again soon.
+      soonest = min(soonest, max(upload.left, scanInterval))
+      if upload.left <= .zero { end(upload) }
+    }
+    let rest = tokens.dropFirst(Self.slice)
+    guard rest.isEmpty else {
+      // As a timer, so that it ends with the others.
+      let next = soonest
+      scanTimer = log.loop.schedule(after: .zero) { [unowned self] in scan(rest, soonest: next) }
+      return
+    }
+    if log.usage.count > 0 { armScan(after: soonest) } else { scanTimer = nil }
+  }
+
+  private func end(_ upload: LogUsage.Remainder) {
+    guard !ending.contains(upload.token), log.isReady else { return }
+    guard ending.count < Self.endingCount else {
+      // The others are found when the uploads are looked at next.
+      if due.count < Self.slice { due.append(upload) }
+      return
+    }
+    ending.insert(upload.token)
+    LogExpiry(log, upload.token, at: upload.sequence) { [weak self] in
+      guard let self else { return }
+      // What failed is still due when the uploads are looked at next.
+      ending.remove(upload.token)
+      guard !isStopped else { return }
+      if let next = due.popLast() { end(next) }
+    }.start()
+  }
+}

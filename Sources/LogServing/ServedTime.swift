@@ -1,0 +1,124 @@
+// For how long servers have served a log: the only time that ages an upload.
+//
+// No two dates are compared. A clock that jumps, servers that are down for a week, or brokers that nobody reaches, must
+// not end an upload. So a server counts the time in which it reads the log as it grows. From time to time one of the
+// servers writes the sum into the log itself, as a message (a tick). The place of a tick among the messages of the
+// uploads says how old these are, to every server and also to one that starts later.
+
+internal import JetStream
+
+/// The time that servers have counted, as this server knows it. Pure: `now` is in nanoseconds of a clock that does not
+/// go back, and so are all times.
+struct ServedTime {
+  /// What servers had counted when they published a message.
+  struct Tick: Equatable {
+    var sequence: UInt64
+    var time: Int64
+  }
+
+  /// The second part of the ticks' subject.
+  static let token = "served"
+  private enum Name {
+    static let time = "Sluice-Served"
+    static let earlier = "Sluice-Served-Earlier"
+  }
+  /// Of the ticks that a message names. They are as far apart as an eighth of their age, so this lasts for years.
+  private static let largestCount = 96
+  private static let (millisecond, largestTime) = (Int64(1_000_000), Int64.max / 4)
+
+  /// The oldest first.
+  private(set) var ticks: [Tick] = []
+  /// What this server had counted when it read the last one.
+  private var lastTickAt: Int64 = 0
+  private var counted: Int64 = 0
+  private var countsSince: Int64?
+
+  // MARK: Counting
+
+  /// What this server has counted itself.
+  func own(_ now: Int64) -> Int64 { counted + (countsSince.map { max(0, now - $0) } ?? 0) }
+
+  /// The log is read as it grows from now on.
+  mutating func resume(_ now: Int64) { if countsSince == nil { countsSince = now } }
+
+  /// Nobody knows what comes into the log now.
+  mutating func pause(_ now: Int64) {
+    counted = own(now)
+    countsSince = nil
+  }
+
+  /// The log is another one than before.
+  mutating func forgetTicks() { ticks = [] }
+
+  // MARK: Ages
+
+  /// How long ago a message was published, at least.
+  ///
+  /// - Parameter seen: what this server had counted when it read the message.
+  func age(of sequence: UInt64, seen: Int64, _ now: Int64) -> Int64 {
+    let own = own(now)
+    guard let last = ticks.last, let index = firstTick(after: sequence) else { return own - seen }
+    // It is older than the tick behind it. What the servers counted before that tick may have been before the message.
+    return max(own - seen, last.time - ticks[index].time + own - lastTickAt)
+  }
+
+  private func firstTick(after sequence: UInt64) -> Int? {
+    var (low, high) = (0, ticks.count)
+    while low < high {
+      let middle = (low + high) / 2
+      if ticks[middle].sequence > sequence { high = middle } else { low = middle + 1 }
+    }
+    return low < ticks.count ? low : nil
+  }
+
+  // MARK: Ticks
+
+  /// The sequence of the last tick; 0 if there is none.
+  var lastSequence: UInt64 { ticks.last?.sequence ?? 0 }
+
+  /// For how long this server has counted since the last tick.
+  func sinceTick(_ now: Int64) -> Int64 { own(now) - lastTickAt }
+
+  /// The message that is published behind the last tick.
+  func nextTick(_ now: Int64) -> MessageContent {
+    let time = min((ticks.last?.time ?? 0) + sinceTick(now), Self.largestTime)
+    let earlier = Self.thinned(ticks, at: time).suffix(Self.largestCount)
+    return MessageContent(headers: [
+      .init(Name.time, String(time / Self.millisecond)),
+      .init(Name.earlier, earlier.map { "\($0.sequence)=\($0.time / Self.millisecond)" }.joined(separator: " ")),
+    ])
+  }
+
+  /// A tick was read. What is none is passed over.
+  mutating func read(_ content: MessageContent, at sequence: UInt64, _ now: Int64) {
+    guard sequence > lastSequence, let time = Self.time(content[Name.time]) else { return }
+    var found: [Tick] = []
+    for text in (content[Name.earlier] ?? "").split(separator: " ").prefix(Self.largestCount) {
+      let parts = text.split(separator: "=", omittingEmptySubsequences: false)
+      guard parts.count == 2, let sequence = UInt64(parts[0]), let time = Self.time(String(parts[1])) else { return }
+      found.append(Tick(sequence: sequence, time: time))
+    }
+    found.append(Tick(sequence: sequence, time: time))
+    guard zip(found, found.dropFirst()).allSatisfy({ $0.sequence < $1.sequence && $0.time <= $1.time }) else { return }
+    (ticks, lastTickAt) = (found, own(now))
+  }
+
+  private static func time(_ text: String?) -> Int64? {
+    guard let text, let value = Int64(text), value >= 0, value <= largestTime / millisecond else { return nil }
+    return value * millisecond
+  }
+
+  /// Those ticks without the ones between two that are closer to each other than an eighth of their age.
+  private static func thinned(_ ticks: [Tick], at time: Int64) -> [Tick] {
+    var kept: [Tick] = []
+    for (index, tick) in ticks.enumerated() {
+      if let before = kept.last, index + 1 < ticks.count,
+        case let next = ticks[index + 1], next.time - before.time <= (time - next.time) / 8
+      {
+        continue
+      }
+      kept.append(tick)
+    }
+    return kept
+  }
+}

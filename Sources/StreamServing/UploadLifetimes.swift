@@ -1,0 +1,25 @@
+// How long an upload is left alone before it is over.
+
+package import EventLoops
+
+/// The lifetimes of uploads of known length and of live streams, which have no announced length.
+package struct UploadLifetimes: Sendable {
+  package let sized: Duration
+  package let live: Duration
+
+  package init(sized: Duration, live: Duration) { (self.sized, self.live) = (sized, live) }
+
+  package func of(isLive: Bool) -> Duration { isLive ? live : sized }
+
+  package var shortest: Duration { min(sized, live) }
+
+  /// The same as clients are told it (`max-age`).
+  package func told(isLive: Bool) -> UInt64 { Self.wholeSeconds(of(isLive: isLive)) }
+
+  /// What is true of every upload: it is told before anybody knows of which kind one will be.
+  package var toldOfAll: UInt64 { Self.wholeSeconds(shortest) }
+
+  private static func wholeSeconds(_ duration: Duration) -> UInt64 {
+    UInt64(max(1, duration.nanoseconds / 1_000_000_000))
+  }
+}

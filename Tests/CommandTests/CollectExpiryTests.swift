@@ -1,0 +1,66 @@
+// sluice collect, and uploads that the servers have ended because nobody continued them.
+
+import BrokerTesting
+import JetStream
+import NetworkTesting
+import Testing
+import UploadServer
+
+@Suite("sluice collect of expired uploads")
+struct CollectExpiryTests {
+  private static func collect(_ broker: TestBroker, _ directory: TemporaryDirectory) throws -> TestProcess {
+    let process = try sluice(["collect", broker.url, "--directory", directory.path])
+    try process.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    return process
+  }
+
+  private static func server(_ broker: TestBroker, _ events: EventLog<ServerEvent>) throws -> UploadServer {
+    var configuration = UploadServer.Configuration(
+      listen: [try ListenAddress("127.0.0.1:0")],
+      storage: .brokers(UploadServer.Brokers(BrokerOptions(servers: [broker.url])))
+    ) { events.append($0) }
+    (configuration.finishAfter, configuration.uploads.maximumAge) = (.seconds(1), .seconds(1))
+    let server = try UploadServer(configuration: configuration)
+    try server.start()
+    return server
+  }
+
+  @Test(
+    "the recording of a live stream is closed, and that of an upload of known length is removed",
+    arguments: [false, true])
+  func ends(_ beginsLater: Bool) throws {
+    let (broker, directory, events) = (try TestBroker(), try TemporaryDirectory(), try EventLog<ServerEvent>())
+    let server = try Self.server(broker, events)
+    defer {
+      server.shutdown(grace: .zero)
+      server.waitUntilEnded()
+    }
+    var collector = beginsLater ? nil : try Self.collect(broker, directory)
+    let client = try RawClient(server.localAddresses[0])
+    for (id, lines, text) in [("live", [], "live "), ("sized", ["Upload-Length: 99"], "sized")] {
+      try client.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: \(id)"] + lines, body: text)
+      #expect(try client.final().answer.status == 201)
+    }
+    for id in ["live", "sized"] {
+      try events.first("the end of \(id)") { $0.stream == id && ($0.kind == .closed || $0.kind == .expired) }
+    }
+    // The client continues its stream in another upload.
+    try client.request("POST", "/x", ["Upload-Complete: ?1", "Stream-ID: live", "Stream-Offset: 5"], body: "goes on")
+    #expect(try client.final().answer.status == 201)
+    let running = try collector ?? Self.collect(broker, directory)
+    collector = running
+    try running.lines.first("the end of the second part") { $0.text.contains("\"event\":\"ended\"") }
+    if !beginsLater {
+      try running.lines.first("the end of the upload") { $0.text.contains("\"event\":\"expired\"") }
+    }
+    try running.lines.first("the end of the first part") { $0.text.contains("\"event\":\"closed\"") }
+    running.signal(15)
+    #expect(try running.wait() == 0, "\(running.errors)")
+    #expect(
+      directory.names.filter { !$0.hasSuffix(".sidecar") && !$0.hasPrefix(".") } == [
+        "x", "x-live.bin", "x-live.gaps", "x-live~2.bin", "x-live~2.gaps",
+      ])
+    #expect(try directory.contents("x-live.bin") == Array("live ".utf8))
+    #expect(try directory.contents("x-live~2.bin") == Array("goes on".utf8))
+  }
+}

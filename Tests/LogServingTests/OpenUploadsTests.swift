@@ -1,0 +1,155 @@
+// What two servers know of the uploads of a log, at any moment and when they have read all of it, against the log.
+
+import PropertyTesting
+import ResumableUploads
+import StreamServing
+import Testing
+
+@testable import LogServing
+
+@Suite("Open uploads")
+struct OpenUploadsTests {
+  /// An upload as the log has it.
+  private struct Upload {
+    var token: String
+    var owner: [UInt8]?
+    var messages: [(entry: LogEntry, sequence: UInt64)] = []
+    var last: LogEntry? { messages.last?.entry }
+  }
+
+  private struct Request {
+    var token: String
+    var isCreation: Bool
+    /// Accepted and not in the log.
+    var waiting: UInt64 = 0
+    var sequence: UInt64 = 0
+    var end: UInt64
+    var isOver = false
+  }
+
+  private struct Server {
+    var uploads: OpenUploads
+    var requests: [Request] = []
+    /// How much of the log it has read.
+    var position = 0
+  }
+
+  @Test("two servers count what the log has when they have read it, and each keeps the limits by itself")
+  func counts() throws {
+    let seed = UInt64.random(in: 0..<1_000_000)
+    print("seed \(seed)")
+    var random = SplitMix64(state: seed)
+    for _ in 0..<400 {
+      var limits = UploadLimitsConfiguration()
+      limits.maximumCount = Int.random(in: 1...6, using: &random)
+      limits.maximumCountPerClient = random.chance(50) ? Int.random(in: 1...3, using: &random) : nil
+      limits.quota = random.chance(70) ? UInt64.random(in: 0...3000, using: &random) : nil
+      limits.quotaPerClient = random.chance(50) ? UInt64.random(in: 0...2000, using: &random) : nil
+      try run(limits, &random)
+    }
+  }
+
+  private func run(_ limits: UploadLimitsConfiguration, _ random: inout SplitMix64) throws {
+    let lifetimes = UploadLifetimes(sized: .seconds(10), live: .seconds(10))
+    var servers = (0..<2).map { _ in Server(uploads: OpenUploads(limits, lifetimes)) }
+    var log: [(token: String, entry: LogEntry)] = []
+    var uploads: [String: Upload] = [:]
+    func publish(_ token: String, _ owner: [UInt8]?, count: UInt64, completes: Bool, ends: Deactivation?) -> UInt64? {
+      var upload = uploads[token] ?? Upload(token: token, owner: owner)
+      if upload.last?.isOver == true { return nil }
+      var entry = LogEntry(
+        offset: upload.last?.end ?? 0, count: count, streamID: "s", streamStart: 0, owner: upload.owner,
+        mark: .init(publisher: "p", number: 1))
+      (entry.isComplete, entry.deactivation) = (completes, ends)
+      entry.link = .init(number: UInt64(upload.messages.count + 1), digest: "")
+      log.append((token, entry))
+      upload.messages.append((entry, UInt64(log.count)))
+      uploads[token] = upload
+      return UInt64(log.count)
+    }
+    func read(_ server: inout Server) {
+      while server.position < log.count {
+        let (token, entry) = log[server.position]
+        server.position += 1
+        server.uploads.read(entry, of: token, at: UInt64(server.position), seen: 0)
+      }
+    }
+    for step in 0..<120 {
+      let index = Int.random(in: 0...1, using: &random)
+      let open = uploads.values.filter { $0.last?.isOver == false }.sorted { $0.token < $1.token }
+      switch Int.random(in: 0..<10, using: &random) {
+      case 0, 1:
+        let owner: [UInt8]? = random.chance(80) ? [UInt8.random(in: 1...2, using: &random)] : nil
+        let (count, room) = (servers[index].uploads.count, servers[index].uploads.room(for: owner))
+        let claimed = UInt64.random(in: 0...1500, using: &random)
+        let token = "t\(step)"
+        do {
+          try servers[index].uploads.admit(token, of: owner, claiming: claimed, isLive: true, seen: 0)
+          #expect(count < limits.maximumCount && claimed <= room)
+          uploads[token] = Upload(token: token, owner: owner)
+          servers[index].requests.append(Request(token: token, isCreation: true, end: 0))
+        } catch {
+          #expect(error == .tooManyUploads || error == .quotaExhausted && room < max(1, claimed))
+        }
+      case 2 where !open.isEmpty:
+        let upload = open[Int.random(in: 0..<open.count, using: &random)]
+        guard let (entry, sequence) = upload.messages.last else { break }
+        do {
+          try servers[index].uploads.enter(upload.token, entry, at: sequence, bringing: 0, seen: 0)
+          servers[index].requests.append(Request(token: upload.token, isCreation: false, end: entry.end))
+        } catch { Issue.record("\(error)") }
+      case 3...4 where !servers[index].requests.isEmpty:
+        let place = Int.random(in: 0..<servers[index].requests.count, using: &random)
+        let count = UInt64.random(in: 1...600, using: &random)
+        let token = servers[index].requests[place].token
+        let room = servers[index].uploads.room(for: uploads[token]?.owner)
+        let granted = servers[index].uploads.claim(count, for: token)
+        // An upload that is over is stored by nobody, so nobody counts it.
+        #expect(granted <= room || uploads[token]?.last?.isOver == true)
+        servers[index].requests[place].waiting += granted
+      case 5...6 where !servers[index].requests.isEmpty:
+        let place = Int.random(in: 0..<servers[index].requests.count, using: &random)
+        var request = servers[index].requests[place]
+        let completes = random.chance(15)
+        let last = uploads[request.token]?.last
+        // The broker refuses what does not follow the last message.
+        guard last?.end ?? 0 == request.end,
+          let sequence = publish(request.token, nil, count: request.waiting, completes: completes, ends: nil)
+        else { break }
+        (request.sequence, request.end) = (sequence, request.end + request.waiting)
+        (request.waiting, request.isOver) = (0, completes)
+        servers[index].requests[place] = request
+      case 7 where !servers[index].requests.isEmpty:
+        let request = servers[index].requests.remove(at: 0)
+        servers[index].uploads.leave(
+          request.token, at: request.sequence, end: request.end, isOver: request.isOver, seen: 0)
+      case 8 where !open.isEmpty:
+        let upload = open[Int.random(in: 0..<open.count, using: &random)]
+        guard upload.last != nil,
+          let sequence = publish(upload.token, nil, count: 0, completes: false, ends: .cancelled)
+        else { break }
+        servers[index].uploads.end(upload.token, at: sequence)
+      default:
+        if random.chance(10) { (servers[index].position, _) = (0, servers[index].uploads.forget()) }
+        read(&servers[index])
+      }
+    }
+    for index in 0...1 {
+      for request in servers[index].requests {
+        servers[index].uploads.leave(
+          request.token, at: request.sequence, end: request.end, isOver: request.isOver, seen: 0)
+      }
+      read(&servers[index])
+      let open = uploads.values.compactMap { $0.last?.isOver == false ? $0.last : nil }
+      #expect(servers[index].uploads.count == open.count)
+      #expect(servers[index].uploads.bytes == open.reduce(0) { $0 + $1.end })
+      for owner in [[1], [2]] as [[UInt8]] {
+        let bytes = open.reduce(0) { $0 + ($1.owner == owner ? $1.end : 0) }
+        guard let quota = limits.quotaPerClient, limits.quota == nil else { continue }
+        #expect(servers[index].uploads.room(for: owner) == quota - min(quota, bytes))
+      }
+      // Nothing is remembered of what is over.
+      #expect(servers[index].uploads.entryCount == open.count)
+    }
+  }
+}

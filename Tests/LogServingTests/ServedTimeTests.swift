@@ -1,0 +1,160 @@
+// Servers that come and go, and what they make of the age of a message, against a model that sees all of them.
+
+import JetStream
+import PropertyTesting
+import Testing
+
+@testable import LogServing
+
+@Suite("Served time")
+struct ServedTimeTests {
+  /// A server as the model runs it.
+  private struct Server {
+    var time = ServedTime()
+    /// Up to which message it has read the log; nil before its first look.
+    var position: UInt64 = 0
+    /// What it had counted when it read each message.
+    var seen: [UInt64: Int64] = [:]
+    var isCurrent = false
+    /// When it began to be current without a break.
+    var currentSince: Int64 = 0
+  }
+
+  private struct Message {
+    var sequence: UInt64
+    var tick: ServedTime?
+    /// How long servers had served when it was published.
+    var served: Int64
+  }
+
+  private static let interval: Int64 = 1_000_000_000
+
+  @Test("no message looks older than the time that servers have served since then, whoever starts, stops or is cut off")
+  func neverTooOld() throws {
+    let seed = UInt64.random(in: 0..<1_000_000)
+    print("seed \(seed)")
+    var random = SplitMix64(state: seed)
+    for _ in 0..<300 { try run(&random) }
+  }
+
+  private func run(_ random: inout SplitMix64) throws {
+    var (now, served, sequence): (Int64, Int64, UInt64) = (Int64.random(in: 0...1 << 60, using: &random), 0, 0)
+    var servers: [Server] = []
+    var uploads: [Message] = []
+    var tick: (content: ServedTime, sequence: UInt64, now: Int64)?
+    func read(_ server: inout Server) {
+      for upload in uploads where upload.sequence > server.position {
+        server.seen[upload.sequence] = server.time.own(now)
+      }
+      // A server that begins reads only the last tick.
+      if let tick, tick.sequence > server.position {
+        server.time.read(tick.content.nextTick(tick.now), at: tick.sequence, now)
+      }
+      server.position = sequence
+    }
+    for _ in 0..<200 {
+      // At most as long as a tick takes, so that none is missed while a server runs.
+      let step = Int64.random(in: 0...Self.interval / 4, using: &random)
+      now += step
+      if servers.contains(where: \.isCurrent) { served += step }
+      switch Int.random(in: 0..<12, using: &random) {
+      case 0 where servers.count < 4: servers.append(Server())
+      case 1 where !servers.isEmpty: servers.remove(at: Int.random(in: 0..<servers.count, using: &random))
+      case 2 where !servers.isEmpty:
+        let index = Int.random(in: 0..<servers.count, using: &random)
+        if servers[index].isCurrent { servers[index].time.pause(now) }
+        servers[index].isCurrent = false
+      case 3, 4:
+        if !servers.contains(where: \.isCurrent) { now += Int64.random(in: 0...1_000_000_000_000_000, using: &random) }
+      case 5...7 where servers.contains(where: \.isCurrent):
+        sequence += 1
+        uploads.append(Message(sequence: sequence, served: served))
+      default: break
+      }
+      for index in servers.indices where !servers[index].isCurrent && random.chance(30) {
+        read(&servers[index])
+        servers[index].time.resume(now)
+        (servers[index].isCurrent, servers[index].currentSince) = (true, now)
+      }
+      for index in servers.indices where servers[index].isCurrent && random.chance(80) { read(&servers[index]) }
+      // The broker accepts a tick behind the last one only.
+      for index in servers.indices where servers[index].isCurrent {
+        guard servers[index].time.sinceTick(now) >= Self.interval,
+          servers[index].time.lastSequence == tick?.sequence ?? 0
+        else { continue }
+        sequence += 1
+        tick = (servers[index].time, sequence, now)
+        read(&servers[index])
+      }
+      for server in servers where server.isCurrent {
+        for upload in uploads where upload.sequence <= server.position {
+          let seen = try #require(server.seen[upload.sequence])
+          let age = server.time.age(of: upload.sequence, seen: seen, now)
+          #expect(age <= served - upload.served, "message \(upload.sequence)")
+          if age > served - upload.served { return }
+        }
+      }
+    }
+  }
+
+  @Test("restarts cost an eighth of the age at most, and a few ticks")
+  func restarts() throws {
+    let seed = UInt64.random(in: 0..<1_000_000)
+    print("seed \(seed)")
+    var random = SplitMix64(state: seed)
+    var (now, sequence): (Int64, UInt64) = (0, 0)
+    var tick: (content: ServedTime, sequence: UInt64, now: Int64)?
+    // Published before the first server reads anything.
+    sequence += 1
+    let published = sequence
+    var lost: Int64 = 0
+    for _ in 0..<200 {
+      var server = ServedTime()
+      if let tick { server.read(tick.content.nextTick(tick.now), at: tick.sequence, now) }
+      server.resume(now)
+      let end = now + Int64.random(in: 0...20 * Self.interval, using: &random)
+      // Downtime does not count.
+      defer { now += 1_000_000 * Self.interval }
+      while now < end {
+        now += Self.interval / 3
+        guard server.sinceTick(now) >= Self.interval else { continue }
+        sequence += 1
+        tick = (server, sequence, now)
+        server.read(server.nextTick(now), at: sequence, now)
+      }
+      // What is behind the last tick is forgotten with the server.
+      lost += min(server.sinceTick(now), Self.interval * 4 / 3)
+      guard let tick else { continue }
+      var next = ServedTime()
+      next.read(tick.content.nextTick(tick.now), at: tick.sequence, now)
+      let age = next.age(of: published, seen: next.own(now), now)
+      let first = tick.content.ticks.first.map { _ in Self.interval * 2 } ?? 0
+      #expect(age >= next.ticks[next.ticks.count - 1].time - next.ticks[0].time)
+      #expect(age + first >= (next.ticks[next.ticks.count - 1].time - first) * 7 / 8)
+      #expect(next.ticks.count <= 97)
+    }
+  }
+
+  @Test("a tick that cannot be read changes nothing")
+  func damaged() {
+    var good = ServedTime()
+    good.resume(0)
+    var time = good
+    time.read(good.nextTick(5_000_000_000), at: 7, 5_000_000_000)
+    #expect(time.ticks == [.init(sequence: 7, time: 5_000_000_000)])
+    let before = time.ticks
+    for (served, earlier) in [
+      ("", ""), ("-1", ""), ("x", ""), ("99999999999999999999", ""), ("6000", "7"), ("6000", "7=x"),
+      ("6000", "9=1 8=2"),
+      ("6000", "1=7000"), ("6000", "99=1"), ("9223372036854775807", ""),
+    ] {
+      time.read(
+        .init(headers: [.init("Sluice-Served", served), .init("Sluice-Served-Earlier", earlier)]), at: 20, 6_000_000_000
+      )
+      #expect(time.ticks == before, "\(served) \(earlier)")
+    }
+    // An older one, which comes again.
+    time.read(good.nextTick(1_000_000_000), at: 7, 6_000_000_000)
+    #expect(time.ticks == before)
+  }
+}

@@ -1,0 +1,186 @@
+// The age of uploads that several servers share: a real broker, and servers that come and go.
+
+import BrokerTesting
+import EventLoops
+import JetStream
+import NetworkTesting
+import PropertyTesting
+import ResumableUploads
+import Testing
+
+@testable import LogServing
+@testable import UploadServer
+
+@Suite("Expiry of shared uploads")
+struct SharedExpiryTests {
+  private static func short(_ seconds: Int) -> (inout UploadServer.Configuration) -> Void {
+    {
+      $0.uploads.maximumAge = .seconds(seconds)
+      $0.finishAfter = .seconds(seconds)
+    }
+  }
+
+  private static func stored(_ broker: TestBroker, _ location: String) throws -> [StoredMessage] {
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    return try stream.messages(of: String(location.dropFirst("/.uploads/".count)))
+  }
+
+  private static func isEnd(_ event: ServerEvent) -> Bool { event.kind == .expired || event.kind == .closed }
+
+  /// An upload that nobody continues, and its end.
+  private static func awaitLifetime(_ server: LogServer, _ all: [LogServer], _ id: String) throws {
+    _ = try server.create("x", ["Stream-ID: \(id)"])
+    try waitUntil("\(id) is closed") { all.contains { $0.events.all.contains { $0.stream == id && isEnd($0) } } }
+  }
+
+  @Test("an upload that nobody continues is ended once, by one of three servers, and bytes of a live stream stay")
+  func once() throws {
+    let broker = try TestBroker()
+    let servers = try (0..<3).map { _ in try LogServer(broker, Self.short(1)) }
+    var (sized, live, empty): ([String], [String], [String]) = ([], [], [])
+    for number in 0..<8 {
+      let server = servers[number % 3]
+      sized.append(try server.create("sized", ["Upload-Length: 50", "Stream-ID: s\(number)"]))
+      live.append(try server.create("live", ["Stream-ID: l\(number)"]))
+      empty.append(try server.create("", ["Stream-ID: e\(number)"]))
+      // A live stream that gets a length with its last request, which breaks off.
+      let last = try server.create("late", ["Stream-ID: n\(number)"])
+      let client = try servers[(number + 1) % 3].connect()
+      try client.patch(last, at: 4, completes: true, ["Content-Length: 9"])
+      try client.awaitProgress(4)
+      try client.send("more")
+      try client.awaitProgress(8)
+      client.disconnect()
+      live.append(last)
+    }
+    let all = sized + live + empty
+    try waitUntil("all are over") {
+      servers.reduce(0) { $0 + $1.events.all.filter(Self.isEnd).count } >= all.count
+    }
+    for location in all {
+      for (number, server) in servers.enumerated() {
+        let client = try server.connect()
+        let version = number == 0 ? 8 : 6
+        try client.request("HEAD", location, version: version)
+        #expect(try client.final(withBody: false).answer.status == (version == 8 ? 410 : 404))
+      }
+      let isLive = live.contains(location)
+      try waitUntil("its bytes are removed") {
+        let messages = try Self.stored(broker, location)
+        return isLive || messages.count == 1
+      }
+      let ends = try Self.stored(broker, location).compactMap { $0.content["Sluice-Ended"] }
+      #expect(ends == [isLive ? "interrupted" : "expired"])
+    }
+    for (index, location) in live.enumerated() {
+      #expect(try broker.bytes(of: location) == Array((index % 2 == 0 ? "live" : "latemore").utf8))
+    }
+    // Nobody has ended one twice.
+    let events = servers.flatMap { $0.events.all.filter(Self.isEnd) }
+    #expect(events.count == all.count && Set(events.compactMap(\.stream)).count == all.count)
+    #expect(events.filter { $0.kind == .closed }.count == live.count)
+    for server in servers { try waitUntil("nothing is open") { try server.usage.count == 0 } }
+  }
+
+  @Test("a request at work keeps its upload, also if it sends nothing for several lifetimes")
+  func silentRequest() throws {
+    let broker = try TestBroker()
+    let servers = try (0..<2).map { _ in try LogServer(broker, Self.short(2)) }
+    let live = try servers[1].create("live", ["Stream-ID: busy-live"])
+    let sized = try servers[1].create("size", ["Upload-Length: 8", "Stream-ID: busy-sized"])
+    let clients = try [live, sized].map { location in
+      let client = try servers[0].connect()
+      try client.patch(location, at: 4, chunked: true)
+      try client.awaitProgress(4)
+      return client
+    }
+    for number in 0..<3 { try Self.awaitLifetime(servers[1], servers, "canary-\(number)") }
+    for client in clients {
+      try client.sendChunk("more")
+      try client.awaitProgress(8)
+    }
+    #expect(!servers.contains { $0.events.all.contains { Self.isEnd($0) && $0.stream?.hasPrefix("busy") == true } })
+    #expect(try broker.bytes(of: live) == Array("livemore".utf8))
+  }
+
+  @Test("a server that ends an upload does so behind the last message that it has seen, and no other")
+  func staleView() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker, Self.short(3600))
+    let location = try server.create("one", ["Upload-Length: 50"])
+    let token = String(location.dropFirst("/.uploads/".count))
+    let first = try #require(try Self.stored(broker, location).last)
+    let client = try server.connect()
+    try client.patch(location, at: 3, body: "two")
+    #expect(try client.final().answer.status == 204)
+    // A server whose view is behind, and whose clock says that the time is over.
+    var ended = try #require(LogEntry(first.content))
+    (ended.offset, ended.count, ended.deactivation) = (ended.end, 0, .expired)
+    let made = ended.message([], behind: ended.link)
+    let message = try #require(made)
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    guard case .failure(let error) = try stream.publish(message, to: token, after: first.sequence) else {
+      throw TestFailure("the broker took it")
+    }
+    #expect(error.isWrongLastSequence)
+    #expect(try server.head(location)["upload-offset"] == "6")
+  }
+
+  @Test("an upload ages although no server lives as long as an upload")
+  func restarts() throws {
+    let broker = try TestBroker()
+    let first = try LogServer(broker, Self.short(4))
+    let location = try first.create("live", ["Stream-ID: old"])
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    var server: LogServer? = first
+    // Each server lives for a few ticks: a quarter of a lifetime.
+    for life in 0..<40 {
+      for _ in 0..<4 {
+        let before = try stream.lastMessage(of: "served")?.sequence
+        try waitUntil("life \(life) has another tick, or the upload is over") {
+          let last = try stream.lastMessage(of: "served")?.sequence
+          return last != before || server?.events.all.contains(where: Self.isEnd) == true
+        }
+      }
+      if server?.events.all.contains(where: Self.isEnd) == true { break }
+      server = nil
+      server = try LogServer(broker, Self.short(4))
+    }
+    #expect(try Self.stored(broker, location).last?.content["Sluice-Ended"] == "interrupted")
+    #expect(try stream.messages(of: "served").count <= 2)
+  }
+
+  @Test(
+    "the bytes of an expired upload are removed although the server that has ended it died", arguments: [false, true])
+  func leftBytes(_ hasOtherServer: Bool) throws {
+    let broker = try TestBroker()
+    var server: LogServer? = try LogServer(broker, Self.short(3600))
+    let location = try #require(try server?.create("bytes", ["Upload-Length: 50"]))
+    let token = String(location.dropFirst("/.uploads/".count))
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    let last = try #require(try stream.lastMessage(of: token))
+    if !hasOtherServer { server = nil }
+    var ended = try #require(LogEntry(last.content))
+    (ended.offset, ended.count, ended.deactivation) = (ended.end, 0, .expired)
+    let made = ended.message([], behind: ended.link)
+    let message = try #require(made)
+    _ = try stream.publish(message, to: token, after: last.sequence).get()
+    if !hasOtherServer { server = try LogServer(broker, Self.short(3600)) }
+    try waitUntil("its bytes are removed") { try stream.messages(of: token).map(\.content.payload) == [[]] }
+    // Another server's end is no event of this one's.
+    #expect(server?.events.all.contains(where: Self.isEnd) == false)
+    #expect(try server?.head(location).status == 410)
+  }
+
+  @Test("a broker that is killed delays the end of an upload and does not prevent it")
+  func brokerRestart() throws {
+    let broker = try TestBroker()
+    let servers = try (0..<2).map { _ in try LogServer(broker, Self.short(1)) }
+    let location = try servers[0].create("live", ["Stream-ID: kept"])
+    try broker.kill()
+    try broker.start()
+    try waitUntil("it is over") { servers.contains { $0.events.all.contains(where: Self.isEnd) } }
+    #expect(try broker.bytes(of: location) == Array("live".utf8))
+    #expect(servers.reduce(0) { $0 + $1.events.all.filter(Self.isEnd).count } == 1)
+  }
+}
