@@ -53,18 +53,27 @@ package final class LogUsage: Sendable {
     state.withLock { $0.time.read(content, at: sequence, now) }
   }
 
+  /// Whether everything is known that the log had a moment ago.
+  package var isCurrent: Bool { state.withLock { $0.isCurrent } }
+
   /// Everything that the log has was read. Whether it had not been, before.
   func caughtUp() -> Bool {
-    let now = now
     let waiters: [@Sendable () -> Void]? = state.withLock { state in
       if state.isCurrent { return nil }
       state.isCurrent = true
-      state.time.resume(now)
       defer { state.waiters = [:] }
       return Array(state.waiters.values)
     }
     for waiter in waiters ?? [] { waiter() }
     return waiters != nil
+  }
+
+  /// Uploads age while requests can be served.
+  func setServing(_ isServing: Bool) {
+    let now = now
+    state.withLock { state in
+      if isServing && state.isCurrent { state.time.resume(now) } else { state.time.pause(now) }
+    }
   }
 
   /// Nobody knows what comes into the log now.

@@ -5,8 +5,8 @@ internal import JetStream
 internal import ResumableUploads
 internal import StreamServing
 
-/// Reads the headers of the log for a ``LogUsage``, and ends the uploads whose time is over. One for each server; only on
-/// the loop's thread.
+/// Reads the headers of the log for a ``LogUsage``, and ends the uploads whose time is over. One for each server; only
+/// on the loop's thread.
 package final class LogWatch {
   /// How many messages are on their way at most.
   private static let window = 1000
@@ -18,6 +18,8 @@ package final class LogWatch {
   private static let (tickPart, scanPart) = (16, 64)
   private static let (shortestPause, longestTick) = (Duration.milliseconds(50), Duration.seconds(900))
   private static let retryPause = Duration.seconds(5)
+  /// For how long a log that cannot be read is nothing to report.
+  private static let complaintPause = Duration.seconds(10)
   /// For how many uploads that were ended before this server is looked whether their bytes are gone.
   private static let endedCount = 1000
 
@@ -28,7 +30,9 @@ package final class LogWatch {
   /// Whether the log was read from its beginning to its end.
   private var hasLoaded = false
   private var isStopped = false
+  /// What was said last of a log that cannot be read.
   private var complaint: String?
+  private var complaintTimer: EventLoop.Timer?
   private var tickTimer: EventLoop.Timer?
   private var scanTimer: EventLoop.Timer?
   /// What ended before this server began: the last ones.
@@ -58,6 +62,7 @@ package final class LogWatch {
     isStopped = true
     reader?.stop()
     disarm()
+    if let complaintTimer { log.loop.cancel(complaintTimer) }
   }
 
   private func happened(_ event: MessageReader.Event) {
@@ -67,27 +72,40 @@ package final class LogWatch {
       read(message)
       reader?.want(1)
     case .caughtUp:
-      complaint = nil
       guard log.usage.caughtUp() else { break }
+      endComplaint()
+      log.usage.setServing(log.isReady)
       if !hasLoaded { loaded() }
       arm()
       scan()
-    case .interrupted:
+    case .interrupted(let error):
       log.usage.interrupted()
       disarm()
+      guard complaintTimer == nil else { break }
+      complaintTimer = log.loop.schedule(after: Self.complaintPause) { [unowned self] in complain(error) }
     case .rewound, .recreated: startAgain(after: .zero)
     case .failed(let error):
-      if complaint != "\(error)" {
-        complaint = "\(error)"
-        log.context.emit(
-          ServerEvent(
-            .warning,
-            reason: "cannot read the log: \(error). The server retries. Until then, it accepts no new uploads."))
-      }
+      complain(error)
       startAgain(after: Self.retryPause)
     }
     log.context.figures.values.openUploads = log.usage.count
   }
+
+  private func complain(_ error: BrokerError) {
+    guard complaint != "\(error)" else { return }
+    complaint = "\(error)"
+    warn("cannot read the log: \(error). The server retries. Until then, it accepts no new uploads.")
+  }
+
+  private func endComplaint() {
+    if let complaintTimer { log.loop.cancel(complaintTimer) }
+    complaintTimer = nil
+    guard complaint != nil else { return }
+    complaint = nil
+    warn("the log can be read again")
+  }
+
+  private func warn(_ reason: String) { log.context.emit(ServerEvent(.warning, reason: reason)) }
 
   private func startAgain(after pause: Duration) {
     log.usage.forget()
@@ -158,6 +176,8 @@ package final class LogWatch {
 
   private func tick() {
     tickTimer = nil
+    // Without the proof that the brokers keep what they acknowledge, nobody can continue an upload.
+    log.usage.setServing(log.isReady)
     switch log.usage.tick(every: tickInterval) {
     case nil: break
     case .later(let pause): armTick(after: pause)

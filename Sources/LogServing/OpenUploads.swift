@@ -173,7 +173,7 @@ struct OpenUploads {
     // What did not get into the log counts no more.
     if entry.requestCount == 0 { entry.claimed = 0 }
     entry.isOver = entry.isOver || isOver && sequence >= entry.sequence
-    set(token, entry.sequence == 0 ? nil : entry)
+    set(token, entry.sequence == 0 && entry.requestCount == 0 ? nil : entry)
   }
 
   /// This server has published the last message of an upload.

@@ -18,8 +18,8 @@ final class BrokerStorage: @unchecked Sendable {
   /// What an operator should know, one sentence each.
   let notes: [String]
 
-  /// Whether uploads can be stored now.
-  var isReady: Bool { connection.isConnected && durability?.isProven ?? true }
+  /// Whether uploads can be stored now, and it is known what other servers have stored.
+  var isReady: Bool { connection.isConnected && durability?.isProven ?? true && usage.isCurrent }
 
   /// How often the connection was lost and made again.
   var reconnectCount: UInt64 { connection.reconnectCount }

@@ -170,8 +170,8 @@ public final class UploadServer: Sendable {
   /// Notes for an operator about the brokers that store uploads, one sentence each.
   public var storageNotes: [String] { shared.brokers?.notes ?? [] }
 
-  /// Whether the server can store uploads now. It is false while no broker is connected, or while the requested
-  /// durability is not proven. Any thread.
+  /// Whether the server can store uploads now. It is false while no broker is connected, while the requested durability
+  /// is not proven, and until the server knows the uploads of other servers. Any thread.
   public var isReady: Bool { shared.brokers?.isReady ?? true }
 
   /// Collects the server's metrics for a ``HTTPServer/MetricsListener``, and passes them to `answer` as soon as each

@@ -33,6 +33,7 @@ enum StoreOptions {
       "The server asks the brokers only at its start and after each reconnect.",
       "docs/scaling.md describes the losses in each failure, and docs/jetstream.md describes the messages.",
       "Ages, counts and quotas apply to the uploads of all servers together, so all servers require the same values.",
+      "Limits per client require --token-file.",
       "Options about files and recordings do not apply with --store.",
     ])
 
@@ -72,7 +73,8 @@ enum StoreOptions {
       let option = ["max-uploads-per-client", "quota-per-client"].first(where: { values[$0] != nil })
     {
       throw .usage(
-        "--\(option) with --store requires --token-file: servers that share uploads know their clients only by tokens. Add it."
+        "--\(option) with --store requires --token-file: servers that share uploads know their clients only by tokens. "
+          + "Add it."
       )
     }
     if values["durability"] == "none" {

@@ -103,7 +103,7 @@ struct StoreTests {
       return try client.final().answer.status
     }
     #expect(try status("/healthz") == 200)
-    #expect(try status("/readyz") == 200)
+    try waitUntil("the server is ready") { try status("/readyz") == 200 }
     try broker.kill()
     try waitUntil("the server is not ready") { try status("/readyz") == 503 }
     #expect(try status("/healthz") == 200)

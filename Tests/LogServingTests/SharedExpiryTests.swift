@@ -103,6 +103,32 @@ struct SharedExpiryTests {
     #expect(try broker.bytes(of: live) == Array("livemore".utf8))
   }
 
+  @Test("a live stream that gets a length lives as long as a live stream, also at a server that begins later")
+  func lateLength() throws {
+    let broker = try TestBroker()
+    let change = { (configuration: inout UploadServer.Configuration) in
+      configuration.uploads.maximumAge = .seconds(1)
+      configuration.finishAfter = .seconds(3600)
+    }
+    var server = try LogServer(broker, change)
+    let location = try server.create("late", ["Stream-ID: late"])
+    let client = try server.connect()
+    try client.patch(location, at: 4, completes: true, ["Content-Length: 9"])
+    try client.awaitProgress(4)
+    try client.send("more")
+    try client.awaitProgress(8)
+    client.disconnect()
+    for number in 0..<2 {
+      server = try LogServer(broker, change)
+      _ = try server.create("x", ["Upload-Length: 9", "Stream-ID: canary-\(number)"])
+      try server.events.first("the end of a canary") { $0.stream == "canary-\(number)" && Self.isEnd($0) }
+      _ = try server.create("x", ["Upload-Length: 9", "Stream-ID: next-\(number)"])
+      try server.events.first("the end of the next one") { $0.stream == "next-\(number)" && Self.isEnd($0) }
+    }
+    #expect(try server.head(location)["upload-offset"] == "8")
+    #expect(try broker.bytes(of: location) == Array("latemore".utf8))
+  }
+
   @Test("a server that ends an upload does so behind the last message that it has seen, and no other")
   func staleView() throws {
     let broker = try TestBroker()
@@ -129,10 +155,9 @@ struct SharedExpiryTests {
   @Test("an upload ages although no server lives as long as an upload")
   func restarts() throws {
     let broker = try TestBroker()
-    let first = try LogServer(broker, Self.short(4))
-    let location = try first.create("live", ["Stream-ID: old"])
+    var server: LogServer? = try LogServer(broker, Self.short(4))
+    let location = try #require(try server?.create("live", ["Stream-ID: old"]))
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
-    var server: LogServer? = first
     // Each server lives for a few ticks: a quarter of a lifetime.
     for life in 0..<40 {
       for _ in 0..<4 {
