@@ -40,7 +40,10 @@ struct FileDownloadTests {
     var events: [DownloadEvent] = []
     let download = FileDownload(.init(request: UploadRequest(url: server.url + "/x"), to: path))
     for await event in download.events(on: try UploadSession()) { events.append(event) }
-    guard case .ended(let summary)? = events.last else { return Issue.record("\(events)") }
+    guard case .ended(let summary)? = events.last else {
+      Issue.record("\(events)")
+      return
+    }
     #expect(summary.error?.kind == .exists && events.count == 1, "\(events)")
     #expect(try directory.contents("file") == Array("mine".utf8) && directory.names == ["file"])
   }

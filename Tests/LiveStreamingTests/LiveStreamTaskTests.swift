@@ -140,7 +140,7 @@ struct LiveStreamTaskTests {
   }
 
   @Test(
-    "cancelling the task stops the stream: in a write that waits, between writes, in a sleep that throws, or after the last one",
+    "cancelling the task stops the stream: in a write that waits, between writes, in a sleep, or after the last one",
     arguments: ["full", "between", "throws", "end"])
   func cancelled(when: String) async throws {
     let server = try ScriptedServer(receiveBuffer: 16_384) { connection, _ in

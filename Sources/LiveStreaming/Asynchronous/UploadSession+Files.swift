@@ -36,8 +36,8 @@ extension UploadSession {
   /// - Parameters:
   ///   - data: from ``LiveStreaming/FileUploadTask/cancelProducingResumeData()`` or
   ///     ``LiveStreaming/FileUploadError/resumeData``.
-  ///   - configuration: the configuration of the interrupted upload. The resume data contains none of its settings, such
-  ///     as a bearer token or a digest. Nil means the defaults. The stream ID is that of the resume data.
+  ///   - configuration: the configuration of the interrupted upload. The resume data contains none of its settings,
+  ///     such as a bearer token or a digest. Nil means the defaults. The stream ID is that of the resume data.
   /// - Returns: the server's confirmation that it has the whole file.
   /// - Throws: ``LiveStreaming/FileUploadError``. The error is ``LiveStreaming/FileUploadError/file(_:)`` if the file
   ///   has changed, and of kind ``LiveStreaming/LiveStreamError/Kind/invalidRequest`` if the configuration has another
@@ -84,8 +84,8 @@ extension UploadSession {
   /// - Parameters:
   ///   - data: from ``LiveStreaming/FileUploadTask/cancelProducingResumeData()`` or
   ///     ``LiveStreaming/FileUploadError/resumeData``.
-  ///   - configuration: the configuration of the interrupted upload. The resume data contains none of its settings, such
-  ///     as a bearer token or a digest. Nil means the defaults. The stream ID is that of the resume data.
+  ///   - configuration: the configuration of the interrupted upload. The resume data contains none of its settings,
+  ///     such as a bearer token or a digest. Nil means the defaults. The stream ID is that of the resume data.
   /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read, or has changed, and an error of
   ///   kind ``LiveStreaming/LiveStreamError/Kind/invalidRequest`` if the configuration has another URL.
   public func uploadTask(
@@ -95,12 +95,10 @@ extension UploadSession {
     configuration.request.url = UploadRequest.appending(nameOf: data.path, to: configuration.request.url)
     // The record has no user and password. The configuration's URL may have them.
     guard UploadRequest.withoutCredentials(configuration.request.url) == data.upload.target else {
-      let (own, other) = (data.upload.target, configuration.request.url)
+      let own = UploadRequest.withoutSecrets(data.upload.target)
+      let other = UploadRequest.withoutSecrets(configuration.request.url)
       throw .failed(
-        LiveStreamError(
-          .invalidRequest,
-          "the upload to resume has the URL \(UploadRequest.withoutSecrets(own)), and not \(UploadRequest.withoutSecrets(other))"
-        ), data)
+        LiveStreamError(.invalidRequest, "the upload to resume has the URL \(own), and not \(other)"), data)
     }
     configuration.resumeData = data.upload
     configuration.streamID = data.upload.streamID ?? configuration.streamID

@@ -71,8 +71,8 @@ extension UploadSession {
   ///   - contentType: the media type of the stream.
   ///   - body: writes the stream. The stream ends when it returns.
   /// - Returns: the summary of the stream.
-  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`. If the
-  ///   task is cancelled, the kind is ``LiveStreaming/LiveStreamError/Kind/cancelled``, even if `body` throws
+  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`. If
+  ///   the task is cancelled, the kind is ``LiveStreaming/LiveStreamError/Kind/cancelled``, even if `body` throws
   ///   `CancellationError`.
   @discardableResult
   nonisolated(nonsending) public func withStream(
@@ -89,8 +89,8 @@ extension UploadSession {
   ///     apply, because writers wait.
   ///   - body: writes the stream. The stream ends when it returns.
   /// - Returns: the summary of the stream.
-  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`. If the
-  ///   task is cancelled, the kind is ``LiveStreaming/LiveStreamError/Kind/cancelled``, even if `body` throws
+  /// - Throws: ``LiveStreaming/LiveStreamError`` with the reason why the stream ended early, or the error of `body`. If
+  ///   the task is cancelled, the kind is ``LiveStreaming/LiveStreamError/Kind/cancelled``, even if `body` throws
   ///   `CancellationError`.
   @discardableResult
   nonisolated(nonsending) public func withStream(
