@@ -2,7 +2,8 @@
 
 internal import EventLoops
 
-/// Runs work one after another on a thread of its own, which exists only while there is work.
+/// Runs work one after another on a thread of its own, which exists while there is work, and for a moment after that: who
+/// has work for the disk often has more.
 ///
 /// Somebody waits for most of it. Long work is cut into slices that wait for this: after each slice comes all other
 /// work. Slices that nobody waits for come last.
@@ -14,7 +15,10 @@ package final class BackgroundWorker: Sendable {
     /// Taken from ``nextSlice`` on, so that many slices cost no more than few.
     var slices: [@Sendable () -> Void] = []
     var nextSlice = 0
+    /// Whether there is a thread.
     var isRunning = false
+    /// Whether it waits for work.
+    var isWaiting = false
 
     mutating func appendUnhurried(_ remaining: UInt64, _ slice: @escaping @Sendable () -> Void) {
       var (low, high) = (0, unhurried.count)
@@ -39,24 +43,26 @@ package final class BackgroundWorker: Sendable {
         }
       }
       if taken.isEmpty, let last = unhurried.popLast() { taken.append(last.slice) }
-      if taken.isEmpty { isRunning = false }
       return taken
     }
   }
 
-  private let queue = Lock(Queue())
+  private let storage: Storage
 
-  package init() {}
+  /// - Parameter lingering: how long the thread waits for more work. Until then, work costs a wake-up instead of a thread.
+  package init(lingering: Duration = .seconds(1)) { storage = Storage(lingering) }
+
+  deinit { storage.ownerLeaves() }
 
   /// Runs `work` after all that was handed in before. Any thread. If no thread can be started, runs it here and now.
   package func execute(_ work: @escaping @Sendable () -> Void) {
-    start { $0.work.append(work) }
+    storage.start { $0.work.append(work) }
   }
 
   /// Runs a piece of long work, a few milliseconds of it, when nothing else is to be done, and its equals that came
   /// before it have had their turn. Any thread.
   package func executeSlice(_ slice: @escaping @Sendable () -> Void) {
-    start { $0.slices.append(slice) }
+    storage.start { $0.slices.append(slice) }
   }
 
   /// Runs a piece of long work that nobody waits for, a few milliseconds of it, when nothing at all is to be done. Any
@@ -67,28 +73,58 @@ package final class BackgroundWorker: Sendable {
   ///
   /// - Parameter remaining: how much of the work is left, this slice included, in bytes.
   package func executeUnhurried(remaining: UInt64, _ slice: @escaping @Sendable () -> Void) {
-    start { $0.appendUnhurried(remaining, slice) }
+    storage.start { $0.appendUnhurried(remaining, slice) }
   }
 
-  private func start(_ append: (inout Queue) -> Void) {
-    let starts = queue.withLock { queue in
-      append(&queue)
-      defer { queue.isRunning = true }
-      return !queue.isRunning
-    }
-    guard starts else { return }
-    do {
-      try NamedThread("sluice-disk") { self.runAll() }.detach()
-    } catch {
-      runAll()
-    }
-  }
+  /// What the thread keeps. It does all that was handed in, also without the worker.
+  private final class Storage: @unchecked Sendable {
+    private let lingering: Duration
+    private let monitor = Monitor()
+    // With the lock.
+    private var queue = Queue()
+    private var hasOwner = true
 
-  private func runAll() {
-    while true {
-      let work = queue.withLock { $0.take() }
-      if work.isEmpty { return }
-      for item in work { item() }
+    init(_ lingering: Duration) { self.lingering = lingering }
+
+    func start(_ append: (inout Queue) -> Void) {
+      let starts = monitor.withLock {
+        append(&queue)
+        if queue.isWaiting { monitor.wakeAll() }
+        defer { queue.isRunning = true }
+        return !queue.isRunning
+      }
+      guard starts else { return }
+      do {
+        try NamedThread("sluice-disk") { self.run(waits: true) }.detach()
+      } catch {
+        run(waits: false)
+      }
+    }
+
+    func ownerLeaves() {
+      monitor.withLock {
+        hasOwner = false
+        if queue.isWaiting { monitor.wakeAll() }
+      }
+    }
+
+    private func run(waits: Bool) {
+      while true {
+        let work = monitor.withLock {
+          var taken = queue.take()
+          guard taken.isEmpty else { return taken }
+          if waits, hasOwner {
+            queue.isWaiting = true
+            monitor.wait(atMost: lingering)
+            queue.isWaiting = false
+            taken = queue.take()
+          }
+          queue.isRunning = !taken.isEmpty
+          return taken
+        }
+        if work.isEmpty { return }
+        for item in work { item() }
+      }
     }
   }
 }
