@@ -102,7 +102,10 @@ extension FileDownload {
         if discard(.excess, before) { again(.other("\(DownloadRestart.excess)"), nil) }
         return
       }
-      file?.write(bytes) { [self] isNews in if isNews { onLoop { $0.written() } } }
+      file?.write(bytes) { [self, session] bytes, isNews in
+        session?.reuse(bytes)
+        if isNews { onLoop { $0.written() } }
+      }
       recordIfDue()
       if machine.count > highest {
         highest = machine.count

@@ -122,9 +122,9 @@ package final class PartialFile: @unchecked Sendable {
 
   /// Writes the next bytes, soon. Any thread.
   ///
-  /// - Parameter done: called on the worker's thread when they are written, or cannot be, with whether that is news: the
-  ///   file was full and is not any more, or it cannot be written from now on.
-  package func write(_ bytes: [UInt8], done: @escaping @Sendable (_ isNews: Bool) -> Void) {
+  /// - Parameter done: called on the worker's thread with the bytes when they are written, or cannot be, and with whether
+  ///   that is news: the file was full and is not any more, or it cannot be written from now on.
+  package func write(_ bytes: [UInt8], done: @escaping @Sendable (_ bytes: [UInt8], _ isNews: Bool) -> Void) {
     state.withLock { state in
       state.waiting += bytes.count
       if state.waiting > Self.limit { state.isFull = true }
@@ -145,7 +145,7 @@ package final class PartialFile: @unchecked Sendable {
         if hasRoom { state.isFull = false }
         return (isNew || hasRoom, Self.takeFlushed(&state))
       }
-      done(isNews)
+      done(bytes, isNews)
       for work in flushed { work() }
     }
   }

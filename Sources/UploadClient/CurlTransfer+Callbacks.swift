@@ -101,19 +101,19 @@ extension CurlTransfer {
     perform(machine.received(body: piece))
   }
 
-  /// The number of bytes of a response's body to report at once, unless libcurl passes more. malloc(3) returns larger
-  /// blocks to the kernel when they are freed, and then each page of the next block costs a page fault.
-  private static let collectedLimit = 64 << 10
-
   /// Keeps a piece of the response's body until the end of the turn.
   ///
   /// libcurl reads up to ``UploadRequest/receiveBufferSize`` bytes, and passes them on in pieces of 16 KiB. A separate
   /// event for each piece would cost its owner as much as one event for all of them.
   private func collect(_ piece: UnsafeRawBufferPointer) {
-    if collected.count + piece.count > Self.collectedLimit { tellCollected() }
+    if collected.count + piece.count > ResponseBlocks.size { tellCollected() }
     if collected.isEmpty {
       // A full piece is usually followed by another.
-      collected.reserveCapacity(piece.count < Int(CURL_MAX_WRITE_SIZE) ? piece.count : Self.collectedLimit)
+      if piece.count >= Int(CURL_MAX_WRITE_SIZE), let blocks = session?.responseBlocks {
+        collected = blocks.take(max(piece.count, ResponseBlocks.size))
+      } else {
+        collected.reserveCapacity(piece.count)
+      }
       loop.atEndOfTurn { [self] in tellCollected() }
     }
     collected.append(contentsOf: piece)

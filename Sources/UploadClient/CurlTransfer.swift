@@ -55,7 +55,7 @@ final class CurlTransfer: @unchecked Sendable {
   /// Whether its connection carried no request before this one.
   var isFirstOnConnection = false
   /// Set until the request is over. A session without other references ends after its last request.
-  private var session: UploadSession?
+  private(set) var session: UploadSession?
   /// Set for a measured request, once it has begun.
   var clock: RequestClock?
 

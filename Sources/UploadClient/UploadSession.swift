@@ -10,6 +10,7 @@ public final class UploadSession: Sendable {
   /// The session's loop, for code that drives streams on the same thread.
   package let loop: EventLoop
   let lanes: [CurlMulti]
+  let responseBlocks = ResponseBlocks()
   private let running: Lock<Running>
 
   /// The state until the session closes.
@@ -114,6 +115,9 @@ public final class UploadSession: Sendable {
     }
     return thread
   }
+
+  /// Takes back the bytes of ``UploadTask/Event/responseBody(_:)``, whose memory the next ones use. Any thread.
+  package func reuse(_ bytes: [UInt8]) { responseBlocks.put(bytes) }
 
   /// Registers `work` to be called on the session's thread when it closes, before its uploads end.
   ///

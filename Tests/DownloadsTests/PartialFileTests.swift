@@ -55,7 +55,7 @@ struct PartialFileTests {
     let data = DownloadResumeData(
       path: path, inode: UInt64(status.st_ino), byteCount: 100, validator: "\"a\"", length: nil)
     let file = try PartialFile(resuming: data, worker)
-    file.write([UInt8](repeating: 8, count: 50)) { _ in }
+    file.write([UInt8](repeating: 8, count: 50)) { _, _ in }
     waitForWorker()
     #expect(DownloadCheckpoint(data).found?.byteCount == 150)
     #expect(
@@ -66,7 +66,7 @@ struct PartialFileTests {
   @Test("the end waits for an order to discard bytes, also if no byte follows")
   func truncation() throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
-    file.write([1, 2, 3]) { _ in }
+    file.write([1, 2, 3]) { _, _ in }
     waitForWorker()
     let goOn = hold()
     file.truncate(to: 0)
@@ -82,10 +82,10 @@ struct PartialFileTests {
   @Test("bytes that the disk has refused do not count, and none follow, also if its next sync succeeds")
   func refusedBytes() throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
-    file.write([UInt8](repeating: 1, count: 100)) { _ in }
+    file.write([UInt8](repeating: 1, count: 100)) { _, _ in }
     waitForWorker()
     try file.synchronize()
-    file.write([UInt8](repeating: 2, count: 50)) { _ in }
+    file.write([UInt8](repeating: 2, count: 50)) { _, _ in }
     waitForWorker()
     let number = try #require(try descriptor(of: path))
     // A pipe in the file's place: no pipe can be synchronized.
@@ -97,7 +97,7 @@ struct PartialFileTests {
     #expect(dup2(kept, number) == number)
     for end in ends + [kept] { close(end) }
     try file.synchronize()
-    file.write([3]) { _ in }
+    file.write([3]) { _, _ in }
     waitForWorker()
     #expect(file.error?.code == EINVAL && file.written == 100)
   }
@@ -110,7 +110,7 @@ struct PartialFileTests {
       file.whenWritten { calls.add(1, ordering: .relaxed) }
       #expect(calls.load(ordering: .relaxed) == 1, "nothing waits")
       let goOn = hold()
-      file.write([7]) { _ in }
+      file.write([7]) { _, _ in }
       file.whenWritten { calls.add(10, ordering: .relaxed) }
       #expect(calls.load(ordering: .relaxed) == 1 && file.written == 0)
       goOn()
@@ -130,7 +130,7 @@ struct PartialFileTests {
         let piece = [UInt8](repeating: 1, count: 256 << 10)
         for number in 1...5 {
           #expect(!file.isFull)
-          file.write(piece) { isNews in if isNews { calls.add(1, ordering: .relaxed) } }
+          file.write(piece) { _, isNews in if isNews { calls.add(1, ordering: .relaxed) } }
           #expect(file.isFull == (number == 5))
         }
         goOn()
@@ -145,7 +145,7 @@ struct PartialFileTests {
   func digest(_ algorithm: DigestAlgorithm) throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
     file.beginDigest(algorithm)
-    for number in 0..<10 { file.write([UInt8](repeating: UInt8(number), count: 100 * number + 1)) { _ in } }
+    for number in 0..<10 { file.write([UInt8](repeating: UInt8(number), count: 100 * number + 1)) { _, _ in } }
     waitForWorker()
     let count = file.written
     // Nobody could read it now: what is known of it is what went through.

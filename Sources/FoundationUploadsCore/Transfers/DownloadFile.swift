@@ -123,17 +123,17 @@ final class DownloadFile: @unchecked Sendable {
   ///
   /// - Parameters:
   ///   - news: called on the worker's thread when some have been written and the last news was taken.
-  ///   - taken: called on the worker's thread when these bytes are not kept in memory any more.
-  func write(_ bytes: [UInt8], _ news: @escaping @Sendable () -> Void, taken: @escaping @Sendable () -> Void) {
-    guard let file else { return taken() }
+  ///   - taken: called with these bytes, on the worker's thread, when they are not needed any more.
+  func write(_ bytes: [UInt8], _ news: @escaping @Sendable () -> Void, taken: @escaping @Sendable ([UInt8]) -> Void) {
+    guard let file else { return taken(bytes) }
     if isResource, !machine.received(bytes.count) { isExcessive = true }
-    file.write(bytes) { [self] _ in
+    file.write(bytes) { [self] bytes, _ in
       let tells = isTold.withLock { told in
         defer { told = true }
         return !told
       }
       if tells { news() }
-      taken()
+      taken(bytes)
     }
   }
 

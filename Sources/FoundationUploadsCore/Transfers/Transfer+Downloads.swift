@@ -8,11 +8,11 @@ internal import UploadClient
 extension Transfer {
   func write(_ bytes: [UInt8], to file: DownloadFile) {
     if intake.add(bytes.count) { updateReception() }
-    let count = bytes.count
     file.write(bytes) { [self] in
       onLoop { self.wrote(file) }
-    } taken: { [self] in
-      took(count)
+    } taken: { [self, engine] bytes in
+      engine?.reuse(bytes)
+      took(bytes.count)
     }
   }
 
