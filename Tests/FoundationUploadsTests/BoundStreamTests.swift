@@ -195,6 +195,39 @@ struct BoundStreamTests {
     #expect(try resident() - before < 20 << 10)
   }
 
+  @Test("a stream that is always busy leaves the timers of its run loop their turn")
+  func busyStream() throws {
+    let (pair, reading, writing) = (try Pair(), LoopThread(), LoopThread())
+    defer {
+      reading.end()
+      writing.end()
+    }
+    let piece = [UInt8](repeating: 1, count: 4096)
+    let reader = try EventRecorder { stream, event in
+      var buffer = piece
+      if event == .hasBytesAvailable { _ = (stream as? InputStream)?.read(&buffer, maxLength: buffer.count) }
+    }
+    let writer = try EventRecorder { stream, event in
+      if event == .hasSpaceAvailable { _ = (stream as? OutputStream)?.write(piece, maxLength: piece.count) }
+    }
+    let ends: [(Stream, EventRecorder, LoopThread)] = [(pair.input, reader, reading), (pair.output, writer, writing)]
+    for (stream, recorder, thread) in ends {
+      stream.delegate = recorder
+      stream.schedule(in: thread.loop, forMode: .default)
+      stream.open()
+    }
+    try reader.log.wait("many pieces") { $0.count > 1_000 ? true : nil }
+    let turns = try EventLog<Bool>()
+    for (stream, _, thread) in ends {
+      nonisolated(unsafe) let stream = stream
+      thread.perform {
+        turns.append(true)
+        stream.close()
+      }
+    }
+    try turns.wait("the timers of both run loops") { $0.count == 2 ? true : nil }
+  }
+
   @Test("the delegate of a stream may change while its events are delivered")
   func changingDelegate() throws {
     let (pair, thread) = (try Pair(bufferSize: 1), LoopThread())

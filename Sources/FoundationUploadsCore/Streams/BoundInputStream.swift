@@ -9,7 +9,7 @@ final class BoundInputStream: InputStream {
   init(_ pair: BoundStreamPair) {
     self.pair = pair
     super.init(data: Data())
-    pair.withLock { pair.inputEvents.begin(self) }
+    pair.perform { pair.inputEvents.begin(self) }
   }
 
   deinit { pair.dropInput() }
@@ -34,9 +34,9 @@ final class BoundInputStream: InputStream {
 
   // Not the property of the superclass: the run loop's thread reads it while another may change it.
   override var delegate: (any StreamDelegate)? {
-    get { pair.withLock { pair.inputEvents.delegate } }
+    get { pair.perform { pair.inputEvents.delegate } }
     set {
-      pair.withLock {
+      pair.perform {
         pair.inputEvents.delegate = newValue
         pair.inputEvents.signal()
       }
@@ -44,10 +44,10 @@ final class BoundInputStream: InputStream {
   }
 
   override func schedule(in aRunLoop: RunLoop, forMode mode: RunLoop.Mode) {
-    pair.withLock { pair.inputEvents.add(to: aRunLoop, mode: mode) }
+    pair.perform { pair.inputEvents.add(to: aRunLoop, mode: mode) }
   }
 
   override func remove(from aRunLoop: RunLoop, forMode mode: RunLoop.Mode) {
-    pair.withLock { pair.inputEvents.remove(from: aRunLoop, mode: mode) }
+    pair.perform { pair.inputEvents.remove(from: aRunLoop, mode: mode) }
   }
 }

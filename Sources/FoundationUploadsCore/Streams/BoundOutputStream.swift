@@ -9,7 +9,7 @@ final class BoundOutputStream: OutputStream {
   init(_ pair: BoundStreamPair) {
     self.pair = pair
     super.init(toMemory: ())
-    pair.withLock { pair.outputEvents.begin(self) }
+    pair.perform { pair.outputEvents.begin(self) }
   }
 
   /// Required by `OutputStream`. Its input end is never opened.
@@ -35,9 +35,9 @@ final class BoundOutputStream: OutputStream {
 
   // Not the property of the superclass: the run loop's thread reads it while another may change it.
   override var delegate: (any StreamDelegate)? {
-    get { pair.withLock { pair.outputEvents.delegate } }
+    get { pair.perform { pair.outputEvents.delegate } }
     set {
-      pair.withLock {
+      pair.perform {
         pair.outputEvents.delegate = newValue
         pair.outputEvents.signal()
       }
@@ -45,10 +45,10 @@ final class BoundOutputStream: OutputStream {
   }
 
   override func schedule(in aRunLoop: RunLoop, forMode mode: RunLoop.Mode) {
-    pair.withLock { pair.outputEvents.add(to: aRunLoop, mode: mode) }
+    pair.perform { pair.outputEvents.add(to: aRunLoop, mode: mode) }
   }
 
   override func remove(from aRunLoop: RunLoop, forMode mode: RunLoop.Mode) {
-    pair.withLock { pair.outputEvents.remove(from: aRunLoop, mode: mode) }
+    pair.perform { pair.outputEvents.remove(from: aRunLoop, mode: mode) }
   }
 }

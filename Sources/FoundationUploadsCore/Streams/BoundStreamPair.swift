@@ -1,5 +1,6 @@
 // The shared state of the two streams of a bound pair: the ends, their states, and one lock for both.
 
+internal import EventLoops
 internal import Foundation
 internal import Glibc
 internal import StreamBuffers
@@ -38,18 +39,18 @@ final class BoundStreamPair: @unchecked Sendable {
     inputEvents = StreamEvents(monitor: monitor)
   }
 
-  /// Changes something, and calls the reader behind it.
-  private func perform<Result>(_ body: () -> Result) -> Result {
-    let (result, reader) = monitor.withLock {
+  /// Changes something under the lock. Behind that, tells the run loops and the reader what follows from it.
+  func perform<Result>(_ body: () -> Result) -> Result {
+    let (result, outputNews, inputNews, reader) = monitor.withLock {
       let result = body()
       defer { readerHasNews = false }
-      return (result, readerHasNews ? self.reader : nil)
+      return (result, outputEvents.takeNews(), inputEvents.takeNews(), readerHasNews ? self.reader : nil)
     }
+    outputNews?.tell()
+    inputNews?.tell()
     reader?()
     return result
   }
-
-  func withLock<Result>(_ body: () -> Result) -> Result { monitor.withLock(body) }
 
   // MARK: The output end
 

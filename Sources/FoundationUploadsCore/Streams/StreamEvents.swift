@@ -1,26 +1,24 @@
 // The events of one stream on their way to its delegate, by way of run loops.
 
-internal import CRunLoop
+internal import EventLoops
 internal import Foundation
+internal import Synchronization
 
 /// Keeps what the delegate has not been told, and wakes the run loops that the stream is scheduled in.
 ///
-/// Guarded by the lock of the stream's pair, except for ``deliver(from:)``, which calls the delegate without it.
+/// Guarded by the lock of the stream's pair, except where a method says otherwise.
 final class StreamEvents: @unchecked Sendable {
-  /// Where the stream is scheduled.
-  private struct Schedule {
-    let loop: RunLoop
-    let mode: RunLoop.Mode
-    let source: EventSource
-  }
-
   private let monitor: Monitor
   private weak var stream: Stream?
   weak var delegate: (any StreamDelegate)?
-  private var schedules: [Schedule] = []
+  private var sources: [EventSource] = []
   private var pending: Stream.Event = []
-  /// Whether the run loops know that something is pending.
-  private var isSignalled = false
+  /// Whether something was posted since the last ``takeNews()``.
+  private var isNew = false
+  /// Whether something was posted since a run loop's thread has looked.
+  private let hasNews = Atomic(false)
+  /// Whether a run loop's thread looks for news at this moment. It need not be woken then.
+  private let isLooking = Atomic(false)
 
   init(monitor: Monitor) { self.monitor = monitor }
 
@@ -38,96 +36,110 @@ final class StreamEvents: @unchecked Sendable {
 
   func withdrawAll() { pending = [] }
 
-  /// Lets the run loops call ``deliver(from:)``, also when they sleep.
-  func signal() {
-    guard !pending.isEmpty, !isSignalled, !schedules.isEmpty else { return }
-    isSignalled = true
-    let current = RunLoop.current
-    for schedule in schedules {
-      schedule.source.signal()
-      // A source does not wake a loop that sleeps, nor does `RunLoop.perform`.
-      if schedule.loop !== current { wake(schedule) }
-    }
+  /// Has the run loops told of what is pending, once the lock is free.
+  func signal() { isNew = true }
+
+  /// What is to be told to the run loops once the lock is free: a thread that is woken before that waits for the lock at
+  /// once.
+  func takeNews() -> News? {
+    guard isNew else { return nil }
+    isNew = false
+    return pending.isEmpty || sources.isEmpty ? nil : News(events: self, sources: sources)
   }
 
-  private func wake(_ schedule: Schedule) {
-    if let handle = schedule.source.loopHandle {
-      CFRunLoopWakeUp(handle)
-    } else {
-      // Not known before the loop has called the source. A timer wakes it, too, at ten times the cost.
-      schedule.loop.add(Timer(timeInterval: 0, repeats: false) { _ in }, forMode: schedule.mode)
-    }
+  /// Something is pending that run loops do not know.
+  struct News {
+    fileprivate let events: StreamEvents
+    fileprivate let sources: [EventSource]
+
+    /// Without the lock.
+    func tell() { events.tell(sources) }
   }
 
   func add(to loop: RunLoop, mode: RunLoop.Mode) {
-    guard !schedules.contains(where: { $0.loop === loop && $0.mode == mode }) else { return }
-    let source = EventSource { [weak self] in self?.deliver(from: $0) }
-    if loop === RunLoop.current { source.loopHandle = CFRunLoopGetCurrent() }
+    guard !sources.contains(where: { $0.loop === loop && $0.mode == mode }) else { return }
+    let source = EventSource(loop, mode) { [weak self] in self?.deliver(from: $0) }
     loop._add(source, forMode: mode)
-    schedules.append(Schedule(loop: loop, mode: mode, source: source))
-    // The new run loop does not know what the others do.
-    isSignalled = false
+    sources.append(source)
     signal()
   }
 
   func remove(from loop: RunLoop, mode: RunLoop.Mode) {
-    guard let index = schedules.firstIndex(where: { $0.loop === loop && $0.mode == mode }) else { return }
-    retire(schedules.remove(at: index))
-    if schedules.isEmpty { isSignalled = false }
+    guard let index = sources.firstIndex(where: { $0.loop === loop && $0.mode == mode }) else { return }
+    sources.remove(at: index).retire()
   }
 
   func removeAll() {
-    for schedule in schedules { retire(schedule) }
-    schedules = []
-    isSignalled = false
+    for source in sources { source.retire() }
+    sources = []
   }
 
-  private func retire(_ schedule: Schedule) {
-    schedule.loop._remove(schedule.source, for: schedule.mode)
-    guard schedule.loop !== RunLoop.current else { return }
-    // That loop may be calling the source at the moment, which it does not retain. It lets go of it at its next turn.
-    nonisolated(unsafe) let source = schedule.source
-    schedule.loop.add(
-      Timer(timeInterval: 0, repeats: false) { _ in withExtendedLifetime(source) {} }, forMode: schedule.mode)
+  /// What a run loop's thread is to do.
+  private enum Next {
+    case call(any StreamDelegate, Stream.Event)
+    case wait
+    /// The stream is in no run loop any more, or without a delegate, for which the events wait.
+    case leave
   }
 
-  // MARK: On a run loop's thread, without the lock
-
-  /// Tells the delegate what is pending, in Foundation's order.
-  private func deliver(from source: EventSource) {
-    let (stream, delegate) = monitor.withLock {
-      isSignalled = false
-      source.loopHandle = CFRunLoopGetCurrent()
-      return (self.stream, self.delegate)
-    }
-    // Without a delegate, the events wait for one.
-    guard let stream, let delegate else { return }
-    for event in Self.order where monitor.withLock({ take(event) }) { delegate.stream(stream, handle: event) }
-    monitor.withLock { signal() }
+  /// Looks anew for each event: the delegate may have closed the stream, or removed it from the run loop.
+  private func next() -> Next {
+    guard !sources.isEmpty, let delegate else { return .leave }
+    guard let event = Self.order.first(where: { pending.contains($0) }) else { return .wait }
+    pending.remove(event)
+    return .call(delegate, event)
   }
 
+  /// Foundation's.
   private static let order: [Stream.Event] = [
     .openCompleted, .hasBytesAvailable, .hasSpaceAvailable, .endEncountered, .errorOccurred,
   ]
 
-  /// Looks again for each event: the delegate may have closed the stream, or removed it from the run loop.
-  private func take(_ event: Stream.Event) -> Bool {
-    guard !schedules.isEmpty, pending.contains(event) else { return false }
-    pending.remove(event)
-    return true
-  }
-}
+  // MARK: Without the lock
 
-/// A source of a run loop that calls a closure on the loop's thread.
-private final class EventSource: RunLoop._Source {
-  private let work: (EventSource) -> Void
-  /// What wakes the loop: valid as long as the loop is retained. Guarded by the lock of the stream's pair.
-  var loopHandle: UnsafeMutableRawPointer?
-
-  init(_ work: @escaping (EventSource) -> Void) {
-    self.work = work
-    super.init(order: 0)
+  /// In this order, and ``findsNews(_:)`` in the opposite one: either the thread that looks finds the news, or it is
+  /// known here that it does not look.
+  private func tell(_ sources: [EventSource]) {
+    hasNews.store(true, ordering: .sequentiallyConsistent)
+    guard !isLooking.load(ordering: .sequentiallyConsistent) else { return }
+    for source in sources { source.wake() }
   }
 
-  override func perform() { work(self) }
+  /// Tells the delegate what is pending, on a run loop's thread.
+  private func deliver(from source: EventSource) {
+    // Its end is an order to the pair, and must not come within the lock.
+    guard let stream = monitor.withLock({ self.stream }) else { return }
+    let end = MonotonicInstant.now + Self.turn
+    while MonotonicInstant.now < end {
+      switch monitor.withLock({ next() }) {
+      case .call(let delegate, let event): delegate.stream(stream, handle: event)
+      case .wait: guard findsNews(source) else { return }
+      case .leave: return
+      }
+    }
+    source.wake()
+  }
+
+  /// Looks for news instead of sleeping, for as long as it takes to fall asleep and to be woken. So two threads that
+  /// are busy with one pair do not sleep at all, and a vain look costs at most what it could have saved.
+  private func findsNews(_ source: EventSource) -> Bool {
+    guard source.sleepsBeforeLook == 0 else {
+      source.sleepsBeforeLook -= 1
+      return false
+    }
+    isLooking.store(true, ordering: .sequentiallyConsistent)
+    let end = MonotonicInstant.now + Self.patience
+    // Without sched_yield(2): on a busy machine, it would cost this thread its time slice.
+    while !hasNews.load(ordering: .relaxed), MonotonicInstant.now < end {}
+    isLooking.store(false, ordering: .sequentiallyConsistent)
+    let found = hasNews.exchange(false, ordering: .sequentiallyConsistent)
+    if !found { source.sleepsBeforeLook = Self.sleepsAfterVainLook }
+    return found
+  }
+
+  /// After this time, the other sources and timers of the run loop have their turn.
+  private static let turn = Duration.milliseconds(1)
+  private static let patience = Duration.microseconds(50)
+  /// A stream that is slower than ``patience`` is not looked at for so many events.
+  private static let sleepsAfterVainLook = 64
 }
