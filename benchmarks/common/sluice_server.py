@@ -68,6 +68,16 @@ class SluiceServer:
         """CPU time that the running process has used so far."""
         return self.process.cpu_ns() if self.process else 0
 
+    def settle(self) -> None:
+        """Waits until it is idle. After an upload, it computes the recording's digest for a while."""
+        deadline = time.monotonic() + 30
+        used = -1
+        while (now := self.cpu_ns()) != used:
+            if time.monotonic() > deadline:
+                raise BenchmarkError("sluice serve is still at work, 30 s after a transfer")
+            used = now
+            time.sleep(0.1)
+
     def stored(self) -> list[Path]:
         """The streams, growing or complete; not what belongs to the server itself."""
         return [path for path in self.directory.glob("[!.]*") if path.is_file() and path.suffix != ".sidecar"]

@@ -101,6 +101,7 @@ def measure_upload(server: SluiceServer, file: Path, scratch: Path, rounds: int)
 
     def upload(command: Sequence[str]) -> float:
         server.clear()
+        server.settle()
         taken = seconds_of(command, scratch, "upload")
         stored = server.stored()
         if len(stored) != 1:
@@ -126,6 +127,7 @@ def measure_download(server: SluiceServer, file: Path, scratch: Path, rounds: in
 
     def download(command: Sequence[str]) -> float:
         target.unlink(missing_ok=True)
+        server.settle()
         taken = seconds_of(command, scratch, "download")
         compare_files(target, file)
         return file.stat().st_size / 2**20 / taken
@@ -205,9 +207,9 @@ def main() -> int:
         remarks.append(count_pairs(options.pairs))
     header = ["what", OURS, "rival", "which", "ratio, round by round", "aim"]
     note = (
-        f"{options.mebibytes} MiB by tasks of `URLSession` to and from `sluice serve` in memory, from exec to exit; a "
-        "bound pair with delegates on two run loops beside a pipe with two threads that block; proportional memory of "
-        "a program that makes a session's configuration. "
+        f"{options.mebibytes} MiB by tasks of `URLSession` to and from an idle `sluice serve` in memory, from exec to "
+        "exit; a bound pair with delegates on two run loops beside a pipe with two threads that block; proportional "
+        "memory of a program that makes a session's configuration. "
         f"Median of {options.rounds} rounds (least–most). `make bench-foundation`."
     )
     report.sections = [Section("Apple's names", note, [Table(header, [each.row() for each in contests])], remarks)]
