@@ -37,7 +37,6 @@ struct ResponseBlockTests {
   @Test("no more blocks are kept than a download needs")
   func limit() {
     var all = (0..<2 * ResponseBlocks.limit).map { block(UInt8($0)) }
-    // Held by the counter of their references alone.
     for block in all { blocks.put(block) }
     #expect(blocks.count == ResponseBlocks.limit)
     all = []
