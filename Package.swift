@@ -130,7 +130,8 @@ let modules: [Target] =
       "ResumableServing", "StreamServing", "StreamStore",
     ],
     testsImport: [
-      "NetworkTesting", "SyncGate", "ResumableUploads", "Recordings", "JSONLines", "CLinux", "UploadClient",
+      "BrokerTesting", "NetworkTesting", "SyncGate", "ResumableUploads", "Recordings", "JSONLines", "CLinux",
+      "UploadClient",
     ])
   + [
     // Apple's names on Linux, and the only targets that link Foundation. The classes are in a module of their own: see

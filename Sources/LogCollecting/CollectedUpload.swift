@@ -27,7 +27,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
   static let address = "jetstream"
 
   let token: String
-  let origin: UploadOrigin
+  private(set) var origin: UploadOrigin
   let name: StreamName
   let loop: EventLoop
   private let registry: StreamRegistry
@@ -92,6 +92,14 @@ final class CollectedUpload: RecordingHolder, Exchange {
   func skip(to offset: UInt64) {
     park()
     (self.offset, segmentStart, hasBegun, ownsFile, phase) = (offset, offset, false, false, .open)
+  }
+
+  /// What comes from there on is behind a hole in the stream.
+  ///
+  /// - Parameter streamStart: where the upload would begin in its stream without the hole.
+  func move(to streamStart: UInt64, at offset: UInt64) {
+    skip(to: offset)
+    origin.streamStart = streamStart
   }
 
   /// Opens the recording, so that bytes can be kept behind ``offset``.

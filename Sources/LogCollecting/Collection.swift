@@ -3,7 +3,6 @@
 
 internal import DiskFiles
 internal import EventLoops
-internal import HTTPMessages
 internal import JetStream
 internal import LogServing
 internal import ResumableUploads
@@ -154,7 +153,7 @@ final class Collection {
 
   private func distribute(_ message: StoredMessage) {
     let token = String(message.subject.dropFirst(stream.name.utf8.count + 1))
-    guard Self.isToken(token) else {
+    guard UploadToken.isValid(token) else {
       if token != UploadLog.ticks {
         warn("message \(message.sequence) of the log was not written by a server")
       }
@@ -175,11 +174,6 @@ final class Collection {
     if entry.deactivation != nil, entry.count == 0 { return passOver() }
     if let origin = UploadOrigin(entry, message.content) { return admit(token, origin, message, entry) }
     lookUp(token, message, entry)
-  }
-
-  /// 32 hexadecimal digits, as servers make them.
-  private static func isToken(_ text: String) -> Bool {
-    text.utf8.count == 32 && text.utf8.allSatisfy { Octet.hexValue($0) != nil }
   }
 
   /// Reads the first message of an upload that began before the checkpoint.

@@ -76,7 +76,7 @@ final class StreamLane {
     guard let entry = item.entry else {
       return ended(upload.refuse("message \(item.message.sequence) of the log is damaged"), item)
     }
-    guard upload.origin.streamStart + entry.end <= UInt64(BareItem.largestInteger) else {
+    guard entry.streamStart + entry.end <= UInt64(BareItem.largestInteger) else {
       return ended(upload.refuse("it ends beyond the largest offset of a stream"), item)
     }
     let repeated = min(upload.offset - min(upload.offset, entry.offset), entry.count)
@@ -86,6 +86,8 @@ final class StreamLane {
       upload.skip(to: entry.offset)
     }
     guard entry.count > repeated || entry.isComplete else { return finish(item, entry) }
+    // Bytes of a plain stream never came.
+    if entry.streamStart > upload.origin.streamStart { upload.move(to: entry.streamStart, at: entry.offset + repeated) }
     if upload.phase == .closed {
       // Nothing is left to be stored of a stream that ends behind a recording that is closed.
       if entry.count == repeated { return finish(item, entry) }

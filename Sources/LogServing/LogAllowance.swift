@@ -10,7 +10,8 @@ internal import StreamServing
 /// without bytes in time.
 final class LogAllowance {
   private let log: UploadLog
-  private let token: String
+  /// Of the upload. A plain request finds its upload after its beginning.
+  private var token: String
   private var hasEntered = false
   private let rate: RateWatch
   private var silence: EventLoop.Timer?
@@ -45,6 +46,29 @@ final class LogAllowance {
   func enter(_ request: UploadTransferRequest, _ entry: LogEntry, at sequence: UInt64) throws(UploadRefusal) {
     try log.usage.enter(token, entry, at: sequence, bringing: request.content.claimed)
     hasEntered = true
+  }
+
+  /// A plain request, before it publishes anything.
+  ///
+  /// - Parameters:
+  ///   - last: the last message of its stream, which has that sequence. Nil if the request begins the stream.
+  ///   - owner: who begins it.
+  ///   - count: how many bytes the request has, as far as its client says. Nil if it does not say.
+  func enter(
+    plain token: String, behind last: LogEntry?, at sequence: UInt64, of owner: [UInt8]?, bringing count: UInt64?
+  ) throws(UploadRefusal) {
+    if hasEntered {
+      // The request tries again, and the stream may have another beginning by now.
+      guard token != self.token else { return }
+      hasEntered = false
+      log.usage.leave(self.token, at: 0, end: 0, isOver: false)
+    }
+    if let last {
+      try log.usage.enter(token, last, at: sequence, bringing: count ?? 0)
+    } else {
+      try log.usage.admit(token, of: owner, claiming: count ?? 0, isLive: count == nil)
+    }
+    (self.token, hasEntered) = (token, true)
   }
 
   // MARK: Bytes

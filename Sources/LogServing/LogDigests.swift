@@ -16,23 +16,34 @@ final class LogDigests {
     case refuse(UploadRefusal)
   }
 
+  /// A `Want-Repr-Digest` is in each message, and may have so many bytes.
+  private static let longestWish = 200
+
   private let log: UploadLog
   private let content: ContentDigest?
-  /// Sees all bytes of the upload; nil if they come in several requests, or nothing was announced.
-  private let whole: ContentDigest?
+  /// Sees all bytes of the upload that came by now; nil if they came in several requests, or nobody needs it.
+  private let whole: WholeDigest?
   private var held: [UInt8] = []
   /// What the whole upload must be, as a field.
   var representation: String?
+  /// Which digest of the whole upload the client wants to know, as a field.
+  var wanted: String?
 
-  private init(_ log: UploadLog, content: ContentDigest?, representation: String?, isWhole: Bool) {
-    (self.log, self.content, self.representation) = (log, content, representation)
-    whole = isWhole ? representation.flatMap(Self.digest) : nil
+  private init(
+    _ log: UploadLog, content: ContentDigest?, representation: String? = nil, wanted: String? = nil, isFirst: Bool
+  ) {
+    (self.log, self.content) = (log, content)
+    (self.representation, self.wanted) = (representation, wanted)
+    whole = isFirst ? WholeDigest(representation, wanted: wanted) : nil
   }
 
-  convenience init(_ log: UploadLog, creatingWith fields: HeaderFields, isWhole: Bool) {
+  convenience init(_ log: UploadLog, creatingWith fields: HeaderFields) {
+    let wanted = fields[DigestField.wantRepresentation].flatMap { field in
+      field.utf8.count <= Self.longestWish && WholeDigest.algorithm(field) != nil ? field : nil
+    }
     self.init(
       log, content: ContentDigest(fields), representation: Self.known(fields, [DigestField.representation]),
-      isWhole: isWhole)
+      wanted: wanted, isFirst: true)
   }
 
   /// Of a request that is the whole upload and cannot be continued, so that nothing needs to be held: what is wrong is
@@ -40,11 +51,11 @@ final class LogDigests {
   convenience init(_ log: UploadLog, plain fields: HeaderFields) {
     self.init(
       log, content: nil, representation: Self.known(fields, [DigestField.representation, DigestField.content]),
-      isWhole: true)
+      isFirst: true)
   }
 
   convenience init(_ log: UploadLog, appendingWith fields: HeaderFields) {
-    self.init(log, content: ContentDigest(fields), representation: nil, isWhole: false)
+    self.init(log, content: ContentDigest(fields), isFirst: false)
   }
 
   deinit { drop() }
@@ -54,10 +65,6 @@ final class LogDigests {
     let digests = names.flatMap { name in fields[name].flatMap { DigestField(parsing: $0) }?.digests ?? [] }
     let known = digests.filter { DigestAlgorithm(name: $0.algorithm) != nil }
     return known.isEmpty ? nil : DigestField(known).value
-  }
-
-  private static func digest(_ field: String) -> ContentDigest? {
-    ContentDigest(["content-digest": field])
   }
 
   // MARK: Content
@@ -75,7 +82,7 @@ final class LogDigests {
   /// The next bytes.
   func take(_ bytes: Span<UInt8>) -> Intake {
     guard let content else {
-      whole?.update(bytes, [0..<bytes.count])
+      whole?.update(bytes)
       return .append
     }
     guard held.count + bytes.count <= UploadLog.largestVerifiable else {
@@ -87,7 +94,7 @@ final class LogDigests {
     log.heldCount += bytes.count
     bytes.withUnsafeBufferPointer { held += $0 }
     content.update(bytes, [0..<bytes.count])
-    whole?.update(bytes, [0..<bytes.count])
+    whole?.update(bytes)
     return .hold
   }
 
@@ -105,8 +112,8 @@ final class LogDigests {
 
   // MARK: The whole
 
-  /// The digest of all bytes of the upload, if they all came in this request.
-  var ofRequest: ContentDigest? { whole }
-  /// A digest for all bytes of the upload, which are to be read from the log; nil if nothing was announced.
-  var toBeRead: ContentDigest? { whole == nil ? representation.flatMap(Self.digest) : nil }
+  /// The digests of all bytes of the upload, if they all came in this request.
+  var ofRequest: WholeDigest? { whole }
+  /// Digests for all bytes of the upload, which are to be read from the log; nil if nobody needs them.
+  var toBeRead: WholeDigest? { whole == nil ? WholeDigest(representation, wanted: wanted) : nil }
 }

@@ -15,6 +15,9 @@ package struct LogEntry: Equatable, Sendable {
     package var publisher: String
     package var number: UInt64
     package var text: String { "\(publisher).\(number)" }
+    /// What the publisher of a message ends with that ends a request whose client is asked for bytes before it.
+    static let asking = "-a"
+    var asks: Bool { publisher.hasSuffix(Self.asking) }
     package init(publisher: String, number: UInt64) { (self.publisher, self.number) = (publisher, number) }
   }
 
@@ -28,19 +31,25 @@ package struct LogEntry: Equatable, Sendable {
   package var isComplete = false
   /// Why the upload is over without more bytes.
   package var deactivation: Deactivation?
-  /// The stream that the upload is of, and where the upload begins in it.
+  /// The stream that the upload is of, and where the upload begins in it. Behind a hole in a plain stream, it is where
+  /// the upload would begin without the hole.
   package var streamID: String
   package var streamStart: UInt64
   /// What identifies the credential of the upload's creator.
   package var owner: [UInt8]?
-  /// What the whole upload must be, as a `Repr-Digest` field.
+  /// What the whole upload must be, and once it is complete what it is, as a `Repr-Digest` field.
   package var digest: String?
+  /// Which digest of the upload its client wants to know, as a `Want-Repr-Digest` field.
+  package var wanted: String?
   package var mark: Mark
   /// Which message of its upload it is, and the digest of everything up to it.
   package var link = Link()
 
   /// How many bytes the upload has with this message.
   package var end: UInt64 { offset + count }
+  /// The same offsets, counted from the stream's first byte.
+  var streamOffset: UInt64 { streamStart + offset }
+  var streamEnd: UInt64 { streamStart + end }
 
   /// A message's place in its upload. Each message states a digest of the link before it and of itself, so a message
   /// that is missing or has changed is noticed by whoever reads the messages after it.
@@ -93,6 +102,7 @@ package struct LogEntry: Equatable, Sendable {
     if let deactivation { headers.append(.init(Name.ended, deactivation.rawValue)) }
     if let owner { headers.append(.init(Name.owner, Self.hex(owner))) }
     if let digest { headers.append(.init(DigestField.representation, digest)) }
+    if let wanted { headers.append(.init(DigestField.wantRepresentation, wanted)) }
     var content = MessageContent(headers: headers + more, payload: payload)
     guard let link = last.next(content) else { return nil }
     self.link = link
@@ -126,7 +136,7 @@ package struct LogEntry: Equatable, Sendable {
     (self.streamID, streamStart) = (streamID, streamOffset - offset)
     self.mark = Mark(publisher: String(mark[0]), number: markNumber)
     link = Link(number: number, digest: chain)
-    digest = content[DigestField.representation]
+    (digest, wanted) = (content[DigestField.representation], content[DigestField.wantRepresentation])
     length = content[UploadFields.length].flatMap { UInt64($0) }
     isComplete = content[Name.complete] == "?1"
     if let text = content[Name.ended] {
@@ -171,4 +181,16 @@ enum LogHeaders {
   static let request = "Sluice-Request"
   static let mediaType = "Content-Type"
   static let description = "Stream-Description"
+
+  /// Of the request that creates an upload.
+  static func origin(_ head: RequestHead) -> [MessageContent.Header] {
+    var headers = [MessageContent.Header(request, "\(head.method) \(head.target.path)")]
+    if let type = head.fields.single("content-type") { headers.append(.init(mediaType, type)) }
+    return headers
+  }
+
+  /// What a request says of its stream.
+  static func description(_ head: RequestHead) -> [MessageContent.Header] {
+    head.fields.single("stream-description").map { [.init(description, $0)] } ?? []
+  }
 }

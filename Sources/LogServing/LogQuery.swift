@@ -53,12 +53,12 @@ final class LogQuery: RequestHandler {
       // Nobody waits for the offset any more, and a healthy append need not end for it.
       guard exchange != nil || purpose == .cancel else { return }
       if case .unavailable(let error) = found, error.isTransient { return askAgain(after: error) }
-      if purpose == .cancel, case .entry(let entry, _) = found, entry.deactivation == .cancelled,
+      if purpose == .cancel, case .entry(let entry, let sequence) = found, entry.deactivation == .cancelled,
         !entry.isComplete
       {
         // Our own message, whose acknowledgement was lost; or the messages before it may still be there.
         return entry.mark.publisher == publisher
-          ? changed(entry) : log.purge(token) { self.refuse(.deactivated(.cancelled)) }
+          ? changed(entry, at: sequence) : log.purge(token) { self.refuse(.deactivated(.cancelled)) }
       }
       if let refusal = found.refusal { return refuse(refusal) }
       guard case .entry(let entry, let sequence) = found else { return }
@@ -72,7 +72,7 @@ final class LogQuery: RequestHandler {
     log.verify(entry, at: sequence, of: token) { [self] verdict in
       guard exchange != nil else { return }
       switch verdict {
-      case .intact where entry.isComplete: respond(ServerAnswer.retrieved(log.standing(entry, token), version))
+      case .intact where entry.isComplete: retrieved(entry, at: sequence)
       case .intact: change(entry, sequence)
       case .lost(let reason): change(entry, sequence, lost: reason)
       case .unavailable(let error): error.isTransient ? askAgain(after: error) : refuse(UploadRefusal(error))
@@ -93,7 +93,7 @@ final class LogQuery: RequestHandler {
       switch result {
       case .success(let sequence):
         if entry.isOver { log.usage.end(token, at: sequence) }
-        guard let reason else { return changed(entry) }
+        guard let reason else { return changed(entry, at: sequence) }
         log.context.emit(ServerEvent(.warning, reason: reason))
         refuse(.deactivated(.stateLost))
       case .failure(let error) where error.isWrongLastSequence || error.isTransient: askAgain(after: error)
@@ -114,10 +114,16 @@ final class LogQuery: RequestHandler {
     log.loop.schedule(after: pause) { [self] in ask() }
   }
 
-  private func changed(_ entry: LogEntry) {
-    guard purpose == .cancel else {
-      return respond(ServerAnswer.retrieved(log.standing(entry, token), version))
+  private func retrieved(_ entry: LogEntry, at sequence: UInt64) {
+    log.digest(of: entry, at: sequence, token) { [self] field in
+      var answer = ServerAnswer.retrieved(log.standing(entry, token), version)
+      if let field { answer.fields.append(DigestField.representation.lowercased(), field) }
+      respond(answer)
     }
+  }
+
+  private func changed(_ entry: LogEntry, at sequence: UInt64) {
+    guard purpose == .cancel else { return retrieved(entry, at: sequence) }
     var event = ServerEvent(.cancelled, peer: peer)
     event.stream = entry.streamID
     event.offset = entry.streamStart + entry.end

@@ -8,6 +8,7 @@ internal import StreamServing
 
 extension LogTransfer {
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+    if plain != nil { return receivePlain(bytes, pieces: pieces) }
     guard ending == nil, var state else { return }
     for piece in pieces {
       let intake = allowance.limited(state.received(UInt64(piece.count), by: transferNumber))
@@ -31,10 +32,22 @@ extension LogTransfer {
     }
     self.state = state
     proceed()
-    if append.unstoredCount > Self.highWater, !isPaused {
-      isPaused = true
-      exchange?.pauseBody()
-    }
+    pauseIfFull()
+  }
+
+  /// How many bytes came and are not stored.
+  private var unstoredCount: Int { append.unstoredCount + (plain?.comparison?.waitingCount ?? 0) }
+
+  func pauseIfFull() {
+    guard unstoredCount > Self.highWater, !isPaused else { return }
+    isPaused = true
+    exchange?.pauseBody()
+  }
+
+  func resumeIfDrained() {
+    guard isPaused, unstoredCount < Self.lowWater else { return }
+    isPaused = false
+    exchange?.resumeBody()
   }
 
   /// The content is refused before all of it has come: nothing that is held of it counts.
@@ -46,6 +59,7 @@ extension LogTransfer {
   }
 
   func end() {
+    if plain != nil { return conclude(.ended) }
     guard ending == nil else { return }
     let number = transferNumber
     if digests.holdsContent, state?.transfer != nil {
@@ -56,21 +70,20 @@ extension LogTransfer {
     switch state?.contentEnded(number) {
     case .acknowledge: ending = .acknowledge
     case .process:
-      // The token may have been withdrawn meanwhile.
-      if let credential = head.credential, !log.context.isValid(credential) {
-        ending = .refuse(.notAuthorized)
-        break
-      }
-      ending = .complete
+      ending = isStillValid ? .complete : .refuse(.notAuthorized)
     case .refuse(let refusal): ending = .refuse(refusal)
     case .ignore, nil: return
     }
     proceed()
   }
 
+  /// Whether the token was not withdrawn meanwhile.
+  var isStillValid: Bool { head.credential.map { log.context.isValid($0) } ?? true }
+
   func aborted(_ reason: AbortReason) {
     exchange = nil
     stopTelling()
+    if plain != nil { return conclude(.interrupted(reason.description)) }
     // What came is stored all the same; nothing was promised of a request that has not begun. Nobody can compare content
     // with its digest any more: it is kept, as with a directory.
     if ending == nil {
@@ -80,7 +93,10 @@ extension LogTransfer {
     if state != nil { proceed() }
   }
 
-  var canBeContinued: Bool { !isPlain && request.content == .unsized && isAnnounced }
+  /// The client of a plain stream can continue it if it has named the stream (`Stream-Offset`).
+  var canBeContinued: Bool {
+    request.content == .unsized && (plain == nil ? isAnnounced : head.fields.count("stream-id") > 0)
+  }
 
   func serverStops() {
     guard state != nil, hasPublished || !isCreation else { return refuse(.serverStops) }
@@ -90,6 +106,7 @@ extension LogTransfer {
 
   /// The rest of the content is refused. What came of it counts.
   func stop(_ refusal: UploadRefusal) {
+    if plain != nil { return conclude(.refused(refusal)) }
     guard ending == nil else { return }
     keepHeld()
     ending = .refuse(refusal)

@@ -20,7 +20,7 @@ extension LogTransfer {
       var answer =
         isCreation ? ServerAnswer.created(standing, request.version) : ServerAnswer.appended(standing, request.version)
       if isCreation { answer.fields.append("stream-id", streamID) }
-      respond(Response(answer))
+      respond(Response(answer), withDigestUpTo: offset)
     case .complete:
       emit(.ended, offset: offset, bytes: offset)
       respond(finalResponse())
@@ -56,6 +56,7 @@ extension LogTransfer {
   }
 
   func refuse(_ refusal: UploadRefusal, standing: ServerAnswer.Standing? = nil) {
+    if plain != nil { return refusePlain(refusal, isCertain: standing != nil) }
     let status = refusal.status(request.version)
     var event = ServerEvent(.refusal(status: status), peer: peer, status: status, reason: refusal.reason)
     event.stream = streamID.isEmpty ? nil : streamID
@@ -65,6 +66,7 @@ extension LogTransfer {
 
   /// The response to the request that completes the upload, and to those that repeat it.
   func finalResponse() -> Response {
+    if plain != nil { return plainResponse() }
     let length = state?.offset ?? 0
     var body = JSONLine(event: "stored")
     body.add("stream", streamID)
@@ -72,8 +74,25 @@ extension LogTransfer {
     var response = Response(
       201, ["stream-id": streamID, "stream-offset": String(streamStart + length)], body: body.line + "\n",
       type: "application/json")
-    if !isPlain { response.add(ServerAnswer.completedFields(request.version, offset: length)) }
+    response.add(ServerAnswer.completedFields(request.version, offset: length))
+    if let computed { response.add([DigestField.representation.lowercased(): computed]) }
     return response
+  }
+
+  /// Adds the digest of the first bytes of the upload that the client wants to know.
+  private func respond(_ response: Response, withDigestUpTo offset: UInt64) {
+    func add(_ field: String?) {
+      var response = response
+      if let field { response.add([DigestField.representation.lowercased(): field]) }
+      respond(response)
+    }
+    if let whole = digests.ofRequest { return add(whole.field) }
+    guard digests.wanted != nil else { return respond(response) }
+    var entry = LogEntry(
+      offset: offset, count: 0, streamID: streamID, streamStart: streamStart, owner: owner,
+      mark: .init(publisher: publisher, number: 0))
+    (entry.wanted, entry.link) = (digests.wanted, link)
+    log.digest(of: entry, at: append.sequence, token) { [self] field in if !isOver { add(field) } }
   }
 
   func respond(_ response: Response) {
@@ -88,6 +107,8 @@ extension LogTransfer {
     allowance.leave(append)
     digests.drop()
     exchange = nil
+    plain?.claim?.abandon()
+    plain?.comparison?.abandon()
     stopTelling()
   }
 }

@@ -11,7 +11,8 @@ internal import StreamServing
 extension LogTransfer {
   /// Does what is to be done next, until the log has to answer.
   func proceed() {
-    guard !isOver else { return }
+    // A request that repeats a complete stream has nothing to publish.
+    guard !isOver, plain == nil || state != nil else { return }
     if case .complete = ending, isVerified != true, append.isAtLastMessage(limit: log.batchLimit) { return verify() }
     perform(append.next(limit: log.batchLimit))
     if append.isDrained, let ending { finish(ending) }
@@ -25,10 +26,12 @@ extension LogTransfer {
     let unread = digests.toBeRead
     let verification = LogVerification(log, token, upTo: link, at: append.sequence) { [self] verdict in
       let waiting = append.waiting
-      unread?.update(waiting.span, [0..<waiting.count])
-      verified(verdict, isRight: (unread ?? digests.ofRequest)?.isRight ?? true)
+      unread?.update(waiting.span)
+      let whole = unread ?? digests.ofRequest
+      computed = whole?.field
+      verified(verdict, isRight: whole?.isRight ?? true)
     }
-    if let unread { verification.read(unread) } else { verification.count() }
+    if let unread { verification.read { unread.update($0) } } else { verification.count() }
   }
 
   func verified(_ verdict: LogVerification.Verdict, isRight: Bool) {
@@ -63,11 +66,13 @@ extension LogTransfer {
   func publish(_ batch: LogAppend.Batch, after sequence: UInt64) {
     var entry = LogEntry(
       offset: batch.offset, count: UInt64(batch.bytes.count), streamID: streamID, streamStart: streamStart,
-      owner: head.credential, mark: .init(publisher: publisher, number: batch.number))
+      owner: owner, mark: .init(publisher: publisher, number: batch.number))
     entry.length = batch.completes ? batch.end : state?.length
     entry.isComplete = batch.completes
     entry.deactivation = batch.deactivation
-    entry.digest = digests.representation
+    (entry.digest, entry.wanted) = (digests.representation, digests.wanted)
+    // Whoever asks later need not read it.
+    if batch.completes { entry.digest = WholeDigest.joined(entry.digest, computed) }
     guard let message = entry.message(batch.bytes, behind: link, more: batch.number == 1 ? description : []) else {
       return perform(append.failed(.timedOut, now: now))
     }
@@ -81,14 +86,10 @@ extension LogTransfer {
   }
 
   /// What the first message of a request says besides: what the stream is.
-  var description: [MessageContent.Header] {
-    var headers: [MessageContent.Header] = []
-    if isCreation {
-      headers.append(.init(LogHeaders.request, "\(head.method) \(head.target.path)"))
-      if let type = head.fields.single("content-type") { headers.append(.init(LogHeaders.mediaType, type)) }
-    }
-    if let text = head.fields.single("stream-description") { headers.append(.init(LogHeaders.description, text)) }
-    return headers
+  private var description: [MessageContent.Header] {
+    // The message that has got hold of a plain stream says it.
+    guard plain == nil else { return [] }
+    return (isCreation ? LogHeaders.origin(head) : []) + LogHeaders.description(head)
   }
 
   func readLast() {
@@ -116,10 +117,7 @@ extension LogTransfer {
       if isCreation { created() }
     }
     if append.durable > before { tell(schedule.kept(append.durable - before, now: now)) }
-    if isPaused, append.unstoredCount < Self.lowWater {
-      isPaused = false
-      exchange?.resumeBody()
-    }
+    resumeIfDrained()
     proceed()
   }
 }

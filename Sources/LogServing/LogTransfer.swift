@@ -27,14 +27,16 @@ final class LogTransfer: RequestHandler {
 
   let log: UploadLog
   let head: RequestHead
-  let token: String
+  var token: String
   var request: UploadTransferRequest
   let isCreation: Bool
-  /// Whether the client knows nothing of uploads.
-  let isPlain: Bool
+  /// Of a client that knows nothing of uploads.
+  var plain: PlainRequest?
   let publisher: String
   var streamID: String
   var streamStart: UInt64
+  /// What identifies the credential of the upload's creator.
+  var owner: [UInt8]?
   var exchange: (any Exchange)?
   var peer = ""
   /// nil until the log has said where the upload stands.
@@ -45,6 +47,8 @@ final class LogTransfer: RequestHandler {
   let digests: LogDigests
   /// Whether the log has what the upload is to be complete with; nil before somebody has asked.
   var isVerified: Bool?
+  /// What the client wants to know of the upload's bytes, as a field.
+  var computed: String?
   /// Why the upload is over: the log has lost a part of it.
   var loss: String?
   var ending: Ending?
@@ -58,46 +62,42 @@ final class LogTransfer: RequestHandler {
   var startOffset: UInt64 = 0
   lazy var allowance = LogAllowance(log, token)
 
-  init(_ log: UploadLog, _ head: RequestHead, _ request: UploadTransferRequest, creatingIn token: String) {
+  init(
+    _ log: UploadLog, _ head: RequestHead, _ request: UploadTransferRequest, _ fields: StreamRequestFields,
+    creatingIn token: String
+  ) {
     (self.log, self.head, self.request, self.token) = (log, head, request, token)
     publisher = log.newPublisher()
-    (isCreation, isPlain) = (true, false)
-    streamID = head.fields.single("stream-id") ?? StreamName.randomID()
-    streamStart = Self.streamStart(head) ?? 0
+    (isCreation, owner) = (true, head.credential)
+    (streamID, streamStart) = (fields.id ?? StreamName.randomID(), fields.offset)
     schedule = ProgressSchedule(
       limit: Self.interimLimit(log, head).map { max(0, $0 - 1) }, interval: UploadFields.progressInterval(head.fields))
-    digests = LogDigests(log, creatingWith: head.fields, isWhole: request.completes)
+    digests = LogDigests(log, creatingWith: head.fields)
     self.request.hasDigest = digests.holdsContent
   }
 
-  init(plain log: UploadLog, _ head: RequestHead, creatingIn token: String) {
-    (self.log, self.head, self.token) = (log, head, token)
+  init(plain log: UploadLog, _ head: RequestHead, _ fields: StreamRequestFields) {
+    (self.log, self.head, token) = (log, head, "")
     publisher = log.newPublisher()
     request = UploadTransferRequest(version: .none, offset: 0, completes: true, content: .init(head.framing))
-    (isCreation, isPlain) = (true, true)
-    streamID = head.fields.single("stream-id") ?? StreamName.randomID()
-    streamStart = 0
+    (isCreation, streamStart) = (false, 0)
+    streamID = fields.id ?? StreamName.randomID()
+    let name = StreamName(path: head.target.path, streamID: streamID, mediaType: nil)
+    plain = PlainRequest(name, at: fields.offset)
     schedule = ProgressSchedule(limit: 0)
-    digests = LogDigests(log, plain: head.fields)
+    digests =
+      fields.offset == 0 ? LogDigests(log, plain: head.fields) : LogDigests(log, appendingWith: head.fields)
   }
 
   init(_ log: UploadLog, _ head: RequestHead, _ request: UploadTransferRequest, appendingTo token: String) {
     (self.log, self.head, self.request, self.token) = (log, head, request, token)
     publisher = log.newPublisher()
-    (isCreation, isPlain) = (false, false)
+    (isCreation, owner) = (false, head.credential)
     (streamID, streamStart) = ("", 0)
     schedule = ProgressSchedule(
       limit: Self.interimLimit(log, head), interval: UploadFields.progressInterval(head.fields))
     digests = LogDigests(log, appendingWith: head.fields)
     self.request.hasDigest = digests.holdsContent
-  }
-
-  /// `Stream-Offset`: where the upload begins in its stream; nil if it is missing or invalid.
-  static func streamStart(_ head: RequestHead) -> UInt64? {
-    guard let text = head.fields.single("stream-offset"), let value = UInt64(text),
-      value <= UInt64(BareItem.largestInteger)
-    else { return nil }
-    return value
   }
 
   static func interimLimit(_ log: UploadLog, _ head: RequestHead) -> Int? {
@@ -111,6 +111,7 @@ final class LogTransfer: RequestHandler {
   func begin(_ exchange: any Exchange) {
     self.exchange = exchange
     peer = exchange.peer
+    if let plain { return begin(plain) }
     guard log.isReady else { return refuse(UploadRefusal(.disconnected)) }
     allowance.whenKnown(isCreation: isCreation) { [self] refusal in
       guard self.exchange != nil else { return }
@@ -137,7 +138,7 @@ final class LogTransfer: RequestHandler {
     if let refusal = found.refusal { return refuse(refusal) }
     guard case .entry(let entry, let sequence) = found else { return }
     if let refusal = digests.refusal(request.content) { return refuse(refusal) }
-    (link, digests.representation) = (entry.link, entry.digest)
+    (link, digests.representation, digests.wanted) = (entry.link, entry.digest, entry.wanted)
     (streamID, streamStart, startOffset) = (entry.streamID, entry.streamStart, entry.end)
     var state = UploadResourceState(
       restoring: entry.isComplete ? .complete : .incomplete, offset: entry.end, promised: entry.end, synced: entry.end,
@@ -170,7 +171,9 @@ final class LogTransfer: RequestHandler {
     log.verify(entry, at: sequence, of: token) { [self] verdict in
       guard exchange != nil else { return }
       switch verdict {
-      case .intact: respond(finalResponse())
+      case .intact:
+        computed = WholeDigest.field(of: entry.digest, wanted: entry.wanted)
+        respond(finalResponse())
       case .lost(let reason):
         log.context.emit(ServerEvent(.warning, reason: reason))
         refuse(.deactivated(.stateLost))
@@ -191,7 +194,7 @@ final class LogTransfer: RequestHandler {
   /// The log has the upload that this request creates.
   func created() {
     emit(.begun, offset: 0)
-    if !isPlain, Self.interimLimit(log, head) != 0, let state,
+    if Self.interimLimit(log, head) != 0, let state,
       var fields = ServerAnswer.announcement(standing(state), request.version)
     {
       isAnnounced = true
@@ -203,9 +206,10 @@ final class LogTransfer: RequestHandler {
   }
 
   /// While the brokers are slow, nobody can be too slow.
-  private func watch() {
+  func watch() {
     allowance.watch(request.content, received: { [self] in state?.transfer?.received ?? 0 }) { [self] in
-      if isPaused { watch() } else { stop(.tooSlow) }
+      // Bytes that are compared with stored ones do not count as received.
+      if isPaused || plain?.comparison != nil { watch() } else { stop(.tooSlow) }
     } silent: { [self] in
       append.announce()
       proceed()

@@ -43,38 +43,39 @@ package final class LogUploadHandler {
     case .create(let request):
       // An append that a front end has sent astray creates nothing.
       guard ["POST", "PUT"].contains(head.method) else { return plain(head) }
-      if let refusal = Self.flaw(head) { return refusal }
-      return LogTransfer(log, head, request, creatingIn: StreamName.randomID())
+      return serve(head) { fields in
+        // Beyond what a structured field holds, no offset could be told.
+        guard fields.offset <= UInt64(BareItem.largestInteger) else {
+          return Self.refusal(400, StreamConflict.largeHole.reason)
+        }
+        return LogTransfer(log, head, request, fields, creatingIn: StreamName.randomID())
+      }
     case .append(let request): return LogTransfer(log, head, request, appendingTo: token ?? "")
     case .retrieve(let version): return LogQuery(log, head, token: token ?? "", version, .retrieve)
     case .cancel(let version): return LogQuery(log, head, token: token ?? "", version, .cancel)
     }
   }
 
-  /// A request without the protocol: a stream in one piece.
+  /// A request without the protocol: a stream, or the continuation of one.
   private func plain(_ head: RequestHead) -> any RequestHandler {
     switch head.method {
-    case "POST", "PUT":
-      if let refusal = Self.flaw(head) { return refusal }
-      guard head.fields.single("stream-offset").map({ $0 == "0" }) ?? true else {
-        return FixedResponseHandler(
-          Response(
-            409, body: "This server continues a stream by resumable uploads only: send Upload-Complete and PATCH.\n"))
-      }
-      return LogTransfer(plain: log, head, creatingIn: StreamName.randomID())
-    default: return OtherRequests.handler(for: head)
+    case "POST", "PUT": serve(head) { LogTransfer(plain: log, head, $0) }
+    default: OtherRequests.handler(for: head)
     }
   }
 
-  /// The response to a request whose fields about its stream cannot be used; nil if they can.
-  private static func flaw(_ head: RequestHead) -> FixedResponseHandler? {
-    if let id = head.fields["stream-id"], head.fields.count("stream-id") > 1 || !StreamName.isValidID(id) {
-      return FixedResponseHandler(
-        Response(400, body: "Stream-ID is one to 64 letters, digits, dots, hyphens and underscores.\n"))
+  /// The handler of a request whose fields about its stream can be used.
+  private func serve(
+    _ head: RequestHead, _ handler: (StreamRequestFields) -> any RequestHandler
+  ) -> any RequestHandler {
+    do throws(StreamRequestFields.Flaw) {
+      return handler(try StreamRequestFields(head.fields))
+    } catch {
+      return Self.refusal(400, error.reason)
     }
-    if head.fields.count("stream-offset") > 0, LogTransfer.streamStart(head) == nil {
-      return FixedResponseHandler(Response(400, body: "Stream-Offset is a number of bytes.\n"))
-    }
-    return nil
+  }
+
+  private static func refusal(_ status: Int, _ reason: String) -> FixedResponseHandler {
+    FixedResponseHandler(StreamAnswer.refused(status, nil, reason, retries: false))
   }
 }

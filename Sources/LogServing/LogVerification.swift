@@ -59,21 +59,21 @@ final class LogVerification {
     }
   }
 
-  /// Hands all bytes to the digest, and compares each message with the one before it. One message is read at a time: the
+  /// Hands all bytes to `update`, and compares each message with the one before it. One message is read at a time: the
   /// loop serves others in between, and memory stays flat.
-  func read(_ digest: ContentDigest) {
+  func read(_ update: @escaping (Span<UInt8>) -> Void) {
     guard readSequence < sequence else { return completion(.intact) }
     log.stream.message(of: token, from: readSequence + 1) { [self] answer in
       switch answer {
-      case .failure(let error): again(error) { self.read(digest) }
+      case .failure(let error): again(error) { self.read(update) }
       // A broker that is behind has answered.
-      case .success(nil): again(.timedOut) { self.read(digest) }
-      case .success(let message?): take(message, digest)
+      case .success(nil): again(.timedOut) { self.read(update) }
+      case .success(let message?): take(message, update)
       }
     }
   }
 
-  private func take(_ message: StoredMessage, _ digest: ContentDigest) {
+  private func take(_ message: StoredMessage, _ update: @escaping (Span<UInt8>) -> Void) {
     guard let entry = LogEntry(message.content), entry.offset == end, link.next(message.content) == entry.link,
       message.sequence != sequence || entry.link == last
     else {
@@ -81,10 +81,10 @@ final class LogVerification {
         .lost("message \(message.sequence) of \(message.subject) does not follow message \(readSequence)"))
     }
     let payload = message.content.payload
-    digest.update(payload.span, [0..<payload.count])
+    update(payload.span)
     (link, end, readSequence) = (entry.link, entry.end, message.sequence)
     deadline = .now + patience
-    read(digest)
+    read(update)
   }
 
   private func again(_ error: BrokerError, _ step: @escaping () -> Void) {

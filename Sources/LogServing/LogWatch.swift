@@ -123,7 +123,7 @@ package final class LogWatch {
     let token = String(message.subject.dropFirst(log.stream.name.utf8.count + 1))
     if token == ServedTime.token {
       log.usage.readTick(message.content, at: message.sequence)
-    } else if UploadLog.isToken(token), let entry = LogEntry(headersOf: message.content) {
+    } else if UploadToken.isValid(token), let entry = LogEntry(headersOf: message.content) {
       log.usage.read(entry, of: token, at: message.sequence)
       if entry.deactivation != nil { over(entry, token, message.sequence) }
     }

@@ -32,6 +32,8 @@ package final class UploadLog {
   let limits: UploadLimits
   /// What all servers have together.
   let usage: LogUsage
+  /// The largest hole that a request of a plain stream may leave.
+  let maximumHole: UInt64
   /// Whether the brokers keep what they acknowledge now, as far as that was asked for.
   private let isDurable: () -> Bool
   /// Whether something can be stored now.
@@ -41,12 +43,13 @@ package final class UploadLog {
   /// - Parameters:
   ///   - usage: of all loops.
   ///   - maximumBodyLength: of a request, which the parser judges.
+  ///   - maximumHole: the largest hole that a request of a plain stream may leave.
   ///   - isDurable: whether the brokers keep what they acknowledge. Without it nothing is published.
   package init(
     _ context: ServingContext, stream: MessageStream, options: UploadLimitsConfiguration, usage: LogUsage,
-    maximumBodyLength: UInt64?, isDurable: @escaping () -> Bool = { true }
+    maximumBodyLength: UInt64?, maximumHole: UInt64, isDurable: @escaping () -> Bool = { true }
   ) {
-    (self.isDurable, self.usage) = (isDurable, usage)
+    (self.isDurable, self.usage, self.maximumHole) = (isDurable, usage, maximumHole)
     (self.context, self.stream, self.options) = (context, stream, options)
     var limits = UploadLimits()
     limits.maximumSize = options.maximumSize
@@ -155,7 +158,7 @@ package final class UploadLog {
   /// - Parameter credential: of who asks: somebody else's upload is as good as none (section "Security
   ///   Considerations").
   func find(_ token: String, for credential: [UInt8]?, _ completion: @escaping (Found) -> Void) {
-    guard Self.isToken(token) else { return completion(.unknown) }
+    guard UploadToken.isResource(token) else { return completion(.unknown) }
     guard isReady else { return completion(.unavailable(.disconnected)) }
     stream.lastMessage(of: token) { [context] answer in
       switch answer {
@@ -170,11 +173,6 @@ package final class UploadLog {
         completion(entry.owner == credential ? .entry(entry, sequence: message.sequence) : .unknown)
       }
     }
-  }
-
-  /// 32 hexadecimal digits, as ``StreamName/randomID()`` makes them.
-  static func isToken(_ text: String) -> Bool {
-    text.utf8.count == 32 && text.utf8.allSatisfy { Octet.hexValue($0) != nil }
   }
 }
 

@@ -21,11 +21,6 @@ struct StreamRequestState: Equatable {
     var isComplete: Bool
   }
 
-  /// Why the bytes of a request contradict those that are stored.
-  enum Conflict: Equatable {
-    case beforeRecording, beyondEnd, largeHole, differentBytes, surplusBytes, mayStillCome
-  }
-
   private(set) var phase = Phase.new
   /// Where the body begins in the stream.
   private(set) var offset: UInt64 = 0
@@ -65,7 +60,7 @@ struct StreamRequestState: Equatable {
   mutating func ends() { phase = .done }
 
   enum Beginning: Equatable {
-    case conflict(Conflict)
+    case conflict(StreamConflict)
     /// The body is wanted.
     case accept
     /// The body is wanted if there is room for a hole of this length: ``hasRoom()``.
@@ -141,7 +136,7 @@ struct StreamRequestState: Equatable {
     case done(Limit?)
     /// The room that was reserved, and is not used, goes back; then as with ``done(_:)``.
     case settle(Limit?)
-    case conflict(Conflict)
+    case conflict(StreamConflict)
   }
 
   /// Bytes have come.
@@ -268,7 +263,7 @@ struct StreamRequestState: Equatable {
     /// The stream ends behind bytes that never came, without a byte after them: makes a hole of this length first, and
     /// then asks again.
     case makeHole(UInt64)
-    case conflict(Conflict)
+    case conflict(StreamConflict)
   }
 
   /// The body is complete.
@@ -287,24 +282,13 @@ struct StreamRequestState: Equatable {
   mutating func madeHole() { hasMadeHole = true }
 }
 
-extension StreamRequestState.Conflict {
+extension StreamConflict {
   /// What it means for an upload.
   var refusal: StreamRefusal {
     switch self {
     case .beforeRecording, .beyondEnd, .largeHole: .misplaced
     case .differentBytes, .surplusBytes: .contradicted
     case .mayStillCome: .early
-    }
-  }
-
-  var reason: String {
-    switch self {
-    case .beforeRecording: "the recording begins behind this offset: the one before it is closed"
-    case .beyondEnd: "the stream is complete and ends before this offset"
-    case .largeHole: "the hole before this offset would be larger than the server allows"
-    case .differentBytes: "the bytes differ from those that are stored at the same offset"
-    case .surplusBytes: "the stream is complete and has no such bytes"
-    case .mayStillCome: "the request has no content, and an upload may still bring the bytes before its offset"
     }
   }
 }

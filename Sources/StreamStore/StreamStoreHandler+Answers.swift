@@ -43,7 +43,7 @@ extension StreamStoreHandler {
   // MARK: Refusals
 
   /// The bytes contradict what is stored. The file is not touched.
-  func conflict(_ stream: any StoredStream, _ conflict: StreamRequestState.Conflict) {
+  func conflict(_ stream: any StoredStream, _ conflict: StreamConflict) {
     trouble.refusal = conflict.refusal
     leaveUnfinished(stream)
     endState()
@@ -66,7 +66,7 @@ extension StreamStoreHandler {
     registry.figures.values.storageFailures += 1
     registry.distrust(stream.name, error)
     interrupt(stream, "\(error)", status: StreamAnswer.status(of: error))
-    let standing = StreamAnswer.Standing(stream.name, length: stream.start, missing: 0)
+    let standing = StreamAnswer.Standing(stream.name.streamID, length: stream.start, missing: 0)
     respond(StreamAnswer.refused(StreamAnswer.status(of: error), standing, error.reason, retries: true))
   }
 
@@ -131,7 +131,8 @@ extension StreamStoreHandler {
     leave(stream)
     // Of an upload, its resource counts what it tells.
     if !isUpload { registry.figures.values.acknowledgedBytes += state.keptCount }
-    respond(StreamAnswer.complete(status, StreamAnswer.Standing(stream), isStored: stream.isKept))
+    let file = stream.isKept ? stream.name.final : nil
+    respond(StreamAnswer.complete(status, StreamAnswer.Standing(stream), file: file))
   }
 
   func answer(_ status: Int, _ stream: (any StoredStream)?, _ reason: String, retries: Bool) {

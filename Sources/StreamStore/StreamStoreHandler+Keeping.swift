@@ -43,7 +43,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
 
   /// The answer tells how much is stored, so that a client can continue there.
   private func misplaced(_ reason: String, _ name: StreamName, _ extent: StreamExtent) -> Settlement {
-    let standing = StreamAnswer.Standing(name, length: extent.length, missing: extent.gaps?.missing ?? 0)
+    let standing = StreamAnswer.Standing(name.streamID, length: extent.length, missing: extent.gaps?.missing ?? 0)
     return .response(StreamAnswer.refused(409, standing, reason, retries: false))
   }
 
@@ -71,7 +71,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
   private func isOvertaken(_ extent: StreamExtent) -> Bool { extent.gaps.map { state.offset < $0.holesEnd } ?? false }
 
   /// Why a body that has not begun has no place in the stream; nil if it has one.
-  private func misplacement(_ name: StreamName, _ extent: StreamExtent) -> StreamRequestState.Conflict? {
+  private func misplacement(_ name: StreamName, _ extent: StreamExtent) -> StreamConflict? {
     let (start, isComplete): (UInt64, Bool)
     switch extent {
     // The next part begins where the body does: the recording is closed, or will be before the body begins.
@@ -109,8 +109,8 @@ extension StreamStoreHandler: KeepingRequestHandler {
       if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
       if offset < gaps.holesEnd { return .overtaken }
       guard length >= offset else { return .gone }
-      let standing = StreamAnswer.Standing(name, length: length, missing: gaps.missing)
-      return .complete(length - offset, StreamAnswer.complete(200, standing))
+      let standing = StreamAnswer.Standing(name.streamID, length: length, missing: gaps.missing)
+      return .complete(length - offset, StreamAnswer.complete(200, standing, file: name.final))
     case .absent: return .gone
     }
   }

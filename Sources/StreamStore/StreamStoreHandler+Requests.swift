@@ -9,7 +9,7 @@ extension StreamStoreHandler: RequestHandler {
     guard head.framing != .absent else {
       self.exchange = exchange
       peer = exchange.peer
-      return refuse(411, "a stream needs Transfer-Encoding: chunked or a Content-Length")
+      return refuse(411, StreamAnswer.withoutLength)
     }
     enter(exchange, restoredCount: nil)
   }

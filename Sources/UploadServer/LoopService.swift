@@ -98,7 +98,8 @@ final class LogService: LoopService {
   ) throws(UploadServerError) {
     let log = UploadLog(
       context, stream: try brokers.stream(on: context.loop), options: configuration.uploads, usage: brokers.usage,
-      maximumBodyLength: configuration.maximumBodyLength, isDurable: { brokers.durability?.isProven ?? true })
+      maximumBodyLength: configuration.maximumBodyLength, maximumHole: configuration.maximumHoleLength,
+      isDurable: { brokers.durability?.isProven ?? true })
     uploads = LogUploadHandler(log)
     watch = context.assignment.index == 0 ? LogWatch(log) : nil
     other = configuration.handler

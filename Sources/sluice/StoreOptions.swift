@@ -40,8 +40,8 @@ enum StoreOptions {
   /// Options of `serve` that require a directory.
   private static let ofDirectories: [String] =
     [
-      "directory", "discard", "allow-download", "max-downloads", "split", "names", "no-sidecars", "max-hole",
-      "max-finished", "max-finished-size",
+      "directory", "discard", "allow-download", "max-downloads", "split", "names", "no-sidecars", "max-finished",
+      "max-finished-size",
     ] + KeepOptions.topic.options.map(\.name)
 
   /// The values of the options, or nil without `--store`.

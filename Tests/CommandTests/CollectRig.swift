@@ -182,6 +182,50 @@ final class CollectRig {
     return answer
   }
 
+  // MARK: Plain streams
+
+  /// Sends a piece of a plain stream in a request of its own, which breaks off when everything is stored, or completes
+  /// the stream. A server that asks for bytes before it gets the same request once more.
+  ///
+  /// - Returns: the status of the response, if the request was not left.
+  @discardableResult
+  func sendPlain(
+    _ target: Target, _ path: String, id: String, owner: String, at offset: Int, _ body: [UInt8], completes: Bool
+  ) throws -> Int? {
+    let head = [
+      "POST \(path) HTTP/1.1", "Host: h", "Authorization: Bearer \(owner)", "Stream-ID: \(id)",
+      "Stream-Offset: \(offset)", "Transfer-Encoding: chunked", "Expect: 100-continue",
+    ]
+    var status = 503
+    for _ in 0..<2 where status == 503 {
+      let client = try RawClient((target == .files ? files : log).localAddresses[0])
+      try client.send(head.joined(separator: "\r\n") + "\r\n\r\n")
+      status = try client.answer().status
+      guard status == 100 else { continue }
+      if !body.isEmpty { try client.sendChunk(body) }
+      if completes {
+        try client.send("0\r\n\r\n")
+        return try client.answer().status
+      }
+      try waitUntil("\(target) stores the piece at \(offset)") { try storedLength(target, id) >= offset + body.count }
+      return nil
+    }
+    return status
+  }
+
+  /// Where the stored bytes of the only stream with that ID end.
+  private func storedLength(_ target: Target, _ id: String) throws -> Int {
+    switch target {
+    case .files:
+      let name = reference.names.first { $0.hasSuffix("-\(id).part") }
+      return try name.map { try reference.contents($0).count } ?? 0
+    case .log:
+      let last = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")
+      guard let last, last.content["Stream-ID"] == id, !last.content.payload.isEmpty else { return 0 }
+      return (last.content["Stream-Offset"].flatMap { Int($0) } ?? 0) + last.content.payload.count
+    }
+  }
+
   // MARK: What is stored
 
   /// What the files of a directory are called and hold, sidecars without times.

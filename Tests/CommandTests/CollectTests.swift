@@ -150,6 +150,46 @@ struct CollectTests {
     }
   }
 
+  @Test("a plain stream of several requests becomes the files of a server with a directory, whichever process dies")
+  func plainStreams() throws {
+    let seed = Seed.several(1)[0]
+    var random = seed.generator
+    let rig = try CollectRig(collectors: 1)
+    let pattern = OffsetPattern(seed: 7)
+    for (id, isComplete) in [("a", true), ("b", false), ("c", true)] {
+      // The last stream begins late.
+      var length = id == "c" ? 1000 : 0
+      for round in 0..<6 {
+        // Repeats stored bytes, or leaves some out.
+        var begin = length
+        if round > 0 {
+          begin = random.chance(50) ? length - Int.random(in: 0...300, using: &random) : length
+          if round == 2 || round == 4 { begin = length + Int.random(in: 1...5000, using: &random) }
+        }
+        let end = length + 1000 + Int.random(in: 5000...20_000, using: &random)
+        let body = (UInt64(begin)..<UInt64(end)).map { pattern[$0] }
+        for target in CollectRig.Target.allCases {
+          let status = try rig.sendPlain(
+            target, "/x.txt", id: id, owner: "alice", at: begin, body, completes: isComplete && round == 5)
+          #expect(status == (isComplete && round == 5 ? 200 : nil))
+        }
+        length = end
+        if random.chance(40) { try rig.restart(0, SIGKILL) }
+      }
+      for target in CollectRig.Target.allCases {
+        // Somebody else, and bytes that are not the stream's.
+        let bytes = [~pattern[UInt64(length - 1)]]
+        #expect(
+          try rig.sendPlain(target, "/x.txt", id: id, owner: "bob", at: length, bytes, completes: true) == 403)
+        #expect(
+          try rig.sendPlain(target, "/x.txt", id: id, owner: "alice", at: length - 1, bytes, completes: true) == 409)
+      }
+    }
+    try rig.finish()
+    try rig.compare(seed)
+    #expect(!rig.output.contains { $0.contains("\"event\":\"refused\"") })
+  }
+
   @Test("purge removes the messages of a complete recording, and no others")
   func purge() throws {
     let rig = try CollectRig(collectors: 1, ["--after-collect", "purge"])

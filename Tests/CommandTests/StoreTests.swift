@@ -37,15 +37,16 @@ struct StoreTests {
     return (0..<10_000).map { _ in UInt8(truncatingIfNeeded: random.next()) }
   }
 
-  @Test("a stream survives killed brokers and servers, and the log has each byte once")
-  func kills() throws {
+  @Test(
+    "a stream survives killed brokers and servers, and the log has each byte once",
+    arguments: [["--roll-over-after", "300ms"], ["--resumable", "never"]])
+  func kills(_ options: [String]) throws {
     let broker = try TestBroker()
     var (server, address) = try Self.serve(broker)
     let client = try sluice(
       [
-        "pipe", "http://\(address)/t.bin", "--stream-id", "s", "--roll-over-after", "300ms", "--buffer", "4MiB",
-        "--retry-ceiling", "200ms",
-      ], input: .pipe)
+        "pipe", "http://\(address)/t.bin", "--stream-id", "s", "--buffer", "4MiB", "--retry-ceiling", "200ms",
+      ] + options, input: .pipe)
     let log = try BrokerLoop(BrokerOptions(servers: [broker.url])).open("sluice")
     var sent: [UInt8] = []
     func send(_ count: Int) throws {

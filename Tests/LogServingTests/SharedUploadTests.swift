@@ -155,8 +155,6 @@ struct SharedUploadTests {
     #expect(answer.status == 201 && answer["stream-offset"] == "11" && answer["upload-complete"] == nil)
     #expect(interim.isEmpty)
     #expect(try server.events.first("the end", where: { $0.kind == .ended }).bytes == 11)
-    try client.request("PUT", "/a.txt", version: nil, ["Stream-ID: plain", "Stream-Offset: 4"], body: "x")
-    #expect(try client.final().answer.status == 409)
   }
 
   @Test("two clients append through two servers, one with guessed offsets, and leave no hole and no repeated byte")

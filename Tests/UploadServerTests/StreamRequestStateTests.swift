@@ -3,6 +3,7 @@
 import PropertyTesting
 import Testing
 
+@testable import StreamServing
 @testable import StreamStore
 
 @Suite("The state of a request that stores a stream")
@@ -39,7 +40,7 @@ struct StreamRequestStateTests {
     case kept(StreamRequestState.Limit?)
     /// Not even the hole in front of them was made.
     case nothing(StreamRequestState.Limit?)
-    case conflict(StreamRequestState.Conflict)
+    case conflict(StreamConflict)
   }
 
   /// What the machine has reported.

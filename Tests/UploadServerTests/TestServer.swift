@@ -11,6 +11,8 @@ final class TestServer {
   let server: UploadServer
   let directory: TemporaryDirectory
   let events: EventLog<ServerEvent>
+  /// What must live as long as the server.
+  var support: AnyObject?
   var address: ListenAddress { server.localAddresses[0] }
 
   init(

@@ -1,8 +1,8 @@
 // Where the bytes of a request belong in a stream that may hold some of them already. Pure: offsets in, ranges out.
 
 /// The place of one request's body in its stream.
-struct StreamPlacement: Equatable {
-  enum Beginning: Equatable {
+package struct StreamPlacement: Equatable {
+  package enum Beginning: Equatable {
     /// The body goes on where the stored bytes end, or repeats some of them first.
     case at(StreamPlacement)
     /// Bytes in between never came: `length` zeros belong there once a byte behind them is stored, and a note that they
@@ -19,12 +19,14 @@ struct StreamPlacement: Equatable {
   private static let largestOffset: UInt64 = 999_999_999_999_999
 
   /// The stream offset of the next byte of the body.
-  private(set) var cursor: UInt64
+  package private(set) var cursor: UInt64
   /// How many bytes of the stream are stored.
-  private(set) var length: UInt64
+  package private(set) var length: UInt64
+
+  package init(cursor: UInt64, length: UInt64) { (self.cursor, self.length) = (cursor, length) }
 
   /// Judges a request that begins at `offset`, for a stream of which `length` bytes are stored.
-  static func begin(offset: UInt64, length: UInt64, isComplete: Bool, maximumHole: UInt64) -> Beginning {
+  package static func begin(offset: UInt64, length: UInt64, isComplete: Bool, maximumHole: UInt64) -> Beginning {
     if offset <= length { return .at(StreamPlacement(cursor: offset, length: length)) }
     if isComplete { return .beyondEnd }
     guard offset - length <= maximumHole, offset <= largestOffset else { return .holeTooLarge }
@@ -32,18 +34,18 @@ struct StreamPlacement: Equatable {
   }
 
   /// Of the next `count` bytes: how many repeat what is stored. The rest is new.
-  func repeated(_ count: Int) -> Int {
+  package func repeated(_ count: Int) -> Int {
     guard cursor < length else { return 0 }
     return Int(min(UInt64(count), length - cursor))
   }
 
   /// `count` repeated bytes were found to be equal to the stored ones.
-  mutating func verified(_ count: Int) {
+  package mutating func verified(_ count: Int) {
     cursor += UInt64(count)
   }
 
   /// `count` new bytes were stored.
-  mutating func stored(_ count: Int) {
+  package mutating func stored(_ count: Int) {
     cursor += UInt64(count)
     length = cursor
   }

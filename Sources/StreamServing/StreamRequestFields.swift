@@ -1,21 +1,20 @@
 // What the fields of a request say of its stream: which one it is, and where the body begins in it.
 
-internal import HTTPMessages
-internal import StreamServing
+package import HTTPMessages
 
 /// `Stream-ID` and `Stream-Offset` of a request.
-struct StreamRequestFields {
+package struct StreamRequestFields {
   /// One to 64 of `[A-Za-z0-9._-]`, not beginning with a dot; nil if the request has none.
-  private(set) var id: String?
+  package private(set) var id: String?
   /// In bytes; 0 if the request has none.
-  private(set) var offset: UInt64 = 0
+  package private(set) var offset: UInt64 = 0
 
   /// Why the fields cannot be understood.
-  struct Flaw: Error {
-    var reason: String
+  package struct Flaw: Error {
+    package var reason: String
   }
 
-  init(_ fields: HeaderFields) throws(Flaw) {
+  package init(_ fields: HeaderFields) throws(Flaw) {
     guard fields.count("stream-id") <= 1, fields.count("stream-offset") <= 1 else {
       throw Flaw(reason: "Stream-ID and Stream-Offset may be given once")
     }

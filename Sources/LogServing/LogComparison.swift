@@ -1,0 +1,170 @@
+// Bytes of a stream that are sent again: compared with those in the log, which are read one message at a time.
+
+internal import EventLoops
+internal import JetStream
+internal import StreamServing
+
+/// Compares the beginning of a request's content with what its stream has. Only on the loop's thread.
+final class LogComparison {
+  enum Verdict {
+    /// The bytes are those that are stored, and these came behind them.
+    case same([UInt8])
+    case different
+    /// Messages are missing or have changed; the reason is for the operator.
+    case lost(String)
+    case unavailable(BrokerError)
+  }
+
+  private static let pause = Duration.milliseconds(100)
+
+  private let log: UploadLog
+  private let token: String
+  /// The last message, and its sequence.
+  private let last: LogEntry
+  private let sequence: UInt64
+  /// The stream offset of the next byte to be compared, and where the comparison ends.
+  private var cursor: UInt64
+  private let limit: UInt64
+  private let completion: (Verdict) -> Void
+  /// What came and is not compared yet.
+  private var pending: [UInt8] = []
+  private var hasEnded = false
+  private var isReading = false
+  private var isOver = false
+  /// The message that was read last, and the bytes of it.
+  private var message: (entry: LogEntry, sequence: UInt64, payload: [UInt8])?
+  /// Stream offsets below are not in a message: they are a hole, or were removed when the stream was complete.
+  private var gap: (end: UInt64, isHole: Bool) = (0, true)
+  private var deadline = MonotonicInstant.now
+
+  /// - Parameters:
+  ///   - last: the last message of the stream, which has that sequence.
+  ///   - cursor: where the content begins in the stream, before its end.
+  init(
+    _ log: UploadLog, _ token: String, _ last: LogEntry, at sequence: UInt64, from cursor: UInt64,
+    _ completion: @escaping (Verdict) -> Void
+  ) {
+    (self.log, self.token, self.last, self.sequence) = (log, token, last, sequence)
+    (self.cursor, limit, self.completion) = (cursor, last.streamEnd, completion)
+  }
+
+  /// How many bytes wait.
+  var waitingCount: Int { pending.count }
+
+  func take(_ bytes: UnsafeBufferPointer<UInt8>) {
+    pending += bytes
+    proceed()
+  }
+
+  /// No more bytes come.
+  func finish() {
+    hasEnded = true
+    proceed()
+  }
+
+  private func conclude(_ verdict: Verdict) {
+    isOver = true
+    message = nil
+    completion(verdict)
+  }
+
+  // MARK: Comparing
+
+  private func proceed() {
+    while !isReading, !isOver {
+      if cursor == limit || pending.isEmpty && hasEnded { return conclude(.same(pending)) }
+      if pending.isEmpty { return }
+      let wanted = min(UInt64(pending.count), limit - cursor)
+      if cursor < gap.end {
+        // Reads as zeros in a recording.
+        let count = Int(min(wanted, gap.end - cursor))
+        guard !gap.isHole || pending.prefix(count).allSatisfy({ $0 == 0 }) else { return conclude(.different) }
+        passed(count)
+      } else if let message, cursor >= message.entry.streamOffset, cursor < message.entry.streamEnd {
+        let begin = Int(cursor - message.entry.streamOffset)
+        let count = min(Int(wanted), message.payload.count - begin)
+        guard message.payload[begin..<(begin + count)].elementsEqual(pending.prefix(count)) else {
+          return conclude(.different)
+        }
+        passed(count)
+      } else {
+        deadline = .now + .nanoseconds(LogAppend.patience)
+        if let message { read(from: message.sequence + 1) { [self] in follow($0) } } else { locate() }
+      }
+    }
+  }
+
+  private func passed(_ count: Int) {
+    pending.removeFirst(count)
+    cursor += UInt64(count)
+  }
+
+  // MARK: Reading
+
+  private typealias Message = (entry: LogEntry, sequence: UInt64, payload: [UInt8])
+
+  /// Finds a message that begins at or before the cursor, with few questions: first ever further back from the last
+  /// one, then between the two that enclose it.
+  private func locate(back distance: UInt64 = 1, below high: UInt64? = nil) {
+    let probe = sequence > distance ? sequence - distance : 1
+    read(from: probe) { [self] found in
+      if found.entry.streamOffset <= cursor { return narrow(found, below: high ?? sequence + 1) }
+      guard probe > 1 else { return take(found, behind: nil) }
+      locate(back: distance &* 2, below: probe)
+    }
+  }
+
+  /// - Parameters:
+  ///   - low: begins at or before the cursor.
+  ///   - high: messages from this sequence on begin behind it.
+  private func narrow(_ low: Message, below high: UInt64) {
+    guard cursor >= low.entry.streamEnd, high - min(high, low.sequence) > 1 else { return take(low, behind: low) }
+    let probe = low.sequence + (high - low.sequence) / 2
+    read(from: probe) { [self] found in
+      found.entry.streamOffset <= cursor ? narrow(found, below: high) : narrow(low, below: probe)
+    }
+  }
+
+  private func follow(_ found: Message) { take(found, behind: message) }
+
+  /// - Parameter former: the message before it, if that is known.
+  private func take(_ found: Message, behind former: Message?) {
+    isReading = false
+    message = found
+    if found.entry.streamOffset > cursor {
+      let follows = former.map { found.entry.link.number == $0.entry.link.number + 1 } ?? (found.entry.link.number == 1)
+      // A collector has purged the others, and has them.
+      guard follows || last.isComplete else {
+        return conclude(.lost("message \(found.sequence) of \(token) does not follow the one before it"))
+      }
+      gap = (found.entry.streamOffset, follows)
+    }
+    proceed()
+  }
+
+  private func read(from first: UInt64, _ take: @escaping (Message) -> Void) {
+    isReading = true
+    guard first <= sequence else { return conclude(.lost("bytes before message \(sequence) of \(token) are missing")) }
+    log.stream.message(of: token, from: first) { [self] answer in
+      guard !isOver else { return }
+      switch answer {
+      case .failure(let error): again(error, first, take)
+      // A broker that is behind has answered.
+      case .success(nil): again(.timedOut, first, take)
+      case .success(let found?):
+        guard let entry = LogEntry(found.content) else {
+          return conclude(.lost("message \(found.sequence) of \(token) is damaged"))
+        }
+        take((entry, found.sequence, found.content.payload))
+      }
+    }
+  }
+
+  private func again(_ error: BrokerError, _ first: UInt64, _ take: @escaping (Message) -> Void) {
+    guard error.isTransient, MonotonicInstant.now < deadline else { return conclude(.unavailable(error)) }
+    log.loop.schedule(after: Self.pause) { [self] in if !isOver { read(from: first, take) } }
+  }
+
+  /// Nobody needs the verdict any more.
+  func abandon() { isOver = true }
+}

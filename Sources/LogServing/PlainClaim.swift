@@ -1,0 +1,201 @@
+// How a request without the protocol of resumable uploads gets hold of its stream, whichever server had the requests
+// before it.
+
+internal import EventLoops
+internal import HTTPMessages
+internal import HTTPServer
+internal import JetStream
+internal import ResumableUploads
+internal import StreamServing
+
+/// Finds a plain stream in the log, and ends the request that appends to it, at whichever server: a message without
+/// bytes goes out behind its last one. The broker then refuses what the other server publishes next. Only on the loop's
+/// thread.
+final class PlainClaim {
+  /// Where the content of the request belongs.
+  enum Outcome {
+    /// Behind that message, which is ours. The state says how much of the content the upload takes.
+    case begin(LogEntry, sequence: UInt64, token: String, UploadResourceState)
+    /// In a stream that is complete with that message.
+    case complete(LogEntry, sequence: UInt64, token: String)
+    case refuse(UploadRefusal)
+    case answer(Int, String, StreamAnswer.Standing?)
+  }
+
+  /// How long a request tries to get hold of its stream.
+  private static let patience = Duration.seconds(3)
+  /// For how long another server may still be storing the bytes before this request.
+  private static let stragglers = Duration.seconds(1)
+  private static let longestPause = Duration.milliseconds(100)
+  static let asksForMissing =
+    "bytes before this offset are missing. Send them if you have them, or the rest of the stream"
+
+  private let log: UploadLog
+  private let allowance: LogAllowance
+  private let head: RequestHead
+  private let name: StreamName
+  /// Where the content begins in the stream.
+  private let offset: UInt64
+  /// What the messages of the claim begin with; those of the content have another publisher.
+  private let publisher: String
+  private let representation: String?
+  private let began = MonotonicInstant.now
+  private var attempts = 0
+  private var completion: ((Outcome) -> Void)?
+
+  /// - Parameter representation: what the whole stream must be, as a field.
+  init(
+    _ log: UploadLog, _ allowance: LogAllowance, _ head: RequestHead, _ name: StreamName, at offset: UInt64,
+    representation: String?
+  ) {
+    (self.log, self.allowance, self.head, self.name, self.offset) = (log, allowance, head, name, offset)
+    (publisher, self.representation) = (log.newPublisher(), representation)
+  }
+
+  func start(_ completion: @escaping (Outcome) -> Void) {
+    self.completion = completion
+    find()
+  }
+
+  /// Nobody waits for the outcome any more.
+  func abandon() { completion = nil }
+
+  private func end(_ outcome: Outcome) {
+    let completion = completion
+    self.completion = nil
+    completion?(outcome)
+  }
+
+  // MARK: Finding
+
+  private func find() {
+    log.find(plain: name) { [self] found in
+      guard completion != nil else { return }
+      switch found {
+      case .unavailable(let error): findAgain(error)
+      case .absent(let token): claim(nil, at: 0, token)
+      case .entry(let entry, let sequence, let token): consider(entry, at: sequence, token)
+      }
+    }
+  }
+
+  private func consider(_ entry: LogEntry, at sequence: UInt64, _ token: String) {
+    // Our own message, whose acknowledgement was lost.
+    if entry.mark.publisher == publisher || entry.mark.publisher == publisher + LogEntry.Mark.asking {
+      return claimed(entry, at: sequence, token)
+    }
+    guard entry.owner == nil || entry.owner == head.credential else {
+      return end(.answer(403, StreamAnswer.notYours, nil))
+    }
+    if let cause = entry.deactivation { return end(.answer(409, cause.description, .init(entry))) }
+    guard entry.isComplete else { return claim(entry, at: sequence, token) }
+    guard offset <= entry.streamEnd else { return end(.answer(409, StreamConflict.beyondEnd.reason, .init(entry))) }
+    end(.complete(entry, sequence: sequence, token: token))
+  }
+
+  /// Another request was faster, or the brokers are not ready.
+  private func findAgain(_ error: BrokerError) {
+    guard completion != nil else { return }
+    guard error.isWrongLastSequence || error.isTransient else { return end(.refuse(UploadRefusal(error))) }
+    guard MonotonicInstant.now - began < Self.patience else {
+      return end(
+        .refuse(
+          error.isWrongLastSequence
+            ? .outOfResources("another request of the stream does not come to an end") : UploadRefusal(error)))
+    }
+    attempts += 1
+    let pause = min(Duration.milliseconds(1 << min(attempts, 10)), Self.longestPause)
+    log.loop.schedule(after: pause) { [self] in if completion != nil { find() } }
+  }
+
+  // MARK: Claiming
+
+  /// - Parameter last: the stream's last message; nil if it has none.
+  private func claim(_ last: LogEntry?, at sequence: UInt64, _ token: String) {
+    var asks = false
+    switch StreamPlacement.begin(
+      offset: offset, length: last?.streamEnd ?? 0, isComplete: false, maximumHole: log.maximumHole)
+    {
+    case .holeTooLarge, .beyondEnd:
+      return end(.answer(409, StreamConflict.largeHole.reason, standing(last)))
+    // The bytes in front of it were acknowledged by the TCP of a server that may have died with them. A client may
+    // still have them, and is asked for them once.
+    case .afterHole where last?.mark.asks != true:
+      if MonotonicInstant.now - began < Self.stragglers { return findAgain(.timedOut) }
+      asks = true
+    case .afterHole, .at: break
+    }
+    do throws(UploadRefusal) {
+      let (state, count) = try state(behind: last)
+      try allowance.enter(plain: token, behind: last, at: sequence, of: head.credential, bringing: count)
+      publish(behind: last, at: sequence, token, length: state.length, asks: asks)
+    } catch {
+      end(.refuse(error))
+    }
+  }
+
+  /// The upload with this request at work on it, and how many new bytes the request has, if its client says so. Judges
+  /// lengths and limits, before anything is published.
+  private func state(behind last: LogEntry?) throws(UploadRefusal) -> (UploadResourceState, UInt64?) {
+    let (bytes, length) = (last?.end ?? 0, last?.streamEnd ?? 0)
+    var content = RequestSummary.Content(head.framing)
+    var newCount: UInt64?
+    if case .sized(let count) = content {
+      newCount = count - min(count, length - min(length, offset))
+      content = .sized(newCount ?? 0)
+    }
+    var limits = log.limits
+    // A hole counts like bytes that were sent.
+    let holes = max(offset, length) - bytes
+    limits.maximumSize = limits.maximumSize.map { $0 - min($0, holes) }
+    var state = UploadResourceState(
+      restoring: .incomplete, offset: bytes, promised: bytes, synced: bytes, length: nil, limits: limits,
+      awaitsDisk: true)
+    let request = UploadTransferRequest(version: .none, offset: bytes, completes: true, content: content)
+    if case .refuse(let refusal) = state.append(request) { throw refusal }
+    return (state, newCount)
+  }
+
+  private func publish(
+    behind last: LogEntry?, at sequence: UInt64, _ token: String, length: UInt64?, asks: Bool
+  ) {
+    attempts += 1
+    let mark = LogEntry.Mark(
+      publisher: publisher + (asks ? LogEntry.Mark.asking : ""), number: UInt64(attempts))
+    var entry = LogEntry(
+      offset: last?.end ?? 0, count: 0, streamID: name.streamID, streamStart: last?.streamStart ?? 0,
+      owner: last == nil ? head.credential : last?.owner, mark: mark)
+    (entry.length, entry.digest) = (length, representation)
+    let more = last == nil ? LogHeaders.origin(head) + LogHeaders.description(head) : LogHeaders.description(head)
+    guard let message = entry.message([], behind: last?.link ?? .init(), more: more) else {
+      return findAgain(.timedOut)
+    }
+    log.publish(message, to: token, after: sequence) { [self, entry] result in
+      guard completion != nil else { return }
+      switch result {
+      case .success(let sequence): claimed(entry, at: sequence, token)
+      case .failure(let error): findAgain(error)
+      }
+    }
+  }
+
+  private func claimed(_ entry: LogEntry, at sequence: UInt64, _ token: String) {
+    if entry.mark.asks { return end(.answer(503, Self.asksForMissing, .init(entry))) }
+    do throws(UploadRefusal) {
+      end(.begin(entry, sequence: sequence, token: token, try state(behind: entry).0))
+    } catch {
+      end(.refuse(error))
+    }
+  }
+
+  private func standing(_ last: LogEntry?) -> StreamAnswer.Standing {
+    last.map { .init($0) } ?? .init(name.streamID, length: 0, missing: 0)
+  }
+}
+
+extension StreamAnswer.Standing {
+  /// Of a plain stream, whose first byte has the offset 0: what its messages do not have lies in holes.
+  init(_ entry: LogEntry) {
+    self.init(entry.streamID, length: entry.streamEnd, missing: entry.streamStart)
+  }
+}

@@ -1,0 +1,102 @@
+// What the subjects of a log are called: one for each upload resource, and one for each plain stream.
+
+internal import Digests
+internal import HTTPMessages
+internal import JetStream
+internal import ResumableUploads
+internal import StreamServing
+
+/// The last token of a subject.
+package enum UploadToken {
+  /// What the token of a plain stream begins with: no upload resource is called so, and none can be reached by it.
+  private static let prefix = "plain-"
+
+  /// Whether the text may be the token of an upload resource: 32 hexadecimal digits, as ``StreamName/randomID()`` makes
+  /// them.
+  static func isResource(_ text: String) -> Bool {
+    text.utf8.count == 32 && text.utf8.allSatisfy { Octet.hexValue($0) != nil }
+  }
+
+  /// Whether a server may have written messages with that token.
+  package static func isValid(_ text: String) -> Bool {
+    if isResource(text) { return true }
+    let digits = text.utf8.dropFirst(prefix.utf8.count)
+    return text.hasPrefix(prefix) && digits.count == 64 && digits.allSatisfy { Octet.hexValue($0) != nil }
+  }
+
+  /// The token of a plain stream, which every server derives from what a request says. nil if libcrypto has no memory.
+  ///
+  /// - Parameter generation: how many earlier beginnings of the stream are over without being complete.
+  static func plain(_ name: StreamName, generation: Int) -> String? {
+    // The name has no line feed.
+    let digest = try? Digest(.sha256, of: Array("\(name.base)\n\(generation)".utf8).span.bytes)
+    return digest.map { prefix + $0.hexadecimal }
+  }
+}
+
+/// Finds the present beginning of a plain stream with few questions: those before it are over. A pure state machine.
+struct GenerationSearch {
+  /// The last one that is known to be over, and the first one that is known not to be.
+  private var over = -1
+  private var open: Int?
+  /// The first one that is not over, if it is known.
+  var first: Int? { open.flatMap { $0 - over == 1 ? $0 : nil } }
+
+  /// Which generation is to be looked at.
+  var next: Int {
+    if let open { return over + (open - over) / 2 }
+    // 0, 1, 3, 7 …
+    return over < 0 ? 0 : over &* 2 &+ 1
+  }
+
+  /// What ``next`` was found to be. Returns whether the first one that is not over is known now.
+  mutating func found(isOver: Bool) -> Bool {
+    if isOver { over = next } else { open = next }
+    return first != nil
+  }
+}
+
+extension UploadLog {
+  /// What the log says of a plain stream.
+  enum FoundPlain {
+    case entry(LogEntry, sequence: UInt64, token: String)
+    /// It has none yet, and it is to have this token.
+    case absent(token: String)
+    case unavailable(BrokerError)
+  }
+
+  /// Reads where a plain stream stands.
+  func find(plain name: StreamName, _ completion: @escaping (FoundPlain) -> Void) {
+    guard isReady else { return completion(.unavailable(.disconnected)) }
+    find(plain: name, GenerationSearch(), nil, completion)
+  }
+
+  /// - Parameter first: what was found of the first generation that is known not to be over.
+  private func find(
+    plain name: StreamName, _ search: GenerationSearch, _ first: FoundPlain?,
+    _ completion: @escaping (FoundPlain) -> Void
+  ) {
+    guard let token = UploadToken.plain(name, generation: search.next) else {
+      return completion(.unavailable(.timedOut))
+    }
+    stream.lastMessage(of: token) { [self] answer in
+      var (search, first) = (search, first)
+      let isOver: Bool
+      switch answer {
+      case .failure(let error): return completion(.unavailable(error))
+      case .success(nil): (isOver, first) = (false, .absent(token: token))
+      case .success(let message?):
+        guard let entry = LogEntry(message.content) else {
+          context.emit(ServerEvent(.warning, reason: "message \(message.sequence) of \(message.subject) is damaged"))
+          isOver = true
+          break
+        }
+        // What has no place in its stream has none in another beginning of it.
+        isOver = entry.deactivation != nil && entry.deactivation != .misplaced
+        if !isOver { first = .entry(entry, sequence: message.sequence, token: token) }
+      }
+      if search.found(isOver: isOver), let first { return completion(first) }
+      find(plain: name, search, first, completion)
+    }
+  }
+}
