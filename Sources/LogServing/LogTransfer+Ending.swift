@@ -22,7 +22,7 @@ extension LogTransfer {
       if isCreation { answer.fields.append("stream-id", streamID) }
       respond(Response(answer), withDigestUpTo: offset)
     case .complete:
-      emit(.ended, offset: offset, bytes: offset)
+      emit(.ended, offset: offset, bytes: plain == nil ? offset : streamStart + offset)
       respond(finalResponse())
     case .refuse(.representationDigest):
       // As with a directory: nothing of it is kept.

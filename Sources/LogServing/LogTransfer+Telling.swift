@@ -58,6 +58,7 @@ extension LogTransfer {
     event.stream = streamID
     event.offset = streamStart + offset
     event.bytes = bytes
+    if plain != nil { event.missing = streamStart }
     log.context.emit(event)
   }
 }
