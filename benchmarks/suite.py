@@ -1,6 +1,6 @@
-"""`make bench` and `make bench-quick`: every part of the suite in turn, whether the one before succeeded or not.
+"""`make bench` and `make bench-quick`: runs all parts of the suite one after another, even if one fails.
 
-A part is a program of its own and knows how it measures; here is only what each is asked for, and how long it took.
+Each part is a separate program with its own measurement. This file contains only their options, and reports durations.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
     options = parser.parse_args()
     if options.quick and options.write:
-        parser.error("what the quick selection measures is not for the document: leave one of the two out")
+        parser.error("--quick and --write cannot be combined, because quick results do not belong into the document")
     end_on_signals()
     took: list[str] = []
     failed: list[str] = []

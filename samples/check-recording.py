@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""check-recording.py FILE DEVICE: is a recording whole? The last word of `make run`.
+"""check-recording.py FILE DEVICE: checks whether a recording is complete. The last step of `make run`.
 
-A WAV of 48,000 Hz, 16 bits, one channel. What the virtual microphone plays is known sample for sample, so its recording
-is compared with the melody; of any other device only length and level can be told. Bytes that the server says are
-missing (FILE's `.gaps`) are left out of the comparison, and counted.
+FILE is a WAV file of 48,000 Hz, 16 bits and one channel. The virtual microphone plays a known melody, so the script
+compares its recording with the melody sample by sample. For any other device it checks only length and level. It skips
+and counts the bytes that the server reports as missing (FILE's `.gaps`).
 """
 
 import array
@@ -18,7 +18,7 @@ HEADER = 80
 
 
 def holes(file: Path) -> list[tuple[int, int]]:
-    """Sample ranges that the server never got, from the stream offsets beside the recording."""
+    """Ranges of samples that the server never received, from the stream offsets in the `.gaps` file."""
     gaps = file.with_suffix(".gaps")
     if not gaps.exists():
         return []
@@ -30,25 +30,25 @@ def main() -> int:
     file, device = Path(sys.argv[1]), sys.argv[2]
     content = file.read_bytes()
     if content[:4] != b"RIFF" or content[HEADER - 8 : HEADER - 4] != b"data":
-        print(f"FAILED: {file} is no WAV file")
+        print(f"FAILED: {file} is not a WAV file")
         return 1
     samples = array.array("h", content[HEADER:])
     peak = max(map(abs, samples), default=0)
     level = f"{20 * math.log10(peak / 32768):.1f} dBFS" if peak else "silence"
     print(f"{len(samples)} samples, {len(samples) / RATE:.3f} s, peak {level}")
     if len(samples) != 10 * RATE:
-        print("FAILED: ten seconds were asked for")
+        print("FAILED: the recording is not ten seconds long")
         return 1
     if device != "virtual":
         return 0
 
     melody = array.array("h", (round(8192 * math.sin(2 * math.pi * tone * n / RATE)) for tone in TONES for n in range(RATE)))
     missing = holes(file)
-    # Where in the melody the recording begins: its first hundred samples tell, once they are not silence.
+    # The first samples of the recording show at which point of the melody it begins.
     doubled = melody.tobytes() * 2
     start = doubled.find(samples[:4800].tobytes())
     if start < 0 or start % 2:
-        print("FAILED: what was stored is not what was played")
+        print("FAILED: the recording is not the melody")
         return 1
     start //= 2
     wrong = sum(
@@ -57,8 +57,8 @@ def main() -> int:
         if sample != melody[(start + n) % len(melody)] and not any(first <= n < end for first, end in missing)
     )
     lost = sum(end - first for first, end in missing)
-    print(f"compared with the melody that was played: {len(samples) - lost - wrong} samples equal, {wrong} different, {lost} missing")
-    print("OK: every sample that was captured is stored" if not wrong and not lost else "OK: what is missing was told" if not wrong else "FAILED")
+    print(f"compared with the melody: {len(samples) - lost - wrong} samples equal, {wrong} different, {lost} missing")
+    print("OK: every captured sample is stored" if not wrong and not lost else "OK: the server reported all missing samples" if not wrong else "FAILED")
     return 1 if wrong else 0
 
 

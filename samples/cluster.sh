@@ -1,10 +1,10 @@
 #!/bin/sh
-# cluster.sh: servers and brokers that may die, on this machine, in about twenty seconds.
+# cluster.sh: shows that servers and brokers may die, on this machine, in about twenty seconds.
 #
-# Three brokers keep three replicas of each message. Three `sluice serve` share them behind HAProxy, which takes the servers
-# in turn for each connection. A microphone is streamed through it; in the middle, a broker and a server are killed
-# (SIGKILL). Then the stream is read from the brokers, and every sample is compared. The microphone is a virtual one that
-# plays a melody which is known sample for sample. Needs the path of the command in SLUICE.
+# Three brokers keep three replicas of each message. Three `sluice serve` processes use them behind HAProxy, which
+# distributes connections to the servers by rotation. The script streams a virtual microphone, which plays a known
+# melody. In the middle it kills a broker and a server (SIGKILL). Then it reads the stream from the brokers and compares
+# every sample. Set SLUICE to the path of the command.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 sluice=${SLUICE:-$here/../.build/release/sluice}
@@ -23,7 +23,7 @@ trap stop EXIT
 trap 'exit 130' INT TERM
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 fail() { echo "cluster.sh: $*" >&2; exit 1; }
-# Waits until a file has a line, or the process has ended.
+# Waits until a file contains a matching line, or the process has ended.
 await() { # PROCESS FILE PATTERN
   until grep -q "$3" "$2" 2>/dev/null; do
     kill -0 "$1" 2>/dev/null || { cat "$2" >&2; exit 69; }
@@ -68,7 +68,7 @@ done
 say "\$ sluice serve --store $urls --replicas 3        (three times)"
 servers=
 for number in 1 2 3; do
-  # The brokers need a moment until all of them take part.
+  # The brokers need a moment until all of them have joined the cluster.
   for attempt in 1 2 3 4 5 6 7 8 9 10; do
     "$sluice" serve --listen 127.0.0.1:0 --store "$urls" --replicas 3 >"$scratch/s$number.jsonl" 2>"$scratch/s$number.log" 9>&- &
     server=$!
@@ -91,12 +91,12 @@ done
     printf ' server s%s %s check inter 500ms\n' "$number" "$address"
   done
 } >"$scratch/haproxy.cfg"
-# It returns when it listens.
+# haproxy returns when it listens.
 "$proxy" -D -p "$scratch/haproxy.pid" -f "$scratch/haproxy.cfg" >"$scratch/haproxy.log" 2>&1 9>&- ||
   fail "haproxy: $(cat "$scratch/haproxy.log")"
 processes="$processes $(cat "$scratch/haproxy.pid")"
 
-say "\$ sluice mic http://127.0.0.1:$entrance/demo --duration 10s        (through HAProxy, in turn to each server)"
+say "\$ sluice mic http://127.0.0.1:$entrance/demo --duration 10s        (through HAProxy, which rotates between the servers)"
 "$sluice" mic "http://127.0.0.1:$entrance/demo" --device virtual --stream-id demo --duration 10s --roll-over-after 1s \
   --retry-ceiling 500ms 9>&- &
 client=$!
@@ -108,11 +108,11 @@ say "(a server is killed: kill -9)"
 kill -KILL "$first_server"
 wait "$client" || fail "sluice mic ended with $?"
 
-say "What the servers say:"
+say "Events of the servers:"
 cat "$scratch"/s?.jsonl
 for number in 2 3; do
   grep -q '"event"' "$scratch/s$number.jsonl" || fail "server $number has served nothing"
 done
 "$here/jetstream/read-stream.py" "127.0.0.1:$last_broker" demo >"$scratch/demo.wav"
-say "What the brokers have:"
+say "The stream, as read from the brokers:"
 python3 "$here/check-recording.py" "$scratch/demo.wav" virtual

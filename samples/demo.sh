@@ -1,10 +1,9 @@
 #!/bin/sh
-# demo.sh: what Sluice is for, on this machine, in about twelve seconds.
+# demo.sh: shows the purpose of Sluice on this machine, in about twelve seconds.
 #
-# Streams a microphone to `sluice serve`, kills the server in the middle (SIGKILL), starts it again, and checks what was
-# stored. The microphone is the default device where there is a sound card, and otherwise a virtual one that plays a
-# melody which is known sample for sample. Wants the path of the command in SLUICE, and leaves the recording in
-# ./recordings.
+# Streams a microphone to `sluice serve`, kills the server in the middle (SIGKILL), starts it again, and checks the
+# recording. On a machine with a sound card, the microphone is the default device. Otherwise it is a virtual microphone
+# that plays a known melody. Set SLUICE to the path of the command. The recording stays in ./recordings.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 sluice=${SLUICE:-$here/../.build/release/sluice}
@@ -41,7 +40,7 @@ else
   device=virtual
 fi
 
-serve() { # the port is the kernel's choice at first, and the same again afterwards
+serve() { # the kernel chooses the port at first; later starts use the same port
   "$sluice" serve --listen "127.0.0.1:$1" --directory "$recordings" >>"$scratch/server.jsonl" 2>"$scratch/server.log" 9>&- &
   server=$!
   until grep -q 'listening on' "$scratch/server.log"; do
@@ -68,8 +67,8 @@ say "(the server is started again)"
 serve "$port"
 wait "$client"
 
-say "What the server says:"
+say "Events of the server:"
 cat "$scratch/server.jsonl"
 file=$recordings/$(sed -n 's/.*"event":"ended".*"file":"\([^"]*\)".*/\1/p' "$scratch/server.jsonl" | tail -n 1)
-say "What it stored: $file"
+say "Recording: $file"
 python3 "$here/check-recording.py" "$file" "$device"

@@ -1,9 +1,9 @@
 #!/bin/sh
 # virtual-microphone.sh [DIRECTORY]: a microphone for a machine that has none.
 #
-# Starts a PulseAudio server of its own, with nothing but a silent sink, and plays a melody of four tones into it, again
-# and again. ALSA captures what the sink is given, in real time, as the device `virtual`. Prints how to use it and runs
-# until it is interrupted, its standard input is closed, or its parent is gone. Leaves nothing behind.
+# Starts a separate PulseAudio server that has only a silent sink, and repeatedly plays a melody of four tones into it.
+# ALSA captures the sink's input in real time, as the device `virtual`. Prints how to use the device. Runs until it is
+# interrupted, its standard input is closed, or its parent ends. Removes all files that it creates.
 #
 # Needs the Debian packages pulseaudio, pulseaudio-utils, libasound2-plugins and python3.
 set -eu
@@ -31,7 +31,7 @@ stop() {
 trap stop EXIT
 trap 'exit 0' INT TERM HUP
 
-# Nothing of the user's own PulseAudio is read, or reached.
+# The server neither reads the user's PulseAudio configuration nor connects to the user's server.
 export HOME="$directory" XDG_CONFIG_HOME="$directory/.config" XDG_RUNTIME_DIR="$directory"
 export PULSE_RUNTIME_PATH="$directory/pulse" PULSE_STATE_PATH="$directory/pulse"
 # The kernel ends both programs when this shell dies, however it dies.
@@ -46,11 +46,12 @@ pcm.virtual {
   type pulse
   server "unix:$directory/native"
   device "mic.monitor"
-  hint { show on description "A virtual microphone: what is played into a silent PulseAudio sink" }
+  hint { show on description "A virtual microphone: the input of a silent PulseAudio sink" }
 }
 END
 
-# A minute of four tones, a second each, at -12 dBFS: whole periods, so that it can be repeated without a click.
+# A minute of four tones, one second each, at -12 dBFS. Each tone has whole periods, so the melody repeats without a
+# click.
 python3 - "$directory/melody.raw" <<'END'
 import array, math, sys
 tones = (262, 330, 392, 523)
@@ -69,7 +70,7 @@ until paplay --server="unix:$directory/native" --device=mic --raw --format=s16le
   sleep 0.1
 done
 
-# One endless stream: a player for each round would leave a gap between them.
+# Use one endless stream, because a new player for each repetition would leave a gap.
 setpriv --pdeathsig TERM sh -c 'while cat "$1"; do :; done' melody "$directory/melody.raw" |
   setpriv --pdeathsig TERM paplay --server="unix:$directory/native" --device=mic --raw --format=s16le --rate=48000 \
     --channels=1 &

@@ -3,7 +3,7 @@
 internal import CALSA
 
 enum Abilities {
-  /// Rates that are asked about one by one. Devices have either some of these, or a range.
+  /// Rates that are tested one by one. Devices have either some of these, or a range.
   static let usualRates = [8_000, 11_025, 16_000, 22_050, 32_000, 44_100, 48_000, 88_200, 96_000, 176_400, 192_000]
 
   static func rateRange(_ hw: OpaquePointer) -> ClosedRange<Int> {
@@ -27,7 +27,7 @@ enum Abilities {
     usualRates.filter { snd_pcm_hw_params_test_rate(pcm, hw, UInt32($0), 0) == 0 }
   }
 
-  /// All formats that the space allows, Sluice's own or not, as ALSA names them.
+  /// All formats that the space allows, in ALSA's notation, including ones that Sluice does not support.
   static func formatNames(_ pcm: OpaquePointer, _ hw: OpaquePointer) -> [String] {
     (0...SND_PCM_FORMAT_LAST.rawValue).compactMap { value in
       let format = snd_pcm_format_t(rawValue: value)

@@ -6,14 +6,16 @@ internal import Glibc
 enum AlsaMessages {
   private static let capacity = 1024
 
-  /// Where a thread's messages go. A thread-specific pointer, because libasound hands its handler no context.
+  /// The destination of a thread's messages. A thread-specific pointer, because libasound passes its handler no
+  /// context.
   private static let destination: pthread_key_t = {
     var key = pthread_key_t()
-    // Fails only after PTHREAD_KEYS_MAX (1024) keys of other libraries; then messages are dropped, see `handler`.
+    // Fails only after other libraries have used PTHREAD_KEYS_MAX (1024) keys. Then messages are dropped, see
+    // `handler`.
     return pthread_key_create(&key, nil) == 0 ? key : pthread_key_t.max
   }()
 
-  /// Appends one message to the calling thread's destination; without one it is dropped. Allocates nothing.
+  /// Appends one message to the calling thread's destination, or drops it without one. Allocates nothing.
   private static let handler: snd_local_error_handler_t = { _, _, _, _, format, arguments in
     guard let format, let arguments, let raw = pthread_getspecific(destination) else { return }
     let text = raw.assumingMemoryBound(to: CChar.self)
@@ -28,7 +30,7 @@ enum AlsaMessages {
     vsnprintf(text + used, capacity - used, format, arguments)
   }
 
-  /// Runs `body`; what libasound says meanwhile on this thread is returned as one line, not printed.
+  /// Runs `body`. Returns libasound's messages of that time on this thread as one line, instead of printing them.
   static func collected<Result>(_ body: () -> Result) -> (result: Result, messages: String) {
     withUnsafeTemporaryAllocation(of: CChar.self, capacity: capacity) { text in
       text.initialize(repeating: 0)
@@ -38,12 +40,12 @@ enum AlsaMessages {
       let result = body()
       snd_lib_error_set_local(outerHandler)
       pthread_setspecific(destination, outer)
-      // The buffer is not empty (1024), so it has an address; and vsnprintf ends it with a zero.
+      // The buffer is not empty (1024), so it has an address, and vsnprintf adds the terminating zero.
       let line = String(cString: text.baseAddress!)
       return (result, line.split(whereSeparator: \.isNewline).joined(separator: " "))
     }
   }
 
-  /// From now on nothing that libasound says on the calling thread is printed. For the capture thread.
+  /// From now on, libasound's messages on the calling thread are not printed. For the capture thread.
   static func dropOnThisThread() { snd_lib_error_set_local(handler) }
 }

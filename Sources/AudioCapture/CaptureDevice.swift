@@ -40,7 +40,7 @@ public struct CaptureDevice: Equatable, Sendable {
     named().map { CaptureDevice(name: $0.name, description: $0.description, availability: look(at: $0.name)) }
   }
 
-  /// The names of those that can be opened now.
+  /// The names of the devices that can be opened now.
   static func usableNames() -> [String] { list().filter(\.isUsable).map(\.name) }
 
   /// Whether the device can be opened now.
@@ -48,11 +48,11 @@ public struct CaptureDevice: Equatable, Sendable {
     if case .supports = availability { true } else { false }
   }
 
-  /// Names that ALSA lists as devices and that are none: converters without a device behind them, and the black hole.
+  /// Names that ALSA lists as devices but that are not: converters without a device, and the null device.
   private static let converters: Set<String> = [
     "null", "lavrate", "samplerate", "speexrate", "speex", "upmix", "vdownmix", "oss", "usbstream",
   ]
-  /// Variants of a card for special purposes; `hw:` and `plughw:` of the same card are listed.
+  /// Variants of a card for special purposes. The list has `hw:` and `plughw:` of the same card instead.
   private static let variants = [
     "front:", "rear:", "side:", "center_lfe:", "surround", "iec958", "spdif:", "hdmi:",
     "dmix:", "dsnoop:", "modem:", "phoneline:", "usbstream:",
@@ -68,7 +68,7 @@ public struct CaptureDevice: Equatable, Sendable {
     var at = hints
     while let hint = at.pointee {
       at += 1
-      // IOID is nil for devices that do both.
+      // IOID is nil for devices with both directions.
       guard let name = text(hint, "NAME"), text(hint, "IOID") != "Output", !converters.contains(name),
         !variants.contains(where: name.hasPrefix), !devices.contains(where: { $0.name == name })
       else { continue }
@@ -84,7 +84,7 @@ public struct CaptureDevice: Equatable, Sendable {
     return String(cString: value)
   }
 
-  /// `hw:` names of all cards' capture devices, straight from the kernel.
+  /// `hw:` names of all cards' capture devices, directly from the kernel.
   private static func hardware() -> [(name: String, description: String)] {
     var devices: [(name: String, description: String)] = []
     var card: Int32 = -1
@@ -92,7 +92,7 @@ public struct CaptureDevice: Equatable, Sendable {
       var control: OpaquePointer?
       guard AlsaMessages.collected({ snd_ctl_open(&control, "hw:\(card)", SND_CTL_NONBLOCK) }).result == 0, let control
       else {
-        // Not permitted, for most: it is listed all the same, and looking at it will tell why.
+        // Usually the permission is missing. The device is listed anyway, and opening it will show the reason.
         devices += ProcAsound.captureDevices(ofCard: card)
         continue
       }

@@ -47,7 +47,7 @@ public enum CaptureEvent: Equatable, Sendable {
     }
   }
 
-  /// What is lost by it: where, how much, and whether silence stands in for it.
+  /// The loss that the event reports: its offset, its length, and whether silence replaces it.
   var loss: (streamOffset: UInt64, frames: UInt64, filled: Bool)? {
     switch self {
     case .overrun(let offset, let frames, let filled), .suspended(let offset, let frames, let filled),
@@ -78,12 +78,12 @@ public enum CaptureEvent: Equatable, Sendable {
   }
 }
 
-/// Events that found no place in the ring, as one.
+/// Events without space in the ring, combined into one.
 struct MissedEvents: Equatable {
   private var count: UInt64 = 0
   private var frames: UInt64 = 0
   private var filled = false
-  /// In stream offsets; nil when nothing is lost.
+  /// In stream offsets; nil if nothing is lost.
   private var bytes: Range<UInt64>?
 
   init() {}
@@ -98,7 +98,7 @@ struct MissedEvents: Equatable {
     filled = loss.filled
   }
 
-  /// nil when no event is missed, or none by which anything is lost.
+  /// nil if no missed event reports a loss.
   var event: CaptureEvent? {
     bytes.map {
       .missed(
@@ -108,9 +108,9 @@ struct MissedEvents: Equatable {
   }
 }
 
-/// A ring of events from the capture thread to whoever watches it: one writer, one reader, no lock, nothing allocated.
+/// A ring of events from the capture thread to an observer: one writer, one reader, no lock, no allocation.
 ///
-/// Full, it refuses. What is lost by the refused events is told in one event as soon as there is room.
+/// A full ring refuses events. Their losses are reported in one event as soon as there is space.
 final class CaptureEventRing: Sendable {
   /// Readable when there are events.
   let counter: EventCounter
@@ -119,23 +119,23 @@ final class CaptureEventRing: Sendable {
   private let refused = Atomic<UInt64>(0)
   private let frameBytes: UInt64
   nonisolated(unsafe) private let slots: UnsafeMutableBufferPointer<CaptureEvent>
-  /// The capture thread's own.
+  /// Used by the capture thread only.
   nonisolated(unsafe) private var missed = MissedEvents()
 
   init(frameBytes: Int, capacity: Int = 256) throws(SystemError) {
     self.frameBytes = UInt64(frameBytes)
     counter = try EventCounter()
     slots = .allocate(capacity: capacity)
-    // Touched now, so that the capture thread does not take the page fault.
+    // Initialised now, so that the capture thread does not get the page fault.
     slots.initialize(repeating: .bufferFull(streamOffset: 0))
   }
 
   deinit { slots.deallocate() }
 
-  /// The capture thread's side.
+  /// Called on the capture thread.
   func append(_ event: CaptureEvent) {
-    // The last two places are for what is missed, and for the end: both have to arrive, and whoever watches waits for
-    // the end.
+    // The last two slots are reserved for the missed events and for the end. Both must arrive, and the observer waits
+    // for the end.
     report(reserved: event.isLast ? 1 : 2)
     guard put(event, reserved: event.isLast ? 0 : 2) else {
       refused.add(1, ordering: .relaxed)
@@ -144,7 +144,7 @@ final class CaptureEventRing: Sendable {
     }
   }
 
-  /// Tells what is missed, as soon as there is room. The capture thread's side.
+  /// Reports the missed events as soon as there is space. Called on the capture thread.
   func reportMissed() { report(reserved: 2) }
 
   private func report(reserved: Int) {
@@ -152,7 +152,7 @@ final class CaptureEventRing: Sendable {
     missed = MissedEvents()
   }
 
-  /// False when there is no room but what is reserved.
+  /// Returns false if only reserved slots are left.
   private func put(_ event: CaptureEvent, reserved: Int) -> Bool {
     let index = written.load(ordering: .relaxed)
     guard index - read.load(ordering: .acquiring) < slots.count - reserved else { return false }
@@ -162,12 +162,12 @@ final class CaptureEventRing: Sendable {
     return true
   }
 
-  /// The reader's side: the oldest event not taken yet.
+  /// Called by the reader: the oldest event that it has not received yet.
   func next() -> CaptureEvent? {
     let index = read.load(ordering: .relaxed)
     if index == written.load(ordering: .acquiring) {
       counter.drain()
-      // An event may have come between the look and the drain, which took its signal.
+      // An event may have arrived between the check and the drain, which consumed its signal.
       guard index != written.load(ordering: .acquiring) else { return nil }
     }
     let event = slots[index % slots.count]

@@ -1,9 +1,9 @@
-// What the capture thread does, from its first frame to its last: the shell around `CaptureStateMachine`.
+// The capture thread's work, from its first frame to its last: the shell around `CaptureStateMachine`.
 //
-// It runs on a thread of its own and does not allocate, lock, log or wait for anything but the device and the order to
-// stop. Two exceptions: while there is no device it opens one (libasound allocates, but there is no audio to miss), and
-// what libasound does inside its calls is its own affair (the hardware plugin does none of it; the PulseAudio plugin
-// locks).
+// It runs on a separate thread, and does not allocate, lock, log, or wait for anything except the device and the order
+// to stop. There are two exceptions. While there is no device, it opens one, for which libasound allocates, but there
+// is no audio to miss. And it does not control what libasound does inside its calls: the hardware plugin does none of
+// this, but the PulseAudio plugin locks.
 
 internal import CALSA
 internal import EventLoops
@@ -11,7 +11,7 @@ internal import Glibc
 internal import StreamBuffers
 internal import Synchronization
 
-/// What the capture thread shares with the others: all of it atomic.
+/// The state that the capture thread shares with others, all of it atomic.
 final class CaptureShared: Sendable {
   let events: CaptureEventRing
   let totals = AtomicCaptureTotals()
@@ -40,34 +40,34 @@ struct CaptureLoop: ~Copyable {
   var machine = CaptureStateMachine()
   var clock: DeviceClock
   let sleepClock: SleepClock
-  /// How long the machine has slept, in nanoseconds, as far as the timeline knows. ``clock`` counts it.
+  /// How much of the machine's sleep the timeline includes, in nanoseconds. ``clock`` counts it.
   var asleep: Int64
 
-  /// Frames that the device has produced since the first start, as far as we know: read or lost.
+  /// Frames that the device has produced since the first start, read or lost, as far as is known.
   var timeline: UInt64 = 0
-  /// Frames in the circular buffer, ever.
+  /// The total number of frames written to the circular buffer.
   var stored: UInt64 = 0
-  /// Frames of silence that are due before anything else is stored: the buffer was full.
+  /// Frames of silence to store before anything else, because the buffer was full.
   var owed: UInt64 = 0
-  /// Bytes of silence that the stream left out, because they were more than the buffer holds.
+  /// Bytes of silence that the stream omitted, because they exceeded the buffer.
   var pausedBytes: UInt64 = 0
-  /// Where, and by how much, the stream has been interrupted since the device was lost.
+  /// Where, and for how long, the stream has been interrupted since the device was lost.
   var awayOffset: UInt64 = 0
   var awayFrames: UInt64 = 0
-  /// Wake-ups in a row without a frame.
+  /// Successive wake-ups without a frame.
   var fruitlessWakes = 0
-  /// Since when there have been only such.
+  /// When the first of them happened.
   var fruitlessSince = MonotonicInstant(nanoseconds: 0)
-  /// Whether the circular buffer was full at the last attempt: said once, not once a period.
+  /// Whether the circular buffer was full at the last attempt, so that it is reported once instead of once per period.
   var isFull = false
   var stopRequested = false
 
-  /// The order to stop, the circular buffer's space, then the PCM's own.
+  /// The descriptors of the order to stop and of the circular buffer's space, then the PCM's own.
   let descriptors: UnsafeMutablePointer<pollfd>
   var descriptorCount = 0
   static let maximumPCMDescriptors = 16
-  /// A device that gives no frame for so long has died without saying so (USB does that). Never reached while frames
-  /// come.
+  /// In milliseconds. A device without a frame for this long has died without an error, as USB devices do. Never
+  /// reached while frames arrive.
   static let silenceLimit: Int32 = 5_000
 
   init(
@@ -91,7 +91,7 @@ struct CaptureLoop: ~Copyable {
 
   deinit { descriptors.deallocate() }
 
-  /// Captures until it is told to stop, or has enough frames; then finishes the stream.
+  /// Captures until the order to stop, or until it has enough frames. Then finishes the stream.
   mutating func run(realTime: CaptureEvent.RealTime) {
     AlsaMessages.dropOnThisThread()
     shared.events.append(.started(realTime: realTime))
@@ -120,12 +120,12 @@ struct CaptureLoop: ~Copyable {
 
   // MARK: Waiting
 
-  /// One turn while the device runs: pays what silence is due, waits for a period, reads it.
+  /// One turn while the device runs: writes due silence, waits for a period, and reads it.
   private mutating func capture() -> CaptureStateMachine.Action {
     guard stored < maximumFrames else { return machine.end() }
     guard settle() else { return waitForSpace() }
     guard stored < maximumFrames, let device else { return machine.end() }
-    // POLLIN would stand for the circular buffer's space too, which nobody waits for here.
+    // Without the circular buffer's descriptor, whose POLLIN is not awaited here.
     let pcmDescriptors = descriptors + 2
     descriptors[1].events = 0
     let ready = poll(descriptors, nfds_t(2 + descriptorCount), Self.silenceLimit)
@@ -133,7 +133,7 @@ struct CaptureLoop: ~Copyable {
     if sleepClock.asleep() - asleep >= SleepClock.resolution { return wokenFromSleep(device) }
     if descriptors[0].revents != 0 {
       stopRequested = true
-      // What the device has by now was captured before the order: it belongs to the stream.
+      // Frames that the device has by now were captured before the order, so they belong to the stream.
       return read(device)
     }
     if ready == 0 {
@@ -149,14 +149,14 @@ struct CaptureLoop: ~Copyable {
       let code = device.stateError()
       if code != 0 { return fail(code) }
     } else if happened & POLLIN == 0 {
-      // The plugin's descriptor was ready, the PCM is not: its way to do internal work.
+      // The plugin's descriptor was ready, but the PCM is not. The plugin uses this for internal work.
       return yieldToDevice()
     }
     return read(device)
   }
 
-  /// Waits until the circular buffer has room for a period, but no longer than a period: under `dropOldest` the
-  /// obstacle is a reader in the middle of the oldest bytes, who gives no signal. The device collects meanwhile.
+  /// Waits until the circular buffer has space for a period, but at most for one period. Under `dropOldest` the
+  /// obstacle is a reader of the oldest bytes, which gives no signal. The device buffers meanwhile.
   mutating func waitForSpace() -> CaptureStateMachine.Action {
     if !isFull {
       isFull = true
@@ -167,7 +167,7 @@ struct CaptureLoop: ~Copyable {
     _ = producer.requestSpace(wanted)
     descriptors[1].events = Int16(POLLIN)
     let period = Int32(clamping: max(1, device.format.periodFrames * 1000 / device.format.rate))
-    // Interrupted, it is called again by the next turn.
+    // After an interruption, the next turn calls it again.
     if poll(descriptors, 2, period) > 0 {
       stopRequested = descriptors[0].revents != 0
       producer.drainSpaceSignals()
@@ -175,16 +175,16 @@ struct CaptureLoop: ~Copyable {
     return .wait
   }
 
-  /// Sleeps, but not through an order to stop.
+  /// Sleeps, but wakes for an order to stop.
   mutating func rest(_ delay: Duration) {
     let milliseconds = Int32(clamping: delay.nanoseconds / 1_000_000)
     stopRequested = (try? retryingInterrupts("poll") { poll(descriptors, 1, milliseconds) }) ?? 0 > 0
   }
 
-  /// The machine has slept. Not every driver and sound server says so: some go on as if nothing had happened, and the
-  /// timeline would lack hours.
+  /// The machine has slept. Not every driver and sound server reports it. Some continue as if nothing had happened, and
+  /// the timeline would lack hours.
   private mutating func wokenFromSleep(_ device: OpenDevice) -> CaptureStateMachine.Action {
-    // What the device heard before.
+    // Frames from before the sleep.
     let action = read(device)
     guard action == .wait else { return action }
     return fail(ESTRPIPE)
@@ -198,7 +198,7 @@ struct CaptureLoop: ~Copyable {
 
   // MARK: Reading
 
-  /// Moves all that the device has into the circular buffer.
+  /// Moves all available frames from the device into the circular buffer.
   private mutating func read(_ device: OpenDevice) -> CaptureStateMachine.Action {
     let (pcm, format) = (device.pcm, device.format)
     var (available, looked) = Self.look(pcm)
@@ -206,10 +206,11 @@ struct CaptureLoop: ~Copyable {
     let now = device.observationTime().advanced(byNanoseconds: asleep)
     if available == 0 { return wokenForNothing() }
     if available > format.bufferFrames {
-      // A converter or a sound server's plugin has lost count (its pointer wraps at the ring's size): begin again.
+      // A converter or a sound server's plugin has lost count, because its pointer wraps at the ring's size. Start
+      // again.
       guard format.countsThroughOverruns else { return fail(EPIPE) }
-      // The device counted on: what it has overwritten is known to the frame. A period more is given up, because it
-      // goes on writing into the oldest while we would read it.
+      // The device continued to count, so the number of overwritten frames is exact. One more period is dropped,
+      // because the device continues to overwrite the oldest one while we would read it.
       let excess = available - format.bufferFrames + min(format.periodFrames, format.bufferFrames / 4)
       let skipped = snd_pcm_forward(pcm, snd_pcm_uframes_t(excess))
       if skipped <= 0 { return fail(EPIPE) }
@@ -256,7 +257,7 @@ struct CaptureLoop: ~Copyable {
         shared.events.append(.overrun(streamOffset: offset, framesLost: UInt64(overwritten), filled: true))
       }
       if code != 0 && code != EAGAIN { return fail(code) }
-      // Frames that the device promised and does not give.
+      // The device announced frames and does not deliver them.
       if frames == 0 { return wokenForNothing() }
       if isShort {
         shared.totals.shortReads.add(1, ordering: .relaxed)
@@ -266,13 +267,13 @@ struct CaptureLoop: ~Copyable {
     return stored < maximumFrames ? .wait : machine.end()
   }
 
-  /// How many frames the ring holds, and a moment just before that was so.
+  /// How many frames the ring contains, and a moment just before that was true.
   private static func look(_ pcm: OpaquePointer) -> (available: snd_pcm_sframes_t, time: MonotonicInstant) {
     var available: snd_pcm_sframes_t = 0
     var before = MonotonicInstant.now
-    // A thread that is stopped in the middle of it does not know of which moment the answer is. So it asks again, a few
-    // times; if it is never quick, the earlier moment counts: better some frames too many taken for overwritten than
-    // one too few.
+    // If the thread is stopped during the call, the moment of the answer is unknown. So it asks again a few times. If
+    // no call is quick, the earlier moment counts, because too many frames taken for overwritten are better than one
+    // too few.
     for _ in 0..<4 {
       before = .now
       available = snd_pcm_avail_update(pcm)
@@ -281,13 +282,14 @@ struct CaptureLoop: ~Copyable {
     return (available, before)
   }
 
-  /// How many of the oldest frames a device that never stops may have written over before they were copied, because
-  /// this thread was stopped (SIGSTOP, a busy machine) between looking at the ring and copying from it.
+  /// How many of the oldest frames a device that never stops may have overwritten before they were copied. This happens
+  /// when this thread was stopped (SIGSTOP, a busy machine) between checking the ring and copying from it.
   ///
-  /// The clock tells how much can have come meanwhile; the device, asked now, would count what came after the copying
-  /// too. Half a millisecond and 500 ppm on top: the hardware writes ahead of the pointer that it tells.
+  /// The clock limits how many frames can have arrived meanwhile. The device itself would also count frames that
+  /// arrived after the copying. Half a millisecond and 500 ppm are added, because the hardware writes ahead of its
+  /// reported pointer.
   ///
-  /// - Parameter held: the frames that the ring held at `looked`, from the first copied one on.
+  /// - Parameter held: the frames in the ring at `looked`, from the first copied one on.
   private static func overwritten(_ held: Int, since looked: MonotonicInstant, _ format: CaptureFormat) -> Int {
     guard format.countsThroughOverruns else { return 0 }
     let elapsed = MonotonicInstant.now.nanoseconds(since: looked)
@@ -295,17 +297,17 @@ struct CaptureLoop: ~Copyable {
     return max(0, held + produced - format.bufferFrames)
   }
 
-  /// A wake-up without a frame. One is nothing (dmix and others do that).
+  /// A wake-up without a frame. A single one is normal (dmix and others do that).
   private mutating func wokenForNothing() -> CaptureStateMachine.Action {
     if stopRequested { return .wait }
     shared.totals.spuriousWakeUps.add(1, ordering: .relaxed)
     return yieldToDevice()
   }
 
-  /// After a wake-up that brought nothing. PulseAudio's plugin keeps its descriptor readable while less than a fragment
-  /// is there, and needs a thread of ordinary priority to get the rest: looking again at once, with real-time priority,
-  /// would keep that thread from running, and no frame would ever come. So a little time is given away, less than a
-  /// period.
+  /// After a wake-up without frames. PulseAudio's plugin keeps its descriptor readable while it has less than a
+  /// fragment, and needs a thread of ordinary priority to get the rest. Checking again at once, with real-time
+  /// priority, would keep that thread from running, and no frame would ever arrive. So this thread sleeps for less than
+  /// a period.
   private mutating func yieldToDevice() -> CaptureStateMachine.Action {
     fruitlessWakes += 1
     guard fruitlessWakes > 1, let device else { return .wait }

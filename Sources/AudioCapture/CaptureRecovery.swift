@@ -1,4 +1,4 @@
-// How the capture thread gets a device going again, and keeps the timeline true meanwhile.
+// How the capture thread restarts a device, and keeps the timeline correct meanwhile.
 
 internal import CALSA
 internal import EventLoops
@@ -9,7 +9,7 @@ internal import Synchronization
 extension CaptureLoop {
   // MARK: Starting and restarting
 
-  /// The first start. A device that is not willing is treated as one that has gone.
+  /// The first start. A device that fails to start is treated as lost.
   mutating func start() -> CaptureStateMachine.Action {
     guard let device else { return machine.end() }
     let before = MonotonicInstant.now
@@ -41,7 +41,7 @@ extension CaptureLoop {
       return machine.end()
     }
     let code = device.resume()
-    // Drivers that cannot say "not yet" by EAGAIN say it by failing to prepare.
+    // Drivers that cannot report "not yet" by EAGAIN fail to prepare instead.
     return code == 0 ? restart() : retryFailed(code)
   }
 
@@ -50,7 +50,7 @@ extension CaptureLoop {
     fillWhileAway()
     guard !stopRequested else { return machine.end() }
     guard stored < maximumFrames else { return machine.end() }
-    // Allocates: there is no audio to miss while there is no device.
+    // Allocates, but there is no audio to miss while there is no device.
     do throws(MicrophoneError) {
       let opened = try negotiation.open()
       let before = MonotonicInstant.now
@@ -73,7 +73,7 @@ extension CaptureLoop {
     return action
   }
 
-  /// Frames come again: what is missing is what the clock says the device has produced since the last one we had.
+  /// Frames arrive again. The missing ones are those that the device has produced since the last one, by the clock.
   private mutating func runs(_ device: OpenDevice, since before: MonotonicInstant) -> CaptureStateMachine.Action {
     asleep = sleepClock.asleep()
     let start = device.startTime(fallback: before).advanced(byNanoseconds: asleep)
@@ -96,7 +96,7 @@ extension CaptureLoop {
     return machine.recovered()
   }
 
-  /// Gives the device up until it can be opened again.
+  /// Closes the device until it can be opened again.
   mutating func leave(_ code: Int32) {
     awayOffset = streamOffset
     awayFrames = 0
@@ -108,20 +108,20 @@ extension CaptureLoop {
 
   private mutating func findDescriptors(_ device: OpenDevice) {
     let count = snd_pcm_poll_descriptors_count(device.pcm)
-    // More than sixteen has no plugin that is known; those beyond would only delay a wake-up.
+    // No known plugin has more than sixteen. Ignoring further ones would only delay a wake-up.
     let space = min(Int(max(0, count)), Self.maximumPCMDescriptors)
     descriptorCount = Int(max(0, snd_pcm_poll_descriptors(device.pcm, descriptors + 2, UInt32(space))))
   }
 
   // MARK: The timeline
 
-  /// Where the next frame will stand: behind the silence that is due.
+  /// The offset of the next frame, after the silence that is due.
   var streamOffset: UInt64 { storedEnd.addingSaturated(owed.multipliedSaturated(by: UInt64(frameBytes))) }
 
   /// Stream offset one past the last byte stored.
   private var storedEnd: UInt64 { producer.head.addingSaturated(pausedBytes) }
 
-  /// So many frames of the device will never come.
+  /// This number of the device's frames will never arrive.
   mutating func lose(_ frames: UInt64) {
     timeline = timeline.addingSaturated(frames)
     shared.totals.framesLost.wrappingAdd(frames, ordering: .relaxed)
@@ -134,8 +134,8 @@ extension CaptureLoop {
     lose(lost)
   }
 
-  /// Counts as lost what the device would have delivered by now, and returns how much that is. 20 ms are held back, so
-  /// that the exact count on its return is never less than what was given already.
+  /// Counts the frames as lost that the device would have delivered by now, and returns their number. It holds back 20
+  /// ms, so that the exact count on the device's return is never lower than this.
   private mutating func loseWhatIsDue() -> UInt64 {
     let margin = UInt64(clock.rate / 50)
     asleep = sleepClock.asleep()
@@ -146,28 +146,28 @@ extension CaptureLoop {
     return due
   }
 
-  /// While the device is away, who listens gets silence in real time: at each attempt what has become due.
+  /// While the device is away, writes the silence that has become due at each attempt, so that listeners get it in real
+  /// time.
   private mutating func fillWhileAway() {
     awayFrames = awayFrames.addingSaturated(loseWhatIsDue())
-    // Silence takes no room from bytes that the server does not have yet. What does not fit waits for the device, or
-    // for the end.
+    // Silence must not displace bytes that the server does not have yet. The rest waits for the device or the end.
     guard owed <= room || owed.addingSaturated(stored) >= maximumFrames && room > 0 else { return }
     _ = settle()
   }
 
-  /// The capture is over: writes the silence that is still due if there is room for it, or leaves it out.
+  /// The capture is over. Writes the silence that is still due if there is space for it, and omits it otherwise.
   mutating func settleAtEnd() {
     if owed > room, room > 0 { leaveSilenceOut() }
     if owed <= max(1, room) { _ = settle() }
   }
 
-  /// How many frames fit into the circular buffer.
+  /// How many frames the circular buffer has space for.
   private var room: UInt64 { UInt64(producer.freeByteCount / frameBytes) }
 
-  /// Leaves silence out that is longer than the buffer, or has no room in it: written, it would take the place of what
-  /// the server does not have yet. Silence below a second is not worth an upload resource of its own, unless the buffer
-  /// is smaller still. Its last frame is written in any case: perhaps the stream ends with it, and servers make a gap
-  /// only for a byte behind it.
+  /// Omits silence that is longer than the buffer or has no space in it, because it would displace bytes that the
+  /// server does not have yet. Silence below one second is not worth a separate upload resource, unless the buffer is
+  /// smaller still. The last frame is always written: the stream may end with it, and servers make a gap only when a
+  /// byte follows.
   private mutating func leaveSilenceOut() {
     let due = min(owed, maximumFrames - min(maximumFrames, stored))
     guard due > 1 else { return }
@@ -184,7 +184,7 @@ extension CaptureLoop {
     shared.totals.frames.store(stored, ordering: .relaxed)
   }
 
-  /// Writes the silence that is due; false when the circular buffer does not take all of it now.
+  /// Writes the silence that is due. Returns false if the circular buffer has no space for all of it now.
   mutating func settle() -> Bool {
     if owed > 0 { leaveSilenceOut() }
     while owed > 0, stored < maximumFrames {
@@ -202,16 +202,15 @@ extension CaptureLoop {
     return true
   }
 
-  /// Writes up to `frames` frames, and at least one, into the circular buffer. Returns how many, nil when it is full,
-  /// and the stream offset of the first.
+  /// Writes up to `frames` frames, and at least one, into the circular buffer. Returns their number, or nil if it is
+  /// full, and the stream offset of the first.
   mutating func write(
     frames: Int, _ body: (UnsafeMutableRawBufferPointer) -> Int
   ) -> (frames: Int?, offset: UInt64) {
     let offset = storedEnd
-    // Not the capacity: up to 64 KiB of released bytes may still take up room, and what cannot become free must not be
-    // asked for.
+    // Not the capacity, because up to 64 KiB of released bytes may still occupy space, and a minimum must be possible.
     let bytes = min(frames * frameBytes, producer.largestMinimum)
-    // All at once first: under `dropOldest` the least that is asked for is the most that is made free.
+    // First all at once, because under `dropOldest` no more than the minimum is freed.
     var result = producer.write(minimum: bytes, maximum: bytes) { span in span.withUnsafeMutableBytes(body) }
     if result == .full {
       result = producer.write(minimum: frameBytes, maximum: bytes) { span in span.withUnsafeMutableBytes(body) }

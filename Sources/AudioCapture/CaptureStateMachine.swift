@@ -1,4 +1,4 @@
-// What to do when the device stops delivering: the thinking of the capture thread, without a device, a clock or a
+// Decides what to do when the device stops delivering. It is the capture thread's logic, without a device, a clock or a
 // thread.
 //
 //               failed(EPIPE)                 failed(ESTRPIPE)
@@ -9,16 +9,16 @@
 
 internal import Glibc
 
-/// Decides how to get a capture device going again. Each method takes what happened and returns what to do next.
+/// Decides how to restart a capture device. Each method takes an event and returns the next action.
 struct CaptureStateMachine: Equatable {
   enum State: Equatable {
-    /// Frames come.
+    /// Frames arrive.
     case running
-    /// Overrun: the device was stopped and is being started again.
+    /// Overrun: the device was stopped and is being restarted.
     case restarting
-    /// The system or the driver has suspended the device; so many attempts to resume it have failed.
+    /// The system or the driver has suspended the device. This number of attempts to resume it has failed.
     case suspended(attempts: Int)
-    /// The device is gone, or in a state that only reopening cures; so many attempts to reopen it have failed.
+    /// The device is gone, or only reopening helps. This number of attempts to reopen it has failed.
     case away(attempts: Int)
     case ended
   }
@@ -28,17 +28,17 @@ struct CaptureStateMachine: Equatable {
     case wait
     /// snd_pcm_prepare and snd_pcm_start, now.
     case restart
-    /// After so long: snd_pcm_resume, then restart.
+    /// After this delay: snd_pcm_resume, then restart.
     case resume(after: Duration)
-    /// Close the device; after so long, open it again with the same parameters and start it.
+    /// Close the device. After this delay, open it again with the same parameters and start it.
     case reopen(after: Duration)
-    /// Nothing more; finish the stream.
+    /// Finish the stream.
     case end
   }
 
   private(set) var state: State = .running
-  /// Restarts since the last frame. A device that overruns again before it delivered anything would be restarted
-  /// forever.
+  /// Restarts since the last frame. Without a limit, a device that overruns before it delivers anything would be
+  /// restarted forever.
   private var fruitlessRestarts = 0
 
   static let fruitlessRestartsAllowed = 3
@@ -50,10 +50,10 @@ struct CaptureStateMachine: Equatable {
     guard state != .ended else { return .end }
     switch code {
     case EAGAIN, EINTR:
-      // No frame after all: not a failure.
+      // A wake-up without a frame is not a failure.
       return .wait
     case EPIPE, EBADFD:
-      // EBADFD: the PCM was set up but not running, e.g. after a resume by another program that shares it.
+      // EBADFD: the PCM was set up but not running, for example after another program that shares it has resumed it.
       guard fruitlessRestarts < Self.fruitlessRestartsAllowed else { return leave() }
       fruitlessRestarts += 1
       state = .restarting
@@ -62,13 +62,13 @@ struct CaptureStateMachine: Equatable {
       state = .suspended(attempts: 0)
       return .resume(after: .zero)
     default:
-      // ENODEV, ENXIO, EIO, ECONNREFUSED, ETIMEDOUT (no frames for far too long), and whatever a driver thinks of:
-      // opening anew cures what can be cured.
+      // ENODEV, ENXIO, EIO, ECONNREFUSED, ETIMEDOUT (no frames for far too long), and any other error. Reopening is the
+      // most general remedy.
       return leave()
     }
   }
 
-  /// The last restart, resume or reopening worked: the device runs.
+  /// The last restart, resume or reopening worked, and the device runs.
   mutating func recovered() -> Action {
     guard state != .ended else { return .end }
     state = .running
@@ -81,7 +81,7 @@ struct CaptureStateMachine: Equatable {
     case .ended:
       return .end
     case .running, .restarting:
-      // The restart of a suspended device says that it is suspended.
+      // Restarting a device that is still suspended fails like this.
       return code == ESTRPIPE || code == EAGAIN ? failed(ESTRPIPE) : leave()
     case .suspended(let attempts):
       guard attempts < Self.resumeAttempts, [ESTRPIPE, EAGAIN, EBUSY, EPIPE, EBADFD].contains(code) else {
@@ -98,7 +98,7 @@ struct CaptureStateMachine: Equatable {
   /// Frames were read.
   mutating func progressed() { fruitlessRestarts = 0 }
 
-  /// The capture is over: stopped, or long enough.
+  /// The capture is over, because it was stopped or has enough frames.
   mutating func end() -> Action {
     state = .ended
     return .end

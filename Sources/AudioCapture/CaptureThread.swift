@@ -1,20 +1,20 @@
-// The thread that captures: made, and given its priority.
+// Creates the capture thread and sets its priority.
 
 internal import EventLoops
 internal import Glibc
 
 enum CaptureThread {
-  /// Above everything ordinary, below the kernel's interrupt threads (50), which bring us the frames.
+  /// Above all ordinary threads, and below the kernel's interrupt threads (50), which deliver the frames.
   private static let priority: Int32 = 20
 
-  /// What is carried over to the new thread: a closure cannot capture what is not copyable.
-  /// Touched by one thread only, the new one, after it was handed over.
+  /// Carries the loop to the new thread, because a closure cannot capture a noncopyable value. After that, only the new
+  /// thread uses it.
   private final class Freight: @unchecked Sendable {
     var loop: CaptureLoop?
     init(_ loop: consuming CaptureLoop) { self.loop = consume loop }
   }
 
-  /// Runs `loop` on a new thread, on which no signal is delivered.
+  /// Runs `loop` on a new thread that receives no signals.
   static func start(_ loop: consuming CaptureLoop, realTime: Bool) throws(SystemError) -> NamedThread {
     let freight = Freight(loop)
     return try NamedThread("sluice-capture") {
@@ -23,11 +23,11 @@ enum CaptureThread {
     }
   }
 
-  /// SCHED_FIFO for the calling thread, where RLIMIT_RTPRIO or CAP_SYS_NICE permit it.
+  /// SCHED_FIFO for the calling thread, if RLIMIT_RTPRIO or CAP_SYS_NICE permits it.
   private static func raisePriority() -> CaptureEvent.RealTime {
     var parameters = sched_param()
     parameters.sched_priority = priority
-    // SCHED_RESET_ON_FORK (Linux, sched(7)): a program that a plugin starts, as PulseAudio's does, must not inherit it.
+    // SCHED_RESET_ON_FORK (Linux, sched(7)): programs that a plugin starts, such as PulseAudio's, must not inherit it.
     let resetOnFork: Int32 = 0x4000_0000
     let code = pthread_setschedparam(pthread_self(), SCHED_FIFO | resetOnFork, &parameters)
     return code == 0 ? .granted(priority: priority) : .refused(code: code)

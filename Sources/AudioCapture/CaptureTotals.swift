@@ -23,7 +23,7 @@ public struct CaptureTotals: Equatable, Sendable {
   public var eventsMissed: UInt64 = 0
 }
 
-/// The same as atomics. The capture thread alone writes.
+/// The same as atomics. Only the capture thread writes them.
 final class AtomicCaptureTotals: Sendable {
   let frames = Atomic<UInt64>(0)
   let framesLost = Atomic<UInt64>(0)

@@ -1,24 +1,24 @@
-// How many frames a device has produced by a given moment: a state machine of observations, without I/O or clock.
+// How many frames a device has produced at a given moment: a state machine of observations, without I/O or clock.
 
 internal import EventLoops
 
-/// Relates the frames of a stream to `CLOCK_MONOTONIC`, so that the length of a gap can be told when the device itself
-/// cannot.
+/// Relates the frames of a stream to `CLOCK_MONOTONIC`, to determine the length of a gap when the device cannot.
 ///
-/// An observation says "at this moment at least n frames existed". It is always late, by the wake-up, by a server's
-/// latency; so of the last observations the one counts that puts the start earliest. Only the last half second or so
-/// is used: the device's crystal is off by up to some 100 ppm, and an old observation would carry that error on.
+/// An observation means that at this moment at least n frames existed. It is always late, by the wake-up or by a
+/// server's latency, so among the last observations the one counts that implies the earliest start. Only about the last
+/// half second is used: the device's crystal is off by up to about 100 ppm, and an old observation would carry that
+/// error on.
 struct DeviceClock {
-  /// Frames per second, nominal.
+  /// The nominal number of frames per second.
   let rate: Int
-  /// The moment of frame 0 by the best observation of the current and of the previous window.
+  /// The time of frame 0 by the best observation of the current and of the previous window.
   private var current: MonotonicInstant
   private var previous: MonotonicInstant
   private var windowEnd: MonotonicInstant
 
   private static let window: Int64 = 250_000_000
 
-  /// - Parameter frames: the stream's frames that existed when the device started, at `time`.
+  /// - Parameter frames: the number of the stream's frames when the device started, at `time`.
   init(rate: Int, frames: UInt64, at time: MonotonicInstant) {
     self.rate = rate
     current = Self.start(frames: frames, at: time, rate: rate)
@@ -26,11 +26,11 @@ struct DeviceClock {
     windowEnd = time + .nanoseconds(Self.window)
   }
 
-  /// At `time` at least `frames` of the stream existed.
+  /// At `time`, at least `frames` frames of the stream existed.
   mutating func observe(frames: UInt64, at time: MonotonicInstant) {
     let start = Self.start(frames: frames, at: time, rate: rate)
     if time >= windowEnd {
-      // The first window knows the moment of the start itself, which is no observation from afar: it has had its time.
+      // The first window contains the exact start, which is not an observation, and has now served its time.
       previous = current
       current = start
       windowEnd = time + .nanoseconds(Self.window)
@@ -48,7 +48,7 @@ struct DeviceClock {
     return UInt64(clamping: quotient + (remainder > 0 ? 1 : 0))
   }
 
-  /// The moment of frame 0, if there are `frames` at `time`.
+  /// The time of frame 0, given that there are `frames` at `time`.
   private static func start(frames: UInt64, at time: MonotonicInstant, rate: Int) -> MonotonicInstant {
     // For every period, so without 128 bits: the whole seconds first, and then the rest, which is below the rate.
     let (seconds, rest) = frames.quotientAndRemainder(dividingBy: UInt64(rate))

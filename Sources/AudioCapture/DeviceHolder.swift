@@ -1,14 +1,14 @@
-// Which program has the microphone that we were refused.
+// Finds the program that uses a busy microphone.
 
 internal import Glibc
 
 enum DeviceHolder {
-  /// The programs that are capturing from hardware right now, as `arecord (pid 4711)`; nil if none is known.
+  /// The programs that are currently capturing from hardware, as `arecord (pid 4711)`; nil if none is known.
   ///
   /// From /proc/asound/card*/pcm*c/sub*/status (Linux: sound/core/pcm.c). All of them are named, because a name like
-  /// `default` does not tell its card; there is seldom more than one.
+  /// `default` does not identify its card. There is seldom more than one.
   ///
-  /// - Parameter processes: where the kernel shows all this.
+  /// - Parameter processes: the root of the proc file system.
   static func find(in processes: String = "/proc") -> String? {
     var found: [String] = []
     for card in ProcAsound.entries(of: "\(processes)/asound") where card.hasPrefix("card") {

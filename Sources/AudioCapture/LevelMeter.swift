@@ -14,17 +14,18 @@ public struct ChannelLevel: Equatable, Sendable {
   public init(peak: Double, rms: Double) { (self.peak, self.rms) = (peak, rms) }
 }
 
-/// Gathers levels on the capture thread, hands them out on any other. No lock: each number is one atomic word.
+/// Measures levels on the capture thread, and provides them to any other thread. No lock: each number is one atomic
+/// word.
 ///
-/// A reading that falls between two words of one update may miss that one block, never more.
+/// A reading between the two words of an update may miss that one block, and never more.
 final class LevelMeter: Sendable {
   let channels: Int
   private let format: SampleFormat
   nonisolated(unsafe) private let words: UnsafeMutablePointer<Word>
 
-  /// What one channel has gathered since the last reading.
+  /// The measurement of one channel since the last reading.
   private struct Word: ~Copyable {
-    /// Largest magnitude, 0 … 1, as the bits of a Double: those sort like the numbers when not negative.
+    /// Largest magnitude, 0 … 1, as the bits of a Double. For non-negative numbers, these sort in the same order.
     let peak = Atomic<UInt64>(0)
     /// Sum of squared samples, as the bits of a Double.
     let energy = Atomic<UInt64>(0)
@@ -54,7 +55,7 @@ final class LevelMeter: Sendable {
     }
   }
 
-  /// Measures `frames` interleaved frames. The capture thread.
+  /// Measures `frames` interleaved frames. On the capture thread.
   func measure(_ bytes: UnsafeRawPointer, frames: Int) {
     for channel in 0..<channels {
       let start = bytes + channel * format.bytesPerSample
@@ -72,7 +73,7 @@ final class LevelMeter: Sendable {
   private func add(_ channel: Int, _ frames: Int, _ reading: Reading) {
     words[channel].frames.add(UInt64(frames), ordering: .relaxed)
     _ = words[channel].peak.max(reading.peak.bitPattern, ordering: .relaxed)
-    // Fails only if a reader has just set it to zero: twice at most.
+    // Fails only if a reader has just set it to zero, so at most twice.
     var old = words[channel].energy.load(ordering: .relaxed)
     while true {
       let new = (Double(bitPattern: old) + reading.energy).bitPattern
@@ -82,7 +83,7 @@ final class LevelMeter: Sendable {
     }
   }
 
-  /// The usual format, in whole numbers: a sum of 2^32 squares of 2^30 still fits, and it is a third of the work.
+  /// The usual format, in integers. A sum of 2^32 squares of 2^30 still fits, and this takes a third of the time.
   private func integers16(_ start: UnsafeRawPointer, _ frames: Int) -> Reading {
     let stride = channels * 2
     var least: Int32 = 0
@@ -132,7 +133,7 @@ final class LevelMeter: Sendable {
     var energy = 0.0
     for frame in 0..<frames {
       let sample = Double((start + frame * stride).loadUnaligned(as: Float.self))
-      // A broken device may give NaN or infinity; that is no level.
+      // A faulty device may deliver NaN or infinity, which is not a level.
       guard sample.isFinite else { continue }
       peak = max(peak, abs(sample))
       energy += sample * sample

@@ -58,7 +58,7 @@ public enum MicrophoneError: Error, Equatable, Sendable, CustomStringConvertible
     range.lowerBound == range.upperBound ? "\(range.lowerBound)" : "\(range.lowerBound)–\(range.upperBound)"
   }
 
-  /// What to do about errors that are not ours to interpret, where we know.
+  /// The remedy for a system error, if known.
   private static func remedy(_ code: Int32) -> String {
     switch code {
     case ECONNREFUSED: ": no sound server is running. Start PulseAudio or PipeWire, or name a hardware device (hw:…)."

@@ -3,12 +3,12 @@
 internal import CALSA
 internal import Glibc
 
-/// Opens and negotiates. Each call allocates; used before there is a capture thread, and on it while there is no
-/// device.
+/// Opens and negotiates. Every call allocates. It is used before the capture thread exists, and on that thread while
+/// there is no device.
 struct Negotiation {
   let configuration: MicrophoneConfiguration
 
-  /// Opens the device, not blocking, and sets all its parameters. It is prepared, not started.
+  /// Opens the device without blocking, and sets all its parameters. It is prepared, but not started.
   func open() throws(MicrophoneError) -> OpenDevice {
     try validate()
     var pcm: OpaquePointer?
@@ -57,7 +57,7 @@ struct Negotiation {
     }
   }
 
-  /// Calls libasound; throws what it answers if that is an error.
+  /// Calls libasound, and throws its result if that is an error.
   private func check(_ operation: String, _ body: () -> Int32) throws(MicrophoneError) {
     let (result, messages) = AlsaMessages.collected(body)
     if result == -EBUSY { throw .busy(name: configuration.device, holder: DeviceHolder.find()) }
@@ -74,7 +74,7 @@ struct Negotiation {
     guard let hw = allocated else { throw .system(operation: "hardware parameters", code: ENOMEM, detail: "") }
     defer { snd_pcm_hw_params_free(hw) }
     try check("reading the capabilities") { snd_pcm_hw_params_any(pcm, hw) }
-    // Silent resampling is not what anyone means by "48000 Hz"; who names a plug device asks for it.
+    // A request for "48000 Hz" does not imply silent resampling. Naming a plug device does.
     let resamples = ["plughw", "plug:", "plug"].contains { configuration.device.hasPrefix($0) }
     try check("switching off resampling") { snd_pcm_hw_params_set_rate_resample(pcm, hw, resamples ? 1 : 0) }
     try check("interleaved access") { snd_pcm_hw_params_set_access(pcm, hw, SND_PCM_ACCESS_RW_INTERLEAVED) }
@@ -90,8 +90,8 @@ struct Negotiation {
     try check("setting the parameters") { snd_pcm_hw_params(pcm, hw) }
     snd_pcm_hw_params_get_period_size(hw, &periodFrames, &direction)
     snd_pcm_hw_params_get_buffer_size(hw, &bufferFrames)
-    // Whose pointer counts on while nobody reads: the hardware's, and that of an I/O plugin which can resume, as only
-    // one for hardware of its own can. Converters have their own idea of a full ring; sound servers' plugins
+    // The devices whose pointer continues to count while nobody reads: hardware, and I/O plugins that can resume, which
+    // only those with their own hardware can. Converters define a full ring differently. The plugins of sound servers
     // (PulseAudio, JACK, PipeWire) cannot resume, and their pointer wraps at the ring's size.
     let type = snd_pcm_type(pcm)
     let counts = type == SND_PCM_TYPE_HW || (type == SND_PCM_TYPE_IOPLUG && snd_pcm_hw_params_can_resume(hw) == 1)
@@ -146,11 +146,12 @@ struct Negotiation {
     }
     var boundary: snd_pcm_uframes_t = 0
     snd_pcm_sw_params_get_boundary(sw, &boundary)
-    // At the boundary of its counters the device never stops: after an overrun it has counted on, and what it still
-    // holds can be read. Stopped, it would lose that too, and would not know how long it stood.
+    // At the boundary of its counters, the device never stops. After an overrun it has continued to count, and its
+    // remaining frames can be read. If it stopped, it would lose those too, and the length of the stop would be
+    // unknown.
     let stop = format.countsThroughOverruns ? boundary : snd_pcm_uframes_t(format.bufferFrames)
     try check("setting the stop threshold") { snd_pcm_sw_params_set_stop_threshold(pcm, sw, stop) }
-    // Time stamps are a help where there are any; a device without is no error.
+    // Time stamps are useful if available. A device without them is not an error.
     snd_pcm_sw_params_set_tstamp_mode(pcm, sw, SND_PCM_TSTAMP_ENABLE)
     snd_pcm_sw_params_set_tstamp_type(pcm, sw, SND_PCM_TSTAMP_TYPE_MONOTONIC)
     try check("setting the software parameters") { snd_pcm_sw_params(pcm, sw) }

@@ -4,7 +4,7 @@
 internal import Glibc
 
 enum ProcAsound {
-  /// The `hw:` names and descriptions of a card's capture devices, for a card that cannot be asked itself.
+  /// The `hw:` names and descriptions of a card's capture devices, for a card that cannot be opened.
   static func captureDevices(ofCard card: Int32, under root: String = "/proc/asound")
     -> [(name: String, description: String)]
   {

@@ -38,7 +38,7 @@ public enum SampleFormat: String, CaseIterable, Sendable {
     }
   }
 
-  /// The others, the nearest substitute first: what keeps all bits before what does not, the smaller before the larger.
+  /// The other formats, the nearest substitute first: lossless ones before lossy ones, smaller ones before larger ones.
   var substitutes: [SampleFormat] {
     switch self {
     case .s16LE: [.s24_3LE, .s32LE, .floatLE]

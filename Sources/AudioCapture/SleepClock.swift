@@ -2,18 +2,18 @@
 
 internal import EventLoops
 
-/// Tells how long the machine has been suspended since its start. Any thread.
+/// Measures how long the machine has been suspended since its start. Any thread.
 struct SleepClock: Sendable {
-  /// A shorter sleep, in nanoseconds, is not told from the noise of asking two clocks.
+  /// The shortest sleep, in nanoseconds, that can be distinguished from the noise of reading two clocks.
   static let resolution: Int64 = 200_000_000
 
   /// The time in nanoseconds. It is asked for every period, and arithmetic with a `Duration` would cost more than that.
   let asleep: @Sendable () -> Int64
 
-  /// The kernel's: CLOCK_BOOTTIME counts what CLOCK_MONOTONIC does not.
+  /// The kernel's: CLOCK_BOOTTIME includes sleep, and CLOCK_MONOTONIC does not.
   static let system = SleepClock {
     var best = (width: Int64.max, difference: Int64(0))
-    // A thread that is kept from running between the questions asks again.
+    // Repeat if the thread was interrupted between the readings.
     for _ in 0..<4 where best.width > 100_000 {
       let before = MonotonicInstant.now
       let sinceBoot = MonotonicInstant.sinceBoot

@@ -27,7 +27,7 @@ public struct WAVHeader: Equatable, Sendable {
     if isExtensible {
       fmt += UInt16(22).littleEndianBytes
       fmt += bits.littleEndianBytes
-      // No speaker positions: the channels are what the device calls them.
+      // No speaker positions, because the device defines the channels.
       fmt += UInt32(0).littleEndianBytes
       // KSDATAFORMAT_SUBTYPE_PCM or _IEEE_FLOAT: the tag, then a fixed tail.
       fmt += tag.littleEndianBytes
@@ -37,11 +37,11 @@ public struct WAVHeader: Equatable, Sendable {
     }
 
     var header = Array("RIFF".utf8) + UInt32.max.littleEndianBytes + Array("WAVE".utf8)
-    // As long as a ds64 chunk without a table, and where that has to be: in front of all others.
+    // Reserves space for a ds64 chunk without a table, which must come before all others.
     header += Array("JUNK".utf8) + UInt32(28).littleEndianBytes + [UInt8](repeating: 0, count: 28)
     header += Array("fmt ".utf8) + UInt32(fmt.count).littleEndianBytes + fmt
     if format.isFloat, !isExtensible {
-      // A format other than PCM has to say how many frames there are; as many as can be.
+      // A format other than PCM must state the number of frames, so use the maximum.
       header += Array("fact".utf8) + UInt32(4).littleEndianBytes + UInt32.max.littleEndianBytes
     }
     bytes = header + Array("data".utf8) + UInt32.max.littleEndianBytes

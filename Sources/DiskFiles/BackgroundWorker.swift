@@ -1,18 +1,18 @@
-// A thread for what takes the disk a while: waiting for it on the loop's thread would make every stream wait.
+// A thread for slow disk operations, which would delay every stream if they ran on the loop's thread.
 
 internal import EventLoops
 
 /// Runs work one after another on a thread of its own, which exists while there is work, and for a moment after that: who
 /// has work for the disk often has more.
 ///
-/// Somebody waits for most of it. Long work is cut into slices that wait for this: after each slice comes all other
-/// work. Slices that nobody waits for come last.
+/// Most work has somebody waiting for it. Long work is cut into slices, and after each slice all other work comes
+/// first. Slices without anybody waiting come last.
 package final class BackgroundWorker: Sendable {
   private struct Queue {
     var work: [@Sendable () -> Void] = []
-    /// What nobody waits for: the longest first, of equals the newest.
+    /// Slices without anybody waiting: the one with the most remaining work first, and among equals the newest.
     private var unhurried: [(remaining: UInt64, slice: @Sendable () -> Void)] = []
-    /// Taken from ``nextSlice`` on, so that many slices cost no more than few.
+    /// Taken from ``nextSlice`` on, so that the cost per slice does not grow with their number.
     var slices: [@Sendable () -> Void] = []
     var nextSlice = 0
     /// Whether there is a thread.
@@ -29,7 +29,7 @@ package final class BackgroundWorker: Sendable {
       unhurried.insert((remaining, slice), at: low)
     }
 
-    /// All that somebody waits for, or one slice.
+    /// All work that somebody waits for, or one slice.
     mutating func take() -> [@Sendable () -> Void] {
       var taken = work
       work = []
@@ -54,24 +54,23 @@ package final class BackgroundWorker: Sendable {
 
   deinit { storage.ownerLeaves() }
 
-  /// Runs `work` after all that was handed in before. Any thread. If no thread can be started, runs it here and now.
+  /// Runs `work` after all earlier work. Any thread. If no thread can be started, runs it here and now.
   package func execute(_ work: @escaping @Sendable () -> Void) {
     storage.start { $0.work.append(work) }
   }
 
-  /// Runs a piece of long work, a few milliseconds of it, when nothing else is to be done, and its equals that came
-  /// before it have had their turn. Any thread.
+  /// Runs a slice of long work, a few milliseconds, when there is no other work, and after earlier slices. Any thread.
   package func executeSlice(_ slice: @escaping @Sendable () -> Void) {
     storage.start { $0.slices.append(slice) }
   }
 
-  /// Runs a piece of long work that nobody waits for, a few milliseconds of it, when nothing at all is to be done. Any
+  /// Runs a slice of long work that nobody waits for, a few milliseconds, when there is no other work at all. Any
   /// thread.
   ///
-  /// The shortest work comes first, and of equals the one that was handed in first. So long work that has begun is
-  /// continued before its equals begin, and holds up nothing that is shorter.
+  /// The shortest work comes first, and among equals the earliest. So long work that has begun is continued before its
+  /// equals begin, and does not delay anything shorter.
   ///
-  /// - Parameter remaining: how much of the work is left, this slice included, in bytes.
+  /// - Parameter remaining: how many bytes of the work are left, including this slice.
   package func executeUnhurried(remaining: UInt64, _ slice: @escaping @Sendable () -> Void) {
     storage.start { $0.appendUnhurried(remaining, slice) }
   }

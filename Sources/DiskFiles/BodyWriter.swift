@@ -1,15 +1,15 @@
-// Body bytes into a file, and against a file: as few system calls as can be.
+// Writes body bytes to a file, or compares them with a file, in as few system calls as possible.
 
 package import EventLoops
 internal import Glibc
 
 package enum BodyWriter {
-  /// What one call hands to the kernel at most; `UIO_MAXIOV`.
+  /// The maximum number of vectors per call; `UIO_MAXIOV`.
   private static let maximumVectors = 1024
 
-  /// Writes the bytes of `pieces`, without the first `skipped` of them, one after another at `offset`; pwritev(2).
+  /// Writes the bytes of `pieces`, without the first `skipped`, in sequence at `offset`; pwritev(2).
   ///
-  /// - Returns: how many were written, and the error that kept the rest from being written.
+  /// - Returns: how many were written, and the error if some were not.
   package static func write(
     _ descriptor: Int32, _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64
   ) -> (written: Int, error: SystemError?) {
@@ -32,7 +32,7 @@ package enum BodyWriter {
             left -= cut
             range = (range.lowerBound + cut)..<range.upperBound
             if range.isEmpty { continue }
-            // pwritev only reads; iovec is not const because preadv shares it.
+            // pwritev only reads, but iovec is not const because preadv shares it.
             vectors.initializeElement(
               at: used,
               to: iovec(
@@ -58,7 +58,7 @@ package enum BodyWriter {
           index = result.next
           skipped = result.left
         } else {
-          // A short write: the disk is filling up. The next attempt, with what is left, says why.
+          // A short write means that the disk is filling up. The next attempt, with the rest, reports why.
           guard result.count > 0 else { return (written, SystemError(operation: "write", code: ENOSPC)) }
           skipped += result.count
           while index < pieces.count, skipped >= pieces[index].count {
@@ -71,7 +71,7 @@ package enum BodyWriter {
     }
   }
 
-  /// Whether the first `count` bytes of `pieces` are what was received into the file at `offset`; pread(2).
+  /// Whether the first `count` bytes of `pieces` equal the received bytes in the file at `offset`; pread(2).
   package static func matches(
     _ descriptor: Int32, _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64,
     of file: OpenFile? = nil
@@ -86,7 +86,7 @@ package enum BodyWriter {
         let got = try retryingInterrupts("read") {
           stored.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, wanted, off_t(offset) + compared) }
         }
-        // Shorter than it was: somebody else has changed the file.
+        // Shorter than it was, so another process has changed the file.
         guard got > 0 else { return false }
         stored.withUnsafeMutableBytes {
           file?.restoreReceived(UnsafeMutableRawBufferPointer(rebasing: $0[..<got]), at: offset + UInt64(compared))

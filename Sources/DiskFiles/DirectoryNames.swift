@@ -1,4 +1,4 @@
-// The names in a directory, some at a time: a directory may hold a million, and whoever reads them has other work.
+// Reads the names in a directory in batches, because it may have a million, and the reader has other work.
 
 package import EventLoops
 internal import Glibc
@@ -14,13 +14,13 @@ package func makeDirectory(_ name: String, in parent: Int32) throws(SystemError)
 
 /// Reads a directory piece by piece; readdir(3). One thread at a time.
 ///
-/// What cannot be read is an error, and never an empty directory: a name that is not seen would count as free.
+/// An unreadable directory is an error, and never an empty list, because a missing name would count as free.
 package final class DirectoryNames: @unchecked Sendable {
   private let stream: OpaquePointer
 
-  /// Reads from the beginning of a directory whose descriptor stays the caller's.
+  /// Reads from the beginning of a directory. The descriptor still belongs to the caller.
   package init(of directory: Int32) throws(SystemError) {
-    // One of its own: copies of a descriptor share their position.
+    // A separate descriptor, because duplicates share their position.
     let copy = try retryingInterrupts("open a directory") {
       openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
     }
@@ -32,7 +32,7 @@ package final class DirectoryNames: @unchecked Sendable {
     self.stream = stream
   }
 
-  /// Reads a directory within another.
+  /// Reads a directory inside another.
   package convenience init(of name: String, in parent: Int32) throws(SystemError) {
     let directory = try retryingInterrupts("open \(name)") {
       openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -60,7 +60,7 @@ package final class DirectoryNames: @unchecked Sendable {
     return names
   }
 
-  /// As ``init(of:in:)``; nil if there is no such directory.
+  /// Like ``init(of:in:)``; nil if there is no such directory.
   package static func ifThere(_ name: String, in parent: Int32) throws(SystemError) -> DirectoryNames? {
     do throws(SystemError) {
       return try DirectoryNames(of: name, in: parent)

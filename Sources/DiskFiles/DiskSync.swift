@@ -1,35 +1,35 @@
-// Has the disk take files: one by one while few wait, all of them in one go when many do.
+// Syncs files to the disk: one by one while few wait, and all at once if there are many.
 //
-// Five thousand streams that are synced once a second would be five thousand commits of the file system's journal, and
-// no disk has so many; syncfs(2) is one.
+// Five thousand streams that are synced once per second would cause five thousand commits of the file system's journal,
+// more than any disk can do. syncfs(2) causes one.
 
 internal import CLinux
 package import EventLoops
 internal import Glibc
 
-/// The files of one file system that wait for the disk. Any thread; the waiting is done on the worker's.
+/// The files of one file system that wait for a sync. Any thread. The waiting is done on the worker's thread.
 package final class DiskSync: Sendable {
-  /// From so many files on the whole file system is synced instead.
+  /// From this number of files on, the whole file system is synced instead.
   private static let many = 16
 
   package enum File: Sendable {
     case open(OpenFile)
-    /// A name in a directory; one that is gone by then has no need of it.
+    /// A name in a directory. If it is gone by then, it needs no sync.
     case named(String, in: Int32)
-    /// One whose name nobody can tell now: the disk takes everything.
+    /// A name that cannot be determined now, so everything is synced.
     case unknown
   }
 
-  /// What the disk must have before anything else is done.
+  /// What must be synced before anything else is done.
   package struct Touched: Sendable {
     package var files: [File]
-    /// The directory whose names must be safe.
+    /// The directory whose names must be synced.
     package var directory: Int32?
 
     package init(files: [File] = [], directory: Int32? = nil) { (self.files, self.directory) = (files, directory) }
   }
 
-  /// Done when the disk has what was touched before; says what it touches.
+  /// Work that runs after the earlier items are synced. Returns what it changes.
   package typealias Step = @Sendable () throws(SystemError) -> Touched
 
   private struct Request: Sendable {
@@ -47,20 +47,19 @@ package final class DiskSync: Sendable {
   private let worker: BackgroundWorker
   private let waiting = Lock<[Request]>([])
 
-  /// - Parameter directory: on the file system of all files; stays open for longer than this.
+  /// - Parameter directory: on the file system of all files. It must stay open longer than this.
   package init(directory: Int32, worker: BackgroundWorker, files: OpenFiles) {
     self.files = files
     self.directory = directory
     self.worker = worker
   }
 
-  /// Has the disk take a file's bytes. Then does each of `steps` and has the disk take what it has touched, such as a
-  /// name in a directory.
+  /// Syncs a file's bytes. Then runs each of `steps` and syncs what it has changed, such as a name in a directory.
   ///
   /// - Parameters:
-  ///   - operation: what it is called in an error.
-  ///   - stepFailed: called before `completion` if it was a step that failed, and not a sync.
-  ///   - directory: the one that the file's name must be safe in before the first step; nil where it does not matter.
+  ///   - operation: its name in an error.
+  ///   - stepFailed: called before `completion` if a step failed instead of a sync.
+  ///   - directory: where the file's name must be synced before the first step; nil if that does not matter.
   ///   - completion: called on the worker's thread.
   package func sync(
     _ file: File, _ operation: String, _ steps: [Step] = [], stepFailed: (@Sendable () -> Void)? = nil,
@@ -74,7 +73,7 @@ package final class DiskSync: Sendable {
       waiting.append(request)
       return waiting.count == 1
     }
-    // Whatever comes until the worker gets to it goes with it.
+    // Requests that arrive before the worker starts are included.
     if isFirst { worker.execute { [self] in syncAll() } }
   }
 
@@ -102,9 +101,9 @@ package final class DiskSync: Sendable {
     }
   }
 
-  /// Has the disk take what the requests have touched; those that it refuses have an error then.
+  /// Syncs what the requests have changed. Those whose sync fails then have an error.
   private func syncTouched(_ requests: inout [Request]) {
-    // It tells of errors since Linux 5.8; then each file is asked, to find out whose they are.
+    // syncfs(2) reports errors since Linux 5.8. Then each file is synced, to find out which one failed.
     let fileCount = requests.reduce(0) { $0 + ($1.error == nil ? $1.touched.files.count : 0) }
     if fileCount >= Self.many, syncfs(directory) == 0 { return }
     var directories: [Int32: SystemError?] = [:]
@@ -139,12 +138,12 @@ package final class DiskSync: Sendable {
     } catch {
       if case .named = file, error.isMissing { return nil }
       if error.isForeignChange { return error }
-      // What cannot be opened now says nothing of its bytes, and there is still the directory's descriptor.
+      // A failure to open it now says nothing about its bytes, and the directory's descriptor is still open.
       return syncEverything(operation)
     }
   }
 
-  /// What the disk itself refuses. A shortage is none: then it is asked for everything.
+  /// An error of the disk itself. After a shortage, everything is synced instead.
   private func refusal(_ operation: String, _ sync: () -> Int32) -> SystemError? {
     do throws(SystemError) {
       try retryingInterrupts(operation, sync)
@@ -159,7 +158,7 @@ package final class DiskSync: Sendable {
       try retryingInterrupts(operation) { syncfs(directory) }
       return nil
     } catch {
-      // The kernel opens nothing for it: whatever it lacked, it lacked while it wrote, and has dropped the bytes.
+      // A sync opens nothing, so a shortage occurred while the kernel was writing, and it has dropped the bytes.
       return error.isShortage ? SystemError(operation: "\(error)", code: EIO) : error
     }
   }

@@ -1,5 +1,4 @@
-// Parts of files, read some at a time. What is known to be zero is not read: a hole costs no disk, only the time to
-// hash it.
+// Reads parts of files in batches. Holes are not read, so they cost only the time to hash zeros.
 
 internal import CLinux
 package import EventLoops
@@ -13,31 +12,31 @@ package struct FileStretch {
   package init(_ file: OpenFile, _ range: Range<UInt64>) { (self.file, self.range) = (file, range) }
 }
 
-/// One pass over stretches of files, one after the other. One thread at a time.
+/// One pass over stretches of files, in sequence. One thread at a time.
 package final class FileReading: @unchecked Sendable {
   private static let bufferSize = 256 * 1024
   private static let zeros = [UInt8](repeating: 0, count: bufferSize)
 
-  /// What is still to be read.
+  /// The stretches still to be read.
   private var stretches: ArraySlice<FileStretch>
-  /// Up to where the first file is known to hold nothing, from the next byte on.
+  /// The end of a known hole in the first file, from the next byte on.
   private var holeEnd: UInt64 = 0
-  /// Up to where it is known to hold something.
+  /// The end of known data.
   private var dataEnd: UInt64 = 0
 
   package var isAtEnd: Bool { stretches.isEmpty }
   /// How many bytes are still to be read.
   package var remaining: UInt64 { stretches.reduce(0) { $0 + UInt64($1.range.count) } }
 
-  /// nil if a stretch is beyond what a file can have.
+  /// nil if a stretch exceeds the range of a file.
   package init?(_ stretches: [FileStretch]) {
     guard stretches.allSatisfy({ $0.range.upperBound <= UInt64(off_t.max) }) else { return nil }
     self.stretches = stretches.filter { !$0.range.isEmpty }[...]
   }
 
-  /// Hands on the next `limit` bytes, or what there is up to the end; returns how many these were.
+  /// Passes on the next `limit` bytes, or as many as there are up to the end. Returns their number.
   ///
-  /// - Throws: ``SystemError`` if they cannot be read; `ESTALE` if a file is shorter than it was, or another one.
+  /// - Throws: ``SystemError`` if they cannot be read; `ESTALE` if a file is shorter than it was, or was replaced.
   package func next(_ limit: UInt64, _ take: (Span<UInt8>) -> Void) throws(SystemError) -> UInt64 {
     let buffer = UnsafeMutableBufferPointer<UInt8>.allocate(capacity: Self.bufferSize)
     defer { buffer.deallocate() }
@@ -51,7 +50,7 @@ package final class FileReading: @unchecked Sendable {
     return done
   }
 
-  /// Hands on the next bytes of the first file.
+  /// Passes on the next bytes of the first file.
   private func read(
     _ stretch: FileStretch, _ limit: UInt64, _ buffer: UnsafeMutableBufferPointer<UInt8>, _ take: (Span<UInt8>) -> Void
   ) throws(SystemError) -> UInt64 {
@@ -70,7 +69,7 @@ package final class FileReading: @unchecked Sendable {
         position += UInt64(count)
         continue
       }
-      // Not beyond the data: behind it may be a hole.
+      // Not beyond the data, because a hole may follow.
       let length = min(wanted, Int(clamping: dataEnd - position))
       let count = try retryingInterrupts("read what is stored") {
         pread(descriptor, buffer.baseAddress, length, off_t(position))
@@ -86,15 +85,15 @@ package final class FileReading: @unchecked Sendable {
     return position - stretch.range.lowerBound
   }
 
-  /// Finds out what comes next; lseek(2). Where the file system does not tell, all is data. The descriptor's position,
-  /// which its copies share, is used by nobody else.
+  /// Finds out whether a hole or data comes next; lseek(2). If the file system does not support this, everything counts
+  /// as data. Nothing else uses the descriptor's position, which duplicates share.
   private func look(_ descriptor: Int32, from position: UInt64, upTo end: UInt64) {
     guard position >= holeEnd, position >= dataEnd else { return }
     let data = lseek(descriptor, off_t(position), SLUICE_SEEK_DATA)
     if data > off_t(position) {
       holeEnd = min(UInt64(data), end)
     } else if data < 0 && errno == ENXIO, let length = length(descriptor), length > position {
-      // Nothing but a hole up to the end of the file.
+      // Only a hole up to the end of the file.
       holeEnd = min(length, end)
     } else {
       let hole = lseek(descriptor, off_t(position), SLUICE_SEEK_HOLE)

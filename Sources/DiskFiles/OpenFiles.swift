@@ -1,14 +1,14 @@
-// Which files are open: as many as there are descriptors for. A stream that is quiet needs none, and with a limit of 64
-// a few quiet ones would otherwise keep everybody else out.
+// Keeps as many files open as there are descriptors for. A quiet stream needs none. Otherwise, with a limit of 64, a
+// few quiet streams would keep all others out.
 //
-// The kernel always gives out the lowest free number, so a high number is the sign that descriptors run short. The
-// highest ones are for whoever cannot wait: connections stay below ``connectionLimit``, files below ``fileLimit``, and
-// above that are those of the metrics port and of short-lived work.
+// The kernel always assigns the lowest free number, so a high number shows that descriptors are running short. The
+// highest ones are reserved for urgent uses: connections stay below ``connectionLimit``, files below ``fileLimit``, and
+// the rest is for the metrics port and short operations.
 
 package import EventLoops
 package import Glibc
 
-/// The files of a server that are closed when descriptors run short, and opened again when they are used. Any thread.
+/// The files of a server, which are closed when descriptors run short, and opened again on use. Any thread.
 package final class OpenFiles: Sendable {
   private let all = Lock<[ObjectIdentifier: OpenFile.Descriptor]>([:])
 
@@ -20,7 +20,7 @@ package final class OpenFiles: Sendable {
     return Int32(clamping: limit.rlim_cur)
   }
 
-  /// Connections have smaller numbers than this: a quarter of all is for files, or 256.
+  /// Connections have smaller numbers than this. A quarter of all, or 256, is for files.
   package static var connectionLimit: Int32 {
     let limit = limit
     return limit - min(limit / 4, 256)
@@ -43,7 +43,7 @@ package final class OpenFiles: Sendable {
     }
   }
 
-  /// Exchanges a high number for a lower one, if there is one now.
+  /// Exchanges a high number for a lower one, if one is free.
   private func lowered(_ descriptor: Int32) -> Int32 {
     guard closeIdle() > 0 else { return descriptor }
     let other = fcntl(descriptor, F_DUPFD_CLOEXEC, 0)
@@ -52,8 +52,7 @@ package final class OpenFiles: Sendable {
     return min(descriptor, other)
   }
 
-  /// Closes a quarter of the files that nobody uses at this moment, those first that were used longest ago. Returns how
-  /// many.
+  /// Closes a quarter of the files that are not in use, the least recently used first. Returns their number.
   @discardableResult
   package func closeIdle() -> Int {
     let idle = all.withLock { all in all.values.compactMap { file in file.idleSince.map { (file, $0) } } }
@@ -68,8 +67,8 @@ package final class OpenFiles: Sendable {
   fileprivate func remove(_ file: OpenFile.Descriptor) { all.withLock { $0[ObjectIdentifier(file)] = nil } }
 }
 
-/// A file of a directory that is open while it is used, and after that for as long as there are descriptors to spare.
-/// Any thread. Whoever uses one lets go of it soon: files that wait for something must not keep descriptors.
+/// A file of a directory. It is open while it is used, and afterwards for as long as there are spare descriptors. Any
+/// thread. Users must release it soon, because files that wait for something must not keep descriptors.
 package final class OpenFile: Sendable {
   /// Shared with ``OpenFiles``, which closes it from any thread.
   fileprivate final class Descriptor: Sendable {
@@ -83,7 +82,7 @@ package final class OpenFile: Sendable {
 
     init(_ descriptor: Int32) { state = Lock(State(descriptor: descriptor)) }
 
-    /// nil while it is closed or used.
+    /// nil while it is closed or in use.
     var idleSince: MonotonicInstant? {
       state.withLock { $0.descriptor >= 0 && $0.users == 0 ? $0.lastUse : nil }
     }
@@ -97,7 +96,7 @@ package final class OpenFile: Sendable {
       }
     }
 
-    /// Nobody uses it, nor will.
+    /// It is not used, and never will be.
     func end() {
       state.withLock { state in
         if state.descriptor >= 0 { close(state.descriptor) }
@@ -105,7 +104,7 @@ package final class OpenFile: Sendable {
       }
     }
 
-    /// Keeps it open; -1 if it has to be opened first.
+    /// Keeps it open. Returns -1 if it must be opened first.
     func acquire() -> Int32 {
       state.withLock { state in
         state.users += 1
@@ -113,7 +112,7 @@ package final class OpenFile: Sendable {
       }
     }
 
-    /// While it is acquired. Returns the descriptor that counts, for another thread may have been faster.
+    /// Call it while acquired. Returns the valid descriptor, because another thread may have been faster.
     func opened(_ descriptor: Int32) -> Int32 {
       state.withLock { state in
         if state.descriptor >= 0 { close(descriptor) } else { state.descriptor = descriptor }
@@ -135,10 +134,10 @@ package final class OpenFile: Sendable {
   private let flags: Int32
   package let place: FilePlace
   private let descriptor: Descriptor
-  /// The beginning of the file as it was received, if that was changed since.
+  /// The received beginning of the file, if the file's was changed since.
   private let receivedHead = Lock<[UInt8]>([])
 
-  /// Takes over the descriptor of a regular file that `name` stands for in a directory.
+  /// Takes over the descriptor of the regular file with this `name` in a directory.
   ///
   /// - Parameter flags: how it is opened again.
   package init(
@@ -160,7 +159,7 @@ package final class OpenFile: Sendable {
 
   /// The descriptor, which stays open until ``release()``.
   ///
-  /// - Throws: ``SystemError``; `ESTALE` if the name stands for another file now.
+  /// - Throws: ``SystemError``; `ESTALE` if the name now belongs to another file.
   package func acquire() throws(SystemError) -> Int32 {
     let open = descriptor.acquire()
     if open >= 0 { return open }
@@ -186,11 +185,11 @@ package final class OpenFile: Sendable {
 
   package func release() { descriptor.release() }
 
-  /// Puts what was received in place of what was read of a head that was changed since.
+  /// Replaces the read bytes by the received ones, in a head that was changed since.
   ///
   /// - Parameters:
   ///   - read: bytes of the file.
-  ///   - position: of the first of them in the file.
+  ///   - position: the position of the first of them in the file.
   package func restoreReceived(_ read: UnsafeMutableRawBufferPointer, at position: UInt64) {
     receivedHead.withLock { received in
       guard position < received.count else { return }
@@ -198,15 +197,15 @@ package final class OpenFile: Sendable {
     }
   }
 
-  /// The beginning of the file is about to be changed: whoever reads it still gets what was received.
+  /// The beginning of the file is about to be changed. Readers still get the received bytes.
   package func headChanges(from received: [UInt8]) { receivedHead.withLock { $0 = received } }
 
-  /// Closes it unless it is used; it is opened again when it is needed.
+  /// Closes it unless it is in use. It is opened again when necessary.
   package func closeIfIdle() { _ = descriptor.closeIfIdle() }
 
-  /// Checks that nothing else has changed its length, removed it, or put another file in its place.
+  /// Checks that nothing else has changed its length, removed it, or replaced it.
   ///
-  /// - Parameter length: what it was left with, in bytes.
+  /// - Parameter length: its expected length in bytes.
   /// - Throws: ``SystemError``, `ESTALE` if something has.
   package func check(length: UInt64) throws(SystemError) {
     var status = stat()
@@ -215,14 +214,14 @@ package final class OpenFile: Sendable {
     } catch {
       if !error.isMissing { throw error }
     }
-    // Of a file that is gone all of it is zero.
+    // The status of a missing file is all zeros.
     guard place.isSame(status), UInt64(status.st_size) == length else {
       throw SystemError(operation: "something else has changed or replaced \(name)", code: ESTALE)
     }
   }
 }
 
-/// A name in a directory, and which file it stands for. The directory stays open for longer than this is used.
+/// A name in a directory, and the file that it identified. The directory must stay open longer than this is used.
 package struct FilePlace: Sendable {
   private let directory: Int32
   private let name: String
@@ -238,7 +237,7 @@ package struct FilePlace: Sendable {
     device == UInt64(status.st_dev) && inode == UInt64(status.st_ino) && status.st_mode & S_IFMT == S_IFREG
   }
 
-  /// Whether something else has put another file there. A file that is gone was not replaced.
+  /// Whether something else has put another file there. A removed file does not count as replaced.
   package var isReplaced: Bool {
     var status = stat()
     return fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && !isSame(status)
@@ -246,12 +245,11 @@ package struct FilePlace: Sendable {
 }
 
 extension SystemError {
-  /// Whether there is no room, as opposed to something being wrong.
+  /// Whether space is lacking, as opposed to another error.
   package var isFull: Bool { code == ENOSPC || code == EDQUOT || code == EFBIG }
-  /// Whether the server lacks descriptors or memory, which others give back in time, or was interrupted.
+  /// Whether the server was interrupted, or lacks descriptors or memory, which become free in time.
   package var isShortage: Bool { [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR].contains(code) }
   package var isMissing: Bool { code == ENOENT }
-  /// Whether the file that was written is not the one that its name stands for any more, or was changed by somebody
-  /// else.
+  /// Whether the written file is no longer the one with its name, or was changed by another process.
   package var isForeignChange: Bool { code == ESTALE }
 }

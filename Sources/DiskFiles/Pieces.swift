@@ -1,4 +1,4 @@
-// The pieces of a buffer that hold a body: octets between them belong to its framing.
+// The pieces of a buffer that contain a body. Octets between them belong to its framing.
 
 extension [Range<Int>] {
   /// The first `count` octets of these ranges.

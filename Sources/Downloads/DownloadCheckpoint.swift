@@ -4,23 +4,23 @@ internal import EventLoops
 internal import Glibc
 internal import JSONLines
 
-/// The part of an unfinished download as it was at one moment, and how to find out what it is now.
+/// The part of an unfinished download at one moment, and how to determine its present state.
 ///
-/// Bytes are written one after another. So after a kill, the part has as many as the file. After a power failure, the
-/// file can be as long as it was and lack bytes that were never synchronized: then only those count that were.
+/// Bytes are written in order. So after a kill, the part has as many bytes as the file. After a power failure, the file
+/// can have its full length and lack bytes that were never synchronized, so only the synchronized ones count.
 package struct DownloadCheckpoint: Equatable, Sendable {
-  /// The part. Its byte count is that of the bytes that the disk has in any case.
+  /// The part. Its byte count is the number of bytes that are certainly on the disk.
   package var data: DownloadResumeData
-  /// The boot of the machine in which this was true.
+  /// The boot of the machine during which this was true.
   package var boot = Self.currentBoot
 
-  /// - Parameter data: the part, with as many bytes as the disk has.
+  /// - Parameter data: the part, with the number of bytes on the disk.
   package init(_ data: DownloadResumeData) { self.data = data }
 
-  /// What to continue with.
+  /// The part to continue with.
   ///
-  /// - Returns: the part with as many bytes as it can be relied on to have; nil if it is gone, if another file has taken
-  ///   its place, if it has another name beside, or if nothing of it can be continued.
+  /// - Returns: the part with the number of bytes that are reliable; nil if it is gone, if another file has taken its
+  ///   place, if it has a second name, or if none of it can be continued.
   package var found: DownloadResumeData? {
     var status = stat()
     guard !data.validator.isEmpty, isFile(data.path), lstat(data.path, &status) == 0,
@@ -31,19 +31,19 @@ package struct DownloadCheckpoint: Equatable, Sendable {
     return found.byteCount > 0 ? found : nil
   }
 
-  /// How many bytes of a part can be relied on.
+  /// How many bytes of a part are reliable.
   package func byteCount(ofFileSize size: UInt64) -> UInt64 {
     boot == Self.currentBoot ? size : min(size, data.byteCount)
   }
 
-  /// Whether the file at a path is the part, perhaps under another name.
+  /// Whether the file at a path is the part, possibly under another name.
   package func isFile(_ path: String) -> Bool {
     var status = stat()
     return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFREG && UInt64(status.st_ino) == data.inode
       && (data.birth == nil || data.birth == WallClock(birthOf: path, in: AT_FDCWD)?.sinceEpoch)
   }
 
-  /// What tells a boot of the machine from the next one. Where the kernel does not say, no boot is like another process's.
+  /// Identifies the boot of the machine. If the kernel does not provide it, each process counts as a boot of its own.
   package static let currentBoot: String = {
     let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return "unknown \(UInt64.random(in: .min ... .max))" }
@@ -69,7 +69,7 @@ package struct DownloadCheckpoint: Equatable, Sendable {
     return line.line
   }
 
-  /// Nil for anything else than such a text.
+  /// Nil if the text is not of that form.
   package init?(_ text: String) {
     guard let line = FlatJSON(text.utf8), line.string("event") == "part", let path = line.string("path"),
       let inode = line.integer("inode", as: UInt64.self), let count = line.integer("bytes", as: UInt64.self),

@@ -151,7 +151,7 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
 
   init(_ kind: Kind, _ description: String, systemError: SystemError? = nil, remedy: LiveStreamError.Remedy? = nil) {
     self.kind = kind
-    // It may quote a server.
+    // It may contain text from a server.
     self.description = printable(description)
     self.systemError = systemError
     self.remedy = remedy

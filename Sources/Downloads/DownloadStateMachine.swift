@@ -1,4 +1,4 @@
-// Which bytes are asked for next, and what a response means for those that are there (RFC 9110, sections 13.1.5, 14 and
+// Which bytes are requested next, and what a response means for the existing ones (RFC 9110, sections 13.1.5, 14 and
 // 15.3.7). No I/O, no clock.
 
 internal import Digests
@@ -6,24 +6,24 @@ internal import EventLoops
 internal import HTTPMessages
 package import UploadClient
 
-/// The state of one download, whatever its requests and connections.
+/// The state of one download, across all its requests and connections.
 package struct DownloadStateMachine: Equatable {
-  /// How many bytes are there: all of one representation, from its beginning.
+  /// How many bytes exist, all of one representation and from its beginning.
   package private(set) var count: UInt64 = 0
-  /// By which the rest is asked for: a strong entity tag, or a date; nil if the server gives nothing of the kind.
+  /// The validator for requesting the rest: a strong entity tag, or a date; nil if the server provides neither.
   package private(set) var validator: String?
-  /// Of the representation; nil while nobody knows.
+  /// The length of the representation; nil while it is unknown.
   package private(set) var length: UInt64?
-  /// The `Repr-Digest` of the representation, as the server has stated it with these bytes or with earlier ones.
+  /// The `Repr-Digest` of the representation, from the response with these bytes or an earlier one.
   package private(set) var digest: String?
-  /// The `ETag` and the `Last-Modified` of the response that these bytes began with, as far as they are known here.
+  /// The `ETag` and the `Last-Modified` of the response that these bytes began with, as far as they are known.
   private var tag: String?
   private var modified: String?
-  /// Whether the server has sent a part that did not show its version. Nothing of this server's is continued then.
+  /// Whether the server has sent a part without identifying its version. Then no part from this server is continued.
   private var isUnidentified = false
-  /// Where the range of the request under way begins; 0 for a request without one.
+  /// Where the range of the current request begins; 0 for a request without a range.
   private var asked: UInt64 = 0
-  /// Where the content of the response under way ends; nil where it does not say, or there is none.
+  /// Where the content of the current response ends; nil if it is not stated, or there is no response.
   private var end: UInt64?
 
   package init() {}
@@ -33,16 +33,16 @@ package struct DownloadStateMachine: Equatable {
     if data.validator.hasPrefix("\"") { tag = data.validator } else { modified = data.validator }
   }
 
-  /// Whether the bytes that are there can be kept for another request.
+  /// Whether the existing bytes can be kept for another request.
   package var isResumable: Bool { count > 0 && validator != nil }
 
-  /// Whether the response under way has all that follows, as far as it says.
+  /// Whether the current response has all remaining bytes, as far as it states.
   package var reachesEnd: Bool { end != nil && end == length }
 
   // MARK: Requests
 
-  /// The fields by which the next request asks for what is missing; none for all. Nothing of what is there counts
-  /// unless the server can say that it is still the beginning of the same.
+  /// The fields of the next request, which ask for the missing part; none to ask for everything. The existing bytes do
+  /// not count unless the server can confirm that they are still the beginning of the same representation.
   package mutating func begin() -> [HTTPResponse.Field] {
     end = nil
     guard let validator, count > 0 else {
@@ -56,21 +56,21 @@ package struct DownloadStateMachine: Equatable {
   // MARK: Responses
 
   package enum Answer: Equatable {
-    /// The content is the representation's from that byte on. What is there from earlier responses is no part of it if
-    /// it begins at 0, and then the reason says why, if anything was there.
+    /// The content is the representation's from that byte on. If that is 0, it replaces the existing bytes, and the
+    /// reason states why, if there were any.
     case content(from: UInt64, reason: DownloadRestart?)
-    /// The response is of no use. The next request asks for everything.
+    /// The response is unusable. The next request asks for everything.
     case startOver(DownloadRestart)
-    /// There is nothing beyond what is there.
+    /// There is nothing beyond the existing bytes.
     case complete
-    /// No response to this request can be like that; why, in words.
+    /// Not a valid response to this request, with the reason in words.
     case broken(String)
   }
 
   /// The head of a response with status 200, 206, 412 or 416.
   package mutating func answered(_ response: HTTPResponse) -> Answer {
     if let coding = response["Content-Encoding"], !coding.isSameWord(as: "identity") {
-      // The bytes would not be those of the resource, and a range of them means something else.
+      // The bytes would not be those of the resource, and a range would have another meaning.
       return .broken("its response has Content-Encoding: \(coding), although the request accepts none")
     }
     if response.hasOddTransferCoding {
@@ -110,7 +110,7 @@ package struct DownloadStateMachine: Equatable {
       forget()
       return .startOver(.range)
     }
-    // A server that ignores If-Range sends a part of whatever is there now.
+    // A server that ignores If-Range sends a part of the present version.
     switch match(response) {
     case .same: break
     case .other:
@@ -124,24 +124,24 @@ package struct DownloadStateMachine: Equatable {
     }
     length = total ?? length
     end = range.upperBound
-    // A 206 to If-Range need not repeat what is known of the representation (section 15.3.7).
+    // A 206 to If-Range need not repeat the metadata of the representation (section 15.3.7).
     digest = response[DigestField.representation] ?? digest
     return .content(from: asked, reason: nil)
   }
 
-  /// Whether a response has come from something that is not the resource's server, although it has a usable status: it
-  /// names no validator, where the bytes that are there have a strong entity tag.
+  /// Whether a response probably does not come from the resource's server, although its status is usable: it has no
+  /// validator, while the existing bytes have a strong entity tag.
   package func isDoubtful(_ response: HTTPResponse) -> Bool {
     response.status == 200 && asked > 0 && validator?.hasPrefix("\"") == true && response["ETag"] == nil
   }
 
-  /// Nobody can tell where such a content ends (RFC 9112, section 6.3).
+  /// Whether the end of the content is undefined (RFC 9112, section 6.3).
   private func hasOddLength(_ response: HTTPResponse) -> Bool {
     guard response["Transfer-Encoding"] == nil, let text = response["Content-Length"] else { return false }
     return Self.byteCount(text) == nil
   }
 
-  /// Digits and nothing else.
+  /// Only digits are accepted.
   private static func byteCount(_ text: String) -> UInt64? {
     text.utf8.allSatisfy { (0x30...0x39).contains($0) } ? UInt64(text) : nil
   }
@@ -150,7 +150,7 @@ package struct DownloadStateMachine: Equatable {
     let reason: DownloadRestart? =
       asked > 0 ? (Self.validator(response) == validator && validator != nil ? .ignored : .changed) : nil
     (count, asked) = (0, 0)
-    // With chunks, a length means nothing (RFC 9112, section 6.3).
+    // With chunks, a length is meaningless (RFC 9112, section 6.3).
     length = response["Transfer-Encoding"] == nil ? response["Content-Length"].flatMap(Self.byteCount) : nil
     end = length
     digest = response[DigestField.representation]
@@ -170,10 +170,10 @@ package struct DownloadStateMachine: Equatable {
 
   private enum Match { case same, other, unknown }
 
-  /// Whether a response is of the representation that the bytes are of.
+  /// Whether a response belongs to the same representation as the bytes.
   ///
-  /// What both name has to be equal. A 206 has the `ETag` that a 200 would have (RFC 9110, section 15.3.7), and one that
-  /// names nothing may be of any version: the server may not know `If-Range`.
+  /// Validators that both have must be equal. A 206 has the `ETag` that a 200 would have (RFC 9110, section 15.3.7). A
+  /// response without validators may belong to any version, because the server may not support `If-Range`.
   private func match(_ response: HTTPResponse) -> Match {
     var isNamed = false
     for (name, known) in [("ETag", tag), ("Last-Modified", modified)] {
@@ -195,8 +195,8 @@ package struct DownloadStateMachine: Equatable {
     return isNamed ? .same : .unknown
   }
 
-  /// Whether a 416 says that nothing is missing. Servers send it without an `ETag`; then only a known length shows that
-  /// the bytes are the whole of their version.
+  /// Whether a 416 means that nothing is missing. Servers send it without an `ETag`. Then only a known length shows
+  /// that the bytes are their version's whole.
   private func hasAll(_ response: HTTPResponse) -> Bool {
     switch match(response) {
     case .same: true
@@ -209,8 +209,8 @@ package struct DownloadStateMachine: Equatable {
     response.fields.filter { $0.name.isSameWord(as: name) }.map(\.value)
   }
 
-  /// What `If-Range` may say of a representation (section 13.1.5): a strong entity tag, or where there is no tag at all,
-  /// a date that is at least a second older than the response.
+  /// The permitted value of `If-Range` for a representation (section 13.1.5): a strong entity tag, or if there is no
+  /// tag at all, a date that is at least a second older than the response.
   static func validator(_ response: HTTPResponse) -> String? {
     guard ["ETag", "Last-Modified"].allSatisfy({ values($0, response).count < 2 }) else { return nil }
     if let tag = response["ETag"] { return EntityTag(parsing: tag).flatMap { $0.isWeak ? nil : tag } }
@@ -222,9 +222,9 @@ package struct DownloadStateMachine: Equatable {
 
   // MARK: Content
 
-  /// The next bytes have come.
+  /// The next bytes have arrived.
   ///
-  /// - Returns: false if they are more than the response has announced: none of it can be trusted.
+  /// - Returns: false if there are more than the response has announced, so that none of it can be trusted.
   package mutating func received(_ byteCount: Int) -> Bool {
     count = count.addingSaturated(UInt64(byteCount))
     if let end, count > end {
@@ -235,17 +235,17 @@ package struct DownloadStateMachine: Equatable {
   }
 
   package enum End: Equatable {
-    /// All is there.
+    /// All bytes are there.
     case complete
-    /// The server has sent a part of what was asked for, and the next is asked for at once.
+    /// The server has sent a part of the requested range. The next part is requested at once.
     case goOn
     /// The rest is missing.
     case broken
   }
 
-  /// The response is over.
+  /// The response has ended.
   ///
-  /// - Parameter isWhole: whether its content came to the end that HTTP gives it.
+  /// - Parameter isWhole: whether its content ended as HTTP requires.
   package func ended(isWhole: Bool) -> End {
     guard isWhole, end == nil || count == end else { return .broken }
     if let length {
@@ -253,10 +253,10 @@ package struct DownloadStateMachine: Equatable {
     } else if end == nil {
       return .complete
     }
-    // A part of something whose length nobody knows: what follows, or that nothing does, is the next answer's to say.
+    // The total length is unknown. The next answer shows whether anything follows this part.
     return count > asked ? .goOn : .broken
   }
 
-  /// The bytes from there on are not there any more: they could not be written.
+  /// The bytes from there on are lost, because they could not be written.
   package mutating func lost(from offset: UInt64) { count = min(count, offset) }
 }

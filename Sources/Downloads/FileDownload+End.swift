@@ -8,13 +8,13 @@ internal import HTTPMessages
 internal import UploadClient
 
 extension FileDownload {
-  /// All bytes have come.
+  /// All bytes have arrived.
   func complete() {
     guard let file else { return }
     beginEnding()
     let (response, digest, start, end) = (response, machine.digest, contentStart, machine.count)
     file.whenWritten { [self] in
-      // Behind the work that the file waits for.
+      // After the pending work on the file.
       worker.execute { [self] in
         let result = Self.seal(file, configuration, response, digest, start..<end)
         onLoop { $0.sealed(result) }
@@ -35,7 +35,7 @@ extension FileDownload {
       if case .file(let path, _) = configuration.output { try file.rename(to: path, replaces: configuration.replaces) }
       return verified
     } catch  where error.code == ECANCELED {
-      // What a later process is to continue with.
+      // A later process continues with these.
       try? file.synchronize()
       return .failure(DownloadError(.cancelled, "cancelled"))
     } catch {
@@ -43,15 +43,15 @@ extension FileDownload {
     }
   }
 
-  /// Compares the bytes with the digests that the server has sent: of the whole, with whichever response, and of the
-  /// last response's content; each before the content or behind it.
+  /// Compares the bytes with the server's digests: of the whole representation, from any response, and of the last
+  /// response's content. Each may precede the content or follow it.
   ///
-  /// - Returns: the name of the algorithm; nil if it has sent none.
+  /// - Returns: the name of the algorithm; nil if the server has sent no digest.
   private static func verify(
     _ file: PartialFile, _ response: HTTPResponse?, _ digest: String?, _ content: Range<UInt64>
   ) throws(SystemError) -> Result<String?, DownloadError> {
     var name: String?
-    // A 416 has content of its own.
+    // The content of a 416 is not the file's.
     let ofContent = response?.status == 416 ? nil : response?[DigestField.content]
     func trailer(_ name: String) -> String? { response?.trailers.first { $0.name.isSameWord(as: name) }?.value }
     for (field, text, range) in [
@@ -79,33 +79,33 @@ extension FileDownload {
     case .failure(let error):
       if let file { machine.lost(from: file.written) }
       let data = error.kind == .corrupt ? nil : resumeData
-      // Nothing can follow what is not the beginning of it, and nothing is to be continued where nothing is.
+      // Nothing can continue bytes that are wrong, and without bytes there is nothing to continue.
       if error.kind == .corrupt || machine.count == 0 || error.kind == .cancelled && data == nil { file?.remove() }
       end(error, resumeData: data)
     }
   }
 
-  /// Ends with an error, and keeps what can be continued.
+  /// Ends with an error, and keeps the part if it can be continued.
   func fail(_ error: DownloadError) {
     guard !isEnding else {
-      // All has come, and whoever reads a pipe may never take it.
+      // All bytes have arrived, and the reader of a pipe may never read them.
       if let file, file.isStream, !file.isIdle { end(error, resumeData: nil) }
       if error.kind == .cancelled { file?.abandonDigests() }
       return
     }
     beginEnding()
     guard let file else {
-      // Behind the opening of the file, which may be under way.
+      // After the opening of the file, which may be under way.
       return worker.execute { [self] in onLoop { $0.end(error, resumeData: $0.configuration.resumeData) } }
     }
     if file.isStream {
-      // Whoever reads it may never take what waits.
+      // The reader may never read the waiting bytes.
       machine.lost(from: file.written)
       return end(error, resumeData: nil)
     }
     file.whenWritten { [self] in
       worker.execute { [self] in
-        // What a later process is to continue with. If the disk does not take it, that process finds less.
+        // A later process continues with these. If the disk rejects them, that process finds fewer.
         if file.written > 0 { try? file.synchronize() }
         onLoop { download in
           download.machine.lost(from: file.written)
@@ -135,12 +135,12 @@ extension FileDownload {
     let summary = DownloadSummary(
       error: error, progress: progress, resumeData: resumeData, resumedFrom: resumedFrom, verified: verified,
       response: response)
-    // Whoever hears of the end may continue at once.
+    // The receiver of the end may continue at once.
     file?.unlock()
     file = nil
     handler(.ended(summary))
     handler = { _ in }
-    // The session ends with the last that refers to it.
+    // The session ends with its last reference.
     leave()
   }
 }

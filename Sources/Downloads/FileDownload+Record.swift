@@ -1,17 +1,17 @@
-// What a download has stored of itself while it runs.
+// The checkpoints that a running download stores.
 
 internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 
 extension FileDownload {
-  /// How many bytes are written between two checkpoints: more than a disk takes in a moment, and no more than a link
-  /// brings in minutes.
+  /// How many bytes are written between two checkpoints: more than a disk stores in a moment, and no more than a link
+  /// delivers in minutes.
   private static let checkpointInterval: UInt64 = 64 << 20
 
-  /// Has the program store what there is. Nothing that was handed to the file later is written before.
+  /// Has the program store a checkpoint. Bytes that are passed to the file later are written after it.
   ///
-  /// - Parameter isSynchronized: whether the disk is to have the bytes first.
+  /// - Parameter isSynchronized: whether the disk must have the bytes first.
   func record(isSynchronized: Bool = false) {
     guard let record = configuration.record, let file, !file.isStream else { return }
     recorded = machine.count
@@ -27,14 +27,14 @@ extension FileDownload {
           DownloadResumeData(
             path: file.path, inode: file.inode, birth: file.birth, byteCount: count, validator: validator,
             length: length, digest: digest)))
-      // An earlier checkpoint of the same bytes does as well: after a power failure, some of them are asked for again.
+      // An earlier checkpoint of the same bytes suffices. After a power failure, some of them are requested again.
       guard !isStored, !isSynchronized else { return }
       file.refuse(SystemError(operation: "store the record of \(file.path)", code: EAGAIN))
       onLoop { $0.written() }
     }
   }
 
-  /// Bytes have been handed to the file.
+  /// More bytes have been passed to the file.
   func recordIfDue() {
     guard configuration.record != nil, machine.count >= recorded.addingSaturated(Self.checkpointInterval) else {
       return

@@ -1,4 +1,4 @@
-// What a request brings, and what follows from it.
+// The responses to a request, and their consequences.
 
 internal import Digests
 internal import EventLoops
@@ -8,8 +8,8 @@ internal import LiveStreaming
 internal import UploadClient
 
 extension FileDownload {
-  /// How much of a response without content of the download is read, in bytes: for its words, and so that the connection
-  /// can be used again.
+  /// How many bytes are read of a response without the download's content: for its explanation, and so that the
+  /// connection can be reused.
   private static let otherLimit = 64 << 10
 
   func happened(_ event: UploadTask.Event) {
@@ -34,7 +34,7 @@ extension FileDownload {
       reception = .other(response)
       return
     }
-    // In the middle of a download, something else may answer in the server's place.
+    // During a download, something else may answer in the server's place.
     guard !machine.isDoubtful(response) else {
       reception = .other(response)
       return
@@ -63,8 +63,8 @@ extension FileDownload {
   private func begin(_ response: HTTPResponse, at offset: UInt64) {
     guard let file else { return }
     (self.response, contentStart, reception) = (response, offset, .content)
-    // Otherwise the digest is that of the file, when it is complete. Of a pipe, it has to begin before a trailer says of
-    // which kind it is: of the one that was asked for.
+    // Otherwise it is the file's digest, computed when the file is complete. For a pipe, it must begin before a trailer
+    // names the algorithm, so it uses the requested one.
     if offset == 0 {
       if let algorithm = machine.digest.flatMap(Self.digest)?.algorithm {
         file.beginDigest(algorithm)
@@ -80,7 +80,7 @@ extension FileDownload {
             path: file.path, inode: file.inode, birth: file.birth, byteCount: offset, validator: validator,
             length: machine.length, digest: machine.digest)))
     }
-    // A part that goes on is stored already, with the same validator.
+    // A continued part is already stored, with the same validator.
     if offset == 0 { record() }
     hold()
   }
@@ -115,10 +115,10 @@ extension FileDownload {
     }
   }
 
-  /// Holds the server up while the disk is behind.
+  /// Pauses the server while the disk is behind.
   private func hold() { if file?.isFull == true { running?.pauseReception() } }
 
-  /// The disk has taken bytes, or has refused them.
+  /// The disk has written bytes, or has refused them.
   func written() {
     guard !isEnding, let file else { return }
     if let error = file.error { return fail(Self.fileError(error)) }
@@ -154,7 +154,7 @@ extension FileDownload {
     }
   }
 
-  /// The rest is missing, or everything.
+  /// Some or all bytes are missing.
   private func broken(_ error: UploadError?) {
     guard let error else {
       return again(.connectionLost("the response ended before the last byte of its content"), nil)
@@ -164,7 +164,7 @@ extension FileDownload {
     case .transient(let cause, let retryAfter, _): again(cause, retryAfter)
     case .refusal(let refusal, let cause, let retryAfter): again(cause, retryAfter, refusal)
     case .unexpected(let refusal, let cause, let retryAfter, _):
-      // In the middle of a download, something else answers in the server's place.
+      // During a download, something else answers in the server's place.
       if highest > 0 { again(cause, retryAfter) } else { fail(DownloadError(refusal)) }
     case .permanent(let refusal, _, _): fail(DownloadError(refusal))
     }
@@ -199,11 +199,11 @@ extension FileDownload {
     }
   }
 
-  /// What a server of this package says if it does not allow downloads.
+  /// The response of a server of this package that does not allow downloads.
   package static let receivesOnly = "This server receives streams. It does not offer downloads."
 
-  /// A response that ends a download which has not begun. Once some of it is there, it is an outage for a time: a portal
-  /// or a server that is set up anew may have sent it.
+  /// A response that ends a download which has not begun. Once some bytes are there, it counts as an outage, because a
+  /// portal or a server that is being reconfigured may have sent it.
   private func refused(
     _ words: String, _ retryAfter: Duration? = nil, kind: LiveStreamError.Kind = .refused
   ) {
@@ -227,7 +227,7 @@ extension FileDownload {
   /// Tries again after a delay, or gives up.
   private func again(_ cause: FailedAttempt.Cause, _ retryAfter: Duration?, _ refusal: LiveStreamError? = nil) {
     guard let loop = session?.loop else { return }
-    // Of a pipe, what was written could be continued, but not begun anew: the next answer decides.
+    // A pipe's output could be continued, but not restarted. The next answer decides.
     let delay: Duration
     do throws(LiveStreamError) {
       delay = try clock.failed(
@@ -246,7 +246,7 @@ extension FileDownload {
     }
   }
 
-  /// The first digest of a field whose algorithm is known here.
+  /// The first digest in a field whose algorithm is supported.
   static func digest(_ text: String) -> Digest? {
     guard let parsed = DigestField(parsing: text) else { return nil }
     return DigestAlgorithm.allCases.lazy.compactMap { algorithm in

@@ -34,11 +34,12 @@ public final class FileDownload: @unchecked Sendable {
     public var progressInterval: Duration?
     /// Called before each request for the token. Nil uses the token of the request.
     public var bearerToken: (@Sendable () -> String?)?
-    /// The permissions of a new file, whatever the process takes away from those of others; nil for those that are usual.
+    /// The permissions of a new file, regardless of the process's umask; nil for the usual ones.
     package var permissions: UInt32?
-    /// Stores a checkpoint: when the part is there, before the first byte of each representation is written, and now and
-    /// then. Called on a thread of the download, which may block: nothing is written meanwhile, and the server is held up.
-    /// False if it cannot be stored: where nothing may be written without it, the download ends with `EAGAIN`.
+    /// Stores a checkpoint: when the part exists, before the first byte of each representation is written, and at
+    /// intervals. Called on a thread of the download, which may block: nothing is written meanwhile, and the server is
+    /// paused. Returns false if it cannot be stored. If nothing may be written without it, the download then ends with
+    /// `EAGAIN`.
     package var record: (@Sendable (DownloadCheckpoint) -> Bool)?
 
     /// A download to a file, whose part is beside it.
@@ -57,7 +58,7 @@ public final class FileDownload: @unchecked Sendable {
     case file(String, part: String)
     /// A file that keeps the name of its part.
     case part(String)
-    /// A descriptor of the caller, which is written like a pipe.
+    /// A descriptor of the caller, which is written to like a pipe.
     case descriptor(Int32)
 
     var partPath: String? {
@@ -68,18 +69,18 @@ public final class FileDownload: @unchecked Sendable {
     }
   }
 
-  /// What becomes of the response under way.
+  /// What happens to the current response.
   enum Reception {
     case nothing
     case content
-    /// No content of the download: kept for its words.
+    /// Not the download's content, but kept for its explanation.
     case other(HTTPResponse)
   }
 
   static let redirectLimit = 16
 
   let configuration: Configuration
-  /// Reads, writes and syncs, so that the network thread need not.
+  /// Reads, writes and syncs, so that the network thread does not block.
   let worker = BackgroundWorker()
 
   // MARK: On the session's thread
@@ -90,9 +91,9 @@ public final class FileDownload: @unchecked Sendable {
   var clock: RetryClock
   var file: PartialFile?
   var running: UploadTask?
-  /// The request of the moment.
+  /// The current request.
   var sent: UploadRequest
-  /// Counts requests: what belongs to an earlier one is ignored.
+  /// Counts requests, so that events of an earlier one are ignored.
   var number = 0
   var redirects = 0
   var attempt = 0
@@ -103,28 +104,28 @@ public final class FileDownload: @unchecked Sendable {
   var response: HTTPResponse?
   /// Where that content begins in the file.
   var contentStart: UInt64 = 0
-  /// The most bytes that were ever there.
+  /// The largest number of bytes that ever existed.
   var highest: UInt64 = 0
   var resumedFrom: UInt64 = 0
   var outages = OutageCount()
   var isConnected = false
-  /// Until the next attempt.
+  /// Runs until the next attempt.
   var retryTimer: EventLoop.Timer?
   var progressTimer: EventLoop.Timer?
-  /// How many bytes there were when the last checkpoint was made.
+  /// How many bytes there were at the last checkpoint.
   var recorded: UInt64 = 0
   var startedAt = MonotonicInstant.now
-  /// Whether the end is decided, and only the disk is waited for.
+  /// Whether the end is decided, and only the disk is still working.
   var isEnding = false
   private enum Place {
-    /// Before the start, and behind the end.
+    /// Before the start, and after the end.
     case none
     case session(UploadSession, closing: UInt64?)
-    /// The session is closed. The worker does the rest, and owns what was the network thread's.
+    /// The session is closed. The worker does the rest, and owns the network thread's state.
     case worker
   }
 
-  /// Where it runs. Any thread.
+  /// The thread that owns the download. Any thread.
   private let place = Lock(Place.none)
   private let hasBegun = Lock(false)
 
@@ -155,7 +156,7 @@ public final class FileDownload: @unchecked Sendable {
     onLoop { $0.fail(DownloadError(.cancelled, "cancelled")) }
   }
 
-  /// Makes the next attempt now, if the download waits for it.
+  /// Makes the next attempt now, if the download is waiting for it.
   package func retryNow() {
     onLoop { download in
       guard !download.isEnding, let timer = download.retryTimer, let loop = download.session?.loop else { return }
@@ -165,10 +166,10 @@ public final class FileDownload: @unchecked Sendable {
     }
   }
 
-  /// Calls `body` on a thread of the download with how things stand; not at all before the start, or after the end.
+  /// Calls `body` with the progress on a thread of the download. Does nothing before the start or after the end.
   package func withProgress(_ body: @escaping @Sendable (DownloadProgress) -> Void) { onLoop { body($0.progress) } }
 
-  /// Any thread. Nothing happens before the start, or after the end.
+  /// Any thread. Does nothing before the start or after the end.
   func onLoop(_ work: @escaping @Sendable (FileDownload) -> Void) {
     place.withLock { place in
       switch place {
@@ -237,7 +238,7 @@ public final class FileDownload: @unchecked Sendable {
     guard !isEnding else {
       guard case .success(let file) = opened else { return }
       if file.written == 0 { file.remove() }
-      // Closing alone would not do: a child that another thread starts has the descriptor until its exec.
+      // Closing alone is not enough: a child that another thread is starting has the descriptor until its exec.
       file.unlock()
       return
     }
@@ -250,7 +251,7 @@ public final class FileDownload: @unchecked Sendable {
         machine = DownloadStateMachine(resuming: data)
         (resumedFrom, highest) = (data.byteCount, data.byteCount)
       }
-      // From here on, a later process knows that the part is not somebody else's file.
+      // From here on, a later process knows that the part is not some other file.
       record(isSynchronized: file.written > 0)
       if let interval = configuration.progressInterval { tellProgress(every: interval) }
       send()
@@ -270,7 +271,7 @@ public final class FileDownload: @unchecked Sendable {
 
   // MARK: Requests
 
-  /// Asks for what is missing, at the URL of the download.
+  /// Requests the missing bytes, at the URL of the download.
   func send() {
     redirects = 0
     send(configuration.request)
@@ -300,7 +301,7 @@ public final class FileDownload: @unchecked Sendable {
     }
   }
 
-  /// What there is does not count any more. False if it cannot be taken back.
+  /// Discards the existing bytes. Returns false if they cannot be taken back.
   func discard(_ reason: DownloadRestart, _ count: UInt64) -> Bool {
     guard count > 0 else { return true }
     guard file?.isStream != true else {

@@ -1,5 +1,5 @@
-// The file of an incomplete download: its identity, writing, reading and renaming. Or a pipe, from which nothing can be
-// taken back.
+// The file of an incomplete download: its identity, writing, reading and renaming. It may also be a pipe, from which
+// nothing can be taken back.
 
 internal import CLinux
 internal import Digests
@@ -7,67 +7,67 @@ package import DiskFiles
 package import EventLoops
 internal import Glibc
 
-/// A file that one download has open and locked. Bytes are written on a worker's thread, in the order in which they were
-/// handed in. Owned by one loop, but for what says otherwise.
+/// A file that one download has open and locked. Bytes are written on a worker's thread, in the order of the calls.
+/// Owned by one loop, except where stated otherwise.
 package final class PartialFile: @unchecked Sendable {
   package let path: String
   package let inode: UInt64
-  /// In milliseconds since 1970; nil where the file system does not say.
+  /// In milliseconds since 1970; nil if the file system does not provide it.
   package let birth: Int64?
   /// Whether it is a pipe, a terminal or the like, where bytes can neither be read again nor taken back.
   let isStream: Bool
   private let descriptor: Int32
   private let worker: BackgroundWorker
   private let state = Lock(State())
-  /// Of all that is in the file, from its beginning on. On the worker's thread only.
+  /// The digest of the whole file, from its beginning. On the worker's thread only.
   private var running: RunningDigest?
-  /// How many bytes the disk has in any case. On the worker's thread only.
+  /// How many bytes are certainly on the disk. On the worker's thread only.
   private var synchronized: UInt64 = 0
 
   private struct State {
     /// How many bytes are in the file.
     var written: UInt64 = 0
-    /// How many wait in memory.
+    /// How many bytes wait in memory.
     var waiting = 0
-    /// How many orders to discard bytes wait.
+    /// How many truncations are pending.
     var truncations = 0
     var isIdle: Bool { waiting == 0 && truncations == 0 }
     var isFull = false
     var error: SystemError?
     var abandonsDigests = false
-    /// Work to be done when nothing waits any more.
+    /// Work to run when nothing is pending any more.
     var flushed: [@Sendable () -> Void] = []
   }
 
-  /// The most that waits for the disk, in bytes, but for the pieces that are under way.
+  /// The maximum number of bytes that wait for the disk, not counting pieces under way.
   private static let limit = 1 << 20
 
   /// How many bytes are in the file. Any thread.
   package var written: UInt64 { state.withLock { $0.written } }
   /// Why no more can be written. Any thread.
   package var error: SystemError? { state.withLock { $0.error } }
-  /// Whether all that was ordered is done, or cannot be. Any thread.
+  /// Whether all requested work is done or has failed. Any thread.
   package var isIdle: Bool { state.withLock { $0.isIdle } }
-  /// Whether nothing more should be handed in. Any thread.
+  /// Whether the caller should pause. Any thread.
   var isFull: Bool { state.withLock { $0.isFull } }
 
-  /// Writes into a descriptor of the caller's.
+  /// Writes to a descriptor of the caller.
   init(streaming descriptor: Int32, _ worker: BackgroundWorker) {
     (path, self.descriptor, inode, birth) = ("standard output", descriptor, 0, nil)
     (isStream, self.worker) = (true, worker)
   }
 
-  /// Makes the file, which must not be there.
+  /// Creates the file, which must not exist.
   ///
   /// - Parameters:
-  ///   - mode: its permissions, from which those go that the process takes away.
-  ///   - isExact: whether the process takes none away.
+  ///   - mode: its permissions, which the umask reduces.
+  ///   - isExact: whether to ignore the umask.
   package init(making path: String, mode: UInt32, isExact: Bool = false, _ worker: BackgroundWorker) throws(SystemError)
   {
     let made = try retryingInterrupts("create \(path)") {
       open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)
     }
-    // Nobody else knows it yet. What has no locks has to do without.
+    // No other process knows it yet. A file system without locks must do without.
     flock(made, LOCK_EX | LOCK_NB)
     // Some file systems have no permissions.
     if isExact { fchmod(made, mode) }
@@ -82,9 +82,9 @@ package final class PartialFile: @unchecked Sendable {
 
   /// Opens the file of an earlier download.
   ///
-  /// What is at the path is not believed: it must be a regular file of this user, with one name and the same inode, that
-  /// nobody else has open, and hold as much as the data says. What it has beyond that is discarded: later checkpoints
-  /// would count it.
+  /// The file at the path must be verified: a regular file of this user with one name and the same inode, which no
+  /// other process has open, and with at least the stated number of bytes. Excess bytes are discarded, because later
+  /// checkpoints would count them.
   ///
   /// - Throws: ``SystemError``: `ENOENT` if it is gone, `EBUSY` if another process has it, `ESTALE` if it is another file.
   package init(resuming data: DownloadResumeData, _ worker: BackgroundWorker) throws(SystemError) {
@@ -94,7 +94,7 @@ package final class PartialFile: @unchecked Sendable {
     var status = stat()
     do throws(SystemError) {
       guard fstat(found, &status) == 0 else { throw .last("fstat \(data.path)") }
-      // Without the device, which some file systems number anew each time they are mounted.
+      // The device is not compared, because some file systems number it anew at each mount.
       guard status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(), status.st_nlink == 1,
         UInt64(status.st_ino) == data.inode, data.birth == nil || data.birth == Self.birth(of: data.path),
         UInt64(clamping: status.st_size) >= data.byteCount
@@ -120,7 +120,7 @@ package final class PartialFile: @unchecked Sendable {
 
   // MARK: Writing
 
-  /// Writes the next bytes, soon. Any thread.
+  /// Writes the next bytes soon. Any thread.
   ///
   /// - Parameter done: called on the worker's thread with the bytes when they are written, or cannot be, and with whether
   ///   that is news: the file was full and is not any more, or it cannot be written from now on.
@@ -163,7 +163,7 @@ package final class PartialFile: @unchecked Sendable {
             bytes.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress?.advanced(by: count), $0.count - count) }
           }
         } catch  where error.code == EAGAIN {
-          // Somebody else has made it non-blocking.
+          // Another process has made it non-blocking.
           var polled = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
           _ = try retryingInterrupts("poll") { poll(&polled, 1, -1) }
         }
@@ -177,7 +177,7 @@ package final class PartialFile: @unchecked Sendable {
   /// Writes nothing more. On the worker's thread.
   func refuse(_ error: SystemError) { state.withLock { $0.error = $0.error ?? error } }
 
-  /// Digests what is written from now on, if that is the beginning. Behind all that was handed in before.
+  /// Begins a digest of the bytes written from now on, if they are the first. After everything passed in before.
   func beginDigest(_ algorithm: DigestAlgorithm) {
     worker.execute { [self] in
       running = written == 0 ? try? RunningDigest(algorithm) : nil
@@ -190,7 +190,7 @@ package final class PartialFile: @unchecked Sendable {
     return state.flushed
   }
 
-  /// Calls `work` when all that was ordered is done, or cannot be: at once, or on the worker's thread.
+  /// Calls `work` when all requested work is done or has failed: at once, or on the worker's thread.
   package func whenWritten(_ work: @escaping @Sendable () -> Void) {
     let isNow = state.withLock { state in
       if !state.isIdle { state.flushed.append(work) }
@@ -199,7 +199,7 @@ package final class PartialFile: @unchecked Sendable {
     if isNow { work() }
   }
 
-  /// Discards what is in the file from there on. Behind all that was handed in before.
+  /// Discards the bytes from there on. After everything passed in before.
   package func truncate(to length: UInt64) {
     state.withLock { $0.truncations += 1 }
     worker.execute { [self] in
@@ -226,10 +226,10 @@ package final class PartialFile: @unchecked Sendable {
 
   // MARK: The end
 
-  /// Has the disk take the bytes. On the worker's thread.
+  /// Syncs the bytes to the disk. On the worker's thread.
   ///
-  /// Linux reports bytes that it could not write once, and then takes them for written. So after a failure, the file has
-  /// no bytes but those of the last success, and takes no more.
+  /// Linux reports an unwritten page once, and afterwards treats it as written. So after a failure, only the bytes of
+  /// the last success count, and the file accepts no more.
   func synchronize() throws(SystemError) {
     if isStream { return }
     let count = written
@@ -243,10 +243,10 @@ package final class PartialFile: @unchecked Sendable {
     }
   }
 
-  /// Ends the computing of digests, which takes minutes for a large file. Any thread.
+  /// Ends the computation of digests, which takes minutes for a large file. Any thread.
   func abandonDigests() { state.withLock { $0.abandonsDigests = true } }
 
-  /// The digest of a part of the file, nil if nobody has it any more. On the worker's thread.
+  /// The digest of a part of the file; nil if its bytes can no longer be read. On the worker's thread.
   ///
   /// - Throws: ``SystemError``: `ECANCELED` after ``abandonDigests()``.
   func digest(_ algorithm: DigestAlgorithm, of range: Range<UInt64>) throws(SystemError) -> Digest? {
@@ -272,10 +272,10 @@ package final class PartialFile: @unchecked Sendable {
     return digest
   }
 
-  /// Gives the file its final name, and has the disk take that.
+  /// Gives the file its final name, and syncs the name to the disk.
   ///
-  /// - Parameter replaces: whether a file of that name is replaced.
-  /// - Throws: ``SystemError``: `EEXIST` if there is one and must not be.
+  /// - Parameter replaces: whether to replace an existing file of that name.
+  /// - Throws: ``SystemError``: `EEXIST` if there is one that must not be replaced.
   func rename(to name: String, replaces: Bool) throws(SystemError) {
     guard isNamed(path) else {
       throw SystemError(operation: "rename \(path), which was replaced", code: ESTALE)
@@ -284,14 +284,14 @@ package final class PartialFile: @unchecked Sendable {
       try retryingInterrupts("rename \(path) to \(name)") { Glibc.rename(path, name) }
     } else if renameat2(AT_FDCWD, path, AT_FDCWD, name, SLUICE_RENAME_NOREPLACE) != 0 {
       guard errno == EINVAL else { throw .last("rename \(path) to \(name)") }
-      // Some network file systems have no such flag. link(2) fails if the file exists.
+      // Some network file systems do not support these flags. link(2) fails if the file exists.
       try retryingInterrupts("link \(path) to \(name)") { link(path, name) }
       unlink(path)
     }
     Self.synchronizeDirectory(of: name)
   }
 
-  /// Lets another download have the file. This one does not touch it any more.
+  /// Releases the file for another download. This one does not use it any more.
   package func unlock() { if !isStream { flock(descriptor, LOCK_UN) } }
 
   /// Removes the file, unless another one has taken its place.
@@ -303,7 +303,7 @@ package final class PartialFile: @unchecked Sendable {
       && own.st_ino == named.st_ino
   }
 
-  /// Where that is not to be had, as on some file systems, the name may not outlast a crash.
+  /// If the file system does not support this, the name may not survive a crash.
   private static func synchronizeDirectory(of path: String) {
     let directory = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
     guard let opened = try? retryingInterrupts("open", { open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }) else {

@@ -17,8 +17,8 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
 
     /// Creates a field, without surrounding white space in its value. Nil if the name or the value is invalid.
     public init?(name: String, value: String) {
-      // By index, here and below: a load test makes the fields of thousands of responses per second, and `allSatisfy`
-      // takes several times as many instructions.
+      // The octets are accessed by index, here and below, because a load test creates the fields of thousands of
+      // responses per second, and `allSatisfy` takes several times as many instructions.
       let (nameOctets, valueOctets) = (name.utf8.span, value.utf8.span)
       guard !nameOctets.isEmpty else { return nil }
       var isLower = true
@@ -34,7 +34,7 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
         checkedName: isLower ? name : name.lowercasedASCII, checkedValue: isTrimmed ? value : Self.trimmed(value))
     }
 
-    /// Of a name in lower case and a value that were checked before.
+    /// A field with a lower-case name and a value that were checked before.
     package init(checkedName name: String, checkedValue value: String) {
       self.name = name
       self.value = value
@@ -47,7 +47,7 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
       return String(Substring(octets))
     }
 
-    /// `stream-offset` as `Stream-Offset`: programs compare without regard to case, people read.
+    /// `stream-offset` as `Stream-Offset`, for people. Programs ignore case.
     package var displayName: String {
       var octets: [UInt8] = []
       appendDisplayName(to: &octets)
@@ -61,7 +61,7 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
         octets.append(atStart && isLower ? octet ^ 0x20 : octet)
         atStart = octet == UInt8(ascii: "-")
       }
-      // The one name of ours that is an abbreviation.
+      // `Stream-ID` is our only name with an abbreviation.
       if name.utf8.count > 2, octets.suffix(3).elementsEqual("-Id".utf8) {
         octets[octets.count - 1] = UInt8(ascii: "D")
       }
@@ -81,13 +81,13 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
     for (name, value) in elements { append(name, value) }
   }
 
-  /// Fields as a peer has sent them; see ``append(received:_:)``.
+  /// Fields as sent by a peer. See ``append(received:_:)``.
   package init(received lines: some Sequence<(name: String, value: String)>) {
     for line in lines { append(received: line.name, line.value) }
   }
 
-  /// Adds a field as a peer has sent it. An octet that no value can have is replaced by U+FFFD, so that the field remains
-  /// and means nothing else. A line without a valid name is no field.
+  /// Adds a field as sent by a peer. An invalid octet in the value is replaced by U+FFFD, so the field remains without
+  /// another meaning. A line without a valid name is dropped.
   package mutating func append(received name: String, _ value: String) {
     if let field = Field(name: name, value: value) {
       all.append(field)
@@ -149,21 +149,21 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
     return result
   }
 
-  /// The same without the fields of these names.
+  /// The same fields without those of these names.
   package func without(_ names: some Sequence<String>) -> HeaderFields {
     filter { name in !names.contains { name.isSameWord(as: $0) } }
   }
 }
 
 extension String {
-  /// Whether two words are the same but for the case of ASCII letters.
+  /// Whether two words are equal apart from the case of ASCII letters.
   ///
-  /// `lowercased()` would take the Kelvin sign for a k, and Swift's `==` takes texts for equal that are not the same
-  /// octets.
+  /// `lowercased()` would turn the Kelvin sign into a k, and Swift's `==` treats some texts with different octets as
+  /// equal.
   package func isSameWord(as other: String) -> Bool {
-    // The lengths first: most names differ in them, and every message asks for many.
+    // The lengths are compared first, because most names differ in them and every message makes many comparisons.
     guard utf8.count == other.utf8.count else { return false }
-    // By index: `zip` takes a hundred instructions for each octet.
+    // The octets are accessed by index, because `zip` takes a hundred instructions for each.
     let (a, b) = (utf8.span, other.utf8.span)
     for index in a.indices where a[index] != b[index] && Octet.lowercased(a[index]) != Octet.lowercased(b[index]) {
       return false

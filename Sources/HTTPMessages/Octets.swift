@@ -11,8 +11,8 @@
 
   @inlinable package static func isLetter(_ octet: UInt8) -> Bool { (octet | 0x20) &- 0x61 < 26 }
 
-  /// The letters A to Z in lower case, and any other octet as it is. Text from the network is folded by this alone:
-  /// `lowercased()` makes a k of the Kelvin sign.
+  /// Converts A to Z to lower case, and returns any other octet unchanged. Text from the network must only be folded in
+  /// this way: `lowercased()` turns the Kelvin sign into a k.
   @inlinable package static func lowercased(_ octet: UInt8) -> UInt8 {
     octet &- UInt8(ascii: "A") < 26 ? octet | 0x20 : octet
   }
@@ -24,7 +24,7 @@
     return folded < 6 ? folded &+ 10 : nil
   }
 
-  /// `tchar` (RFC 9110, section 5.6.2): what methods and field names are made of.
+  /// `tchar` (RFC 9110, section 5.6.2), the characters of methods and field names.
   @inlinable package static func isToken(_ octet: UInt8) -> Bool {
     if isDigit(octet) || isLetter(octet) { return true }
     switch octet {
@@ -39,7 +39,7 @@
   /// White space within a line (RFC 9110, section 5.6.3).
   @inlinable package static func isBlank(_ octet: UInt8) -> Bool { octet == space || octet == tab }
 
-  /// What a field value may hold (RFC 9110, section 5.5): visible characters, space, tab, and octets above ASCII.
+  /// The octets of a field value (RFC 9110, section 5.5): visible characters, space, tab, and octets above ASCII.
   @inlinable package static func isFieldContent(_ octet: UInt8) -> Bool {
     octet == tab || (octet >= space && octet != 0x7F)
   }
@@ -56,7 +56,7 @@
     }
   }
 
-  /// What stands unescaped in a path or a query (RFC 3986, sections 3.3 and 3.4); `%` is judged by the caller.
+  /// The octets that may be unescaped in a path or a query (RFC 3986, sections 3.3 and 3.4). The caller checks `%`.
   @inlinable package static func isPathOrQuery(_ octet: UInt8) -> Bool {
     if isUnreservedOrSubDelimiter(octet) { return true }
     switch octet {
@@ -65,7 +65,7 @@
     }
   }
 
-  /// What an authority without user information is made of: names, IPv4, `[IPv6]`, a port (RFC 3986, section 3.2).
+  /// The octets of an authority without user information: names, IPv4, `[IPv6]`, a port (RFC 3986, section 3.2).
   @inlinable package static func isAuthority(_ octet: UInt8) -> Bool {
     if isUnreservedOrSubDelimiter(octet) { return true }
     switch octet {
@@ -76,9 +76,9 @@
 }
 
 extension StringProtocol {
-  /// The text with the letters A to Z in lower case and every other octet as it is.
+  /// The text with A to Z in lower case, and every other octet unchanged.
   package var lowercasedASCII: String {
-    // At once, where the text lies in one piece: octet by octet takes ten times as many instructions.
+    // Contiguous text is converted in one go, because octet by octet takes ten times as many instructions.
     utf8.withContiguousStorageIfAvailable { octets in
       String(unsafeUninitializedCapacity: octets.count) { target in
         for index in octets.indices { target[index] = Octet.lowercased(octets[index]) }
@@ -87,6 +87,6 @@ extension StringProtocol {
     } ?? String(decoding: utf8.lazy.map(Octet.lowercased), as: UTF8.self)
   }
 
-  /// Whether the octets are those of `word`, letters of either case; `word` is ASCII in lower case.
+  /// Whether the octets equal `word` apart from the case of letters. `word` is ASCII in lower case.
   package func equals(lowercase word: String) -> Bool { utf8.lazy.map(Octet.lowercased).elementsEqual(word.utf8) }
 }

@@ -43,6 +43,6 @@ public struct RequestHead: Equatable, Sendable {
     self.keepsAlive = keepsAlive
   }
 
-  /// Whether it came through a proxy that says so: RFC 9110, section 7.6.3; RFC 7239; and what was there before them.
+  /// Whether a proxy forwarded it and reports this: RFC 9110, section 7.6.3; RFC 7239; and the older field before them.
   package var wasForwarded: Bool { ["via", "forwarded", "x-forwarded-for"].contains { fields.count($0) > 0 } }
 }

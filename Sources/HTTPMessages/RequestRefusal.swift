@@ -1,14 +1,14 @@
 // A refused request, and the response to its sender. A value, so that every rule of the parser is one line of a table
 // in the tests.
 
-/// Why a request was refused before any handler saw it: the status to answer with, and the reason in words.
+/// Why a request was refused before any handler saw it: the status of the answer, and the reason in words.
 ///
-/// After a refusal the connection cannot be trusted to be in step any more (RFC 9112, section 9.3): it is answered and
-/// then closed.
+/// After a refusal, the boundaries of requests on the connection are no longer certain (RFC 9112, section 9.3), so it
+/// is closed after the answer.
 package struct RequestRefusal: Error, Equatable, Sendable {
   /// The status code of the answer (RFC 9110, section 15).
   package let status: Int
-  /// What was wrong, in words of our own: never holds bytes that the peer sent.
+  /// The reason in our own words. It never contains bytes from the peer.
   package let reason: String
 
   package init(_ status: Int, _ reason: String) {

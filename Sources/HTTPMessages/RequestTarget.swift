@@ -24,8 +24,8 @@ public struct RequestTarget: Equatable, Sendable {
   /// Path and query, as in the origin form.
   package var text: String { query.map { "\(path)?\($0)" } ?? path }
 
-  /// Reads a target. Throws 400 for octets that RFC 3986 does not allow unescaped, broken percent-encoding, an encoded
-  /// NUL (no name of a file can hold one), and user information, which RFC 9110, section 4.2.4 says to refuse.
+  /// Reads a target. Throws 400 for octets that RFC 3986 does not allow unescaped, for broken percent-encoding, for an
+  /// encoded NUL (which no file name can contain), and for user information (RFC 9110, section 4.2.4).
   package init(_ octets: Span<UInt8>, method: String) throws(RequestRefusal) {
     guard octets.count > 0 else { throw RequestRefusal(400, "the request target is empty") }
     if method == "CONNECT" {
@@ -65,12 +65,12 @@ public struct RequestTarget: Equatable, Sendable {
       if octet == UInt8(ascii: "?") && end == octets.count { end = index }
       index += 1
     }
-    // An absolute form may leave the path out: it is "/" then (RFC 9110, section 4.2.3).
+    // An absolute form may omit the path, which is then "/" (RFC 9110, section 4.2.3).
     path = start == end ? "/" : String(decodingASCII: octets.extracting(start..<end))
     query = end == octets.count ? nil : String(decodingASCII: octets.extracting((end + 1)..<octets.count))
   }
 
-  /// Where the path begins in `http://authority/path`.
+  /// The position at which the path begins in `http://authority/path`.
   private static func endOfAuthority(_ octets: Span<UInt8>) throws(RequestRefusal) -> Int {
     var authority: Int?
     for scheme in ["http://", "https://"] where octets.starts(withLowercase: scheme) { authority = scheme.utf8.count }
@@ -88,7 +88,7 @@ public struct RequestTarget: Equatable, Sendable {
 }
 
 extension Span<UInt8> {
-  /// Whether this begins with `prefix`, letters of either case; `prefix` is ASCII in lower case.
+  /// Whether this begins with `prefix` apart from the case of letters. `prefix` is ASCII in lower case.
   @inlinable package func starts(withLowercase prefix: String) -> Bool {
     guard count >= prefix.utf8.count else { return false }
     var index = 0
@@ -99,14 +99,14 @@ extension Span<UInt8> {
     return true
   }
 
-  /// Whether this is `word`, letters of either case; `word` is ASCII in lower case.
+  /// Whether this equals `word` apart from the case of letters. `word` is ASCII in lower case.
   @inlinable package func equals(lowercase word: String) -> Bool {
     count == word.utf8.count && starts(withLowercase: word)
   }
 }
 
 extension String {
-  /// The text of octets that were checked to be ASCII, or that are merely to be shown.
+  /// The text of octets that were checked to be ASCII, or that are only shown.
   package init(decodingASCII octets: Span<UInt8>) {
     self = octets.withUnsafeBufferPointer { String(decoding: $0, as: UTF8.self) }
   }

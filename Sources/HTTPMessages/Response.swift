@@ -26,24 +26,24 @@ public struct Response: Sendable, Equatable {
     Response(200, body: body, type: type)
   }
 
-  /// Why this cannot be sent in answer to a request with that method; nil if it can.
+  /// Why this cannot be the answer to a request with that method; nil if it can.
   package func flaw(inAnswerTo method: String) -> String? {
     guard (200...599).contains(status) else { return "its status is not a final status" }
     guard fields.isValid else { return "one of its fields is malformed" }
-    // What follows would not be HTTP any more (RFC 9110, section 9.3.6).
+    // The bytes after it would no longer be HTTP (RFC 9110, section 9.3.6).
     if method == "CONNECT", status < 300 { return "this server does not support tunnels" }
     return nil
   }
 
-  /// Whether an interim response can have that status (RFC 9110, section 15.2). 101 ends HTTP on the connection.
+  /// Whether an interim response can have that status (RFC 9110, section 15.2). 101 would end HTTP on the connection.
   package static func isInterim(_ status: Int) -> Bool { (100...199).contains(status) && status != 101 }
 
   /// The bytes to send.
   ///
   /// - Parameters:
-  ///   - keepsAlive: whether the connection stays open after it; if not, the answer says so.
-  ///   - withBody: false for the answer to HEAD, which says how long the body would be and leaves it out.
-  ///   - contentLength: of content that is sent in place of the body, in bytes.
+  ///   - keepsAlive: whether the connection stays open. Otherwise the answer announces its end.
+  ///   - withBody: false for the answer to HEAD, which states the length of the body but omits it.
+  ///   - contentLength: the length in bytes of content that is sent in place of the body.
   ///   - date: an IMF-fixdate (RFC 9110, section 6.6.1).
   package func serialized(keepsAlive: Bool, withBody: Bool = true, contentLength: UInt64? = nil, date: String)
     -> [UInt8]
@@ -66,8 +66,8 @@ public struct Response: Sendable, Equatable {
     "connection", "content-length", "date", "keep-alive", "trailer", "transfer-encoding", "upgrade",
   ]
 
-  /// The bytes of an interim answer (RFC 9110, section 15.2): a head and nothing else. Octet by octet, because a live
-  /// stream is sent several of them a second.
+  /// The bytes of an interim answer (RFC 9110, section 15.2), which is only a head. It is built octet by octet, because
+  /// a live stream receives several of them per second.
   package static func interim(_ status: Int, _ fields: HeaderFields) -> [UInt8] {
     var octets: [UInt8] = []
     octets.reserveCapacity(160)
@@ -89,7 +89,7 @@ public struct Response: Sendable, Equatable {
 
   private static let lineEnd = "\r\n".utf8
 
-  /// The customary words beside a status code. Clients ignore them; people who read a trace do not.
+  /// The customary words beside a status code. Clients ignore them, but people who read a trace do not.
   static func reasonPhrase(_ status: Int) -> String {
     switch status {
     case 100: "Continue"

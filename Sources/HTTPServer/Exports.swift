@@ -1,3 +1,3 @@
-// A program that serves requests uses their fields, heads and responses.
+// A program that serves requests uses the fields, heads and responses of this module.
 
 @_exported public import HTTPMessages

@@ -1,8 +1,8 @@
-// In which line of a document a value stands. Jansson tells that of mistakes in the JSON itself only.
+// Finds the line of a value in a document. Jansson reports lines only for errors in the JSON itself.
 
-/// Looks for values in a text that is known to be JSON.
+/// Searches for values in a text that is known to be JSON.
 enum JSONLocator {
-  /// The line, from 1, in which the value of a path begins, or else the last one above it that is there.
+  /// The line, from 1, in which the value of a path begins, or otherwise the last existing value above it.
   static func line(of path: JSONPath, in text: [UInt8]) -> Int? {
     var scanner = Scanner(text: text)
     var line = scanner.lineOfNext()
@@ -23,7 +23,7 @@ enum JSONLocator {
       return line
     }
 
-    /// From the beginning of a container to the beginning of one of its values.
+    /// Moves from the beginning of a container to the beginning of one of its values.
     mutating func enter(_ step: JSONPath.Step) -> Bool {
       guard next() == "{" || next() == "[" else { return false }
       position += 1
@@ -57,7 +57,7 @@ enum JSONLocator {
       }
     }
 
-    /// A string's bytes, its escapes as they stand: the keys that are looked for have none.
+    /// The bytes of a string with its escapes unchanged, because the keys in question contain none.
     private mutating func string() -> [UInt8] {
       position += 1
       let start = position
@@ -78,7 +78,7 @@ enum JSONLocator {
           depth += 1
           position += 1
         case "}", "]":
-          // The end of the container that the value is in.
+          // The end of the container of the value.
           if depth == 0 { return }
           depth -= 1
           position += 1

@@ -1,5 +1,5 @@
-// Types that are written as JSON and read again: each lists its members once, for both ways, so that the two cannot
-// differ.
+// Types that are written as JSON and read again. Each lists its members once for both directions, so that the two
+// cannot differ.
 
 /// A value of a document and the way to it.
 package struct JSONNode {
@@ -11,7 +11,7 @@ package struct JSONNode {
     self.path = path
   }
 
-  /// - Parameter expected: what should have been there.
+  /// - Parameter expected: the expected value.
   package func error(expected: String) -> DocumentError {
     DocumentError(path: path, problem: "\(expected), not \(value.kind)")
   }
@@ -29,13 +29,13 @@ package struct JSONNode {
   }
 }
 
-/// What can be written as JSON and read again.
+/// A type that can be written as JSON and read again.
 package protocol JSONMapped {
   var jsonValue: JSONValue { get }
   init(json: JSONNode) throws(DocumentError)
 }
 
-/// What is an object in JSON.
+/// A type that is an object in JSON.
 package protocol JSONObject: JSONMapped {
   init()
   /// Names every member.
@@ -46,7 +46,7 @@ extension JSONObject {
   package var jsonValue: JSONValue {
     var copy = self
     var members = JSONMembers()
-    // Nothing is read, so nothing that was read can be wrong.
+    // Nothing is read, so no value can be invalid.
     try? copy.map(&members)
     return .object(members.written)
   }
@@ -58,7 +58,7 @@ extension JSONObject {
   }
 }
 
-/// The members of an object, on their way out or in.
+/// The members of an object, while it is written or read.
 package struct JSONMembers {
   fileprivate(set) var written: [JSONValue.Member] = []
   private let source: JSONNode?
@@ -76,14 +76,14 @@ package struct JSONMembers {
     found = Dictionary(try source.members().map { ($0.key, $0.value) }) { $1 }
   }
 
-  /// A member that has to be there.
+  /// A required member.
   package mutating func callAsFunction(_ key: String, _ value: inout some JSONMapped) throws(DocumentError) {
     if try !mapIfPresent(key, &value) {
       throw DocumentError(path: source?.path.appending(.key(key)), problem: "is missing")
     }
   }
 
-  /// A member that may be left out, and is when it is nil.
+  /// A member that may be missing, and is omitted when it is nil.
   package mutating func optional<Value: JSONMapped>(_ key: String, _ value: inout Value?) throws(DocumentError) {
     known.append(key)
     guard let source else {
@@ -97,9 +97,9 @@ package struct JSONMembers {
     value = try Value(json: JSONNode(value: present, path: source.path.appending(.key(key))))
   }
 
-  /// A member that keeps its default when it is left out.
+  /// A member that keeps its default when it is missing.
   ///
-  /// - Returns: whether it was there.
+  /// - Returns: whether it was present.
   @discardableResult
   package mutating func mapIfPresent<Value: JSONMapped>(_ key: String, _ value: inout Value) throws(DocumentError)
     -> Bool
@@ -114,12 +114,12 @@ package struct JSONMembers {
     return true
   }
 
-  /// Where a problem with what was read lies.
+  /// An error at the location of a value.
   package func error(_ problem: String, at key: String? = nil) -> DocumentError {
     DocumentError(path: key.map { source?.path.appending(.key($0)) } ?? source?.path, problem: problem)
   }
 
-  /// A key that nobody knows is one that was misspelt, and its default would be taken in silence.
+  /// An unknown key is probably misspelt, and its default would be used silently.
   package func refuseUnknownKeys() throws(DocumentError) {
     guard let source else { return }
     for member in try source.members() where !known.contains(member.key) {

@@ -1,4 +1,4 @@
-// One text out of somebody else's JSON.
+// Reads one text from the JSON of another program.
 
 /// The text that `text`, a JSON object, has under `key`; nil for anything else.
 package func stringMember(_ key: String, ofJSON text: [UInt8]) -> String? {

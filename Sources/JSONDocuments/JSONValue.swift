@@ -1,4 +1,4 @@
-// Nested JSON (RFC 8259). `JSONLines` has flat objects only, and its quoting is used here as well.
+// Nested JSON (RFC 8259). `JSONLines` supports only flat objects; its quoting is used here too.
 
 internal import JSONLines
 
@@ -22,7 +22,7 @@ package indirect enum JSONValue: Equatable, Sendable {
     }
   }
 
-  /// What it is, for messages.
+  /// The kind of the value, for messages.
   package var kind: String {
     switch self {
     case .null: "null"
@@ -35,8 +35,8 @@ package indirect enum JSONValue: Equatable, Sendable {
     }
   }
 
-  /// The value as a text that ends with a line feed: what is listed in the first two levels, and each object in a list,
-  /// on a line of its own, so that two reports can be compared line by line.
+  /// The value as text that ends with a line feed. Members of the first two levels, and each object in a list, have
+  /// their own lines, so that two reports can be compared line by line.
   package var text: String {
     var text = ""
     write(to: &text, depth: 0)

@@ -1,8 +1,8 @@
-// Which of the existing words a user may have meant.
+// Finds the existing word that a user may have meant.
 
 package enum Spelling {
-  /// The word that is fewest insertions, deletions and replacements away (``distance(_:_:)``), in quotation marks. The
-  /// first of several.
+  /// The nearest word by the number of insertions, deletions and replacements (``distance(_:_:)``), in quotation marks.
+  /// Of several, the first.
   package static func nearest(to word: String, of words: [String]) -> String {
     let nearest = words.min { distance(word, $0) < distance(word, $1) }
     return nearest.map { "\"\($0)\"" } ?? "none"

@@ -1,11 +1,10 @@
-// A line that `JSONLine` writes, read back: how the parts of Sluice that are processes of their own understand each
-// other. Jansson parses it.
+// Reads a line that `JSONLine` has written. The processes of Sluice communicate with such lines. Jansson parses them.
 
 internal import CJansson
 
 /// One flat JSON object (RFC 8259) whose values are strings, whole numbers, `true`, `false`, or lists of strings.
 ///
-/// Everything else is rejected: nested objects, fractions, `null`, a key that comes twice, anything behind the object.
+/// Everything else is rejected: nested objects, fractions, `null`, duplicate keys, and text after the object.
 package struct FlatJSON: Equatable, Sendable {
   package enum Value: Equatable, Sendable {
     case string(String)
@@ -73,7 +72,7 @@ extension FlatJSON.Value {
 }
 
 extension UnsafeMutablePointer<json_t> {
-  /// Nil if it is no string. Jansson has checked its UTF-8.
+  /// Nil if it is not a string. Jansson has checked its UTF-8.
   fileprivate var text: String? {
     json_string_value(self).map {
       String(decoding: UnsafeRawBufferPointer(start: $0, count: json_string_length(self)), as: UTF8.self)

@@ -1,9 +1,9 @@
-// One flat JSON object on one line (RFC 8259, jsonlines.org): how Sluice tells programs what happens.
+// One flat JSON object on one line (RFC 8259, jsonlines.org), by which Sluice reports events to programs.
 //
-// FoundationEssentials' encoder was measured first: 0.8 MiB more resident memory and no order of keys, for objects
-// that are never nested. So this much is written here, and no more.
+// FoundationEssentials' encoder takes 0.8 MiB more resident memory and does not keep the order of keys. The objects
+// here are never nested, so this small encoder is enough.
 
-/// Builds one line, keys in the order in which they are added.
+/// Builds one line. The keys keep the order in which they are added.
 package struct JSONLine {
   private var text: String
 
@@ -20,7 +20,7 @@ package struct JSONLine {
 
   package mutating func add(_ key: String, _ value: Bool) { append(key, value ? "true" : "false") }
 
-  /// A number with three decimals: milliseconds where the unit is seconds. Left out when it is not finite.
+  /// A number with three decimals, for example milliseconds if the unit is seconds. Omitted if it is not finite.
   package mutating func add(_ key: String, thousandths value: Double) {
     if let number = Self.number(value) { append(key, number) }
   }
@@ -51,8 +51,8 @@ package struct JSONLine {
     return (scaled < 0 ? "-" : "") + "\(abs(scaled) / 1000)." + String(1000 + abs(scaled) % 1000).dropFirst()
   }
 
-  /// `text` in quotation marks, with everything escaped that is not plain printable ASCII: what a peer sent can break
-  /// neither the line nor the terminal that it is shown on.
+  /// `text` in quotation marks, with every character escaped except plain printable ASCII. Text from a peer can damage
+  /// neither the line nor the terminal that shows it.
   package static func quote(_ text: String) -> String {
     var result = "\""
     for unit in text.utf16 {

@@ -1,4 +1,4 @@
-// The JSON that JetStream's API answers with, by Jansson: a parser that many have fuzzed.
+// The JSON answers of JetStream's API, parsed by Jansson, which has been fuzzed extensively.
 
 internal import CJansson
 
@@ -13,7 +13,7 @@ struct APIReply {
   private let document: Document
   private let json: UnsafeMutablePointer<json_t>
 
-  /// - Throws: ``BrokerError/invalidReply(_:)``, or ``BrokerError/refused(code:number:reason:)`` if the answer is that.
+  /// - Throws: ``BrokerError/invalidReply(_:)``, or ``BrokerError/refused(code:number:reason:)`` for an error reply.
   init(_ text: [UInt8]) throws(BrokerError) {
     var failure = json_error_t()
     let parsed = text.withUnsafeBytes {
@@ -33,7 +33,7 @@ struct APIReply {
     (self.document, self.json) = (document, json)
   }
 
-  /// The object that is called so.
+  /// The object with this key.
   subscript(key: String) -> APIReply? {
     guard let value = json_object_get(json, key), value.pointee.type == JSON_OBJECT else { return nil }
     return APIReply(document, value)

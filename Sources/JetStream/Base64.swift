@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, section 4), in which JetStream's API wraps the messages that it hands out.
+// Base64 (RFC 4648, section 4), in which JetStream's API encodes messages.
 
 enum Base64 {
   /// The bytes of a text with padding; nil if it is not one.
@@ -30,14 +30,14 @@ enum Base64 {
       result.append(UInt8(truncatingIfNeeded: bits >> 10))
       result.append(UInt8(truncatingIfNeeded: bits >> 2))
     case 2: result.append(UInt8(truncatingIfNeeded: bits >> 4))
-    // A quantum of less than two characters holds no byte.
+    // A quantum of less than two characters contains no byte.
     case 1: return nil
     default: break
     }
     return result
   }
 
-  /// What each octet stands for; 255 for one that stands for nothing.
+  /// The value of each octet; 255 for an invalid one.
   private static let values: [UInt8] = {
     var values = [UInt8](repeating: 255, count: 256)
     for (value, octet) in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8.enumerated() {

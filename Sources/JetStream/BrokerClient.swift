@@ -1,12 +1,13 @@
-// Requests to a broker and their answers, for one loop. JetStream's whole interface is requests: a publish is one, whose
-// answer is the acknowledgement, and so is each question about a stream. libnats's own calls for JetStream wait for the
-// answer, or report only failures, and so they are not used.
+// Requests to a broker and their answers, for one loop. JetStream's whole interface consists of requests: a publish is
+// one, whose answer is the acknowledgement, and so is each question about a stream. libnats's own calls for JetStream
+// wait for the answer, or report only failures, so they are not used.
 
 package import EventLoops
 
-/// Asks the brokers of a ``BrokerConnection`` and hears the answers on one loop. Only on the loop's thread.
+/// Sends requests to the brokers of a ``BrokerConnection`` and receives the answers on one loop. Only on the loop's
+/// thread.
 ///
-/// Nothing here waits. Each request ends exactly once: with the answer, or with an error after its time.
+/// Nothing here blocks. Each request ends exactly once: with the answer, or with an error after its time limit.
 package final class BrokerClient {
   private struct Pending {
     let timer: EventLoop.Timer
@@ -15,19 +16,19 @@ package final class BrokerClient {
 
   package let connection: BrokerConnection
   package let loop: EventLoop
-  /// The beginning of subjects that nobody else has.
+  /// The unique prefix of this client's reply subjects.
   let inbox: String
   private var subscription: BrokerConnection.Subscription?
   private var pending: [UInt64: Pending] = [:]
   private var lastNumber: UInt64 = 0
   private var observation: UInt64 = 0
 
-  /// - Throws: ``BrokerError``, if the answers cannot be subscribed to.
+  /// - Throws: ``BrokerError`` if the subscription to the answers fails.
   package init(_ connection: BrokerConnection, on loop: EventLoop) throws(BrokerError) {
     self.connection = connection
     self.loop = loop
     inbox = Self.newInbox()
-    // Touched on the loop's thread only.
+    // Used on the loop's thread only.
     nonisolated(unsafe) weak let client = self
     subscription = try connection.subscribe("\(inbox).*") { subject, reply in
       loop.execute { client?.received(reply, for: subject) }
@@ -37,7 +38,7 @@ package final class BrokerClient {
     }
   }
 
-  /// A subject that nobody else has: the system generator is getrandom(2).
+  /// A unique subject. The system generator uses getrandom(2).
   static func newInbox() -> String {
     "_INBOX." + String(UInt64.random(in: .min ... .max), radix: 36)
       + String(UInt64.random(in: .min ... .max), radix: 36)
@@ -52,7 +53,7 @@ package final class BrokerClient {
   ///
   /// - Parameters:
   ///   - limit: how long the answer may take.
-  ///   - completion: the answer's payload. Called once, never from within this call.
+  ///   - completion: receives the answer's payload. Called once, never from within this call.
   package func request(
     _ content: MessageContent, to subject: String, within limit: Duration,
     _ completion: @escaping (Result<[UInt8], BrokerError>) -> Void
@@ -61,7 +62,7 @@ package final class BrokerClient {
     let number = lastNumber
     let timer = loop.schedule(after: limit) { [weak self] in self?.end(number, .failure(.timedOut)) }
     pending[number] = Pending(timer: timer, completion: completion)
-    // Touched on the loop's thread only.
+    // Used on the loop's thread only.
     nonisolated(unsafe) weak let client = self
     let loop = loop
     connection.send(content, to: subject, reply: "\(inbox).\(number)") { error in
@@ -76,7 +77,7 @@ package final class BrokerClient {
     end(number, reply.isNoResponders ? .failure(.noResponders) : .success(reply.payload))
   }
 
-  /// The answers to what is under way were for a connection that is gone.
+  /// The connection that pending answers would have used is gone.
   private func lostConnection() {
     for number in pending.keys.sorted() { end(number, .failure(.disconnected)) }
   }

@@ -1,21 +1,21 @@
-// One connection to a NATS system. libnats has threads of its own that read; what we send goes out on one more, because
-// its calls write to the socket and may wait for it.
+// One connection to a NATS system. libnats reads on threads of its own. A further thread sends, because libnats's calls
+// write to the socket and may wait for it.
 
 internal import CNats
 internal import EventLoops
 internal import Glibc
 internal import Synchronization
 
-/// A connection that libnats keeps up: it reconnects by itself, to any broker of the cluster. Any thread.
+/// A connection that libnats maintains. It reconnects by itself, to any broker of the cluster. Any thread.
 ///
-/// Each loop that asks a broker something has a ``BrokerClient`` of its own on this connection.
+/// Each loop that sends requests has its own ``BrokerClient`` on this connection.
 package final class BrokerConnection: Sendable {
-  /// Sends. Its thread may wait for the socket; nobody waits for it.
+  /// Sends. Its thread may wait for the socket, and nothing waits for that thread.
   private let writer: EventLoop
   private nonisolated(unsafe) let connection: OpaquePointer
   private let observer: ConnectionObserver
 
-  /// Connects, and waits for it. Not for the thread of a loop.
+  /// Connects, and waits for the connection. Do not call it on the thread of a loop.
   ///
   /// - Throws: ``BrokerError/unreachable(_:)``, ``BrokerError/notAuthorized``, ``BrokerError/unusableFile(_:reason:)``
   ///   or ``BrokerError/resources(_:)``.
@@ -44,10 +44,10 @@ package final class BrokerConnection: Sendable {
   /// Whether a broker is connected now.
   package var isConnected: Bool { observer.isConnected.load(ordering: .relaxed) }
 
-  /// Whether there will never be a connection again: the brokers do not accept the credentials any more.
+  /// Whether the connection has ended for good, because the brokers no longer accept the credentials.
   var isClosed: Bool { observer.isClosed.load(ordering: .relaxed) }
 
-  /// The longest message that the connected broker takes, headers included, in bytes.
+  /// The maximum length of a message that the connected broker accepts, headers included, in bytes.
   package var maximumMessageLength: Int { observer.maximumPayload.load(ordering: .relaxed) }
 
   /// The `server_id` of the connected broker; nil if there is none.
@@ -58,12 +58,12 @@ package final class BrokerConnection: Sendable {
     return bytes.isEmpty ? nil : String(decoding: bytes, as: UTF8.self)
   }
 
-  /// How often the connection was lost and made again.
+  /// How often the connection was lost and restored.
   package var reconnectCount: UInt64 { observer.reconnects.load(ordering: .relaxed) }
 
-  /// Calls `work` with each change between connected and not connected, on a thread of libnats's.
+  /// Calls `work` on a thread of libnats when the connection is established or lost.
   ///
-  /// - Returns: what ``forget(_:)`` ends it with.
+  /// - Returns: a number for ``forget(_:)``, which ends this.
   @discardableResult
   package func observe(_ work: @escaping @Sendable (Bool) -> Void) -> UInt64 {
     observer.observers.withLock { observers in
@@ -73,19 +73,19 @@ package final class BrokerConnection: Sendable {
     }
   }
 
-  /// Nothing is told any more to whoever observed under that number.
+  /// Ends the notifications of the observer with that number.
   func forget(_ number: UInt64) { observer.observers.withLock { _ = $0.all.removeValue(forKey: number) } }
 
   /// Sends a message.
   ///
   /// - Parameters:
   ///   - reply: the subject for an answer.
-  ///   - failed: why it was not sent; on the thread that sends.
+  ///   - failed: receives the reason if it was not sent, on the sending thread.
   func send(
     _ content: MessageContent, to subject: String, reply: String, failed: @escaping @Sendable (BrokerError) -> Void
   ) {
     writer.execute { [self] in
-      // libnats would keep it until it has a connection again, and nobody would be waiting for it any more.
+      // libnats would keep it until it has a connection again, and nothing would wait for it any more.
       guard isConnected else { return failed(.disconnected) }
       let status = Self.publish(content, to: subject, reply: reply, on: connection)
       guard status == NATS_OK else { return failed(BrokerError(status)) }
@@ -94,7 +94,7 @@ package final class BrokerConnection: Sendable {
 
   /// Subscribes to the answers of a client. The subscription ends with ``unsubscribe(_:)``.
   ///
-  /// - Parameter withHeaders: whether the headers of the answers are wanted.
+  /// - Parameter withHeaders: whether to include the headers of the answers.
   func subscribe(
     _ subject: String, withHeaders: Bool = false,
     _ received: @escaping @Sendable (_ subject: String, BrokerReply) -> Void
@@ -104,7 +104,7 @@ package final class BrokerConnection: Sendable {
     let status = natsConnection_Subscribe(
       &subscription, connection, subject,
       { _, _, message, closure in
-        // The closure is the retained receiver of this subscription, and there is a message with each call.
+        // The closure is the retained receiver of this subscription, and each call has a message.
         guard let message, let closure else { return }
         Unmanaged<ReplyReceiver>.fromOpaque(closure).takeUnretainedValue().take(message)
       }, receiver.toOpaque())
@@ -112,14 +112,14 @@ package final class BrokerConnection: Sendable {
       receiver.release()
       throw BrokerError(status)
     }
-    // Called when no message will be delivered any more.
+    // Called when no further message will be delivered.
     natsSubscription_SetOnCompleteCB(
       subscription,
       { closure in
         guard let closure else { return }
         Unmanaged<ReplyReceiver>.fromOpaque(closure).release()
       }, receiver.toOpaque())
-    // Answers are as many as requests, and these are bounded.
+    // There are as many answers as requests, whose number is limited.
     natsSubscription_SetPendingLimits(subscription, -1, -1)
     return Subscription(pointer: UInt(bitPattern: subscription))
   }
@@ -168,13 +168,13 @@ package final class BrokerConnection: Sendable {
     guard status == NATS_OK else { throw .unreachable(lastError(status)) }
     natsOptions_SetName(settings, options.name)
     natsOptions_SetTimeout(settings, max(1, options.connectTimeout.nanoseconds / 1_000_000))
-    // For ever: a server that lost its broker is to be back as soon as there is one. libnats ends the connection all
-    // the same when one broker refuses the credentials twice in a row.
+    // For ever, because a server that lost its broker must recover as soon as there is one. libnats still ends the
+    // connection if one broker refuses the credentials twice in a row.
     natsOptions_SetMaxReconnect(settings, -1)
     natsOptions_SetReconnectWait(settings, 250)
-    // A broker that has stopped without closing its connections is found within 30 s.
+    // Detects a broker that has stopped without closing its connections within 30 s.
     natsOptions_SetPingInterval(settings, 10_000)
-    // libnats would wait up to a millisecond for more before it writes.
+    // Otherwise libnats would wait up to a millisecond for more before it writes.
     natsOptions_SetSendAsap(settings, true)
     natsOptions_SetWriteDeadline(settings, 10_000)
     if options.requiresTLS { natsOptions_SetSecure(settings, true) }
@@ -201,7 +201,7 @@ package final class BrokerConnection: Sendable {
     guard status == NATS_OK, let connection else {
       if status == NATS_CONNECTION_AUTH_FAILED { throw .notAuthorized }
       let reason = lastError(status)
-      // It is read when a broker asks for it.
+      // The file is read when a broker requests it.
       if let path = options.credentialsFile, reason.contains(path) { throw .unusableFile(path, reason: reason) }
       throw .unreachable(reason)
     }
@@ -212,7 +212,7 @@ package final class BrokerConnection: Sendable {
     var last = NATS_OK
     if let text = nats_GetLastError(&last), text.pointee != 0 {
       let text = String(cString: text)
-      // libnats begins with the place in its own source: (conn.c:4212).
+      // libnats begins with the location in its own source: (conn.c:4212).
       guard text.hasPrefix("("), let end = text.firstRange(of: "): ") else { return text }
       return String(text[end.upperBound...])
     }
@@ -231,7 +231,7 @@ extension BrokerError {
   }
 }
 
-/// What libnats says of a connection. It outlives the connection until libnats has closed it.
+/// Receives libnats's callbacks about a connection. It outlives the connection until libnats has closed it.
 private final class ConnectionObserver: Sendable {
   let isConnected = Atomic<Bool>(false)
   let isClosed = Atomic<Bool>(false)
@@ -265,7 +265,7 @@ private final class ConnectionObserver: Sendable {
       }, this)
   }
 
-  /// There was no connection, and nothing will be called.
+  /// There was no connection, and no callback will follow.
   func detach() { Unmanaged.passUnretained(self).release() }
 
   func connected(_ connection: OpaquePointer) {
@@ -283,7 +283,7 @@ private final class ConnectionObserver: Sendable {
   }
 }
 
-/// Makes values of libnats's messages.
+/// Converts libnats's messages to values.
 private final class ReplyReceiver: Sendable {
   private let wantsHeaders: Bool
   private let received: @Sendable (String, BrokerReply) -> Void

@@ -1,4 +1,4 @@
-// Why something that a broker was asked for was not done, as a value.
+// Why a request to a broker was not carried out, as a value.
 
 /// What failed between us and a broker. ``description`` has the cause in words; what to do is for the caller to say.
 public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
@@ -12,22 +12,22 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   case disconnected
   /// No answer came in time. The request may have been carried out.
   case timedOut
-  /// Nobody answers such requests: the broker has no JetStream, or no broker leads the stream now.
+  /// Nothing answers such requests: the broker has no JetStream, or no broker currently leads the stream.
   case noResponders
-  /// JetStream says no. `number` is its own (`err_code`), `code` resembles an HTTP status.
+  /// JetStream refuses. `number` is its own (`err_code`), and `code` resembles an HTTP status.
   case refused(code: Int, number: Int, reason: String)
-  /// An answer that is not what JetStream's API answers.
+  /// An answer that does not conform to JetStream's API.
   case invalidReply(String)
   /// The message is larger than the broker allows.
   case messageTooLarge
-  /// A stream of that name exists and may drop or refuse what it has acknowledged.
+  /// A stream of that name exists, but may drop or refuse messages that it should keep.
   case unsuitableStream(String, reason: String)
   /// The process lacks memory, threads or descriptors.
   case resources(String)
 
-  /// The error number of a publish that names another sequence than that of the subject's last message.
+  /// The error number of a publish that names a sequence other than that of the subject's last message.
   static let wrongLastSequence = 10071
-  /// Another publish for the subject is under way in a cluster, and it is not decided yet which message is the last.
+  /// Another publish for the subject is under way in a cluster, and the last message is still undecided.
   static let undecidedLastSequence = 10164
   /// There is no such stream.
   static let streamNotFound = 10059
@@ -54,7 +54,7 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   public var isTransient: Bool {
     switch self {
     case .unreachable, .disconnected, .timedOut, .noResponders: true
-    // 408, 500 and 503: a cluster without a leader, or one that has no time.
+    // 408, 500 and 503: a cluster without a leader, or an overloaded one.
     case .refused(let code, let number, _):
       number == Self.undecidedLastSequence || !isWrongLastSequence && !isFull && (code == 408 || code >= 500)
     case .notAuthorized, .unusableFile, .invalidReply, .messageTooLarge, .unsuitableStream, .resources: false

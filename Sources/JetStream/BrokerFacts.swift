@@ -1,19 +1,20 @@
-// What a broker says of itself: who it is, and when its disk has what it acknowledges.
+// A broker's information about itself: its identity, and when its disk has acknowledged messages.
 
-/// What a broker says of itself.
+/// A broker's information about itself.
 package struct BrokerFacts: Sendable, Equatable {
   /// Its `server_name`.
   package var name: String
-  /// Its `server_id`, which is another one each time it starts.
+  /// Its `server_id`, which changes at each start.
   package var identifier: String
   package var version: String
-  /// Whether it says that it syncs each message before it acknowledges it. Versions that do not say it may do it.
+  /// Whether it reports that it syncs each message before the acknowledgement. Older versions may sync without
+  /// reporting it.
   package var syncsAlways: Bool
-  /// How often it syncs otherwise; nil if it does not say.
+  /// How often it syncs otherwise; nil if it does not report that.
   package var syncInterval: Duration?
 
-  /// Versions before this one can lose acknowledged messages when their process is killed (nats-server #7564, Jepsen's
-  /// analysis of NATS 2.12.1).
+  /// Earlier versions can lose acknowledged messages when their process is killed (nats-server #7564, Jepsen's analysis
+  /// of NATS 2.12.1).
   package static let leastVersion = "2.10.23"
 
   package init(name: String, identifier: String, version: String, syncsAlways: Bool, syncInterval: Duration?) {
@@ -21,7 +22,7 @@ package struct BrokerFacts: Sendable, Equatable {
     (self.name, self.version, self.syncsAlways, self.syncInterval) = (name, version, syncsAlways, syncInterval)
   }
 
-  /// - Parameter reply: what is at `/varz`, or what the system account hears.
+  /// - Parameter reply: the object at `/varz`, or the system account's answer.
   init(_ reply: APIReply) throws(BrokerError) {
     guard let name = reply.text("server_name"), let identifier = reply.text("server_id"),
       let version = reply.text("version")

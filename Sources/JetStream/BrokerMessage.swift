@@ -1,8 +1,8 @@
 // Messages as values, in both directions.
 
-/// What a message consists of, beside where it goes.
+/// The content of a message, apart from its subject.
 package struct MessageContent: Sendable, Equatable {
-  /// Names and values, in the order in which they are sent. Neither may hold a CR or an LF.
+  /// Names and values, in the order of sending. Neither may contain a CR or an LF.
   package var headers: [Header]
   package var payload: [UInt8]
 
@@ -14,14 +14,14 @@ package struct MessageContent: Sendable, Equatable {
 
   package init(headers: [Header] = [], payload: [UInt8] = []) { (self.headers, self.payload) = (headers, payload) }
 
-  /// The value of the first header of that name. Case counts, as in NATS.
+  /// The value of the first header of that name. Names are case-sensitive, as in NATS.
   package subscript(name: String) -> String? { headers.first { $0.name == name }?.value }
 }
 
-/// A message that a stream has.
+/// A stored message of a stream.
 package struct StoredMessage: Sendable, Equatable {
   package var subject: String
-  /// Its place in the stream, counted from 1.
+  /// Its number in the stream, counted from 1.
   package var sequence: UInt64
   package var content: MessageContent
 
@@ -30,12 +30,13 @@ package struct StoredMessage: Sendable, Equatable {
   }
 }
 
-/// A reply as it came from the broker.
+/// A reply as received from the broker.
 struct BrokerReply: Sendable {
   var payload: [UInt8]
   var isNoResponders: Bool
-  /// Where an answer to it goes: of a message that a consumer delivers, where it is in the stream.
+  /// The subject for an answer to it. For a message delivered by a consumer, it contains the message's place in the
+  /// stream.
   var replySubject: String?
-  /// In no order. Only where the subscription asks for them.
+  /// The headers in any order. Empty unless the subscription requests them.
   var headers: [MessageContent.Header] = []
 }

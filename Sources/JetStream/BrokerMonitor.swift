@@ -1,4 +1,4 @@
-// The monitoring port of a broker, asked by libcurl.
+// Queries the monitoring port of a broker with libcurl.
 
 internal import CCurl
 internal import Glibc
@@ -32,11 +32,11 @@ public struct BrokerMonitor: Sendable, Equatable {
     (self.url, varz) = (url, base + (base.hasSuffix("/") ? "varz" : "/varz"))
   }
 
-  /// How long connecting and the whole question may take, in milliseconds.
+  /// The limits for connecting and for the whole request, in milliseconds.
   private static let (patience, longestTime) = (3000, 10_000)
   private static let longestAnswer = 1 << 20
 
-  /// Asks the broker, and waits for its answer. Not for the thread of a loop.
+  /// Queries the broker, and waits for its answer. Do not call it on the thread of a loop.
   ///
   /// - Parameter authorityFile: the path of a PEM file with the authorities that may sign its certificate; nil for the
   ///   system's.
@@ -48,7 +48,7 @@ public struct BrokerMonitor: Sendable, Equatable {
     let result = withUnsafeMutablePointer(to: &answer) { answer in
       _ = sluice_setopt_string(easy, CURLOPT_URL, varz)
       _ = sluice_setopt_string(easy, CURLOPT_PROTOCOLS_STR, "http,https")
-      // Brokers are not asked through a proxy, whatever the environment says.
+      // Brokers are never queried through a proxy, whatever the environment specifies.
       _ = sluice_setopt_string(easy, CURLOPT_NOPROXY, "*")
       _ = sluice_setopt_long(easy, CURLOPT_NOSIGNAL, 1)
       _ = sluice_setopt_long(easy, CURLOPT_CONNECTTIMEOUT_MS, Self.patience)
@@ -74,12 +74,12 @@ public struct BrokerMonitor: Sendable, Equatable {
   private func failure(_ result: CURLcode, of easy: UnsafeMutableRawPointer) -> BrokerError {
     switch result {
     case CURLE_WRITE_ERROR: return .invalidReply("\(url) answers with too much")
-    // What is no head of HTTP/1 would be HTTP/0.9, which libcurl does not take.
+    // Anything that is not a head of HTTP/1 would be HTTP/0.9, which libcurl rejects.
     case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY, CURLE_GOT_NOTHING, CURLE_HTTP2:
       return .invalidReply("\(url) does not speak HTTP")
     default:
       var number = 0
-      // Of other failures it would be that of an address that was tried before.
+      // For other failures it would belong to an address that was tried before.
       if result == CURLE_COULDNT_CONNECT { _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &number) }
       let words = number == 0 ? curl_easy_strerror(result) : UnsafePointer(strerror(Int32(truncatingIfNeeded: number)))
       return .unreachable("\(url): \(words.map { String(cString: $0) } ?? "error \(number)")")

@@ -1,4 +1,4 @@
-// How a broker is reached, and as whom.
+// How to reach and authenticate with the brokers.
 
 /// The brokers of one NATS system, and what they ask for.
 public struct BrokerOptions: Sendable, Equatable {

@@ -1,4 +1,4 @@
-// Who can say how brokers are configured.
+// The sources of information about the brokers' configuration.
 
 /// Monitoring ports, and the system account. Either is enough if it speaks for all brokers; who is named has to answer.
 public struct BrokerWitnesses: Sendable, Equatable {
@@ -17,9 +17,9 @@ public struct BrokerWitnesses: Sendable, Equatable {
   /// Whether there is nobody.
   public var isEmpty: Bool { monitors.isEmpty && systemAccount == nil }
 
-  /// What all of them say; waits for them. Not for the thread of a loop.
+  /// The combined answers of all sources. Waits for them. Do not call it on the thread of a loop.
   ///
-  /// - Parameter brokers: the names or identifiers of those that the system account is asked about.
+  /// - Parameter brokers: the names or identifiers of the brokers to query through the system account.
   package func facts(about brokers: [String]) throws(BrokerError) -> [BrokerFacts] {
     var facts: [BrokerFacts] = []
     for monitor in monitors { facts.append(try monitor.ask(authorityFile: authorityFile)) }

@@ -1,4 +1,4 @@
-// The headers of a stored message, as JetStream keeps them: a line with the version, and a line for each header.
+// The headers of a stored message in JetStream's format: a line with the version, and a line for each header.
 
 enum MessageHeaders {
   /// nil if the bytes are not a message's headers.

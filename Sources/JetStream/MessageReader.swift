@@ -1,27 +1,26 @@
-// Reads a stream from one message on, as an ordered consumer: the reader remembers where it is, and not the broker.
+// Reads a stream from one message on, as an ordered consumer: the position is kept by the reader instead of the broker.
 
 internal import EventLoops
 
-/// Hands out the messages of a ``MessageStream`` in their order, each once, whatever becomes of connections and brokers.
-/// Only on the thread of its client's loop.
+/// Delivers the messages of a ``MessageStream`` in order, each once, whatever happens to connections and brokers. Only
+/// on the thread of its client's loop.
 ///
-/// It asks for as many messages as ``want(_:)`` allows. Whenever a message is missing, or no broker answers, it makes
-/// another consumer that begins behind the last message. While there is nothing to read, one question lies with the
-/// broker.
+/// It requests as many messages as ``want(_:)`` allows. If a message is missing, or no broker answers, it makes another
+/// consumer that begins after the last message. While there is nothing to read, one request is pending at the broker.
 package final class MessageReader {
-  /// What happens to a reader.
+  /// An event of a reader.
   package enum Event {
     /// The next message, and how many more the stream had when it was delivered.
     case message(StoredMessage, pending: UInt64)
-    /// The stream has no more messages than were handed out.
+    /// The stream has no messages beyond the delivered ones.
     case caughtUp
-    /// The brokers have lost messages that were handed out, and may have others in their places. The reader has ended.
+    /// The brokers have lost delivered messages, and may have replaced them by others. The reader has ended.
     case rewound
-    /// The stream is another one of the same name, made at that time. The reader has ended.
+    /// The stream was replaced by another one of the same name, created at that time. The reader has ended.
     case recreated(String)
     /// The brokers do not answer. The reader tries again.
     case interrupted(BrokerError)
-    /// The brokers refuse, and would refuse again. The reader has ended.
+    /// The brokers refuse permanently. The reader has ended.
     case failed(BrokerError)
   }
 
@@ -36,19 +35,19 @@ package final class MessageReader {
   /// How long a question for messages lies with the broker.
   private static let expiry = Duration.seconds(20)
   private static let patience = Duration.seconds(30)
-  /// How long the broker remembers a consumer that nobody asks.
+  /// How long the broker keeps an unused consumer.
   private static let memory = Duration.seconds(60)
   private static let (firstPause, longestPause) = (Duration.milliseconds(50), Duration.seconds(2))
-  /// How many messages are asked for at once.
+  /// How many messages are requested at once.
   private static let largestBatch = 200
 
   private let stream: MessageStream
   private let handle: (Event) -> Void
-  /// The sequence from which on messages are wanted.
+  /// The sequence of the next message.
   private var next: UInt64
-  /// What identifies a message among all that ever had its sequence.
+  /// Distinguishes a message from all others that ever had its sequence.
   private let identify: (StoredMessage) -> String
-  /// Of the message before ``next``; nil if nobody knows.
+  /// The identity of the message before ``next``; nil if unknown.
   private var identity: String?
   private let created: String?
   private let selection: Selection
@@ -61,7 +60,7 @@ package final class MessageReader {
   /// How many messages the consumer has delivered.
   private var delivered: UInt64 = 0
   private var wanted = 0
-  /// How many messages of the present question are to come.
+  /// How many messages of the present request are still to come.
   private var outstanding = 0
   private var timer: EventLoop.Timer?
   private var failures = 0
@@ -98,13 +97,13 @@ package final class MessageReader {
     if let subscription { stream.client.connection.unsubscribe(subscription) }
   }
 
-  /// Allows so many more messages.
+  /// Allows this number of further messages.
   package func want(_ count: Int) {
     wanted += count
     pull()
   }
 
-  /// Nothing is handed out any more.
+  /// Delivers nothing more.
   package func stop() {
     isOver = true
     leave()
@@ -129,7 +128,7 @@ package final class MessageReader {
 
   private func interrupted(_ error: BrokerError) {
     guard !isOver else { return }
-    // libnats tries for ever, but for credentials.
+    // libnats retries for ever, except after refused credentials.
     let error = stream.client.connection.isClosed ? .notAuthorized : error
     guard error.isTransient else {
       stop()
@@ -154,7 +153,7 @@ package final class MessageReader {
     if !hasBegun { (next, identity) = (1, nil) }
     let (client, generation) = (stream.client, generation)
     let subject = "\(client.inbox)-reader-\(generation)"
-    // Touched on the loop's thread only.
+    // Used on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
     let loop = loop
     do throws(BrokerError) {
@@ -167,7 +166,7 @@ package final class MessageReader {
     check(generation) { [weak self] in self?.create(generation) }
   }
 
-  /// Whether the stream is the same, and still has what was handed out, as far as its last message tells.
+  /// Whether the stream is the same, and still has the delivered messages, judging by the last of them.
   private func check(_ generation: UInt64, _ proceed: @escaping () -> Void) {
     guard let created else { return checkLast(generation, proceed) }
     stream.extent { [weak self] answer in
@@ -190,7 +189,7 @@ package final class MessageReader {
       case .failure(let error): interrupted(error)
       case .success(let message?): isKnown(message) ? proceed() : rewound()
       case .success(nil):
-        // Purged, or lost.
+        // Purged or lost.
         stream.extent { [weak self] answer in
           guard let self, generation == self.generation, !isOver else { return }
           switch answer {
@@ -241,7 +240,7 @@ package final class MessageReader {
     guard let consumer, outstanding == 0, wanted > 0, !isOver else { return }
     outstanding = min(wanted, Self.largestBatch)
     let question = "{\"batch\":\(outstanding),\"expires\":\(Self.expiry.nanoseconds)}"
-    // Touched on the loop's thread only.
+    // Used on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
     let (loop, generation) = (loop, generation)
     stream.client.connection.send(
@@ -258,7 +257,7 @@ package final class MessageReader {
     if generation == self.generation { interrupted(error) }
   }
 
-  /// A broker that says nothing at all for longer than a question lives has forgotten it.
+  /// A broker that is silent for longer than a request's lifetime has forgotten it.
   private func watch() {
     if let timer { loop.cancel(timer) }
     timer = loop.schedule(after: Self.patience) { [weak self] in
@@ -267,13 +266,13 @@ package final class MessageReader {
     }
   }
 
-  // MARK: What it delivers
+  // MARK: Deliveries
 
   private func received(_ reply: BrokerReply, _ subject: String, _ generation: UInt64) {
     guard generation == self.generation, !isOver else { return }
     if reply.isNoResponders { return interrupted(.noResponders) }
     guard let place = reply.replySubject.flatMap(MessagePlace.init) else { return status(of: reply) }
-    // The consumer is another one, or a message has not reached us.
+    // The consumer is another one, or a message was lost on the way.
     guard place.delivered == delivered + 1, place.sequence >= next else { return interrupted(.timedOut) }
     delivered += 1
     next = place.sequence + 1
@@ -297,7 +296,7 @@ package final class MessageReader {
     }
   }
 
-  /// A message of the broker's own: the question has expired, or the consumer is gone.
+  /// A status message of the broker: the request has expired, or the consumer is gone.
   private func status(of reply: BrokerReply) {
     switch reply.headers.first(where: { $0.name == "Status" })?.value {
     case "100": watch()
@@ -309,14 +308,14 @@ package final class MessageReader {
   }
 }
 
-/// Where a delivered message is in its stream, as its reply subject says:
-/// `$JS.ACK.<stream>.<consumer>.<attempt>.<sequence>.<delivered>.<time>.<pending>`. Brokers may put two more tokens
-/// behind `ACK` and others at the end.
+/// The place of a delivered message in its stream, taken from its reply subject:
+/// `$JS.ACK.<stream>.<consumer>.<attempt>.<sequence>.<delivered>.<time>.<pending>`. Brokers may insert two more tokens
+/// after `ACK`, and append others.
 struct MessagePlace: Equatable {
   var sequence: UInt64
-  /// How many messages the consumer has delivered with this one.
+  /// How many messages the consumer has delivered, including this one.
   var delivered: UInt64
-  /// How many it has left.
+  /// How many it still has.
   var pending: UInt64
 
   init?(_ replySubject: String) {

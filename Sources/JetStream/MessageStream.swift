@@ -1,24 +1,24 @@
-// One JetStream stream: what can be published to it and read from it.
+// One JetStream stream, for publishing and reading.
 
-/// What a stream has at a moment.
+/// The content of a stream at one moment.
 package struct MessageStreamState: Sendable, Equatable {
-  /// When it was made, as the broker writes it: another stream of the same name was made at another time.
+  /// When it was created, as the broker formats it. It distinguishes the stream from another of the same name.
   package var created: String
-  /// Of its last message; 0 if it never had one.
+  /// The sequence of its last message; 0 if it never had one.
   package var lastSequence: UInt64
-  /// The names of the brokers that have it, the leader first.
+  /// The names of the brokers that store it, the leader first.
   package var brokers: [String]
 }
 
-/// A stream of messages with subjects `NAME.<token>`, which keeps each message that it has acknowledged. Only on the
-/// thread of its client's loop.
+/// A stream of messages with subjects `NAME.<token>`, which keeps every acknowledged message. Only on the thread of its
+/// client's loop.
 package final class MessageStream {
   /// How long an answer may take before the request counts as lost.
   package static let patience = Duration.seconds(5)
 
   let client: BrokerClient
   package let name: String
-  /// What the stream itself allows.
+  /// The stream's own limit.
   private let ownLimit: Int?
 
   private init(_ client: BrokerClient, name: String, ownLimit: Int?) {
@@ -30,7 +30,7 @@ package final class MessageStream {
     MessageStream(client, name: name, ownLimit: ownLimit)
   }
 
-  /// The longest message that can be published now, headers included, in bytes.
+  /// The maximum length of a message that can be published now, headers included, in bytes.
   package var maximumMessageLength: Int { min(client.connection.maximumMessageLength, ownLimit ?? .max) }
 
   /// Whether a broker is connected now.
@@ -48,11 +48,11 @@ package final class MessageStream {
 
   // MARK: Opening
 
-  /// Opens the stream of that name, or creates it with `replicas` copies, each on a broker of its own.
+  /// Opens the stream of that name, or creates it with `replicas` copies, each on its own broker.
   ///
   /// - Parameters:
   ///   - name: accepted by ``isValidName(_:)``.
-  ///   - completion: ``BrokerError/unsuitableStream(_:reason:)`` if a stream of that name may drop messages.
+  ///   - completion: receives ``BrokerError/unsuitableStream(_:reason:)`` if a stream of that name may drop messages.
   package static func open(
     _ name: String, replicas: Int, with client: BrokerClient,
     _ completion: @escaping (Result<MessageStream, BrokerError>) -> Void
@@ -69,7 +69,7 @@ package final class MessageStream {
 
   /// Opens the stream of that name.
   ///
-  /// - Parameter completion: ``BrokerError/isStreamNotFound`` is true of the error if there is none.
+  /// - Parameter completion: receives an error with ``BrokerError/isStreamNotFound`` if there is none.
   package static func find(
     _ name: String, with client: BrokerClient, _ completion: @escaping (Result<MessageStream, BrokerError>) -> Void
   ) {
@@ -107,13 +107,14 @@ package final class MessageStream {
 
   // MARK: Messages
 
-  /// Publishes a message behind another one of its subject.
+  /// Publishes a message after another one of its subject.
   ///
   /// - Parameters:
   ///   - token: the second token of the subject: letters, digits, `_` and `-`.
-  ///   - sequence: of the subject's last message, 0 if there is none. If that is another one, nothing is published and
-  ///     ``BrokerError/isWrongLastSequence`` is true of the error.
-  ///   - completion: the sequence of the message. With an error that is transient, the message may have been published.
+  ///   - sequence: the sequence of the subject's last message, 0 if there is none. If it is a different one, nothing is
+  ///     published, and the error has ``BrokerError/isWrongLastSequence``.
+  ///   - completion: receives the sequence of the message. After a transient error, the message may have been
+  ///     published.
   package func publish(
     _ content: MessageContent, to token: String, after sequence: UInt64,
     _ completion: @escaping (Result<UInt64, BrokerError>) -> Void
@@ -129,7 +130,7 @@ package final class MessageStream {
     }
   }
 
-  /// The last message of a subject; nil if it has none. The broker that leads the stream is asked.
+  /// The last message of a subject, from the broker that leads the stream; nil if it has none.
   package func lastMessage(
     of token: String, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
   ) {
@@ -168,14 +169,14 @@ package final class MessageStream {
       let payload = Base64.decoded(message.text("data") ?? ""),
       let encoded = Base64.decoded(message.text("hdrs") ?? "")
     else { return .failure(.invalidReply("a message that cannot be read")) }
-    // Anybody may publish to the stream. What cannot be read is not ours.
+    // Anybody may publish to the stream. Unreadable headers are not ours.
     let headers = MessageHeaders.parsed(encoded) ?? []
     return .success(
       StoredMessage(
         subject: subject, sequence: UInt64(sequence), content: MessageContent(headers: headers, payload: payload)))
   }
 
-  /// How many messages a subject has, and at least which sequence the stream had reached when they were counted.
+  /// The number of messages of a subject, and a sequence that the stream had reached when they were counted.
   package func count(
     of token: String, _ completion: @escaping (Result<(messages: UInt64, reached: UInt64), BrokerError>) -> Void
   ) {
@@ -186,14 +187,14 @@ package final class MessageStream {
           guard let state = info["state"], let last = state.integer("last_seq"), last >= 0 else {
             return .failure(.invalidReply("a stream without its state"))
           }
-          // A subject without messages is not named.
+          // A subject without messages is not listed.
           let count = state["subjects"]?.integer(subject) ?? 0
           return .success((UInt64(max(0, count)), UInt64(last)))
         })
     }
   }
 
-  /// Removes the messages of a subject that come before that sequence.
+  /// Removes the messages of a subject before that sequence.
   package func purge(
     _ token: String, before sequence: UInt64, _ completion: @escaping (Result<Void, BrokerError>) -> Void
   ) {
@@ -202,7 +203,7 @@ package final class MessageStream {
     }
   }
 
-  /// Which messages the stream has, and when it was made.
+  /// The range of messages in the stream, and when it was created.
   package func extent(_ completion: @escaping (Result<MessageStreamState, BrokerError>) -> Void) {
     Self.ask(client, "STREAM.INFO.\(name)") { answer in
       completion(
@@ -218,7 +219,7 @@ package final class MessageStream {
     }
   }
 
-  /// Removes all messages of a subject but the last one.
+  /// Removes all messages of a subject except the last one.
   package func purge(_ token: String, _ completion: @escaping (Result<Void, BrokerError>) -> Void) {
     Self.ask(client, "STREAM.PURGE.\(name)", "{\"filter\":\"\(name).\(token)\",\"keep\":1}") { answer in
       completion(answer.map { _ in })

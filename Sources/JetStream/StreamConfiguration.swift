@@ -1,9 +1,9 @@
-// What a JetStream stream must be like so that it never drops a message that it has acknowledged.
+// The configuration that a JetStream stream needs, so that it never drops an acknowledged message.
 
-/// The settings of a stream, as far as they decide about that. Pure: an answer of the broker in, a judgement out.
+/// The settings of a stream that determine this. Pure: takes an answer of the broker, and returns a verdict.
 struct StreamConfiguration {
-  /// How a stream that is missing is created: messages stay until somebody purges them, on disk, and a full stream
-  /// refuses new ones. (JetStream's default is to discard old ones, acknowledged or not.)
+  /// The configuration of a new stream: messages are stored on disk until they are purged, and a full stream refuses
+  /// new ones. (By default, JetStream discards old ones, acknowledged or not.)
   static func json(name: String, replicas: Int) -> String {
     """
     {"name":"\(name)","subjects":["\(name).*"],"retention":"limits","storage":"file","discard":"new","max_age":0,\
@@ -16,10 +16,10 @@ struct StreamConfiguration {
 
   init(_ json: APIReply) { self.json = json }
 
-  /// The longest message that the stream takes, in bytes; nil for no limit of its own.
+  /// The maximum length of a message in the stream, in bytes; nil if it has no limit of its own.
   var maximumMessageLength: Int? { json.integer("max_msg_size").flatMap { $0 > 0 ? Int(clamping: $0) : nil } }
 
-  /// Why messages that are acknowledged may be lost there, or go elsewhere; nil if none.
+  /// Why acknowledged messages may be lost there, or stored elsewhere; nil if they are safe.
   func flaw(name: String, replicas: Int) -> String? {
     if json.text("storage") != "file" { return "it keeps messages in memory, and not in files" }
     if json.text("retention") != "limits" { return "its retention policy drops messages that consumers have read" }

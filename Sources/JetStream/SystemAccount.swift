@@ -1,21 +1,22 @@
-// The system account of a NATS system, whose users may ask each broker how it is configured.
+// The system account of a NATS system, whose users may query the configuration of each broker.
 
 internal import EventLoops
 internal import Glibc
 
-/// Asks all brokers at once, at the subject `$SYS.REQ.SERVER.PING.VARZ`. Only users of the system account get answers.
+/// Queries all brokers at once, with the subject `$SYS.REQ.SERVER.PING.VARZ`. Only users of the system account get
+/// answers.
 package enum SystemAccount {
   private static let subject = "$SYS.REQ.SERVER.PING.VARZ"
-  /// How long all answers together may take.
+  /// The time limit for all answers together.
   private static let patience = Duration.seconds(3)
 
-  /// What these brokers say of themselves, those that answer in time. Connects for that, and waits. Not for the thread of
-  /// a loop.
+  /// The information of these brokers, as far as they answer in time. Connects for that, and waits. Do not call it on
+  /// the thread of a loop.
   ///
   /// - Parameters:
   ///   - options: with the credentials of the system account.
-  ///   - brokers: names or identifiers. All brokers of the system answer, and others do not count.
-  /// - Throws: ``BrokerError``: ``BrokerError/invalidReply(_:)`` if nobody answers at all.
+  ///   - brokers: names or identifiers. All brokers of the system answer, but others are ignored.
+  /// - Throws: ``BrokerError``: ``BrokerError/invalidReply(_:)`` if no broker answers.
   package static func ask(_ options: BrokerOptions, about brokers: [String]) throws(BrokerError) -> [BrokerFacts] {
     let connection = try BrokerConnection(options)
     let answers: Answers
@@ -45,7 +46,7 @@ package enum SystemAccount {
   }
 }
 
-/// What comes on a thread of libnats's, for one that waits.
+/// Passes answers from a libnats thread to a waiting one.
 private final class Answers: Sendable {
   private let all = Lock<[[UInt8]]>([])
   private let counter: EventCounter
@@ -57,12 +58,12 @@ private final class Answers: Sendable {
     counter.signal()
   }
 
-  /// The next one that is not empty; nil if there is none by then.
+  /// The next answer that is not empty; nil if none arrives by the deadline.
   func next(_ deadline: ContinuousClock.Instant) -> [UInt8]? {
     while true {
       let answer: [UInt8]? = all.withLock { $0.isEmpty ? nil : $0.removeFirst() }
       if let answer {
-        // An empty one says that nobody listens.
+        // An empty one means that nothing listens.
         if !answer.isEmpty { return answer }
         continue
       }

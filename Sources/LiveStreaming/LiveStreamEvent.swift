@@ -346,7 +346,7 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
   /// An error with a description. Control characters in it are escaped.
   public init(_ kind: Kind, _ description: String, remedy: Remedy? = nil) {
     self.kind = kind
-    // It may quote a server.
+    // It may contain text from a server.
     self.description = printable(description)
     self.remedy = remedy
   }

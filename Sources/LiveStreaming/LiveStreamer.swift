@@ -69,7 +69,7 @@ public final class LiveStreamer: Sendable {
   /// upload.
   public func cancel() { stream.loop.execute { [stream] in stream.cancel() } }
 
-  /// As ``cancel()``, at once. On the session's thread only.
+  /// Like ``cancel()``, but at once. On the session's thread only.
   package func cancelNow() { stream.cancel() }
 
   /// Ends, and asks the server to delete a resumable upload.

@@ -161,7 +161,7 @@ struct ResumableStream: StreamStateMachine {
       guard action == .wait else { return step(action, supply) }
       var failure = failure(.other(error.description))
       switch Verdict(.failure(error)) {
-      case .complete: return .none  // a failure is none
+      case .complete: return .none  // a failure is not a complete response
       case .permanent(let error, _, _): return finish(endingError ?? error)
       // The server has used HTTP before. Another server answers, or an answer was truncated on its way.
       case .unexpected(let ending, let cause, _, _):

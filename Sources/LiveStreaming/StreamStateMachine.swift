@@ -71,7 +71,7 @@ extension StreamStateMachine {
   var unconfirmedAtEnd: UInt64 { 0 }
   var confirmedSurplus: UInt64? { nil }
   mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep? { nil }
-  /// If the server itself reports its offset, the response to the request does.
+  /// For a server that reports its offset itself, nothing changes: the response to the request contains the offset.
   mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep { .none }
 }
 

@@ -1,3 +1,3 @@
-// A run ends with a report, and thresholds judge it. A program that runs load tests imports only `LoadTesting`.
+// A run ends with a report, which thresholds can judge. A program that runs load tests imports only `LoadTesting`.
 
 @_exported public import LoadReports

@@ -152,7 +152,7 @@ struct DirectoryCheck {
     let held = ServerTraces.streams(in: directory)
     for base in files.keys.sorted() {
       guard var recording = files[base] else { continue }
-      // The names of a stream's later recordings are that of its first one with a tilde and a number.
+      // A later recording of a stream has the name of the first one, plus a tilde and a number.
       let first = base.prefix { $0 != "~" }
       if held.contains(where: { first.hasSuffix("-" + $0) }) { recording.isCaredFor = true }
       recordings.append(recording)

@@ -1,10 +1,10 @@
-// Which records of uploads that are over are kept, for clients that did not see the response: limited in number and
-// bytes, so that no client fills the disk or pushes out the others. Pure.
+// Decides which records of finished uploads are kept, for clients that did not see the response. Their number and bytes
+// are limited, so that no client can fill the disk or displace the others. Pure.
 
 internal import EventLoops
 internal import StreamServing
 
-/// The accounts of those records. It says which to forget; the caller does.
+/// The accounts of those records. It decides which to forget, and the caller removes them.
 package struct FinishedUploads {
   package struct Limits: Equatable {
     var count: Int
@@ -29,9 +29,9 @@ package struct FinishedUploads {
   private struct Account {
     var count = 0
     var bytes = 0
-    /// Its uploads, the oldest first. Some are gone by now, or have come back with another time.
+    /// Its uploads, the oldest first. Some may be gone, or may have been added again with another time.
     var order: [(since: MonotonicInstant, token: String)] = []
-    /// Where the oldest is.
+    /// The index of the oldest one.
     var first = 0
 
     mutating func insert(_ token: String, since: MonotonicInstant) {
@@ -40,7 +40,7 @@ package struct FinishedUploads {
         first = 0
       }
       var (low, high) = (first, order.count)
-      // Nearly always it is the newest.
+      // The new one is nearly always the newest.
       if let last = order.last, last.since <= since { low = high }
       while low < high {
         let middle = (low + high) / 2
@@ -49,7 +49,7 @@ package struct FinishedUploads {
       order.insert((since, token), at: low)
     }
 
-    /// How many of ``order`` are gone, at least.
+    /// The minimum number of entries in ``order`` that are gone.
     var staleCount: Int { order.count - first - count }
 
     mutating func keep(_ isCurrent: ((since: MonotonicInstant, token: String)) -> Bool) {
@@ -66,7 +66,7 @@ package struct FinishedUploads {
     func fits(_ count: Int, _ bytes: Int) -> Bool { self.count <= count && self.bytes <= bytes }
   }
 
-  /// How many are forgotten at once: their files are removed while requests wait.
+  /// The maximum number forgotten at once, because requests wait while files are removed.
   private static let slice = 64
 
   private let limits: Limits
@@ -77,18 +77,18 @@ package struct FinishedUploads {
   init(_ limits: Limits) { self.limits = limits }
 
   var count: Int { total.count }
-  /// How many places of uploads are remembered, of those that are gone too.
+  /// The number of entries for uploads, including those that are gone.
   var placeCount: Int { owners.values.reduce(0) { $0 + $1.order.count } }
   var bytes: Int { total.bytes }
 
-  /// Takes in the record of an upload that is over since then. Returns the uploads to be forgotten: the oldest of its
-  /// owner, or of whoever has the most, and a few at a time. The new one is never among them.
+  /// Adds the record of an upload that is over since then. Returns the uploads to forget: a few of the oldest of its
+  /// owner, or of the owner with the most. The new one is never among them.
   mutating func add(_ token: String, of owner: UploadOwner, bytes: Int, since: MonotonicInstant) -> [String] {
     remove(token)
     entries[token] = Entry(owner: owner, bytes: max(0, bytes), since: since)
     change(owner, by: 1, max(0, bytes))
     owners[owner]?.insert(token, since: since)
-    // Those that have expired are taken out by nobody else.
+    // Nothing else takes out those that have expired.
     if let own = owners[owner], own.staleCount > own.count + Self.slice {
       owners[owner]?.keep { place in
         entries[place.token].map { $0.since == place.since && $0.owner == owner } ?? false
@@ -113,7 +113,7 @@ package struct FinishedUploads {
     change(entry.owner, by: -1, -entry.bytes)
   }
 
-  /// Drops the oldest few of an account. False if there is nothing to drop.
+  /// Drops the oldest few of an account. Returns false if there is nothing to drop.
   private mutating func shrink(_ owner: UploadOwner, sparing token: String, _ forgotten: inout [String]) -> Bool {
     guard let own = owners[owner] else { return false }
     let count = min(own.count / Self.slice + 1, Self.slice)

@@ -1,18 +1,18 @@
-// Once a second, for all uploads together: the disk takes what they have been sent.
+// Syncs the received bytes of all uploads to the disk once per second.
 
 internal import EventLoops
 
-/// The uploads that have bytes which the disk was not asked for yet. Only on the loop's thread.
+/// The uploads whose bytes were not synced yet. Only on the loop's thread.
 ///
-/// One round for all, and none before the last one is over: a disk that cannot keep up makes the rounds longer, and not
-/// a queue of them.
+/// One round covers all uploads, and starts only after the previous one is over. If a disk cannot keep up, the rounds
+/// become longer instead of queueing.
 final class IntervalSync {
   private static let interval = Duration.seconds(1)
 
   private let loop: EventLoop
   private var waiting: [UploadResource] = []
   private var timer: EventLoop.Timer?
-  /// How many of the present round the disk has not taken yet.
+  /// How many syncs of the present round are under way.
   private var open = 0
 
   init(_ loop: EventLoop) { self.loop = loop }
@@ -42,7 +42,7 @@ final class IntervalSync {
     }
   }
 
-  /// The server ends: what is unsynced is the kernel's to write.
+  /// The server ends, and leaves unsynced bytes to the kernel.
   func cancel() {
     if let timer { loop.cancel(timer) }
     timer = nil

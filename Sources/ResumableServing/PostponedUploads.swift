@@ -1,5 +1,4 @@
-// Uploads that an earlier server has left and that cannot be read now: which they are, and into which streams they may
-// go. Pure.
+// Uploads of an earlier server that cannot be read now, and the streams that they may belong to. Pure.
 
 internal import StreamServing
 
@@ -12,14 +11,14 @@ struct PostponedUploads {
 
   func contains(_ token: String) -> Bool { tokens.contains(token) }
 
-  /// Whether it was not among them.
+  /// Returns whether it was added now.
   mutating func insert(_ token: String) -> Bool {
     guard tokens.insert(token).inserted else { return false }
     counts[LoopAssignment.key(ofToken: token), default: 0] += 1
     return true
   }
 
-  /// Whether it was among them.
+  /// Returns whether it was present.
   mutating func remove(_ token: String) -> Bool {
     guard tokens.remove(token) != nil else { return false }
     let key = LoopAssignment.key(ofToken: token)
@@ -28,7 +27,7 @@ struct PostponedUploads {
     return true
   }
 
-  /// Whether one of them may go into a stream with that key; nil for one that any may go into.
+  /// Whether one of them may belong to a stream with that key. nil stands for a stream that any of them may belong to.
   func mayGoInto(_ key: UInt16?) -> Bool {
     guard let key else { return !isEmpty }
     return counts[key] != nil || counts[nil] != nil

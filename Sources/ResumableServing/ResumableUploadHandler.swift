@@ -1,32 +1,33 @@
-// Resumable uploads around any handler: who has to do with a request, the protocol or the resource within.
+// Resumable uploads around any handler: decides whether the protocol or the resource within answers a request.
 
 package import HTTPMessages
 package import HTTPServer
 internal import ResumableUploads
 package import StreamServing
 
-/// Wraps the handlers of a router, so that each request to them can be made in parts, by as many connections as it
-/// takes (draft-ietf-httpbis-resumable-upload).
+/// Wraps the handlers of a router, so that each request to them can be made in parts, over as many connections as
+/// necessary (draft-ietf-httpbis-resumable-upload).
 ///
 /// The handler within sees one ordinary request: the method, the target and the fields of the creation without those of
-/// the protocol; `begin` once, the body in order, `end` once; `aborted` only when the upload was given up. Its response
-/// goes to the request at work, with `Upload-Complete: ?1`, and is kept for a client that did not see it. An answer
-/// that asks to try again later (503 or 507 with `Retry-After`) is no response to the upload: it goes on where it
-/// stood.
+/// the protocol. It receives `begin` once, the body in order, and `end` once. It receives `aborted` only if the upload
+/// was abandoned. Its response goes to the active request, with `Upload-Complete: ?1`, and is kept for a client that
+/// did not see it. An answer that asks the client to try again later (503 or 507 with `Retry-After`) is no response to
+/// the upload, which continues where it was.
 ///
-/// After a restart the request is made anew and the body given from its beginning, unless the handler keeps it itself.
-/// Fields that carry credentials, such as `Cookie` or `X-Api-Key`, are written nowhere, so the request lacks them then.
+/// After a restart, the request is made again and the body is passed from its beginning, unless the handler keeps it
+/// itself. Fields that carry credentials, such as `Cookie` or `X-Api-Key`, are never written, so the request lacks them
+/// then.
 ///
-/// Requests without the protocol's fields, or in an unknown version, are handed on as they are.
+/// Requests without the protocol's fields, or in an unknown version, are passed on unchanged.
 package final class ResumableUploadHandler {
-  /// Where upload resources are.
+  /// The path below which upload resources are.
   static let prefix = "/.uploads/"
 
   private let resources: UploadResources
 
   package init(_ resources: UploadResources) { self.resources = resources }
 
-  /// The loop of a request, for an upload resource or not; nil where any can serve it.
+  /// The loop of a request, for an upload resource or not; nil if any loop can serve it.
   package static func owner(of head: RequestHead, among loops: LoopAssignment) -> Int? {
     guard loops.count > 1 else { return nil }
     return token(of: head).map { loops.owner(ofToken: $0) } ?? loops.owner(of: head)
@@ -70,7 +71,7 @@ package final class ResumableUploadHandler {
     of head: RequestHead, _ resources: UploadResources
   ) throws(UploadRefusal) -> UploadResource {
     let found = try resources.find(String(token(of: head) ?? ""))
-    // Somebody else's upload is as good as none (section "Security Considerations").
+    // Treat another owner's upload as unknown (section "Security Considerations").
     guard let found, found.owner.credential == head.credential else { throw .unknownResource }
     return found
   }
@@ -92,7 +93,7 @@ package final class ResumableUploadHandler {
   private func creation(_ request: UploadTransferRequest, _ head: RequestHead) -> any RequestHandler {
     let inner = head.forUpload(length: nil)
     let routed = resources.router(inner)
-    // An answer that is known before the body needs no upload.
+    // An answer that is known before the body does not need an upload.
     if routed.handler is FixedResponseHandler { return resources.router(head).handler }
     var settled = HeaderFields()
     var needed: Set<String>?
@@ -109,7 +110,7 @@ package final class ResumableUploadHandler {
 
   // MARK: Discovery
 
-  /// Asks the router within for a handler that takes a body, and begins none.
+  /// Asks the inner router whether a handler accepts a body, without beginning the handler.
   private func discovery(_ head: RequestHead, _ version: InteropVersion) -> any RequestHandler {
     var methods: [String] = []
     var supports = head.target.form == .asterisk
@@ -132,14 +133,14 @@ package final class ResumableUploadHandler {
 }
 
 extension RequestHead {
-  /// Fields that belong to one message, to one connection, or to nobody but the two ends of it.
+  /// Fields that apply only to one message, to one connection, or between its two ends.
   private static let ownFields = Set(
     UploadFieldNames.all + [
       "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length", "expect",
       "content-digest", "authorization", "proxy-authorization", "incremental",
     ])
 
-  /// The request as the resource that it is for sees it: as if all of it came in one.
+  /// The request as its resource sees it: as if it had arrived in one piece.
   func forUpload(length: UInt64?) -> RequestHead {
     var head = self
     head.fields = fields.without(Self.ownFields)
@@ -148,7 +149,7 @@ extension RequestHead {
     return head
   }
 
-  /// The request of an upload's record; nil if that is none.
+  /// The request in an upload's record; nil if it is invalid.
   init?(_ record: UploadRecord) {
     let octets = Array(record.target.utf8)
     guard let target = try? RequestTarget(octets.span, method: record.method) else { return nil }

@@ -1,5 +1,5 @@
-// The bytes of an upload for a handler that keeps none: a file beside the upload's record, handed on as it grows, and
-// handed on anew from its beginning after a restart.
+// Stores the bytes of an upload whose handler does not keep them, in a file beside the upload's record. It passes them
+// on as the file grows, and again from the beginning after a restart.
 
 internal import DiskFiles
 internal import EventLoops
@@ -7,11 +7,11 @@ internal import Glibc
 internal import HTTPServer
 internal import StreamServing
 
-/// A file of one upload's bytes, and how far its handler has been given them.
+/// A file of one upload's bytes, and how many of them its handler has received.
 final class SpooledBody: UploadBody {
-  /// How much is read back for the handler in one turn of the loop, in bytes: other streams have their turn in between.
+  /// How many bytes are read back for the handler per turn of the loop. Other streams get their turn in between.
   private static let turn = 256 * 1024
-  /// How long it waits to read again when the server lacks descriptors or memory.
+  /// The pause before it reads again when the server lacks descriptors or memory.
   private static let pauses = (first: Duration.milliseconds(100), longest: Duration.seconds(5))
 
   private let loop: EventLoop
@@ -19,27 +19,27 @@ final class SpooledBody: UploadBody {
   private let stored: OpenFile
   private let handler: any RequestHandler
   private(set) var keptCount: UInt64
-  /// How many bytes the handler was given.
+  /// How many bytes the handler has received.
   private var fed: UInt64 = 0
-  /// How many it may be given; nil for all.
+  /// How many it may receive; nil for all.
   private var heldFrom: UInt64?
   private var accepted = false
-  /// Whether the handler takes no more for now.
+  /// Whether the handler has paused its body.
   private var isPaused = false
   private var ended = false
   private var isOver = false
   private var isPumping = false
-  /// How long the next attempt to read waits.
+  /// The pause before the next attempt to read.
   private var retryPause = Duration.zero
-  /// How many syncs are under way: the descriptor stays open for them.
+  /// How many syncs are under way. The descriptor stays open for them.
   private var syncCount = 0
-  /// What was kept cannot be read back now, or is not there any more (`ESTALE`).
+  /// Called when the kept bytes cannot be read back now, or no longer exist (`ESTALE`).
   private let unreadable: (SystemError) -> Void
-  /// What the bytes take of the quota of whose upload this is.
+  /// The bytes' share of their owner's quota.
   private let account: StreamAccount
   private let share: UploadUsage.Share
 
-  /// - Parameter stored: a file that holds `keptCount` bytes.
+  /// - Parameter stored: a file that contains `keptCount` bytes.
   init(
     _ stored: OpenFile, keptCount: UInt64, account: StreamAccount, share: UploadUsage.Share,
     handler: any RequestHandler, loop: EventLoop, records: any UploadRecords,
@@ -54,7 +54,7 @@ final class SpooledBody: UploadBody {
     self.records = records
   }
 
-  /// Nobody is at work: the descriptor can serve somebody else. The file is opened again when it is needed.
+  /// No request is active, so the descriptor can serve another upload. The file is opened again when necessary.
   func closeFile() { stored.closeIfIdle() }
 
   var place: FilePlace? { stored.place }
@@ -80,7 +80,7 @@ final class SpooledBody: UploadBody {
     return error.map { .disk($0) } ?? (granted < count ? .quota : nil)
   }
 
-  /// The handler wants the body.
+  /// The handler accepts the body.
   func accept() {
     accepted = true
     pump()
@@ -93,7 +93,7 @@ final class SpooledBody: UploadBody {
     pump()
   }
 
-  /// The handler has answered, or is given up: it hears nothing more.
+  /// The handler has answered, or was abandoned, and receives nothing more.
   func stopFeeding() { isOver = true }
 
   func hold() { heldFrom = heldFrom ?? keptCount }
@@ -122,9 +122,9 @@ final class SpooledBody: UploadBody {
     pump()
   }
 
-  // MARK: Handing on
+  // MARK: Passing on
 
-  /// Gives the handler what it lacks, a piece at a time.
+  /// Passes the missing bytes to the handler, one piece at a time.
   private func pump() {
     guard accepted, !isPaused, !isPumping, !isOver else { return }
     let limit = heldFrom ?? keptCount
@@ -136,7 +136,7 @@ final class SpooledBody: UploadBody {
       return
     }
     isPumping = true
-    // In a turn of its own: not within the call of the handler that asked for it, nor in front of the other streams.
+    // In a separate turn: not within the handler's call that asked for it, and not ahead of the other streams.
     loop.schedule(after: retryPause) { [self] in
       isPumping = false
       readBack(upTo: heldFrom ?? keptCount)
@@ -152,7 +152,7 @@ final class SpooledBody: UploadBody {
     do throws(SystemError) {
       count = try read(into: buffer)
     } catch {
-      // The bytes are there, and what is lacking comes back.
+      // The bytes are there, and the shortage will pass.
       guard error.isShortage else {
         isOver = true
         return unreadable(error)

@@ -1,22 +1,22 @@
-// How long uploads have been left alone, for a server that comes later: only the time counts in which a server runs.
+// How long uploads have been idle, for a later server. Only time in which a server runs counts.
 //
-// A clock that jumps, or a server that is down for a week, must not end an upload. So no two dates are compared. A
-// server writes down from time to time how long it has seen each upload idle, and of which state of the upload's record
-// that is true: the record's modification time is the name of that state, and nothing else.
+// A clock that jumps, or a server that is down for a week, must not end an upload. So the server compares no dates. It
+// regularly writes how long it has seen each upload idle, and for which state of the upload's record that holds. The
+// record's modification time only identifies that state.
 
 internal import EventLoops
 internal import Glibc
 internal import HTTPMessages
 internal import StreamServing
 
-/// The ages of uploads as an earlier server has written them down.
+/// The ages of uploads that an earlier server has written.
 struct UploadAges {
   /// In milliseconds, by the upload's token and the state of its record.
   private var ages: [String: Int64] = [:]
 
-  /// Adds what one loop has written. A line that is none is passed over.
+  /// Adds what one loop has written. Skips invalid lines.
   ///
-  /// By octets: a start of the server waits for this, and there may be a hundred thousand lines.
+  /// By octets, because the server's start waits for this, and there may be a hundred thousand lines.
   mutating func read(_ text: [UInt8]) {
     for line in text.split(separator: Octet.lineFeed) {
       guard let space = line.lastIndex(of: Octet.space), space + 1 < line.endIndex,
@@ -27,7 +27,7 @@ struct UploadAges {
     }
   }
 
-  /// nil for anything but digits, and for what no server has lived to see.
+  /// nil for anything but digits, and for impossibly large values.
   private static func count(_ digits: ArraySlice<UInt8>) -> Int64? {
     var count: Int64 = 0
     for digit in digits {
@@ -38,7 +38,7 @@ struct UploadAges {
     return count
   }
 
-  /// How old the upload is whose record has that status; zero if the record has been written since.
+  /// The age of the upload whose record has that status; zero if the record was written since.
   func age(of token: String, _ status: stat) -> Duration {
     .milliseconds(ages[Self.key(token, status)] ?? 0)
   }

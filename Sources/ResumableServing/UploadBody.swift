@@ -1,34 +1,34 @@
-// The bytes of one upload, wherever they are kept: what an upload resource counts, syncs and gives back.
+// The bytes of one upload, wherever they are kept, as an upload resource counts, syncs and reads them.
 
 internal import DiskFiles
 internal import EventLoops
 internal import HTTPServer
 internal import StreamServing
 
-/// Keeps the bytes of a representation while they come, and hands them to the request's handler. Only on the loop's
+/// Keeps the bytes of a representation as they arrive, and passes them to the request's handler. Only on the loop's
 /// thread.
 protocol UploadBody: AnyObject {
   /// How many bytes are kept.
   var keptCount: UInt64 { get }
-  /// Keeps the bytes of `pieces`, as many as the limits and the disk allow, and says what kept the rest from it.
+  /// Keeps the bytes of `pieces`, as many as the limits and the disk allow. Returns the reason if any are not kept.
   func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
-  /// Whether the handler is to be given bytes that come from now on only when ``release()`` is called.
+  /// Holds back bytes that arrive from now on, so that the handler receives them only after ``release()``.
   func hold()
   func release()
-  /// Takes back what came while bytes were held: all beyond `count`.
+  /// Takes back the bytes beyond `count`, which arrived while bytes were held back.
   func drop(to count: UInt64) throws(SystemError)
-  /// Has the disk take what is kept by now; calls `completion` on the loop's thread with how many bytes that is.
+  /// Syncs the bytes kept so far. Calls `completion` on the loop's thread with their number.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
-  /// Tells the handler the end, when it has everything.
+  /// Reports the end to the handler once it has everything.
   func end()
-  /// Where the bytes come that are kept from now on; nil if they cannot be read again.
+  /// Where the next bytes will be stored; nil if they cannot be read again.
   var place: FilePlace? { get }
-  /// Where the bytes of a range lie, for whoever has to read them again; nil if some cannot be read: nothing is kept, or
-  /// somebody has moved a file away.
+  /// Where the bytes of a range are, for reading them again; nil if some cannot be read, because nothing is kept or a
+  /// file was moved away.
   func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]?
 }
 
-/// The bytes are kept by the handler itself.
+/// A body whose bytes the handler keeps itself.
 final class HandlerKeptBody: UploadBody {
   private let handler: any KeepingRequestHandler
 

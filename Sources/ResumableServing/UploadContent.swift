@@ -1,4 +1,4 @@
-// The bytes of an upload on their way to its handler and to the disk: kept, counted, digested, synced, read again.
+// The bytes of an upload on their way to its handler and to the disk: kept, counted, digested, synced and read again.
 
 internal import DiskFiles
 internal import EventLoops
@@ -7,28 +7,28 @@ internal import HTTPServer
 internal import ResumableUploads
 internal import StreamServing
 
-/// The handler within an upload and the bytes that it is given: begun when they are needed, given up when they are not,
-/// begun again where they stood. Only on the loop's thread.
+/// The handler within an upload and the bytes that it receives. The handler is begun when it is needed, abandoned when
+/// it is not, and begun again where it was. Only on the loop's thread.
 final class UploadContent {
   private let token: String
   private unowned let resources: UploadResources
-  /// What the wrapped handler has of the upload; nil while there is no handler.
+  /// The wrapped handler's view of the upload; nil while there is no handler.
   private var exchange: UploadResourceExchange?
   private var handler: RoutedHandler?
   private var body: Body?
-  /// Whether the handler that was made last keeps the bytes itself. They are all of one kind: the router makes them for
+  /// Whether the newest handler keeps the bytes itself. All of them are of one kind, because the router makes them for
   /// the same request.
   private(set) var isKeptByHandler = false
-  /// Whether the handler has said that it wants the body.
+  /// Whether the handler has accepted the body.
   private(set) var isAccepted = false
-  /// Where the bytes lay when the handler was at work last.
+  /// Where the bytes were when the handler was last active.
   private var place: FilePlace?
-  /// What the bytes take of the quotas, if they are spooled.
+  /// The bytes' share of the quotas, if they are spooled.
   private var account: StreamAccount?
-  /// The digests of all bytes, if the creation gave one or asked for one.
+  /// The digests of all bytes, if the creation contained or requested one.
   private let digests: UploadDigests?
 
-  /// Where bytes go while the handler is there.
+  /// Where bytes go while a handler exists.
   private enum Body {
     case kept(HandlerKeptBody)
     case spooled(SpooledBody)
@@ -43,7 +43,7 @@ final class UploadContent {
     var spooled: SpooledBody? { if case .spooled(let body) = self { body } else { nil } }
   }
 
-  /// - Parameter fields: of the creation.
+  /// - Parameter fields: the fields of the creation.
   init(_ token: String, _ fields: HeaderFields, _ resources: UploadResources) {
     (self.token, self.resources) = (token, resources)
     digests = UploadDigests(fields)
@@ -51,21 +51,21 @@ final class UploadContent {
 
   // MARK: The handler
 
-  /// Whether there is a handler at work.
+  /// Whether a handler is active.
   var isOpen: Bool { handler != nil }
   private var keeper: (any KeepingRequestHandler)? { handler?.keeper }
 
-  /// A handler for the request, which is not begun; nil if the request is none.
+  /// A handler for the request, not begun yet; nil if the request is invalid.
   private func make(_ request: RequestHead?) -> RoutedHandler? {
     let handler = request.map(resources.router)
     isKeptByHandler = handler?.keeper != nil
     return handler
   }
 
-  /// Makes the handler of an upload, and a place for its bytes. ``begin(_:)`` follows.
+  /// Makes the handler of an upload, and a body for its bytes. ``begin(_:)`` follows.
   ///
-  /// - Parameter unreadable: called when bytes that were kept cannot be read again now, or never (`ESTALE`).
-  /// - Returns: false if there can be none.
+  /// - Parameter unreadable: called when kept bytes cannot be read again, now or ever (`ESTALE`).
+  /// - Returns: false if no handler can be made.
   func open(
     for upload: UploadResource, _ ledger: UploadLedger, share: UploadUsage.Share?,
     unreadable: @escaping (SystemError) -> Void
@@ -86,25 +86,25 @@ final class UploadContent {
     return true
   }
 
-  /// The handler is given its request.
+  /// Begins the handler with its request.
   func begin(for upload: UploadResource, _ ledger: UploadLedger) {
     guard let exchange, let handler else { return }
     guard let keeper else { return handler.handler.begin(exchange) }
     if ledger.hasBegun {
-      // What others have brought behind it since is compared with what comes.
+      // The bytes that others have stored behind it are compared with the ones that arrive.
       keeper.restoreKeeping(exchange, for: upload, at: ledger.state.offset)
     } else {
       keeper.beginKeeping(exchange, for: upload)
     }
   }
 
-  /// The handler wants the body. False if it had said so.
+  /// The handler accepts the body. Returns false if it had accepted it before.
   func accept() -> Bool {
     defer { isAccepted = true }
     return !isAccepted
   }
 
-  /// The handler may have the bytes, and clients may send more.
+  /// The handler may receive the bytes, and clients may send more.
   func feed() {
     body?.spooled?.accept()
     place = body?.bytes.place
@@ -113,22 +113,22 @@ final class UploadContent {
     }
   }
 
-  /// The handler takes no more of its body for now. Its bytes are kept all the same, and acknowledged.
+  /// The handler accepts no more of its body for now. The bytes are still kept and acknowledged.
   func pause() { body?.spooled?.pause() }
   func resume() { body?.spooled?.resume() }
 
-  /// All bytes are here, and the handler has its turn.
+  /// All bytes are here, so the handler can process them.
   func end() { body?.bytes.end() }
 
-  /// Has a handler that keeps its bytes let go of them.
+  /// A handler that keeps its bytes closes them.
   func park() { keeper?.park() }
 
-  /// The handler will never have all bytes, and hears that unless it keeps them.
+  /// The handler will never have all bytes. It is notified unless it keeps them.
   func abort(_ reason: String) {
     if let keeper { keeper.park() } else { handler?.handler.aborted(.uploadEnded(reason)) }
   }
 
-  /// Lets go of the handler.
+  /// Releases the handler.
   func release() {
     exchange?.cutOff()
     exchange = nil
@@ -138,15 +138,15 @@ final class UploadContent {
     isAccepted = false
   }
 
-  /// No request needs the file. False if the handler is to be let go: another one goes on behind what it has kept. One
-  /// that keeps nothing was promised one request without a break, and stays.
+  /// No request needs the file. Returns false if the handler must be released, because another one continues behind the
+  /// bytes that it has kept. A handler that keeps nothing was promised one request without a break, and stays.
   func rest() -> Bool {
     guard keeper == nil else { return false }
     body?.spooled?.closeFile()
     return true
   }
 
-  /// The server has ended: an upload and its handler, which refer to each other, part. What is on the disk stays.
+  /// The server has ended. Breaks the reference cycle between an upload and its handler. Bytes on the disk stay.
   func part() {
     keeper?.park()
     digests?.abandon()
@@ -155,22 +155,22 @@ final class UploadContent {
     handler?.handler.aborted(.uploadEnded("the server is stopping"))
   }
 
-  // MARK: What the handler says
+  // MARK: The handler's reports
 
   /// Whether `action` will be called later, because the handler just gives the bytes their final form, or removes them.
   func isEnding(_ action: @escaping () -> Void) -> Bool { keeper?.isEnding(action) == true }
 
-  /// As ``isEnding(_:)``, where no handler is at work: another request may be at it.
+  /// Like ``isEnding(_:)``, when no handler is active but another request's may be.
   func isEnding(_ request: RequestHead?, _ action: @escaping () -> Void) -> Bool {
     make(request)?.keeper?.isEnding(action) == true
   }
 
-  /// What a response of the handler is about.
+  /// What a response of the handler means for the upload.
   enum Verdict {
     case lostFile
-    /// The stream does not take the upload.
+    /// The stream does not accept the upload.
     case refused(StreamRefusal)
-    /// The disk did not take the end.
+    /// The end could not be written to the disk.
     case notEnded(SystemError)
     /// It cannot be processed now.
     case later
@@ -183,7 +183,7 @@ final class UploadContent {
     if keeper.hasLostFile { return .lostFile }
     if let refusal = keeper.streamRefusal { return .refused(refusal) }
     if let error = keeper.endError { return .notEnded(error) }
-    // What it keeps is there to be completed, whatever the status says of the reason.
+    // The bytes that it keeps can still be completed, whatever the reason for the status.
     return response.hasRetryTime ? .later : .processed(isTold: true)
   }
 
@@ -193,19 +193,19 @@ final class UploadContent {
   /// What a later request of the upload says of its stream.
   func describe(_ fields: HeaderFields) { keeper?.describe(fields) }
 
-  /// An event about the upload, as the handler tells it that is at work, or would be.
+  /// An event about the upload, as its active handler describes it, or the one that would be active.
   func event(_ kind: ServerEvent.Kind, _ request: RequestHead?) -> ServerEvent {
     (handler ?? make(request))?.keeper?.describe(kind) ?? ServerEvent(kind)
   }
 
   // MARK: Recordings
 
-  /// The upload is one of an earlier server, and has begun.
+  /// The upload was begun under an earlier server.
   func restoreHolding(_ request: RequestHead?, for upload: UploadResource) {
     make(request)?.keeper?.restoreHolding(upload)
   }
 
-  /// The upload will never be complete, or is so without its handler.
+  /// The upload will never be complete, or is complete without its handler.
   func endHolding(_ request: RequestHead?, _ end: RecordingEnd, for upload: UploadResource) {
     make(request)?.keeper?.end(end, for: upload)
   }
@@ -221,15 +221,15 @@ final class UploadContent {
     return ending?.end(end, for: upload, removal)
   }
 
-  /// What is left of an upload that is over.
+  /// What remains of an upload that is over.
   enum Remains {
-    /// What became of the handler's recording; nil if nothing was kept in one.
+    /// The outcome of the handler's recording; nil if nothing was kept in one.
     case recording(RecordingOutcome?)
-    /// What was spooled.
+    /// The spooled bytes.
     case spool
   }
 
-  /// The upload is inactive: the handler is let go, and what it keeps is ended.
+  /// The upload is inactive. The handler is released, and its recording is ended.
   ///
   /// - Parameter end: what becomes of the recording, asked once the handler is off it, because others may have it then;
   ///   nil if no byte was to be kept.
@@ -254,20 +254,20 @@ final class UploadContent {
 
   // MARK: Bytes
 
-  /// How many bytes are kept, while a handler is at work.
+  /// How many bytes are kept, while a handler is active.
   var keptCount: UInt64? { body?.bytes.keptCount }
-  /// Whether what is kept ends before the end of what is stored; nil where the bytes are not the handler's to keep.
+  /// Whether the kept bytes end before the stored ones; nil if the handler does not keep the bytes.
   var isInside: Bool? { keeper?.isInside }
-  /// Whether something else has replaced the file where the bytes lay last.
+  /// Whether something else has replaced the file where the bytes were last.
   var isReplaced: Bool { place?.isReplaced == true }
 
-  /// Keeps bytes, as many as the limits and the disk allow, and says what kept the rest from it.
+  /// Keeps bytes, as many as the limits and the disk allow. Returns the reason if any are not kept.
   func append(_ bytes: Span<UInt8>, _ pieces: [Range<Int>], digest: ContentDigest?) -> KeepingError? {
     guard let body = body?.bytes else { return nil }
     let before = body.keptCount
     let error = body.append(bytes, pieces: pieces)
     if digest != nil || digests != nil {
-      // Not those that the disk did not take, nor those that the handler turned down.
+      // Without the bytes that the disk or the handler refused.
       let kept = pieces.prefix(octets: Int(body.keptCount - before))
       digest?.update(bytes, kept)
       digests?.update(bytes, kept, at: before)
@@ -275,16 +275,16 @@ final class UploadContent {
     return error
   }
 
-  /// Bytes that come from now on may be taken back.
+  /// Bytes that arrive from now on may be taken back.
   func hold() {
     body?.bytes.hold()
     digests?.save()
   }
 
-  /// They will not be.
+  /// They can no longer be taken back.
   func keep() { body?.bytes.release() }
 
-  /// Takes back what is kept beyond `count`.
+  /// Takes back the bytes beyond `count`.
   func drop(to count: UInt64) throws(SystemError) {
     guard let body = body?.bytes, body.keptCount > count else { return }
     try body.drop(to: count)
@@ -292,10 +292,10 @@ final class UploadContent {
     digests?.rewind(to: count)
   }
 
-  /// Checks that nothing else has changed what the handler at work keeps.
+  /// Checks that nothing else has changed the active handler's file.
   func checkFile() throws(SystemError) { try keeper?.checkFile() }
 
-  /// Looks how many bytes are kept while no handler is there to say so.
+  /// Measures how many bytes are kept while no handler is active.
   func measure(_ ledger: UploadLedger) throws(SystemError) -> KeptExtent {
     let made = make(ledger.request)
     guard ledger.hasBegun else { return try made?.keeper?.measureUnbegun() ?? .bytes(0) }
@@ -304,7 +304,7 @@ final class UploadContent {
       let kept = try keeper.measureKept()
       guard let ownOffset = ledger.ownOffset else { return kept }
       switch kept {
-      // What others have brought is compared with what this upload brings.
+      // The bytes of others are compared with the ones that this upload brings.
       case .bytes(let count), .complete(let count, _): return .bytes(min(count, ownOffset))
       case .gone, .closed, .overtaken, .misplaced: return kept
       }
@@ -317,12 +317,11 @@ final class UploadContent {
     }
   }
 
-  /// Has the disk take what is kept by now; calls `completion` on the loop's thread with how many bytes that is, nil
-  /// for all.
+  /// Syncs the bytes kept so far. Calls `completion` on the loop's thread with their number, or nil for all.
   func synchronize(_ ledger: UploadLedger, _ completion: @escaping (UInt64?, SystemError?) -> Void) {
     if let body { return body.bytes.synchronize { completion($0, $1) } }
     guard ledger.hasBegun else { return completion(nil, nil) }
-    // Nobody has the bytes open: an earlier server brought them, or they were left alone for long.
+    // The bytes are not open: an earlier server received them, or they were idle for long.
     if let keeper = make(ledger.request)?.keeper {
       keeper.synchronizeKept { completion(nil, $0) }
     } else {
@@ -332,24 +331,24 @@ final class UploadContent {
 
   // MARK: Digests
 
-  /// Whether the whole is compared with a digest, or is to have one.
+  /// Whether the whole representation is compared with a digest, or needs one.
   var hasDigests: Bool { digests != nil }
 
-  /// `Repr-Digest` of the first `offset` bytes, if it was asked for and all of them are in.
+  /// `Repr-Digest` of the first `offset` bytes, if it was requested and covers all of them.
   func digestField(at offset: UInt64) -> String? { digests?.field(at: offset) }
 
-  /// Compares the whole with the digest that the creation gave. On the loop's thread, now or later.
+  /// Compares the whole representation with the digest from the creation. On the loop's thread, now or later.
   func compare(_ completion: @escaping (UploadDigests.Verdict) -> Void) {
     guard let digests, let body else { return completion(.right) }
     digests.catchUp(with: body.bytes, loop: resources.loop, worker: resources.worker, completion)
   }
 
-  /// Nobody will ask for them.
+  /// The digests are no longer needed.
   func abandonDigests() { digests?.abandon() }
 
   // MARK: Quotas
 
-  /// What the spooled bytes take of the quotas. A handler that keeps its bytes counts them itself.
+  /// The spooled bytes' share of the quotas. A handler that keeps its bytes counts them itself.
   private func charge(_ count: UInt64, to share: UploadUsage.Share) -> StreamAccount {
     let account = account ?? resources.newAccount()
     account.shrink(to: count)
@@ -358,18 +357,18 @@ final class UploadContent {
     return account
   }
 
-  /// Counts what an earlier server has left of the upload.
+  /// Counts the upload's bytes that an earlier server has left.
   func countRestored(_ ledger: UploadLedger, _ share: UploadUsage.Share?) {
     guard let share, ledger.hasBegun, make(ledger.request)?.keeper == nil else { return }
     _ = charge(ledger.state.offset, to: share)
   }
 
-  /// The bytes are nobody's concern any more.
+  /// The bytes no longer count.
   func uncount() { account?.shrink(to: 0) }
 }
 
 extension Response {
-  /// Whether the same request may succeed later: then it does not answer for an upload that can be resumed.
+  /// Whether the same request may succeed later. Such a response is not the answer to a resumable upload.
   fileprivate var asksToRetry: Bool { (status == 503 || status == 507) && hasRetryTime }
   fileprivate var hasRetryTime: Bool { fields.count("retry-after") > 0 }
 }

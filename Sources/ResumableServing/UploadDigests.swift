@@ -1,4 +1,4 @@
-// Digests of what is uploaded: of all of it, across requests and restarts, and of one request's content (RFC 9530).
+// Digests of an upload (RFC 9530): of the whole, across requests and restarts, and of one request's content.
 
 internal import Digests
 internal import DiskFiles
@@ -7,31 +7,31 @@ internal import Glibc
 internal import HTTPMessages
 internal import StreamServing
 
-/// The digests of a representation. It takes the bytes as they come; what came before it, or while it was behind, it
-/// reads again from the disk, in the background. Only on the loop's thread.
+/// The digests of a representation. It processes bytes as they arrive. Earlier bytes, or those that arrived while it
+/// was behind, are read again from the disk in the background. Only on the loop's thread.
 final class UploadDigests {
-  /// How far behind it may be to catch up without a thread, in bytes.
+  /// How many bytes it may be behind and still catch up without a thread.
   private static let smallGap: UInt64 = 1 << 20
-  /// How much the worker reads before others have their turn, in bytes: some 20 ms of hashing.
+  /// How many bytes the worker reads before others get their turn, about 20 ms of hashing.
   private static let slice: UInt64 = 8 << 20
 
-  /// What `Repr-Digest` of the creation says, as far as we can judge it. Unknown algorithms are ignored (RFC 9530,
-  /// section 2).
+  /// The values of the creation's `Repr-Digest` that we can verify. Unknown algorithms are ignored (RFC 9530, section
+  /// 2).
   private let expected: [(algorithm: DigestAlgorithm, value: [UInt8])]
-  /// What answers tell: the first that `Want-Repr-Digest` asks for and we have.
+  /// The digest in answers: the first that `Want-Repr-Digest` requests and we support.
   private let wanted: DigestAlgorithm?
   private var running: [DigestAlgorithm: SharedDigest] = [:]
-  /// How many bytes of the representation are in.
+  /// How many bytes of the representation are included.
   private var count: UInt64 = 0
-  /// As it was when bytes began to come that may be taken back.
+  /// The state when bytes began to arrive that may be taken back.
   private var saved: (running: [DigestAlgorithm: SharedDigest], count: UInt64)?
   private var isCatchingUp = false
   private var isGivenUp = false
-  /// Which ``running`` it is: the worker may come back to others than it went out with.
+  /// Identifies the present ``running``, because it may have been replaced while the worker read.
   private var generation = 0
   private var whenCurrent: ((Verdict) -> Void)?
 
-  /// nil if no digest is given or wanted that we know.
+  /// nil if no known digest is given or requested.
   init?(_ fields: HeaderFields) {
     let given = fields[DigestField.representation].flatMap { DigestField(parsing: $0) }?.digests ?? []
     expected = given.compactMap { member in
@@ -44,7 +44,7 @@ final class UploadDigests {
     begin()
   }
 
-  /// An algorithm that libcrypto does not have here is one that we do not know.
+  /// An algorithm that this libcrypto lacks counts as unknown.
   private func begin() {
     generation += 1
     running = [:]
@@ -56,14 +56,14 @@ final class UploadDigests {
 
   // MARK: Bytes
 
-  /// Takes bytes that were kept at `offset`; those that do not come next are read again later.
+  /// Adds bytes that were kept at `offset`. If they do not follow directly, they are read again later.
   func update(_ bytes: Span<UInt8>, _ pieces: [Range<Int>], at offset: UInt64) {
     guard offset == count, !isCatchingUp else { return }
     for digest in running.values { digest.update(bytes, pieces) }
     count += UInt64(pieces.reduce(0) { $0 + $1.count })
   }
 
-  /// From here on bytes may be taken back.
+  /// From here on, bytes may be taken back.
   func save() {
     guard !isCatchingUp else {
       saved = nil
@@ -83,13 +83,13 @@ final class UploadDigests {
   /// Bytes beyond `offset` were taken back.
   func rewind(to offset: UInt64) {
     guard count > offset || isCatchingUp else { return }
-    // What the worker is just reading is replaced, not changed under it.
+    // Replaces the digest that the worker is using instead of changing it under the worker.
     generation += 1
     if let saved, saved.count <= offset { (running, count) = saved } else { begin() }
     saved = nil
   }
 
-  /// `Repr-Digest` of the first `offset` bytes, if it was asked for and all of them are in.
+  /// `Repr-Digest` of the first `offset` bytes, if it was requested and covers all of them.
   func field(at offset: UInt64) -> String? {
     guard let wanted, count == offset, !isCatchingUp, let digest = try? running[wanted]?.running.value() else {
       return nil
@@ -101,13 +101,13 @@ final class UploadDigests {
 
   enum Verdict: Equatable {
     case right, wrong
-    /// Not all of it is there to be read.
+    /// Not all bytes can be read.
     case unknown
-    /// It cannot be read now, or is not what it was (`ESTALE`).
+    /// The bytes cannot be read now, or have changed (`ESTALE`).
     case unreadable(SystemError)
   }
 
-  /// Sees to it that everything is in, and says whether it is what was announced. On the loop's thread, now or later.
+  /// Includes everything, and reports whether it matches the announced digest. On the loop's thread, now or later.
   func catchUp(
     with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker, _ completion: @escaping (Verdict) -> Void
   ) {
@@ -115,7 +115,7 @@ final class UploadDigests {
     catchUpInBackground(with: body, loop: loop, worker: worker)
   }
 
-  /// Nobody waits for the verdict any more, and nobody will.
+  /// The verdict is no longer needed.
   func abandon() {
     whenCurrent = nil
     isGivenUp = true
@@ -128,7 +128,7 @@ final class UploadDigests {
     if count > end { begin() }
     if count < end {
       do throws(SystemError) {
-        // There are none if a server discards what it is sent, or if somebody has moved a part away.
+        // There are none if a server discards the bytes, or if a part was moved away.
         guard let reading = try body.stretches(of: count..<end).flatMap({ FileReading($0) }) else {
           return notRead(.unknown)
         }
@@ -148,21 +148,21 @@ final class UploadDigests {
     }
   }
 
-  /// Half of a piece may be in: from the beginning, the next time.
+  /// A piece may be half included, so start from the beginning next time.
   private func notRead(_ verdict: Verdict) {
     begin()
     let action = whenCurrent
     whenCurrent = nil
-    // Where nothing was announced, only an answer lacks its digest.
+    // If nothing was announced, the only consequence is an answer without a digest.
     action?(expected.isEmpty ? .right : verdict)
   }
 
-  /// Has the worker read the next slice. It reads one at a time, so that a long file keeps nobody waiting.
+  /// The worker reads the next slice. It reads one at a time, so that a long file does not block others.
   private func readSlice(
     _ reading: FileReading, _ body: any UploadBody, _ generation: Int, _ loop: EventLoop, _ worker: BackgroundWorker
   ) {
     let digests = Array(running.values)
-    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    // Both are used on the loop's thread only. The worker merely carries them back there.
     nonisolated(unsafe) let carried = (digests: self, body: body)
     worker.executeSlice {
       let read = Result { () throws(SystemError) in
@@ -172,7 +172,7 @@ final class UploadDigests {
     }
   }
 
-  /// - Parameter read: how many bytes are in now that were not before.
+  /// - Parameter read: how many bytes were added.
   private func tookSlice(
     _ read: Result<UInt64, SystemError>, _ reading: FileReading, _ body: any UploadBody, _ generation: Int,
     _ loop: EventLoop, _ worker: BackgroundWorker

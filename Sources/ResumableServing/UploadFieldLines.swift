@@ -1,4 +1,4 @@
-// Between HTTP's messages and the protocol's values.
+// Converts between HTTP messages and the protocol's values.
 
 internal import HTTPMessages
 internal import ResumableUploads

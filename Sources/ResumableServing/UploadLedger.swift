@@ -1,4 +1,4 @@
-// What is known of an upload: where it stands, and what its record says of that. Pure; others write the record.
+// The known facts of an upload: its state, and its record. Pure. Others write the record.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -6,16 +6,16 @@ internal import HTTPServer
 internal import ResumableUploads
 internal import StreamServing
 
-/// The state of an upload and its record, kept in line with each other.
+/// The state of an upload and its record, kept consistent.
 struct UploadLedger {
-  /// Who may append, up to where, and what may be said of the offset.
+  /// Who may append, up to which offset, and which offset may be announced.
   var state: UploadResourceState
   private var record: UploadRecord
-  /// Whether the record that is written says that there are bytes.
+  /// Whether the written record says that there are bytes.
   private(set) var isBeginningWritten = false
-  /// ``UploadRecord/ownOffset`` as it was written last.
+  /// ``UploadRecord/ownOffset`` as last written.
   private var writtenOwnOffset: UInt64?
-  /// When the oldest bytes came that no client was told of.
+  /// When the oldest unacknowledged bytes arrived.
   private var unacknowledgedSince: MonotonicInstant?
 
   private static let digestFields = Set(
@@ -23,13 +23,13 @@ struct UploadLedger {
 
   // MARK: The beginning
 
-  /// Of a new upload.
+  /// A new upload.
   ///
   /// - Parameters:
   ///   - head: its request, as the handler within sees it.
-  ///   - settled: what the handler wants its request to have.
-  ///   - needed: the fields that the handler needs; nil for all.
-  ///   - boot: since which bytes may be acknowledged that the disk does not have; nil if there are none.
+  ///   - settled: the fields that the handler requires in its request.
+  ///   - needed: the names of the fields that the handler needs; nil for all.
+  ///   - boot: the boot since which bytes may be acknowledged that the disk does not have; nil if there are none.
   init(
     _ state: UploadResourceState, _ head: RequestHead, of owner: UploadOwner, settled: HeaderFields,
     needed: Set<String>?, created: WallClock, unsyncedSince boot: String?
@@ -39,7 +39,7 @@ struct UploadLedger {
     var target = head.target.text
     if let needed {
       fields = fields.filter { needed.contains($0) || Self.digestFields.contains($0) }
-      // A query may hold a secret, and the handler that needs none of the other fields does not need it either.
+      // A query may contain a secret. A handler that needs none of the other fields does not need the query either.
       target = head.target.path
     }
     for field in settled.all where fields.count(field.name) == 0 { fields.append(field.name, field.value) }
@@ -48,15 +48,15 @@ struct UploadLedger {
       client: owner.address, limits: state.limits)
     record.length = state.length
     record.isLive = state.length == nil
-    // From its first record on: whatever is written of it needs no further one before the client is told.
+    // From the first record on, so that no further record must be written before the client is told an offset.
     record.unsyncedBoot = boot
   }
 
-  /// Of an upload of an earlier server.
+  /// An upload of an earlier server.
   ///
   /// - Parameters:
-  ///   - maximumAge: what is configured now holds, however long an earlier server wanted to wait.
-  ///   - boot: the present one of the machine.
+  ///   - maximumAge: the configured value, which applies even if an earlier server would have waited longer.
+  ///   - boot: the present boot of the machine.
   init(restoring record: UploadRecord, maximumAge: UInt64, boot: String, awaitsDisk: Bool) {
     var record = record
     record.limits.maximumAge = maximumAge
@@ -66,7 +66,7 @@ struct UploadLedger {
       Self.phase(of: record, boot: boot), offset: record.promised, of: record, awaitsDisk: awaitsDisk)
   }
 
-  /// Where an upload of an earlier server stands, by its record alone.
+  /// The phase of an upload of an earlier server, by its record alone.
   static func phase(of record: UploadRecord, boot: String) -> UploadResourceState.Phase {
     if let cause = record.deactivation { return .inactive(cause) }
     if record.response != nil { return .complete }
@@ -83,31 +83,31 @@ struct UploadLedger {
       awaitsDisk: awaitsDisk)
   }
 
-  /// What is kept was looked at, of an upload that is incomplete by its record.
+  /// The kept bytes were measured, for an upload that its record calls incomplete.
   mutating func restored(_ extent: KeptExtent) {
     switch extent {
     case .bytes(let kept), .complete(let kept, _):
       state = Self.state(.incomplete, offset: kept, of: record, awaitsDisk: state.awaitsDisk)
-    // Begun, and nothing is there: whatever was acknowledged is lost. Or an earlier server has closed the recording,
-    // and died.
+    // It was begun, but nothing is there, so all acknowledged bytes are lost. Or an earlier server has closed the
+    // recording and then stopped.
     case .gone, .closed, .overtaken, .misplaced: try? state.found(extent)
     }
   }
 
   // MARK: Standing
 
-  /// Whether bytes are kept for it that are not yet anybody's.
+  /// Whether the upload is unfinished, so that bytes are kept for it.
   var isUnfinished: Bool { state.isUnfinished }
-  /// The request that the upload is, as the handler within sees it; nil if the record's is none.
+  /// The upload's request, as the handler within sees it; nil if the record's is invalid.
   var request: RequestHead? { RequestHead(record) }
   var method: String { record.method }
-  /// Whether something must be kept, because the request has been begun.
+  /// Whether the request has begun, so that something must be kept.
   var hasBegun: Bool { record.hasBegun }
-  /// Whether the file that bytes go into goes with the upload.
+  /// Whether the file is removed with the upload.
   var ownsFile: Bool { record.ownsFile }
   /// Whether the creation announced no length.
   var isLive: Bool { record.isLive }
-  /// The offset, where it lies inside bytes that others have stored.
+  /// The offset, if it lies inside bytes that others have stored.
   var ownOffset: UInt64? { record.ownOffset }
   /// The final response, if there is one.
   var response: Response? { record.response.map { Response($0) } }
@@ -115,13 +115,13 @@ struct UploadLedger {
   var isOver: Bool { record.deactivation != nil }
   /// Whether bytes may be acknowledged that the disk does not have.
   var isUnsynced: Bool { record.unsyncedBoot != nil }
-  /// Whether a client was told of more than the record says.
+  /// Whether a client was told a larger offset than the record's.
   var hasUnwrittenOffset: Bool { state.announced > record.promised }
   /// The same without what an earlier server may have announced.
   var hasUnwrittenPromise: Bool { state.promised > record.promised }
-  /// Whether the record that is written says where the offset lies.
+  /// Whether the written record contains the own offset.
   var isOwnOffsetWritten: Bool { record.ownOffset == writtenOwnOffset }
-  /// How long the record is, in bytes.
+  /// The length of the record in bytes.
   var recordLength: Int { record.text?.utf8.count ?? 0 }
 
   // MARK: Changes
@@ -129,30 +129,30 @@ struct UploadLedger {
   mutating func begin() { record.hasBegun = true }
   mutating func setOwnsFile(_ ownsFile: Bool) { record.ownsFile = ownsFile }
   mutating func setOwnOffset(isInside: Bool) { record.ownOffset = isInside ? state.offset : nil }
-  /// A response was given before the upload was found to be over.
+  /// The upload turned out to be over after a response was given.
   mutating func forgetResponse() { record.response = nil }
-  /// Nobody makes the request any more.
+  /// No request will be made with them any more.
   mutating func forgetFields() { record.fields = HeaderFields() }
 
-  /// The upload is complete by this response.
+  /// This response completes the upload.
   mutating func complete(_ response: Response) {
     record.response = UploadRecord.Response(
       status: response.status, fields: response.fields, body: response.body)
     record.promised = max(record.promised, state.offset)
   }
 
-  /// Bytes are about to come that clients are told of before the disk has them. Whether the record did not say so
-  /// before; it has to be on the disk, then, before the first of them.
+  /// Bytes are about to arrive that clients are told about before the disk has them. Returns whether the record did not
+  /// say so yet. It must then be on the disk before the first of these bytes.
   mutating func marksUnsynced(since boot: String?) -> Bool {
     guard let boot, record.unsyncedBoot == nil else { return false }
     record.unsyncedBoot = boot
     return true
   }
 
-  /// The record that was to say so could not be written: the next request tries again.
+  /// The record that was to say so could not be written. The next request tries again.
   mutating func unsyncedNotRecorded() { record.unsyncedBoot = nil }
 
-  /// Whether the disk has everything, and the record said otherwise.
+  /// Whether the disk has everything although the record says otherwise.
   mutating func becomesClean() -> Bool {
     guard record.unsyncedBoot != nil, isUnfinished, state.durable == state.keptCount else { return false }
     record.unsyncedBoot = nil
@@ -161,7 +161,7 @@ struct UploadLedger {
 
   // MARK: The record
 
-  /// The record as it is to be written now.
+  /// The record to write now.
   mutating func entry() -> UploadRecord {
     record.length = state.length
     record.promised = max(record.promised, state.promised)
@@ -171,7 +171,7 @@ struct UploadLedger {
 
   mutating func written(_ entry: UploadRecord) { writtenOwnOffset = entry.ownOffset }
 
-  /// Whether the disk has a record which says that there are bytes.
+  /// Notes whether the disk has a record which says that there are bytes.
   mutating func beginningWritten(_ isWritten: Bool) { isBeginningWritten = isWritten }
 
   // MARK: Acknowledgements
@@ -180,15 +180,15 @@ struct UploadLedger {
     if unacknowledgedSince == nil { unacknowledgedSince = now }
   }
 
-  /// What became known to a client by an announcement.
+  /// What an announcement acknowledged to a client.
   struct Acknowledgement: Equatable {
-    /// How many bytes that no client was told of before.
+    /// How many bytes were acknowledged for the first time.
     var count: UInt64
-    /// How long the oldest of them had waited; nil if nobody knows.
+    /// How long the oldest of them had waited; nil if unknown.
     var delay: Duration?
   }
 
-  /// Has the state announce something; what became known by that, if anything did.
+  /// Lets the state announce something. Returns what became acknowledged by that, if anything.
   mutating func announcing<Result>(
     at now: @autoclosure () -> MonotonicInstant, _ announce: (inout UploadResourceState) -> Result
   ) -> (result: Result, news: Acknowledgement?) {
@@ -197,7 +197,7 @@ struct UploadLedger {
     guard state.announced > before else { return (result, nil) }
     let now = now()
     let news = Acknowledgement(count: state.announced - before, delay: unacknowledgedSince.map { now - $0 })
-    // What came meanwhile and waits for the disk is as old as this moment at most.
+    // Bytes that arrived meanwhile and wait for the disk are assumed to have arrived now.
     unacknowledgedSince = state.announced < state.offset ? now : nil
     return (result, news)
   }

@@ -1,10 +1,10 @@
-// The clocks of one transfer: when progress is told, whether bytes come fast enough.
+// The clocks of one transfer: when progress is reported, and whether bytes arrive fast enough.
 
 internal import EventLoops
 internal import ResumableUploads
 internal import StreamServing
 
-/// The timers of the transfer at work. Each runs only while there is something for it to do.
+/// The timers of the active transfer. Each runs only while it is needed.
 final class UploadProgress {
   private let loop: EventLoop
   var schedule = ProgressSchedule()
@@ -20,14 +20,14 @@ final class UploadProgress {
   var now: Int64 { MonotonicInstant.now.nanoseconds }
 
   /// - Parameters:
-  ///   - limit: how many times progress may be told.
-  ///   - interval: the least time between two of them that the client asks for, in nanoseconds.
+  ///   - limit: the maximum number of progress reports.
+  ///   - interval: the minimum time between two of them that the client requests, in nanoseconds.
   func begin(limit: Int?, interval: Int64?) {
     end()
     schedule = ProgressSchedule(limit: limit, interval: interval)
   }
 
-  /// Nothing is told any more.
+  /// No progress is reported any more.
   func end() {
     if let announcement { loop.cancel(announcement) }
     announcement = nil
@@ -41,9 +41,9 @@ final class UploadProgress {
     }
   }
 
-  /// Calls `tooSlow` when within a window fewer than `minimum` bytes a second have come.
+  /// Calls `tooSlow` when fewer than `minimum` bytes per second have arrived within a window.
   ///
-  /// - Parameter received: how many bytes have come in all.
+  /// - Parameter received: returns how many bytes have arrived in total.
   func watchRate(
     minimum: UInt64, window: Duration, received: @escaping () -> UInt64, tooSlow: @escaping () -> Void
   ) {

@@ -1,11 +1,11 @@
-// A request to an upload resource that brings no bytes: HEAD, GET, DELETE.
+// A request to an upload resource that brings no bytes: HEAD, GET or DELETE.
 
 internal import HTTPMessages
 internal import HTTPServer
 internal import ResumableUploads
 internal import StreamServing
 
-/// Asks something of a resource and is answered now, or when the disk is done.
+/// A request to a resource that is answered at once or when the disk is done.
 final class UploadQuery: RequestHandler {
   let version: InteropVersion
   private let start: (UploadQuery) -> Void
@@ -23,11 +23,11 @@ final class UploadQuery: RequestHandler {
     start(self)
   }
 
-  // Content of such a request has no meaning (RFC 9110, section 9.3.1), and is never asked for.
+  // Content of such a request has no meaning (RFC 9110, section 9.3.1), so it is never requested.
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
   func end() {}
   func aborted(_ reason: AbortReason) { exchange = nil }
-  // The answer is a sync away.
+  // Its answer takes at most one sync.
   func serverStops() {}
 
   func respond(_ answer: ServerAnswer) {

@@ -1,5 +1,5 @@
-// Upload resources on the disk: a directory beside the streams with a record for each, and the bytes of those uploads
-// whose handlers keep none.
+// Upload resources on the disk: a directory beside the streams with a record for each, and the bytes of uploads whose
+// handlers do not keep them.
 
 internal import CLinux
 package import DiskFiles
@@ -8,10 +8,10 @@ internal import Glibc
 package import ResumableUploads
 package import StreamServing
 
-/// The directory `.uploads` of a store. A record is replaced as a whole or not at all: SIGKILL at any instant leaves
-/// the former one or the new one. Only on the loop's thread, but for what it hands to the worker.
+/// The directory `.uploads` of a store. A record is replaced atomically: SIGKILL at any instant leaves the former or
+/// the new one. Only on the loop's thread, except for the worker's closures.
 package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
-  /// Begins with a dot, which no stream's name does.
+  /// Begins with a dot, unlike any stream's name.
   package static let directoryName = ".uploads"
   private static let recordSuffix = ".upload"
   private static let bodySuffix = ".body"
@@ -19,7 +19,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private static let agesPrefix = "ages-"
 
   private let parent: Int32
-  /// -1 until something is to be kept there.
+  /// -1 until something is kept there.
   private var directory: Int32
   private let durability: Durability
   private let worker: BackgroundWorker
@@ -28,18 +28,18 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private let loop: EventLoop
   private let assignment: LoopAssignment
   private let temporaryName: String
-  /// Of all loops.
+  /// The temporary names of all loops.
   private let temporaryNames: Set<String>
-  /// The listing under way of what an earlier server has left.
+  /// The directory listing in progress, of what an earlier server has left.
   private var names: DirectoryNames?
   private var isListed = false
-  /// As they were when this server began.
+  /// The ages when this server began.
   private let ages: UploadAges
-  /// Writings that the disk has not taken yet.
+  /// How many writes the disk has not finished yet.
   private var pending = 0
   private var idle: (() -> Void)?
 
-  /// - Parameter parent: the directory that the records' own is in; stays open for longer than this.
+  /// - Parameter parent: the directory that contains the records' directory. It must stay open longer than this.
   package init(
     in parent: Int32, disk: DiskSync, worker: BackgroundWorker, files: OpenFiles, durability: Durability,
     loop: EventLoop, assignment: LoopAssignment
@@ -70,7 +70,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     }
   }
 
-  /// The directory, made when something is to be kept there.
+  /// The directory, which is made when something is to be kept there.
   private func opened() throws(SystemError) -> Int32 {
     if directory < 0 {
       // Nobody but the server has business with what is in there: the names are what protects uploads.
@@ -104,7 +104,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       completion(error)
     case .always:
       pending += 1
-      // Touched on the loop's thread only; the worker merely carries it back there.
+      // Used on the loop's thread only. The worker merely carries it back there.
       nonisolated(unsafe) let completion = completion
       worker.execute { [self] in
         let error = Self.attempt { () throws(SystemError) in
@@ -119,9 +119,9 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     }
   }
 
-  /// What the next record is written into, or what the last one has replaced. It is used again and again, because ext4
-  /// avoids the inodes of files that were removed in the last seconds: a thousand removed records would make each new
-  /// file of any kind cost a search through all of them.
+  /// The file that the next record is written to, or that the last record has replaced. It is reused, because ext4
+  /// avoids the inodes of files that were removed in the last seconds. With a thousand removed records, creating any
+  /// file would have to search through all of them.
   ///
   /// Each loop has its own.
   private func replace(
@@ -136,16 +136,16 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     if syncing { try retryingInterrupts("fdatasync of the record of an upload") { fdatasync(descriptor) } }
     for flags in [SLUICE_RENAME_NOREPLACE, SLUICE_RENAME_EXCHANGE] {
       if renameat2(directory, temporaryName, directory, name, flags) == 0 { return }
-      // Some network file systems have no such flags.
+      // Some network file systems do not support these flags.
       if errno != EEXIST { break }
     }
     try retryingInterrupts("rename the record of an upload") { renameat(directory, temporaryName, directory, name) }
   }
 
-  /// In the background: until then the record may be the former one after a failure of the power.
+  /// In the background. Until then, a power failure may bring back the former record.
   private func sync(_ token: String, _ completion: @escaping (SystemError?) -> Void) {
     pending += 1
-    // Touched on the loop's thread only; the worker merely carries it back there.
+    // Used on the loop's thread only. The worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
     let record = DiskSync.File.named(token + Self.recordSuffix, in: directory)
     disk.sync(record, "fdatasync of a record", in: directory) { [self] error in
@@ -179,7 +179,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
         text += UploadAges.line(token, status, idle: idle)
       }
     }
-    // Without it uploads live longer than they have to.
+    // Without this file, uploads live longer than necessary.
     let name = "\(Self.agesPrefix)\(assignment.index)"
     try? replace(name, Array(text.utf8), in: directory, by: name + "~", syncing: false)
   }
@@ -189,11 +189,11 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     let remove = { @Sendable in
       for suffix in [Self.recordSuffix, Self.bodySuffix] { _ = unlinkat(directory, token + suffix, 0) }
     }
-    // Behind what the worker has still to write, or the record would come back.
+    // After the worker's pending writes, or the record would come back.
     if durability == .always { worker.execute(remove) } else { remove() }
   }
 
-  /// Temporary files of a server that died are removed on the way.
+  /// Also removes the temporary files of a server that died.
   package func nextTokens() throws(SystemError) -> [String]? {
     guard directory >= 0, !isListed else { return nil }
     let found: [String]
@@ -214,7 +214,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     var tokens: [String] = []
     for name in found {
       if name.hasSuffix(Self.temporarySuffix) {
-        // By the first loop, and none that a loop of this server writes now.
+        // The first loop removes them, but none that a loop of this server may be writing.
         if assignment.index == 0, !temporaryNames.contains(name) { unlinkat(directory, name, 0) }
       } else if name.hasSuffix(Self.recordSuffix) {
         let token = String(name.dropLast(Self.recordSuffix.count))
@@ -243,7 +243,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
 
   package func recordName(_ token: String) -> String { "\(Self.directoryName)/\(token)\(Self.recordSuffix)" }
 
-  /// What earlier servers have written down of the ages of uploads.
+  /// Reads the ages of uploads that earlier servers have written.
   private static func readAges(in directory: Int32, _ files: OpenFiles) -> UploadAges {
     var ages = UploadAges()
     for index in 0..<256 {
@@ -271,10 +271,10 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     return (bytes, status)
   }
 
-  /// Writes a record anew without the credentials that an earlier version put into it.
+  /// Writes a record again without the credentials that an earlier version stored in it.
   private func clean(_ record: UploadRecord, _ token: String) {
     write(record, token, syncing: false) { _ in }
-    // What was replaced is now the temporary file.
+    // The temporary file now has the replaced content.
     let scrub = { @Sendable [directory, temporaryName] in
       let descriptor = openat(directory, temporaryName, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC)
       if descriptor >= 0 { close(descriptor) }
@@ -285,7 +285,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   // MARK: Bytes
 
   package func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64) {
-    // With O_APPEND for the reason that a stream's file has it.
+    // O_APPEND for the same reason as in a stream's file.
     let flags = O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     let (directory, name) = (try opened(), token + Self.bodySuffix)
     let descriptor = try files.open("open the bytes of an upload") {
@@ -302,7 +302,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   package func measureBody(_ token: String) throws(SystemError) -> UInt64 { try openBody(token, creating: false).count }
 
   package func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void) {
-    // Touched on the loop's thread only; the worker merely carries it back there.
+    // Used on the loop's thread only. The worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
     disk.sync(.named(token + Self.bodySuffix, in: directory), "fdatasync of an upload", in: directory) { [loop] error in
       loop.execute { completion(error) }
@@ -310,7 +310,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   }
 
   package func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void) {
-    // Touched on the loop's thread only; the worker merely carries it back there.
+    // Used on the loop's thread only. The worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
     disk.sync(.open(file), "fdatasync of an upload") { [loop] error in
       loop.execute { completion(error) }

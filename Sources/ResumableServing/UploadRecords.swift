@@ -1,4 +1,5 @@
-// The seam between an upload resource and what of it outlives the server: files beside the streams, or nothing.
+// The interface between an upload resource and the part of it that outlives the server: files beside the streams, or
+// none.
 
 package import DiskFiles
 package import EventLoops
@@ -6,54 +7,55 @@ internal import Glibc
 package import ResumableUploads
 internal import StreamServing
 
-/// Where the records of upload resources are, and the bytes of those whose handlers keep none. Only on the loop's
+/// Stores the records of upload resources, and the bytes of those whose handlers do not keep them. Only on the loop's
 /// thread.
 package protocol UploadRecords: AnyObject {
-  /// Writes a record. With ``Durability/always`` the disk has it when `completion` is called, on the loop's thread;
-  /// otherwise it is called before this returns.
+  /// Writes a record. With ``Durability/always``, `completion` is called on the loop's thread when the disk has the
+  /// record. Otherwise it is called before this returns.
   ///
-  /// - Parameter syncing: whether the disk must have the record in any case before `completion` is called.
+  /// - Parameter syncing: whether the disk must in any case have the record before `completion` is called.
   func write(
     _ record: UploadRecord, _ token: String, syncing: Bool, _ completion: @escaping (SystemError?) -> Void)
-  /// Notes that the upload is alive, for a server that comes after this one.
+  /// Notes that the upload is alive, for a later server.
   func touch(_ token: String)
   func remove(_ token: String)
-  /// Writes down how long uploads have been left alone, for a server that comes after this one.
+  /// Writes how long uploads have been idle, for a later server.
   func noteAges(_ idle: [(token: String, idle: Duration)])
-  /// The next tokens of records that an earlier server has left; nil when all were named. After an error it begins anew.
+  /// The next tokens of records that an earlier server has left; nil after the last. After an error, the listing starts
+  /// again.
   func nextTokens() throws(SystemError) -> [String]?
-  /// What an earlier server has left of an upload; nil if it has left nothing.
+  /// The stored part of an upload from an earlier server; nil if there is none.
   func read(_ token: String) throws(SystemError) -> StoredUpload?
   /// Where an operator finds the record of an upload, relative to the directory.
   func recordName(_ token: String) -> String
-  /// Calls `action` when the disk has every record: now, or when it does.
+  /// Calls `action` when the disk has every record, now or later.
   func whenIdle(_ action: @escaping () -> Void)
 
-  /// Opens the file of an upload's bytes. Returns also how many it holds.
+  /// Opens the file of an upload's bytes. Also returns its length.
   func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64)
-  /// How many bytes are there, without keeping the file open.
+  /// The number of bytes there, without keeping the file open.
   func measureBody(_ token: String) throws(SystemError) -> UInt64
-  /// Has the disk take them, likewise; `completion` is called on the loop's thread.
+  /// Syncs these bytes, also without keeping the file open. `completion` is called on the loop's thread.
   func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void)
-  /// Has the disk take the bytes of such a file. `completion` is called on the loop's thread.
+  /// Syncs the bytes of such a file. `completion` is called on the loop's thread.
   func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void)
   func removeBody(_ token: String)
-  /// Where an operator finds the bytes, relative to the directory; nil where there are none.
+  /// Where an operator finds the bytes, relative to the directory; nil if there are none.
   func bodyName(_ token: String) -> String?
 }
 
 /// An upload that an earlier server has left.
 package struct StoredUpload {
   package var token: String
-  /// nil if it is none that can be understood.
+  /// nil if the record is invalid.
   package var record: UploadRecord?
-  /// How long servers have seen it left alone.
+  /// How long servers have seen it idle.
   package var age: Duration
-  /// How long the record is, in bytes.
+  /// The length of the record in bytes.
   package var size = 0
 }
 
-/// Of a server that keeps nothing: its uploads are in memory and end with it.
+/// For a server that keeps nothing. Its uploads are in memory and end with it.
 package final class UnwrittenUploadRecords: UploadRecords {
   package init() {}
 
@@ -68,7 +70,7 @@ package final class UnwrittenUploadRecords: UploadRecords {
   package func recordName(_ token: String) -> String { token }
   package func whenIdle(_ action: @escaping () -> Void) { action() }
 
-  /// A handler that does not keep its bytes needs somebody who does.
+  /// A handler that does not keep its bytes needs a store that does.
   package func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64) {
     throw SystemError(operation: "store the bytes of an upload in a server that discards them", code: ENOTSUP)
   }

@@ -1,4 +1,4 @@
-// What of an upload the disk has, and who waits until it has more.
+// Which part of an upload the disk has, and which requests wait for it.
 
 internal import DiskFiles
 internal import EventLoops
@@ -8,10 +8,10 @@ internal import StreamServing
 extension UploadResource {
   // MARK: Answers
 
-  /// Calls `answer` when the offset may be told: at once, or when the disk has all that is kept. Until then no byte
-  /// comes and no request begins, so that the offset which is told is one that an append may follow.
+  /// Calls `answer` when the offset may be reported: at once, or when the disk has all kept bytes. Until then no byte
+  /// arrives and no request begins, so that an append may follow at the reported offset.
   ///
-  /// - Parameter answer: is given what has become of the upload meanwhile, if it is no offset.
+  /// - Parameter answer: receives the refusal if the upload has meanwhile ended.
   func settle(_ answer: @escaping (UploadRefusal?) -> Void) {
     noteOwnOffset()
     guard ledger.isOwnOffsetWritten || ledger.state.phase != .incomplete else {
@@ -20,7 +20,7 @@ extension UploadResource {
         if let error { answer(UploadRefusal(error)) } else { settle(answer) }
       }
     }
-    // The record may say that the disk has all of it, which was true of fewer bytes.
+    // The record may say that the disk has everything, which was true for fewer bytes.
     if hasOthersBytes {
       hasOthersBytes = false
       if marksUnsynced() {
@@ -45,8 +45,8 @@ extension UploadResource {
     }
   }
 
-  /// Saves the record before the content of the transfer at work is asked for, and calls `work`. Requests that come
-  /// meanwhile wait: they are to find what has arrived of that content.
+  /// Saves the record, and then calls `work`, which asks for the content of the active transfer. Requests that arrive
+  /// meanwhile wait, so that they see what has arrived of that content.
   func saveFirst(syncing: Bool = false, _ work: @escaping (SystemError?) -> Void) {
     gate.close()
     save(syncing: syncing) { [self] error in
@@ -55,8 +55,8 @@ extension UploadResource {
     }
   }
 
-  /// As ``saveFirst(syncing:_:)``, of a record that says that there is a body. With ``Durability/always`` the disk has
-  /// the body before: its file and its name, or after a power failure the upload would count as lost.
+  /// Like ``saveFirst(syncing:_:)``, for a record which says that there is a body. With ``Durability/always`` the disk
+  /// has the body first, both the file and its name. Otherwise the upload would count as lost after a power failure.
   func saveBeginning(_ work: @escaping (SystemError?) -> Void) {
     guard resources.durability == .always, content.isOpen else { return saveFirst(work) }
     gate.close()
@@ -66,21 +66,21 @@ extension UploadResource {
     }
   }
 
-  /// Nothing waits for the disk any more, perhaps.
+  /// Continues if nothing waits for the disk any more.
   private func goOn() {
     guard let requests = gate.open() else { return }
     transfer?.resume()
     for request in requests { whenSettled(request) }
   }
 
-  /// Does `work` when nothing waits for the disk.
+  /// Runs `work` when nothing waits for the disk.
   func whenSettled(_ work: @escaping () -> Void) {
     if gate.admits(work) { work() }
   }
 
   // MARK: The record
 
-  /// - Parameter syncing: whether the disk must have the record in any case before `completion` is called.
+  /// - Parameter syncing: whether the disk must in any case have the record before `completion` is called.
   func save(syncing: Bool = false, _ completion: @escaping (SystemError?) -> Void = { _ in }) {
     noteOwnOffset()
     let entry = ledger.entry()
@@ -90,14 +90,14 @@ extension UploadResource {
     }
   }
 
-  /// Brings the record in line with where the offset lies.
+  /// Updates the record's own offset.
   func noteOwnOffset() {
     guard content.isAccepted, let isInside = content.isInside else { return }
     ledger.setOwnOffset(isInside: isInside)
   }
 
-  /// Writes down where the offset lies, if that is not written yet. An offset is announced after that only: the next
-  /// server would not know it.
+  /// Writes the own offset to the record, if necessary. An offset is announced only after that, because the next server
+  /// would not know it otherwise.
   func saveOwnOffset(_ completion: @escaping (SystemError?) -> Void) {
     noteOwnOffset()
     if ledger.isOwnOffsetWritten { completion(nil) } else { save(completion) }
@@ -105,7 +105,7 @@ extension UploadResource {
 
   // MARK: Syncing
 
-  /// Has the disk take what is kept by now, and what has come meanwhile, until it has all.
+  /// Syncs all kept bytes, including those that arrive meanwhile.
   func synchronizeAll(_ completion: @escaping (SystemError?) -> Void) {
     let before = ledger.state.durable
     synchronize { [self] error in
@@ -116,7 +116,7 @@ extension UploadResource {
     }
   }
 
-  /// Has the disk take what is kept by now.
+  /// Syncs the bytes kept so far.
   func synchronize(_ completion: @escaping (SystemError?) -> Void) {
     let size = ledger.state.offset
     content.synchronize(ledger) { [self] count, error in
@@ -131,36 +131,37 @@ extension UploadResource {
     }
   }
 
-  /// With ``Durability/interval``: the next round of syncs has this upload in it.
+  /// With ``Durability/interval``: adds this upload to the next round of syncs.
   func syncSoon() {
     guard resources.durability == .interval, !isSyncDue, !resources.stops else { return }
     isSyncDue = true
     resources.intervalSync.add(self)
   }
 
-  /// Has the disk take what is kept by now, without anyone waiting for it.
+  /// Syncs the bytes kept so far, without anyone waiting for it.
   func synchronizeInBackground(_ completion: @escaping () -> Void) {
     isSyncDue = false
     guard ledger.state.phase == .incomplete else { return completion() }
     synchronize { [self] error in
       if error == nil, ledger.state.transfer == nil { becameClean() }
-      // Such as for want of a descriptor for the record: the next round tries again. What the disk itself has refused is
-      // not counted any more.
+      // The sync may have failed for lack of a descriptor for the record, so the next round tries again. Bytes that the
+      // disk itself has refused no longer count.
       let isIncomplete = ledger.state.phase == .incomplete && ledger.state.durable < ledger.state.offset
       if error != nil, isIncomplete { syncSoon() }
       completion()
     }
   }
 
-  /// The kernel forgets pages that the disk did not take (fsync(2), "Errors"): what was not synced before cannot be
-  /// counted on any more.
+  /// The kernel drops pages that it could not write to the disk (fsync(2), "Errors"), so bytes that were not synced
+  /// before are unreliable.
   func syncFailed(_ error: SystemError) {
     guard ledger.state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }
     resources.figures.values.storageFailures += 1
     if ledger.state.lostUnsynced() != nil {
       refusals.unsynced = error
-      // What comes next would take the place of what is dropped: the client begins again where it was told.
+      // The next bytes would take the place of the dropped ones, so the client continues from the offset that it was
+      // told.
       _ = dropUncounted()
       if let transfer { reject(transfer, UploadRefusal(error)) }
     } else {
@@ -169,9 +170,9 @@ extension UploadResource {
     }
   }
 
-  // MARK: What a power failure would leave
+  // MARK: The state after a power failure
 
-  /// The disk has everything: the record says so, if it said otherwise.
+  /// The disk has everything. Updates the record if it says otherwise.
   func becameClean() {
     guard ledger.becomesClean() else { return }
     save { [self] error in
@@ -181,11 +182,12 @@ extension UploadResource {
     }
   }
 
-  /// Bytes are about to come that clients are told of before the disk has them. Whether the record did not say so
-  /// before; it has to be on the disk, then, before the first of them.
+  /// Bytes are about to arrive that clients are told about before the disk has them. Returns whether the record did not
+  /// say so yet. It must then be on the disk before the first of these bytes.
   func marksUnsynced() -> Bool { ledger.marksUnsynced(since: resources.unsyncedBoot) }
 
-  /// Of a resource of an earlier server: whether what was acknowledged is gone, or may be. Says so, and gives it up.
+  /// For a resource of an earlier server: whether acknowledged bytes are gone, or may be. If so, reports it and
+  /// abandons the upload.
   func reportsLoss() -> Bool {
     guard ledger.state.isInactive, !ledger.isOver else { return false }
     wentInactive(peer: nil, event: .interrupted)
@@ -193,7 +195,7 @@ extension UploadResource {
   }
 }
 
-/// What the disk did not take of an upload.
+/// The bytes of an upload that the disk has refused.
 struct DiskRefusals {
   /// Why acknowledged bytes may be lost.
   var acknowledged: SystemError?

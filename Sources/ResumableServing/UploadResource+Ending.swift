@@ -1,4 +1,4 @@
-// How an upload ends: given up, expired, found wanting; and what its recording hears of it.
+// How an upload ends when it is cancelled, expired or faulty, and what happens to its recording.
 
 internal import EventLoops
 internal import HTTPServer
@@ -8,9 +8,9 @@ internal import StreamServing
 extension UploadResource {
   // MARK: The end
 
-  /// Gives the upload up. Requests at work on it end without an answer.
+  /// Deactivates the upload. Its active requests end without an answer.
   ///
-  /// - Parameter completion: called when the record says so, as durable as records are.
+  /// - Parameter completion: called when the record of it is written, as durably as records are.
   func deactivate(
     _ cause: Deactivation, peer: String?, reason: String? = nil,
     _ completion: @escaping (SystemError?) -> Void = { _ in }
@@ -34,10 +34,10 @@ extension UploadResource {
     wentInactive(peer: peer, event: event, reason: reason, completion)
   }
 
-  /// Nobody has come for as long as the upload lives. Age removes no byte of a live stream.
+  /// No request has arrived during the upload's lifetime. Age removes no byte of a live stream.
   func expire() { deactivate(ledger.isLive && ledger.state.offset > 0 ? .interrupted : .expired, peer: nil) }
 
-  /// Ends the request at work without an answer, and without a word: what becomes of the upload is said.
+  /// Ends the active request without an answer and without an event, because the upload's own end is reported.
   func dropTransfer() {
     let cut = transfer
     transfer = nil
@@ -45,7 +45,7 @@ extension UploadResource {
     cut?.cutOff()
   }
 
-  /// The state is inactive: what the upload holds is removed, closed or left to others.
+  /// The state is inactive. Removes, closes or releases what the upload holds.
   func wentInactive(
     peer: String?, event kind: ServerEvent.Kind, reason: String? = nil,
     _ completion: @escaping (SystemError?) -> Void = { _ in }
@@ -145,7 +145,7 @@ extension UploadResource {
   // MARK: Events
 
   func emit(_ kind: ServerEvent.Kind, _ transfer: UploadTransfer, reason: String? = nil, status: Int? = nil) {
-    // Before the first byte was asked for there is no stream to speak of.
+    // Before the first byte was requested, there is no stream to report.
     guard content.isOpen || ledger.hasBegun else { return }
     var event = content.event(kind, ledger.request)
     event.peer = transfer.peer
@@ -177,7 +177,7 @@ extension UploadResource: RecordingHolder {
   var isLive: Bool { ledger.isLive }
   var continuesRecording: Bool {
     guard ledger.state.announced > 0 else { return false }
-    // What others have brought may have made it longer than it was announced.
+    // Bytes of others may have made it longer than announced.
     guard let length = ledger.state.length, case .bytes(let kept)? = try? content.measure(ledger) else { return true }
     return kept <= length
   }
@@ -191,7 +191,7 @@ extension UploadResource: RecordingHolder {
   func tookRecording(ownsFile: Bool) {
     guard ledger.ownsFile != ownsFile else { return }
     ledger.setOwnsFile(ownsFile)
-    // The record of an upload that begins is written before its first byte comes.
+    // The record of an upload that begins is written before its first byte arrives.
     if ledger.hasBegun { save() }
   }
 }

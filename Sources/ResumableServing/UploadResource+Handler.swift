@@ -1,4 +1,4 @@
-// The handler within an upload: begun when it is needed, given up when it is not, begun again where it stood.
+// The handler within an upload: begun when needed, abandoned when not, and begun again where it was.
 
 internal import DiskFiles
 internal import EventLoops
@@ -10,10 +10,10 @@ internal import StreamServing
 extension UploadResource {
   // MARK: Beginning
 
-  /// Sees to it that bytes can be kept and that the handler wants them; goes on in ``proceed()``.
+  /// Makes sure that bytes can be kept and that the handler accepts them. Continues in ``proceed()``.
   func openBody() {
     if content.isOpen {
-      // It may still be thinking about it.
+      // The handler may not have decided yet.
       if content.isAccepted { recordBeginning() }
       return
     }
@@ -29,7 +29,7 @@ extension UploadResource {
     content.begin(for: self, ledger)
   }
 
-  /// What is kept cannot be read. If it is there, a disk that recovers gives it back: the handler is begun again then.
+  /// The kept bytes cannot be read. If they still exist, the handler is begun again when the disk recovers.
   func unreadable(_ error: SystemError) {
     if error.isForeignChange, !isOnlyMoved { return lostFile("\(error)") }
     resources.figures.values.storageFailures += 1
@@ -39,20 +39,21 @@ extension UploadResource {
     postpone(503, reason, takeWaiting())
   }
 
-  /// Whether the file that grows is as it was left: then an earlier one has only got its final name, and is found by that.
+  /// Whether the growing file is unchanged. Then an earlier one has only received its final name, and can be found by
+  /// it.
   private var isOnlyMoved: Bool {
     guard content.isKeptByHandler else { return false }
     do throws(SystemError) { try content.checkFile() } catch { return false }
     return true
   }
 
-  /// The handler within wants its body.
+  /// The handler within accepts its body.
   func handlerAccepts() {
     if isUnfinished, content.accept() { recordBeginning() }
   }
 
-  /// Before the first byte: a server that comes after us must know that there is something to go on with. If the disk
-  /// refuses that, the next request tries again.
+  /// Before the first byte: a later server must know that there is something to continue. If the disk refuses that, the
+  /// next request tries again.
   private func recordBeginning() {
     guard !ledger.isBeginningWritten else { return wanted() }
     ledger.begin()
@@ -66,7 +67,7 @@ extension UploadResource {
   /// Bytes can be kept now.
   private func wanted() {
     content.feed()
-    // Less may be kept than there was a moment ago, and what was spooled may be more.
+    // There may be fewer kept bytes than a moment ago, and more spooled ones than expected.
     if let kept = content.keptCount, ledger.state.phase == .incomplete, kept != ledger.state.offset {
       do throws(UploadRefusal) {
         try ledger.state.foundKept(kept)
@@ -76,7 +77,7 @@ extension UploadResource {
             transfer, .mismatchingOffset(expected: ledger.state.offset, provided: transfer.request.offset))
         }
       } catch {
-        // Whoever has asked for it is told.
+        // Answer the request that has asked for it.
         let waiting = takeWaiting()
         wentInactive(peer: waiting?.peer, event: .interrupted)
         if let waiting { refuse(waiting, error) }
@@ -86,16 +87,16 @@ extension UploadResource {
     proceed()
   }
 
-  /// An upload of an earlier server may be the one that ends its recording.
+  /// An upload of an earlier server may have to end its recording.
   func restoreHolding() {
     guard isUnfinished, ledger.hasBegun else { return }
     content.restoreHolding(ledger.request, for: self)
   }
 
-  /// Before an offset is told or compared: what is kept may have grown by another request for the same stream.
+  /// Called before an offset is reported or compared, because another request for the same stream may have added bytes.
   ///
-  /// - Parameter told: where an append begins. If it is the offset that its client was told, it may follow there,
-  ///   whatever others have brought since: that is compared with what comes.
+  /// - Parameter told: where an append begins. If that is the offset that its client was told, the append may follow
+  ///   there, even if others have added bytes since. Those are compared with the ones that arrive.
   func lookAfterBytes(following told: UInt64? = nil) throws(UploadRefusal) {
     guard ledger.state.phase == .incomplete else { return }
     guard !content.isOpen else { return try lookAfterFile() }
@@ -109,7 +110,7 @@ extension UploadResource {
     } catch {
       throw UploadRefusal(error)
     }
-    // What others have brought before a restart counts as theirs, too.
+    // Bytes that others added before a restart count as theirs, too.
     if let told, case .bytes = kept, content.isKeptByHandler { ledger.state.goBack(to: told) }
     let before = ledger.state.offset
     if case .bytes(let count) = kept, count > before, told == before {
@@ -126,7 +127,7 @@ extension UploadResource {
     if case .complete(let count, let response) = kept { try completedByOthers(count, response) }
   }
 
-  /// The file is open: it must be the one that its name stands for, and as long as it was left.
+  /// The file is open. It must be the one with its name, and have its former length.
   private func lookAfterFile() throws(UploadRefusal) {
     do throws(SystemError) {
       try content.checkFile()
@@ -137,20 +138,20 @@ extension UploadResource {
     }
   }
 
-  /// Another request has completed the stream, and with it this upload. One that was to have another length ends.
+  /// Another request has completed the stream and this upload with it. An upload with another announced length ends.
   private func completedByOthers(_ count: UInt64, _ response: Response) throws(UploadRefusal) {
     guard ledger.state.length == nil || ledger.state.length == count else {
       deactivate(.abandoned, peer: nil)
       throw .deactivated(.abandoned)
     }
-    // What cannot be read now is compared when the upload is completed once more.
+    // Bytes that cannot be read now are compared when the upload is completed again.
     guard !content.hasDigests else { return }
     content.endHolding(ledger.request, .leave, for: self)
     conclude(response, nil)
   }
 
-  /// Whether `action` will be called later, because another request has completed the stream: before the upload is
-  /// complete with it, the whole is compared with the digest that the creation gave.
+  /// Whether `action` will be called later, because another request has completed the stream. Before that completes the
+  /// upload, the whole is compared with the digest from the creation.
   func compare(_ action: @escaping () -> Void) -> Bool {
     guard content.hasDigests, !comparison.isImpossible,
       case .complete(let count, let response)? = try? content.measure(ledger),
@@ -184,10 +185,10 @@ extension UploadResource {
     for waiter in comparison.end() { waiter() }
   }
 
-  /// Counts what an earlier server has left of the upload.
+  /// Counts the upload's bytes that an earlier server has left.
   func countRestored() { content.countRestored(ledger, share) }
 
-  // MARK: What the handler asks for
+  // MARK: The handler's calls
 
   func handlerSendsInterim(_ status: Int, _ fields: HeaderFields) { transfer?.exchange?.sendInterim(status, fields) }
 
@@ -221,8 +222,8 @@ extension UploadResource {
     }
   }
 
-  /// The stream has other bytes than the upload. This request gets the handler's response, and later ones are told that
-  /// the upload is over.
+  /// The stream has different bytes than the upload. This request gets the handler's response, and later ones learn
+  /// that the upload is over.
   private func contradicted(_ response: Response) {
     let waiting = takeWaiting()
     deactivate(.contradicted, peer: waiting?.peer) { _ in waiting?.respond(response) }
@@ -237,15 +238,15 @@ extension UploadResource {
     return waiting
   }
 
-  /// The disk did not take the end: what it has not taken before cannot be counted on, and completing again would not
-  /// find out.
+  /// The end could not be written to the disk. Bytes that were not synced before are unreliable, and completing again
+  /// would not detect that.
   private func endRefused(_ error: SystemError) {
     let waiting = takeWaiting()
     _ = ledger.state.processingPostponed()
     wasInterrupted = true
     syncFailed(error)
     if isDropDue {
-      // Without the handler the bytes that the disk has refused would count.
+      // Without the handler, the refused bytes would count.
       isDropDue = false
       refusals.acknowledged = error
       deactivate(.stateLost, peer: nil, reason: "\(error)")
@@ -256,7 +257,7 @@ extension UploadResource {
     refuse(waiting, UploadRefusal(error))
   }
 
-  /// Something else has changed what was kept: none of it can be vouched for.
+  /// Something else has changed the kept bytes, so none of them are reliable.
   func lostFile(_ reason: String) {
     resources.emit(ServerEvent(.warning, reason: "an upload cannot be continued: \(reason)"))
     let waiting = takeWaiting()
@@ -264,19 +265,19 @@ extension UploadResource {
     if let waiting { refuse(waiting, .deactivated(.stateLost)) }
   }
 
-  /// Others have stored more of the stream than this upload has: it does not end where the upload does.
+  /// Others have stored more of the stream than this upload has, so the stream does not end where the upload does.
   func outgrown() { end(.outgrown) }
 
-  /// The upload is over, and the request at work is told why.
+  /// The upload is over, and the active request gets the reason.
   private func end(_ cause: Deactivation) {
     let waiting = takeWaiting()
-    // A server that comes after this one must know it as well.
+    // A later server must know it as well.
     deactivate(cause, peer: waiting?.peer) { [self] _ in
       if let waiting { refuse(waiting, .deactivated(cause)) }
     }
   }
 
-  /// The representation is not the one that was announced: it is not processed (section "Representation Digests").
+  /// The representation does not match its announced digest and is not processed (section "Representation Digests").
   func fail() {
     let waiting = takeWaiting()
     let reason = "the representation does not match the Repr-Digest of the upload's creation. It is not processed"
@@ -285,7 +286,7 @@ extension UploadResource {
     conclude(Response(400, body: reason + "\n"), waiting, end: .discard)
   }
 
-  /// The upload is complete by this response.
+  /// This response completes the upload.
   private func conclude(_ response: Response, _ waiting: UploadTransfer?, end: RecordingEnd = .leave) {
     var response = response
     if let field = content.digestField(at: ledger.state.offset) { response.fields.append("repr-digest", field) }
@@ -327,39 +328,39 @@ extension UploadResource {
     if let waiting { refuse(waiting, .handlerNotReady(status: status, reason: reason)) }
   }
 
-  /// The handler has let go without an answer.
+  /// The handler has ended without an answer.
   func handlerLeaves() {
     countKept()
     guard content.isKeptByHandler else { return deactivate(.abandoned, peer: nil) }
-    // Another request goes on with the same stream. What it adds are bytes of this upload too, for a byte of a stream
-    // is the same whoever brings it: the next request of ours looks how many there are.
+    // Another request continues the same stream. The bytes that it adds belong to this upload too, because a byte of a
+    // stream is the same whoever sends it. Our next request measures how many there are.
     release()
     if ledger.state.phase == .processing { _ = ledger.state.processingPostponed() }
     guard let transfer else { return }
     reject(transfer, .handlerNotReady(status: 503, reason: "another request continues the stream"))
   }
 
-  /// Lets go of the handler; the state stands as it is.
+  /// Releases the handler and leaves the state unchanged.
   func release() {
     noteOwnOffset()
     content.release()
   }
 
-  /// The server has ended: an upload and its handler, which refer to each other, part. What is on the disk stays.
+  /// The server has ended. Breaks the reference cycle between an upload and its handler. Bytes on the disk stay.
   func partFromHandler() {
     _ = takeWaiting()
     content.part()
   }
 }
 
-/// Who waits while the bytes that others have brought are compared with a digest.
+/// Requests that wait while the bytes of others are compared with a digest.
 struct WholeComparison {
-  /// nil if nothing is compared.
+  /// nil if no comparison is under way.
   private var waiters: [() -> Void]?
-  /// Whether that was tried, and could not be done.
+  /// Whether a comparison was attempted and was impossible.
   var isImpossible = false
 
-  /// Whether `action` is among them now.
+  /// Adds `action` if a comparison is under way. Returns whether it was added.
   mutating func waits(_ action: @escaping () -> Void) -> Bool {
     waiters?.append(action)
     return waiters != nil
@@ -374,7 +375,7 @@ struct WholeComparison {
 }
 
 extension String {
-  /// By octets: to Swift, CR LF is one character and no line feed.
+  /// By octets, because Swift treats CR LF as one character that is not a line feed.
   fileprivate var firstLine: String {
     let line = utf8.split { $0 == Octet.lineFeed || $0 == Octet.carriageReturn }.first
     return line.map { String(Substring($0)) } ?? ""

@@ -1,4 +1,4 @@
-// The content of an upload's requests: taken as far as it may be, and told of.
+// The content of an upload's requests: accepted up to the limits, and acknowledged.
 
 internal import DiskFiles
 internal import EventLoops
@@ -19,7 +19,7 @@ extension UploadResource {
       error = content.append(bytes, wanted, digest: transfer.digest)
       countKept()
     }
-    // The handler may have answered, or left, within that.
+    // The handler may have answered or ended during that call.
     guard self.transfer === transfer else { return }
     if let error {
       if case .disk(let error) = error {
@@ -33,13 +33,13 @@ extension UploadResource {
     if intake.count > 0 { bytesKept(intake.count, transfer) }
   }
 
-  /// Brings the offset in line with what is kept.
+  /// Updates the offset to the kept bytes.
   func countKept() {
     guard isUnfinished, !isDropDue, let count = content.keptCount, count > ledger.state.keptCount else { return }
     ledger.state.kept(count - ledger.state.keptCount)
   }
 
-  /// The upload is longer than its length: nobody can tell which of the two is wrong.
+  /// The upload is longer than its length, and nobody can tell which of the two is wrong.
   private func exceeded(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
     self.transfer = nil
     transfer.resource = nil
@@ -97,8 +97,7 @@ extension UploadResource {
     }
   }
 
-  /// Whether the content is what its digest says, or has none. If it is not, the transfer is answered and nothing of it
-  /// stays.
+  /// Whether the content has no digest or matches it. If not, the transfer is answered and none of its content stays.
   private func judgeContent(_ transfer: UploadTransfer) -> Bool {
     guard let digest = transfer.digest else { return true }
     if digest.isRight {
@@ -115,9 +114,10 @@ extension UploadResource {
     return false
   }
 
-  /// Takes back what is kept and does not count. Until it is, no byte comes behind it, and the handler stays.
+  /// Takes back the bytes that do not count. Until that has succeeded, no byte is stored behind them, and the handler
+  /// stays.
   ///
-  /// - Returns: what to answer if it failed: the upload is over, unless the server only lacked something for it.
+  /// - Returns: the answer if it failed. The upload is over then, unless the server only lacked a resource for it.
   func dropUncounted() -> UploadRefusal? {
     do throws(SystemError) {
       try content.drop(to: ledger.state.keptCount)
@@ -126,18 +126,18 @@ extension UploadResource {
     } catch {
       isDropDue = error.isShortage
       if isDropDue { return UploadRefusal(error) }
-      // Bytes that nobody vouches for cannot be told from the others any more.
+      // Unverified bytes can no longer be distinguished from the others.
       deactivate(.stateLost, peer: nil, reason: "\(error)")
       return .deactivated(.stateLost)
     }
   }
 
-  /// What came for the transfer that is over stays, whatever comes next.
+  /// The bytes of the finished transfer stay, whatever arrives next.
   func keepContent() {
     if !isDropDue { content.keep() }
   }
 
-  /// All bytes are here. They are compared with the digest that the creation gave, and then the handler has its turn.
+  /// All bytes are here. Compares them with the digest from the creation, and then lets the handler process them.
   private func process() {
     if content.isInside == true { return outgrown() }
     content.compare { [self] verdict in
@@ -145,7 +145,7 @@ extension UploadResource {
       switch verdict {
       case .right: content.end()
       case .unknown:
-        // A digest that nobody can compare is ignored (RFC 9530, section 2).
+        // An unknown digest is ignored (RFC 9530, section 2).
         resources.emit(
           ServerEvent(
             .warning, peer: peer,
@@ -158,7 +158,7 @@ extension UploadResource {
     }
   }
 
-  // MARK: Telling
+  // MARK: Reporting
 
   /// Bytes of the transfer at work were kept.
   private func bytesKept(_ count: UInt64, _ transfer: UploadTransfer) {
@@ -169,7 +169,7 @@ extension UploadResource {
     tellProgress(progress.schedule.kept(count, now: now.nanoseconds))
   }
 
-  /// - Parameter evenIfKnown: also an offset that was told before, to a request that has not heard of it.
+  /// - Parameter evenIfKnown: also reports an offset that was reported before, for a request that has not received it.
   func tellProgress(_ action: ProgressSchedule.Action, evenIfKnown: Bool = false) {
     switch action {
     case .nothing: break
@@ -178,7 +178,7 @@ extension UploadResource {
     case .announce:
       guard let transfer, transfer.tellsProgress else { return }
       if !ledger.state.awaitsDisk {
-        // Written within the call, where nothing waits for the disk.
+        // Written within the call if nothing waits for the disk.
         saveOwnOffset { _ in }
         guard ledger.isOwnOffsetWritten else { return }
       }
@@ -187,7 +187,8 @@ extension UploadResource {
       {
         transfer.sendInterim(fields)
       }
-      // The disk is asked for as much as has come while it was busy, again and again: a sync for each announcement.
+      // While announcements are due, sync again as soon as the last sync ends. Each sync covers the bytes that arrived
+      // meanwhile.
       guard ledger.state.awaitsDisk, ledger.state.durable < ledger.state.offset, !progress.isSyncing else { return }
       progress.isSyncing = true
       synchronize { [self] error in
@@ -200,6 +201,6 @@ extension UploadResource {
 }
 
 extension UploadTransfer {
-  /// Whether this request gets 104s with its progress: its version supports them.
+  /// Whether this request gets 104s with its progress, which its version must support.
   var tellsProgress: Bool { request.version.number != nil && request.version.tellsProgress }
 }

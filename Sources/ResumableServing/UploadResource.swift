@@ -1,5 +1,5 @@
-// An upload resource: its requests and their answers, above what is known of it and above its bytes. Everything here
-// runs on the loop's thread.
+// An upload resource: its requests and their answers, on top of its state and its bytes. Everything here runs on the
+// loop's thread.
 
 internal import DiskFiles
 internal import EventLoops
@@ -9,36 +9,36 @@ internal import Metrics
 internal import ResumableUploads
 internal import StreamServing
 
-/// One resumable upload from its creation until it is forgotten, however many requests and servers that takes.
+/// One resumable upload from its creation until it is forgotten, across all its requests and servers.
 ///
-/// ``UploadLedger`` knows where it stands, ``UploadContent`` has its bytes and the handler within. This decides neither:
-/// it tells the one what happens and has the other do what follows.
+/// ``UploadLedger`` has its state. ``UploadContent`` has its bytes and the handler within. This type makes no
+/// decisions: it passes events to the first and has the second carry out the consequences.
 final class UploadResource {
   let token: String
   let owner: UploadOwner
-  /// Its owner's part of what the server's limits allow; nil when it is unfinished no more.
+  /// Its owner's share of the server's limits; nil once it is finished.
   var share: UploadUsage.Share?
-  /// Fields of the creation's answers that are the handler's.
+  /// The handler's fields in the creation's answers.
   let settled: HeaderFields
   unowned let resources: UploadResources
   var ledger: UploadLedger
   let content: UploadContent
 
-  /// The request at work.
+  /// The active request.
   var transfer: UploadTransfer?
-  /// The clocks of the transfer at work.
+  /// The clocks of the active transfer.
   let progress: UploadProgress
-  /// Whether a transfer broke off since the last one went on.
+  /// Whether a transfer was interrupted since the last one continued.
   var wasInterrupted = false
-  /// Whether others have brought bytes of the same stream that the record does not speak of.
+  /// Whether others have added bytes of the same stream that the record does not mention.
   var hasOthersBytes = false
   /// Whether bytes are kept that do not count, because they could not be dropped yet.
   var isDropDue = false
-  /// What waits for the disk, and what waits for that.
+  /// What waits for the disk, and the requests that wait for that.
   var gate = SettlingGate()
   /// What the disk has refused.
   var refusals = DiskRefusals()
-  /// Who waits while what others have completed is compared with the digest that the creation gave.
+  /// Requests that wait while bytes completed by others are compared with the digest from the creation.
   var comparison = WholeComparison()
   /// nil unless the upload is over, and its recording is not removed yet.
   var removal: RecordingRemoval?
@@ -50,8 +50,8 @@ final class UploadResource {
   /// A new resource.
   ///
   /// - Parameters:
-  ///   - settled: what the handler wants its request to have, and the creation's answers to tell.
-  ///   - needed: the fields that the handler needs; nil for all.
+  ///   - settled: the fields that the handler requires in its request, and that the creation's answers contain.
+  ///   - needed: the names of the fields that the handler needs; nil for all.
   init(
     _ token: String, _ state: UploadResourceState, _ transfer: UploadTransfer, settled: HeaderFields,
     needed: Set<String>?, _ resources: UploadResources
@@ -66,9 +66,9 @@ final class UploadResource {
     progress = UploadProgress(resources.loop)
   }
 
-  /// A resource of an earlier server; nil if its request cannot be made out any more.
+  /// A resource of an earlier server; nil if its request is no longer readable.
   ///
-  /// - Throws: ``SystemError`` if nobody can tell now how much of it is kept.
+  /// - Throws: ``SystemError`` if the number of its kept bytes cannot be determined now.
   init?(
     _ token: String, _ record: UploadRecord, _ age: Duration, _ resources: UploadResources
   ) throws(SystemError) {
@@ -89,7 +89,7 @@ final class UploadResource {
 
   // MARK: Standing
 
-  /// Whether bytes are kept for it that are not yet anybody's.
+  /// Whether the upload is unfinished, so that bytes are kept for it.
   var isUnfinished: Bool { ledger.isUnfinished }
   /// Whether a request, the handler's work on the whole, or the removal of its bytes is under way.
   var isAtWork: Bool { ledger.state.transfer != nil || ledger.state.phase == .processing || removal != nil }
@@ -103,7 +103,7 @@ final class UploadResource {
       _ = try resources.store.measureBody(token)
       return true
     } catch {
-      // What cannot be opened now is there all the same.
+      // It exists even if it cannot be opened now.
       return !error.isMissing
     }
   }
@@ -118,7 +118,7 @@ final class UploadResource {
       limits: ledger.state.limits, location: location)
   }
 
-  /// Counts what `announce` has the state say to a client.
+  /// Counts what the state acknowledges to a client in `announce`.
   func announcing<Result>(_ announce: (inout UploadResourceState) -> Result) -> Result {
     let (result, news) = ledger.announcing(at: .now, announce)
     guard let news else { return result }
@@ -129,12 +129,12 @@ final class UploadResource {
     return result
   }
 
-  /// Puts the end of the resource's life as far away as it was at the beginning.
+  /// Restarts the resource's lifetime.
   func touch() {
     if age.touch(now: .now) { resources.store.touch(token) }
   }
 
-  /// How long it has been left alone, to be written down.
+  /// How long it has been idle, for the file.
   func age(now: MonotonicInstant) -> Duration { age.written(now: now) }
 
   // MARK: Requests
@@ -144,7 +144,7 @@ final class UploadResource {
     adopt(new)
     save { [self] error in
       if let error {
-        // Without its record an upload would not outlive the server, and nobody knows its URL yet.
+        // Without its record, an upload would not outlive the server, and no client knows its URL yet.
         transfer = nil
         resources.neverCreated(self)
         return refuse(new, UploadRefusal(error))
@@ -161,14 +161,14 @@ final class UploadResource {
   /// PATCH.
   func append(_ new: UploadTransfer) { whenSettled { [self] in append(new, isLate: false) } }
 
-  /// - Parameter isLate: whether it waited for what had been sent before it.
+  /// - Parameter isLate: whether it has waited for bytes that were sent before it.
   private func append(_ new: UploadTransfer, isLate: Bool) {
-    // Its client may have gone while it waited.
+    // Its client may have left while it waited.
     guard new.isOpen else { return }
     if isStreamEnding({ [self] in whenSettled { [self] in append(new, isLate: isLate) } }) { return }
     touch()
     if isDropDue, let refusal = dropUncounted() { return refuse(new, refusal) }
-    // TCP has told the client of the transfer at work that we have these bytes.
+    // TCP has acknowledged these bytes to the client of the active transfer.
     takeArrived()
     do throws(UploadRefusal) {
       try lookAfterBytes(following: new.request.offset)
@@ -178,7 +178,7 @@ final class UploadResource {
     let lengthBefore = ledger.state.length
     switch ledger.state.append(new.request) {
     case .refuse(.mismatchingOffset) where !isLate:
-      // The bytes that are missing may be under way from another loop.
+      // The missing bytes may be on their way from another loop.
       resources.whenArrived { [self] in whenSettled { [self] in append(new, isLate: true) } }
     case .refuse(let refusal): refuse(new, refusal)
     case .invalidate(let refusal, _):
@@ -204,7 +204,7 @@ final class UploadResource {
       adopt(new)
       let isFirstUnsynced = new.request.content.mayHaveBytes && marksUnsynced()
       guard ledger.state.length != lengthBefore || isFirstUnsynced else { return start(new) }
-      // The length is a promise that holds for all requests to come (section "Upload Append").
+      // The length is binding for all later requests (section "Upload Append").
       saveFirst(syncing: isFirstUnsynced) { [self] error in
         if error != nil {
           ledger.state.lengthNotRecorded(lengthBefore)
@@ -216,7 +216,7 @@ final class UploadResource {
     }
   }
 
-  /// HEAD or GET. What was sent before it, on other connections, counts.
+  /// HEAD or GET. Bytes that were sent before it on other connections count.
   func retrieve(_ request: UploadQuery) {
     touch()
     resources.whenArrived { [self] in whenSettled { [self] in tellStanding(request) } }
@@ -240,7 +240,7 @@ final class UploadResource {
 
   /// DELETE.
   func cancel(_ request: UploadQuery) {
-    // What is complete by then is given up as an upload, and stays as what it was for.
+    // If it is complete by then, only the upload is removed, and the completed result stays.
     if isEnding({ [self] in cancel(request) }) { return }
     if removal != nil { return cancelAgain { [self] in answerCancellation(request, $0) } }
     if case .inactive(let cause) = ledger.state.phase {
@@ -261,7 +261,7 @@ final class UploadResource {
     request.respond(ServerAnswer.cancelled(request.version))
   }
 
-  /// Whether `action` will be called later, because the representation just gets its final form.
+  /// Whether `action` will be called later, because the representation is just being finalised.
   private func isEnding(_ action: @escaping () -> Void) -> Bool {
     ledger.state.phase == .processing && content.isEnding(action)
   }
@@ -285,7 +285,7 @@ final class UploadResource {
 
   private func refusal(_ refusal: UploadRefusal, _ version: InteropVersion) -> ServerAnswer {
     var refusal = refusal
-    // The offset that is told is the one of this moment, in the body as in the field.
+    // The body reports the same current offset as the field.
     if case .mismatchingOffset(_, let provided) = refusal {
       refusal = .mismatchingOffset(expected: ledger.state.offset, provided: provided)
     }
@@ -294,9 +294,9 @@ final class UploadResource {
       standing: refusal.tellsOffset && !ledger.state.isInactive ? standing() : nil)
   }
 
-  // MARK: The transfer at work
+  // MARK: The active transfer
 
-  /// How many interim responses the request may be sent; nil for any number.
+  /// The maximum number of interim responses that the request may receive; nil for any number.
   private func interimLimit(_ transfer: UploadTransfer) -> Int? {
     transfer.head.wasForwarded ? resources.options.maximumForwardedInterimCount : nil
   }
@@ -313,22 +313,22 @@ final class UploadResource {
     parkTimer = nil
   }
 
-  /// Reads what has arrived for the transfer at work.
+  /// Reads the bytes that have arrived for the active transfer.
   func takeArrived() { transfer?.exchange?.takeArrived() }
 
-  /// Ends the transfer at work without an answer: a newer request has come. The state knows already.
+  /// Ends the active transfer without an answer, because a newer request has come. The state is already updated.
   func cutOff() {
     guard let transfer else { return }
     self.transfer = nil
     transfer.cutOff()
-    // What came counts, if it is not sent again.
+    // These bytes count, unless they are sent again.
     if content.keptCount == ledger.state.keptCount { keepContent() }
     leftBehind(transfer, "a newer request continues the upload")
   }
 
-  /// Says what the client is to be told of, and asks for its content.
+  /// Sends the client its interim responses, and requests its content.
   private func start(_ new: UploadTransfer) {
-    // An empty part needs nobody to take it.
+    // An empty part does not need a handler that accepts it.
     guard new.request.content.mayHaveBytes || new.request.completes else {
       new.exchange?.acceptBody()
       return
@@ -336,7 +336,7 @@ final class UploadResource {
     openBody()
   }
 
-  /// The handler wants the body, and its bytes can be kept: the content of the transfer at work may come.
+  /// The handler accepts the body, and its bytes can be kept. The content of the active transfer may now arrive.
   func proceed() {
     guard let transfer, ledger.state.transfer != nil, ledger.state.phase == .incomplete else { return }
     if wasInterrupted {
@@ -353,7 +353,7 @@ final class UploadResource {
     transfer.exchange?.acceptBody()
   }
 
-  /// Transfer `transfer` is over without its content being complete.
+  /// `transfer` has ended without complete content.
   func interrupted(_ transfer: UploadTransfer, _ reason: String) {
     guard ledger.state.ended(transfer.number) else { return }
     if self.transfer === transfer { self.transfer = nil }
@@ -369,7 +369,7 @@ final class UploadResource {
     rest()
   }
 
-  /// Ends the transfer at work with an answer of the protocol's.
+  /// Ends the active transfer with an answer of the protocol.
   func reject(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
     guard self.transfer === transfer else { return }
     ledger.state.ended(transfer.number)
@@ -382,15 +382,15 @@ final class UploadResource {
   }
 
   func serverStops(_ transfer: UploadTransfer) {
-    // TCP has told the client that we have these bytes.
+    // TCP has acknowledged these bytes to the client.
     takeArrived()
-    // A representation that is being processed is waited for.
+    // Wait for a representation that is being processed.
     guard self.transfer === transfer, ledger.state.phase == .incomplete else { return }
     reject(transfer, .serverStops)
   }
 
-  /// Writes down what is known; calls `completion` when that is on its way. Of an upload whose bytes the disk has all,
-  /// the record says so: it can be resumed, whatever happens to the machine.
+  /// Writes the current state, and calls `completion` when the write is on its way. If the disk has all bytes of the
+  /// upload, the record says so, and the upload can be resumed whatever happens to the machine.
   func serverEnds(_ completion: @escaping () -> Void) {
     progress.end()
     if let parkTimer { resources.loop.cancel(parkTimer) }
@@ -409,7 +409,7 @@ final class UploadResource {
 
   // MARK: Rest
 
-  /// No request is at work: after a while the handler is given up.
+  /// No request is active. After a while the handler is abandoned.
   func rest() {
     guard ledger.state.phase == .incomplete, content.isOpen, parkTimer == nil else { return }
     parkTimer = resources.loop.schedule(after: resources.options.parkDelay) { [self] in
@@ -420,11 +420,11 @@ final class UploadResource {
 
   private func park() {
     guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen else { return }
-    // Without the handler these bytes would count.
+    // Without the handler, these bytes would count.
     if isDropDue, dropUncounted() != nil { return rest() }
     guard resources.durability != .none, ledger.state.durable < ledger.state.offset else { return leaveHandler() }
     synchronize { [self] error in
-      // If a request has come and gone meanwhile, the handler is given up after that one.
+      // If a request has come and gone meanwhile, the handler is abandoned after that one.
       guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen, parkTimer == nil else {
         return
       }

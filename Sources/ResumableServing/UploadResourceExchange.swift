@@ -1,11 +1,10 @@
-// What a wrapped handler sees of its upload: one request, whose connection never breaks.
+// A wrapped handler's view of its upload: one request whose connection never breaks.
 
 internal import EventLoops
 internal import HTTPMessages
 internal import HTTPServer
 
-/// An upload resource, from the side of the handler within. After its answer, or when it is given up, every call is
-/// ignored.
+/// An upload resource as the handler within sees it. After its answer, or once it is abandoned, every call is ignored.
 final class UploadResourceExchange: Exchange {
   private var resource: UploadResource?
   private let firstPeer: String
@@ -17,7 +16,7 @@ final class UploadResourceExchange: Exchange {
     loop = resource.resources.loop
   }
 
-  /// The other end of the request at work.
+  /// The peer of the active request.
   var peer: String { resource?.peer ?? firstPeer }
 
   func cutOff() { resource = nil }

@@ -1,5 +1,5 @@
-// All upload resources of a server: found by their tokens, limited in number and bytes, forgotten when their time is
-// over.
+// All upload resources of a server: found by their tokens, limited in number and bytes, and forgotten after their
+// lifetime.
 
 package import DiskFiles
 internal import EventLoops
@@ -8,17 +8,17 @@ internal import HTTPServer
 internal import ResumableUploads
 package import StreamServing
 
-/// The table of upload resources and what all of them share. Only on the loop's thread.
+/// The table of upload resources, and what they share. Only on the loop's thread.
 package final class UploadResources {
-  /// What can be chosen of all uploads.
+  /// The settings of all uploads.
   package struct Settings {
     package var options: UploadLimitsConfiguration
     package var durability: Durability
-    /// What tells this boot of the machine from others.
+    /// Identifies this boot of the machine.
     package var bootIdentifier: String
-    /// Of the records of uploads that are over.
+    /// The limits for records of finished uploads.
     package var finishedLimits: FinishedUploads.Limits
-    /// The longest content of a request that the parser takes, in bytes; nil for any.
+    /// The maximum content length that the parser accepts, in bytes; nil for any.
     package var maximumBodyLength: UInt64?
 
     package init(
@@ -36,17 +36,17 @@ package final class UploadResources {
   let durability: Durability
   let figures: LoopFigures
   let bootIdentifier: String
-  /// The same, where bytes are acknowledged that the disk does not have.
+  /// The boot identifier, if bytes may be acknowledged that the disk does not have.
   var unsyncedBoot: String? { durability == .always ? nil : bootIdentifier }
   private let assignment: LoopAssignment
-  /// With ``Durability/interval``.
+  /// Used with ``Durability/interval``.
   let intervalSync: IntervalSync
   let options: UploadLimitsConfiguration
   let emit: (ServerEvent) -> Void
-  /// The resource that each request is for: the router within.
+  /// The router within, which gives the resource of each request.
   let router: (RequestHead) -> RoutedHandler
   let limits: UploadLimits
-  /// The records of uploads that are over.
+  /// The records of finished uploads.
   private var finishedUploads: FinishedUploads
   let lifetimes: UploadLifetimes
   /// Whether a credential is valid now.
@@ -55,7 +55,7 @@ package final class UploadResources {
   private var table: [String: UploadResource] = [:]
   private let usage: UploadUsage
   private let accounts: StreamAccounts?
-  /// How many of the table are unfinished.
+  /// How many uploads in the table are unfinished.
   private var unfinishedCount: Int {
     get { figures.values.openUploads }
     set { figures.values.openUploads = newValue }
@@ -63,31 +63,31 @@ package final class UploadResources {
   private var expiryTimer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
   private var agesTimer: EventLoop.Timer?
   private(set) var stops = false
-  /// Does work on this loop when each request that has reached the server by now has reached its loop.
+  /// Runs work on this loop once every request that has reached the server so far has reached its loop.
   package var gather: (@escaping @Sendable () -> Void) -> Void = { $0() }
 
-  /// For how long one slice of what takes long may keep requests waiting.
+  /// How long one slice of lengthy work may block requests.
   private static let slice = Duration.milliseconds(5)
-  /// How long one look for what has expired precedes the next.
+  /// The minimum time between two searches for expired uploads.
   private static let expiryPause = Duration.milliseconds(250)
-  /// How long a list that cannot be read waits to be tried again.
+  /// The pauses before an unreadable list is tried again.
   private static let listingPauses = (first: Duration.milliseconds(250), longest: Duration.seconds(30))
-  /// Called when all names of uploads were read that an earlier server has left, and when one of these uploads was read
-  /// after that: ``mayHaveUnknownUploads(of:)`` is true of fewer streams.
+  /// Called when the names of all uploads from an earlier server have been read, and when one of these uploads was read
+  /// after that. ``mayHaveUnknownUploads(of:)`` then applies to fewer streams.
   package var becameKnown: () -> Void = {}
-  /// Whether there may be records that were not named yet.
+  /// Whether there may be records that were not listed yet.
   private var isLoading = true
-  /// Tokens that were listed and are to be read.
+  /// Listed tokens that are still to be read.
   private var unread: [String] = []
   private var listingPause = UploadResources.listingPauses.first
-  /// Why the uploads could not be listed, as it was said last.
+  /// The last reported reason why the uploads could not be listed.
   private var complaint: String?
-  /// Uploads that were listed and could not be taken up. They are read again and again.
+  /// Uploads that were listed and could not be restored. They are read again and again.
   private var postponed = PostponedUploads()
-  /// What waits until all uploads were listed, or cannot be.
+  /// Work that waits until all uploads were listed, or listing has failed.
   private var waiting: [() -> Void] = []
   private var isNewsDue = false
-  /// What was forgotten while records are read: one may be listed before its file is gone.
+  /// Tokens forgotten while records are read, because one may be listed before its file is gone.
   private var forgotten: Set<String> = []
 
   /// - Parameter router: gives the handlers within.
@@ -106,7 +106,7 @@ package final class UploadResources {
     finishedUploads = FinishedUploads(settings.finishedLimits)
     var limits = UploadLimits()
     limits.maximumSize = options.maximumSize
-    // Whatever is larger is refused while it is parsed, before anything of ours sees it.
+    // The parser refuses anything larger before our code sees it.
     limits.maximumAppendSize = [options.maximumAppendSize, settings.maximumBodyLength].compactMap(\.self).min()
     limits.minimumAppendSize = options.minimumAppendSize
     limits.maximumAge = lifetimes.toldOfAll
@@ -115,8 +115,8 @@ package final class UploadResources {
 
   // MARK: Beginning and end
 
-  /// Takes up what an earlier server has left: as far as `patience` goes at once, the rest in slices between which
-  /// requests have their turn. What a request names is looked for when it comes.
+  /// Restores the uploads of an earlier server: at once for as long as `patience` allows, and the rest in slices, with
+  /// requests served in between. An upload that a request names is restored when the request arrives.
   package func load(patience: Duration) {
     let end = MonotonicInstant.now + patience
     var pause = Duration.zero
@@ -134,7 +134,7 @@ package final class UploadResources {
     }
   }
 
-  /// After what pause the next slice follows; nil if that was the last one.
+  /// Returns the pause before the next slice; nil after the last one.
   private func loadSlice() -> Duration? {
     let end = MonotonicInstant.now + Self.slice
     repeat {
@@ -152,7 +152,7 @@ package final class UploadResources {
     return .zero
   }
 
-  /// Every upload was named.
+  /// Every upload was listed.
   private func listed() -> Duration? {
     isLoading = false
     forgotten = []
@@ -161,7 +161,7 @@ package final class UploadResources {
     return readAgain()
   }
 
-  /// Those that could not be read have another turn, after a pause.
+  /// Reads those that could not be read once more, after a pause.
   private func readAgain() -> Duration? {
     guard !postponed.isEmpty else { return nil }
     unread = Array(postponed.tokens)
@@ -212,12 +212,12 @@ package final class UploadResources {
     }
   }
 
-  /// An upload that an earlier server has left; nil if it has left none of that name, or none that can be understood.
+  /// Restores an upload of an earlier server; nil if there is none of that name, or its record is invalid.
   @discardableResult
   private func takeUp(_ token: String, complains: Bool) throws(SystemError) -> UploadResource? {
     let resource = try restored(token, complains: complains)
     if postponed.remove(token), !isLoading, !isNewsDue {
-      // Once for all that are read in this turn.
+      // Notify once for all that are read in this turn.
       isNewsDue = true
       loop.schedule(after: .zero) { [unowned self] in
         isNewsDue = false
@@ -228,7 +228,7 @@ package final class UploadResources {
   }
 
   private func restored(_ token: String, complains: Bool) throws(SystemError) -> UploadResource? {
-    // Its file may be on its way out.
+    // Its file may be about to be removed.
     guard !forgotten.contains(token), let stored = try store.read(token) else { return nil }
     guard let record = stored.record, let resource = try UploadResource(token, record, stored.age, self) else {
       if complains {
@@ -252,22 +252,22 @@ package final class UploadResources {
     return resource
   }
 
-  // MARK: What is not known yet
+  // MARK: Uploads that are not known yet
 
-  /// Whether uploads of an earlier server may go into that stream that are not known yet.
+  /// Whether uploads of an earlier server that are not known yet may belong to that stream.
   package func mayHaveUnknownUploads(of name: StreamName) -> Bool {
     isLoading || postponed.mayGoInto(LoopAssignment.key(name))
   }
 
-  /// Whether other uploads may have bytes in the recording that goes with an upload, and are not known yet.
+  /// Whether unknown uploads may have bytes in the recording that is removed with an upload.
   private func mayShare(_ resource: UploadResource) -> Bool {
     resource.ownsFile && (isLoading || postponed.mayGoInto(LoopAssignment.key(ofToken: resource.token)))
   }
 
-  /// Whether `work` is called later, because the recording of an upload may not be removed before those are known that
-  /// may have bytes in it.
+  /// Whether `work` is called later. The recording of an upload may be removed only once all uploads that may have
+  /// bytes in it are known.
   ///
-  /// - Throws: ``UploadRefusal`` if nobody can tell when that will be.
+  /// - Throws: ``UploadRefusal`` if it is unknown when that will be.
   func waits(toRemove resource: UploadResource, _ work: @escaping () -> Void) throws(UploadRefusal) -> Bool {
     guard mayShare(resource) else { return false }
     guard isLoading, complaint == nil, !postponed.mayGoInto(LoopAssignment.key(ofToken: resource.token)) else {
@@ -277,7 +277,7 @@ package final class UploadResources {
     return true
   }
 
-  /// The server stops: what is known is written down. `action` is called when the disk has it.
+  /// The server stops and writes the current state. `action` is called when the disk has it.
   package func end(_ action: @escaping () -> Void) {
     stops = true
     if let expiryTimer { loop.cancel(expiryTimer.timer) }
@@ -306,7 +306,8 @@ package final class UploadResources {
 
   /// The upload of that name; nil if there is none.
   ///
-  /// - Throws: ``UploadRefusal`` where nobody can tell now. "There is none" is final, and its client would give it up.
+  /// - Throws: ``UploadRefusal`` if that is unknown now. Reporting a missing upload is final: its client would abandon
+  ///   it.
   func find(_ token: String) throws(UploadRefusal) -> UploadResource? {
     if let resource = table[token] { return resource }
     guard isLoading && assignment.isToken(token) || postponed.contains(token) else { return nil }
@@ -317,9 +318,9 @@ package final class UploadResources {
     }
   }
 
-  /// Does `work` when this loop has every request that has reached the server by now.
+  /// Runs `work` once this loop has every request that has reached the server so far.
   func whenArrived(_ work: @escaping () -> Void) {
-    // Touched on the loop's thread only; other loops merely carry it.
+    // Used on the loop's thread only. Other loops merely carry it.
     nonisolated(unsafe) let work = work
     gather { work() }
   }
@@ -327,8 +328,8 @@ package final class UploadResources {
   /// A creation: makes the resource and begins its first transfer.
   ///
   /// - Parameters:
-  ///   - settled: what the handler wants its request to have, and the creation's answers to tell.
-  ///   - needed: the fields that the handler needs; nil for all.
+  ///   - settled: the fields that the handler requires in its request, and that the creation's answers contain.
+  ///   - needed: the names of the fields that the handler needs; nil for all.
   func create(_ transfer: UploadTransfer, settled: HeaderFields, needed: Set<String>?) {
     let request = transfer.request
     do throws(UploadRefusal) {
@@ -361,8 +362,8 @@ package final class UploadResources {
     forget(resource.token)
   }
 
-  /// Whether an upload may still be completed for its owner: between its creation and its end a token may have been
-  /// withdrawn.
+  /// Whether an upload may still be completed for its owner. A token may have been withdrawn since the upload was
+  /// created.
   func isStillAuthorized(_ owner: UploadOwner) -> Bool { owner.credential.map(isValid) ?? true }
 
   // MARK: Limits
@@ -375,19 +376,19 @@ package final class UploadResources {
     accounts?.found(file, of: file, owner: resource.owner)
   }
 
-  /// An upload is complete or inactive: its bytes are nobody's concern here any more. Its record stays for a while,
-  /// without the fields of a request that nobody makes any more.
+  /// An upload is complete or inactive, and its bytes are no longer handled here. Its record stays for a while, without
+  /// the fields of its request, which will not be made again.
   func finished(_ resource: UploadResource) {
     settleAccount(of: resource)
     resource.content.abandonDigests()
     resource.ledger.forgetFields()
     keepFinished(resource, bytes: resource.ledger.recordLength)
-    // What is over may live for a shorter time than what is not.
+    // A finished upload may have a shorter lifetime than an unfinished one.
     armExpiry(for: resource)
   }
 
   private func keepFinished(_ resource: UploadResource, bytes: Int) {
-    // The record says whose the bytes are that an operator finds.
+    // The record shows an operator whose bytes these are.
     guard !resource.keepsBody else { return keepBody(of: resource) }
     let forgotten = finishedUploads.add(resource.token, of: resource.owner, bytes: bytes, since: resource.lastActivity)
     for token in forgotten { forget(token) }
@@ -410,7 +411,7 @@ package final class UploadResources {
 
   // MARK: Expiry
 
-  /// The timer is never moved to a later time: it fires, finds that its resource was alive, and is set anew.
+  /// The timer is never moved to a later time. It fires, finds that its resource was alive, and is set again.
   private func armExpiry(for resource: UploadResource) {
     let deadline = resource.deadline
     if let expiryTimer {
@@ -421,9 +422,9 @@ package final class UploadResources {
   }
 
   private func arm(_ deadline: MonotonicInstant) {
-    // Before all uploads are known, nobody can tell whose bytes an expired one would take with it.
+    // Before all uploads are known, an expired one could take the bytes of another with it.
     guard !stops, !isLoading else { return }
-    // All that come within the same moment are one firing: each looks through the table.
+    // Combine expirations that are close together, because each firing searches the whole table.
     let deadline = max(deadline, .now + Self.expiryPause)
     expiryTimer = (loop.schedule(at: deadline) { [unowned self] in expire() }, deadline)
   }
@@ -434,12 +435,12 @@ package final class UploadResources {
     expire(table.values.filter { $0.deadline <= now }[...])
   }
 
-  /// In slices between which requests have their turn: removing files takes time.
+  /// In slices between which requests are served, because removing files takes time.
   private func expire(_ due: ArraySlice<UploadResource>) {
     let now = MonotonicInstant.now
     var due = due
     while let resource = due.popFirst() {
-      // It may have been forgotten, or come alive, since the last slice.
+      // It may have been forgotten or used since the last slice.
       if table[resource.token] === resource, resource.deadline <= now { expire(resource) }
       if MonotonicInstant.now > now + Self.slice { break }
     }
@@ -452,7 +453,7 @@ package final class UploadResources {
     }
   }
 
-  /// One that is over may have set the timer for its own end, which is later.
+  /// A finished upload may have set the timer for its own, later end.
   private func armNext() {
     guard let deadline = table.values.lazy.filter({ [self] in !mayShare($0) }).map(\.deadline).min() else { return }
     if let expiryTimer { loop.cancel(expiryTimer.timer) }
@@ -472,7 +473,7 @@ package final class UploadResources {
 
   // MARK: Ages
 
-  /// A server that is killed forgets at most an eighth of an upload's life.
+  /// After a kill, the server has lost at most an eighth of an upload's lifetime.
   private func armAges() {
     guard !stops, agesTimer == nil, !table.isEmpty else { return }
     let life = lifetimes.shortest.nanoseconds

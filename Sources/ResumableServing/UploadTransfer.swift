@@ -1,28 +1,28 @@
-// One request that creates or appends, from HTTP's side: what comes of it goes to its upload resource.
+// The HTTP side of one request that creates or appends. It passes everything to its upload resource.
 
 internal import HTTPMessages
 internal import HTTPServer
 internal import ResumableUploads
 internal import StreamServing
 
-/// A creation or an append. It lives as long as its request; the upload resource outlives it.
+/// A creation or an append. It lives as long as its request. The upload resource outlives it.
 final class UploadTransfer: RequestHandler {
   private(set) var request: UploadTransferRequest
-  /// As it came.
+  /// The request as it arrived.
   let head: RequestHead
-  /// What the content must be, if the request says that.
+  /// The digest that the content must match, if the request has one.
   let digest: ContentDigest?
   /// Whose request this is.
   private(set) var client: UploadOwner
   private let start: (UploadTransfer) -> Void
   private(set) var exchange: (any Exchange)?
   private(set) var peer = ""
-  /// Set while the transfer is at work on a resource.
+  /// Set while the transfer is active on a resource.
   var resource: UploadResource?
-  /// Which of the resource's transfers this is.
+  /// The number of this transfer among the resource's.
   var number = 0
   var isCreation: Bool { number == 1 }
-  /// Whether the client has been told where its upload is.
+  /// Whether the client knows its upload's URL.
   private var isAnnounced = false
 
   /// - Parameter start: finds or creates the resource, once the peer is known.
@@ -56,7 +56,7 @@ final class UploadTransfer: RequestHandler {
     resource?.interrupted(self, reason.description)
   }
 
-  /// A request of known length ends by itself: its client, which may know nothing of 104 responses, is spared a 503.
+  /// A request of known length ends by itself. Its client, which may not support 104 responses, should not get a 503.
   var canBeContinued: Bool { request.content == .unsized && (isAnnounced || !isCreation) }
 
   func serverStops() {
@@ -66,7 +66,7 @@ final class UploadTransfer: RequestHandler {
   // MARK: Answers
 
   func respond(_ response: Response) {
-    // Let go of first: the connection lets go of us in turn, and hears nothing more.
+    // Released first, because the connection releases us as well and then sends no more events.
     let exchange = exchange
     self.exchange = nil
     resource = nil
@@ -83,7 +83,7 @@ final class UploadTransfer: RequestHandler {
   /// Whether the client can still be answered.
   var isOpen: Bool { exchange != nil }
 
-  /// Has no more content come until ``resume()``.
+  /// Pauses the content until ``resume()``.
   func pause() { exchange?.pauseBody() }
   func resume() { exchange?.resumeBody() }
 

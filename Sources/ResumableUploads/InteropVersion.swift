@@ -1,26 +1,26 @@
-// The drafts of the protocol as rows of one table: what differs between them, and nothing else.
+// The drafts of the protocol as rows of one table, which contains only their differences.
 
 package import HTTPMessages
 
-/// One iteration of draft-ietf-httpbis-resumable-upload, told apart by its interop version.
+/// One iteration of draft-ietf-httpbis-resumable-upload, identified by its interop version.
 package struct InteropVersion: Equatable, Sendable {
-  /// What `Upload-Draft-Interop-Version` says; nil for the RFC to come, which has no such field.
+  /// The value of `Upload-Draft-Interop-Version`; nil for the future RFC, which has no such field.
   package let number: Int?
   /// `Upload-Incomplete` with the value inverted, instead of `Upload-Complete`.
   package let invertsCompleteness: Bool
-  /// Whether 104 responses tell progress by `Upload-Offset`.
+  /// Whether 104 responses report progress by `Upload-Offset`.
   package let tellsProgress: Bool
   /// Whether PATCH requests carry `Content-Type: application/partial-upload`.
   package let namesMediaType: Bool
   /// Whether there are `Upload-Limit` and `Upload-Length`.
   package let hasLimits: Bool
-  /// The limit that says how long an upload resource lives.
+  /// The limit that contains an upload resource's lifetime.
   package let lifetimeKey: String
   /// The statuses of an upload resource's answers, where the drafts differ.
   package let statuses: Statuses
   /// Whether HEAD and DELETE with the fields of an append are refused.
   package let refusesAppendFields: Bool
-  /// Whether the final response is given again to a client that completes a complete upload once more.
+  /// Whether the server repeats the final response when a client completes a complete upload again.
   package let replaysResponse: Bool
 
   /// The statuses of an upload resource's answers, where the drafts differ.
@@ -49,7 +49,7 @@ package struct InteropVersion: Equatable, Sendable {
     self.replaysResponse = replaysResponse
   }
 
-  /// The RFC to come: as the newest draft, without an interop field.
+  /// The future RFC: like the newest draft, without an interop field.
   package static let none = InteropVersion(nil)
 
   /// Newest first: the order in which a client steps down.
@@ -73,12 +73,12 @@ package struct InteropVersion: Equatable, Sendable {
       refusesAppendFields: true),
   ]
 
-  /// Of -01 to -03, which do not say what an append to a complete upload is answered with.
+  /// For -01 to -03, which do not specify the answer to an append to a complete upload.
   private static let early = Statuses(appended: 201, inactive: 404)
 
   package static let newest = drafts[0]
 
-  /// The draft of that number, if it is one of the table.
+  /// The draft with that number, if the table has it.
   package init?(number: Int64) {
     guard let row = Self.drafts.first(where: { $0.number.map(Int64.init) == number }) else { return nil }
     self = row
@@ -94,10 +94,10 @@ package struct InteropVersion: Equatable, Sendable {
 
   /// The version that a message's fields name.
   package enum Named: Equatable, Sendable {
-    /// There is no such field: the message speaks the RFC, or nothing of all this.
+    /// There is no such field. The message uses the RFC, or does not use the protocol.
     case absent
     case known(InteropVersion)
-    /// An unknown version, or no Integer.
+    /// An unknown version, or not an Integer.
     case unknown
 
     package init(_ fields: HeaderFields) {
@@ -117,11 +117,11 @@ package struct InteropVersion: Equatable, Sendable {
 
   package var completenessFieldName: String { Self.completenessFieldNames[invertsCompleteness ? 1 : 0] }
 
-  /// Of all versions.
+  /// The field names of all versions.
   static let completenessFieldNames = ["Upload-Complete", "Upload-Incomplete"]
 
-  /// `Upload-Complete` of a message, or `Upload-Incomplete` the other way round; nil if it is missing or no Boolean,
-  /// which is to be ignored (section "Completeness").
+  /// `Upload-Complete` of a message, or the inverted `Upload-Incomplete`; nil if it is missing or not a Boolean, which
+  /// must be ignored (section "Completeness").
   package func completeness(_ fields: HeaderFields) -> Bool? {
     guard let text = fields[completenessFieldName], case .boolean(let value)? = Item(parsing: text)?.value else {
       return nil
@@ -129,13 +129,13 @@ package struct InteropVersion: Equatable, Sendable {
     return invertsCompleteness ? !value : value
   }
 
-  /// The same for a message whose version is not known, which may have the field of any; `false` if one of two says so.
+  /// The same for a message of unknown version, which may have either field; `false` if either of two says so.
   package static func completeness(_ fields: HeaderFields) -> Bool? {
     let told = drafts.compactMap { $0.completeness(fields) }
     return told.isEmpty ? nil : !told.contains(false)
   }
 
-  /// Whether a message has one of the fields that only a creation or an append may have, whatever its value.
+  /// Whether a message has a field that only a creation or an append may have, whatever its value.
   package func hasAppendFields(_ fields: HeaderFields) -> Bool {
     fields.contains(UploadFields.offset) || fields.contains(completenessFieldName)
   }

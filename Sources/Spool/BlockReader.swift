@@ -1,15 +1,15 @@
-// Blocks as the disk has them.
+// Reads blocks from the disk.
 
 internal import Glibc
 
-/// Reads blocks of the ring in steps of up to 1 MiB, and says of each what it is. One thread at a time.
+/// Reads blocks of the ring in steps of up to 1 MiB, and classifies each. One thread at a time.
 final class BlockReader {
   /// The blocks of the current step.
   let scratch: UnsafeMutableRawBufferPointer
   private let descriptor: SpoolDescriptor
   private let blockCount: UInt64
   private let seed: UInt32
-  /// Blocks by their index, to use where the file has none with all of their bytes: copies that checkpoints have of
+  /// Blocks by their index, to use if the file lacks one with all of their bytes. They are copies in checkpoints of
   /// blocks that were completed later, and whose writes did not reach the disk.
   var substitutes: [UInt64: SpoolTail] = [:]
 
@@ -22,19 +22,19 @@ final class BlockReader {
 
   deinit { scratch.deallocate() }
 
-  /// A block that was visited. Its bytes are there until the visit of it ends.
+  /// A visited block. Its bytes exist until its visit ends.
   struct Block {
     var index: UInt64
-    /// Nil if the disk failed to read it, twice.
+    /// Nil if the disk failed to read it twice.
     var content: BlockContent?
     var bytes: UnsafeRawBufferPointer
 
-    /// The bytes of the stream that belong to it, and zeros where it has none.
+    /// The stream's bytes in the block, and zeros elsewhere.
     var payload: UnsafeRawBufferPointer { UnsafeRawBufferPointer(rebasing: bytes[SpoolFormat.blockHeaderSize...]) }
     var shape: BlockShape? { content?.shape }
   }
 
-  /// Shows each of `blocks` to `body`, in order, until it returns false.
+  /// Passes each of `blocks` to `body`, in order, until it returns false.
   func visit(
     _ blocks: Range<UInt64>, _ body: (Block) throws(SpoolError) -> Bool
   ) throws(SpoolError) {
@@ -59,7 +59,7 @@ final class BlockReader {
     }
   }
 
-  /// Reads blocks that lie one behind the other in the file; returns the numbers of those that cannot be read.
+  /// Reads consecutive blocks in the file. Returns the numbers of the unreadable ones.
   private func fill(_ count: Int, from index: UInt64) throws(SpoolError) -> Set<Int> {
     do throws(SpoolError) {
       try fill(0..<count, at: SpoolFormat.blockOffset(index, blockCount: blockCount))
@@ -88,12 +88,12 @@ final class BlockReader {
     let target = UnsafeMutableRawBufferPointer(
       rebasing: scratch[numbers.lowerBound * SpoolFormat.blockSize..<numbers.upperBound * SpoolFormat.blockSize])
     let read = try descriptor.read(into: target, at: offset)
-    // Behind the end of a truncated file.
+    // Beyond the end of a truncated file.
     UnsafeMutableRawBufferPointer(rebasing: target[read...]).initializeMemory(as: UInt8.self, repeating: 0)
   }
 }
 
-/// Runs of blocks that should be there, until the next valid block says whether they ever were.
+/// Runs of missing blocks, until the next valid block shows whether they ever existed.
 struct MissingBlocks {
   struct Run: Equatable {
     var kind: SpoolDamage.Kind
@@ -118,10 +118,11 @@ struct MissingBlocks {
     }
   }
 
-  /// Forgets all runs.
+  /// Removes all runs.
   ///
   /// - Parameters:
-  ///   - shape: of the valid block `index` behind them, which knows how many blocks before it were never written.
+  ///   - shape: the shape of the valid block `index` after them, which states how many blocks before it were never
+  ///     written.
   /// - Returns: the runs that it does not explain.
   mutating func take(before index: UInt64, _ shape: BlockShape) -> [Run] {
     let known = UInt64(shape.missingBefore)

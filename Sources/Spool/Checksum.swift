@@ -12,7 +12,7 @@ func checksum(_ bytes: UnsafeRawBufferPointer, from seed: UInt32 = 0) -> UInt32 
 func checksum(_ bytes: [UInt8], from seed: UInt32 = 0) -> UInt32 { bytes.withUnsafeBytes { checksum($0, from: seed) } }
 
 extension UnsafeRawBufferPointer {
-  /// The number at `offset`, which the caller knows to be inside.
+  /// The number at `offset`, which the caller knows to be in range.
   func integer<Number: FixedWidthInteger>(at offset: Int, as type: Number.Type = Number.self) -> Number {
     Number(littleEndian: loadUnaligned(fromByteOffset: offset, as: type))
   }

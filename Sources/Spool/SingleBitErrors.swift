@@ -1,7 +1,7 @@
-// Whether a wrong checksum comes from one flipped bit.
+// Detects whether a single flipped bit explains a wrong checksum.
 
-/// CRC-32 is linear: one flipped bit changes the sum of a block in the same way, whatever the block holds. No two bits
-/// of a block change it alike.
+/// CRC-32 is linear: a flipped bit changes the sum of a block in the same way, whatever the block contains. No two bits
+/// change it alike.
 enum SingleBitErrors {
   /// - Parameter difference: the stored checksum, exclusive or the computed one.
   /// - Returns: whether one flipped bit in a block, its checksum included, explains it.
@@ -9,11 +9,10 @@ enum SingleBitErrors {
     difference.nonzeroBitCount == 1 || syndromes.contains(difference)
   }
 
-  /// By the difference that each bit behind the checksum makes: 32,736 numbers, computed on first use.
+  /// The differences that each bit after the checksum causes: 32,736 numbers, computed on first use.
   private static let syndromes: Set<UInt32> = {
     var all = Set<UInt32>()
-    // The reversed polynomial of ISO 3309, as zlib has it. The last bit of the block comes first: bit 7 of the last
-    // byte.
+    // The reversed polynomial of ISO 3309, as in zlib. The block's last bit comes first: bit 7 of the last byte.
     var difference: UInt32 = 0xEDB8_8320
     for _ in 0..<(SpoolFormat.blockSize - 4) * 8 {
       all.insert(difference)

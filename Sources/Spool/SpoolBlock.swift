@@ -1,37 +1,37 @@
-// One block of a spool file: 32 bytes about it, and up to 4064 bytes of the stream.
+// One block of a spool file: a header of 32 bytes, and up to 4064 bytes of the stream.
 
-/// What a block holds of its positions: one run of bytes, or two with a hole between them.
+/// The bytes of its positions that a block contains: one run, or two with a hole between them.
 struct BlockShape: Equatable {
-  /// How many bytes of the payload are missing at its front.
+  /// How many bytes are missing at the front of the payload.
   var first: UInt16 = 0
-  /// From there to the end of its last byte.
+  /// The length from there to the end of its last byte.
   var length: UInt16 = 0
-  /// A hole between two runs, counted from the payload's start; of length 0 if there is none.
+  /// A hole between two runs, counted from the start of the payload. Its length is 0 if there is none.
   var holeStart: UInt16 = 0
   var holeLength: UInt16 = 0
-  /// How many blocks before this one were never written, because their bytes were lost before they came here.
+  /// How many blocks before this one were never written, because their bytes were lost earlier.
   var missingBefore: UInt32 = 0
   /// The wall clock when its first byte was captured, in milliseconds since 1970.
   var time: Int64 = 0
 
-  /// Where its last byte ends, in the payload.
+  /// The end of its last byte in the payload.
   var end: Int { Int(first) + Int(length) }
 
-  /// Whether these numbers can be true together.
+  /// Whether these numbers are consistent.
   var isPossible: Bool {
     guard end <= SpoolFormat.payloadSize else { return false }
     guard holeLength > 0 else { return true }
     return holeStart > first && Int(holeStart) + Int(holeLength) < end
   }
 
-  /// The run of bytes that `place` is in, or the next one; nil behind the last.
+  /// The run of bytes that contains `place`, or the next one; nil after the last.
   func run(at place: Int) -> Range<Int>? {
     guard place < end else { return nil }
     guard holeLength > 0 else { return Int(first)..<end }
     return place < Int(holeStart) ? Int(first)..<Int(holeStart) : Int(holeStart) + Int(holeLength)..<end
   }
 
-  /// Whether it has every byte that `other` has of the same block.
+  /// Whether it has every byte that `other` has, for two versions of the same block.
   func contains(_ other: BlockShape) -> Bool {
     var place = 0
     while let run = other.run(at: place) {
@@ -42,7 +42,8 @@ struct BlockShape: Equatable {
     return true
   }
 
-  /// Adds a hole from the last byte to `place`. A block keeps one hole between its bytes, so there must be none yet.
+  /// Adds a hole from the last byte to `place`. A block has at most one hole between its bytes, so there must be none
+  /// yet.
   mutating func openHole(upTo place: Int) {
     holeStart = UInt16(clamping: end)
     holeLength = UInt16(clamping: place - end)
@@ -50,12 +51,12 @@ struct BlockShape: Equatable {
   }
 }
 
-/// A block's 32 bytes of header.
+/// The 32-byte header of a block.
 struct BlockHeader: Equatable {
   var index: UInt64
   var shape: BlockShape
 
-  /// Writes the header, with its checksum, in front of `payload`.
+  /// Writes the header, with its checksum, before `payload`.
   func encode(into header: UnsafeMutableRawBufferPointer, payload: UnsafeRawBufferPointer, seed: UInt32) {
     header.set(shape.first, at: 4)
     header.set(shape.length, at: 6)
@@ -67,7 +68,7 @@ struct BlockHeader: Equatable {
     header.set(checksum(payload, from: checksum(UnsafeRawBufferPointer(rebasing: header[4..<32]), from: seed)), at: 0)
   }
 
-  /// What the fields say, true or not.
+  /// The values of the fields, valid or not.
   init(_ block: UnsafeRawBufferPointer) {
     index = block.integer(at: 8)
     shape = BlockShape(
@@ -81,21 +82,21 @@ struct BlockHeader: Equatable {
   }
 }
 
-/// What a slot of the ring has for an index.
+/// What a slot of the ring contains for an index.
 enum BlockContent: Equatable {
   case valid(BlockShape)
-  /// Zeros: it was never written, or given back.
+  /// Zeros: it was never written, or was returned to the file system.
   case empty
   /// A block of an earlier lap: the write of this index did not reach the disk.
   case earlierLap
   /// A block of a later lap: the bytes were released or evicted.
   case laterLap
-  /// One bit differs from what was written.
+  /// One bit differs from the written block.
   case flippedBit
   /// Part of it was written, or several bits differ.
   case torn
 
-  /// What a valid block holds.
+  /// The shape of a valid block.
   var shape: BlockShape? { if case .valid(let shape) = self { shape } else { nil } }
 
   /// - Parameter block: ``SpoolFormat/blockSize`` bytes.
@@ -116,7 +117,7 @@ enum BlockContent: Equatable {
     } else if header.index > index {
       self = .laterLap
     } else {
-      // With a true checksum, only other software can have written impossible numbers.
+      // If the checksum matches, only other software can have written inconsistent numbers.
       self = header.shape.isPossible && header.shape.length > 0 ? .valid(header.shape) : .torn
     }
   }

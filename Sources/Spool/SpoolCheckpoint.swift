@@ -1,9 +1,9 @@
-// What a spool file knows of its stream, at one moment.
+// The information about its stream that a spool file stores at one moment.
 
-/// Where a stream was paused, in positions of its file.
+/// A pause of the stream, in positions of its file.
 package struct SpoolPause: Equatable, Sendable {
   package var position: UInt64
-  /// In bytes that were left out there.
+  /// The number of bytes omitted there.
   package var length: UInt64
 
   package init(position: UInt64, length: UInt64) {
@@ -12,33 +12,33 @@ package struct SpoolPause: Equatable, Sendable {
   }
 }
 
-/// What a commit writes.
+/// The content of a commit.
 package struct SpoolCheckpoint: Equatable, Sendable {
-  /// The position behind the last byte.
+  /// The position after the last byte.
   package var head: UInt64 = 0
   /// The server has acknowledged everything before it.
   package var released: UInt64 = 0
   /// Everything before it is released or evicted. Evicted bytes are those from ``released`` to here.
   package var oldest: UInt64 = 0
-  /// The stream came to its end, and no byte follows ``head``.
+  /// The stream has ended, and no byte follows ``head``.
   package var isFinished = false
   package var pausedByteCount: UInt64 = 0
   /// At most 16.
   package var pauses: [SpoolPause] = []
-  /// At most 8 KiB of UTF-8, for whoever drains the file; this module does not read it.
+  /// At most 8 KiB of UTF-8 for the process that drains the file. This module does not interpret it.
   package var state = ""
 
   package init() {}
 }
 
-/// A checkpoint as the file has it: numbered, and with the bytes of the block that is not complete yet.
+/// A checkpoint as stored in the file: numbered, and with the bytes of the incomplete block.
 struct StoredCheckpoint: Equatable {
   var sequence: UInt64
   var checkpoint: SpoolCheckpoint
-  /// The process that captured is gone: no block follows the head, whatever lies behind it in the ring.
+  /// The process that captured is gone. No block follows the head, whatever the ring contains after it.
   var isSealed = false
   var tail = BlockShape()
-  /// From the tail's first byte to the head.
+  /// The bytes from the tail's first byte to the head.
   var tailBytes: [UInt8] = []
 
   static let magic = Array("SLUCHECK".utf8)
@@ -79,11 +79,11 @@ struct StoredCheckpoint: Equatable {
   enum Decoding: Equatable {
     case checkpoint(StoredCheckpoint)
     case empty
-    /// The checksum is wrong, or a field cannot be true.
+    /// The checksum is wrong, or a field is invalid.
     case damaged
   }
 
-  /// - Parameter region: ``SpoolFormat/regionSize`` bytes, or fewer of a truncated file.
+  /// - Parameter region: ``SpoolFormat/regionSize`` bytes, or fewer for a truncated file.
   static func decoded(_ region: UnsafeRawBufferPointer, seed: UInt32, blockCount: UInt64) -> Decoding {
     guard region.contains(where: { $0 != 0 }) else { return .empty }
     guard region.count >= fixedSize, region.prefix(8).elementsEqual(magic) else { return .damaged }
@@ -116,7 +116,7 @@ struct StoredCheckpoint: Equatable {
     return stored.isPossible(blockCount: blockCount) ? .checkpoint(stored) : .damaged
   }
 
-  /// Whether the numbers can be true together, so that whoever uses them need not ask.
+  /// Whether the numbers are consistent, so that users need not check.
   private func isPossible(blockCount: UInt64) -> Bool {
     let (head, oldest) = (checkpoint.head, checkpoint.oldest)
     guard head <= SpoolFormat.largestPosition, oldest <= head, checkpoint.released <= oldest, tail.isPossible,

@@ -1,6 +1,6 @@
-// What is wrong with a spool file, and where.
+// The damage of a spool file, with its location.
 
-/// A part of a file that is not as it was written.
+/// A part of a file that differs from what was written.
 ///
 /// Damage need not mean loss: a checkpoint that was being written when the power failed has an older one beside it, and
 /// a header has its copy. ``lostPositions`` says which bytes of the stream are gone.
@@ -11,10 +11,11 @@ public struct SpoolDamage: Equatable, Sendable {
     case header
     /// A checkpoint has a wrong checksum: a torn write, or flipped bits. A newer one is intact.
     case checkpoint
-    /// The same, and it may be newer than the intact ones: the commit that wrote it never ended, or flipped bits took
-    /// what it had. That is at most the bytes of the block that the head is in.
+    /// The same, but it may be newer than the intact ones. The commit that wrote it never ended, or flipped bits
+    /// destroyed it. This affects at most the bytes of the block that contains the head.
     case newestCheckpoint
-    /// No checkpoint is intact. The blocks say what the file holds; what was released, and the state, are unknown.
+    /// No checkpoint is intact. The blocks show the file's content, but the released position and the state are
+    /// unknown.
     case allCheckpoints
     /// The file ends before the ring does.
     case truncated
@@ -22,11 +23,11 @@ public struct SpoolDamage: Equatable, Sendable {
     case torn
     /// One bit of a block differs.
     case flippedBit
-    /// Blocks that should be there are zeros or of an earlier lap: their write never reached the disk.
+    /// Expected blocks are zeros or of an earlier lap, because their write never reached the disk.
     case unwritten
-    /// Newer blocks lie where these were: their bytes were released or evicted after the checkpoint that was used.
+    /// Newer blocks have replaced these. Their bytes were released or evicted after the checkpoint that was used.
     case overwritten
-    /// The disk failed to read blocks, twice.
+    /// The disk failed to read blocks twice.
     case unreadable
   }
 

@@ -1,11 +1,11 @@
-// An open file of a spool: whole reads and writes, through signals, with the path in each error.
+// An open file of a spool. Reads and writes are complete despite signals, and each error contains the path.
 
 internal import EventLoops
 internal import Glibc
 
-/// Closes itself. One thread at a time.
+/// Closes itself when dropped. One thread at a time.
 final class SpoolDescriptor {
-  /// Where it was opened, or renamed to.
+  /// The path at which it was opened, or to which it was renamed.
   var path: String
   let disk: any SpoolDisk
   private var number: Int32?
@@ -29,7 +29,7 @@ final class SpoolDescriptor {
     return number
   }
 
-  /// Writes all of `pieces`, one behind the other, however many calls that takes.
+  /// Writes all of `pieces`, in sequence, in as many calls as necessary.
   func write(_ pieces: [UnsafeRawBufferPointer], at offset: UInt64) throws(SpoolError) {
     let number = try descriptor()
     var (remaining, position) = (pieces[...], offset)
@@ -38,7 +38,7 @@ final class SpoolDescriptor {
       var written = try disk.retrying(path) { () throws(SystemError) in
         try disk.write(batch, to: number, at: place)
       }
-      // A disk that takes nothing and reports no error would be asked for ever.
+      // A disk that writes nothing and reports no error would cause an endless loop.
       guard written > 0 else { throw SpoolError(.system(SystemError(operation: "pwritev", code: EIO)), path: path) }
       position += UInt64(written)
       while let piece = remaining.first, written >= piece.count {
@@ -59,7 +59,7 @@ final class SpoolDescriptor {
     if let failure { throw failure }
   }
 
-  /// Reads until `buffer` is full or the file ends; the number of bytes.
+  /// Reads until `buffer` is full or the file ends. Returns the number of bytes.
   func read(into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(SpoolError) -> Int {
     let number = try descriptor()
     var count = 0
@@ -86,7 +86,8 @@ final class SpoolDescriptor {
     return bytes
   }
 
-  /// Where the next bytes lie that are no hole; nil if none follow. A disk that cannot tell has bytes everywhere.
+  /// Where the next data begins after a hole; nil if there is none. A disk without this information has data
+  /// everywhere.
   func nextData(from offset: UInt64) throws(SpoolError) -> UInt64? {
     let number = try descriptor()
     do throws(SpoolError) {
@@ -142,7 +143,7 @@ final class SpoolDescriptor {
 }
 
 extension SpoolDisk {
-  /// Calls `body` until a signal does not interrupt it; adds the path to its error.
+  /// Calls `body` until it is not interrupted by a signal. Adds the path to its error.
   func retrying<Result>(
     _ path: String, _ body: () throws(SystemError) -> Result
   ) throws(SpoolError) -> Result {

@@ -1,13 +1,13 @@
-// The system calls below a spool, so that a test can put another disk there.
+// The system calls below a spool, so that a test can replace the disk.
 
 package import EventLoops
 
-/// The size of a file, the room that it takes, and whether it can be found.
+/// The size of a file, its disk usage, and whether it still has a name.
 package struct SpoolFileStatus: Equatable, Sendable {
   package var byteCount: UInt64
   /// Blocks that are allocated, times 512.
   package var diskByteCount: UInt64
-  /// Whether a folder has the file: nobody has removed it.
+  /// Whether the file still has a name in a folder, and was not removed.
   package var hasName: Bool
 
   package init(byteCount: UInt64, diskByteCount: UInt64, hasName: Bool = true) {
@@ -17,20 +17,20 @@ package struct SpoolFileStatus: Equatable, Sendable {
   }
 }
 
-/// What a spool asks of a file system: one method for each system call, with its errors, `EINTR` and short counts.
+/// A spool's interface to a file system: one method for each system call, with its errors, `EINTR` and short counts.
 ///
-/// ``SystemSpoolDisk`` is the real one. Tests use others, which lose what was not synced or fail the n-th call.
+/// ``SystemSpoolDisk`` is the real one. Tests use others, which lose unsynced data or fail the n-th call.
 package protocol SpoolDisk: Sendable {
   /// open(2), with `O_CLOEXEC` added.
   func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32
   /// close(2)
   func close(_ descriptor: Int32)
-  /// pwritev(2); the number of bytes written, which may be fewer.
+  /// pwritev(2). Returns the number of bytes written, which may be lower.
   func write(_ pieces: [UnsafeRawBufferPointer], to descriptor: Int32, at offset: UInt64) throws(SystemError) -> Int
-  /// pread(2); 0 at the end of the file.
+  /// pread(2). Returns 0 at the end of the file.
   func read(_ descriptor: Int32, into buffer: UnsafeMutableRawBufferPointer, at offset: UInt64) throws(SystemError)
     -> Int
-  /// lseek(2) with `SEEK_DATA`: where the next bytes lie that are no hole; nil if none follow.
+  /// lseek(2) with `SEEK_DATA`. Returns where the next data begins; nil if there is none.
   func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64?
   /// fdatasync(2)
   func synchronizeData(_ descriptor: Int32) throws(SystemError)
@@ -40,7 +40,7 @@ package protocol SpoolDisk: Sendable {
   func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError)
   /// fallocate(2) with `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`
   func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError)
-  /// fallocate(2) with `FALLOC_FL_KEEP_SIZE`: takes room for bytes to come. What is there stays.
+  /// fallocate(2) with `FALLOC_FL_KEEP_SIZE`. Allocates space for future bytes, and keeps existing ones.
   func allocate(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError)
   /// rename(2)
   func rename(_ old: String, to new: String) throws(SystemError)
@@ -56,7 +56,7 @@ package protocol SpoolDisk: Sendable {
   func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus
   /// The names in a folder, without `.` and `..`; readdir(3).
   func names(in folder: String) throws(SystemError) -> [String]
-  /// What an unprivileged process may still write; statvfs(3).
+  /// The space that is available to an unprivileged process; statvfs(3).
   func freeByteCount(at path: String) throws(SystemError) -> UInt64
 }
 

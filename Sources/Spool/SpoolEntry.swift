@@ -1,4 +1,4 @@
-// The stretches below a path that a person names.
+// The stretches below a path that a user specifies.
 
 internal import EventLoops
 
@@ -14,7 +14,8 @@ package struct SpoolEntry: Equatable, Sendable {
   /// The stream's folder.
   package var folder: String { "\(directory)/\(stream)" }
 
-  /// The stretches of a spool directory, of a stream's folder in one, or the stretch itself: by stream, oldest first.
+  /// The stretches of a spool directory or of a stream's folder in one, or the stretch itself. Sorted by stream, oldest
+  /// first.
   ///
   /// - Parameter path: an existing file or folder. A relative path is relative to the current folder.
   package static func all(at path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [SpoolEntry] {
@@ -33,18 +34,18 @@ package struct SpoolEntry: Equatable, Sendable {
     return all
   }
 
-  /// The folders of streams at a path that a person names: all in a spool directory, or one.
+  /// The folders of streams at a path that a user specifies: all in a spool directory, or one.
   ///
-  /// - Parameter path: as for ``all(at:disk:)``.
+  /// - Parameter path: like ``all(at:disk:)``.
   package static func folders(at path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
     let streams = try? SpoolFolder.streams(in: path, disk: disk)
     if let streams, !streams.isEmpty { return streams.map { "\(path)/\($0)" } }
     return try all(at: path, disk: disk).reduce(into: []) { if $0.last != $1.folder { $0.append($1.folder) } }
   }
 
-  /// Removes the stretch's file from its folder, durably, whatever is in it. The caller has the folder's lock.
+  /// Removes the stretch's file from its folder, durably, whatever it contains. The caller must have the folder's lock.
   ///
-  /// - Throws: ``SpoolError``, with ``SpoolError/Cause/inUse(_:)`` if an object can write to it all the same.
+  /// - Throws: ``SpoolError``, with ``SpoolError/Cause/inUse(_:)`` if an object can write to it despite the lock.
   package func remove(disk: any SpoolDisk = .system) throws(SpoolError) {
     if (try? SpoolFolder.isInUse(path, disk: disk)) == true { throw SpoolError(.inUse(nil), path: path) }
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }

@@ -1,15 +1,15 @@
-// Bytes on their way into the ring.
+// Adds bytes to the ring.
 
 extension SpoolFile {
   /// Adds bytes at `position`, which is the head, or beyond it if bytes before it were lost.
   ///
-  /// Complete blocks are written at once, up to 1 MiB with one call. The rest stays in memory, and each commit has it.
-  /// If this fails, nothing has changed, and the same call can be made again. Blocks that it did write are harmless:
-  /// they hold the bytes that belong there.
+  /// Complete blocks are written at once, up to 1 MiB per call. The rest stays in memory, and each commit includes it.
+  /// If this fails, nothing has changed, and the call can be repeated. Blocks that it has written are harmless, because
+  /// they contain the bytes that belong there.
   ///
-  /// A block keeps one hole between its bytes. If a second one begins in the same 4064 bytes, it reaches to their end:
-  /// the bytes before are discarded, and ``head`` stays where it is if these are all. ``read(at:into:)`` names them as
-  /// missing.
+  /// A block has at most one hole between its bytes. If a second one begins in the same 4064 bytes, the hole extends to
+  /// the end of these bytes: the bytes before are discarded, and ``head`` stays where it is if there are no others.
+  /// ``read(at:into:)`` reports them as missing.
   ///
   /// - Parameter time: when the first of the bytes was captured, in milliseconds since 1970.
   /// - Throws: ``SpoolError/Cause/full`` before anything is written, if the ring does not reach from ``oldest`` to the
@@ -24,7 +24,7 @@ extension SpoolFile {
     try checkRoom(from: position, count: bytes.count)
 
     var (position, bytes) = (position, bytes)
-    // Where everything so far is released or evicted, the head's block is of no use, and the ring begins anew.
+    // If everything so far is released or evicted, the head's block is not needed, and the ring starts again.
     let isFresh = position > head && oldest == head
     var work = isFresh ? SpoolTail(index: tail.index) : tail
     var batch = BlockBatch(self)
@@ -48,7 +48,7 @@ extension SpoolFile {
     var rest = bytes
     while !rest.isEmpty {
       if work.shape == BlockShape(), rest.count >= SpoolFormat.payloadSize {
-        // Straight from the caller's memory.
+        // Directly from the caller's memory.
         let payload = UnsafeRawBufferPointer(rebasing: rest[..<SpoolFormat.payloadSize])
         try batch.add(
           BlockHeader(index: work.index, shape: BlockShape(length: UInt16(SpoolFormat.payloadSize), time: time)),
@@ -65,14 +65,14 @@ extension SpoolFile {
       }
     }
     try batch.write()
-    // Nothing before the hole was to be kept. Now the ring begins behind it.
+    // Nothing before the hole had to be kept. Now the ring begins after it.
     if isFresh { oldest = position }
     tail = work
     head = position + UInt64(bytes.count)
   }
 
-  /// Whether the ring reaches from the oldest byte that must be kept to the end of these bytes. The last block may be
-  /// one more than it has room for, because that one stays in memory until it is complete.
+  /// Checks that the ring reaches from the oldest byte that must be kept to the end of these bytes. The last block may
+  /// be one beyond the ring, because it stays in memory until it is complete.
   private func checkRoom(from position: UInt64, count: Int) throws(SpoolError) {
     let first = SpoolFormat.blockIndex(oldest < head ? oldest : position)
     let end = SpoolFormat.blockIndex(position + UInt64(count))
@@ -80,19 +80,19 @@ extension SpoolFile {
   }
 }
 
-/// Blocks that lie one behind the other in the file, for one pwritev(2).
+/// Consecutive blocks in the file, for one pwritev(2).
 private struct BlockBatch {
   private let file: SpoolFile
   private var pieces: [UnsafeRawBufferPointer] = []
   private var count = 0
   private var next: UInt64 = 0
   private var first: UInt64 = 0
-  /// How many payloads were copied to the scratch memory: at most two per append.
+  /// How many payloads were copied to the scratch memory, at most two per append.
   private var copyCount = 0
 
   init(_ file: SpoolFile) { self.file = file }
 
-  /// Adds a block from memory that the caller keeps.
+  /// Adds a block from memory that the caller keeps unchanged.
   mutating func add(_ header: BlockHeader, _ payload: UnsafeRawBufferPointer) throws(SpoolError) {
     let blockCount = file.header.blockCount
     if count == SpoolFormat.blocksPerStep || count > 0 && (header.index != next || header.index % blockCount == 0) {
@@ -108,7 +108,7 @@ private struct BlockBatch {
     next = header.index + 1
   }
 
-  /// Adds a block through a copy of its payload, so that it can be part of one write with those behind it.
+  /// Adds a block through a copy of its payload, so that it can be part of one write with later ones.
   mutating func add(_ tail: SpoolTail) throws(SpoolError) {
     let start = SpoolFormat.blocksPerStep * SpoolFormat.blockHeaderSize + copyCount * SpoolFormat.payloadSize
     copyCount += 1

@@ -1,24 +1,24 @@
-// Checkpoints, and what follows from them.
+// Checkpoints and their consequences.
 
 internal import EventLoops
 internal import Glibc
 
 extension SpoolFile {
-  /// Writes a checkpoint: everything appended so far survives SIGKILL. With `sync`, it is on the disk as well, and
-  /// survives a power cut.
+  /// Writes a checkpoint, so that everything appended so far survives SIGKILL. With `sync`, it is also on the disk, and
+  /// survives a power failure.
   ///
-  /// After a synchronization, ranges that are released or evicted are given back to the file system, in steps of at
-  /// least 1 MiB. A file system that cannot do so keeps them.
+  /// After a synchronization, released or evicted ranges are returned to the file system, in steps of at least 1 MiB. A
+  /// file system that does not support this keeps them.
   ///
   /// If fdatasync(2) fails, the kernel may have dropped pages that it reported as written. Therefore the next commit
-  /// with `sync` reads everything since the last good one back, writes it again, and names what it cannot read in
+  /// with `sync` reads back everything since the last good one, writes it again, and reports unreadable blocks in
   /// ``damage``.
   ///
   /// - Parameters:
-  ///   - state: at most 8 KiB of UTF-8 for whoever drains the file.
+  ///   - state: at most 8 KiB of UTF-8 for the process that drains the file.
   ///   - pauses: at most 16.
   ///   - isFinished: whether the stream is at its end. No byte can be added afterwards.
-  /// - Throws: ``SpoolError``. The last checkpoint still holds, and this can be called again.
+  /// - Throws: ``SpoolError``. The last checkpoint is still valid, and this can be called again.
   package func commit(
     state: String, pausedByteCount: UInt64, pauses: [SpoolPause], isFinished: Bool, sync: Bool
   ) throws(SpoolError) {
@@ -51,8 +51,8 @@ extension SpoolFile {
     giveBack(atLeast: SpoolFormat.smallestReturn)
   }
 
-  /// Whether ``synchronizeBlocks()`` would do: there are complete blocks behind the last checkpoint, not too many for a
-  /// recovery to read, and everything else is as that checkpoint says.
+  /// Whether ``synchronizeBlocks()`` is sufficient. There must be complete blocks after the last checkpoint, few enough
+  /// for a recovery to read, and everything else must be as in that checkpoint.
   package var canSynchronizeBlocks: Bool {
     let blocks = tail.index - SpoolFormat.blockIndex(checkpoint.head)
     return !isReadOnly && !isSealed && !hasFailedSync && reader.substitutes.isEmpty
@@ -60,15 +60,15 @@ extension SpoolFile {
       && (1...SpoolFormat.farthestFromCheckpoint).contains(blocks)
   }
 
-  /// Has the complete blocks survive a power cut, without a checkpoint: a recovery finds them behind the last one.
+  /// Makes the complete blocks survive a power failure without a checkpoint. A recovery finds them after the last one.
   ///
-  /// The head's block is not among them. Call this only where ``canSynchronizeBlocks`` says so.
+  /// The head's block is not included. Call this only if ``canSynchronizeBlocks`` is true.
   ///
   /// - Returns: the position before which everything is on the disk.
-  /// - Throws: ``SpoolError``, as ``commit(state:pausedByteCount:pauses:isFinished:sync:)`` does.
+  /// - Throws: ``SpoolError``, like ``commit(state:pausedByteCount:pauses:isFinished:sync:)``.
   package func synchronizeBlocks() throws(SpoolError) -> UInt64 {
     try synchronizeFile()
-    // No checkpoint has the head's block of now.
+    // No checkpoint has the present head's block.
     if durableTail.index < tail.index { durableTail = SpoolTail(index: tail.index) }
     return SpoolFormat.start(ofBlock: tail.index)
   }
@@ -78,7 +78,7 @@ extension SpoolFile {
       try descriptor.synchronize()
     } catch {
       hasFailedSync = true
-      // The block may be in the file by now, and gone with its page.
+      // The block may be in the file by now, and lost with its page.
       if !durableTail.isEmpty, durableTail.index < tail.index {
         reader.substitutes[durableTail.index] = durableTail
       }
@@ -89,12 +89,12 @@ extension SpoolFile {
     unsyncedBlock = tail.index
   }
 
-  /// Puts blocks in the ring that only checkpoints have, before their places are taken.
+  /// Writes blocks that only checkpoints contain to the ring, before their slots are reused.
   private func writeSubstitutes() throws(SpoolError) {
     guard !reader.substitutes.isEmpty else { return }
     for (index, substitute) in reader.substitutes where index >= SpoolFormat.blockIndex(oldest) {
       let block = substitute.encoded(seed: seed)
-      // The reader returns the substitute itself where the file has nothing better.
+      // The reader returns the substitute itself if the file has nothing better.
       var isNeeded = false
       try reader.visit(index..<index + 1) { found throws(SpoolError) in
         isNeeded = found.bytes.elementsEqual(block)
@@ -106,13 +106,13 @@ extension SpoolFile {
     reader.substitutes = [:]
   }
 
-  /// To whole sectors, so that a write never ends in one that holds something else.
+  /// Pads to whole sectors, so that a write never ends in a sector with other content.
   private func padded(_ bytes: [UInt8]) -> [UInt8] {
     bytes + [UInt8](repeating: 0, count: (512 - bytes.count % 512) % 512)
   }
 
-  /// After a failed synchronization, the page cache says that pages are clean that are not on the disk: they are read
-  /// while they are still there, and made dirty again.
+  /// After a failed synchronization, the page cache marks pages as clean that are not on the disk. They are read while
+  /// they still exist, and made dirty again.
   private func rewriteUnsynced() throws(SpoolError) {
     let first = max(unsyncedBlock, SpoolFormat.blockIndex(oldest))
     guard first < tail.index else { return }
@@ -131,7 +131,7 @@ extension SpoolFile {
     for run in lost { note(run) }
   }
 
-  /// Names blocks that are gone, once.
+  /// Reports lost blocks once.
   func note(_ run: MissingBlocks.Run) {
     let start = max(oldest, SpoolFormat.start(ofBlock: run.blocks.lowerBound))
     let end = min(head, SpoolFormat.start(ofBlock: run.blocks.upperBound))

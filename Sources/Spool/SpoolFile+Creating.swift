@@ -1,22 +1,22 @@
-// A new spool file: all or nothing.
+// Creates a spool file, completely or not at all.
 
 internal import EventLoops
 internal import Glibc
 
 extension SpoolFile {
-  /// Creates a stretch's file: under a hidden name at first, and under its own when all of it is on the disk.
+  /// Creates a stretch's file: first under a hidden name, and under its final one when all of it is on the disk.
   ///
   /// - Parameters:
-  ///   - description: text for whoever drains the file, at most 15 KiB of UTF-8.
-  ///   - capacity: how many bytes of the stream it holds before older ones must be released or evicted; rounded up to
-  ///     blocks of 4064, at least four. The file takes only the room that its bytes need.
+  ///   - description: at most 15 KiB of UTF-8 for the process that drains the file.
+  ///   - capacity: how many bytes of the stream it can keep before older ones must be released or evicted. Rounded up
+  ///     to blocks of 4064, at least four. The file uses only the space that its bytes need.
   package static func create(
     in folder: SpoolFolder, description: String, capacity: UInt64
   ) throws(SpoolError) -> SpoolFile {
     try create(in: folder, StretchIdentity(), description: description, capacity: capacity)
   }
 
-  /// The same for a stretch that has begun before it has a file.
+  /// The same for a stretch that began before it had a file.
   package static func create(
     in folder: SpoolFolder, _ identity: StretchIdentity, description: String, capacity: UInt64
   ) throws(SpoolError) -> SpoolFile {
@@ -43,15 +43,15 @@ extension SpoolFile {
       let state = RecoveredState(slots: CheckpointSlots(newest: 0, durable: 0, sequence: 1), isSealed: false)
       return SpoolFile(descriptor: new, header: header, folder: folder, isReadOnly: false, recovered: state)
     } catch {
-      // Whichever of the two names it has by now. The folder's next owner removes a hidden one that is still there.
+      // Removes it under either of its two names. The folder's next owner removes a hidden one that remains.
       try? disk.retrying(path) { () throws(SystemError) in try disk.unlink(hidden) }
       try? disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
       throw error
     }
   }
 
-  /// Everything before the blocks: two headers, one checkpoint, and room for two more, written so that a full disk
-  /// shows now and not at a later checkpoint.
+  /// Everything before the blocks: two headers, one checkpoint, and space for two more. That space is written, so that
+  /// a full disk is detected now and not at a later checkpoint.
   private static func beginning(_ header: SpoolHeader) -> [UInt8] {
     func region(_ bytes: [UInt8]) -> [UInt8] {
       bytes + [UInt8](repeating: 0, count: SpoolFormat.regionSize - bytes.count)

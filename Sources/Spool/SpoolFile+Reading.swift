@@ -1,20 +1,20 @@
-// Bytes on their way out of the ring.
+// Reads bytes from the ring.
 
 extension SpoolFile {
-  /// What ``read(at:into:)`` found.
+  /// The result of ``read(at:into:)``.
   package enum Read: Equatable, Sendable {
-    /// The number of bytes that were copied, as they were appended.
+    /// The number of bytes that were copied, unchanged since they were appended.
     case bytes(Int)
-    /// None at this position: they were evicted, lost before they came here, or damaged. The next position that has
-    /// bytes, or from which to ask again.
+    /// No byte exists at this position, because it was evicted, lost earlier, or damaged. The value is the next
+    /// position that has bytes, or from which to search again.
     case missing(next: UInt64)
-    /// The position is the head, or behind it.
+    /// The position is the head or beyond it.
     case end
   }
 
-  /// Reads bytes from `position` on: as many as lie there without a hole, up to 1 MiB. Checksums are verified.
+  /// Reads bytes from `position` on, up to the next hole and at most 1 MiB. Checksums are verified.
   ///
-  /// Blocks that the disk cannot read, or that are damaged, are missing, and ``damage`` names them.
+  /// Unreadable or damaged blocks count as missing, and are reported in ``damage``.
   package func read(at position: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(SpoolError) -> Read {
     guard position < head else { return .end }
     guard position >= oldest else { return .missing(next: oldest) }
@@ -22,11 +22,11 @@ extension SpoolFile {
     var copied = 0
     var missing = MissingBlocks()
     var gap: Read?
-    // Returns whether to look at the next block.
+    // Returns whether to continue with the next block.
     func take(_ index: UInt64, _ shape: BlockShape, _ payload: UnsafeRawBufferPointer) -> Bool {
       let start = SpoolFormat.start(ofBlock: index)
       let place = position + UInt64(copied) > start ? SpoolFormat.place(position + UInt64(copied)) : 0
-      // A block that is behind the position has been passed over only if nothing was found before it.
+      // Continue with the next block if nothing was found before it.
       guard let run = shape.run(at: place) else { return copied == 0 }
       let first = max(place, run.lowerBound)
       if copied == 0, start + UInt64(first) > position {
@@ -43,7 +43,7 @@ extension SpoolFile {
     let (blocks, reachesTail) = searched(from: position, count: buffer.count)
     let limit = SpoolFormat.blockIndex(position) + UInt64(buffer.count / SpoolFormat.payloadSize) + 2
     var goesOn = true
-    // First what the caller asked for, and only then further.
+    // First the range that the caller requested, and further only if necessary.
     for part in [blocks.clamped(to: 0..<limit), blocks.clamped(to: limit..<max(limit, blocks.upperBound))] where goesOn
     {
       if copied > 0 { break }
@@ -67,15 +67,15 @@ extension SpoolFile {
     return gap ?? .missing(next: min(head, SpoolFormat.start(ofBlock: blocks.upperBound)))
   }
 
-  /// The blocks to look at for `position`, and whether the tail comes behind them.
+  /// The blocks to search for `position`, and whether the tail follows them.
   private func searched(from position: UInt64, count: Int) -> (Range<UInt64>, reachesTail: Bool) {
     let first = SpoolFormat.blockIndex(position)
     let end = min(tail.index, first + SpoolFormat.longestSearch)
     return (first..<max(first, end), end == tail.index && !tail.isEmpty)
   }
 
-  /// When the byte at `position` was captured, to the block: in milliseconds since 1970, as ``append(_:at:time:)`` was
-  /// given it. Nil where no byte is.
+  /// When the byte at `position` was captured, with the precision of a block: in milliseconds since 1970, as passed to
+  /// ``append(_:at:time:)``. Nil if there is no byte.
   package func time(at position: UInt64) throws(SpoolError) -> Int64? {
     guard (oldest..<head).contains(position) || position == oldest && oldest < head else { return nil }
     let index = SpoolFormat.blockIndex(position)

@@ -1,13 +1,13 @@
-// Room in the file system: taken ahead of the head, and given back behind the oldest byte.
+// Space in the file system: allocated ahead of the head, and returned behind the oldest byte.
 
 internal import EventLoops
 internal import Glibc
 
 extension SpoolFile {
-  /// Takes room for the blocks before `end`, and for more of them, in large steps.
+  /// Allocates space for the blocks before `end` and for further ones, in large steps.
   ///
-  /// A file system writes its records of a file's room at each synchronization after which they have changed. In one
-  /// piece that was taken before, they change less. A file that keeps little has none ahead.
+  /// A file system writes its metadata about a file's space at each synchronization after a change. Space that was
+  /// allocated in one piece causes fewer changes. A file that keeps little allocates none ahead.
   func takeRoom(from first: UInt64, to end: UInt64) {
     let ring = header.blockCount
     let oldestBlock = SpoolFormat.blockIndex(oldest)
@@ -15,7 +15,7 @@ extension SpoolFile {
     let kept = first - oldestBlock
     guard kept >= SpoolFormat.smallestAllocation else { return }
     var index = max(first, allocatedBlock)
-    // Refused or not, it is not asked for twice: the writes themselves show what a full disk refuses.
+    // It is requested only once, even if refused, because the writes themselves show whether the disk is full.
     allocatedBlock = min(max(end, index + min(kept, SpoolFormat.largestAllocation)), oldestBlock + ring)
     while index < allocatedBlock {
       let run = min(allocatedBlock - index, ring - index % ring)
@@ -30,7 +30,7 @@ extension SpoolFile {
     }
   }
 
-  /// Nothing is kept: what was taken ahead is not needed.
+  /// Nothing is kept, so space allocated ahead is not needed.
   private func giveBackAhead() {
     let ring = header.blockCount
     var index = tail.index
@@ -38,18 +38,18 @@ extension SpoolFile {
     allocatedBlock = min(allocatedBlock, index)
     while canPunchHoles, index < end {
       let run = min(end - index, ring - index % ring)
-      // As below: nothing depends on it.
+      // As below, nothing depends on it.
       try? descriptor.punchHole(
         at: SpoolFormat.blockOffset(index, blockCount: ring), byteCount: run * UInt64(SpoolFormat.blockSize))
       index += run
     }
   }
 
-  /// Punches out the places of blocks that nobody will read, if they are at least so many.
+  /// Punches out the slots of blocks that will not be read again, if there are at least this many.
   func giveBack(atLeast count: UInt64) {
     let ring = header.blockCount
     if oldest == head { giveBackAhead() }
-    // Earlier ones gave their places to blocks that are in use.
+    // Earlier blocks share their slots with blocks in use.
     let first = max(returnedBlock, tail.index > ring ? tail.index - ring : 0)
     let end = SpoolFormat.blockIndex(oldest)
     guard canPunchHoles, end > first, end - first >= count else { return }
@@ -60,7 +60,8 @@ extension SpoolFile {
         try descriptor.punchHole(
           at: SpoolFormat.blockOffset(index, blockCount: ring), byteCount: run * UInt64(SpoolFormat.blockSize))
       } catch {
-        // The room is not needed for anything that this file promises. A file system that cannot is not asked again.
+        // The file does not depend on this space being returned. If the file system does not support it, it is not
+        // tried again.
         if error.code == EOPNOTSUPP || error.code == ENOSYS { canPunchHoles = false }
         return
       }

@@ -2,20 +2,21 @@
 
 internal import EventLoops
 
-/// What one process captured without interruption, in a file that survives the process and the power.
+/// The bytes that one process captured without interruption, in a file that survives the process and power failures.
 ///
 /// The file is a ring of blocks with two alternating checkpoints. `docs/spool-format.md` describes it. Bytes are
 /// addressed by *position*, counted from the first byte of the stretch.
 ///
-/// - ``append(_:at:time:)`` adds bytes at the head, ``commit(state:pausedByteCount:pauses:isFinished:sync:)`` makes
-///   them survive SIGKILL, and the power too when it synchronizes. ``synchronizeBlocks()`` does so with fewer writes.
-/// - ``release(upTo:)`` and ``evict(upTo:)`` make room at the other end.
-/// - ``read(at:into:)`` returns bytes that are as they were written, and names those that are missing.
+/// - ``append(_:at:time:)`` adds bytes at the head. ``commit(state:pausedByteCount:pauses:isFinished:sync:)`` makes
+///   them survive SIGKILL, and also a power failure if it synchronizes. ``synchronizeBlocks()`` does so with fewer
+///   writes.
+/// - ``release(upTo:)`` and ``evict(upTo:)`` free space at the other end.
+/// - ``read(at:into:)`` returns bytes exactly as they were written, and reports missing ones.
 ///
-/// A failed call changes nothing that a later call or a recovery relies on: it can be repeated, or others can be made.
-/// One thread at a time uses a file. It closes itself when dropped.
+/// A failed call changes nothing that a later call or a recovery relies on, so it can be repeated, or other calls can
+/// be made. One thread at a time may use a file. It closes itself when dropped.
 package final class SpoolFile: @unchecked Sendable {
-  // Unchecked: the owner hands it from thread to thread, and uses it on one at a time.
+  // Unchecked, because the owner passes it between threads and uses it on one at a time.
 
   /// The file's path.
   package let path: String
@@ -26,23 +27,22 @@ package final class SpoolFile: @unchecked Sendable {
   /// Keeps the folder locked.
   let folder: SpoolFolder?
   let isReadOnly: Bool
-  /// Whether the process that captured is gone, or the stream at its end.
+  /// Whether the process that captured is gone, or the stream has ended.
   var isSealed: Bool
 
-  /// The position behind the last byte.
+  /// The position after the last byte.
   package internal(set) var head: UInt64
   /// The server has acknowledged everything before it.
   package internal(set) var released: UInt64
   /// Everything before it is released or evicted.
   package internal(set) var oldest: UInt64
-  /// What the last commit wrote, or what was recovered.
+  /// The last commit, or the recovered checkpoint.
   package internal(set) var checkpoint: SpoolCheckpoint
-  /// What was found to be wrong since the file was opened: by the recovery, by reads, and after a failed
-  /// synchronization.
+  /// The damage found since the file was opened: by the recovery, by reads, and after a failed synchronization.
   package internal(set) var damage: [SpoolDamage]
-  /// Whether the checkpoint that was recovered says that nothing follows.
+  /// Whether the recovered checkpoint says that nothing follows.
   let hadSealedCheckpoint: Bool
-  /// What the recovery found.
+  /// The damage found by the recovery.
   let recoveredDamage: [SpoolDamage]
 
   var tail: SpoolTail
@@ -52,10 +52,10 @@ package final class SpoolFile: @unchecked Sendable {
   var hasFailedSync = false
   /// The head's block at the last good synchronization, of which the durable checkpoint has a copy.
   var durableTail = SpoolTail(index: 0)
-  /// Blocks before it were given back.
+  /// Blocks before it were returned to the file system.
   var returnedBlock: UInt64 = 0
   var canPunchHoles = true
-  /// Blocks before it have room in the file system, or were refused it.
+  /// Space was requested for the blocks before it.
   var allocatedBlock: UInt64 = 0
   var canAllocate = true
   let reader: BlockReader
@@ -94,24 +94,24 @@ package final class SpoolFile: @unchecked Sendable {
   package var name: String { path.split(separator: "/").last.map(String.init) ?? path }
   /// When the file was created, by the wall clock, in milliseconds since 1970.
   package var created: Int64 { header.created }
-  /// The text that it was created with.
+  /// The text passed at its creation.
   package var description: String { header.description }
-  /// How many bytes fit, at most.
+  /// How many bytes fit at most.
   package var capacity: UInt64 { header.blockCount * SpoolFormat.payload }
-  /// How many bytes the file takes on disk.
+  /// How many bytes the file uses on disk.
   package var diskByteCount: UInt64 {
     get throws(SpoolError) { try descriptor.status().diskByteCount }
   }
-  /// Whether somebody has removed the file, so that no later process finds it.
+  /// Whether the file was removed by others, so that no later process finds it.
   package var isRemoved: Bool { (try? descriptor.status())?.hasName == false }
 
-  /// The server has acknowledged everything before `position`: it need not be kept. Never beyond the head.
+  /// The server has acknowledged everything before `position`, so it need not be kept. Never beyond the head.
   package func release(upTo position: UInt64) {
     released = max(released, min(position, head))
     oldest = max(oldest, released)
   }
 
-  /// The oldest bytes make room, although the server does not have them. Never beyond the head.
+  /// Drops the oldest bytes to make space, although the server does not have them. Never beyond the head.
   package func evict(upTo position: UInt64) { oldest = max(oldest, min(position, head)) }
 
   /// Closes the file. The folder stays locked while others refer to it.
@@ -119,7 +119,8 @@ package final class SpoolFile: @unchecked Sendable {
 
   /// Removes the file from its folder, durably, and closes it.
   ///
-  /// - Throws: ``SpoolError``. After an error of the second step, the file is gone, but may be back after a power cut.
+  /// - Throws: ``SpoolError``. After an error of the second step, the file is gone, but may reappear after a power
+  ///   failure.
   package func remove() throws(SpoolError) {
     guard !isReadOnly else { throw SpoolError(.readOnly, path: path) }
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
@@ -128,17 +129,17 @@ package final class SpoolFile: @unchecked Sendable {
   }
 }
 
-/// Which of the three checkpoints are which.
+/// The roles of the three checkpoints.
 struct CheckpointSlots: Equatable {
   /// The one with the largest number; nil if none is intact.
   var newest: Int?
-  /// The newest one that is on the disk for sure.
+  /// The newest one that is certainly on the disk.
   var durable: Int?
   /// The number of the newest.
   var sequence: UInt64
 
-  /// Where the next one goes: never on the newest, which SIGKILL must leave, nor on the durable one, which the power
-  /// must.
+  /// Where the next one is written: never over the newest, which must survive SIGKILL, nor over the durable one, which
+  /// must survive a power failure.
   var next: Int { (0..<SpoolFormat.checkpointOffsets.count).first { $0 != newest && $0 != durable } ?? 0 }
 
   mutating func wrote(_ slot: Int) {

@@ -1,26 +1,26 @@
-// The folder of one stream in a spool directory, and the lock that keeps other processes out.
+// The folder of one stream in a spool directory, and the lock against other processes.
 
 internal import EventLoops
 internal import Glibc
 
-/// `DIR/<stream>/`, locked for this process until the last reference to the object is gone.
+/// `DIR/<stream>/`, locked for this process until the last reference to the object is released.
 ///
-/// It contains the file `lock`, with the id of the process that has it, and a `.spool` file for each stretch. Any thread
-/// may use it. If somebody removes `lock`, the locks of the stretches still keep other processes out.
+/// It contains the file `lock` with the id of the locking process, and a `.spool` file for each stretch. Any thread may
+/// use it. If `lock` is removed, the locks of the stretches still keep other processes out.
 package final class SpoolFolder: Sendable {
   /// The stream's name.
   package let stream: String
   /// The folder's path.
   package let path: String
   let disk: any SpoolDisk
-  // Written before anyone else has the object, and then only closed with it.
+  // Written before any other thread has the object, and afterwards only closed with it.
   nonisolated(unsafe) private let lock: SpoolDescriptor
 
-  /// Creates the folder, and the spool directory if there is none, both with mode 0700; locks the folder; removes
-  /// files that a killed process had begun to create.
+  /// Creates the folder, and the spool directory if necessary, both with mode 0700. Locks the folder. Removes files
+  /// that a killed process had begun to create.
   ///
   /// - Throws: ``SpoolError`` with ``SpoolError/Cause/inUse(_:)`` while another process, or another object of this one,
-  ///   has the folder.
+  ///   has locked the folder.
   package init(directory: String, stream: String, disk: any SpoolDisk = .system) throws(SpoolError) {
     guard Self.isValid(stream: stream) else { throw SpoolError(.invalidStreamName, path: "\(directory)/\(stream)") }
     self.stream = stream
@@ -36,7 +36,7 @@ package final class SpoolFolder: Sendable {
       lock = try SpoolDescriptor(lockPath, flags: O_RDWR | O_CREAT | O_NOFOLLOW, disk: disk)
     }
     guard try lock.lock() else { throw SpoolError(.inUse(Self.process(in: lock)), path: path) }
-    // An empty lock file, because the disk is full, is as good a lock.
+    // An empty lock file, on a full disk, is just as good.
     try? lock.setSize(to: 0)
     try? lock.write(Array("\(getpid())\n".utf8), at: 0)
     for name in try Self.names(in: path, disk: disk) where name.hasPrefix(".") && name.hasSuffix(Self.unfinished) {
@@ -47,7 +47,7 @@ package final class SpoolFolder: Sendable {
   /// The paths of the stretches, oldest first.
   package func stretches() throws(SpoolError) -> [String] { try Self.stretches(in: path, disk: disk) }
 
-  /// The same for a folder that may be another process's.
+  /// The same for a folder that another process may own.
   package static func stretches(in path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
     try names(in: path, disk: disk)
       .compactMap { name in Stretch(name).map { ($0, name) } }
@@ -66,14 +66,14 @@ package final class SpoolFolder: Sendable {
     }.sorted()
   }
 
-  /// Who uses a folder.
+  /// The user of a folder.
   package enum User: Equatable, Sendable {
     case nobody
-    /// The process that has the lock; its id, if the lock file has it.
+    /// The process that has the lock, with its id if the lock file has it.
     case process(Int32?)
   }
 
-  /// Who uses the folder at `path`. This does not disturb them.
+  /// The user of the folder at `path`. The query does not affect that user.
   package static func user(of path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> User {
     do throws(SpoolError) {
       let lock = try SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)
@@ -85,7 +85,7 @@ package final class SpoolFolder: Sendable {
     return .nobody
   }
 
-  /// Whether another object, of this process or another, may write to a stretch. A stretch that is gone is not in use.
+  /// Whether another object, of this process or another, may write to a stretch. A missing stretch is not in use.
   static func isInUse(_ stretch: String, disk: any SpoolDisk) throws(SpoolError) -> Bool {
     do throws(SpoolError) {
       return try SpoolDescriptor(stretch, flags: O_RDONLY | O_NOFOLLOW, disk: disk).isLocked()
@@ -131,17 +131,17 @@ package final class SpoolFolder: Sendable {
       guard error.code == EEXIST else { throw error }
       isNew = false
     }
-    // Without it, a power cut could take the folder with all that is synced in it. One that exists may be left over
+    // Otherwise a power failure could remove the folder with everything synced in it. An existing folder may remain
     // from an attempt that failed here.
     do throws(SpoolError) {
       try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeFolder(folder(of: path)) }
     } catch {
-      // Whoever made it in a folder that this process may not read has to see to that.
+      // If this process may not read the parent folder, whoever created the folder must sync it.
       guard !isNew, error.code == EACCES else { throw error }
     }
   }
 
-  /// The path of the folder that the last part of `path` is in.
+  /// The folder that contains the last component of `path`.
   package static func folder(of path: String) -> String {
     var path = path[...]
     while path.count > 1, path.hasSuffix("/") { path.removeLast() }
@@ -150,21 +150,21 @@ package final class SpoolFolder: Sendable {
   }
 }
 
-/// What tells a stretch from all others.
+/// Identifies a stretch.
 package struct StretchIdentity: Equatable, Sendable {
   /// 16 bytes.
   package let id: [UInt8]
   /// Wall clock in milliseconds since 1970.
   package let created: Int64
 
-  /// A new one.
+  /// A new identity.
   package init() {
     var random = SystemRandomNumberGenerator()
     id = (0..<16).map { _ in UInt8.random(in: .min ... .max, using: &random) }
     created = max(0, WallClock.now.sinceEpoch)
   }
 
-  /// Nil for what cannot be one.
+  /// Nil if it is invalid.
   package init?(id: [UInt8], created: Int64) {
     guard id.count == 16, created >= 0 else { return nil }
     (self.id, self.created) = (id, created)

@@ -1,23 +1,22 @@
-// What a spool file says of itself, once, when it is created.
+// The header of a spool file, which is written once at its creation.
 
-/// The header, and its copy behind the checkpoints.
+/// The header, which also has a copy after the checkpoints.
 struct SpoolHeader: Equatable {
-  /// 16 random bytes, which the checksums of this file begin with: a block of another file is never taken for one of
-  /// this.
+  /// 16 random bytes, with which the checksums of this file begin, so that a block of another file never matches.
   var id: [UInt8]
   /// Wall clock, in milliseconds since 1970.
   var created: Int64
   var blockCount: UInt64
-  /// Text for whoever drains the file; this module does not read it.
+  /// Text for the process that drains the file. This module does not interpret it.
   var description: String
 
   static let magic = Array("SLUSPOOL".utf8)
   static let fixedSize = 72
 
-  /// What the checksums of checkpoints and blocks begin with.
+  /// The initial value for the checksums of checkpoints and blocks.
   var seed: UInt32 { checksum(id) }
 
-  /// The header as it is in the file, without the zeros behind it.
+  /// The header as stored in the file, without the zeros after it.
   func encoded() -> [UInt8] {
     let text = Array(description.utf8)
     var bytes = Self.magic
@@ -39,17 +38,17 @@ struct SpoolHeader: Equatable {
 
   enum Decoding: Equatable {
     case header(SpoolHeader)
-    /// A header of a version that this code does not know.
+    /// A header of an unknown version.
     case unsupportedVersion(UInt32)
-    /// No bit of the region is set, or it is missing.
+    /// All bits of the region are zero, or it is missing.
     case empty
-    /// It begins with other bytes than a spool file.
+    /// It begins with other bytes than a spool file's.
     case foreign
-    /// The checksum is wrong, or a field cannot be true.
+    /// The checksum is wrong, or a field is invalid.
     case damaged
   }
 
-  /// - Parameter region: the first ``SpoolFormat/regionSize`` bytes, or fewer of a truncated file.
+  /// - Parameter region: the first ``SpoolFormat/regionSize`` bytes, or fewer for a truncated file.
   static func decoded(_ region: UnsafeRawBufferPointer) -> Decoding {
     guard region.contains(where: { $0 != 0 }) else { return .empty }
     guard region.count >= fixedSize else { return .damaged }
@@ -76,7 +75,7 @@ struct SpoolHeader: Equatable {
         description: String(decoding: region[fixedSize..<end], as: UTF8.self)))
   }
 
-  /// Over everything but the field that holds it.
+  /// The checksum of everything except the checksum field.
   private static func sum(of bytes: UnsafeRawBufferPointer) -> UInt32 {
     checksum(
       UnsafeRawBufferPointer(rebasing: bytes[16...]),

@@ -1,9 +1,9 @@
-// What is in a file that somebody else left: the newest intact checkpoint, and the blocks behind it.
+// Recovers the content of an existing file: the newest intact checkpoint, and the blocks after it.
 
 internal import EventLoops
 internal import Glibc
 
-/// What a file holds when it is opened, or created.
+/// The state of a file when it is opened or created.
 struct RecoveredState {
   var checkpoint = SpoolCheckpoint()
   var tail = SpoolTail(index: 0)
@@ -15,28 +15,28 @@ struct RecoveredState {
   var hasSealedCheckpoint = false
   /// See ``BlockReader/substitutes``.
   var substitutes: [UInt64: SpoolTail] = [:]
-  /// The first block that an intact checkpoint does not take for complete: it and those behind it may not be on the
+  /// The first block that an intact checkpoint does not know as complete. This block and later ones may not be on the
   /// disk.
   var unsyncedBlock: UInt64 = 0
 }
 
 extension SpoolFile {
-  /// What can be done with an open file.
+  /// The permitted operations on an open file.
   package enum Access: Sendable {
-    /// Everything but ``append(_:at:time:)``. Only one object at a time may have a file open so.
+    /// Everything except ``append(_:at:time:)``. Only one object at a time may open a file like this.
     case readWrite
-    /// Reading, also while another process writes.
+    /// Reading, even while another process writes.
     case readOnly
   }
 
-  /// Opens a stretch that another object left, in this process or an earlier one, and recovers what is in it.
+  /// Opens a stretch that another object left, in this process or an earlier one, and recovers its content.
   ///
-  /// Nothing can be added to it: a stretch is what one process captured. ``damage`` names what was found to be wrong.
+  /// Nothing can be added, because a stretch is what one process captured. ``damage`` reports the problems found.
   ///
   /// - Parameters:
   ///   - folder: stays locked as long as this object lives. For ``Access/readWrite``, the caller must have the lock.
-  /// - Throws: ``SpoolError``, with ``SpoolError/Cause/inUse(_:)`` if another object can write to it, although the folder
-  ///   is not locked, because somebody has removed its lock.
+  /// - Throws: ``SpoolError``, with ``SpoolError/Cause/inUse(_:)`` if another object can write to it because the
+  ///   folder's lock was removed.
   package static func open(
     _ path: String, access: Access = .readWrite, folder: SpoolFolder? = nil, disk: any SpoolDisk = .system
   ) throws(SpoolError) -> SpoolFile {
@@ -52,10 +52,10 @@ extension SpoolFile {
     return file
   }
 
-  /// What a killed process wrote is in the page cache, and what follows relies on it being on the disk. Perhaps a
-  /// synchronization of that process failed. Then the cache may have pages that no other will write: the next commit
-  /// with `sync` writes the blocks again, and this the newest checkpoint. It is the same as it was, so that no write
-  /// can tear it.
+  /// The writes of a killed process are in the page cache, and the following steps rely on them being on the disk. A
+  /// synchronization of that process may have failed, and then the cache may have pages that will not be written. So
+  /// the next commit with `sync` writes the blocks again, and this method writes the newest checkpoint. Its bytes are
+  /// unchanged, so no write can tear it.
   private func makeDurable() throws(SpoolError) {
     if let newest = slots.newest {
       let offset = SpoolFormat.checkpointOffsets[newest]
@@ -67,7 +67,7 @@ extension SpoolFile {
   }
 }
 
-/// Reads a file's header, checkpoints, and the blocks that no checkpoint knows yet.
+/// Reads a file's header, checkpoints, and the blocks that are not in any checkpoint yet.
 struct SpoolRecovery {
   let header: SpoolHeader
   private(set) var state = RecoveredState(
@@ -80,7 +80,7 @@ struct SpoolRecovery {
     state.damage = damage
     reader = BlockReader(descriptor, header)
     let size = try descriptor.status().byteCount
-    // Cannot overflow: the header's block count is limited.
+    // Cannot overflow, because the header's block count is limited.
     if size < SpoolFormat.dataStart + header.blockCount * UInt64(SpoolFormat.blockSize) {
       state.damage.append(SpoolDamage(.truncated, fileOffset: size))
     }
@@ -90,7 +90,7 @@ struct SpoolRecovery {
       state.tail = SpoolTail(newest)
       state.hasSealedCheckpoint = newest.isSealed || newest.checkpoint.isFinished
       if !state.hasSealedCheckpoint { try searchBehindHead() }
-      // Newest first: of the same block, it has the most.
+      // Newest first, because it has the most bytes of the same block.
       for stored in checkpoints { try substitute(SpoolTail(stored)) }
     } else {
       state.damage.append(SpoolDamage(.allCheckpoints, fileOffset: SpoolFormat.checkpointOffsets[0]))
@@ -100,7 +100,7 @@ struct SpoolRecovery {
 
   // MARK: Header and checkpoints
 
-  /// A region of the file, or what there is of it; nil if the disk cannot read it, twice.
+  /// A region of the file, possibly truncated; nil if the disk failed to read it twice.
   private static func region(at offset: UInt64, _ descriptor: SpoolDescriptor) throws(SpoolError) -> [UInt8]? {
     for _ in 0..<2 {
       do throws(SpoolError) {
@@ -119,14 +119,14 @@ struct SpoolRecovery {
       let decoding = try region(at: offset, descriptor)?.withUnsafeBytes { SpoolHeader.decoded($0) } ?? .damaged
       switch decoding {
       case .header(let header):
-        // The copy of another file would be no copy.
+        // A copy of another file's header does not count.
         if let found, found != header { damage.append(SpoolDamage(.header, fileOffset: offset)) }
         found = found ?? header
       case .unsupportedVersion(let version):
         if found == nil { throw SpoolError(.unsupportedVersion(version), path: descriptor.path) }
         damage.append(SpoolDamage(.header, fileOffset: offset))
       case .foreign:
-        // Only the beginning says what kind of file it is.
+        // Only the beginning shows what kind of file it is.
         if offset == SpoolFormat.headerOffset { isForeign = true }
         damage.append(SpoolDamage(.header, fileOffset: offset))
       case .empty, .damaged: damage.append(SpoolDamage(.header, fileOffset: offset))
@@ -136,10 +136,10 @@ struct SpoolRecovery {
     return found
   }
 
-  /// The intact ones, newest first.
+  /// The intact checkpoints, newest first.
   private mutating func checkpoints(_ descriptor: SpoolDescriptor) throws(SpoolError) -> [StoredCheckpoint] {
     var intact: [(slot: Int, stored: StoredCheckpoint)] = []
-    // With the numbers that they seem to have.
+    // With their apparent numbers.
     var damaged: [(offset: UInt64, sequence: UInt64)] = []
     for (slot, offset) in SpoolFormat.checkpointOffsets.enumerated() {
       let region = try Self.region(at: offset, descriptor)
@@ -173,8 +173,8 @@ struct SpoolRecovery {
     var last: UInt64?
     var gap: UInt64 = 0
     try reader.visit(first..<first + header.blockCount) { block throws(SpoolError) in
-      // The head's own block may be in the file as an append that failed left it. It may also have begun anew behind
-      // the head: then nothing before the head was to be kept.
+      // A failed append may have left the head's own block in the file. The block may also have started again after the
+      // head, if nothing before the head had to be kept.
       guard let shape = block.shape, block.index > first || shape.contains(state.tail.shape) || isFresh(shape) else {
         missing.add(block)
         gap += 1
@@ -189,8 +189,8 @@ struct SpoolRecovery {
       return true
     }
     if let last, last >= header.blockCount { raiseOldest(toBlock: last - header.blockCount + 1) }
-    // A block that was being written when the process or the power ended: nothing behind it was found. Further on are
-    // the places of blocks that are kept.
+    // A block that was being written when the process ended or the power failed. Nothing was found after it, and
+    // further on are the slots of blocks that are kept.
     let kept = SpoolFormat.blockIndex(state.checkpoint.oldest) + header.blockCount
     for run in missing.runs where run.kind != .unwritten && run.kind != .overwritten && run.blocks.lowerBound < kept {
       let run = MissingBlocks.Run(kind: run.kind, blocks: run.blocks.clamped(to: 0..<kept))
@@ -200,8 +200,8 @@ struct SpoolRecovery {
 
   private func isFresh(_ shape: BlockShape) -> Bool { shape.first > 0 && Int(shape.first) >= state.tail.shape.end }
 
-  /// A power cut can leave a checkpoint or a block that relies on an earlier block in the ring, and not that block.
-  /// What a checkpoint has of it was synchronized with the checkpoint.
+  /// A power failure can leave a checkpoint or a block that relies on an earlier block in the ring, without that block.
+  /// The checkpoint's copy of it was synchronized with the checkpoint.
   private mutating func substitute(_ copy: SpoolTail) throws(SpoolError) {
     guard !copy.isEmpty, copy.index < state.tail.index, copy.head > state.checkpoint.oldest,
       state.substitutes[copy.index] == nil
@@ -212,7 +212,7 @@ struct SpoolRecovery {
       return false
     }
     if let shape = found.shape, shape.contains(copy.shape) { return }
-    // A place that has a newer block was given up on purpose.
+    // A slot with a newer block was reused on purpose.
     if found.content == .laterLap { return }
     state.substitutes[copy.index] = copy
     var missing = MissingBlocks()
@@ -220,7 +220,7 @@ struct SpoolRecovery {
     for run in missing.runs { note(run, from: copy.head, to: state.checkpoint.head) }
   }
 
-  /// Adds a block at or behind the head.
+  /// Adds a block at or after the head.
   private mutating func accept(_ block: BlockReader.Block, _ shape: BlockShape, missing: [MissingBlocks.Run]) {
     let start = SpoolFormat.start(ofBlock: block.index)
     for run in missing { note(run, from: state.checkpoint.head, to: start) }
@@ -231,7 +231,7 @@ struct SpoolRecovery {
       : SpoolTail(index: block.index + 1)
   }
 
-  /// Names the positions of `run` that are in `from..<to`.
+  /// Reports the positions of `run` within `from..<to`.
   private mutating func note(_ run: MissingBlocks.Run, from: UInt64, to: UInt64) {
     let start = max(from, SpoolFormat.start(ofBlock: run.blocks.lowerBound))
     let end = min(to, SpoolFormat.start(ofBlock: run.blocks.upperBound))
@@ -241,7 +241,7 @@ struct SpoolRecovery {
     if !state.damage.contains(found) { state.damage.append(found) }
   }
 
-  /// Blocks before `index` gave their places to newer ones, whatever the checkpoint says.
+  /// Newer blocks have reused the slots of the blocks before `index`, whatever the checkpoint says.
   private mutating func raiseOldest(toBlock index: UInt64) {
     let start = SpoolFormat.start(ofBlock: index)
     guard start > state.checkpoint.oldest else { return }
@@ -252,7 +252,7 @@ struct SpoolRecovery {
     state.checkpoint.oldest = start
   }
 
-  /// Without a checkpoint, the blocks themselves say from where to where they reach. The holes of a large file take no time.
+  /// Without a checkpoint, determines the range from the blocks themselves. The holes of a large file take no time.
   private mutating func searchRing(_ descriptor: SpoolDescriptor) throws(SpoolError) {
     var oldest: UInt64?
     var newest: UInt64 = 0
@@ -279,7 +279,7 @@ struct SpoolRecovery {
     }
     let firstInRing = newest >= header.blockCount ? SpoolFormat.start(ofBlock: newest - header.blockCount + 1) : 0
     state.checkpoint.oldest = max(oldest ?? 0, firstInRing)
-    // Whether they were acknowledged is unknown. What is in the file is kept, in any case.
+    // It is unknown whether they were acknowledged, so everything in the file is kept.
     state.checkpoint.released = state.checkpoint.oldest
   }
 }

@@ -1,16 +1,16 @@
-// The block that is not complete yet, in memory.
+// The incomplete block in memory.
 
-/// The block that the head is in. It goes to its place in the file when it is complete; until then, each checkpoint has
-/// a copy of it.
+/// The block that contains the head. It is written to its slot in the file when it is complete. Until then, each
+/// checkpoint has a copy of it.
 struct SpoolTail {
   var index: UInt64
   var shape = BlockShape()
-  /// ``SpoolFormat/payloadSize`` bytes; zero where the block has none.
+  /// ``SpoolFormat/payloadSize`` bytes, with zeros where the block has none.
   var payload = [UInt8](repeating: 0, count: SpoolFormat.payloadSize)
 
   init(index: UInt64) { self.index = index }
 
-  /// The block that a checkpoint has a copy of.
+  /// The block from a checkpoint's copy.
   init(_ stored: StoredCheckpoint) {
     index = SpoolFormat.blockIndex(stored.checkpoint.head)
     shape = stored.tail
@@ -26,10 +26,10 @@ struct SpoolTail {
 
   var isEmpty: Bool { shape.length == 0 }
   var isComplete: Bool { shape.end == SpoolFormat.payloadSize }
-  /// The position behind its last byte.
+  /// The position after its last byte.
   var head: UInt64 { SpoolFormat.start(ofBlock: index) + UInt64(shape.end) }
 
-  /// Adds as many of `bytes` as fit; returns how many.
+  /// Adds as many of `bytes` as fit, and returns their number.
   mutating func append(_ bytes: UnsafeRawBufferPointer, time: Int64) -> Int {
     let count = min(bytes.count, SpoolFormat.payloadSize - shape.end)
     if isEmpty { shape.time = time }
@@ -45,7 +45,7 @@ struct SpoolTail {
   /// The bytes for a checkpoint: from the first to the head.
   var bytes: [UInt8] { Array(payload[Int(shape.first)..<shape.end]) }
 
-  /// As a block in the file.
+  /// Its form as a block in the file.
   func encoded(seed: UInt32) -> [UInt8] {
     var block = [UInt8](repeating: 0, count: SpoolFormat.blockHeaderSize) + payload
     block.withUnsafeMutableBytes { block in

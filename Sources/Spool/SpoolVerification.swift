@@ -1,21 +1,21 @@
-// Every byte of a stretch, read and accounted for.
+// Reads and accounts for every byte of a stretch.
 
-/// What ``SpoolFile/verify()`` found: each position of the stretch that the server has not acknowledged is intact,
-/// evicted, in a hole, or named by ``damage``.
+/// The result of ``SpoolFile/verify()``. Each unacknowledged position of the stretch is intact, evicted, in a hole, or
+/// reported in ``damage``.
 package struct SpoolVerification: Equatable, Sendable {
-  /// Bytes that are as they were appended.
+  /// The number of bytes that are unchanged since they were appended.
   package var intactByteCount: UInt64 = 0
-  /// Bytes that made room for newer ones before the server had them.
+  /// Bytes that were dropped for newer ones before the server had them.
   package var evicted: Range<UInt64> = 0..<0
   /// Positions that were lost before they reached the spool.
   package var holes: [Range<UInt64>] = []
-  /// What is not as it was written, the findings of the recovery among it.
+  /// The damage, including that found by the recovery.
   package var damage: [SpoolDamage] = []
 
-  /// The server has acknowledged everything before it, and need not be sent it.
+  /// The server has acknowledged everything before it, so it need not be sent.
   package var released: UInt64 = 0
 
-  /// Bytes that were captured, are not acknowledged, and are not there, as far as the file can tell.
+  /// The number of captured, unacknowledged bytes that are missing, as far as the file shows.
   package var lostByteCount: UInt64 {
     var (count, end) = (UInt64(0), released)
     for range in ([evicted] + holes + damage.map(\.lostPositions)).sorted(by: { $0.lowerBound < $1.lowerBound })
@@ -26,7 +26,7 @@ package struct SpoolVerification: Equatable, Sendable {
     return count
   }
 
-  /// Forgets findings before `position`, which are of no interest any more.
+  /// Discards findings before `position`, which are no longer relevant.
   package mutating func forget(before position: UInt64) {
     holes.removeAll { $0.upperBound <= position }
     damage.removeAll { !$0.lostPositions.isEmpty && $0.lostPositions.upperBound <= position }
@@ -44,7 +44,7 @@ extension SpoolFile {
     var found = SpoolVerification()
     found.released = released
     found.evicted = released..<oldest
-    // What the ring has between these is read again here, and may be better than the recovery found it.
+    // The ring's content between these is read again here, perhaps with a better result than in the recovery.
     found.damage = recoveredDamage.filter {
       $0.lostPositions.isEmpty || $0.lostPositions.lowerBound < oldest || $0.lostPositions.upperBound > head
     }
@@ -82,7 +82,7 @@ extension SpoolFile {
       let lost = blocks.clamped(to: cursor..<gap.upperBound)
       guard !lost.isEmpty else { continue }
       if cursor < lost.lowerBound { found.holes.append(cursor..<lost.lowerBound) }
-      // The recovery has named it already if no checkpoint knew of it.
+      // The recovery has already reported it if it was in no checkpoint.
       let offset = SpoolFormat.blockOffset(run.blocks.lowerBound, blockCount: header.blockCount)
       let damage = SpoolDamage(run.kind, fileOffset: offset, lostPositions: lost)
       if !found.damage.contains(damage) { found.damage.append(damage) }

@@ -13,7 +13,7 @@ package struct SystemSpoolDisk: SpoolDisk {
   }
 
   package func close(_ descriptor: Int32) {
-    // A child of another thread has a copy until it executes its program, and the lock would stay as long.
+    // A child of another thread has a copy of the descriptor until its exec, and the lock would last as long.
     var lock = Self.wholeFile
     lock.l_type = Int16(F_UNLCK)
     _ = fcntl(descriptor, SLUICE_F_OFD_SETLK, &lock)
@@ -95,7 +95,7 @@ package struct SystemSpoolDisk: SpoolDisk {
     return lock.l_type != Int16(F_UNLCK)
   }
 
-  /// A lock from the first byte to the last, wherever that is.
+  /// A lock on the whole file, whatever its length.
   private static var wholeFile: flock {
     flock(l_type: Int16(F_WRLCK), l_whence: Int16(SEEK_SET), l_start: 0, l_len: 0, l_pid: 0)
   }
@@ -116,7 +116,7 @@ package struct SystemSpoolDisk: SpoolDisk {
     while true {
       errno = 0
       guard let entry = readdir(stream) else {
-        // Not only at the end: a folder that is read in part would hide stretches.
+        // Checked after each call, because a partially read folder would hide stretches.
         guard errno == 0 else { throw .last("readdir") }
         return names
       }

@@ -1,4 +1,4 @@
-// A stretch that an earlier process has left: a name at first, and open only as long as somebody needs it.
+// A stretch that an earlier process has left. At first only its name is known, and it is open only while it is needed.
 
 internal import EventLoops
 internal import Spool
@@ -10,20 +10,20 @@ final class LeftStretch: @unchecked Sendable {
   let name: String
   private let path: String
   private let folder: SpoolFolder
-  /// Of a stretch that has no file yet, because the disk had no room for one.
+  /// Describes a stretch that has no file yet, because the disk had no space for one.
   private let withoutFile: SharedStretch.Description?
 
-  /// What it is as long as it is open.
+  /// The writer and the backlog while it is open.
   private(set) var opened: (writer: StretchWriter, backlog: SpooledBacklog)?
-  /// Whether a stream sends it.
+  /// Whether a stream is sending it.
   var isTaken = false
-  /// Whether nothing is needed any more.
+  /// Whether nothing of it is needed any more.
   private(set) var isGone = false
-  /// Whether it was tried, and cannot be used.
+  /// Whether it was tried and found unusable.
   var isUnreadable = false
-  /// Whether everything of it is on the disk.
+  /// Whether all of it is on the disk.
   private(set) var isSettled = false
-  /// How many bytes it keeps that the server does not have, as far as that is known.
+  /// How many bytes it keeps that the server does not have, as far as is known.
   private var knownByteCount: UInt64 = 0
   private var isReported = false
   private var hasFile: Bool
@@ -43,9 +43,9 @@ final class LeftStretch: @unchecked Sendable {
 
   var keptByteCount: UInt64 { opened?.writer.keptByteCount ?? knownByteCount }
 
-  /// Looks what it is, without opening it for longer. A stretch of which everything is on the disk is settled then.
+  /// Examines it without leaving it open. A stretch that is completely on the disk is then settled.
   ///
-  /// - Throws: ``SpoolError``. It stays where it is.
+  /// - Throws: ``SpoolError``. The stretch stays unchanged.
   func look(_ thread: SpoolThread) throws(SpoolError) {
     guard opened == nil, hasFile else { return }
     let file = try SpoolFile.open(path, access: .readOnly, folder: folder)
@@ -54,9 +54,9 @@ final class LeftStretch: @unchecked Sendable {
     isSettled = file.wasSealed && !SharedStretch(id: file.id).isThere
   }
 
-  /// Opens it, if it is not open yet.
+  /// Opens it, unless it is open already.
   ///
-  /// - Throws: ``SpoolError``. It stays where it is.
+  /// - Throws: ``SpoolError``. The stretch stays unchanged.
   func open(_ thread: SpoolThread) throws(SpoolError) -> (writer: StretchWriter, backlog: SpooledBacklog) {
     if let opened { return opened }
     let new = try openStretch(thread)
@@ -73,16 +73,16 @@ final class LeftStretch: @unchecked Sendable {
     do throws(SpoolError) {
       remains = try shared?.remains()
     } catch {
-      // It stays where it is. What the file has is sent.
+      // The remains stay in memory. The bytes in the file are sent.
       guard file != nil else { throw error }
       thread.report(.unreadable(error))
       // What was truncated can be removed with the rest.
       if error.cause != .truncated { shared = nil }
     }
-    // It may be newer than the newest checkpoint, also where all bytes were copied.
+    // It may be newer than the newest checkpoint, even if all bytes were copied.
     let note = remains?.note
     if let file, file.checkpoint.isFinished || (remains?.head ?? 0) < file.head {
-      // Everything was copied: the process was killed before it removed the rest.
+      // Everything was copied, and the process was killed before it removed the rest.
       remains = nil
     }
     guard file != nil || remains != nil else { throw SpoolError(.notASpool, path: path) }
@@ -90,7 +90,7 @@ final class LeftStretch: @unchecked Sendable {
     let released = max(file?.released ?? 0, remains?.passed ?? 0)
     let resumption = note ?? checkpoint.state
     let oldest = remains?.oldest ?? 0
-    // Nothing is captured any more: there is no more than what memory has.
+    // Nothing is captured any more, so the capacity needs only what is in memory.
     let capacity = remains.map { $0.head - $0.oldest + 1 << 20 } ?? 0
     let stretch = thread.makeStretch(
       kept: kept ?? oldest..<oldest, released: released, capacity: file?.capacity ?? capacity,
@@ -102,7 +102,7 @@ final class LeftStretch: @unchecked Sendable {
         stretch.keepsWords(in: ends.copier.note)
         file?.acceptRemains()
       } else {
-        // A pause behind the last byte was made by a process that a power cut has ended.
+        // A pause after the last byte was recorded by a process that ended in a power failure.
         let pauses = checkpoint.pauses.filter { $0.position <= checkpoint.head }
         ends = try CircularBuffer.makeFinished(
           head: file?.head ?? 0, pauses: pauses.map { CircularBuffer.Pause(position: $0.position, length: $0.length) },
@@ -133,20 +133,20 @@ final class LeftStretch: @unchecked Sendable {
     for damage in file.damage { thread.report(.damaged(stretch: file.name, damage)) }
   }
 
-  /// Whether the server has everything, and needs not be told either that nothing follows.
+  /// Whether the server has everything, and need not learn that nothing follows.
   var isDone: Bool {
     guard let opened, !isTaken else { return false }
     return opened.writer.keptByteCount == 0 && opened.writer.byteCountInMemory == 0
       && opened.backlog.resumption.isEmpty
   }
 
-  /// Everything that there is was written.
+  /// All existing bytes were written.
   func settle() throws(SpoolError) {
     try opened?.writer.leaveMemory()
     isSettled = true
   }
 
-  /// Nobody needs it open any more.
+  /// It no longer needs to be open.
   func close() {
     guard let opened else { return }
     knownByteCount = opened.writer.keptByteCount

@@ -1,32 +1,32 @@
-// What of a stretch survives the end of its process without having been written to a disk: files in a file system in
-// memory.
+// The part of a stretch that survives the end of its process without having been written to a disk: files in a file
+// system in memory.
 
 internal import EventLoops
 internal import Glibc
 internal import Spool
 internal import StreamBuffers
 
-/// The files of one stretch in `/dev/shm`: the circular buffer, and what the stretch is while it has no file on disk. A
-/// reboot takes them.
+/// The files of one stretch in `/dev/shm`: the circular buffer, and the stretch's description while it has no file on
+/// disk. A reboot removes them.
 struct SharedStretch: Sendable {
   private static let folder = "/dev/shm"
   private static let prefix = "sluice-"
   private static let suffix = ".stretch"
 
-  /// Where the circular buffer is.
+  /// The path of the circular buffer.
   let bufferPath: String
   private let stretchPath: String
 
-  /// - Parameter id: the stretch's.
+  /// - Parameter id: the identifier of the stretch.
   init(id: [UInt8]) {
     let digits = id.map { String(UInt16($0) + 0x100, radix: 16).dropFirst() }.joined()
     bufferPath = "\(Self.folder)/\(Self.prefix)\(digits)"
     stretchPath = bufferPath + Self.suffix
   }
 
-  /// What is left of the buffer; nil for nothing.
+  /// The remains of the buffer; nil if there are none.
   ///
-  /// - Throws: ``SpoolError`` when it is there and cannot be used.
+  /// - Throws: ``SpoolError`` if they exist but cannot be used.
   func remains() throws(SpoolError) -> CircularBuffer.Remains? {
     do throws(SystemError) {
       if let remains = try CircularBuffer.Remains(path: bufferPath) { return remains }
@@ -35,14 +35,14 @@ struct SharedStretch: Sendable {
       if error.code == ENODATA { throw SpoolError(.truncated, path: bufferPath) }
       throw SpoolError(.system(error), path: bufferPath)
     }
-    // Of another version.
+    // Written by another version.
     throw SpoolError(.notASpool, path: bufferPath)
   }
 
   /// Whether there is a buffer.
   var isThere: Bool { access(bufferPath, F_OK) == 0 }
 
-  /// Everything is in the stretch's file, or is not needed.
+  /// Everything is in the stretch's file, or is no longer needed.
   func remove() {
     unlink(bufferPath)
     unlink(stretchPath)
@@ -50,15 +50,15 @@ struct SharedStretch: Sendable {
 
   // MARK: A stretch without a file
 
-  /// A stretch that no file on disk tells of.
+  /// The description of a stretch without a file on disk.
   struct Description: Equatable, Sendable {
     var identity: StretchIdentity
-    /// Of the stream, as the kernel knows it.
+    /// The folder of the stream, as a resolved path.
     var folder: String
     var text: String
   }
 
-  /// Has the next process find a stretch that has no file.
+  /// Makes a stretch without a file visible to the next process.
   func write(_ description: Description) throws(SystemError) {
     let text = "\(description.identity.created)\n\(description.folder)\n\(description.text)"
     let new = stretchPath + ".new"
@@ -79,9 +79,9 @@ struct SharedStretch: Sendable {
   /// The stretch has a file now.
   func removeDescription() { unlink(stretchPath) }
 
-  /// The stretches of a stream that killed processes have left without a file, oldest first.
+  /// The stretches that killed processes have left without a file, oldest first.
   ///
-  /// - Parameter folder: the stream's.
+  /// - Parameter folder: the folder of the stream.
   static func withoutFile(in folder: String) -> [Description] {
     guard let folder = resolved(folder), let names = try? SystemSpoolDisk().names(in: Self.folder) else { return [] }
     return names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.sorted()
@@ -105,7 +105,7 @@ struct SharedStretch: Sendable {
     guard file >= 0 else { return nil }
     defer { close(file) }
     var status = stat()
-    // Anybody may write into this folder.
+    // Any user may write into this folder.
     guard fstat(file, &status) == 0, status.st_uid == geteuid() else { return nil }
     var bytes = [UInt8](repeating: 0, count: 32 << 10)
     let count = bytes.withUnsafeMutableBytes { Glibc.read(file, $0.baseAddress, $0.count) }
@@ -119,7 +119,7 @@ struct SharedStretch: Sendable {
     return Description(identity: identity, folder: String(lines[1]), text: String(lines[2]))
   }
 
-  /// A path as the kernel knows it; nil where there is nothing.
+  /// The resolved path; nil if nothing exists there.
   static func resolved(_ path: String) -> String? {
     guard let resolved = realpath(path, nil) else { return nil }
     defer { free(resolved) }
@@ -128,7 +128,7 @@ struct SharedStretch: Sendable {
 }
 
 extension SpoolFile {
-  /// How many bytes the process that captured this stretch has left in memory only, because it was killed.
+  /// How many bytes exist only in memory, because the process that captured this stretch was killed.
   package var byteCountInMemory: UInt64 {
     guard !checkpoint.isFinished, let remains = (try? SharedStretch(id: id).remains()) ?? nil else { return 0 }
     return remains.head - min(remains.head, max(head, remains.oldest))

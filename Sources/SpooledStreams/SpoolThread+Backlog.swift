@@ -1,11 +1,11 @@
-// What earlier processes have left: looked at one after the other, and opened one after the other.
+// What earlier processes have left. Stretches are examined one after another, and opened one after another.
 
 internal import EventLoops
 internal import Spool
 
 extension SpoolThread {
-  /// Begins to look at the stretches that are left, the newest first: what the last process has left in memory only
-  /// goes to the disk. Between two of them, the live stretch has its turn.
+  /// Begins to examine the remaining stretches, the newest first, so that bytes which the last process left only in
+  /// memory are written to the disk. The live stretch gets its turn between them.
   func begin(with stretches: [LeftStretch]) {
     left = stretches
     lookedFrom = left.count
@@ -25,13 +25,13 @@ extension SpoolThread {
       try stretch.look(self)
       if !stretch.isSettled || stretch.keptByteCount == 0 { settle(stretch) }
     } catch {
-      // It stays as it is, for somebody to look at. The others need not wait for that.
+      // It stays unchanged for the operator to examine. The others need not wait for it.
       report(.unreadable(error))
       stretch.isUnreadable = true
     }
   }
 
-  /// What only memory has goes to the disk.
+  /// Writes bytes that are only in memory to the disk.
   private func settle(_ stretch: LeftStretch) {
     guard let writer = open(stretch)?.writer else { return }
     do throws(SpoolError) {
@@ -44,16 +44,16 @@ extension SpoolThread {
     closeIdle(but: nil)
   }
 
-  /// Tries again what has failed.
+  /// Retries stretches that have failed.
   func settleLeft() {
     for stretch in left[min(lookedFrom, left.count)...] where !stretch.isSettled && !stretch.isUnreadable {
       settle(stretch)
-      // The others would find the same.
+      // The others would fail in the same way.
       if !stretch.isSettled { return armTimer() }
     }
   }
 
-  /// Opens a stretch, and closes the one before that nobody sends. Nil if that fails.
+  /// Opens a stretch, and closes the previous one if no stream is sending it. Nil if that fails.
   func open(_ stretch: LeftStretch) -> (writer: StretchWriter, backlog: SpooledBacklog)? {
     guard !stretch.isUnreadable else { return nil }
     do throws(SpoolError) {
@@ -78,7 +78,7 @@ extension SpoolThread {
     }
   }
 
-  /// Opens a stretch for the stream that sends it. Any thread.
+  /// Opens a stretch for the stream that will send it. Any thread.
   ///
   /// - Parameter done: called on the spool's thread.
   func take(_ name: String, then done: @escaping @Sendable (OpenedStretch) -> Void) {
@@ -90,7 +90,7 @@ extension SpoolThread {
     guard let opened = open(stretch) else { return .unreadable }
     stretch.isTaken = true
     armTimer()
-    // What only memory has goes to the disk now, or is sent from there.
+    // Bytes that are only in memory are now written to the disk, or are sent from there.
     if !stretch.isSettled, keep(opened.writer) {
       do throws(SpoolError) { try stretch.settle() } catch { failed(error, opened.writer.stretch) }
     }
@@ -98,11 +98,11 @@ extension SpoolThread {
   }
 }
 
-/// What became of a stretch that was to be sent.
+/// The result of opening a stretch for sending.
 package enum OpenedStretch: Sendable {
   case backlog(SpooledBacklog)
   /// The server has everything.
   case nothingLeft
-  /// It stays where it is.
+  /// It stays unchanged.
   case unreadable
 }

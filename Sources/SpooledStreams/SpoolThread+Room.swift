@@ -1,19 +1,19 @@
-// Room in a spool: which bytes go when there is too little, or when they are too old.
+// Space in a spool: which bytes are dropped when there is too little, or when they are too old.
 
 internal import EventLoops
 internal import Spool
 
 extension SpoolThread {
-  /// How many blocks are looked at for their age in each interval: each is a read.
+  /// How many blocks are checked for their age in each interval. Each check is a read.
   private static let evictedAtOnce = 1024
 
-  /// Lets the oldest bytes go if there is no room for `count` more of a stretch; false if they must stay.
+  /// Drops the oldest bytes if there is no space for `count` more of a stretch. Returns false if they must stay.
   func makeRoom(for count: UInt64, _ writer: StretchWriter, _ file: SpoolFile) -> Bool {
     for writer in writers { writer.releaseAcknowledged() }
     if settings.evicts, writer.position.addingSaturated(count) > file.oldest.addingSaturated(file.capacity) {
       writer.evict(upTo: writer.leastOldest(for: count, in: file))
     }
-    // What a killed process has left in memory was captured within the limit: its file has room for it.
+    // Bytes that a killed process has left in memory were captured within the limit, and its file has space for them.
     guard writer === current else { return true }
     let kept = left.reduce(writer.keptByteCount) { $0.addingSaturated($1.keptByteCount) }
     guard kept.addingSaturated(count) > settings.limit else { return true }
@@ -34,16 +34,16 @@ extension SpoolThread {
     return evicted
   }
 
-  /// Lets go what was captured too long ago.
+  /// Drops bytes that were captured too long ago.
   func evictOld() {
     guard let retention = settings.retention, WallClock.isSynchronized == true else { return }
     let limit = WallClock.now.sinceEpoch - retention.nanoseconds / 1_000_000
-    // Until the oldest that is there is young enough, or the reads of one interval are used up.
+    // Until the oldest remaining byte is young enough, or the reads of one interval are used up.
     if let oldest = left.first(where: { $0.keptByteCount > 0 }) { _ = open(oldest) }
     for writer in writers {
       guard let file = writer.file else { continue }
       for _ in 0..<Self.evictedAtOnce where file.oldest < file.head {
-        // What cannot be read is of no age.
+        // An unreadable block has no age.
         if let time = (try? file.time(at: file.oldest)) ?? nil, time >= limit { break }
         writer.evict(upTo: SpoolFile.nextBlock(after: file.oldest))
       }

@@ -1,4 +1,4 @@
-// The thread that waits for the disk, so that nobody else has to.
+// The thread that waits for the disk, so that no other thread has to.
 
 internal import EventLoops
 internal import Spool
@@ -9,21 +9,21 @@ final class SpoolThread: @unchecked Sendable {
   let loop: EventLoop
   let settings: SpoolSettings
   let report: @Sendable (SpoolEvent) -> Void
-  /// What earlier processes have left, oldest first.
+  /// The stretches that earlier processes have left, oldest first.
   var left: [LeftStretch] = []
-  /// Those of ``left`` from here on were looked at, newest first.
+  /// The elements of ``left`` from here on were examined, newest first.
   var lookedFrom = 0
-  /// The one whose source is still there, until its stream is over.
+  /// The stretch whose source still exists, until its stream is over.
   private(set) var current: StretchWriter?
-  /// The same, until everything of it is on the disk.
+  /// The same, until all of it is on the disk.
   private var live: StretchWriter?
-  /// Whether each byte goes to the disk's cache at once, because no other memory survives this process.
+  /// Whether each byte is written at once, because no other memory survives this process.
   private var isEager = false
   private var timer: EventLoop.Timer?
-  /// The beginning of a block that is awaited shortly before the interval is over; see ``awaitBlock()``.
+  /// The beginning of a block that is awaited shortly before the interval ends; see ``awaitBlock()``.
   private var awaitedBlock: UInt64?
   private var isFailing = false
-  /// Whether something has failed since the disk was tried last.
+  /// Whether an operation has failed since the last attempt to use the disk.
   private var hasFailed = false
   let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)
 
@@ -31,7 +31,7 @@ final class SpoolThread: @unchecked Sendable {
     self.settings = settings
     self.report = report
     loop = try EventLoop()
-    // Kept by its thread, and that until ``stop()``.
+    // Retained by its thread until ``stop()``.
     try NamedThread("spool") { [self] in
       loop.run()
       (left, current, live) = ([], nil, nil)
@@ -40,10 +40,11 @@ final class SpoolThread: @unchecked Sendable {
 
   deinit { buffer.deallocate() }
 
-  /// The stretches that are open, oldest first.
+  /// The open stretches, oldest first.
   var writers: [StretchWriter] { left.compactMap { $0.opened?.writer } + (current.map { [$0] } ?? []) }
 
-  /// The file is sparse, and the limit holds all the same: with room for what a killed process leaves in memory.
+  /// The file is sparse and the limit still applies, with additional space for the bytes that a killed process leaves
+  /// in memory.
   func ringSize(_ buffer: Int) -> UInt64 {
     // No disk is larger; and nobody has to think of overflows.
     min(settings.limit, 1 << 52) + StreamSpool.sizeBesidesLimit(buffer: buffer)
@@ -51,7 +52,7 @@ final class SpoolThread: @unchecked Sendable {
 
   // MARK: The live stretch
 
-  /// - Parameter isEager: whether this process alone has what is not written.
+  /// - Parameter isEager: whether unwritten bytes would be lost with this process.
   func add(_ writer: StretchWriter, isEager: Bool) {
     (current, live) = (writer, writer)
     self.isEager = isEager
@@ -63,7 +64,7 @@ final class SpoolThread: @unchecked Sendable {
     copyLive()
   }
 
-  /// The circular buffer has something to copy, or waits for room.
+  /// The circular buffer has bytes to copy, or waits for space.
   private func copyLive() {
     guard let live else { return }
     let copied = copy(live, atMost: Self.turn)
@@ -74,9 +75,9 @@ final class SpoolThread: @unchecked Sendable {
     awaitBytes(live, after: copied)
   }
 
-  /// The interval is nearly over. When the next block begins, its bytes have just come: those before it go to the disk,
-  /// and these have a whole interval for themselves. Without such a moment, all go at the interval's end, and a
-  /// checkpoint with them.
+  /// The interval is nearly over. When the next block begins, its bytes have just arrived: those before it are written
+  /// to the disk, and these have a whole interval of their own. Without such a moment, all are written at the
+  /// interval's end, together with a checkpoint.
   private func awaitBlock() {
     timer = loop.schedule(after: patience) { [unowned self] in synchronize(blocksFrom: nil) }
     guard let live, !isEager, !live.needsCommit else { return }
@@ -86,7 +87,7 @@ final class SpoolThread: @unchecked Sendable {
 
   private var patience: Duration { min(settings.syncInterval * 3 / 16, .milliseconds(500)) }
 
-  /// Once in each interval in which there was something new.
+  /// Once in each interval that brought new bytes.
   private func synchronize(blocksFrom start: UInt64?) {
     if let timer { loop.cancel(timer) }
     (timer, awaitedBlock) = (nil, nil)
@@ -99,7 +100,7 @@ final class SpoolThread: @unchecked Sendable {
     }
     settleLeft()
     if !hasFailed { worked() }
-    // What is only sent has soon been sent further.
+    // Bytes that are only being sent will soon have progressed further.
     if writers.contains(where: { $0 !== live }) { armTimer() }
     guard let live else { return }
     if live.isAtEnd { return finishLive() }
@@ -138,10 +139,9 @@ final class SpoolThread: @unchecked Sendable {
   }
 
   private func awaitBytes(_ live: StretchWriter, after copied: StretchWriter.Copied) {
-    // Where there is no room, more bytes bring none: the timer tries again, and so does the consumer when it releases
-    // some.
+    // Without space, further bytes do not help. The timer tries again, and so does the consumer when it releases bytes.
     if case .blocked = copied { return }
-    // While the timer runs, only a buffer that fills quickly cannot wait for it.
+    // While the timer runs, only a buffer that fills quickly must be handled before it.
     let step = isEager || timer == nil ? 1 : UInt64(live.copier.capacity / 4)
     let next = min(live.position.addingSaturated(step), awaitedBlock ?? .max)
     if !live.copier.requestWakeUp(atHead: next) {
@@ -159,14 +159,14 @@ final class SpoolThread: @unchecked Sendable {
 
   // MARK: Any stretch
 
-  /// Has the file keep everything that there is. False if the disk refuses that: it stays in memory, where the next
-  /// process finds it.
+  /// Writes all existing bytes to the file. If the disk refuses, returns false, and the bytes stay in memory, where the
+  /// next process finds them.
   func keep(_ writer: StretchWriter) -> Bool {
     if case .blocked = copy(writer) { return false }
     return commit(writer, sync: true)
   }
 
-  /// How much is copied before others have their turn, commits and what the consumer waits for among them, in bytes.
+  /// How many bytes are copied before other work gets its turn, such as commits and loads for the consumer.
   private static let turn = 16 << 20
 
   private func copy(_ writer: StretchWriter, atMost limit: Int = .max) -> StretchWriter.Copied {
@@ -189,7 +189,7 @@ final class SpoolThread: @unchecked Sendable {
   func failed(_ error: SpoolError, _ stretch: SpooledStretch?) {
     hasFailed = true
     armTimer()
-    // A full spool is as it was asked for: the source waits.
+    // A full spool works as configured: the source waits.
     if case .full = error.cause, !settings.evicts {
       stretch?.isStarved()
       return
@@ -218,15 +218,15 @@ final class SpoolThread: @unchecked Sendable {
     return stretch
   }
 
-  /// Whose calls are whose: a stretch cannot refer to itself before it is made.
+  /// Identifies the stretch of a call, because a stretch cannot refer to itself before it exists.
   private final class Owner: @unchecked Sendable {
-    // Unchecked: set before anybody can call.
+    // Unchecked, because it is set before any call.
     weak var stretch: SpooledStretch?
   }
 
   private func writer(of owner: Owner) -> StretchWriter? { writers.first { $0.stretch === owner.stretch } }
 
-  /// Has a stretch keep how to go on with it, now.
+  /// Makes a stretch keep its resumption data now.
   private func keepResumption(of owner: Owner) {
     guard let writer = writer(of: owner), writer.hasNewResumption else { return }
     commit(writer, sync: true)
@@ -236,7 +236,7 @@ final class SpoolThread: @unchecked Sendable {
   ///
   /// - Parameters:
   ///   - isDelivered: whether nothing of the stretch is needed any more.
-  ///   - done: called on the spool's thread with the number of bytes that only memory has, or a removed file.
+  ///   - done: called on the spool's thread with the number of bytes that exist only in memory or in a removed file.
   func end(_ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable (UInt64) -> Void) {
     loop.execute { [self] in done(end(stretch, isDelivered: isDelivered)) }
   }

@@ -9,16 +9,16 @@ package final class SpooledBacklog: Sendable {
   package let name: String
   /// When its process began, in milliseconds since 1970.
   package let created: Int64
-  /// As it was created with.
+  /// The description that it was created with.
   package let description: String
   package let stretch: SpooledStretch
-  /// The positions that are kept.
+  /// The range of positions that are kept.
   package let kept: Range<UInt64>
   /// The server has acknowledged everything before it.
   package let released: UInt64
-  /// The lengths of the pauses before ``released``, in bytes.
+  /// The total length of the pauses before ``released``, in bytes.
   package let pausedByteCount: UInt64
-  /// How to go on with it, in the stream's own words.
+  /// The data for resuming it, in the stream's own format.
   package let resumption: String
   private let ends: Lock<CircularBuffer.FinishedEnds?>
 
@@ -34,7 +34,7 @@ package final class SpooledBacklog: Sendable {
     self.ends = Lock(consume ends)
   }
 
-  /// Its end, for the stream that sends the bytes; once.
+  /// Returns its end, once, for the stream that sends the bytes.
   package func takeEnds() -> CircularBuffer.FinishedEnds? { ends.withLock { $0.take() } }
 }
 
@@ -48,6 +48,6 @@ package final class SpooledBuffer: Sendable {
     self.stretch = stretch
   }
 
-  /// Its ends; once.
+  /// Returns its ends, once.
   package func takeEnds() -> CircularBuffer.CopiedEnds? { ends.withLock { $0.take() } }
 }

@@ -3,8 +3,8 @@
 internal import EventLoops
 package import StreamBuffers
 
-/// What lies behind a circular buffer: the bytes of one stretch. The consumer's thread reads; the spool's thread writes
-/// and loads. No call waits for the disk.
+/// The backing of a circular buffer: the bytes of one stretch. The consumer's thread reads, and the spool's thread
+/// writes and loads. No call waits for the disk.
 package final class SpooledStretch: CircularBacking, Sendable {
   private struct State {
     var readAhead = SpoolReadAhead()
@@ -12,23 +12,23 @@ package final class SpooledStretch: CircularBacking, Sendable {
     var oldest: UInt64 = 0
     /// The server has acknowledged everything before it.
     var released: UInt64 = 0
-    /// Everything before it survives a power cut.
+    /// Everything before it survives a power failure.
     var synchronized: UInt64 = 0
-    /// Up to here bytes can be loaded.
+    /// Bytes before it can be loaded.
     var end: UInt64 = 0
-    /// Up to here they were taken from the circular buffer: the rest is on its way.
+    /// Bytes before it were taken from the circular buffer. Those after ``end`` are being written.
     var taken: UInt64 = 0
-    /// What another process needs to go on with the stream, in the stream's own words.
+    /// What another process needs to resume the stream, in the stream's own format.
     var resumption = ""
-    /// Where these words survive the process; nil where only the file's next commit does that.
+    /// The note in which this text survives the process; nil if only the file's next commit stores it.
     var note: CircularBuffer.Note?
-    /// Whether the spool's thread waits for room.
+    /// Whether the spool's thread waits for space.
     var isStarved = false
-    /// Whether the consumer waits for bytes that are on their way.
+    /// Whether the consumer waits for bytes that are being written.
     var isAwaited = false
 
-    /// Where the bytes continue if there is none at `offset`: behind a hole, or in memory, because the disk did not
-    /// take what came before.
+    /// Where the bytes continue if there is none at `offset`: after a hole, or in memory if the disk refused the bytes
+    /// before.
     func missing(at offset: UInt64, oldestInMemory: UInt64) -> UInt64? {
       if let hole = readAhead.hole, hole.contains(offset) { return hole.upperBound }
       return offset >= taken ? max(oldestInMemory, offset + 1) : nil
@@ -37,15 +37,15 @@ package final class SpooledStretch: CircularBacking, Sendable {
 
   private let state: Lock<State>
   private let maximum: Int
-  /// Called on the consumer's thread, to have bytes loaded from a position on.
+  /// Called on the consumer's thread to load bytes from a position on.
   private let load: @Sendable (UInt64) -> Void
-  /// Called on the consumer's thread when there is room again.
+  /// Called on the consumer's thread when there is space again.
   private let roomIsThere: @Sendable () -> Void
-  /// Called on the consumer's thread, to have the file keep how to go on with the stream.
+  /// Called on the consumer's thread to store the resumption data in the file.
   private let keep: @Sendable () -> Void
 
   /// - Parameters:
-  ///   - kept: the positions that are kept already.
+  ///   - kept: the range of positions that are already kept.
   ///   - capacity: in bytes.
   init(
     kept: Range<UInt64>, released: UInt64, capacity: UInt64, resumption: String = "",
@@ -77,7 +77,7 @@ package final class SpooledStretch: CircularBacking, Sendable {
       state -> (CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>, UInt64?) in
       guard offset >= state.oldest else { return (.overwritten(oldest: state.oldest), nil) }
       if let missing = state.missing(at: offset, oldestInMemory: oldestInMemory) {
-        // Everything before it is acknowledged: the stream continues behind it.
+        // Everything before it is acknowledged, so the stream continues after it.
         if offset <= max(state.oldest, state.released) { state.oldest = missing }
         return (.overwritten(oldest: missing), nil)
       }
@@ -107,7 +107,7 @@ package final class SpooledStretch: CircularBacking, Sendable {
     if isStarved { roomIsThere() }
   }
 
-  /// Replaces the words because bytes are about to be released. The file keeps both with one commit, whenever that is.
+  /// Replaces the text because bytes are about to be released. One commit of the file stores both, whenever that is.
   package func noteWithRelease(_ text: String) {
     state.withLock { state in
       state.resumption = text
@@ -115,9 +115,9 @@ package final class SpooledStretch: CircularBacking, Sendable {
     }
   }
 
-  /// Replaces the words that are kept with the bytes. When this returns, a process that finds the buffer finds them.
+  /// Replaces the text that is kept with the bytes. After this returns, a process that finds the buffer finds the text.
   ///
-  /// - Parameter isUrgent: whether a power cut must not take them.
+  /// - Parameter isUrgent: whether it must survive a power failure.
   package func note(_ text: String, isUrgent: Bool) {
     let isKept = state.withLock { state -> Bool in
       guard state.resumption != text else { return true }
@@ -128,7 +128,7 @@ package final class SpooledStretch: CircularBacking, Sendable {
     if !isKept { keep() }
   }
 
-  /// How many of the bytes before `head` a power cut would take, and the server does not have.
+  /// How many of the bytes before `head` the server does not have and a power failure would lose.
   package func notSynchronized(upTo head: UInt64) -> UInt64 {
     state.withLock { head - min(head, max($0.synchronized, $0.released)) }
   }
@@ -141,7 +141,7 @@ package final class SpooledStretch: CircularBacking, Sendable {
 
   var resumption: String { state.withLock { $0.resumption } }
 
-  /// Where the words survive the process besides; nil for nowhere.
+  /// Sets the note in which the text also survives the process; nil for none.
   func keepsWords(in note: CircularBuffer.Note?) {
     state.withLock { state in
       state.note = note
@@ -151,8 +151,8 @@ package final class SpooledStretch: CircularBacking, Sendable {
 
   func took(upTo position: UInt64) { state.withLock { $0.taken = position } }
 
-  /// What was taken can be loaded up to here, and no more of it is on its way. Returns whether the consumer waits for
-  /// that.
+  /// The bytes taken can be loaded up to here, and none of them is still being written. Returns whether the consumer
+  /// waits for that.
   func wrote(upTo position: UInt64) -> Bool {
     state.withLock { state in
       (state.taken, state.end) = (position, position)
@@ -165,7 +165,7 @@ package final class SpooledStretch: CircularBacking, Sendable {
 
   func isStarved() { state.withLock { $0.isStarved = true } }
 
-  /// A load is over.
+  /// A load has ended.
   func loaded(_ piece: SpoolReadAhead.Piece?, hole: Range<UInt64>?) {
     state.withLock { $0.readAhead.loaded(piece, hole: hole) }
   }

@@ -1,4 +1,4 @@
-// The spool of one stream: what earlier processes left, and what this one captures.
+// The spool of one stream: the remains of earlier processes, and the stretch that this one captures.
 
 internal import EventLoops
 internal import Glibc
@@ -16,7 +16,7 @@ public final class StreamSpool: Sendable {
   private let report: @Sendable (SpoolEvent) -> Void
   /// The names of the stretches that earlier processes have left, oldest first.
   package let backlog: [String]
-  /// The descriptions of those that have no file.
+  /// The descriptions of those without a file.
   private let withoutFile: [String: String]
 
   /// Opens the spool of a stream. What earlier processes have left in it is recovered afterwards, on a thread of the
@@ -34,7 +34,7 @@ public final class StreamSpool: Sendable {
     try self.init(directory: directory, stream: stream, settings: settings, disk: .system, report: report)
   }
 
-  /// The same on a disk of the caller's.
+  /// The same with a disk that the caller provides.
   package init(
     directory: String, stream: String, settings: SpoolSettings, disk: any SpoolDisk,
     report: @escaping @Sendable (SpoolEvent) -> Void
@@ -50,10 +50,10 @@ public final class StreamSpool: Sendable {
     }
     let stretches = try folder.stretches().map { LeftStretch(path: $0, folder) }
     let names = Set(stretches.map(\.name))
-    // Those that the disk had no room for.
+    // The stretches that the disk had no space for.
     let others = SharedStretch.withoutFile(in: folder.path).filter { !names.contains($0.identity.fileName) }
     withoutFile = Dictionary(others.map { ($0.identity.fileName, $0.text) }) { first, _ in first }
-    // A name begins with the time, which has as many digits for centuries.
+    // A name begins with the time, whose number of digits stays the same for centuries.
     let left = (stretches + others.map { LeftStretch($0, folder) }).sorted { $0.name < $1.name }
     backlog = left.map(\.name)
     thread.loop.execute { [thread] in thread.begin(with: left) }
@@ -68,27 +68,26 @@ public final class StreamSpool: Sendable {
   /// The folder of the stream's files.
   public var path: String { folder.path }
 
-  /// What the oldest stretches of ``backlog`` were created with, as far as that can be read.
+  /// The descriptions of the oldest stretches of ``backlog``, as far as they are readable.
   package var descriptions: some Sequence<String> {
     backlog.lazy.compactMap { [path, folder, withoutFile] name in
       withoutFile[name] ?? (try? SpoolFile.open("\(path)/\(name)", access: .readOnly, folder: folder))?.description
     }
   }
 
-  /// Opens a stretch of ``backlog`` for the stream that sends it.
+  /// Opens a stretch of ``backlog`` for the stream that will send it.
   ///
   /// - Parameter done: called on the spool's thread.
   package func open(_ name: String, then done: @escaping @Sendable (OpenedStretch) -> Void) {
     thread.take(name, then: done)
   }
 
-  /// Begins a stretch. Where the disk has no room for its file, it begins in memory, and the spool makes the file
-  /// later.
+  /// Begins a stretch. If the disk has no space for its file, it begins in memory, and the spool makes the file later.
   ///
   /// - Parameters:
-  ///   - description: for the process that may have to go on with it, at most 15 KiB.
-  ///   - capacity: of the circular buffer in memory, in bytes.
-  ///   - overflow: what happens when neither the buffer nor the spool has room.
+  ///   - description: at most 15 KiB, for the process that may have to resume it.
+  ///   - capacity: the size of the circular buffer in memory, in bytes.
+  ///   - overflow: what happens if neither the buffer nor the spool has space.
   package func begin(
     description: String, capacity: Int, overflow: CircularBuffer.Overflow
   ) throws(SpoolError) -> SpooledBuffer {
@@ -126,7 +125,7 @@ public final class StreamSpool: Sendable {
     }
   }
 
-  /// Nil where the disk is full or broken: that may pass. Other errors are for whoever has chosen the directory.
+  /// Nil if the disk is full or broken, which may be temporary. Other errors concern the configured directory.
   private func makeFileNow(_ makeFile: () throws(SpoolError) -> SpoolFile) throws(SpoolError) -> SpoolFile? {
     do throws(SpoolError) {
       return try makeFile()
@@ -136,7 +135,7 @@ public final class StreamSpool: Sendable {
     }
   }
 
-  /// Has the next process find a stretch without a file.
+  /// Makes a stretch without a file visible to the next process.
   private func leave(_ description: String, _ identity: StretchIdentity, _ shared: SharedStretch) {
     let folder = SharedStretch.resolved(folder.path) ?? folder.path
     do throws(SystemError) {
@@ -149,9 +148,9 @@ public final class StreamSpool: Sendable {
   /// The stream of a stretch is over.
   ///
   /// - Parameters:
-  ///   - isDelivered: whether the server has everything that can be had; nothing of the stretch is kept then.
-  ///   - done: called on the spool's thread when the disk has that, with the number of bytes that it did not take. Only
-  ///     memory has these.
+  ///   - isDelivered: whether the server has everything available, so that nothing of the stretch is kept.
+  ///   - done: called on the spool's thread when the disk has stored that, with the number of bytes that it refused.
+  ///     These exist only in memory.
   package func end(
     _ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable (UInt64) -> Void
   ) {
@@ -160,6 +159,6 @@ public final class StreamSpool: Sendable {
 }
 
 extension SpoolError {
-  /// Whether the disk is full or broken, and may be in order again without anybody changing what was asked for.
+  /// Whether the disk is full or broken, and may recover without a change of the configuration.
   var mayPass: Bool { code.map { [ENOSPC, EDQUOT, EIO].contains($0) } ?? false }
 }

@@ -1,4 +1,4 @@
-// One stretch on the spool's thread: bytes from the circular buffer to the file, and back.
+// One stretch on the spool's thread: copies bytes from the circular buffer to the file, and back.
 
 internal import EventLoops
 internal import Glibc
@@ -7,31 +7,31 @@ internal import StreamBuffers
 
 /// Owned by the spool's thread; unchecked for that reason.
 final class StretchWriter: @unchecked Sendable {
-  /// Nil until the disk has room for one: then everything is in the circular buffer.
+  /// Nil until the disk has space for one. Until then, everything is in the circular buffer.
   private(set) var file: SpoolFile?
   let stretch: SpooledStretch
-  /// Where the bytes come from. That of a stretch whose source is gone has ended.
+  /// The source of the bytes. If the stretch's source is gone, it has ended.
   let copier: CircularBuffer.Copier
-  /// What survives this process without having been written; nil for what cannot be used, and stays.
+  /// The part that survives this process without being written; nil if it is unusable and stays unchanged.
   private let shared: SharedStretch?
   private let makeFile: () throws(SpoolError) -> SpoolFile
   /// The next position to be copied.
   private(set) var position: UInt64
-  /// Whether there is something that the last commit did not have.
+  /// Whether there is something that the last commit did not include.
   private(set) var isDirty = false
-  /// What the last commit had.
+  /// The resumption data of the last commit.
   private var committedResumption: String
   private var committedPauses = CircularBuffer.Pauses()
   private var committedOldest: UInt64 = 0
-  /// Whether somebody has removed the file.
+  /// Whether the file was removed by others.
   private(set) var isRemoved = false
-  /// Whether recovery would not find what was copied, so far is it behind the last checkpoint's head.
+  /// Whether recovery would not find the copied bytes, because they are too far behind the last checkpoint's head.
   private var isFarFromCheckpoint = false
 
-  /// What became of a copy.
+  /// The result of a copy.
   enum Copied: Equatable {
     case nothing, some
-    /// The file takes no more, for this reason.
+    /// The file accepts no more, for this reason.
     case blocked(SpoolError)
   }
 
@@ -55,20 +55,19 @@ final class StretchWriter: @unchecked Sendable {
   /// How many bytes the file keeps that the server does not have.
   var keptByteCount: UInt64 { file.map { $0.head - $0.oldest } ?? 0 }
 
-  /// Whether everything that the source gave was copied.
+  /// Whether all bytes of the source were copied.
   var isAtEnd: Bool {
     // In this order: after the producer has finished, the head is final.
     copier.isFinished && position >= copier.head
   }
 
-  /// How many bytes only the circular buffer has.
+  /// How many bytes exist only in the circular buffer.
   var byteCountInMemory: UInt64 {
     let head = copier.head
     return head - min(head, max(file?.head ?? 0, stretch.released, copier.oldest))
   }
 
-  /// Looks whether the file is still where a later process finds it. Returns its path if somebody has removed it since
-  /// the last look.
+  /// Checks whether a later process can still find the file. Returns its path if it was removed since the last check.
   func findRemoval() -> String? {
     guard !isRemoved, let file, file.isRemoved else { return nil }
     isRemoved = true
@@ -95,12 +94,12 @@ final class StretchWriter: @unchecked Sendable {
     stretch.evicted(upTo: position)
   }
 
-  /// Copies what the circular buffer has, except for what the server has acknowledged by now.
+  /// Copies the bytes of the circular buffer, except those that the server has acknowledged by now.
   ///
   /// - Parameters:
-  ///   - buffer: for bytes on their way.
-  ///   - limit: how many bytes; a little more is copied.
-  ///   - makeRoom: asked before that number of bytes is written; false if there is no room for them.
+  ///   - buffer: for bytes that are being copied.
+  ///   - limit: how many bytes to copy. A little more may be copied.
+  ///   - makeRoom: called before that number of bytes is written. Returns false if there is no space for them.
   func copy(
     through buffer: UnsafeMutableRawBufferPointer, atMost limit: Int, makeRoom: (UInt64, SpoolFile) -> Bool
   ) -> Copied {
@@ -111,13 +110,13 @@ final class StretchWriter: @unchecked Sendable {
       guard let file else { return .nothing }
       while true {
         position = max(position, min(stretch.released, copier.head))
-        // Before the copy: from here on, what the producer takes may be on its way.
+        // Before the copy: from here on, bytes that the producer takes may be on their way.
         stretch.took(upTo: position.addingSaturated(UInt64(buffer.count)))
         switch copier.copy(at: position, into: buffer) {
         case .empty:
           wrote(file)
           return result
-        // Acknowledged meanwhile, or lost: the consumer finds that where it reads.
+        // Acknowledged meanwhile, or lost. The consumer finds that out when it reads.
         case .overwritten(let oldest):
           position = oldest
           wrote(file)
@@ -129,7 +128,7 @@ final class StretchWriter: @unchecked Sendable {
           try file.append(bytes, at: position, time: WallClock.now.sinceEpoch)
           position += UInt64(count)
           if isFarFromCheckpoint { try commit(sync: false) }
-          // The rest of it is in this process's memory: the buffer's survives it.
+          // The rest is in this process's memory, but the buffer's memory survives the process.
           copier.copied(upTo: min(position, file.writtenPosition))
           (result, isDirty) = (.some, true)
           rest -= count
@@ -141,7 +140,7 @@ final class StretchWriter: @unchecked Sendable {
     }
   }
 
-  /// Recovery looks for blocks that far behind the head of the newest checkpoint, and a little further.
+  /// Recovery searches for blocks up to this distance from the head of the newest checkpoint, and a little further.
   private static let longestJump: UInt64 = 8 << 20
 
   private func createFile() throws(SpoolError) {
@@ -154,15 +153,15 @@ final class StretchWriter: @unchecked Sendable {
     if stretch.wrote(upTo: file.head) { waker.wake() }
   }
 
-  /// Up to where bytes must go for `count` more: the ring counts a hole, too.
+  /// The position up to which bytes must be dropped for `count` more. The ring counts a hole, too.
   func leastOldest(for count: UInt64, in file: SpoolFile) -> UInt64 {
     let end = position + count
     return min(file.head, SpoolFile.nextBlock(after: end - min(end, file.capacity)))
   }
 
-  /// Has the file keep what was copied, and how to go on with it.
+  /// Makes the file keep the copied bytes and the resumption data.
   ///
-  /// - Parameter sync: also if the power fails.
+  /// - Parameter sync: whether they must also survive a power failure.
   func commit(sync: Bool) throws(SpoolError) {
     guard let file else { return }
     releaseAcknowledged()
@@ -171,7 +170,7 @@ final class StretchWriter: @unchecked Sendable {
     try file.commit(
       state: resumption, pausedByteCount: pauses.byteCountBefore,
       pauses: pauses.ahead.map { SpoolPause(position: $0.position, length: $0.length) },
-      // What could not be read may have more.
+      // An unreadable buffer may contain more.
       isFinished: isAtEnd && shared != nil, sync: sync)
     isFarFromCheckpoint = false
     copier.copied(upTo: position)
@@ -182,11 +181,12 @@ final class StretchWriter: @unchecked Sendable {
     (committedResumption, committedOldest, committedPauses) = (resumption, file.oldest, pauses)
   }
 
-  /// Puts the complete blocks on the disk, where that says as much as a commit.
+  /// Syncs the complete blocks to the disk, if that is equivalent to a commit.
   ///
-  /// It costs the disk less: no checkpoint. What follows the last complete block waits for the next time.
+  /// This costs the disk less, because it needs no checkpoint. Bytes after the last complete block wait for the next
+  /// time.
   ///
-  /// - Parameter start: the block that is not complete must begin here, or further on.
+  /// - Parameter start: the incomplete block must begin here or later.
   /// - Returns: false if a commit is necessary.
   func synchronizeBlocks(from start: UInt64) throws(SpoolError) -> Bool {
     guard let file, file.writtenPosition >= start, position == file.head, position >= copier.head, !isAtEnd,
@@ -196,10 +196,10 @@ final class StretchWriter: @unchecked Sendable {
     return true
   }
 
-  /// Whether more has changed than bytes that were added.
+  /// Whether anything else has changed than added bytes.
   var needsCommit: Bool { hasNewResumption || stretch.released > (file?.checkpoint.released ?? 0) }
 
-  /// Whatever the consumer does meanwhile: these are the pauses behind the bytes that the file counts as released.
+  /// These are the pauses after the bytes that the file counts as released, whatever the consumer does meanwhile.
   private func pauses(_ file: SpoolFile) -> CircularBuffer.Pauses {
     var pauses = copier.pauses(from: file.released)
     while pauses.ahead.count > Self.mostPauses {
@@ -208,25 +208,25 @@ final class StretchWriter: @unchecked Sendable {
     return pauses
   }
 
-  /// As many as a checkpoint has room for.
+  /// As many as fit in a checkpoint.
   private static let mostPauses = 16
 
   /// Nothing of the stretch is needed any more.
   func remove() throws(SpoolError) {
-    // The file leads to what could not be read.
+    // The file refers to the unreadable buffer.
     guard let shared else { return close() }
-    // In this order: what is left after a failure is complete.
+    // In this order, so that the remains after a failure are complete.
     do throws(SpoolError) {
       try file?.remove()
     } catch {
-      // Somebody has removed the file, or moved it.
+      // Others have removed or moved the file.
       guard error.code == ENOENT else { throw error }
       close()
     }
     shared.remove()
   }
 
-  /// Everything is in the file, for good: from now on, only commits keep how to go on with it.
+  /// Everything is in the file permanently. From now on, only commits store the resumption data.
   func leaveMemory() throws(SpoolError) {
     stretch.keepsWords(in: nil)
     do throws(SpoolError) {
@@ -238,10 +238,10 @@ final class StretchWriter: @unchecked Sendable {
     shared?.remove()
   }
 
-  /// Another process goes on.
+  /// Another process continues.
   func close() { file?.close() }
 
-  /// Whether a commit gives much room back to the file system.
+  /// Whether a commit would return much space to the file system.
   var holdsRoom: Bool {
     guard let file else { return false }
     return file.oldest - min(file.oldest, committedOldest) >= 4 << 20
@@ -258,7 +258,7 @@ final class StretchWriter: @unchecked Sendable {
     var hole: Range<UInt64>?
     reading: while let file, piece.count < SpoolReadAhead.Piece.capacity {
       let place = UnsafeMutableRawBufferPointer(rebasing: piece.memory[piece.count...])
-      // What cannot be read is lost, as far as this process can know: a block, and perhaps the next one.
+      // Unreadable bytes count as lost, as far as this process can tell: one block, and possibly the next.
       switch (try? file.read(at: piece.end, into: place)) ?? .missing(next: SpoolFile.nextBlock(after: piece.end)) {
       case .bytes(let count): piece.count += count
       case .missing(let next):

@@ -16,7 +16,6 @@ internal import Synchronization
 /// Simultaneous events of the two threads may be reported at the same time, or in either order. After `endEncountered`
 /// or `errorOccurred`, a late signal of the others may arrive. With both ends on one loop, a signal is a plain call
 /// without a descriptor or a system call. An owner on another thread lets its handler wake that thread.
-/// thread lets its handler wake that thread.
 public enum BoundPair {
   /// The events of the output end.
   public enum OutputEvent: Equatable, Sendable {

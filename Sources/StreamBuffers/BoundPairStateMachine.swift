@@ -1,7 +1,7 @@
 // The rules of a bound pair: the permitted calls of the two ends and the signals to each. No memory, no lock, no
 // thread.
 
-/// The rules of a bound pair. Every method takes an event and returns what has to be done about it.
+/// The rules of a bound pair. Every method takes an event and returns the actions that follow.
 struct BoundPairStateMachine {
   enum OutputState: Equatable {
     case notOpen
@@ -29,14 +29,14 @@ struct BoundPairStateMachine {
   private(set) var output = OutputState.notOpen
   private(set) var input = InputState.notOpen
   private(set) var failure: Failure?
-  /// How much room a reader has left that is within its read and waits for the writer; nil while there is none.
+  /// How many bytes of space a reader, within its read, still offers to the writer; nil while there is none.
   private var readersRoom: Int?
-  /// How many bytes were written into that room.
+  /// How many bytes were written into that space.
   private var handedOverByteCount = 0
 
   init(capacity: Int) { self.capacity = capacity }
 
-  /// What each end has to be told, in this order.
+  /// The signals for each end, in this order.
   struct Signals: Equatable {
     var output: BoundPair.OutputEvent?
     var input: BoundPair.InputEvent?
@@ -45,7 +45,7 @@ struct BoundPairStateMachine {
 
   // MARK: The output end
 
-  /// Opens the output end: it may write at once if there is space, which there is unless it was opened late.
+  /// Opens the output end. It may write at once if there is space, which there always is unless it was opened late.
   mutating func openOutput() -> Signals {
     guard output == .notOpen else { return .none }
     if let missed = outputMissed {
@@ -59,7 +59,7 @@ struct BoundPairStateMachine {
   enum WriteAction: Equatable {
     /// Copy this number of bytes in, then signal.
     case accept(Int, Signals)
-    /// Copy this number of bytes into the reader's room, then signal.
+    /// Copy this number of bytes into the reader's space, then signal.
     case handOver(Int, Signals)
     case refuse(BoundPair.Refusal)
   }
@@ -75,7 +75,7 @@ struct BoundPairStateMachine {
       let accepted = min(count, room)
       readersRoom = room - accepted
       handedOverByteCount += accepted
-      // The buffer has room, too: the permission is used up and given again at once.
+      // The buffer has space, too: the permission is used up and granted again at once.
       return .handOver(accepted, Signals(output: .spaceAvailable))
     }
     let accepted = min(count, capacity - bufferedByteCount)
@@ -83,10 +83,10 @@ struct BoundPairStateMachine {
     let wasEmpty = bufferedByteCount == 0
     bufferedByteCount += accepted
     var signals = Signals()
-    // A reader that found the pair empty waits for this; one that left bytes behind knows that they are there.
+    // A reader that found the pair empty waits for this. One that left bytes behind knows that they are there.
     if wasEmpty, input == .open { signals.input = .bytesAvailable }
     if bufferedByteCount < capacity {
-      // Room is left: the permission is used up and given again at once.
+      // Space is left: the permission is used up and granted again at once.
       signals.output = .spaceAvailable
     } else {
       output = .mustWait
@@ -94,7 +94,7 @@ struct BoundPairStateMachine {
     return .accept(accepted, signals)
   }
 
-  /// Ends the stream: what is buffered can still be read, then the input end sees the end.
+  /// Ends the stream. Buffered bytes can still be read, and then the input end sees the end.
   mutating func closeOutput() -> Signals {
     guard output != .closed else { return .none }
     output = .closed
@@ -102,7 +102,7 @@ struct BoundPairStateMachine {
     return Signals(input: isRead && input == .open ? .endEncountered : nil)
   }
 
-  /// Breaks the stream off: the input end fails, what is buffered is not the whole.
+  /// Aborts the stream. The input end fails, because the buffered bytes are incomplete.
   mutating func failOutput(_ error: BoundPair.StreamError) -> Signals {
     guard output != .closed, input != .closed else { return .none }
     output = .closed
@@ -135,10 +135,10 @@ struct BoundPairStateMachine {
     case .closed: return .refuse(.closed)
     case .open: break
     }
-    // One read within another gets what comes after the first one's.
+    // A read within another one gets the bytes after those of the first.
     if readersRoom != nil { readersRoom = 0 }
     if case .output(let error) = failure { return .fail(error) }
-    // Not for a target without room: "empty" promises a signal, which does not come while something is there.
+    // Not for a target without space: "empty" promises a signal, which does not follow while bytes are there.
     if bufferedByteCount == 0 { return output == .closed ? .end : .empty }
     let taken = min(count, bufferedByteCount)
     bufferedByteCount -= taken
@@ -147,8 +147,8 @@ struct BoundPairStateMachine {
     return .take(taken, Signals(output: .spaceAvailable))
   }
 
-  /// A reader that has emptied the buffer has room for more, while the writer is told that it may write: what that
-  /// writes goes there, and need not be copied twice. False if it does not: then there is nothing to withdraw.
+  /// A reader that has emptied the buffer offers its remaining space while the writer receives its signal. Bytes
+  /// written there need not be copied twice. Returns false if there is nothing to withdraw later.
   mutating func offerRoom(_ count: Int) -> Bool {
     guard count > 0, readersRoom == nil, bufferedByteCount == 0, input == .open, output == .mayWrite else {
       return false
@@ -157,13 +157,13 @@ struct BoundPairStateMachine {
     return true
   }
 
-  /// The read is over. Returns how many bytes were written into its room.
+  /// The read is over. Returns how many bytes were written into its space.
   mutating func withdrawRoom() -> Int {
     defer { (readersRoom, handedOverByteCount) = (nil, 0) }
     return handedOverByteCount
   }
 
-  /// The reader wants no more: the output end sees the end, buffered bytes are forgotten.
+  /// The reader needs no more. The output end sees the end, and buffered bytes are discarded.
   mutating func closeInput() -> Signals {
     guard input != .closed else { return .none }
     input = .closed
@@ -182,14 +182,14 @@ struct BoundPairStateMachine {
     return close(outputWith: .errorOccurred(error))
   }
 
-  /// What an output end that opens late has missed.
+  /// The event that an output end has missed by opening late.
   private var outputMissed: BoundPair.OutputEvent? {
     if case .input(let error) = failure { return .errorOccurred(error) }
     return input == .closed ? .endEncountered : nil
   }
 
   private mutating func close(outputWith event: BoundPair.OutputEvent) -> Signals {
-    // One that is not open yet is told when it opens.
+    // An end that is not open yet gets its event when it opens.
     guard output == .mayWrite || output == .mustWait else { return .none }
     output = .closed
     return Signals(output: event)

@@ -2,9 +2,9 @@
 
 internal import EventLoops
 
-/// Feeds events to the state machine under a lock, copies bytes under it, and tells the handlers after it.
+/// Passes events to the state machine and copies bytes under a lock, and calls the handlers after it.
 final class BoundPairStorage: Sendable {
-  /// Unchecked only for the pointer to the ring, which nothing but this state, always under the lock, refers to.
+  /// Unchecked only because of the pointer to the ring, which only this state uses, always under the lock.
   private struct State: ~Copyable, @unchecked Sendable {
     var machine: BoundPairStateMachine
     /// The position of the oldest buffered byte in the ring.
@@ -28,7 +28,7 @@ final class BoundPairStorage: Sendable {
     }
   }
 
-  /// What is left to do once the lock is free.
+  /// What to do once the lock is free.
   private struct Delivery {
     var signals = BoundPairStateMachine.Signals.none
     var output: (@Sendable (BoundPair.OutputEvent) -> Void)?
@@ -70,8 +70,8 @@ final class BoundPairStorage: Sendable {
     let delivery = state.withLock { state in
       let signals = event(&state)
       let delivery = Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
-      // An end that is over is told nothing more. What its handler owns, often the end itself, must not be kept by it;
-      // the delivery holds it until the lock is free, because its going may end the other end too.
+      // An end that is over gets no more events. Its handler may own the end itself, so it must not be retained here.
+      // The delivery retains it until the lock is free, because its release may end the other end too.
       if state.machine.output == .closed { state.outputHandler = nil }
       if state.machine.input == .closed { state.inputHandler = nil }
       return delivery
@@ -117,7 +117,7 @@ final class BoundPairStorage: Sendable {
           UnsafeMutableRawBufferPointer(rebasing: target[first.count...])
             .copyMemory(from: UnsafeRawBufferPointer(second))
           state.readPosition = (state.readPosition + count) % state.bytes.count
-          // Nothing to be told, as a rule: then no handler is retained for it.
+          // As a rule there are no signals, so no handler is retained for them.
           if signals == .none { return .bytes(count) }
           delivery = Delivery(signals: signals, output: state.outputHandler, input: state.inputHandler)
           offersRoom = state.machine.offerRoom(target.count - count)

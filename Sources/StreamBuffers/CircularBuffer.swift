@@ -33,7 +33,7 @@ public enum CircularBuffer {
       switch self {
       case .bytes(let count): max(1, count)
       case .time(let time, let bytesPerSecond):
-        // What is no `Int` any more is more than any machine has.
+        // A value beyond `Int` exceeds the memory of any machine.
         max(1, Int(exactly: (time.seconds * Double(bytesPerSecond)).rounded(.up)) ?? .max)
       }
     }
@@ -99,7 +99,7 @@ extension CircularBuffer {
   /// The writing end. One thread owns it, and it never waits for the other end.
   public struct Producer: ~Copyable, Sendable {
     @usableFromInline let storage: CircularStorage
-    /// What was taken from the consumer and may not be used yet: see `CircularStorage.makeRoom(for:claimed:)`.
+    /// Bytes taken from the consumer that may not be used yet: see `CircularStorage.makeRoom(for:claimed:)`.
     @usableFromInline var claimed: UInt64 = 0
 
     init(storage: CircularStorage) { self.storage = storage }
@@ -134,7 +134,7 @@ extension CircularBuffer {
     ///     free.
     ///   - maximum: the most bytes that `body` can use.
     ///   - body: writes from the start of the span, and returns the number of written bytes. 0 publishes nothing.
-    @inlinable  // so that the body is not called through a pointer for every message
+    @inlinable  // so that no message calls the body through a pointer
     public mutating func write(
       minimum: Int = 1, maximum: Int = .max, _ body: (inout MutableRawSpan) -> Int
     ) -> WriteResult {
@@ -221,7 +221,7 @@ extension CircularBuffer {
     /// after a pause that was not visible.
     public var nextPause: Pause? { storage.nextPause() }
 
-    /// The lengths of all pauses that were passed, those before this buffer began among them.
+    /// The total length of all pauses that were passed, including those before this buffer began.
     package var pausedByteCount: UInt64 { storage.pauses?.passedByteCount ?? 0 }
 
     /// Removes ``nextPause``.
@@ -234,7 +234,7 @@ extension CircularBuffer {
     ///   - offset: a stream offset not beyond ``head``.
     ///   - maximum: the most bytes that `body` can use.
     ///   - body: reads the bytes. Its value is part of the result.
-    @inlinable  // so that it is made for each type of value, instead of looking that type up for every message
+    @inlinable  // specialised for each type of value, instead of looking the type up for every message
     public borrowing func read<Value>(
       at offset: UInt64, maximum: Int = .max, _ body: (RawSpan) -> Value
     ) -> ReadResult<Value> {
@@ -247,11 +247,11 @@ extension CircularBuffer {
       }
     }
 
-    /// Whether the bytes at `offset` are kept elsewhere, and may have to be loaded first: a read that finds none wakes
+    /// Whether the bytes at `offset` are kept elsewhere and may have to be loaded first. A read that finds none wakes
     /// the consumer when they are there.
     package func isBacked(at offset: UInt64) -> Bool { storage.isBacked(at: offset) }
 
-    /// Whether the byte at `offset` is known to be missing from what is kept elsewhere, and others follow.
+    /// Whether the byte at `offset` is known to be missing from the backing, and others follow.
     package func isMissing(at offset: UInt64) -> Bool {
       storage.isBacked(at: offset) && storage.backing?.isMissing(at: offset) == true
     }

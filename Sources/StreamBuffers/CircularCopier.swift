@@ -4,9 +4,9 @@
 package import EventLoops
 internal import Synchronization
 
-/// Where bytes are found that a circular buffer no longer has.
+/// The store of bytes that a circular buffer no longer has.
 ///
-/// All calls come from the consumer's thread. None may wait for a disk.
+/// All calls are made on the consumer's thread. None may wait for a disk.
 package protocol CircularBacking: AnyObject, Sendable {
   /// The offset of the oldest byte in the backing or in the buffer.
   var oldest: UInt64 { get }
@@ -26,7 +26,7 @@ package protocol CircularBacking: AnyObject, Sendable {
 }
 
 extension CircularBuffer {
-  /// What a buffer is made with.
+  /// The settings of a buffer.
   package struct Settings {
     /// In bytes.
     package var capacity: Int
@@ -37,9 +37,9 @@ extension CircularBuffer {
     package var backing: (any CircularBacking)?
     /// The offset at which the buffer begins.
     package var start: UInt64 = 0
-    /// The lengths of all pauses before it.
+    /// The total length of all pauses before it.
     package var pausedBefore: UInt64 = 0
-    /// Where another process finds the buffer if this one is killed: in a file system in memory.
+    /// The path at which another process finds the buffer if this one is killed, in a file system in memory.
     package var path: String?
 
     package init(capacity: Int) { self.capacity = capacity }
@@ -58,7 +58,7 @@ extension CircularBuffer {
 
   /// Makes a buffer with a third end.
   ///
-  /// - Throws: ``SystemError`` when memory or descriptors are refused.
+  /// - Throws: ``SystemError`` if memory or descriptors are refused.
   package static func makeCopied(_ settings: Settings) throws(SystemError) -> CopiedEnds {
     precondition(settings.hasCopier && settings.memory == .kept, "memory is not returned while it is copied")
     let storage = try CircularStorage(settings)
@@ -66,12 +66,12 @@ extension CircularBuffer {
       producer: Producer(storage: storage), consumer: Consumer(storage: storage), copier: Copier(storage: storage))
   }
 
-  /// The consumer of a buffer whose producer is gone: everything is in its backing.
+  /// The consumer of a buffer whose producer is gone. Everything is in its backing.
   ///
   /// - Parameters:
   ///   - head: the offset at which it ends.
-  ///   - pauses: those that the consumer has not passed, at most 16.
-  ///   - pausedBefore: the lengths of those that it has passed.
+  ///   - pauses: the ones that the consumer has not passed, at most 16.
+  ///   - pausedBefore: the total length of those that it has passed.
   package static func makeFinished(
     head: UInt64, pauses: [Pause], pausedBefore: UInt64, backing: any CircularBacking
   ) throws(SystemError) -> FinishedEnds {
@@ -84,12 +84,12 @@ extension CircularBuffer {
     return FinishedEnds(consumer: Consumer(storage: storage), copier: Copier(storage: storage))
   }
 
-  /// The consumer of a buffer that a killed process has left in memory. What is no longer there is in its backing.
+  /// The consumer of a buffer that a killed process has left in memory. Bytes no longer there are in its backing.
   ///
-  /// The file stays as it is, but for what the consumer says: another process can do the same.
+  /// The file stays unchanged, except for the consumer's note, so that another process can do the same.
   ///
-  /// - Parameter position: where the consumer goes on. The pauses from there on are passed once more.
-  /// - Throws: ``SystemError`` when memory or descriptors are refused.
+  /// - Parameter position: where the consumer continues. It passes the pauses from there on once more.
+  /// - Throws: ``SystemError`` if memory or descriptors are refused.
   package static func makeFinished(
     _ remains: Remains, from position: UInt64, backing: any CircularBacking
   ) throws(SystemError) -> FinishedEnds {
@@ -126,22 +126,22 @@ extension CircularBuffer {
     /// Stream offset one past the newest byte.
     package var head: UInt64 { storage.words.pointee.head.load(ordering: .acquiring) }
 
-    /// Offset of the oldest byte in the buffer: those before it were released, or taken by the producer.
+    /// Offset of the oldest byte in the buffer. Those before it were released, or taken by the producer.
     package var oldest: UInt64 { storage.words.pointee.released.load(ordering: .acquiring) }
 
     /// Capacity in bytes.
     package var capacity: Int { storage.capacity }
 
-    /// Whether ``head`` is final. Look here first and at ``head`` afterwards.
+    /// Whether ``head`` is final. Check this first, and ``head`` afterwards.
     package var isFinished: Bool { storage.words.pointee.finished.load(ordering: .acquiring) }
 
-    /// The pauses from `position` on, and the lengths of all before.
+    /// The pauses from `position` on, and the total length of all before.
     package func pauses(from position: UInt64) -> Pauses { storage.pauses?.pauses(from: position) ?? Pauses() }
 
-    /// Where the consumer's thread leaves a text that survives the process as the buffer does.
+    /// Where the consumer's thread leaves a text that survives the process, like the buffer.
     package var note: Note { Note(storage: storage) }
 
-    /// Copies as many bytes from `offset` on as there are, at most as `target` holds.
+    /// Copies the available bytes from `offset` on, at most as many as `target` holds.
     package func copy(
       at offset: UInt64, into target: UnsafeMutableRawBufferPointer
     ) -> Consumer.ReadResult<Int> {
@@ -157,7 +157,7 @@ extension CircularBuffer {
       return .bytes(count)
     }
 
-    /// Everything before `offset` exists elsewhere: the producer may take it.
+    /// Everything before `offset` exists elsewhere, so the producer may overwrite it.
     package func copied(upTo offset: UInt64) {
       let before = storage.words.pointee.copied.load(ordering: .relaxed)
       storage.words.pointee.copied.store(max(before, offset), ordering: .sequentiallyConsistent)
@@ -167,10 +167,10 @@ extension CircularBuffer {
     /// An eventfd that is signalled after ``requestWakeUp(atHead:)``. Watch it edge-triggered.
     package var descriptor: Int32 { storage.copyDescriptor }
 
-    /// Asks to be woken once the head reaches `offset`, the stream has ended, or the producer waits for space; false
-    /// when there is nothing to wait for.
+    /// Requests a wake-up once the head reaches `offset`, the stream has ended, or the producer waits for space.
+    /// Returns false if there is nothing to wait for.
     ///
-    /// One wake-up comes for a request that was answered with true. It may be early, and is used up then.
+    /// Each request that returned true causes one wake-up. It may be early, and is then used up.
     package func requestWakeUp(atHead offset: UInt64) -> Bool {
       let words = storage.words
       words.pointee.copierWaits.store(min(offset, .max - 1), ordering: .sequentiallyConsistent)

@@ -1,19 +1,20 @@
-// The memory of a circular buffer: one page of words, the note behind it, and the bytes, mapped twice in a row.
+// The memory of a circular buffer: one page of words, the note after it, and the bytes, which are mapped twice in a
+// row.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 
-/// A file in memory and its mappings, until nobody refers to it.
+/// A file in memory and its mappings, until it is released.
 final class CircularMemory: @unchecked Sendable {
   let words: UnsafeMutablePointer<CircularWords>
-  /// What the consumer leaves for another process.
+  /// The consumer's note for another process.
   let note: CircularNote
   /// The first of two copies of `capacity` bytes.
   let base: UnsafeMutableRawPointer
   /// In bytes.
   let capacity: Int
-  /// Of the words and the note together, in bytes: whole pages.
+  /// The length of the words and the note together, in bytes. Always whole pages.
   private let headLength: Int
   /// Whether its file has a name, so that others can truncate it.
   private let isShared: Bool
@@ -21,9 +22,9 @@ final class CircularMemory: @unchecked Sendable {
   /// - Parameters:
   ///   - capacity: in bytes, whole pages.
   ///   - start: the offset at which the buffer begins.
-  ///   - pausedBefore: the lengths of all pauses before it.
-  ///   - path: where other processes find the buffer's file, in a file system in memory; nil for nowhere. All of its
-  ///     memory is taken at once then: where a file system is full, writing to a mapping ends the process.
+  ///   - pausedBefore: the total length of all pauses before it.
+  ///   - path: where other processes find the buffer's file, in a file system in memory; nil for nowhere. With a path,
+  ///     all memory is allocated at once, because writing to a mapping of a full file system ends the process.
   init(
     capacity: Int, startingAt start: UInt64, pausedBefore: UInt64, path: String?
   ) throws(SystemError) {
@@ -61,7 +62,7 @@ final class CircularMemory: @unchecked Sendable {
     if isShared { addToSharedMappings() }
   }
 
-  /// Maps what another process has left; nil if that is no buffer, or one of another version.
+  /// Maps the file that another process has left; nil if it is not a buffer, or has another version.
   ///
   /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if somebody has truncated it.
   init?(reading path: String) throws(SystemError) {

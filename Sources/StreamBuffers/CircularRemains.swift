@@ -1,4 +1,4 @@
-// What a process that was killed has left of a circular buffer.
+// The remains of a killed process's circular buffer.
 
 package import EventLoops
 internal import Glibc
@@ -8,16 +8,16 @@ extension CircularBuffer {
   /// The bytes of a buffer whose file another process has left in memory.
   package final class Remains {
     let memory: CircularMemory
-    /// Offset of the first byte that is there.
+    /// Offset of the first byte available.
     package let oldest: UInt64
     /// One past the last byte.
     package let head: UInt64
     /// Whether the stream had ended.
     package let isFinished: Bool
-    /// What the consumer has left for another process; nil for nothing.
+    /// The consumer's note for another process; nil if there is none.
     package let note: String?
 
-    /// Opens the file of a buffer; nil if it is none, or one that another version has written.
+    /// Opens the file of a buffer; nil if it is not a buffer, or another version has written it.
     ///
     /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if somebody has truncated it.
     package init?(path: String) throws(SystemError) {
@@ -25,22 +25,22 @@ extension CircularBuffer {
       self.memory = memory
       let words = memory.words
       head = words.pointee.head.load(ordering: .relaxed)
-      // No stream gets so far.
+      // No stream gets that far.
       guard head < 1 << 62 else { return nil }
       let released = min(head, words.pointee.released.load(ordering: .relaxed))
-      // More than it can hold, it does not.
+      // It cannot have more bytes than its capacity.
       oldest = max(released, head - min(head, UInt64(memory.capacity)))
       isFinished = words.pointee.finished.load(ordering: .relaxed)
       note = memory.note.text
     }
 
-    /// The stream went on behind everything before this offset: where the last pause was that the consumer has passed.
+    /// The offset of the last pause that the consumer has passed. The stream continued after everything before it.
     package var passed: UInt64 { min(head, PauseRing(words: memory.words).lastPassed ?? 0) }
 
-    /// The pauses from `position` on, and the lengths of all before.
+    /// The pauses from `position` on, and the total length of all before.
     package func pauses(from position: UInt64) -> Pauses { PauseRing(words: memory.words).pauses(from: position) }
 
-    /// Copies bytes from `offset` on, which is not before ``oldest``, and returns how many.
+    /// Copies bytes from `offset` on, which must not be before ``oldest``, and returns their number.
     package func copy(at offset: UInt64, into target: UnsafeMutableRawBufferPointer) -> Int {
       guard offset >= oldest, offset < head else { return 0 }
       let count = min(Int(clamping: head - offset), target.count)

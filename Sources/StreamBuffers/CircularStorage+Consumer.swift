@@ -1,4 +1,4 @@
-// What the consumer of a circular buffer does. On its thread only.
+// The consumer's operations on a circular buffer. Only on its thread.
 
 internal import CLinux
 internal import EventLoops
@@ -6,7 +6,7 @@ internal import Glibc
 internal import Synchronization
 
 extension CircularStorage {
-  /// Finds up to `maximum` bytes at `offset`; when there are some they stay as they are until ``endRead()``.
+  /// Finds up to `maximum` bytes at `offset`. They stay unchanged until ``endRead()``.
   @usableFromInline
   func beginRead(
     at offset: UInt64, maximum: Int
@@ -27,10 +27,10 @@ extension CircularStorage {
   @usableFromInline
   func endRead() { unpin() }
 
-  /// Keeps the producer from overwriting anything from `offset` on; the oldest offset left when it came too late.
+  /// Keeps the producer from overwriting anything from `offset` on. If it is too late, returns the oldest offset left.
   private func pin(_ offset: UInt64) -> UInt64? {
     guard isTaken else {
-      // Nothing is taken from the consumer, which alone moves `released` then: nobody to tell, and nothing to order.
+      // Here only the consumer itself moves `released`, so there is nothing to publish or order.
       let oldest = words.pointee.released.load(ordering: .relaxed)
       return offset < oldest ? oldest : nil
     }
@@ -60,7 +60,7 @@ extension CircularStorage {
     wakeProducer()
   }
 
-  /// The oldest offset that can be read, here or in the backing.
+  /// The oldest readable offset, here or in the backing.
   var oldest: UInt64 { backing?.oldest ?? words.pointee.released.load(ordering: .acquiring) }
 
   /// Whether the bytes at `offset` have to be loaded from the backing.
@@ -74,14 +74,15 @@ extension CircularStorage {
       words.pointee.head.load(ordering: .sequentiallyConsistent) > offset
       || words.pointee.finished.load(ordering: .sequentiallyConsistent)
     if !alreadyThere { return true }
-    // Taken back; unless the producer was quicker: then its signal comes, and has to be waited for like any other.
+    // The request is withdrawn, unless the producer was faster. Then its signal arrives, and must be awaited like any
+    // other.
     return !words.pointee.consumerWaits.exchange(false, ordering: .sequentiallyConsistent)
   }
 
-  /// Gives the memory of the whole steps between two offsets back to the system: madvise(2), `MADV_REMOVE`.
+  /// Returns the memory of the whole steps between two offsets to the system: madvise(2), `MADV_REMOVE`.
   ///
-  /// Done under a pin and before `released` moves: afterwards the producer may already be writing there. The step in
-  /// which an overflow ended stays, because its first part may already be in use again.
+  /// Done under a pin and before `released` moves, because afterwards the producer may already write there. The step in
+  /// which an overflow ended stays, because its first part may be in use again.
   private func returnPages(from start: UInt64, to end: UInt64) {
     let step = UInt64(Self.returnStep)
     var offset = (start + step - 1) / step * step

@@ -1,10 +1,10 @@
-// What the ends of a circular buffer share: memory mapped twice, a page of atomics, eventfds.
+// The state that the ends of a circular buffer share: memory mapped twice, a page of atomics, and eventfds.
 //
-// `released` moves by two threads: the consumer gives bytes up, and the producer takes them, under `.dropOldest` or
-// where they are copied. Before the consumer or the copier touches memory it publishes its offset in `pinned` and looks
-// at `released` again; before the producer overwrites it moves `released` and looks at `pinned`. Each stores first and
-// loads second, all sequentially consistent, so at least one of them sees the other (Dekker's argument), and no byte is
-// overwritten while it is read.
+// Two threads move `released`: the consumer releases bytes, and the producer takes them, under `.dropOldest` or after
+// they were copied. Before the consumer or the copier uses memory, it publishes its offset in `pinned` and checks
+// `released` again. Before the producer overwrites memory, it moves `released` and checks `pinned`. Each stores first
+// and loads second, all sequentially consistent. So at least one of them sees the other (Dekker's argument), and no
+// byte is overwritten while it is read.
 
 internal import CLinux
 internal import EventLoops
@@ -13,9 +13,9 @@ internal import Synchronization
 
 @usableFromInline
 final class CircularStorage: Sendable {
-  // Read by all threads, written by none.
+  // All threads read these, and none writes them.
   let capacity: Int
-  /// What is sure to become free when everything is released.
+  /// The number of bytes that is certain to be free after everything is released.
   let largestMinimum: Int
   let overflow: CircularBuffer.Overflow
   let memory: CircularBuffer.Memory
@@ -24,32 +24,32 @@ final class CircularStorage: Sendable {
   nonisolated(unsafe) private let base: UnsafeMutableRawPointer
   let dataAvailable: EventCounter
   let spaceAvailable: EventCounter
-  /// For the copier; nil where there is none.
+  /// For the copier; nil if there is none.
   let copyDue: EventCounter?
   let copyDescriptor: Int32
   let hasCopier: Bool
   /// Whether the producer takes bytes that the consumer has not released.
   let isTaken: Bool
   private let allowsPauses: Bool
-  /// Where bytes are found that are no longer here; nil for nowhere.
+  /// The store of bytes that are no longer here; nil if there is none.
   let backing: (any CircularBacking)?
 
-  /// With `.returned`, room is given up and memory goes back to the system in steps of this many bytes.
+  /// With `.returned`, space is released and memory returned to the system in steps of this size.
   static let returnStep = 64 << 10
-  /// The most steps that are kept ready ahead of the head: after a long outage memory goes back, instead of coming
-  /// anew.
+  /// The maximum number of steps that are prepared ahead of the head. More would allocate again the memory that is
+  /// returned after a long outage.
   private static let preparedSteps = 2
 
   init(_ settings: CircularBuffer.Settings) throws(SystemError) {
     allowsPauses = settings.allowsPauses
     let unit = settings.memory == .returned ? Self.returnStep : sysconf(Int32(_SC_PAGESIZE))
     let requested = settings.capacity
-    // More than can be mapped twice is refused here, before the arithmetic below could overflow.
+    // A capacity too large to be mapped twice is refused here, before the arithmetic below could overflow.
     guard requested <= Int.max / 4 else {
       throw SystemError(operation: "reserving \(requested) bytes for a circular buffer", code: ENOMEM)
     }
     largestMinimum = (requested + unit - 1) / unit * unit
-    // The step in which the released offset stands is not free, so there is one more than was asked for.
+    // The step that contains the released offset is not free, so there is one more than requested.
     capacity = largestMinimum + (settings.memory == .returned ? unit : 0)
     overflow = settings.overflow
     memory = settings.memory
@@ -72,7 +72,7 @@ final class CircularStorage: Sendable {
     if memory == .returned { preparePages(from: 0, count: Self.preparedSteps) }
   }
 
-  /// What a process that was killed has left, for reading only: nothing is written any more.
+  /// The buffer of a killed process, for reading only. Nothing is written any more.
   init(adopting memory: CircularMemory, backing: (any CircularBacking)?) throws(SystemError) {
     (allowsPauses, overflow, self.memory) = (true, .refuse, .kept)
     (capacity, largestMinimum) = (memory.capacity, memory.capacity)
@@ -83,7 +83,7 @@ final class CircularStorage: Sendable {
     (copyDescriptor, hasCopier, isTaken) = (-1, false, false)
     mapping = memory
     (words, base) = (mapping.words, mapping.base)
-    // Nobody of that process waits or reads any more.
+    // No thread of that process waits or reads any more.
     words.pointee.consumerWaits.store(false, ordering: .relaxed)
     words.pointee.producerWaits.store(0, ordering: .relaxed)
     words.pointee.copierWaits.store(.max, ordering: .relaxed)
@@ -92,17 +92,17 @@ final class CircularStorage: Sendable {
     words.pointee.finished.store(true, ordering: .sequentiallyConsistent)
   }
 
-  /// Behind the words.
+  /// The note after the words.
   var note: CircularNote { mapping.note }
 
-  /// nil where the consumer knows of none.
+  /// nil if the consumer does not support pauses.
   var pauses: PauseRing? { allowsPauses ? PauseRing(words: words) : nil }
 
   func address(of offset: UInt64) -> UnsafeMutableRawPointer {
     base + Int(offset % UInt64(capacity))
   }
 
-  /// Gives up what is before `offset`. The producer's thread and the consumer's.
+  /// Releases everything before `offset`. On the producer's and the consumer's thread.
   func advanceReleased(to offset: UInt64) {
     var current = words.pointee.released.load(ordering: .relaxed)
     while current < offset {
@@ -113,25 +113,25 @@ final class CircularStorage: Sendable {
     }
   }
 
-  /// Bytes that the producer can write without letting anything go that exists nowhere else.
+  /// The number of bytes that the producer can write without dropping any that exist nowhere else.
   func freeByteCount() -> Int {
     let head = words.pointee.head.load(ordering: .acquiring)
     var kept = words.pointee.released.load(ordering: .sequentiallyConsistent)
     if hasCopier { kept = max(kept, words.pointee.copied.load(ordering: .sequentiallyConsistent)) }
-    // Another thread may take `released` beyond a head seen before.
+    // Another thread may move `released` beyond an earlier head.
     return capacity - Int(head - min(head, kept))
   }
 
-  /// Wakes the producer if it waits for no more than is free.
+  /// Wakes the producer if enough is free for it.
   func wakeProducer() {
     let producerWants = words.pointee.producerWaits.load(ordering: .sequentiallyConsistent)
     guard producerWants > 0, freeByteCount() >= producerWants else { return }
     if words.pointee.producerWaits.exchange(0, ordering: .sequentiallyConsistent) > 0 { spaceAvailable.signal() }
   }
 
-  /// Has memory ready where the producer is about to write, so that the capture thread
-  /// does not stop at a page fault every few milliseconds. What is there stays as it is: madvise(2),
-  /// `MADV_POPULATE_WRITE`; on a kernel before 5.14 nothing happens, and the faults do it.
+  /// Prepares memory where the producer is about to write, so that the capture thread does not stop at a page fault
+  /// every few milliseconds. Existing content is unchanged: madvise(2), `MADV_POPULATE_WRITE`. Kernels before 5.14 do
+  /// nothing, and the page faults do it.
   func preparePages(from start: UInt64, count: Int) {
     for index in 0..<min(count, Self.preparedSteps) {
       madvise(address(of: start + UInt64(index * Self.returnStep)), Self.returnStep, SLUICE_MADV_POPULATE_WRITE)

@@ -1,24 +1,24 @@
-// What the threads at a circular buffer share beside its bytes: the first page of the buffer's file. So whoever finds
-// the file of a process that was killed knows what is in it.
+// The words that the threads of a circular buffer share, in the first page of the buffer's file. They make the file of
+// a killed process self-describing.
 
 internal import Synchronization
 
-/// The words of a circular buffer. Each group has cache lines of its own, so that one thread's writes do not take the
-/// words of another from that thread.
+/// The words of a circular buffer. Each group has its own cache lines, so that one thread's writes do not evict the
+/// words of another.
 struct CircularWords: ~Copyable {
   /// Changes with the meaning or the order of the words.
   static let currentLayout: UInt64 = 0x534c_5549_4345_0002
   static let nothingPinned = UInt64.max
   /// How many pauses may wait for the consumer.
   static let pauseCapacity = 16
-  /// How many are remembered: those, and as many that the consumer has passed.
+  /// How many pauses are kept: those that wait, and as many that the consumer has passed.
   static let pauseSlots = 2 * pauseCapacity
 
   let layout = CircularWords.currentLayout
   /// In bytes.
   let capacity: UInt64
 
-  // Written by the producer, once for each write.
+  // Written by the producer, once per write.
   private let apartFromTheRest = CacheLines()
   let head = Atomic<UInt64>(0)
   let finished = Atomic<Bool>(false)
@@ -31,25 +31,25 @@ struct CircularWords: ~Copyable {
 
   // Written by the copier, for each copy.
   private let apartFromTheConsumer = CacheLines()
-  /// Everything before this offset exists elsewhere: the producer may take it.
+  /// Everything before this offset exists elsewhere, so the producer may overwrite it.
   let copied = Atomic<UInt64>(0)
-  /// As `pinned`, for the copier.
+  /// Like `pinned`, for the copier.
   let pinnedByCopier = Atomic<UInt64>(nothingPinned)
 
-  // Written only when a thread goes to sleep or is woken: looking at them costs a busy thread nothing.
+  // Written only when a thread goes to sleep or is woken, so checking them costs a busy thread nothing.
   private let apartFromTheCopier = CacheLines()
   /// Whether the consumer asked to be woken by the next bytes.
   let consumerWaits = Atomic<Bool>(false)
-  /// How many free bytes the producer asked to be woken for; 0 when it does not wait.
+  /// How many free bytes the producer asked to be woken for; 0 if it does not wait.
   let producerWaits = Atomic<Int>(0)
-  /// The head that the copier asked to be woken at; `UInt64.max` when it does not wait.
+  /// The head that the copier asked to be woken at; `UInt64.max` if it does not wait.
   let copierWaits = Atomic<UInt64>(.max)
 
   private let apartFromTheWaiting = CacheLines()
   let pausesWritten = Atomic<Int>(0)
   let pausesRead = Atomic<Int>(0)
   var pauses = InlineArray<32, PauseRing.Slot>(repeating: PauseRing.Slot())
-  /// The lengths of the pauses before the first of these, which another process has passed.
+  /// The total length of the pauses before the first of these, which another process has passed.
   let pausedBefore: UInt64
   /// How often the note was replaced: see ``CircularNote``.
   let noteCount = Atomic<Int>(0)
@@ -57,7 +57,7 @@ struct CircularWords: ~Copyable {
   /// - Parameters:
   ///   - capacity: in bytes.
   ///   - end: the offset at which the buffer begins, and up to which everything is released.
-  ///   - pausedBefore: the lengths of all pauses before it.
+  ///   - pausedBefore: the total length of all pauses before it.
   init(capacity: Int, startingAt end: UInt64, pausedBefore: UInt64) {
     self.capacity = UInt64(capacity)
     self.pausedBefore = pausedBefore
@@ -67,7 +67,7 @@ struct CircularWords: ~Copyable {
   }
 }
 
-/// 128 bytes: x86 fetches lines in pairs, and some ARM cores have lines so long.
+/// 128 bytes: x86 fetches lines in pairs, and some ARM cores have lines of this length.
 private struct CacheLines {
   private let words: InlineArray<16, UInt64> = InlineArray(repeating: 0)
 }

@@ -3,10 +3,10 @@
 internal import Glibc
 
 package enum BootIdentifier {
-  /// What the kernel calls this boot (random(4)).
+  /// The kernel's identifier of this boot (random(4)).
   package static func read() -> String {
     let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    // Where it cannot be known, each server counts as a boot of its own: nothing is relied on that may be lost.
+    // If it is unknown, each server counts as a boot of its own, so that nothing unsynced is relied on.
     guard descriptor >= 0 else { return StreamName.randomID() }
     defer { close(descriptor) }
     var text = [UInt8](repeating: 0, count: 64)

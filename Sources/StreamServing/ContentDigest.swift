@@ -4,7 +4,7 @@ package import Digests
 internal import EventLoops
 package import HTTPMessages
 
-/// A running digest that several may hold; one thread at a time.
+/// A running digest that several owners may share, used by one thread at a time.
 package final class SharedDigest: @unchecked Sendable {
   package var running: RunningDigest
 
@@ -21,13 +21,13 @@ package final class SharedDigest: @unchecked Sendable {
   }
 }
 
-/// What one request's content must be, by its `Content-Digest`, or by its `Repr-Digest` where it is the whole
+/// The digest that one request's content must match: its `Content-Digest`, or its `Repr-Digest` if it is the whole
 /// representation. Only on the loop's thread.
 package final class ContentDigest {
   private let expected: [[UInt8]]
   private let running: [SharedDigest]
 
-  /// nil if there is none that we know.
+  /// nil if there is no digest of a known algorithm.
   package init?(_ fields: HeaderFields, isWhole: Bool = false) {
     let names = isWhole ? [DigestField.content, DigestField.representation] : [DigestField.content]
     let given = names.flatMap { name in fields[name].flatMap { DigestField(parsing: $0) }?.digests ?? [] }

@@ -6,9 +6,9 @@ package import ResumableUploads
 
 package enum KeepingError {
   case disk(SystemError)
-  /// The quotas leave no room.
+  /// The quotas are exhausted.
   case quota
-  /// The stream would be longer than it may be.
+  /// The stream would exceed its maximum size.
   case size
 
   package var refusal: UploadRefusal {
@@ -21,7 +21,7 @@ package enum KeepingError {
 }
 
 extension UploadRefusal {
-  /// Bytes, or what has to be known of them, could not be stored.
+  /// Bytes, or information about them, could not be stored.
   package init(_ error: SystemError) {
     if error.isForeignChange {
       self = .deactivated(.stateLost)

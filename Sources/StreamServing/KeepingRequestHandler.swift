@@ -1,74 +1,73 @@
-// What a handler offers that keeps the body's bytes itself, so that a resumable upload need not keep them a second
-// time.
+// The interface of a handler that keeps the body's bytes itself, so that a resumable upload need not store them twice.
 
 package import DiskFiles
 package import EventLoops
 package import HTTPMessages
 package import HTTPServer
 
-/// A handler whose own files are what an upload's offset is counted by. It can be given up at any time and begun again,
-/// by another instance or another process, and goes on behind what it has kept.
+/// A handler whose own files determine an upload's offset. It can be abandoned at any time. Another instance or another
+/// process then continues behind the bytes that it has kept.
 ///
-/// All calls come on the loop's thread. Instead of `begin` comes ``beginKeeping(_:for:)`` or
-/// ``restoreKeeping(_:for:at:)``, and instead of `receive` comes ``keep(_:pieces:)``.
+/// All calls are made on the loop's thread. ``beginKeeping(_:for:)`` or ``restoreKeeping(_:for:at:)`` replaces `begin`,
+/// and ``keep(_:pieces:)`` replaces `receive`.
 package protocol KeepingRequestHandler: RequestHandler {
-  /// Looks at the request without touching anything: the fields that an answer to the creation tells and that every
-  /// later beginning of this request must have, such as an identifier that was made up; or the response to a request
-  /// that cannot be served.
+  /// Examines the request without changing anything. Returns the fields that the answer to the creation contains and
+  /// that every later beginning of this request must have, such as a generated identifier. For a request that cannot be
+  /// served, returns the response.
   func settle() -> Settlement
-  /// How many bytes of the body are kept. Whoever adds to them now is made to stop.
+  /// How many bytes of the body are kept. Stops any other request that is adding to them.
   func measureKept() throws(SystemError) -> KeptExtent
-  /// Whether a body of this request that has not begun can be kept where it belongs. Others may have continued the
+  /// Whether the body of this request, which has not begun, can be kept at its offset. Others may have continued the
   /// stream since the request was settled.
   ///
-  /// - Returns: `.bytes(0)` if it can; else why not.
+  /// - Returns: `.bytes(0)` if it can, and the reason otherwise.
   func measureUnbegun() throws(SystemError) -> KeptExtent
-  /// Has the disk take what is kept, where nobody has begun this handler; `completion` is called on the loop's thread.
+  /// Syncs the kept bytes of a handler that was not begun. `completion` is called on the loop's thread.
   func synchronizeKept(_ completion: @escaping (SystemError?) -> Void)
-  /// As `begin`.
+  /// Like `begin`.
   func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder)
-  /// As `begin`, for a request that was begun before.
+  /// Like `begin`, for a request that was begun before.
   ///
-  /// - Parameter count: how many bytes of the body have come. What is stored behind them came from others.
+  /// - Parameter count: how many bytes of the body have arrived. Bytes stored behind them belong to others.
   func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64)
   /// Whether `action` will be called later, because what was kept is complete and just gets its final form, or is being
   /// removed.
   func isEnding(_ action: @escaping () -> Void) -> Bool
-  /// Why the disk did not take the end of what was kept; nil if it did, or was not asked to.
+  /// Why the end could not be written to the disk; nil if it was written, or was not requested.
   var endError: SystemError? { get }
-  /// The error of the disk that the answer is about; nil if it is about something else.
+  /// The disk error that caused the answer; nil if it has another cause.
   var diskError: SystemError? { get }
-  /// Why the stream does not take the body, if the answer is about that.
+  /// Why the stream does not accept the body, if that caused the answer.
   var streamRefusal: StreamRefusal? { get }
-  /// Whether something else has changed or replaced the file, so that what was acknowledged may not be there any more.
+  /// Whether something else has changed or replaced the file, so that acknowledged bytes may be lost.
   var hasLostFile: Bool { get }
-  /// How many bytes of the body are kept, from its beginning on.
+  /// How many bytes of the body are kept, from its beginning.
   var keptCount: UInt64 { get }
-  /// Whether what is kept ends before the end of what is stored: others have brought the bytes behind it.
+  /// Whether the kept bytes end before the stored ones, because others have stored the bytes behind them.
   var isInside: Bool { get }
   /// Checks that nothing else has changed, replaced or removed the file.
   ///
   /// - Throws: ``SystemError``, `ESTALE` if something has.
   func checkFile() throws(SystemError)
-  /// As `receive`, but what is not kept is told to the caller, and is no response.
+  /// Like `receive`, but returns the reason to the caller if bytes are not kept, instead of responding.
   func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
   /// Notes what a later request of the same upload says about the stream.
   func describe(_ fields: HeaderFields)
-  /// Has the disk take what is kept; `completion` is called on the loop's thread with how many bytes these were.
+  /// Syncs the kept bytes. `completion` is called on the loop's thread with their number.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
-  /// Whether bytes that come from now on may be dropped again, until ``release()`` is called.
+  /// From now on, arriving bytes may be dropped again, until ``release()`` is called.
   func hold()
   func release()
-  /// Forgets bytes of this instance's that were kept beyond `count`.
+  /// Drops the bytes of this instance beyond `count`.
   func drop(to count: UInt64) throws(SystemError)
-  /// Where the bytes of the body come that are kept from now on; nil if they cannot be read again.
+  /// Where the next bytes of the body will be stored; nil if they cannot be read again.
   var keptPlace: FilePlace? { get }
-  /// Where the bytes of a range of the body lie, in one file or in several; nil if some cannot be read: nothing is kept,
-  /// or somebody has moved a file away.
+  /// Where the bytes of a range of the body are, in one file or several; nil if some cannot be read, because nothing is
+  /// kept or a file was moved away.
   func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]?
-  /// Lets go of everything but what is on the disk. Nothing more is called but ``end(_:for:)``.
+  /// Releases everything except the bytes on the disk. After that, only ``end(_:for:)`` is called.
   func park()
-  /// The upload is one of an earlier server, and has begun.
+  /// The upload was begun under an earlier server.
   func restoreHolding(_ holder: any RecordingHolder)
   /// The upload will never be complete.
   ///
@@ -91,31 +90,31 @@ extension KeepingRequestHandler {
 /// What is kept of an upload.
 package enum KeptExtent {
   case bytes(UInt64)
-  /// As many, and the stream is complete. The response is the one to the request that completes it.
+  /// So many bytes, and the stream is complete. The response belongs to the request that completes it.
   case complete(UInt64, Response)
-  /// It is not there any more.
+  /// Nothing is there any more.
   case gone
-  /// The recording was closed: nothing can be added to it.
+  /// The recording was closed, so nothing can be added.
   case closed
-  /// A newer request has brought bytes behind others that never came: nothing can be added to what is kept.
+  /// A newer request has stored bytes behind others that never arrived, so nothing can be added.
   case overtaken
-  /// The stream has ended before the place of the body, or is continued too far in front of it.
+  /// The stream has ended before the body's offset, or continues too far ahead of it.
   case misplaced
 }
 
-/// Why a stream does not take a body, although nothing is wrong with the disk.
+/// Why a stream does not accept a body, although the disk works.
 package enum StreamRefusal {
-  /// It has no place for it, or belongs to somebody else by now.
+  /// The stream has no place for the body, or now belongs to another owner.
   case misplaced
-  /// Other bytes are stored there, or the stream is complete and ends before these.
+  /// Different bytes are stored there, or the stream is complete and ends before these.
   case contradicted
-  /// Its end would leave a gap that others may still fill.
+  /// Ending here would leave a gap that others may still fill.
   case early
 }
 
 package enum Settlement {
-  /// - Parameter needed: the names of all fields of the request that later beginnings need (lower case). The record of
-  ///   the upload holds no others.
+  /// - Parameter needed: the names of all request fields that later beginnings need (lower case). The record of the
+  ///   upload contains no others.
   case fields(HeaderFields, needed: Set<String>)
   case response(Response)
 }

@@ -1,13 +1,11 @@
-// Which loop a request belongs to, where a server has several. What one upload needs is on one loop, so nothing of it
-// is locked.
+// Assigns requests to the loops of a server. Everything about one upload is on one loop, so it needs no locks.
 
 package import HTTPMessages
 
-/// One of a server's loops, and how streams and uploads are shared out among them.
+/// One of a server's loops, and how streams and uploads are distributed among them.
 ///
-/// A stream belongs to the loop that its files' name is hashed to. An upload's token begins with the same hash, of the
-/// stream that it goes into, so that the two are together whatever the number of loops is when the server is started
-/// again.
+/// A stream belongs to the loop that the hash of its files' name selects. An upload's token begins with the same hash
+/// of its stream, so both stay on one loop even if the server is restarted with another number of loops.
 package struct LoopAssignment: Sendable {
   package let index: Int
   package let count: Int
@@ -16,7 +14,7 @@ package struct LoopAssignment: Sendable {
 
   package init(index: Int, count: Int) { (self.index, self.count) = (index, count) }
 
-  /// The loop of a plain request; nil where any can serve it.
+  /// The loop of a plain request; nil if any loop can serve it.
   package func owner(of head: RequestHead) -> Int? {
     guard head.method == "POST" || head.method == "PUT", let id = head.fields.single("stream-id"),
       StreamName.isValidID(id)
@@ -24,43 +22,43 @@ package struct LoopAssignment: Sendable {
     return Int(Self.key(StreamName(path: head.target.path, streamID: id, mediaType: nil))) % count
   }
 
-  /// The loop of an upload; nil if the text is no token of ours.
+  /// The loop of an upload; nil if the text is not a valid token.
   package func owner(ofToken token: Substring) -> Int? {
     Self.key(ofToken: token).map { Int($0) % count }
   }
 
-  /// What the tokens of all uploads of one stream begin with, as a number: ``key(_:)`` of the stream. nil if the text is
-  /// no token of ours.
+  /// The prefix of all tokens of one stream's uploads, as a number: ``key(_:)`` of the stream. nil if the text is not a
+  /// valid token.
   package static func key(ofToken token: some StringProtocol) -> UInt16? {
     let digits = token.prefix(4)
     guard digits.utf8.count == 4 else { return nil }
     return UInt16(digits, radix: 16)
   }
 
-  /// Whether the text may be the token of an upload of this loop: what it names is a component of a path.
+  /// Whether the text may be the token of an upload of this loop. It becomes a component of a path.
   package func isToken(_ text: String) -> Bool {
     text.utf8.count == 32 && text.utf8.allSatisfy { Octet.hexValue($0) != nil } && owns(text)
   }
 
-  /// Whether what is kept of an upload is this loop's to take up. What is nobody's is the first one's.
+  /// Whether this loop restores the upload. The first loop restores those that belong to none.
   package func owns(_ token: String) -> Bool { (owner(ofToken: token[...]) ?? 0) == index }
 
-  /// Whether a stream is this loop's to serve.
+  /// Whether this loop serves the stream.
   package func owns(_ name: StreamName) -> Bool { Int(Self.key(name)) % count == index }
 
-  /// A token that cannot be guessed (112 random bits), of an upload that goes into that stream, or into none.
+  /// A token that cannot be guessed (112 random bits), for an upload to that stream or to none.
   package func newToken(for name: StreamName?) -> String {
-    // Without a stream any key that this loop owns will do.
+    // Without a stream, any key of this loop will do.
     let key = name.map(Self.key) ?? UInt16(Int.random(in: 0...((0xFFFF - index) / count)) * count + index)
     let digits = String(key, radix: 16)
     return String(repeating: "0", count: 4 - digits.count) + digits + StreamName.randomID().dropFirst(4)
   }
 
-  /// A name for a stream of a request that gives none, such that this loop owns it.
+  /// A name that this loop owns, for a stream whose request gives none.
   package func newStreamID(path: String) -> String {
     while true {
       let id = StreamName.randomID()
-      // As many attempts as there are loops, in the mean.
+      // On average, this takes as many attempts as there are loops.
       if count == 1 || Int(Self.key(StreamName(path: path, streamID: id, mediaType: nil))) % count == index {
         return id
       }

@@ -1,10 +1,10 @@
-// What a server of streams answers where no stream is sent, wherever it stores them.
+// What a server of streams answers to requests that send no stream, wherever it stores streams.
 
 package import HTTPMessages
 package import HTTPServer
 
 package enum OtherRequests {
-  /// The methods of everything but upload resources.
+  /// The methods of everything except upload resources.
   package static let methods = "GET, HEAD, POST, PUT, OPTIONS"
 
   /// The response to a request with another method than POST and PUT.

@@ -1,4 +1,4 @@
-// Between HTTP's messages and the values of the resumable upload protocol.
+// Converts between HTTP messages and the values of the resumable upload protocol.
 
 package import HTTPMessages
 package import ResumableUploads

@@ -1,17 +1,17 @@
-// Whether bytes come fast enough: who brings less than the least rate holds a place that others need.
+// Detects clients that send less than the minimum rate, because they occupy places that others need.
 
 package import EventLoops
 
-/// Looks once in each window how many bytes have come. Only on the loop's thread.
+/// Checks once per window how many bytes have arrived. Only on the loop's thread.
 package final class RateWatch {
   private let loop: EventLoop
   private var timer: EventLoop.Timer?
 
   package init(_ loop: EventLoop) { self.loop = loop }
 
-  /// Calls `tooSlow` when within a window fewer than `minimum` bytes a second have come.
+  /// Calls `tooSlow` when fewer than `minimum` bytes per second have arrived within a window.
   ///
-  /// - Parameter received: how many bytes have come in all.
+  /// - Parameter received: returns how many bytes have arrived in total.
   package func watch(
     minimum: UInt64, window: Duration, received: @escaping () -> UInt64, tooSlow: @escaping () -> Void
   ) {

@@ -1,39 +1,39 @@
-// What an upload and the recording that its bytes are in know of each other.
+// How an upload and its recording notify each other.
 
 package import EventLoops
 
-/// An upload resource, as the recording sees it that the upload's bytes are in.
+/// An upload resource as its recording sees it.
 package protocol RecordingHolder: AnyObject {
-  /// Whether the recording is removed with the upload: no bytes but uploads' of one owner are in it.
+  /// Whether the recording is removed with the upload, because it contains only bytes of one owner's uploads.
   var ownsFile: Bool { get }
-  /// Whether the recording is one of a live stream, which age does not remove.
+  /// Whether the recording belongs to a live stream, so that age does not remove it.
   var isLive: Bool { get }
-  /// Whether its client was told that bytes of the stream are stored, and can continue the upload.
+  /// Whether its client knows that bytes of the stream are stored, and can continue the upload.
   var continuesRecording: Bool { get }
   var owner: UploadOwner { get }
-  /// Another request continues the recording, which is not removed with this upload any more.
+  /// Another request continues the recording, which is no longer removed with this upload.
   func lostRecording()
   /// The upload begins or continues a recording.
   func tookRecording(ownsFile: Bool)
-  /// A newer request has continued the recording behind bytes that never came: the upload cannot be continued.
+  /// A newer request has continued the recording behind bytes that never arrived. The upload cannot be continued.
   func overtaken()
 }
 
-/// What becomes of a recording whose upload is over, unless another upload has acknowledged bytes in it.
+/// What to do with the recording of an upload that is over, unless another upload has acknowledged bytes in it.
 package enum RecordingEnd {
-  /// It is removed, if it is the upload's alone, and stays otherwise: the sender has cancelled the upload, or the bytes
-  /// are not what was announced.
+  /// Remove it if only this upload uses it, and keep it otherwise. The sender has cancelled the upload, or the bytes do
+  /// not match the announced digest.
   case discard
-  /// It is removed, if it is the upload's alone, and closed otherwise.
+  /// Remove it if only this upload uses it, and close it otherwise.
   case expire
-  /// It gets its final name, if anything came for it.
+  /// Give it its final name, if any byte of it was received.
   case close
-  /// It stays, for whoever continues the stream within the time that it may be silent.
+  /// Keep it, for a client that continues the stream within the permitted silence.
   case leave
-  /// As ``leave``, but the disk has refused bytes of it: whoever continues the stream does so in a next part.
+  /// Like ``leave``, but the disk has refused bytes of it, so the stream continues in a next part.
   case distrust(SystemError)
 
-  /// Whether nobody counts on what the upload has stored.
+  /// Whether nobody relies on the bytes that the upload has stored.
   package var discardsBytes: Bool {
     switch self {
     case .discard, .expire: true
@@ -42,13 +42,13 @@ package enum RecordingEnd {
   }
 }
 
-/// What became of it.
+/// What happened to the recording.
 package enum RecordingOutcome {
   /// It is being removed. Whoever asked for it is told the end of that.
   case removing
   /// It gets its final name; the registry tells that when it is so.
   case closing
   case left
-  /// It was not the upload's to end: a newer request has made the stream its own.
+  /// It was not the upload's to end, because a newer request has taken over the stream.
   case notHeld
 }

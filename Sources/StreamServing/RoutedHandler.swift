@@ -1,12 +1,12 @@
-// What a router has for a request that may be an upload, so that nobody has to look what kind of handler it is.
+// The result of routing a request that may be an upload. It shows the kind of handler without a cast.
 
 package import HTTPServer
 
-/// A new handler, and who keeps the bytes of the body that it is given.
+/// A new handler, and who keeps the bytes of its body.
 package enum RoutedHandler {
-  /// The handler itself: it may be given up at any time, and begun again.
+  /// The handler itself. It may be abandoned at any time and begun again.
   case keeping(any KeepingRequestHandler)
-  /// Nobody, or whoever stands in front of it. It sees one request from beginning to end.
+  /// Nobody, or a wrapper in front of the handler, which sees one request from beginning to end.
   case other(any RequestHandler)
 
   package var handler: any RequestHandler {

@@ -35,7 +35,7 @@ public struct ServerEvent: Sendable, Equatable {
     /// A problem of the server itself. The server continues as far as possible.
     case warning
 
-    /// Of a request that was answered with that status: 500 is the server's own trouble.
+    /// The kind of event for a request answered with that status. 500 is a problem of the server itself.
     package static func refusal(status: Int) -> Kind { status == 500 ? .warning : .refused }
   }
 

@@ -1,5 +1,4 @@
-// What a server counts of its work, as values: each loop counts for itself, and the counts are added when somebody
-// asks.
+// The figures of a server's work, as values. Each loop counts for itself, and the counts are added on request.
 
 internal import EventLoops
 package import HTTPServer
@@ -10,7 +9,7 @@ internal import ResumableUploads
 package struct ServerFigures: Sendable {
   package var connections = ConnectionFigures()
   package private(set) var events = [UInt64](repeating: 0, count: ServerEvent.Kind.allCases.count)
-  /// How often the disk did not take bytes.
+  /// How often the disk refused bytes.
   package var storageFailures: UInt64 = 0
   package var openUploads = 0
   package var storedBytes: UInt64 = 0
@@ -18,22 +17,22 @@ package struct ServerFigures: Sendable {
   /// Bytes of recordings that clients downloaded.
   package var downloadedBytes: UInt64 = 0
   package var openDownloads = 0
-  /// From the arrival of an upload's oldest unacknowledged byte to the 104 or 2xx that acknowledges it, in seconds.
+  /// Seconds from the arrival of an upload's oldest unacknowledged byte to the 104 or 2xx that acknowledges it.
   package var acknowledgementDelays = Distribution()
-  /// From a publish to its acknowledgement by the brokers, in seconds; where uploads are stored there.
+  /// Seconds from a publish to its acknowledgement by the brokers, if uploads are stored there.
   package var publishDelays = Distribution()
   package var publishesInFlight = 0
-  /// Publishes that were refused because somebody else had changed the upload.
+  /// Publishes that were refused because another server had changed the upload.
   package var refusedPublishes: UInt64 = 0
-  /// How long work from another thread waited for its turn in the loop, when it was asked last; in seconds.
+  /// How many seconds work from another thread waited for its turn in the loop, at the last measurement.
   package var lags: [Double] = []
 
   package mutating func happened(_ kind: ServerEvent.Kind) {
-    // Every kind is one of all kinds.
+    // `allCases` contains every kind.
     if let index = ServerEvent.Kind.allCases.firstIndex(of: kind) { events[index] += 1 }
   }
 
-  /// Adds another loop's.
+  /// Adds the figures of another loop.
   package mutating func add(_ other: ServerFigures) {
     connections.add(other.connections)
     for index in events.indices { events[index] += other.events[index] }
@@ -51,20 +50,20 @@ package struct ServerFigures: Sendable {
   }
 }
 
-/// The figures that everything on one loop counts in. Only on the loop's thread.
+/// The figures that everything on one loop adds to. Only on the loop's thread.
 package final class LoopFigures {
   package var values = ServerFigures()
 
   package init() {}
 }
 
-/// The figures of several loops as they come in. Any thread.
+/// Adds up the figures of several loops as they arrive. Any thread.
 package final class FigureSum: Sendable {
   private let state: Lock<(sum: ServerFigures, missing: Int)>
 
   package init(of count: Int) { state = Lock((ServerFigures(), count)) }
 
-  /// Adds those of one loop; gives the sum when they were the last.
+  /// Adds the figures of one loop. Returns the sum after the last.
   package func add(_ figures: ServerFigures) -> ServerFigures? {
     state.withLock { state in
       state.sum.add(figures)
@@ -75,7 +74,7 @@ package final class FigureSum: Sendable {
 }
 
 extension ServerFigures {
-  /// - Parameter residentBytesAtStart: of the process, before its first connection.
+  /// - Parameter residentBytesAtStart: the resident size of the process before its first connection.
   package func page(residentBytesAtStart: Int) -> MetricsText {
     var page = MetricsText()
     page.gauge("sluice_server_connections_open", "Open connections.", Double(connections.open))
@@ -91,7 +90,7 @@ extension ServerFigures {
       ConnectionFigures.methods.flatMap { method in
         (2...5).compactMap { digit -> MetricsText.Sample? in
           let count = connections.responses(to: method, class: digit)
-          // A family without any sample would look broken: the common ones are there from the start.
+          // A family without any sample would look broken, so the common ones are always there.
           guard count > 0 || (digit == 2 && method != ConnectionFigures.otherMethods) else { return nil }
           return .init([.init("method", method), .init("status", "\(digit)xx")], Double(count))
         }
@@ -131,7 +130,7 @@ extension ServerFigures {
     return page
   }
 
-  /// Adds what there is to say of the brokers that keep the uploads.
+  /// Adds the figures of the brokers that store the uploads.
   ///
   /// - Parameter reconnects: how often the connection to them was made again.
   package func addBrokers(to page: inout MetricsText, reconnects: UInt64) {
@@ -149,10 +148,10 @@ extension ServerFigures {
       reconnects)
   }
 
-  /// How often something failed, by the word for its label.
+  /// How often something failed, with the value for its label.
   private var errors: [(String, UInt64)] {
     var errors = ConnectionFigures.Failure.allCases.map { ($0.rawValue, connections.failures(of: $0)) }
-    // Where it has always stood: in front of the descriptors, which are the last.
+    // At its established position, before the descriptors, which come last.
     errors.insert(("storage", storageFailures), at: errors.count - 1)
     return errors
   }

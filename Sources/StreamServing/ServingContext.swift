@@ -1,8 +1,8 @@
-// What the streams and the uploads of one loop of a server have in common.
+// What the streams and uploads of one loop of a server have in common.
 
 package import EventLoops
 
-/// One loop, and what everything on it tells and asks. Only on the loop's thread.
+/// One loop, with the settings and event handling of everything on it. Only on the loop's thread.
 package struct ServingContext {
   package let loop: EventLoop
   /// Which streams and uploads belong to the loop.
@@ -10,7 +10,7 @@ package struct ServingContext {
   package let figures: LoopFigures
   /// How long a live stream may be silent before its recording is closed.
   package let finishAfter: Duration
-  /// Whether a credential that an upload or a stream was begun with is still let in.
+  /// Whether the credential that began an upload or a stream is still valid.
   package let isValid: ([UInt8]) -> Bool
   package let emit: (ServerEvent) -> Void
 

@@ -1,8 +1,8 @@
-// What one stream takes of the quotas: each stored byte, holes included, is counted once, for whoever had it stored.
+// One stream's share of the quotas. Each stored byte, holes included, counts once, for the owner who stored it.
 
 internal import EventLoops
 
-/// The bytes of one unfinished stream, or of one upload that is spooled, by owner. One thread at a time.
+/// The bytes of one unfinished stream, or of one spooled upload, by owner. One thread at a time.
 package final class StreamAccount: @unchecked Sendable {
   private let usage: UploadUsage
   private var charges: [(share: UploadUsage.Share, bytes: UInt64)] = []
@@ -12,14 +12,14 @@ package final class StreamAccount: @unchecked Sendable {
 
   deinit { shrink(to: 0) }
 
-  /// Counts as many of `count` new bytes as the limits leave room for; only these may be stored.
+  /// Counts as many of `count` new bytes as the limits allow. Only these may be stored.
   package func reserve(_ count: UInt64, for share: UploadUsage.Share) -> UInt64 {
     let granted = usage.reserve(count, for: share)
     add(granted, share)
     return granted
   }
 
-  /// Counts bytes that are stored already.
+  /// Counts bytes that are already stored.
   package func charge(_ count: UInt64, to share: UploadUsage.Share) {
     usage.charge(count, to: share)
     add(count, share)
@@ -36,7 +36,7 @@ package final class StreamAccount: @unchecked Sendable {
     }
   }
 
-  /// The stream is no longer than that: what was counted last is given back first.
+  /// Shortens the stream to that length. The bytes counted last are refunded first.
   package func shrink(to length: UInt64) {
     while bytes > length, let last = charges.last {
       let surplus = min(last.bytes, bytes - length)
@@ -51,7 +51,7 @@ package final class StreamAccount: @unchecked Sendable {
     }
   }
 
-  /// Bytes that were nobody's are that owner's.
+  /// Bytes without a known owner turn out to be that owner's.
   package func attribute(to share: UploadUsage.Share) {
     guard let index = charges.firstIndex(where: { usage.isNobodys($0.share) }) else { return }
     let nobodys = charges.remove(at: index)

@@ -1,22 +1,22 @@
-// The accounts of all unfinished streams of a directory, whether a request is at work on them or not.
+// The accounts of all unfinished streams of a directory, with or without an active request.
 
 package import DiskFiles
 internal import EventLoops
 internal import Glibc
 
-/// Finds the account of each recording that has unfinished bytes on the disk, by the name of its files. Any thread; an
-/// account that is open is its loop's.
+/// Finds the account of each recording with unfinished bytes on the disk, by the name of its files. Any thread. An open
+/// account belongs to its loop.
 ///
-/// What counts is what is stored: an interrupted stream counts until it is complete, or its file is gone. So does a
-/// recording that was closed before its end (``closed(_:)``).
+/// All stored bytes count: an interrupted stream counts until it is complete or its file is gone. So does a recording
+/// that was closed before its end (``closed(_:)``).
 package final class StreamAccounts: Sendable {
   private struct Entry {
     let account: StreamAccount
-    /// What the bytes are in.
+    /// The file that contains the bytes.
     var file: String
-    /// Whether a request is at work on it.
+    /// Whether a request is active on it.
     var isOpen: Bool
-    /// How many requests of all streams had come to work when the last one of this came.
+    /// The count of opened streams when this one was last opened.
     var openCount: UInt64
   }
 
@@ -30,26 +30,26 @@ package final class StreamAccounts: Sendable {
     }
   }
 
-  /// How many files are looked at in one slice.
+  /// How many files are checked in one slice.
   private static let slice = 500
-  /// How often files are looked for that somebody else has removed.
+  /// The minimum pause between two searches for files that others have removed.
   private static let recountPause = Duration.seconds(1)
 
   private let usage: UploadUsage
   private let directory: Int32
-  /// Loops take the lock: nobody asks the disk for anything while he has it.
+  /// Loops take this lock, so nobody accesses the disk while holding it.
   private let entries = Lock(Entries())
   private let lastRecount = Lock<MonotonicInstant?>(nil)
 
-  /// - Parameter directory: of the streams; stays open for longer than this.
+  /// - Parameter directory: the streams' directory, which must stay open longer than this.
   package init(_ usage: UploadUsage, in directory: Int32) {
     self.usage = usage
     self.directory = directory
   }
 
-  /// The account of a recording whose file has that length, for a request that is at work on it until ``close(_:)``.
+  /// The account of a recording with a file of that length, for a request that is active on it until ``close(_:)``.
   ///
-  /// - Parameter owner: who has stored what is not counted yet; nil if nobody knows.
+  /// - Parameter owner: the owner of bytes that are not counted yet; nil if unknown.
   package func open(_ name: StreamName, length: UInt64, owner: UploadOwner?) -> StreamAccount {
     let account = entries.withLock { entries in
       let account = entries[name.fileBase]?.account ?? StreamAccount(usage)
@@ -69,7 +69,7 @@ package final class StreamAccounts: Sendable {
     usage.release(share)
   }
 
-  /// No request is at work on the stream any more. What it has stored stays counted.
+  /// No request is active on the stream any more. Its stored bytes still count.
   package func close(_ name: StreamName) {
     entries.withLock { entries in
       entries[name.fileBase]?.isOpen = false
@@ -77,18 +77,18 @@ package final class StreamAccounts: Sendable {
     }
   }
 
-  /// A stream is complete, or its file was removed: it takes nothing any more.
+  /// A stream is complete, or its file was removed. It no longer counts.
   package func remove(_ name: StreamName) {
     let entry = entries.withLock { $0.all.removeValue(forKey: name.fileBase) }
     entry?.account.shrink(to: 0)
   }
 
-  /// A stream that was interrupted has got its final name. It counts until somebody removes the file.
+  /// An interrupted stream has received its final name. It counts until somebody removes the file.
   package func closed(_ name: StreamName) {
     entries.withLock { $0[name.fileBase]?.file = name.final }
   }
 
-  /// Bytes of a stream that nobody was known for belong to the upload of that owner.
+  /// Bytes of a stream without a known owner belong to the upload of that owner.
   package func attribute(_ name: StreamName, to owner: UploadOwner) {
     let share = usage.share(of: owner)
     entries.withLock { entries in
@@ -97,7 +97,7 @@ package final class StreamAccounts: Sendable {
     usage.release(share)
   }
 
-  // MARK: What an earlier server has left
+  // MARK: Streams of an earlier server
 
   /// Counts a file that was found in the directory, unless it is counted already.
   package func found(_ file: String, of stream: String, owner: UploadOwner?) {
@@ -112,9 +112,9 @@ package final class StreamAccounts: Sendable {
     recount(file, of: stream)
   }
 
-  // MARK: What others remove
+  // MARK: Files that others remove
 
-  /// The quotas are exhausted: gives back what takes no room any more because somebody has removed or cut a file.
+  /// The quotas are exhausted. Refunds the space of files that others have removed or shortened.
   package func recount(on worker: BackgroundWorker) {
     let now = MonotonicInstant.now
     let isDue = lastRecount.withLock { last in
@@ -141,7 +141,7 @@ package final class StreamAccounts: Sendable {
     guard let before = entries.withLock({ $0[stream] }), !before.isOpen, before.file == file else { return }
     let length = length(of: file) ?? 0
     entries.withLock { entries in
-      // A request that has come meanwhile may have written, and knows better.
+      // A request that has come meanwhile may have written, and its figures are newer.
       guard let entry = entries[stream], entry.account === before.account, !entry.isOpen, entry.file == file,
         entry.openCount == before.openCount
       else { return }

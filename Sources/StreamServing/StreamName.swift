@@ -1,25 +1,25 @@
-// The name of a stream's files, made of what a client sent, such that none can be anywhere but in the directory.
+// The name of a stream's files. It is derived from the client's input and can only be in the directory.
 
 internal import Glibc
 internal import HTTPMessages
 
-/// What identifies a stream, and what its files are called.
+/// Identifies a stream and names its files.
 ///
-/// A stream is named `<last component of the path>-<Stream-ID>`, and its files are that name and one extension: `.part`
-/// while it grows, `.gaps` for its holes, `.sidecar` for what else is known of it, and at its end what its media type
-/// says. The name holds nothing but `[A-Za-z0-9._-]` and begins with neither a dot nor a hyphen. So it is one component
-/// of a path, it is not hidden, and no command takes it for an option.
+/// A stream is named `<last component of the path>-<Stream-ID>`, and its files have that name and one extension:
+/// `.part` while it grows, `.gaps` for its holes, `.sidecar` for further information, and at its end the extension of
+/// its media type. The name contains only `[A-Za-z0-9._-]`, and begins with neither a dot nor a hyphen. So it is one
+/// component of a path, it is not hidden, and no command mistakes it for an option.
 ///
-/// The extension is not part of the identity: a requester chooses it, and must not reach or shadow another stream by
-/// it. An extension has no dot, so a file name belongs to exactly one stream: the one named by what precedes its last
-/// dot.
+/// The extension is not part of the identity, because the client chooses it and must not use it to reach or shadow
+/// another stream. An extension contains no dot, so a file name belongs to exactly one stream: the one named by the
+/// text before its last dot.
 package struct StreamName: Hashable, Sendable {
   package let streamID: String
-  /// Without extension.
+  /// The name without extension.
   package let base: String
-  /// What the complete file's name ends in, dot included.
+  /// The extension of the complete file, with the dot.
   package private(set) var finalExtension: String
-  /// Which of the stream's recordings the files belong to, counted from 1.
+  /// The number of the stream's recording that the files belong to, counted from 1.
   package var part = 1
 
   /// The name of the files without extension.
@@ -28,37 +28,37 @@ package struct StreamName: Hashable, Sendable {
   package var gaps: String { fileBase + ".gaps" }
   package var final: String { fileBase + finalExtension }
   package var sidecar: String { fileBase + ".sidecar" }
-  /// What the sidecar is called while something of it is not known yet: a hidden file.
+  /// The hidden name of the sidecar while some of its information is missing.
   package var pendingSidecar: String { ".\(fileBase).sidecar" }
-  /// What is written there before it replaces either.
+  /// The name under which it is written before it replaces either.
   package var newSidecar: String { ".\(fileBase).sidecar~" }
 
-  /// The same stream, whose complete file has this extension, dot included.
+  /// The same stream with this extension for its complete file, with the dot.
   package func withExtension(_ finalExtension: String) -> StreamName {
     var name = self
     name.finalExtension = finalExtension
     return name
   }
 
-  /// Splits the name of a file into its stream and its extension, dot included; nil if it has no extension or is
+  /// Splits the name of a file into its stream and its extension, with the dot; nil if it has no extension or is
   /// hidden.
   package static func parts(ofFile name: Substring) -> (base: Substring, finalExtension: Substring)? {
     guard let dot = name.lastIndex(of: "."), dot != name.startIndex, name.first != "." else { return nil }
     return (name[..<dot], name[dot...])
   }
 
-  /// Every extension that a media type gives, dot included, and the one of a file whose type nobody named.
+  /// Every extension that a media type gives, with the dot, and the one for an unknown type.
   package static let commonExtensions = [
     ".wav", ".raw", ".flac", ".ogg", ".mp3", ".txt", ".csv", ".json", ".jsonl", ".bin",
   ]
 
-  /// Streams are the same when their files are, whichever part these belong to.
+  /// Two names are equal if the streams are the same, whichever part they belong to.
   package static func == (a: StreamName, b: StreamName) -> Bool { a.base == b.base }
   package func hash(into hasher: inout Hasher) { hasher.combine(base) }
 
   /// - Parameters:
-  ///   - path: of the request target, percent-encoded.
-  ///   - streamID: checked by ``isValidID(_:)``.
+  ///   - path: the percent-encoded path of the request target.
+  ///   - streamID: an identifier accepted by ``isValidID(_:)``.
   ///   - mediaType: the `Content-Type`, or nil.
   package init(path: String, streamID: String, mediaType: String?) {
     self.streamID = streamID
@@ -68,8 +68,8 @@ package struct StreamName: Hashable, Sendable {
     finalExtension = "." + Self.fileExtension(mediaType: mediaType, pathExtension: suffix)
   }
 
-  /// The stream of a recording that an earlier server left unfinished; nil if the file is not called like one. Nobody
-  /// knows its ``finalExtension`` or ``streamID`` any more: both are empty.
+  /// The stream of a recording that an earlier server left unfinished; nil if the file's name is not of that form. Its
+  /// ``finalExtension`` and ``streamID`` are no longer known, and are empty.
   package init?(partialFile file: String) {
     guard file.hasSuffix(".part") else { return nil }
     let pieces = file.dropLast(5).split(separator: "~", omittingEmptySubsequences: false)
@@ -84,11 +84,10 @@ package struct StreamName: Hashable, Sendable {
     (streamID, finalExtension) = ("", "")
   }
 
-  /// The recording's file that a path names by its last component, and the stream that it is of; nil if no recording is
-  /// called so. The name may be that of any file without dots at its beginning: whether there is a recording is another
-  /// question.
+  /// The recording's file that the last component of a path names, and its stream; nil if no recording can have that
+  /// name. Any file name without leading dots is accepted. Whether the recording exists is a separate question.
   package static func recording(path: String) -> (file: String, name: StreamName)? {
-    // What is hidden is the server's own, as is what is behind a hidden name.
+    // Hidden files belong to the server itself, as does everything below a hidden name.
     guard !path.utf8.split(separator: UInt8(ascii: "/")).contains(where: { $0.first == UInt8(ascii: ".") }) else {
       return nil
     }
@@ -100,7 +99,7 @@ package struct StreamName: Hashable, Sendable {
     return (file, name.withExtension(String(finalExtension)))
   }
 
-  /// A stream of which only the files are known.
+  /// A stream known only by its files.
   package init(base: String) {
     self.base = base
     (streamID, finalExtension) = ("", "")
@@ -111,9 +110,9 @@ package struct StreamName: Hashable, Sendable {
     (1...64).contains(text.utf8.count) && text.utf8.first != UInt8(ascii: ".") && text.utf8.allSatisfy(isSafe)
   }
 
-  /// 128 random bits in hexadecimal: two servers, or two years, do not make the same one twice.
+  /// 128 random bits in hexadecimal, so that no server ever generates the same one twice.
   package static func randomID() -> String {
-    // The system generator is getrandom(2).
+    // The system generator uses getrandom(2).
     var generator = SystemRandomNumberGenerator()
     return [generator.next(), generator.next()].map { (half: UInt64) in
       let digits = String(half, radix: 16)
@@ -126,7 +125,8 @@ package struct StreamName: Hashable, Sendable {
       || octet == UInt8(ascii: "-")
   }
 
-  /// What follows the last slash, percent-decoded first: an encoded slash separates as well as a plain one.
+  /// The text after the last slash. It is percent-decoded first, because an encoded slash separates as well as a plain
+  /// one.
   private static func lastComponent(_ path: String) -> [UInt8] {
     var decoded: [UInt8] = []
     var octets = path.utf8.makeIterator()
@@ -135,7 +135,7 @@ package struct StreamName: Hashable, Sendable {
         decoded.append(octet)
         continue
       }
-      // The parser has checked that two digits follow; a lone percent sign would be dropped.
+      // The parser has checked that two digits follow. A lone percent sign would be dropped.
       if let high = octets.next().flatMap(Octet.hexValue), let low = octets.next().flatMap(Octet.hexValue) {
         decoded.append(high << 4 | low)
       }
@@ -143,8 +143,8 @@ package struct StreamName: Hashable, Sendable {
     return decoded.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).last.map(Array.init) ?? []
   }
 
-  /// Runs of anything else become one `_`. Leading dots and hyphens are left out. A hundred characters are enough to
-  /// recognise it by.
+  /// Replaces each run of other characters by one `_`, and drops leading dots and hyphens. A hundred characters are
+  /// enough to recognise it.
   private static func sanitized(_ component: [UInt8]) -> String {
     var result: [UInt8] = []
     for octet in component.prefix(100) {
@@ -169,7 +169,7 @@ package struct StreamName: Hashable, Sendable {
   }
 
   private static func fileExtension(mediaType: String?, pathExtension: String?) -> String {
-    // By octets: Swift's characters join what HTTP tells apart.
+    // By octets, because Swift's characters combine octets that HTTP distinguishes.
     let type = mediaType?.utf8.prefix { $0 != UInt8(ascii: ";") }.filter { !Octet.isBlank($0) }
     switch type.map({ String(decoding: $0, as: UTF8.self).lowercasedASCII }) {
     case "audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave": return "wav"
@@ -182,7 +182,7 @@ package struct StreamName: Hashable, Sendable {
     case "application/json": return "json"
     case "application/x-ndjson", "application/jsonl": return "jsonl"
     default:
-      // These have a meaning of ours: a complete file must not look like a growing one.
+      // These have a meaning of their own: a complete file must not look like a growing one.
       guard let pathExtension, !["part", "gaps", "sidecar"].contains(pathExtension) else { return "bin" }
       return pathExtension
     }

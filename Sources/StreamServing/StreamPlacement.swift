@@ -1,12 +1,13 @@
-// Where the bytes of a request belong in a stream that may hold some of them already. Pure: offsets in, ranges out.
+// Determines where the bytes of a request belong in a stream that may already have some of them. Pure: takes offsets,
+// returns ranges.
 
 /// The place of one request's body in its stream.
 package struct StreamPlacement: Equatable {
   package enum Beginning: Equatable {
     /// The body goes on where the stored bytes end, or repeats some of them first.
     case at(StreamPlacement)
-    /// Bytes in between never came: `length` zeros belong there once a byte behind them is stored, and a note that they
-    /// are not the stream's.
+    /// Bytes in between never arrived. `length` zeros belong there once a byte after them is stored, with a record that
+    /// they are missing.
     case afterHole(StreamPlacement, length: UInt64)
     /// The stream is complete, and the request begins beyond its end.
     case beyondEnd
@@ -14,8 +15,8 @@ package struct StreamPlacement: Equatable {
     case holeTooLarge
   }
 
-  /// The largest offset that a request may begin at: what a structured field holds (RFC 9651, section 3.3.1), a
-  /// petabyte. Without it, hole after hole would bring a stream to a length that the bytes behind it make overflow.
+  /// The largest offset at which a request may begin: the maximum of a structured field (RFC 9651, section 3.3.1), a
+  /// petabyte. Otherwise repeated holes could make the stream so long that its length overflows.
   private static let largestOffset: UInt64 = 999_999_999_999_999
 
   /// The stream offset of the next byte of the body.

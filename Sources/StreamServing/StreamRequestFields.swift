@@ -1,4 +1,4 @@
-// What the fields of a request say of its stream: which one it is, and where the body begins in it.
+// The fields of a request about its stream: its ID, and where the body begins in it.
 
 package import HTTPMessages
 

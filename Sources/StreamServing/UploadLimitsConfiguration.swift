@@ -46,11 +46,11 @@ public struct UploadLimitsConfiguration: Sendable {
   /// URL and strips the path. Empty for a path alone, which is correct wherever paths are not rewritten.
   public var publicURL = ""
 
-  /// How long an upload that no request is at work on keeps its handler and its descriptors.
+  /// How long an upload without an active request keeps its handler and its descriptors.
   package var parkDelay = Duration.seconds(60)
 
-  /// For how long the start of a server waits for the records of uploads. It answers within a second, whatever it
-  /// finds.
+  /// How long the start of a server waits for the records of uploads. The server answers within a second, however many
+  /// there are.
   package var loadPatience = Duration.milliseconds(150)
 
   /// The maximum number of 104 (Upload Resumption Supported) responses to a request that came through a proxy. Such a

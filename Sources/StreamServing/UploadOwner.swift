@@ -1,15 +1,15 @@
-// Who a request is from, as far as uploads care.
+// Identifies the sender of a request, for uploads.
 
-/// The creator of an upload: a credential, or the peer's address where the server asks for none.
+/// The creator of an upload: a credential, or the peer's address if the server requires no credential.
 package struct UploadOwner: Hashable, Sendable {
-  /// What identifies the credential, and not the credential itself; nil where there is none.
+  /// Identifies the credential without containing it; nil if there is none.
   package var credential: [UInt8]?
   /// The peer without its port: `192.0.2.7`, `[2001:db8::7]`, `unix`.
   package var address: String
 
   package init(credential: [UInt8]? = nil, address: String) { (self.credential, self.address) = (credential, address) }
 
-  /// Owners are the same when their credentials are; addresses count where there are none.
+  /// Owners are equal if their credentials are. Without credentials, their addresses are compared.
   package static func == (a: UploadOwner, b: UploadOwner) -> Bool {
     a.credential == b.credential && (a.credential != nil || a.address == b.address)
   }

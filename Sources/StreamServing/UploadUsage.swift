@@ -1,17 +1,17 @@
-// How much of a server's limits its unfinished uploads and streams take, in total and by owner: one account for all
-// loops.
+// How much of a server's limits its unfinished uploads and streams use, in total and by owner. All loops share one
+// account.
 
 internal import EventLoops
 package import ResumableUploads
 internal import Synchronization
 
-/// How many uploads are unfinished or at work, and how many bytes of unfinished streams are stored. Any thread: owners
-/// come and go under a lock, bytes, which are counted with each piece that comes, are atomics.
+/// How many uploads are unfinished or active, and how many bytes of unfinished streams are stored. Any thread. Owners
+/// are added and removed under a lock. Bytes are atomic counters, because every arriving piece changes them.
 ///
-/// No limit is exceeded for a moment, whatever several loops do at the same time: bytes are reserved before they are
-/// stored.
+/// No limit is exceeded even for a moment, whatever several loops do at the same time, because bytes are reserved
+/// before they are stored.
 package final class UploadUsage: Sendable {
-  /// The part of one owner.
+  /// The share of one owner.
   package final class Share: Sendable {
     fileprivate let owner: UploadOwner?
     fileprivate let count = Atomic<Int>(0)
@@ -22,26 +22,26 @@ package final class UploadUsage: Sendable {
 
   private struct Entry {
     let share: Share
-    /// Whoever may still count something here. Without any the share is forgotten.
+    /// How many users may still count bytes here. Without any, the share is removed.
     var references = 0
   }
 
   private let limits: UploadLimitsConfiguration
   private let owners = Lock<[UploadOwner: Entry]>([:])
   private let total = Share(nil)
-  /// Of bytes that were there before, and nobody knows whose they are.
+  /// The share of earlier bytes whose owner is unknown.
   private let nobody = Share(nil)
 
   package init(_ limits: UploadLimitsConfiguration) { self.limits = limits }
 
-  /// Whether there is a limit that bytes are counted for.
+  /// Whether any limit applies to bytes.
   package var limitsBytes: Bool { limits.quota != nil || limits.quotaPerClient != nil }
 
   // MARK: Uploads and requests
 
-  /// Takes in a new upload of that owner's, if the limits leave room for it.
+  /// Admits a new upload of that owner, if the limits allow it.
   ///
-  /// - Parameter needsRoom: whether it is of no use without a byte of the quotas.
+  /// - Parameter needsRoom: whether the upload is useless if the quotas have no byte left.
   package func admit(_ owner: UploadOwner, needsRoom: Bool = true) throws(UploadRefusal) -> Share {
     try owners.withLock { owners throws(UploadRefusal) in
       let own = owners[owner]?.share
@@ -53,7 +53,7 @@ package final class UploadUsage: Sendable {
     }
   }
 
-  /// Takes in an upload that was there before.
+  /// Adds an upload that existed before.
   package func add(_ owner: UploadOwner) -> Share { owners.withLock { enter(owner, &$0) } }
 
   private func enter(_ owner: UploadOwner, _ owners: inout [UploadOwner: Entry]) -> Share {
@@ -63,7 +63,7 @@ package final class UploadUsage: Sendable {
     return share
   }
 
-  /// An upload is unfinished no more, or a request is over.
+  /// An upload has finished, or a request is over.
   package func leave(_ share: Share) {
     share.count.wrappingSubtract(1, ordering: .relaxed)
     total.count.wrappingSubtract(1, ordering: .relaxed)
@@ -72,7 +72,7 @@ package final class UploadUsage: Sendable {
 
   // MARK: Shares
 
-  /// The part of an owner, or of bytes that are nobody's, until ``release(_:)``.
+  /// The share of an owner, or of bytes without one, until ``release(_:)``.
   package func share(of owner: UploadOwner?) -> Share {
     guard let owner else { return nobody }
     return owners.withLock { refer(to: owner, &$0) }
@@ -91,18 +91,18 @@ package final class UploadUsage: Sendable {
     }
   }
 
-  /// Whether bytes of that part are nobody's.
+  /// Whether the share is the one for bytes without an owner.
   package func isNobodys(_ share: Share) -> Bool { share === nobody }
 
   private func refer(to owner: UploadOwner, _ owners: inout [UploadOwner: Entry]) -> Share {
     owners[owner, default: Entry(share: Share(owner))].references += 1
-    // The line above has put it there.
+    // The line above has added it.
     return owners[owner]?.share ?? nobody
   }
 
   // MARK: Bytes
 
-  /// How many bytes more that owner's uploads may keep.
+  /// How many more bytes that owner's uploads may keep.
   package func room(of share: Share?) -> UInt64 {
     let own = share?.bytes.load(ordering: .relaxed) ?? 0
     return min(
@@ -110,7 +110,7 @@ package final class UploadUsage: Sendable {
       limits.quotaPerClient.map { $0 - min($0, own) } ?? .max)
   }
 
-  /// Counts as many of `count` bytes as the limits leave room for, and returns how many that are.
+  /// Counts as many of `count` bytes as the limits allow, and returns that number.
   package func reserve(_ count: UInt64, for share: Share) -> UInt64 {
     let inTotal = Self.take(count, of: total.bytes, upTo: limits.quota)
     let own = Self.take(inTotal, of: share.bytes, upTo: share === nobody ? nil : limits.quotaPerClient)
@@ -118,13 +118,13 @@ package final class UploadUsage: Sendable {
     return own
   }
 
-  /// Counts bytes that are stored already, whatever the limits say.
+  /// Counts bytes that are already stored, whatever the limits say.
   package func charge(_ count: UInt64, to share: Share) {
     share.bytes.wrappingAdd(count, ordering: .relaxed)
     total.bytes.wrappingAdd(count, ordering: .relaxed)
   }
 
-  /// Bytes that were counted are not stored, or not unfinished any more.
+  /// Counted bytes were not stored, or are no longer unfinished.
   package func refund(_ count: UInt64, of share: Share) {
     share.bytes.wrappingSubtract(count, ordering: .relaxed)
     total.bytes.wrappingSubtract(count, ordering: .relaxed)

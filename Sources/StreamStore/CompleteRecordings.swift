@@ -1,4 +1,4 @@
-// Finds the complete recording of a stream, whatever its extension: the requester's idea of the type decides nothing.
+// Finds the complete recording of a stream, whatever its extension. The type in a request does not matter.
 
 internal import DiskFiles
 internal import EventLoops
@@ -7,29 +7,29 @@ internal import StreamServing
 
 /// The complete recordings of a directory. Any thread.
 ///
-/// Most have one of a few extensions, and the file system is asked for these: it always knows what is there. The others
-/// are listed once, at the start, in slices; from then on each is added when it gets its name.
+/// Most have one of a few extensions. For these the file system is asked, which always has the current state. The
+/// others are listed in slices once, at the start. From then on each is added when it gets its name.
 final class CompleteRecordings: Sendable {
-  /// For how long the start of a server waits for the list; it is continued in the background then.
+  /// How long the start of a server waits for the list. After that, the list is continued in the background.
   static let patience = Duration.milliseconds(100)
   /// How many names are read in one slice.
   private static let slice = 1_000
 
   private struct List {
-    /// By the file's name without extension.
+    /// The extensions by the file's name without extension.
     private(set) var extensions: [String: String] = [:]
-    /// The keys of these, in any order, and which of them is looked at next.
+    /// The keys of `extensions` in any order, and which of them is examined next.
     private var bases: [String] = []
     private var next = 0
     var isComplete = false
-    /// Why it cannot be made.
+    /// Why the list cannot be made.
     var failure: SystemError?
 
     mutating func insert(_ base: String, _ finalExtension: String) {
       if extensions.updateValue(finalExtension, forKey: base) == nil { bases.append(base) }
     }
 
-    /// One after the other, again and again; nil if there is none.
+    /// Returns one recording after another, repeatedly; nil if there is none.
     mutating func takeTurn() -> (index: Int, base: String, finalExtension: String)? {
       guard !bases.isEmpty else { return nil }
       next = (next + 1) % bases.count
@@ -37,7 +37,7 @@ final class CompleteRecordings: Sendable {
     }
 
     mutating func remove(_ base: String, at index: Int) {
-      // Others may have changed it meanwhile.
+      // Others may have changed the list meanwhile.
       guard bases.indices.contains(index), bases[index] == base else { return }
       extensions[base] = nil
       bases.swapAt(index, bases.count - 1)
@@ -48,14 +48,14 @@ final class CompleteRecordings: Sendable {
   private let directory: Int32
   private let uncommon = Lock(List())
 
-  /// - Parameter directory: of the recordings; stays open for longer than this.
+  /// - Parameter directory: the directory of the recordings, which stays open for longer than this object.
   init(in directory: Int32) { self.directory = directory }
 
   /// The complete recording of that stream; nil if there is none.
   ///
-  /// - Throws: ``SystemError`` if nobody can tell, because the list of the others is not made yet, or cannot be made.
+  /// - Throws: ``SystemError`` if this is unknown, because the list is not complete yet or cannot be made.
   func find(_ name: StreamName) throws(SystemError) -> StreamName? {
-    // The requester's extension is one more to ask for: a recording that somebody restored is found by it, too.
+    // The extension from the request is tried too. It finds a recording that somebody has restored.
     for candidate in [name.finalExtension] + StreamName.commonExtensions {
       let candidate = name.withExtension(candidate)
       if isThere(candidate.final) { return candidate }
@@ -76,12 +76,12 @@ final class CompleteRecordings: Sendable {
 
   private func isThere(_ file: String) -> Bool { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) == 0 }
 
-  /// A recording has got its name.
+  /// Adds a recording that has got its name.
   func add(_ name: StreamName) {
     guard !StreamName.commonExtensions.contains(name.finalExtension) else { return }
     uncommon.withLock { $0.insert(name.fileBase, name.finalExtension) }
-    // Operators remove files: with each new name, two others are looked at, so that the list grows no longer than what
-    // is there.
+    // Operators remove files. With each new name, two others are checked, so the list does not grow beyond the existing
+    // recordings.
     for _ in 0..<2 {
       guard let (index, base, finalExtension) = uncommon.withLock({ $0.takeTurn() }),
         !isThere(base + finalExtension)
@@ -90,14 +90,14 @@ final class CompleteRecordings: Sendable {
     }
   }
 
-  /// How many names are in the list.
+  /// How many names the list has.
   var listedCount: Int { uncommon.withLock { $0.extensions.count } }
 
   // MARK: The list
 
-  /// Lists the directory: what takes longer than the patience of a start is done by the worker.
+  /// Lists the directory. If this exceeds the patience of a start, the worker does the rest.
   ///
-  /// - Parameter growing: told of each file of a growing stream, and the stream's name.
+  /// - Parameter growing: called with each file of a growing stream, and the stream's name.
   func scan(
     on worker: BackgroundWorker, patience: Duration = patience,
     growing: @escaping @Sendable (_ file: String, _ stream: String) -> Void
@@ -113,7 +113,7 @@ final class CompleteRecordings: Sendable {
   private func scanOn(
     _ names: DirectoryNames, _ worker: BackgroundWorker, _ growing: @escaping @Sendable (String, String) -> Void
   ) {
-    // Streams that may be in the list are refused until it is complete: it goes before all long work.
+    // Streams that may be in the list are refused until it is complete, so it has priority over long work.
     worker.execute { [self] in
       do throws(SystemError) {
         if try !scanSlice(names, growing) { scanOn(names, worker, growing) }
@@ -123,7 +123,7 @@ final class CompleteRecordings: Sendable {
     }
   }
 
-  /// Whether that was the last slice.
+  /// Returns whether that was the last slice.
   private func scanSlice(_ names: DirectoryNames, _ growing: (String, String) -> Void) throws(SystemError) -> Bool {
     let slice = try names.next(Self.slice)
     var found: [(base: String, finalExtension: String)] = []

@@ -1,4 +1,4 @@
-// A store that keeps no byte: what a server costs that only receives and acknowledges can be measured with it.
+// A store that keeps no bytes. It shows the cost of a server that only receives and acknowledges.
 
 internal import DiskFiles
 package import EventLoops
@@ -6,7 +6,7 @@ internal import Glibc
 internal import HTTPMessages
 package import StreamServing
 
-/// Remembers how long each unfinished stream is, in memory, and forgets it once it is complete. Only on the loop's
+/// Remembers in memory how long each unfinished stream is, and forgets it once it is complete. Only on the loop's
 /// thread.
 package final class CountingStore: StreamStore {
   fileprivate final class Entry {
@@ -23,9 +23,9 @@ package final class CountingStore: StreamStore {
   private let maximumAge: Duration
 
   /// - Parameters:
-  ///   - maximumCount: beyond so many streams those that no request is at work on are forgotten, the longest unused
+  ///   - maximumCount: the number of streams beyond which those without a request are forgotten, the longest unused
   ///     first.
-  ///   - maximumAge: how long such a stream is remembered when others need the room.
+  ///   - maximumAge: how long such a stream is remembered when others need the space.
   package init(maximumCount: Int, maximumAge: Duration) {
     self.maximumCount = maximumCount
     self.maximumAge = maximumAge
@@ -61,7 +61,7 @@ package final class CountingStore: StreamStore {
     completion(nil)
   }
 
-  // Nothing of a stream outlives the server, and there is no quota without a disk.
+  // No stream outlives the server, and without a disk there is no quota.
   package func note(_ note: RecordingNote, on name: StreamName) {}
 
   package func discard(
@@ -75,7 +75,7 @@ package final class CountingStore: StreamStore {
 
   fileprivate func forget(_ name: StreamName) { entries[name] = nil }
 
-  /// Many at a time, so that a full table costs each newcomer little.
+  /// Removes many at a time, so that a full table costs each new stream little.
   private func makeRoom() {
     guard entries.count >= maximumCount else { return }
     let now = MonotonicInstant.now
@@ -124,7 +124,7 @@ private final class CountedStream: StoredStream {
     return StoredBytes(count: count)
   }
 
-  /// There is nothing to compare with: whoever sends bytes again is believed.
+  /// Nothing is stored for a comparison, so repeated bytes are accepted.
   func matches(_ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64) -> Bool { true }
 
   func truncate(to length: UInt64) {

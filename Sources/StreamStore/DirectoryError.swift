@@ -1,14 +1,14 @@
-// Why a directory cannot be stored into.
+// The reasons why a server cannot store into a directory.
 
 package enum DirectoryError: Error {
-  /// It cannot be made or opened.
+  /// The directory cannot be created or opened.
   case missing(reason: String)
   /// The names of the files in it cannot be read.
   case unreadable(reason: String)
-  /// No file can be made in it.
+  /// No file can be created in it.
   case unwritable(reason: String)
-  /// Another server stores into it.
+  /// Another server stores into the directory.
   case inUse
-  /// A collector has stored into it, and its next start takes back what others have.
+  /// A collector has stored into it, and its next start would undo the writes of others.
   case collected
 }

@@ -1,4 +1,5 @@
-// A request for a recording: found on a worker's thread, and answered as RFC 9110 says of ranges and preconditions.
+// A request for a recording. A worker's thread finds the recording, and the answer follows RFC 9110 (ranges,
+// preconditions).
 
 internal import DiskFiles
 internal import EventLoops
@@ -6,11 +7,11 @@ internal import HTTPMessages
 internal import HTTPServer
 internal import StreamServing
 
-/// Answers GET and HEAD with a complete recording of the one who asks, or a part of it.
+/// Answers GET and HEAD with a complete recording of the client, or a part of it.
 ///
-/// What is not theirs is not there: the answer to it is that to a recording that does not exist.
+/// A recording of somebody else gets the same answer as one that does not exist.
 final class DownloadHandler: RequestHandler {
-  /// No cache gives one client what another one was answered.
+  /// A cache must not give one client another one's answer.
   private static let caching: HeaderFields = ["cache-control": "private, no-cache", "vary": "authorization"]
   private let head: RequestHead
   private let downloads: RecordingDownloads
@@ -28,7 +29,7 @@ final class DownloadHandler: RequestHandler {
       downloads.context.emit(ServerEvent(.refused, peer: exchange.peer, status: 503, reason: reason))
       return respond(Response(503, ["retry-after": "2"], body: reason + "\n"))
     }
-    // Touched on the loop's thread only; the worker merely carries it back there.
+    // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let handler = self
     let (store, loop) = (downloads.store, downloads.context.loop)
     let (path, credential) = (head.target.path, head.credential)
@@ -72,7 +73,7 @@ final class DownloadHandler: RequestHandler {
     fields.append("accept-ranges", "bytes")
     func send(_ range: Range<UInt64>, _ status: Int) {
       fields.append("content-type", Self.mediaType(of: recording.name))
-      // The name has letters, digits, dots, underscores, hyphens and tildes only.
+      // The name consists of letters, digits, dots, underscores, hyphens and tildes.
       fields.append("content-disposition", "attachment; filename=\"\(recording.name)\"")
       fields.append("x-content-type-options", "nosniff")
       if let sha256 = recording.sha256 {
@@ -102,7 +103,7 @@ final class DownloadHandler: RequestHandler {
     exchange?.respond(response)
   }
 
-  /// By the extension, which the server itself chose when the recording was made.
+  /// The type follows from the extension, which the server chose when it made the recording.
   private static func mediaType(of file: String) -> String {
     switch StreamName.parts(ofFile: file[...])?.finalExtension {
     case ".wav": "audio/wav"

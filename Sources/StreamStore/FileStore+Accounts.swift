@@ -1,4 +1,4 @@
-// What an earlier server has left counts against the quotas: recordings that grow, and those that were closed before
+// Counts the recordings of an earlier server against the quotas: growing recordings, and those that were closed before
 // their end.
 
 internal import DiskFiles
@@ -6,7 +6,7 @@ internal import EventLoops
 internal import StreamServing
 
 extension FileStore {
-  /// Lists the directory and counts what is stored, in slices.
+  /// Lists the directory and counts the stored bytes, in slices.
   func countStored() throws(SystemError) {
     try recordings.scan(on: worker) { [self] file, fileBase in
       guard let accounts, let stream = fileBase.split(separator: "~").first.map(String.init) else { return }
@@ -22,12 +22,12 @@ extension FileStore {
 
   private func countClosedOn(_ names: DirectoryNames) {
     worker.executeSlice { [self] in
-      // What cannot be listed any more counts when its stream is continued.
+      // Recordings that can no longer be listed are counted when their streams are continued.
       if (try? countClosed(names)) == false { countClosedOn(names) }
     }
   }
 
-  /// Whether that was the last slice.
+  /// Returns whether that was the last slice.
   private func countClosed(_ names: DirectoryNames) throws(SystemError) -> Bool {
     let streams = try names.next(100)
     for stream in streams {
@@ -39,13 +39,13 @@ extension FileStore {
     return streams.isEmpty
   }
 
-  /// Whose bytes the recording has; nil if nobody knows.
+  /// The owner of the recording's bytes; nil if it is unknown.
   private func owner(of stream: String, _ part: RecordingPart?) -> UploadOwner? {
     let owner = try? owners.owner(ofStream: stream)
     return owner.map { UploadOwner(credential: $0, address: "") } ?? part?.owner
   }
 
-  /// What is stored of a stream's recording, and nobody is known for, counts against the quota of that owner.
+  /// Counts the bytes of a stream's recording that have no known owner against the quota of that owner.
   func attribute(_ name: StreamName, to owner: UploadOwner) {
     guard let accounts, let log = try? parts.lines(of: name.base) else { return }
     var name = name

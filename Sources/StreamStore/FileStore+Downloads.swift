@@ -1,4 +1,4 @@
-// Which files of the directory a client may download, and what is known of their bytes. On a worker's thread.
+// Which files of the directory a client may download, and the metadata of their bytes. On a worker's thread.
 
 internal import DiskFiles
 internal import EventLoops
@@ -7,24 +7,23 @@ internal import HTTPMessages
 internal import Recordings
 internal import StreamServing
 
-/// A complete recording as it was found: what is read later is checked against it.
+/// A complete recording as it was found. Bytes that are read later are checked against it.
 struct FoundRecording: Sendable {
-  /// The name of its file.
+  /// The name of the recording's file.
   let name: String
   /// The `Stream-ID`.
   let stream: String?
-  /// In bytes.
+  /// The length in bytes.
   let length: UInt64
   let validators: Validators
-  /// Of its bytes; nil while it is computed, or if somebody has changed the file since.
+  /// The SHA-256 of its bytes; nil while it is computed, or if somebody has changed the file since.
   let sha256: [UInt8]?
   fileprivate let file: OpenFile
   fileprivate let modified: ModificationTime
 
-  /// The next bytes, at most `count`; never fewer before the end.
+  /// Reads the next bytes, at most `count`, and fewer only at the end.
   ///
-  /// - Throws: ``SystemError`` if they cannot be read, or are not those of the recording that was found: it was removed,
-  ///   or changed.
+  /// - Throws: ``SystemError`` if they cannot be read, or if the recording was removed or changed after it was found.
   func read(_ count: Int, at offset: UInt64) throws(SystemError) -> [UInt8] {
     let descriptor = try file.acquire()
     defer { letGo(of: file) }
@@ -41,7 +40,7 @@ struct FoundRecording: Sendable {
       }
     }
     if let failure { throw failure }
-    // Afterwards: these bytes were read from the recording that was found, or they are not sent.
+    // Checks after the read that the bytes are those of the recording that was found. Otherwise they are not sent.
     try file.check(length: length)
     var status = stat()
     guard fstat(descriptor, &status) == 0, ModificationTime(status) == modified else { throw Self.changed(name) }
@@ -53,13 +52,13 @@ struct FoundRecording: Sendable {
   }
 }
 
-/// Releases a file, and closes it: the disk gets the room of a recording that is removed while its client is slow.
+/// Releases a file and closes it. If a recording is removed while its client is slow, the disk gets its space back.
 private func letGo(of file: OpenFile) {
   file.release()
   file.closeIfIdle()
 }
 
-/// When a file was written last, as finely as the file system knows.
+/// The time of the last write to a file, as precisely as the file system provides it.
 private struct ModificationTime: Equatable {
   var seconds: Int64
   var nanoseconds: Int64
@@ -74,17 +73,17 @@ private struct ModificationTime: Equatable {
 }
 
 extension FileStore {
-  /// The complete recording that a path names, if it belongs to that credential: to nobody where it is nil.
+  /// The complete recording at a path, if it belongs to that credential. Nil stands for recordings without an owner.
   ///
-  /// A recording has a sidecar, finished or hidden while its digest is computed, that names the file and its length. No
-  /// other file is one: not what an operator has put there, and nothing of the server's own.
+  /// A recording has a sidecar with its file name and its length. The sidecar may still be hidden while its digest is
+  /// computed. Other files are not recordings: neither those of an operator, nor the server's own.
   ///
-  /// - Throws: ``SystemError`` if nobody can tell at this moment.
+  /// - Throws: ``SystemError`` if this cannot be determined at the moment.
   func findRecording(_ path: String, for credential: [UInt8]?) throws(SystemError) -> FoundRecording? {
     guard let (file, name) = StreamName.recording(path: path), try isOwner(credential, of: name),
       let sidecar = try completedSidecar(name), sidecar.file == file, let stored = sidecar.stored,
       let (open, length) = try openRecording(file), length == stored.bytes,
-      // Again: the file may be that of another stream of that name, begun between the two.
+      // Check again, because the file may belong to another stream of that name that began in between.
       try isOwner(credential, of: name)
     else { return nil }
     let descriptor = try open.acquire()
@@ -92,13 +91,13 @@ extension FileStore {
     var status = stat()
     try retryingInterrupts("fstat \(file)") { fstat(descriptor, &status) }
     let modified = ModificationTime(status)
-    // Nothing writes into a recording that has its name, so that these change when its bytes do. The digest is not part of
-    // the tag: a download that begins while it is computed goes on afterwards.
+    // No server writes into a recording that has its final name, so these values change whenever its bytes do. The
+    // digest is not part of the tag, so that a download that begins before the digest is known can continue afterwards.
     let tag = [
       UInt64(status.st_ino), UInt64(bitPattern: modified.seconds), UInt64(bitPattern: modified.nanoseconds), length,
     ]
     .map { String($0, radix: 16) }.joined(separator: "-")
-    // A clock that was wrong must not make a date that is yet to come (RFC 9110, section 8.8.2.1).
+    // If the clock was wrong, the date must not be in the future (RFC 9110, section 8.8.2.1).
     let lastModified = min(modified.seconds, WallClock.now.seconds)
     return FoundRecording(
       name: file, stream: sidecar.stream, length: length,
@@ -107,7 +106,7 @@ extension FileStore {
       file: open, modified: modified)
   }
 
-  /// Whether that credential began the stream; nil where none did.
+  /// Whether that credential began the stream. Nil stands for a stream without a credential.
   private func isOwner(_ credential: [UInt8]?, of name: StreamName) throws(SystemError) -> Bool {
     guard let record = try owners.record(of: name) else { return credential == nil }
     return record.isBeginner && record.owner == credential
@@ -115,7 +114,7 @@ extension FileStore {
 
   /// The finished sidecar, or else the hidden one of a recording whose digest is being computed.
   private func completedSidecar(_ name: StreamName) throws(SystemError) -> RecordingSidecar? {
-    // It may be finished between two looks.
+    // The sidecar may be finished between two attempts to read it.
     for file in [name.sidecar, name.pendingSidecar, name.sidecar] {
       if let sidecar = try readSidecar(file, in: directory), sidecar.stored != nil { return sidecar }
     }
@@ -127,12 +126,12 @@ extension FileStore {
       return try openExisting(file, O_RDONLY)
     } catch {
       if error.isShortage { throw error }
-      // A link, or no regular file.
+      // It is a link, or not a regular file.
       return nil
     }
   }
 
-  /// Whether a recording was written before its sidecar was.
+  /// Whether a recording was written before its sidecar.
   private func isOlder(_ modified: ModificationTime, than sidecar: String) -> Bool {
     var status = stat()
     guard fstatat(directory, sidecar, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return false }

@@ -1,4 +1,4 @@
-// What has come, on its way to the disk, and a complete recording on its way to its final name.
+// Writes received bytes to the disk, and gives a complete recording its final name.
 
 internal import CLinux
 internal import DiskFiles
@@ -8,10 +8,10 @@ package import StreamServing
 internal import Synchronization
 
 extension FileStore {
-  /// Gives a complete stream its final name, after making it as durable as it is to be. `completion` is called on the
-  /// loop's thread: at once, or when the disk is done.
+  /// Gives a complete stream its final name, after making it as durable as configured. `completion` is called on the
+  /// loop's thread, either immediately or when the disk has finished.
   ///
-  /// - Parameter forgetsLog: whether nothing of the stream need be known once it is complete.
+  /// - Parameter forgetsLog: whether nothing about the stream need be known once it is complete.
   func finish(
     _ stream: StreamFile, _ ending: RecordingEnding, forgetsLog: Bool, loop: EventLoop,
     completion: @escaping (UnfinishedStream?) -> Void
@@ -19,21 +19,21 @@ extension FileStore {
     let finishing = FinishingRecording(
       name: stream.name, start: stream.start, length: stream.length, size: stream.position(of: stream.length),
       ending: ending)
-    // Touched on the loop's thread only; the worker merely carries it back there.
+    // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
     let isSynced = durability != .none
     complete(finishing, stream.stored, forgetsLog: forgetsLog) { error, isNameRefused in
       let failure = error.map { UnfinishedStream(error: $0, isNameRefused: isNameRefused) }
-      // Where nothing is synced, this is the loop's thread.
+      // If nothing is synced, this is the loop's thread.
       if isSynced { loop.execute { completion(failure) } } else { completion(failure) }
     }
   }
 
   /// - Parameters:
   ///   - guarding: wraps each step.
-  ///   - dataSynced: called when the disk has the recording's bytes as far as it is to, before anything else is done.
-  ///   - completion: called with the error, and whether it was a step that failed and not a sync: at once if nothing is
-  ///     synced, and else on the worker's thread.
+  ///   - dataSynced: called when the disk has the recording's bytes as far as configured, before anything else is done.
+  ///   - completion: called with the error, and whether a step failed rather than a sync. It is called immediately if
+  ///     nothing is synced, and otherwise on the worker's thread.
   func complete(
     _ finishing: FinishingRecording, _ file: OpenFile, forgetsLog: Bool,
     guarding: (@escaping DiskSync.Step) -> DiskSync.Step = { $0 },
@@ -41,7 +41,7 @@ extension FileStore {
     completion: @escaping @Sendable (_ error: SystemError?, _ isNameRefused: Bool) -> Void
   ) {
     let (name, size) = (finishing.name, finishing.size)
-    // Before it gets its name: what is complete holds what was acknowledged, and nothing of anybody else's.
+    // This is checked before the recording gets its name: a complete recording contains exactly the acknowledged bytes.
     let check: DiskSync.Step = { [self] () throws(SystemError) in
       dataSynced()
       switch finishing.ending {
@@ -58,15 +58,15 @@ extension FileStore {
       return DiskSync.Touched(directory: directory)
     }
     let steps = ([check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]).map(guarding)
-    // On the worker's thread, unless nothing is synced.
+    // Runs on the worker's thread, unless nothing is synced.
     let finished: @Sendable (SystemError?) -> Void = { [self] error in
-      // What follows a recording that was closed does not depend on it.
+      // The continuation of a recording that was closed does not depend on it.
       if error == nil, finishing.ending == .interrupted { brokenSplits.withLock { $0[name.base] = nil } }
       guard hasSidecars else { return }
       if error == nil {
         completeSidecar(name)
       } else if error?.code != ECANCELED {
-        // One that was discarded is not there, or another server's by now.
+        // A discarded recording is missing, or belongs to another server by now.
         try? restoreHead(name)
       }
     }
@@ -88,9 +88,9 @@ extension FileStore {
   func synchronize(
     _ stream: StreamFile, loop: EventLoop, completion: @escaping (SystemError?) -> Void
   ) {
-    // Both are touched on the loop's thread only; the worker merely carries them back there.
+    // Only the loop's thread uses both. The worker merely passes them back.
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
-    // A new file's bytes are not found again without its name (fsync(2)).
+    // The bytes of a new file cannot be found without its name (fsync(2)).
     let unsynced = stream.isNameSynced ? nil : directory
     let name = stream.name
     disk.sync(.open(stream.stored), "fdatasync of a stream", in: unsynced) { [self] error in
@@ -102,16 +102,16 @@ extension FileStore {
     }
   }
 
-  /// A recording that is complete was synced when it ended, if it was to be.
+  /// A complete recording was synced when it ended, if that was configured.
   package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
-    // Where nobody can tell now in which file the stream is: the disk is asked all the same.
+    // If the stream's file is unknown at the moment, the disk is still asked to sync.
     var file = DiskSync.File.unknown
     if let log = try? parts.lines(of: name.base) {
       var growing = name
       growing.part = log.last?.number ?? 1
       file = .named(growing.partial, in: directory)
     }
-    // Touched on the loop's thread only; the worker merely carries it back there.
+    // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
     disk.sync(file, "fdatasync \(name.partial)", in: directory) { [self] error in
       let error = error ?? brokenSplit(of: name)
@@ -134,7 +134,7 @@ extension FileStore {
   }
 
   private func rename(_ name: StreamName) throws(SystemError) {
-    // Somebody put a recording there while this one grew. One stream has one recording, of whatever type.
+    // Somebody put a recording there while this one grew. A stream has only one recording, whatever its type.
     if (try? recordings.find(name)) != nil {
       throw SystemError(operation: "rename \(name.partial): the stream has a complete recording already", code: EEXIST)
     }
@@ -142,11 +142,11 @@ extension FileStore {
     recordings.add(name)
   }
 
-  /// Gives a file its name in the directory of recordings, unless there is one of that name.
+  /// Gives a file its name in the directory of recordings, unless a file of that name exists.
   func moveUnlessThere(_ file: String, in parent: Int32, to name: String) throws(SystemError) {
     if renameat2(parent, file, directory, name, SLUICE_RENAME_NOREPLACE) == 0 { return }
     guard errno == EINVAL else { throw .last("rename \(file) to \(name)") }
-    // Some network file systems have no such flag. The directory is locked, so that nobody comes in between.
+    // Some network file systems do not support the flag. The directory is locked, so no other server can interfere.
     guard faccessat(directory, name, F_OK, 0) != 0 else {
       throw SystemError(operation: "rename \(file) to \(name)", code: EEXIST)
     }

@@ -1,4 +1,4 @@
-// What never came of a recording, noted beside it before there is a hole in it.
+// Records the missing bytes of a recording in a file beside it, before the recording gets a hole.
 
 internal import DiskFiles
 internal import EventLoops
@@ -12,7 +12,8 @@ extension FileStore {
     GapRecord.summary(of: try gapText(name) ?? [], from: first, length: length)
   }
 
-  /// nil if there is no record of gaps. One that cannot be read is not the same: bytes that never came would count.
+  /// nil if there is no record of gaps. A record that cannot be read is an error, because missing bytes would count as
+  /// received.
   func gapText(_ name: StreamName) throws(SystemError) -> [UInt8]? {
     let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     let descriptor: Int32
@@ -33,16 +34,16 @@ extension FileStore {
     return text
   }
 
-  /// What counts of a growing recording.
+  /// The part of a growing recording that counts.
   func remainder(of text: [UInt8], _ part: RecordingPart?, length: UInt64) -> GapRecord.Remainder {
-    // Nobody continues it if the disk has refused bytes of it, and its length is not known.
+    // The recording is not continued if the disk has refused bytes of it, so its length is unknown.
     if GapRecord.summary(of: text, length: 0).isDistrusted {
       return GapRecord.Remainder(count: text.count, length: length)
     }
     return GapRecord.remainder(of: text, from: part?.firstReceived ?? 0, length: length)
   }
 
-  /// Takes lines back that are not true any more.
+  /// Removes lines that are no longer true.
   func trimGaps(_ stream: StreamName, to remainder: GapRecord.Remainder) throws(SystemError) {
     let name = stream.gaps
     let record: Int32
@@ -56,12 +57,13 @@ extension FileStore {
     }
     defer { close(record) }
     try retryingInterrupts("ftruncate \(name)") { ftruncate(record, off_t(remainder.count)) }
-    // After a power failure they must not speak of bytes that came later.
+    // After a power failure, the lines must not describe bytes that arrived later.
     if durability != .none { try retryingInterrupts("fdatasync \(name)") { fdatasync(record) } }
     if remainder.count == 0 { unlinkat(directory, name, 0) }
   }
 
-  /// Makes a hole at the end of the stream's file, after noting it: what is missing is said even if we die in between.
+  /// Makes a hole at the end of the stream's file after recording it. So missing bytes are known even if the server
+  /// dies in between.
   func makeHole(_ stream: StreamFile, length: UInt64) throws(SystemError) {
     try stream.stored.check(length: stream.position(of: stream.length))
     let descriptor = try stream.stored.acquire()
@@ -74,14 +76,14 @@ extension FileStore {
         ftruncate(descriptor, off_t(stream.position(of: stream.length + length)))
       }
     } catch {
-      // What is left of the line when this fails as well is taken back when the stream is opened next.
+      // If this fails too, the rest of the line is removed when the stream is opened next.
       try? trimGaps(stream.name, to: GapRecord.Remainder(count: before, length: stream.length))
       throw error
     }
   }
 
-  /// Adds a line to a recording's `.gaps`, and returns how many octets were in front of it. If that fails, the record
-  /// is as it was.
+  /// Adds a line to a recording's `.gaps`, and returns how many octets preceded it. If that fails, the record is
+  /// unchanged.
   @discardableResult
   func note(_ gap: GapRecord, _ stream: StreamName) throws(SystemError) -> Int {
     let name = stream.gaps
@@ -95,11 +97,11 @@ extension FileStore {
       // The end of a recording that is closed is synced with it.
       guard durability != .none, gap.cause != .interrupted, gap.cause != .notSynced else { return before }
       try retryingInterrupts("fdatasync \(name)") { fdatasync(record) }
-      // It may be new: without its name it says nothing of a hole that the disk has already.
+      // The record may be new. Without its name it could not explain a hole that the disk already has.
       try retryingInterrupts("fsync of the directory") { fsync(directory) }
       return before
     } catch {
-      // Neither a part of a line stays nor a new file without one.
+      // Neither an incomplete line nor a new empty file remains.
       if before > 0 { ftruncate(record, off_t(before)) } else { unlinkat(directory, name, 0) }
       throw error
     }

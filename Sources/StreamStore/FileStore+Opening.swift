@@ -1,4 +1,4 @@
-// Streams found by their names, begun and measured.
+// Finds streams by their names, begins them, and measures them.
 
 internal import DiskFiles
 package import EventLoops
@@ -6,8 +6,8 @@ internal import Glibc
 package import StreamServing
 
 extension FileStore {
-  /// How a file is opened that grows. All that is written comes at its end, and with O_APPEND it does so also if
-  /// somebody else has cut it: its length then shows that bytes are missing, where a hole of zeros would hide it.
+  /// How a growing file is opened. All bytes are written at its end. With O_APPEND this is true even if another program
+  /// has truncated the file: its length then shows that bytes are missing, which a hole of zeros would hide.
   private static let growing = O_RDWR | O_APPEND
 
   package func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool {
@@ -15,21 +15,21 @@ extension FileStore {
     let record = try owners.record(of: name)
     if let record, record.owner == credential, record.isBeginner { return true }
     let log = try parts.lines(of: name.base)
-    // Nothing will be left of it. Until then it cannot be opened.
+    // Nothing will remain of it. Until then it cannot be opened.
     if isBeingRemoved(name, log), log.closedParts.isEmpty { return true }
     var name = name
     name.part = log.last?.number ?? 1
     if let record, record.owner != credential {
-      // Its owner continues a closed stream in a next part, wherever an operator has moved the closed one.
+      // The owner of a closed stream continues it in a next part, wherever an operator has moved the closed one.
       if log.contains(where: { $0.end != nil }) { return false }
-      // The record of another stream whose files were removed binds nobody.
+      // A record is void if it belongs to another stream whose files were removed.
       if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return false }
     } else if log.last?.end != nil || isThere(name.partial) {
-      // Nobody's stream goes on, in this part or in the next.
+      // A stream without an owner continues, in this part or in the next.
       return true
     }
-    // What is sent to a complete recording is compared with it, and who compares byte by byte has read it: that is for
-    // the token that began it.
+    // Bytes that are sent to a complete recording are compared with it. A client that can compare byte by byte has in
+    // effect read it, so only the token that began it may do this.
     return try findComplete(name) == nil
   }
 
@@ -37,7 +37,7 @@ extension FileStore {
     _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
   ) throws(SystemError) -> StreamFile? {
     var log = try lines(of: name)
-    // Before there is a file: one without an owner is everybody's.
+    // The record comes before the file, because a file without an owner belongs to everybody.
     if let credential, let owner = try owners.owner(of: name), owner != credential {
       try parts.forget(name.base)
       log = []
@@ -61,7 +61,7 @@ extension FileStore {
     }
   }
 
-  /// The disk has the record before any byte of the stream: after a power failure nobody else is let in.
+  /// The disk has the record before any byte of the stream, so that nobody else is admitted after a power failure.
   ///
   /// Whoever continues a stream without an owner keeps everybody else from it, and still did not begin it: the bytes
   /// that are there are not theirs to download.
@@ -84,19 +84,19 @@ extension FileStore {
     return record == nil
   }
 
-  /// The stream's recording that still grows; nil if there is none.
+  /// The stream's growing recording; nil if there is none.
   func openGrowing(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
     guard let (growing, size) = try openExisting(name.partial, Self.growing) else { return nil }
-    // A server died while it completed the recording, which goes on now.
+    // A server died while it completed the recording, which continues now.
     try restoreHead(name)
-    // A server died before the file had its beginning: nothing was acknowledged of it.
+    // A server died before it had written the beginning of the file, so no byte of it was acknowledged.
     if size < log.last?.beginningLength ?? 0 {
       try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
       return nil
     }
     var part = log.last
     if part?.end != nil, var reopened = part {
-      // A server died while it closed the recording, which goes on now.
+      // A server died while it closed the recording, which continues now.
       (reopened.end, reopened.count) = (nil, 0)
       try parts.append(reopened, to: name.base)
       part = reopened
@@ -105,7 +105,7 @@ extension FileStore {
     guard let text = try gapText(name) else { return stream }
     let remainder = remainder(of: text, part, length: stream.length)
     if remainder.length < stream.length {
-      // The server was killed before it stored a byte behind the hole.
+      // The server was killed before it stored a byte after the hole.
       try stream.truncate(to: remainder.length)
       return try openGrowing(name, log)
     }
@@ -122,15 +122,15 @@ extension FileStore {
     return try openFile(name.partial, Self.growing | O_CREAT | O_EXCL).file
   }
 
-  /// The complete recording of that stream, whatever its extension, and its name; nil if there is none.
+  /// The complete recording of that stream with its name, whatever its extension; nil if there is none.
   private func openComplete(_ name: StreamName) throws(SystemError) -> (StreamName, (file: OpenFile, length: UInt64))? {
     guard let found = try findComplete(name) else { return nil }
-    // One that was removed a moment ago is not there.
+    // A recording that was just removed does not exist.
     guard let (file, size) = try openExisting(found.final, O_RDONLY) else { return nil }
     guard found.finalExtension == ".wav", let head = try recordedHead(of: found, size: size), !head.isEmpty else {
       return (found, (file, size))
     }
-    // A client that sends the head again compares it with what came.
+    // If a client sends the head again, it is compared with the received one.
     file.headChanges(from: head)
     return (found, (file, size))
   }
@@ -147,7 +147,7 @@ extension FileStore {
     name.part = part?.number ?? 1
     let growing = try openExisting(name.partial, Self.growing)
     var found = growing
-    // A closed recording is nobody's to continue.
+    // A closed recording cannot be continued.
     if found == nil, part?.end != nil { return .closed }
     var complete: StreamName?
     if found == nil, let (name, file) = try openComplete(name) { (complete, found) = (name, file) }

@@ -1,4 +1,4 @@
-// A stream whose client fell silent: its recording is closed, and continues in a next part if the client comes back.
+// Closes the recording of a silent client, and continues the stream in a next part if the client returns.
 
 internal import DiskFiles
 package import EventLoops
@@ -7,22 +7,22 @@ package import StreamServing
 internal import Synchronization
 
 extension RecordingPart {
-  /// How long its file is before the first byte of a client's.
+  /// The length of its file before the first byte from a client.
   var beginningLength: UInt64 { headerLength + (firstReceived - min(firstReceived, start)) }
 }
 
-/// A recording that is complete but for what the disk has refused.
+/// A recording that is complete except for what the disk has refused.
 struct UnfinishedRecording: Hashable, Sendable {
-  /// Of its files, without extension: names are equal if their streams are.
+  /// The name of its files without extension. Names are equal if their streams are.
   var fileBase: String
-  /// Whether its stream continues in another file, and it lacks its final name. If not, it lacks its sidecar.
+  /// Whether its stream continues in another file and it lacks its final name. Otherwise it lacks its sidecar.
   var isSplit: Bool
 }
 
 extension FileStore {
   // MARK: Closing
 
-  /// The recording of that stream that still grows; nil if there is none.
+  /// The stream's growing recording; nil if there is none.
   func openUnfinished(_ name: StreamName) throws(SystemError) -> StreamFile? {
     let log = try parts.lines(of: name.base)
     guard !isBeingRemoved(name, log) else { return nil }
@@ -30,7 +30,7 @@ extension FileStore {
     name.part = log.last?.number ?? 1
     guard let growing = try openGrowing(name, log) else { return nil }
     guard name.finalExtension.isEmpty else { return growing }
-    // Of an earlier server: what the file was to be called is in the log if that server ended in peace.
+    // The recording is from an earlier server. If that server ended regularly, the log contains the intended file name.
     if let (_, known) = log.last.flatMap({ StreamName.parts(ofFile: $0.file[...]) }) {
       name = name.withExtension(String(known))
     } else {
@@ -40,7 +40,7 @@ extension FileStore {
       self, name, growing.stored, part: growing.part, size: growing.position(of: growing.length))
   }
 
-  /// What a file is, by its first bytes.
+  /// The file's extension according to its first bytes.
   private static func fileExtension(of head: [UInt8]) -> String {
     func begins(_ text: String) -> Bool { head.starts(with: text.utf8) }
     if begins("RIFF"), head.dropFirst(8).starts(with: "WAVE".utf8) { return ".wav" }
@@ -60,16 +60,16 @@ extension FileStore {
     return Array(head.prefix(max(0, read)))
   }
 
-  /// How many bytes came for a recording, without its holes and without what was copied.
+  /// How many bytes a recording has received, without its holes and copied bytes.
   func contentCount(of stream: StreamFile) -> UInt64 {
     let first = stream.part?.firstReceived ?? 0
-    // Where nobody can tell, it is not empty.
+    // If this is unknown, the recording counts as not empty.
     let missing = (try? readGaps(stream.name, from: first, length: stream.length))?.missing ?? 0
     return stream.length - min(stream.length, first) - min(missing, stream.length - min(stream.length, first))
   }
 
-  /// Gives a recording its final name although its stream has not ended, and says so in its `.gaps` and in the stream's
-  /// log.
+  /// Gives a recording its final name although its stream has not ended. Records this in its `.gaps` and in the
+  /// stream's log.
   func closeInterrupted(
     _ stream: StreamFile, for owner: UploadOwner?, isTrusted: Bool, loop: EventLoop,
     completion: @escaping (UnfinishedStream?) -> Void
@@ -82,7 +82,7 @@ extension FileStore {
     part.end = end
     part.count = contentCount(of: stream)
     part.owner = owner ?? part.owner
-    // If this is not finished, the next server goes on with the recording.
+    // If this is not finished, the next server continues the recording.
     part.isShared = isShared(stream.name)
     if stream.name.finalExtension == ".wav" {
       part.head = wavHead(of: stream.stored)?.bytes ?? []
@@ -96,7 +96,7 @@ extension FileStore {
       return completion(UnfinishedStream(error: error))
     }
     if durability != .none {
-      // Before the name: what is synced together is renamed afterwards.
+      // This happens before the renaming, because files that are synced together are renamed afterwards.
       for file in [stream.name.gaps, StreamParts.path(stream.name.base), StreamParts.directoryName] {
         disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
       }
@@ -104,7 +104,7 @@ extension FileStore {
     finish(stream, .interrupted, forgetsLog: false, loop: loop, completion: completion)
   }
 
-  /// Remembers for the next server that the disk has refused bytes of an unfinished recording.
+  /// Records for the next server that the disk has refused bytes of an unfinished recording.
   func noteDistrusted(_ name: StreamName) throws(SystemError) {
     let log = try parts.lines(of: name.base)
     var name = name
@@ -113,7 +113,7 @@ extension FileStore {
     try note(GapRecord(offset: log.last?.start ?? 0, length: 0, cause: .notSynced), name)
   }
 
-  /// Remembers for the next server that a growing recording must not be removed with an upload.
+  /// Records for the next server that a growing recording must not be removed with an upload.
   func noteShared(_ name: StreamName) throws(SystemError) {
     let log = try parts.lines(of: name.base)
     var part = log.last ?? RecordingPart(file: name.final)
@@ -126,21 +126,21 @@ extension FileStore {
     syncLog(name)
   }
 
-  /// Where nobody can tell, it is.
+  /// True if this is unknown.
   func isShared(_ name: StreamName) -> Bool {
     guard let log = try? parts.lines(of: name.base) else { return true }
     return log.last?.isShared ?? false
   }
 
-  /// Remembers for the next server what an unfinished recording is to be called.
+  /// Records for the next server the final name of an unfinished recording.
   func noteUnfinished(_ name: StreamName, owner: UploadOwner?) {
-    // A stream that is complete is not unfinished, whatever was asked of it last, and under whatever type.
+    // A complete stream is not unfinished, whatever the last request for it was, and with whatever type.
     guard isThere(name.partial), let log = try? parts.lines(of: name.base), log.isEmpty, !name.finalExtension.isEmpty
     else { return }
     var part = RecordingPart(file: name.final)
     part.streamID = name.streamID
     part.owner = owner
-    // Without it the file is called by what it looks like.
+    // Without this record, the file's content determines its extension.
     try? parts.append(part, to: name.base)
   }
 
@@ -167,15 +167,15 @@ extension FileStore {
   private func hasFiles(_ log: [RecordingPart], _ name: StreamName) -> Bool {
     var name = name
     name.part = log.last?.number ?? 1
-    // Also one that is called otherwise than the log says: its owner must not be forgotten.
+    // This includes a recording whose name differs from the one in the log: its owner must not be forgotten.
     if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return true }
-    // Where nobody can tell, there may be some.
+    // If this is unknown, there may be a recording.
     do throws(SystemError) { return try recordings.find(name) != nil } catch { return true }
   }
 
   // MARK: Beginning
 
-  /// Begins the recording that follows a closed one. It has its own header where its format needs one, and begins at a
+  /// Begins the recording that follows a closed one. It has its own header if its format needs one, and begins at a
   /// frame.
   func beginPart(
     _ name: StreamName, after previous: RecordingPart, at offset: UInt64
@@ -190,18 +190,18 @@ extension FileStore {
     if let head = WAVHead(previous.head), name.finalExtension == ".wav" {
       let length = UInt64(head.bytes.count)
       if offset < length {
-        // The client has sent a part of the header: the stream begins anew with that.
+        // The client has sent only a part of the header, so the stream begins again with that.
         part.start = 0
         beginning = Array(head.bytes.prefix(Int(offset)))
       } else {
-        // Bytes of the frame that the client is in the middle of.
+        // The bytes of the frame in whose middle the client is.
         let begun = (offset - length) % UInt64(head.frameLength)
         part.start = offset - begun
         part.headerLength = length
         beginning = head.bytes + copy(of: name, after: previous, from: part.start, count: Int(begun))
       }
     }
-    // What an earlier attempt left.
+    // An earlier attempt may have left this file.
     unlinkat(directory, name.gaps, 0)
     var logLength: Int?
     do throws(SystemError) {
@@ -241,18 +241,18 @@ extension FileStore {
     }
   }
 
-  /// Bytes of the closed recordings of a stream, zeros where they are not there any more.
+  /// Bytes from the closed recordings of a stream, with zeros for bytes that no longer exist.
   private func copy(of name: StreamName, after last: RecordingPart, from offset: UInt64, count: Int) -> [UInt8] {
     var bytes = [UInt8](repeating: 0, count: count)
     guard count > 0 else { return bytes }
-    // The next part may begin before the last one, of which the disk has refused bytes.
+    // The next part may begin before the start of the last one, if the disk has refused bytes of that.
     let log = (try? parts.lines(of: name.base)) ?? []
     let part = log.last { $0.start <= offset && $0.end ?? 0 > offset } ?? last
     guard offset >= part.start, let (file, size) = try? openExisting(part.file, O_RDONLY),
       let descriptor = try? file.acquire()
     else { return bytes }
     defer { file.release() }
-    // Also of one that cannot be counted on: most likely the disk has them.
+    // This includes a recording that cannot be relied on, because the disk most likely has its bytes.
     let position = offset - part.start + part.headerLength
     _ = pread(descriptor, &bytes, Int(min(UInt64(count), size - min(size, position))), off_t(position))
     return bytes
@@ -260,12 +260,12 @@ extension FileStore {
 
   // MARK: What an earlier server left
 
-  /// Notes a recording that the disk did not let finish now. Any thread.
+  /// Records a recording that the disk could not finish now. Any thread.
   func finishLater(_ name: StreamName, isSplit: Bool = false) {
     unfinished.withLock { _ = $0.insert(UnfinishedRecording(fileBase: name.fileBase, isSplit: isSplit)) }
   }
 
-  /// Tries again to finish the recordings that the disk did not let finish. Any thread.
+  /// Tries again to finish the recordings that the disk could not finish. Any thread.
   package func finishUnfinished() {
     let recordings = unfinished.withLock { recordings in
       defer { recordings = [] }
@@ -280,8 +280,7 @@ extension FileStore {
     }
   }
 
-  /// Gives the streams of which something is recorded and nothing is left, or that are still to be removed. For a thread
-  /// of its own.
+  /// Reports the streams that have records but no files, or that still have to be removed. For a separate thread.
   package func findRemoved(_ gone: (String) -> Void) throws(SystemError) {
     for names in [try parts.names(), try owners.files()].compactMap(\.self) {
       while case let files = try names.next(1000), !files.isEmpty {
@@ -293,15 +292,15 @@ extension FileStore {
     }
   }
 
-  /// Gives the name of each unfinished recording, and how many seconds ago it was written, to `found`. Takes as long as
-  /// the directory is large: for a thread of its own.
+  /// Passes the name of each unfinished recording, and the seconds since its last write, to `found`. The duration
+  /// depends on the size of the directory, so it requires a separate thread.
   package func findUnfinished(_ found: (StreamName, Int64) -> Void) throws(SystemError) {
     let names = try DirectoryNames(of: directory)
     let now = WallClock.now.seconds
     while case let files = try names.next(1000), !files.isEmpty {
       for file in files {
         if let name = StreamName(pendingSidecar: file) { completeLeftSidecar(name) }
-        // The sidecar is the last to go.
+        // The sidecar is removed last.
         if let name = StreamName(hiddenGaps: file), !isThere(name.pendingSidecar) { unlinkat(directory, file, 0) }
         var status = stat()
         guard let name = StreamName(partialFile: file), !isDiscarded(name), !finishLeftSplit(name),

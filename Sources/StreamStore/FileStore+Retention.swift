@@ -1,8 +1,8 @@
-// Removes recordings when an operator has asked for it.
+// Removes recordings by an operator's rules.
 //
-// A recording is moved out of sight before it is removed, into `.removing/`: first its sidecar, then its gaps, then the
-// recording. As long as that has its final name, nobody begins another one of the same name. It counts as removed, and
-// is logged, from the moment when it is moved. If a server is killed before that, the next one moves the rest back.
+// Before a recording is removed, it is moved into `.removing/`: first its sidecar, then its gaps, then the recording.
+// As long as the recording has its final name, no other one of that name begins. It counts as removed, and is logged,
+// once it is moved. If a server is killed before that, the next one moves the rest back.
 
 internal import CLinux
 internal import DiskFiles
@@ -12,7 +12,7 @@ internal import Recordings
 package import StreamServing
 internal import Synchronization
 
-/// What retention remembers. On the worker's thread only.
+/// The state of retention. On the worker's thread only.
 package final class RetentionState: @unchecked Sendable {
   package struct Clock: Sendable {
     var now: @Sendable () -> WallClock
@@ -30,12 +30,12 @@ package final class RetentionState: @unchecked Sendable {
   let clock: Clock
   fileprivate var ledger = RetentionLedger()
   enum Listing { case wanted, begun, done }
-  /// Whether all recordings that an earlier server has left are in the ledger.
+  /// Whether the ledger contains all recordings of an earlier server.
   fileprivate var listing = Listing.wanted
   fileprivate var isAtWork = false
-  /// What was said last of why nothing can be removed: it is said once.
+  /// The last reported reason why nothing can be removed. Each reason is reported once.
   fileprivate var complaint: String?
-  /// What could not be removed, without extension: each is said once.
+  /// The recordings that could not be removed, without extension. Each is reported once.
   fileprivate var refused: Set<String> = []
   fileprivate var emit: @Sendable (ServerEvent) -> Void = { _ in }
 
@@ -44,14 +44,15 @@ package final class RetentionState: @unchecked Sendable {
 
 extension FileStore {
   private static let removingName = ".removing"
-  /// How many files are looked at in one slice.
+  /// How many files are examined in one slice.
   private static let retentionSlice = 200
 
   // MARK: Beginning
 
-  /// Restores what a killed server was about to remove, and lists the recordings if any are ever removed. Any thread.
+  /// Restores the recordings that a killed server was about to remove, and lists all recordings if any rule exists. Any
+  /// thread.
   ///
-  /// - Parameter emit: told of what is removed; on the worker's thread.
+  /// - Parameter emit: called with each removal, on the worker's thread.
   package func beginRetention(_ emit: @escaping @Sendable (ServerEvent) -> Void) {
     worker.executeSlice { [self] in
       guard !isEnded.load(ordering: .acquiring) else { return }
@@ -97,21 +98,21 @@ extension FileStore {
     }
   }
 
-  /// A recording has got its sidecar. On the worker's thread.
+  /// Counts a recording that has got its sidecar. On the worker's thread.
   func countRetained(_ name: StreamName) {
     guard let retention else { return }
     do throws(SystemError) {
       if let (recording, _) = try removable(name.fileBase, retention) { retention.ledger.insert(recording) }
     } catch {
-      // All are looked at again.
+      // All recordings are listed again.
       if retention.listing == .done { retention.listing = .wanted }
     }
   }
 
-  /// The recording of that name, if it is one that may be removed: complete, as its sidecar says, and nobody at work on
-  /// it.
+  /// The recording of that name if it may be removed: its sidecar says that it is complete, and no request is at work
+  /// on it.
   ///
-  /// - Throws: ``SystemError`` if nobody can tell at this moment, because descriptors or memory are short.
+  /// - Throws: ``SystemError`` if this cannot be determined now, because descriptors or memory are short.
   private func removable(
     _ fileBase: String, _ retention: RetentionState
   ) throws(SystemError) -> (RetentionLedger.Recording, RecordingSidecar)? {
@@ -120,8 +121,8 @@ extension FileStore {
       let stream = fileBase.split(separator: "~").first
     else { return nil }
     let owner: [UInt8]?
-    // Where nobody can tell whose it is, it stays. Who only continued what somebody else had begun must not decide by
-    // their own recordings which of these goes.
+    // If the owner is unknown, the recording stays. A client that only continued another one's stream must not decide
+    // by its own recordings which of these is removed.
     do throws(SystemError) {
       owner = try owners.beginner(ofStream: String(stream))
     } catch {
@@ -140,7 +141,7 @@ extension FileStore {
     return (.init(fileBase: fileBase, owner: owner, since: since, size: stored.bytes, room: room), sidecar)
   }
 
-  /// The sidecar of a recording that is there, and as long as it says; and how many bytes of the disk that takes.
+  /// The sidecar of an existing recording whose length matches, and how many bytes of the disk the recording takes.
   private func completeSidecar(
     ofFiles fileBase: String, in directory: Int32
   ) throws(SystemError) -> (RecordingSidecar, room: UInt64)? {
@@ -150,7 +151,7 @@ extension FileStore {
       ![".part", ".gaps", RecordingSidecar.fileExtension].contains(String(ending)),
       let status = regularStatus(sidecar.file, in: directory), UInt64(status.st_size) == stored.bytes
     else { return nil }
-    // Holes take none; the unit is 512 bytes, stat(2).
+    // Holes take no space. The unit is 512 bytes (stat(2)).
     return (sidecar, UInt64(status.st_blocks).multipliedSaturated(by: 512))
   }
 
@@ -166,7 +167,7 @@ extension FileStore {
 
   // MARK: Choosing
 
-  /// Removes what the rules want to have removed. Any thread.
+  /// Removes the recordings that the rules select. Any thread.
   package func applyRetention() {
     worker.executeSlice { [self] in
       guard let retention, !retention.isAtWork, !isEnded.load(ordering: .acquiring) else { return }
@@ -174,7 +175,8 @@ extension FileStore {
       guard retention.listing == .done else { return }
       let isSynchronized = retention.clock.isSynchronized()
       if isSynchronized == true, trustClock(retention) { return applyRetention() }
-      // Those that no clock has told of would be due some day: without one nothing is removed, and that is said.
+      // Recordings without a trusted time would be due some day. Without a synchronized clock nothing is removed, and
+      // this is reported.
       let untoldSince = isSynchronized == true ? nil : retention.clock.now().sinceEpoch
       let removals = removals(retention, untoldSince: untoldSince)
       let hasUndated =
@@ -208,7 +210,7 @@ extension FileStore {
       untoldSince: untoldSince)
   }
 
-  /// How many bytes the disk has too few.
+  /// How many more bytes the disk would need to have free.
   private func lackingSpace(_ rules: RecordingRetention) -> UInt64 {
     var status = statvfs()
     guard let space = rules.freeSpace, fstatvfs(directory, &status) == 0 else { return 0 }
@@ -223,8 +225,8 @@ extension FileStore {
     retention.emit(ServerEvent(.warning, reason: complaint))
   }
 
-  /// Has recordings that no clock has told of kept from now on, some at a time: each is written down. False if there
-  /// are none.
+  /// Marks recordings without a trusted time as kept from now on, some at a time, and writes this to their sidecars.
+  /// Returns false if there are none.
   private func trustClock(_ retention: RetentionState) -> Bool {
     let now = retention.clock.now()
     let untold = retention.ledger.recordings.values.filter { $0.since == nil }.prefix(Self.retentionSlice)
@@ -235,14 +237,14 @@ extension FileStore {
         var (sidecar, _) = try? completeSidecar(ofFiles: recording.fileBase, in: directory)
       else { continue }
       sidecar.firstSeen = now.iso8601
-      // If the disk refuses it, the next server begins to count later.
+      // If the disk refuses this, the next server begins to count later.
       guard (try? writeNew(sidecar, name)) != nil else { continue }
       renameat(directory, name.newSidecar, directory, name.sidecar)
     }
     return !untold.isEmpty
   }
 
-  /// Operators remove files, too: what counts is what is there.
+  /// Operators remove files too, so only existing files count.
   private func recount(_ retention: RetentionState, _ fileBases: ArraySlice<String>) {
     worker.executeSlice { [self] in
       guard !isEnded.load(ordering: .acquiring) else { return }
@@ -255,7 +257,7 @@ extension FileStore {
             retention.ledger.remove(fileBase)
           }
         } catch {
-          // It stays as it was known.
+          // The earlier value stays.
         }
       }
       let rest = fileBases.dropFirst(Self.retentionSlice)
@@ -265,23 +267,23 @@ extension FileStore {
 
   // MARK: Removing
 
-  /// - Parameter madeRoom: whether one was removed already because the disk had too little free space.
+  /// - Parameter madeRoom: whether a recording was already removed because the disk had too little free space.
   private func remove(
     _ removals: ArraySlice<RetentionLedger.Removal>, _ retention: RetentionState, madeRoom: Bool = false
   ) {
     worker.executeSlice { [self] in
       guard !isEnded.load(ordering: .acquiring) else { return }
       guard let removal = removals.first else {
-        // A disk may give back less than a recording took of it.
+        // A disk may free less space than a recording took.
         let more = madeRoom && lackingSpace(retention.rules) > 0 ? self.removals(retention) : []
         guard more.isEmpty else { return remove(more[...], retention) }
         retention.isAtWork = false
         return
       }
-      // Others may have made room meanwhile.
+      // Others may have made space meanwhile.
       let isWanted = removal.cause != .freeSpace || lackingSpace(retention.rules) > 0
       let isRemoved = isWanted && remove(removal, retention)
-      // What is removed is to be seen in the free space.
+      // The removal must be visible in the free space.
       purge { [self] in
         remove(
           removals.dropFirst(), retention, madeRoom: madeRoom || isRemoved && removal.cause == .freeSpace)
@@ -289,13 +291,13 @@ extension FileStore {
     }
   }
 
-  /// False if it was not removed.
+  /// Returns false if it was not removed.
   private func remove(_ removal: RetentionLedger.Removal, _ retention: RetentionState) -> Bool {
     let fileBase = removal.recording.fileBase
     let found: (RetentionLedger.Recording, RecordingSidecar)?
     do throws(SystemError) { found = try removable(fileBase, retention) } catch { return false }
     guard let (recording, sidecar) = found, recording.size == removal.recording.size else {
-      // It has changed since, and is judged anew when it is listed again.
+      // It has changed since, and is judged again when it is listed again.
       retention.ledger.remove(fileBase)
       return false
     }
@@ -343,7 +345,7 @@ extension FileStore {
     }
     let removing = try removingDirectory()
     defer { close(removing) }
-    // One without a sidecar could not be moved back by that.
+    // Without a sidecar, a half-moved recording could not be moved back, so its file is moved first.
     for name in isThere(sidecar) ? [sidecar, gaps, file] : [file, gaps] {
       do throws(SystemError) {
         try retryingInterrupts("move \(name)") { renameat(directory, name, removing, name) }
@@ -354,10 +356,10 @@ extension FileStore {
     }
   }
 
-  /// Removes a recording where there is no room for a directory: it goes at once, and makes room.
+  /// Removes a recording directly, if there is no space for a directory. This makes space.
   ///
-  /// What belongs to it is hidden until it is gone, which takes no room. A hidden sidecar that has digests belongs to
-  /// nothing else.
+  /// Its other files are hidden until it is gone, which takes no space. A hidden sidecar with digests belongs to no
+  /// other operation.
   private func removeInPlace(_ fileBase: String, _ file: String) throws(SystemError) {
     let companions = [fileBase + RecordingSidecar.fileExtension, fileBase + ".gaps"]
     let names = companions.map { renameat(directory, $0, directory, ".\($0)") == 0 ? ".\($0)" : $0 }
@@ -372,7 +374,7 @@ extension FileStore {
     for name in names.reversed() { unlinkat(directory, name, 0) }
   }
 
-  /// A killed server was about to remove a recording in its place: if the recording is there, it stays.
+  /// A killed server was about to remove a recording in its place. If the recording still exists, it stays.
   func endRemovalInPlace(of name: StreamName, _ sidecar: RecordingSidecar) {
     let isThere = isThere(sidecar.file)
     if !isThere { unlink(sidecar) }
@@ -390,7 +392,7 @@ extension FileStore {
     }
   }
 
-  /// Moves back what was moved of a recording that still has its final name.
+  /// Moves back the files of a recording that still has its final name.
   private func restoreHalfRemoved() {
     guard let removing = try? removingDirectory() else { return }
     defer { close(removing) }
@@ -405,7 +407,7 @@ extension FileStore {
     }
   }
 
-  /// The name without extension of a file in `.removing/` whose recording still has its final name; nil if it has not.
+  /// The name without extension of a file in `.removing/` whose recording still has its final name; nil otherwise.
   private func halfRemoved(_ file: String, in removing: Int32) -> String? {
     guard let (base, _) = StreamName.parts(ofFile: file[...]),
       let sidecar = sidecar(base + RecordingSidecar.fileExtension, in: removing),
@@ -421,9 +423,9 @@ extension FileStore {
     defer { close(removing) }
     guard let names = try? DirectoryNames(of: removing) else { return completion() }
     while let moved = try? names.next(Self.retentionSlice), !moved.isEmpty {
-      // A sidecar goes first: it would say that its recording is still to be moved.
+      // A sidecar is removed first. Otherwise it would indicate that its recording still has to be moved.
       for file in moved.sorted(by: { a, b in Self.isSidecar(a) && !Self.isSidecar(b) }) {
-        // What could not be moved back is all that is known of a recording.
+        // A file that could not be moved back is all that is known of a recording.
         if halfRemoved(file, in: removing) != nil { continue }
         // A server may have been killed before it removed the link.
         if Self.isSidecar(file), let sidecar = sidecar(file, in: removing) { unlink(sidecar) }

@@ -1,29 +1,29 @@
-// Back to an earlier state: for whoever brings the bytes of streams again, from something that still has them.
+// Returns streams to an earlier state, for a caller that stores their bytes again from another source.
 
 package import EventLoops
 internal import Glibc
 package import StreamServing
 
-/// How far a recording that grows had come.
+/// The extent of a growing recording.
 package struct GrowthExtent: Equatable, Sendable {
-  /// Counted from 1.
+  /// The number of the part, from 1.
   package var part: Int
-  /// The stream offset behind its last byte.
+  /// The stream offset after its last byte.
   package var length: UInt64
 
   package init(part: Int, length: UInt64) { (self.part, self.length) = (part, length) }
 }
 
 extension FileStore {
-  /// How far the stream's recording has come that grows; nil if there is none.
+  /// The extent of the stream's growing recording; nil if there is none.
   package func growth(of name: StreamName) throws(SystemError) -> GrowthExtent? {
     guard case .stored(_, let length, _) = try measure(name) else { return nil }
     return GrowthExtent(part: try parts.lines(of: name.base).last?.number ?? 1, length: length)
   }
 
-  /// Takes back that a recording was split since it had come so far, unless the disk has all of it: then it has its final
-  /// name. What the next recordings have goes with them, because it is behind that extent. Before ``findUnfinished(_:)``,
-  /// which would finish a recording of which the disk may lack bytes.
+  /// Undoes the splits of a recording since it had that extent, unless the disk has all of it, in which case it has its
+  /// final name. The contents of the following recordings are removed, because they are after that extent. Call it
+  /// before ``findUnfinished(_:)``, which would finish a recording of which the disk may lack bytes.
   package func undoSplit(_ name: StreamName, to extent: GrowthExtent) throws(SystemError) {
     let log = try parts.lines(of: name.base)
     guard let last = log.last?.number, last > extent.part, log.last?.isDiscarded == false,
@@ -38,7 +38,7 @@ extension FileStore {
       if let line = log.last(where: { $0.number == part }), isThere(line.file) { removeFinished(later, line) }
       for file in [later.partial, later.gaps, later.pendingSidecar] { unlinkat(directory, file, 0) }
     }
-    // The files first: a log that still speaks of them brings the next start here again.
+    // The files are removed first. If the log still lists them, the next start repeats this.
     var earlier = log.filter { $0.number < extent.part || $0.number == extent.part && !$0.isSplit }
     if extent.part > 1, earlier.last?.number != extent.part {
       var reopened = closed
@@ -49,7 +49,7 @@ extension FileStore {
     try parts.rewrite(earlier, of: name.base, isSynced: durability != .none)
   }
 
-  /// A recording that got its final name although the one before it has none.
+  /// Removes a recording that got its final name although the previous one has none.
   private func removeFinished(_ name: StreamName, _ line: RecordingPart) {
     guard let (_, finalExtension) = StreamName.parts(ofFile: line.file[...]) else { return }
     let name = name.withExtension(String(finalExtension))
@@ -57,11 +57,11 @@ extension FileStore {
     for file in [name.final, name.sidecar] { unlinkat(directory, file, 0) }
   }
 
-  /// Takes back what a growing recording has more than it had, and all of it if it was not there. A part that the stream
-  /// has begun since loses its bytes, and stays: the log of the stream speaks of it.
+  /// Truncates a growing recording to its earlier extent, and removes it if it did not exist. A part that the stream
+  /// has begun since loses its bytes but stays, because the log of the stream lists it.
   ///
-  /// - Parameter extent: how far it had come; nil if it was not there.
-  /// - Returns: how many bytes it has less than it had.
+  /// - Parameter extent: the earlier extent; nil if the recording did not exist.
+  /// - Returns: how many bytes are missing compared with the extent.
   @discardableResult
   package func rollBack(_ name: StreamName, to extent: GrowthExtent?) throws(SystemError) -> UInt64 {
     let log = try parts.lines(of: name.base)

@@ -1,13 +1,13 @@
-// A recording's end, written down beside it: how its head is corrected, and what its sidecar says, so that a server
-// that dies at any moment leaves either all of it or what the next one completes.
+// Records the end of a recording: the correction of its head, and its sidecar. If a server dies at any moment, either
+// all of this is done or the next server completes it.
 //
-// 1. `.NAME.sidecar` has everything but the digests, and the head as it was received if that is about to change.
+// 1. `.NAME.sidecar` gets everything except the digests, and the received head if that will change.
 // 2. The head gets its true sizes.
-// 3. The recording gets its final name, and its sender hears of it.
-// 4. The digests are computed in the background; `NAME.sidecar` takes the place of the hidden file.
+// 3. The recording gets its final name, and its sender is informed.
+// 4. The digests are computed in the background, and `NAME.sidecar` replaces the hidden file.
 //
-// Who finds the hidden file beside a `.part` puts the received head back: the recording goes on. Beside a recording
-// that has its final name, the digests are missing.
+// If the hidden file exists beside a `.part`, the received head is restored, because the recording continues. If it
+// exists beside a recording with its final name, the digests are missing.
 
 internal import Digests
 internal import DiskFiles
@@ -20,35 +20,35 @@ internal import Synchronization
 
 /// How a recording ends.
 package enum RecordingEnding: Sendable {
-  /// Its sender has ended the stream, and never said how long it would be.
+  /// The sender has ended the stream, without having announced its length.
   case live
-  /// All bytes of a known length are there.
+  /// All bytes of an announced length have arrived.
   case file
-  /// Its sender did not come back.
+  /// The sender did not return.
   case interrupted
-  /// It is long enough, and its stream continues in the next one.
+  /// It has reached its limit, and its stream continues in the next one.
   case split
 }
 
-/// A recording that is about to get its final name.
+/// A recording that will get its final name.
 package struct FinishingRecording: Sendable {
   var name: StreamName
-  /// Where ``name`` does not say it.
+  /// The stream's ID if ``name`` does not contain it.
   var streamID: String?
-  /// The stream offset of the first byte behind a copied header.
+  /// The stream offset of the first byte after a copied header.
   var start: UInt64
-  /// The stream offset behind the last byte.
+  /// The stream offset after the last byte.
   var length: UInt64
-  /// Of the file, in bytes.
+  /// The size of the file, in bytes.
   var size: UInt64
   var ending: RecordingEnding
 }
 
 extension StreamName {
-  /// The recording that a hidden sidecar belongs to; nil for other files.
+  /// The recording of a hidden sidecar; nil for other files.
   init?(pendingSidecar file: String) { self.init(hidden: file, RecordingSidecar.fileExtension) }
 
-  /// The recording that hidden gaps belong to; nil for other files.
+  /// The recording of hidden gaps; nil for other files.
   init?(hiddenGaps file: String) { self.init(hidden: file, ".gaps") }
 
   private init?(hidden file: String, _ ending: String) {
@@ -58,17 +58,17 @@ extension StreamName {
     self = name
   }
 
-  /// What its gaps are called while it is removed in its place.
+  /// The name of its gaps while it is removed in its place.
   var hiddenGaps: String { ".\(gaps)" }
 }
 
 extension FileStore {
-  /// The last millisecond of the year 9999, the last one of RFC 3339.
+  /// The last millisecond of the year 9999, the limit of RFC 3339.
   private static let latestTime: Int64 = 253_402_300_799_999
 
   // MARK: What the sender says
 
-  /// Keeps what the sender says of its stream until the recording is complete.
+  /// Keeps the sender's description of its stream until the recording is complete.
   func describe(_ stream: StreamFile, _ description: StreamDescription) throws(SystemError) {
     guard hasSidecars, !stream.isComplete else { return }
     let known = pendingSidecar(stream.name)
@@ -85,11 +85,12 @@ extension FileStore {
     if sidecar != known { try writePending(sidecar, stream.name) }
   }
 
-  /// When the recording began: its stream did at the time that the sender says, and this one so many frames later.
+  /// Determines when the recording began: the sender states when the stream began, and this recording began this many
+  /// frames later.
   private func setStart(of stream: StreamFile, _ description: StreamDescription, _ sidecar: inout RecordingSidecar) {
     guard var time = description.started else { return }
     if stream.start > 0 {
-      // The stream begins with the head, of which a later recording has a copy.
+      // The stream begins with the head. A later recording has a copy of it.
       guard let head = wavHead(of: stream.stored),
         let clock = StreamClock(
           started: time, first: UInt64(head.received.count), head, steps: description.clockSteps)
@@ -118,7 +119,7 @@ extension FileStore {
       .end(of: split, from: start)
   }
 
-  /// What the sender says of its stream is true of the next recording, too.
+  /// The sender's description of its stream also applies to the next recording.
   func inheritSidecar(from name: StreamName, to next: StreamName) throws(SystemError) {
     guard hasSidecars else { return }
     var sidecar = pendingSidecar(name) ?? RecordingSidecar(file: next.final)
@@ -131,7 +132,7 @@ extension FileStore {
 
   // MARK: Completing
 
-  /// What is done between the check of a recording and its renaming.
+  /// The steps between the check of a recording and its renaming.
   func sidecarSteps(_ finishing: FinishingRecording, _ file: OpenFile) -> [DiskSync.Step] {
     let name = finishing.name
     let finished = Lock<[UInt8]?>(nil)
@@ -142,11 +143,11 @@ extension FileStore {
       {
         sidecar.receivedHead = head.received
         finished.withLock { $0 = corrected }
-        // The stream may go on in another file, and be read from its beginning.
+        // The stream may continue in another file, and be read from its beginning.
         file.headChanges(from: head.received)
       }
       try writePending(sidecar, name)
-      // Before the head changes: nobody could put it back.
+      // This must precede the change of the head, because otherwise the head could not be restored.
       return DiskSync.Touched(
         files: [.named(name.pendingSidecar, in: directory)],
         directory: sidecar.receivedHead.isEmpty ? nil : directory)
@@ -188,11 +189,12 @@ extension FileStore {
 
   // MARK: The head
 
-  /// The head of a recording that was finished, as it was received; empty if it was not changed, nil if no sidecar says.
+  /// The received head of a finished recording. It is empty if the head was not changed, and nil if no sidecar states
+  /// it.
   ///
-  /// - Throws: ``SystemError`` if nobody can tell at this moment, because descriptors or memory are short.
+  /// - Throws: ``SystemError`` if this cannot be determined now, because descriptors or memory are short.
   func recordedHead(of name: StreamName, size: UInt64) throws(SystemError) -> [UInt8]? {
-    // The hidden one first: the other is there before it goes.
+    // The hidden one is read first, because the other exists before it is removed.
     for file in [name.pendingSidecar, name.sidecar, removedSidecar(of: name)] {
       guard let sidecar = try readSidecar(file, in: directory), sidecar.file == name.final,
         sidecar.stored?.bytes == size
@@ -202,7 +204,7 @@ extension FileStore {
     return nil
   }
 
-  /// Puts the received head back into a recording that did not get its final name, however long its file is now.
+  /// Restores the received head of a recording that did not get its final name, whatever the length of its file.
   func restoreHead(_ name: StreamName) throws(SystemError) {
     guard isThere(name.partial), var sidecar = pendingSidecar(name), let stored = sidecar.stored else { return }
     if let received = WAVHead(sidecar.receivedHead), let finished = received.finished(fileLength: stored.bytes),
@@ -235,7 +237,7 @@ extension FileStore {
     return Array(head.prefix(read))
   }
 
-  /// With a descriptor of its own: those that append write at the end, whatever the position.
+  /// Uses its own descriptor, because appending descriptors write at the end, whatever the position.
   private func writeHead(_ head: [UInt8], _ file: String) throws(SystemError) {
     let descriptor = try files.open("open \(file)") {
       openat(directory, file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
@@ -248,14 +250,14 @@ extension FileStore {
 
   func pendingSidecar(_ name: StreamName) -> RecordingSidecar? { sidecar(name.pendingSidecar) }
 
-  /// - Parameter parent: nil for the directory of recordings.
+  /// - Parameter parent: the directory; nil for the directory of recordings.
   func sidecar(_ file: String, in parent: Int32? = nil) -> RecordingSidecar? {
     (try? readSidecar(file, in: parent ?? directory)) ?? nil
   }
 
-  /// nil if it is not there, or not to be understood.
+  /// nil if it does not exist or cannot be parsed.
   ///
-  /// - Throws: ``SystemError`` if it cannot be read at this moment, because descriptors or memory are short.
+  /// - Throws: ``SystemError`` if it cannot be read now, because descriptors or memory are short.
   func readSidecar(_ file: String, in directory: Int32) throws(SystemError) -> RecordingSidecar? {
     do throws(SystemError) {
       let bytes = try contents(file, in: directory)
@@ -302,7 +304,7 @@ extension FileStore {
 
   // MARK: The digests
 
-  /// A hidden sidecar was left: if the recording has its final name, its digests are missing.
+  /// Completes a hidden sidecar of an earlier server. If the recording has its final name, the digests are missing.
   func completeLeftSidecar(_ name: StreamName) {
     guard !isThere(name.partial), let sidecar = pendingSidecar(name) else { return }
     if sidecar.stored?.sha256 != nil { return endRemovalInPlace(of: name, sidecar) }
@@ -313,10 +315,10 @@ extension FileStore {
     completeSidecar(name)
   }
 
-  /// Computes the digests of a complete recording in the background, and gives its sidecar its name.
+  /// Computes the digests of a complete recording in the background, and gives its sidecar its final name.
   ///
-  /// One byte behind a hole makes a recording that takes half a minute to hash, so nobody may wait for the digests of
-  /// others: they come after everything else, and the shortest recording comes first.
+  /// A byte after a large hole makes a recording that takes half a minute to hash, so nobody may wait for the digests
+  /// of others. They are computed after all other work, the shortest recording first.
   func completeSidecar(_ name: StreamName) {
     worker.executeSlice { [self] in
       guard !isEnded.load(ordering: .acquiring), let stored = pendingSidecar(name)?.stored else { return }
@@ -333,13 +335,12 @@ extension FileStore {
     readSlice(name, sidecar, reading, digests)
   }
 
-  /// Whether the recording is still there that a hidden sidecar describes: a stream that was discarded may have begun
-  /// anew.
+  /// Whether the recording that a hidden sidecar describes still exists. A discarded stream may have begun again.
   private func isDescribed(by pending: RecordingSidecar, _ name: StreamName) -> Bool {
     isThere(pending.file) && pendingSidecar(name) == pending
   }
 
-  /// nil if the recording is not there, or cannot be opened now: then its sidecar is completed later.
+  /// nil if the recording does not exist or cannot be opened now. Its sidecar is then completed later.
   private func openFinished(_ file: String, _ name: StreamName) -> (OpenFile, UInt64)? {
     do throws(SystemError) {
       return try openExisting(file, O_RDONLY)
@@ -380,7 +381,7 @@ extension FileStore {
       countRetained(name)
       return DiskSync.Touched(directory: directory)
     }
-    // If this fails, the hidden file stays. It is completed later, or by the next server.
+    // If this fails, the hidden file stays, and is completed later or by the next server.
     do throws(SystemError) {
       try writeNew(sidecar, name)
       if durability == .none { _ = try naming() }
@@ -394,16 +395,16 @@ extension FileStore {
   }
 }
 
-/// The digests of a file as it is and as it was received. One thread at a time.
+/// The digests of a file in its stored and its received form. One thread at a time.
 private final class RecordingDigests: @unchecked Sendable {
-  /// How much is read before others have their turn, in bytes: some 10 ms of hashing.
+  /// How many bytes are read before other work gets its turn, about 10 ms of hashing.
   static let slice: UInt64 = 8 << 20
 
   private let receivedHead: [UInt8]
   private var stored: RunningDigest
   private var received: RunningDigest?
 
-  /// - Parameter receivedHead: empty if the file is as it was received.
+  /// - Parameter receivedHead: empty if the file is stored as received.
   init(receivedHead: [UInt8]) throws(DigestError) {
     self.receivedHead = receivedHead
     stored = try RunningDigest(.sha256)

@@ -1,9 +1,8 @@
-// A stream that is stored in several files, one after the other, while it goes on.
+// Stores a running stream in several files, one after another.
 //
-// The next file is made, with a copy of the header, before the log says that the stream continues in it. From then on
-// the one before it does not change any more; what is left to do for it (its true sizes, its sidecar, its final name)
-// can be done at any time, by this server or by the next one. So there is no moment at which a byte is in no file or in
-// two.
+// The next file is made, with a copy of the header, before the log states that the stream continues in it. From then on
+// the previous file no longer changes. The remaining steps for it (its true sizes, its sidecar, its final name) can be
+// done at any time, by this server or by the next one. So each byte is in exactly one file at any moment.
 
 internal import DiskFiles
 package import EventLoops
@@ -24,7 +23,7 @@ final class SplitFinish: Sendable {
   private enum State { case waiting, atWork, discarded }
   private let state = Lock(State.waiting)
 
-  /// False if it was discarded, or is being finished.
+  /// Returns false if the stream was discarded, or the recording is being finished.
   func begin() -> Bool {
     state.withLock { state in
       guard state == .waiting else { return false }
@@ -33,14 +32,14 @@ final class SplitFinish: Sendable {
     }
   }
 
-  /// It failed, and may be tried again.
+  /// The attempt failed, and may be repeated.
   func end() { state.withLock { if $0 == .atWork { $0 = .waiting } } }
 
-  /// No step is done from now on. One that is under way comes first: a new stream of the same name must not get what
-  /// was to be done to a file of this one.
+  /// Prevents all further steps. A step under way is completed first, because it must not affect a new stream of the
+  /// same name.
   func discard() { state.withLock { $0 = .discarded } }
 
-  /// Does `body` before the stream can be discarded, or not at all.
+  /// Calls `body` before the stream can be discarded, or not at all.
   func unlessDiscarded(_ body: () -> Void) { state.withLock { if $0 != .discarded { body() } } }
 
   var isDiscarded: Bool { state.withLock { $0 == .discarded } }
@@ -58,15 +57,15 @@ final class SplitFinish: Sendable {
 }
 
 extension FileStore {
-  /// How many lines the log of a stream may have before those of recordings that were finished long ago are left out.
+  /// The number of lines from which the lines of long finished recordings are removed from a stream's log.
   private static let longLog = 48
   /// How many of the last lines stay.
   private static let keptLines = 16
 
   // MARK: Splitting
 
-  /// Has a stream continue in a next file, from its present end on. Whatever fails, it continues in the one that it is
-  /// in.
+  /// Continues a stream in a next file, from its present end on. If this fails, the stream continues in its present
+  /// file.
   func split(_ stream: StreamFile, _ head: WAVHead) throws(SystemError) -> SplitRecording {
     let (name, end, size) = (stream.name, stream.length, stream.position(of: stream.length))
     try stream.stored.check(length: size)
@@ -100,7 +99,7 @@ extension FileStore {
       missing: stream.gaps.missing - min(stream.gaps.missing, closed.series?.missing ?? 0),
       finish: { [self] loop, completion in finishSplit(left, loop: loop, completion: completion) })
     stream.continueIn(next, file, part)
-    // Without it only the sidecar says less.
+    // If this fails, only the sidecar is less complete.
     if let description = stream.description { try? describe(stream, description) }
     return split
   }
@@ -111,20 +110,21 @@ extension FileStore {
     do throws(SystemError) {
       file = try create(name)
     } catch {
-      // A server died before the log said that the stream continues there: no byte of the stream is in it.
+      // A server died before the log stated that the stream continues there, so the file contains no byte of the
+      // stream.
       guard error.code == EEXIST, let (left, size) = try openExisting(name.partial, O_RDONLY), size <= bytes.count,
         beginning(of: left, count: bytes.count) == Array(bytes.prefix(Int(size)))
       else { throw error }
       unlinkat(directory, name.partial, 0)
       file = try create(name)
     }
-    // What an earlier attempt left.
+    // An earlier attempt may have left this file.
     unlinkat(directory, name.gaps, 0)
     try writeBeginning(bytes, file, name)
     return file
   }
 
-  /// Writes what a next part begins with.
+  /// Writes the beginning of a next part.
   func writeBeginning(_ bytes: [UInt8], _ file: OpenFile, _ name: StreamName) throws(SystemError) {
     let descriptor = try file.acquire()
     defer { file.release() }
@@ -136,7 +136,7 @@ extension FileStore {
     }
   }
 
-  /// A power failure may have left files of the stream that its log has lost.
+  /// After a power failure, files of the stream may exist that its log has lost.
   private func nextName(after name: StreamName) -> StreamName {
     var next = name
     repeat {
@@ -145,7 +145,7 @@ extension FileStore {
     return next
   }
 
-  /// Whether there is an unfinished file of that name which is more than a header.
+  /// Whether an unfinished file of that name exists which is more than a header.
   private func isLeft(_ name: StreamName) -> Bool {
     var status = stat()
     return fstatat(directory, name.partial, &status, AT_SYMLINK_NOFOLLOW) == 0
@@ -169,15 +169,15 @@ extension FileStore {
 
   // MARK: Finishing
 
-  /// Gives a recording its final name whose stream continues in another file. `completion` is called on the loop's
+  /// Gives its final name to a recording whose stream continues in another file. `completion` is called on the loop's
   /// thread.
   private func finishSplit(
     _ split: SplitFile, loop: EventLoop, completion: @escaping (SplitOutcome) -> Void
   ) {
-    // Touched on the loop's thread only; the worker merely carries it back there.
+    // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
     finishSplit(split) { outcome in
-      // The stream may have been discarded, and begun anew, since the worker was done.
+      // The stream may have been discarded and begun again since the worker finished.
       loop.execute { completion(split.finish.isDiscarded ? .discarded : outcome) }
     }
   }
@@ -191,7 +191,7 @@ extension FileStore {
       if case .finished = outcome { splits.withLock { if $0[name.fileBase] === finish { $0[name.fileBase] = nil } } }
       completion(finish.isDiscarded ? .discarded : outcome)
     }
-    // The server before this one may have finished it a moment ago.
+    // The previous server may have just finished it.
     guard isThere(name.partial) else { return ended(.finished) }
     let isDataSynced = Lock(false)
     let dataSynced: @Sendable () -> Void = { isDataSynced.withLock { $0 = true } }
@@ -200,22 +200,22 @@ extension FileStore {
     ) { [self] error, _ in
       var error = error
       if error != nil, !isThere(name.partial), isThere(name.final) {
-        // A server that ended a moment ago was at it, too.
+        // The previous server, which has just ended, was doing the same.
         error = nil
         completeSidecar(name)
       }
       guard let error else { return ended(.finished) }
-      // Nobody can tell which of its bytes the disk has. Asking it again proves nothing (fsync(2), "Errors").
+      // It is unknown which of its bytes the disk has. A repeated sync proves nothing (fsync(2), "Errors").
       let isDataLost = !isDataSynced.withLock { $0 }
       if isDataLost { finish.unlessDiscarded { brokenSplits.withLock { $0[name.base] = error } } }
       ended(.failed(error, isDataLost: isDataLost))
     }
   }
 
-  /// Why the disk did not take a recording of the stream that was finished while the stream went on; nil if it did.
+  /// Why the disk refused a recording of the stream that was finished while the stream continued; nil if it did not.
   package func brokenSplit(of name: StreamName) -> SystemError? { brokenSplits.withLock { $0[name.base] } }
 
-  /// What the log says of a recording whose stream continues in another; nil if that is not so, or the stream is
+  /// The log's line about a recording whose stream continues in another; nil if there is none, or the stream is
   /// discarded.
   private func leftSplit(_ name: StreamName) -> RecordingPart? {
     guard let log = try? parts.lines(of: name.base), let last = log.last, last.number != name.part, !last.isDiscarded
@@ -223,13 +223,13 @@ extension FileStore {
     return log.last { $0.number == name.part }.flatMap { $0.isSplit ? $0 : nil }
   }
 
-  /// Finishes a recording that an earlier server has split off. False if the file is not one.
+  /// Finishes a recording that an earlier server has split off. Returns false if the file is not such a recording.
   func finishLeftSplit(_ name: StreamName) -> Bool {
     guard !isEnded.load(ordering: .acquiring), let part = leftSplit(name), let end = part.end,
       let (_, finalExtension) = StreamName.parts(ofFile: part.file[...])
     else { return false }
     let name = name.withExtension(String(finalExtension))
-    // This server is at it itself.
+    // This server is finishing it already.
     guard splits.withLock({ $0[name.fileBase] == nil }) else { return true }
     do throws(SystemError) {
       guard let (file, size) = try openExisting(name.partial, O_RDWR) else { return true }
@@ -239,7 +239,7 @@ extension FileStore {
         name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)
       let split = SplitFile(finishing: finishing, file: file)
       splits.withLock { $0[name.fileBase] = split.finish }
-      // The stream may have been discarded before anybody could find it there.
+      // The stream may have been discarded before any request could find it there.
       guard leftSplit(name) != nil else {
         split.finish.discard()
         splits.withLock { if $0[name.fileBase] === split.finish { $0[name.fileBase] = nil } }
@@ -258,8 +258,8 @@ extension FileStore {
 
   // MARK: Reading
 
-  /// Whether bytes that came for earlier recordings of a stream are what these hold. What somebody has moved away
-  /// cannot be compared, and counts as the same.
+  /// Whether repeated bytes of earlier recordings equal the stored ones. Recordings that somebody has moved away cannot
+  /// be compared, and count as equal.
   func matchesEarlier(
     _ name: StreamName, _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
   ) throws(SystemError) -> Bool {
@@ -277,8 +277,8 @@ extension FileStore {
     return true
   }
 
-  /// Where bytes of a stream lie that are in earlier recordings than the one that grows, by stream offsets. A stretch
-  /// whose file is nil is one that nobody can read: somebody has moved the recording away, or the log has forgotten it.
+  /// Where the bytes of a stream are in recordings before the growing one, by stream offsets. A stretch has no file if
+  /// it cannot be read, because somebody has moved the recording away or the log has forgotten it.
   func earlierStretches(
     _ name: StreamName, _ range: Range<UInt64>
   ) throws(SystemError) -> [(file: OpenFile?, range: Range<UInt64>)] {
@@ -303,17 +303,17 @@ extension FileStore {
     return stretches
   }
 
-  /// An earlier recording, which is read as it was received. nil if it was moved away, or if nobody can tell what its head
-  /// was before it got its true sizes.
+  /// An earlier recording, read in its received form. nil if it was moved away, or if its head before the correction of
+  /// its sizes cannot be determined.
   private func openEarlier(_ name: StreamName, _ part: RecordingPart) throws(SystemError) -> OpenFile? {
-    // It may get its final name between the first look and the second.
+    // It may get its final name between the two attempts.
     for file in [part.file, name.partial, part.file] {
       guard let (opened, size) = try openExisting(file, O_RDONLY) else { continue }
-      // The worker may be about to change the head, and has written down before what it was. So what is read now is what
-      // was received, unless that says otherwise.
+      // The worker may be about to change the head, after recording the received one. So the bytes that were just read
+      // are the received ones, unless that record differs.
       let present = beginning(of: opened, count: WAVHead.maximumLength)
       let recorded = try recordedHead(of: name.withExtension(part.finalExtension), size: size)
-      // Only a stream whose head leaves its sizes open is split.
+      // Only streams whose head leaves its sizes open are split.
       if recorded == nil, part.headerLength == 0, part.start == 0, WAVHead(present)?.isOpen != true { return nil }
       opened.headChanges(from: recorded.flatMap { $0.isEmpty ? nil : $0 } ?? present)
       return opened

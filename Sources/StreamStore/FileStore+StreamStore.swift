@@ -1,4 +1,4 @@
-// The directory of streams as the server sees it: one store among others.
+// Connects the directory of streams to the server, as one of several stores.
 
 package import EventLoops
 package import StreamServing

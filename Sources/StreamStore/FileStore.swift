@@ -1,4 +1,4 @@
-// The directory that streams are stored in: every name is resolved relative to its descriptor, never by a path.
+// The directory in which streams are stored. Each name is resolved relative to its descriptor, never by a path.
 
 package import DiskFiles
 internal import EventLoops
@@ -8,51 +8,51 @@ internal import Synchronization
 
 /// A directory of streams, locked against other servers for as long as this lives.
 package final class FileStore: Sendable {
-  /// Begins with a dot, which no stream's name does.
+  /// Begins with a dot, unlike the names of streams.
   private static let lockName = ".sluice.lock"
-  /// What a collector keeps in its directory: up to where the recordings are those of its log.
+  /// The checkpoint of a collector in its directory: the position in the log up to which the recordings are complete.
   package static let checkpointName = ".collected"
 
-  /// Of the store, for whoever keeps something beside the streams.
+  /// The store's directory, for callers that keep other files beside the streams.
   package let directory: Int32
   private let lock: Int32
   let owners: StreamOwners
   let parts: StreamParts
   let recordings: CompleteRecordings
-  /// How long a closed stream is remembered when its files are gone.
+  /// How long a closed stream is remembered after its files are gone.
   let closedLifetime: Duration
   let durability: Durability
-  /// nil where no limit needs them.
+  /// nil if no limit requires them.
   package let accounts: StreamAccounts?
   package let worker = BackgroundWorker()
   package let disk: DiskSync
   let files: OpenFiles
   /// Whether each complete recording gets a sidecar, and a finished WAV file its true sizes.
   let hasSidecars: Bool
-  /// The server's software, as sidecars name it.
+  /// The name of the server's software in sidecars.
   let software: String
-  /// How each live WAV stream is divided into files; nil if only those are whose senders ask for it.
+  /// How live WAV streams are divided into files; nil to divide only those whose senders request it.
   let split: RecordingSplit?
-  /// The files that are to be finished while their streams continue in others, by their names without extension.
+  /// The files that must be finished while their streams continue in others, by their names without extension.
   let splits = Lock<[String: SplitFinish]>([:])
-  /// Streams of which the disk has refused such a file.
+  /// The streams for which the disk has refused such a file.
   let brokenSplits = Lock<[String: SystemError]>([:])
-  /// Recordings that the disk did not let finish. They have their names, and wait to be tried again.
+  /// Recordings that the disk could not finish. They have their names, and wait for another attempt.
   let unfinished = Lock<Set<UnfinishedRecording>>([])
   /// nil if no recording gets a link.
   let names: RecordingNames?
   /// nil if no recording is ever removed.
   let retention: RetentionState?
-  /// Whether another server may have the directory.
+  /// Whether another server may use the directory.
   let isEnded = Atomic(false)
-  /// Taken by whoever does something that must be over before another server has the directory.
+  /// Held during work that must be over before another server uses the directory.
   private let ending = Lock(())
   /// The streams whose files are being removed, or could not be removed: by the base of their names.
   let removals = Lock<Set<String>>([])
 
-  /// Opens the directory, makes its last component if it is missing, and locks it.
+  /// Opens the directory, creates its last component if it is missing, and locks it.
   ///
-  /// - Parameter isCollected: whether it is for a collector.
+  /// - Parameter isCollected: whether the directory is for a collector.
   package init(
     path: String, durability: Durability, closedLifetime: Duration, hasSidecars: Bool = false, software: String = "",
     split: RecordingSplit? = nil, names: RecordingNames? = nil, retention: RetentionState? = nil,
@@ -126,18 +126,20 @@ package final class FileStore: Sendable {
   }
 
   deinit {
-    // The lock goes with its descriptor. The file stays: removing it would let two servers lock two files of that name.
+    // The lock ends with its descriptor. The file stays, because if it were removed, two servers could lock two files
+    // of that name.
     close(lock)
     close(directory)
   }
 
-  /// Lets another server have the directory. Nothing may be stored after it.
+  /// Lets another server use the directory. Nothing may be stored after this.
   package func unlock() {
     ending.withLock { _ in isEnded.store(true, ordering: .releasing) }
     flock(lock, LOCK_UN)
   }
 
-  /// Does `body`, a few milliseconds of work, before another server may have the directory. False if one may already.
+  /// Calls `body`, which takes a few milliseconds, before another server may use the directory. Returns false if one
+  /// may already.
   func unlessEnded(_ body: () -> Void) -> Bool {
     ending.withLock { _ in
       guard !isEnded.load(ordering: .acquiring) else { return false }
@@ -160,7 +162,7 @@ package final class FileStore: Sendable {
   }
 
   func openFile(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64) {
-    // O_NONBLOCK so that a FIFO that somebody put there cannot stop the loop.
+    // With O_NONBLOCK, a FIFO in place of the file cannot block the loop.
     let flags = mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
     let descriptor = try files.open("open \(name)") { openat(directory, name, flags, 0o644) }
     var status = stat()

@@ -1,23 +1,23 @@
-// The holes of a stream, in a file beside it: one JSON line per hole, so that what is missing is known as long as the
-// recording is.
+// The holes of a stream, in a file beside it with one JSON line per hole, so that missing bytes are known as long as
+// the recording exists.
 
 internal import DiskFiles
 internal import HTTPMessages
 internal import StreamServing
 
-/// Bytes of a stream that never came; the file holds zeros there. Or, with length 0, where a recording begins or ends
-/// that is not the whole stream.
+/// Bytes of a stream that never arrived. The file contains zeros there. With length 0, the beginning or the end of a
+/// recording that is not the whole stream.
 package struct GapRecord: Equatable, Sendable {
   enum Cause: String, CaseIterable, Sendable {
     /// The first request for the stream began later than at its beginning.
     case beganLate = "began-late"
-    /// A sender went on after bytes that had not arrived here.
+    /// A sender continued after bytes that had not arrived here.
     case notReceived = "not-received"
-    /// The recording ends here because its client did not come back.
+    /// The recording ends here because its client did not return.
     case interrupted
-    /// The disk has refused bytes of the recording: from here on nobody knows which of them it has.
+    /// The disk has refused bytes of the recording. From here on it is unknown which of them it has.
     case notSynced = "not-synced"
-    /// The recording begins here: it continues a stream whose recording before this one was interrupted.
+    /// The recording begins here because the stream's previous recording was interrupted.
     case nextPart = "next-part"
   }
 
@@ -25,16 +25,16 @@ package struct GapRecord: Equatable, Sendable {
   let length: UInt64
   let cause: Cause
 
-  /// With its line feed.
+  /// The line with its line feed.
   var jsonLine: String {
     "{\"offset\":\(offset),\"length\":\(length),\"cause\":\"\(cause.rawValue)\"}\n"
   }
 
-  /// What a record says of the first bytes of its stream.
+  /// Summarizes a record for the first bytes of its stream.
   package struct Summary: Equatable, Sendable {
-    /// How many of them lie in holes.
+    /// How many of the bytes are in holes.
     package var missing: UInt64 = 0
-    /// The stream offset behind the last hole; 0 where there is none.
+    /// The stream offset after the last hole; 0 if there is none.
     package var holesEnd: UInt64 = 0
     /// Whether the disk has refused bytes of the recording.
     package var isDistrusted = false
@@ -43,7 +43,7 @@ package struct GapRecord: Equatable, Sendable {
       (self.missing, self.holesEnd, self.isDistrusted) = (missing, holesEnd, isDistrusted)
     }
 
-    /// Adds what is known of the recordings before it in the same series.
+    /// Adds the known values of the previous recordings in the same series.
     mutating func add(_ series: RecordingPart.Series?) {
       guard let series else { return }
       missing += series.missing
@@ -51,11 +51,11 @@ package struct GapRecord: Equatable, Sendable {
     }
   }
 
-  /// What a record says of the first `length` bytes of a stream.
+  /// Summarizes a record for the first `length` bytes of a stream.
   ///
   /// A server that was killed between writing the line and making the hole leaves a hole that ends beyond the file, and
-  /// the next one writes the line again: what counts is the union, as far as the file goes. A last line that
-  /// was cut short is passed over.
+  /// the next server writes the line again. So the union counts, up to the end of the file. An incomplete last line is
+  /// skipped.
   ///
   /// - Parameter first: holes count from this offset on.
   static func summary(of text: [UInt8], from first: UInt64 = 0, length: UInt64) -> Summary {
@@ -65,7 +65,7 @@ package struct GapRecord: Equatable, Sendable {
       guard let line = Line(text) else { continue }
       if line.cause == .notSynced { summary.isDistrusted = true }
       let end = min(line.end, length)
-      // Also one of which a power failure has left a part.
+      // This includes a hole of which a power failure has left a part.
       if line.offset < end { summary.holesEnd = max(summary.holesEnd, end) }
       let start = max(line.offset, covered)
       if end > start {
@@ -76,22 +76,22 @@ package struct GapRecord: Equatable, Sendable {
     return summary
   }
 
-  /// What of a growing recording counts after its server was killed.
+  /// The part of a growing recording that counts after its server was killed.
   struct Remainder: Equatable, Sendable {
-    /// How many octets of the record.
+    /// The number of octets of the record.
     var count: Int
-    /// Up to which stream offset of the recording.
+    /// The stream offset at which the recording then ends.
     var length: UInt64
   }
 
-  /// Leaves out the last lines of the record of a growing recording as long as they are not true any more.
+  /// Removes the last lines from the record of a growing recording as long as they are no longer true.
   ///
-  /// A hole is made for the bytes behind it: if none is stored there, the server was killed in between, and the bytes
-  /// of the hole may still come. A recording that grows is not interrupted. A line that was cut short says nothing.
+  /// A hole is made for the bytes after it. If none is stored there, the server was killed in between, and the bytes of
+  /// the hole may still arrive. A growing recording is not interrupted. An incomplete line is ignored.
   ///
   /// - Parameters:
-  ///   - first: the stream offset of the first byte that was received for the recording. Holes before that are those
-  ///     between two parts.
+  ///   - first: the stream offset of the first byte that was received for the recording. Holes before that are between
+  ///     two parts.
   ///   - length: the stream offset at which its file ends.
   static func remainder(of text: [UInt8], from first: UInt64, length: UInt64) -> Remainder {
     var remainder = Remainder(count: text.count, length: length)
@@ -114,7 +114,7 @@ package struct GapRecord: Equatable, Sendable {
     return remainder
   }
 
-  /// All lines that are whole, and of a cause that we know.
+  /// All complete lines with a known cause.
   static func all(in text: [UInt8]) -> [GapRecord] {
     text.split(separator: Octet.lineFeed).compactMap { text in
       guard let line = Line(text), let cause = line.cause else { return nil }
@@ -122,13 +122,13 @@ package struct GapRecord: Equatable, Sendable {
     }
   }
 
-  /// A line of a record as ``jsonLine`` writes it. A peer can have a recording with any number of them, and all are
-  /// read with each request for it.
+  /// A line of a record as written by ``jsonLine``. A peer can cause a recording to have any number of them, and each
+  /// request for it reads all.
   private struct Line {
     let offset: UInt64
-    /// The offset behind it.
+    /// The offset after the hole.
     let end: UInt64
-    /// nil if it is one that we do not know.
+    /// nil if the cause is unknown.
     let cause: Cause?
 
     private static let (offsetKey, lengthKey) = (Array("{\"offset\":".utf8), Array(",\"length\":".utf8))
@@ -136,7 +136,7 @@ package struct GapRecord: Equatable, Sendable {
     private static let ending = Array("\"}".utf8)
     private static let causes = Cause.allCases.map { (cause: $0, text: Array($0.rawValue.utf8)) }
 
-    /// nil if it was cut short. It may stand behind one that was.
+    /// nil if the line is incomplete. It may follow an incomplete one.
     init?(_ text: ArraySlice<UInt8>) {
       guard let start = text.lastIndex(of: UInt8(ascii: "{")) else { return nil }
       var position = start

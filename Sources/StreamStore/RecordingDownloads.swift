@@ -1,4 +1,5 @@
-// What all downloads of a server share, and the content of one: a recording that is read while it is sent.
+// The shared state of all downloads of a server, and the content of one download: a recording that is read while it is
+// sent.
 
 internal import DiskFiles
 internal import EventLoops
@@ -7,16 +8,16 @@ package import HTTPServer
 package import StreamServing
 internal import Synchronization
 
-/// How many downloads are under way, and the thread that reads for them. Any thread.
+/// The number of downloads under way, and the thread that reads for them. Any thread.
 package final class DownloadCapacity: Sendable {
   let maximumCount: Int
-  /// Not the thread that what is uploaded waits for.
+  /// A separate thread, because uploads wait for the other worker.
   let worker = BackgroundWorker()
   private let count = Atomic(0)
 
   package init(maximumCount: Int) { self.maximumCount = maximumCount }
 
-  /// A place for one download, for as long as it lives; nil if there is none.
+  /// A place for one download, as long as the result lives; nil if there is none.
   func takePlace() -> DownloadPlace? {
     let number = count.wrappingAdd(1, ordering: .relaxed).newValue
     let place = DownloadPlace(self)
@@ -26,7 +27,7 @@ package final class DownloadCapacity: Sendable {
   fileprivate func leave() { count.wrappingSubtract(1, ordering: .relaxed) }
 }
 
-/// One download's place among all.
+/// One download's place.
 final class DownloadPlace: Sendable {
   private let capacity: DownloadCapacity
 
@@ -49,7 +50,7 @@ package final class RecordingDownloads {
   package func handler(for head: RequestHead) -> any RequestHandler { DownloadHandler(head, self) }
 }
 
-/// A part of a recording, or all of it, on its way to a client.
+/// A recording, or a part of it, on its way to a client.
 final class RecordingContent: ResponseContent {
   private let recording: FoundRecording
   private let range: Range<UInt64>
@@ -76,7 +77,7 @@ final class RecordingContent: ResponseContent {
   }
 
   func read(atMost limit: Int, _ completion: @escaping ([UInt8]?) -> Void) {
-    // All that was read before is sent.
+    // All bytes that were read before are sent.
     count(upTo: read)
     let offset = range.lowerBound + read
     let wanted = Int(min(UInt64(limit), range.upperBound - offset))
@@ -84,7 +85,7 @@ final class RecordingContent: ResponseContent {
       failure = "the token is not valid any more"
       return downloads.context.loop.execute(carrying(completion) { $0(nil) })
     }
-    // Touched on the loop's thread only; the worker merely carries them back there.
+    // Only the loop's thread uses them. The worker merely passes them back.
     nonisolated(unsafe) let (content, completion) = (self, completion)
     let (recording, loop) = (recording, downloads.context.loop)
     downloads.capacity.worker.execute {

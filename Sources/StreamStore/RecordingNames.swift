@@ -1,4 +1,4 @@
-// Names for people: by which stream and when, beside the names that say to which stream a file belongs.
+// Names for people, which show the stream and the time, beside the names that assign files to streams.
 
 internal import EventLoops
 internal import Glibc
@@ -12,10 +12,11 @@ internal import StreamServing
 public struct RecordingNames: Equatable, Sendable {
   /// `kitchen/2026-11-21T22-00-00Z.wav`
   public static let standardPattern = "{name}/%Y-%m-%dT%H-%M-%SZ"
-  /// What a pattern may have after a percent sign: those conversions of strftime(3) that every name can hold.
+  /// The characters that a pattern may have after a percent sign: the conversions of strftime(3) that any file name can
+  /// contain.
   private static let conversions: Set<Character> = ["Y", "y", "m", "d", "j", "H", "M", "S", "%"]
   private static let placeholders = ["{name}", "{stream}", "{part}"]
-  /// Longer names are cut, in bytes.
+  /// The maximum length in bytes. Longer names are cut.
   private static let longestComponent = 200
 
   /// The path of a link, with placeholders; see ``init(pattern:includesWhole:)``.
@@ -54,8 +55,7 @@ public struct RecordingNames: Equatable, Sendable {
     return true
   }
 
-  /// The path of the link to a recording, relative to the directory of the recordings; nil if nobody knows when it
-  /// began.
+  /// The path of the link to a recording, relative to the directory of the recordings; nil if its start is unknown.
   func path(_ sidecar: RecordingSidecar, name: StreamName) -> String? {
     guard let began = sidecar.started.flatMap({ WallClock(iso8601: $0) }),
       let dot = sidecar.file.lastIndex(of: ".")
@@ -66,14 +66,14 @@ public struct RecordingNames: Equatable, Sendable {
       let text = began.formatted(String(component))
         .replacing("{name}", with: title).replacing("{stream}", with: stream.isEmpty ? name.base : stream)
         .replacing("{part}", with: String(sidecar.part))
-      // A directory without a dot is called like no file of the store, which all have an extension.
+      // All files of the store have an extension, so a directory without a dot cannot have the name of one.
       return Self.safe(text.replacing(".", with: "_"))
     }
     components[components.count - 1] += sidecar.file[dot...]
     return components.joined(separator: "/")
   }
 
-  /// Neither hidden nor taken for an option.
+  /// The component is neither hidden nor mistaken for an option.
   private static func safe(_ component: String) -> String {
     let text = String(component.prefix(longestComponent))
     return text.isEmpty || text.first == "-" || text.first == "." ? "_" + text : text
@@ -81,10 +81,10 @@ public struct RecordingNames: Equatable, Sendable {
 }
 
 extension FileStore {
-  /// So many recordings of one name may begin within the same second.
+  /// The maximum number of recordings of one name that begin within the same second.
   private static let mostNamesakes = 100
 
-  /// Links a complete recording under a name that carries its time, and returns the link's path; nil if it gets none.
+  /// Links a complete recording under a name that contains its time, and returns the link's path; nil if it gets none.
   func link(_ sidecar: RecordingSidecar, _ name: StreamName) -> String? {
     guard let names, sidecar.isLive, names.includesWhole || sidecar.state == .split || sidecar.part > 1,
       let path = names.path(sidecar, name: name), let dot = path.lastIndex(of: ".")
@@ -101,7 +101,7 @@ extension FileStore {
     }
   }
 
-  /// Removes the link to a recording that is removed, and the directories that are empty then.
+  /// Removes the link to a removed recording, and the directories that become empty.
   func unlink(_ sidecar: RecordingSidecar) {
     guard let path = sidecar.link else { return }
     let isGone = withParent(of: path, creating: false) { parent -> Bool? in
@@ -112,13 +112,14 @@ extension FileStore {
     var parent = path[...]
     while let slash = parent.lastIndex(of: "/") {
       parent = parent[..<slash]
-      // Only one that is empty goes.
+      // Only an empty directory can be removed.
       if unlinkat(directory, String(parent), AT_REMOVEDIR) != 0 { return }
     }
   }
 
-  /// Calls `body` with the directory that `path` lies in, made if need be. Each component is opened by itself: a link
-  /// that an operator has put there leads elsewhere, where nothing is the store's to write. nil where there is none.
+  /// Calls `body` with the directory that contains `path`, which is created if necessary. Each component is opened by
+  /// itself: a link from an operator leads to a place where the store must not write. nil if there is no such
+  /// directory.
   private func withParent<Value>(of path: String, creating: Bool, _ body: (Int32) -> Value?) -> Value? {
     var parent = fcntl(directory, F_DUPFD_CLOEXEC, 0)
     defer { if parent >= 0 { close(parent) } }
@@ -133,7 +134,7 @@ extension FileStore {
 
   private static func lastComponent(_ path: String) -> String { String(path.split(separator: "/").last ?? "") }
 
-  /// What a link at that path contains.
+  /// The content of a link at that path.
   private static func target(of path: String, _ file: String) -> String {
     String(repeating: "../", count: path.count { $0 == "/" }) + file
   }

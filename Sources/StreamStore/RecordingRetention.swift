@@ -15,11 +15,11 @@ public struct RecordingRetention: Equatable, Sendable {
     /// Of the disk's size, 0 to 100.
     case percent(Double)
 
-    /// - Parameter size: of the disk, in bytes.
+    /// - Parameter size: the size of the disk, in bytes.
     func bytes(of size: UInt64) -> UInt64 {
       switch self {
       case .bytes(let bytes): bytes
-      // NaN asks for nothing, and no rounding goes beyond 64 bits.
+      // NaN requests nothing, and rounding never exceeds 64 bits.
       case .percent(let percent): UInt64(exactly: (max(0, percent) / 100 * Double(size)).rounded(.down)) ?? 0
       }
     }

@@ -1,4 +1,4 @@
-// Where one recording of a stream ends and the next one begins. Pure: lengths in, lengths out.
+// Decides where one recording of a stream ends and the next one begins. Pure: takes and returns lengths.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -9,8 +9,8 @@ public struct RecordingSplit: Equatable, Sendable {
   public static let leastDuration = Duration.seconds(10)
   /// In bytes.
   public static let leastSize: UInt64 = 1_000_000
-  /// After what time a split is tried again that the disk has refused, or a recording finished that it did not let finish;
-  /// twice as long each time, up to the longest.
+  /// The pause before a refused split, or the finishing of a recording, is tried again. It doubles each time, up to the
+  /// longest.
   static let retryPauses = (first: Duration.seconds(2), longest: Duration.seconds(64))
 
   /// By the number of frames and their rate, not by a clock.
@@ -20,10 +20,10 @@ public struct RecordingSplit: Equatable, Sendable {
   /// The local time of day at which a recording ends, in whole minutes since midnight. It counts when the frames were
   /// recorded, as far as the sender says, and else when they came.
   public var timeOfDay: Duration?
-  /// Times at which a recording ends, in milliseconds since 1970: from the sender.
+  /// Times at which a recording ends, from the sender, in milliseconds since 1970.
   var times: [Int64] = []
-  /// The fewest bytes of samples in a file, whatever its head says of the rate: nobody can have a file made for each
-  /// few bytes.
+  /// The minimum number of bytes of samples in a file, whatever rate its head states, so that a sender cannot cause a
+  /// file for every few bytes.
   var leastLength: UInt64 = 1 << 16
 
   /// When a recording continues in another file; nil is never.
@@ -31,8 +31,8 @@ public struct RecordingSplit: Equatable, Sendable {
     (self.duration, self.size, self.timeOfDay) = (duration, size, timeOfDay)
   }
 
-  /// What a sender asks for; nil if it asks for nothing. A sender cannot have more files made than the least lengths
-  /// allow.
+  /// The limits that a sender requests; nil if it requests none. A sender cannot cause more files than the minimum
+  /// lengths allow.
   init?(_ description: StreamDescription) {
     let duration = description.splitDuration.map { max(Self.leastDuration, .milliseconds($0)) }
     let size = description.splitSize.map { max(Self.leastSize, UInt64(clamping: $0)) }
@@ -52,12 +52,13 @@ public struct RecordingSplit: Equatable, Sendable {
     return shortest
   }
 
-  /// Whether a clock decides.
+  /// Whether a clock determines the end.
   var needsClock: Bool { timeOfDay != nil || !times.isEmpty }
 
-  /// How many bytes of samples a recording with that head holds: whole frames, at least one. nil if it is never split.
+  /// How many bytes of samples a recording with that head contains: whole frames, at least one. nil if it is never
+  /// split.
   ///
-  /// - Parameter untilTime: how many it holds by the clock: whole frames.
+  /// - Parameter untilTime: how many bytes it contains according to the clock, in whole frames.
   func dataLength(_ head: WAVHead, untilTime: UInt64? = nil) -> UInt64? {
     let frame = UInt64(head.frameLength)
     var limits: [UInt64] = []
@@ -68,21 +69,21 @@ public struct RecordingSplit: Equatable, Sendable {
     }
     if let size { limits.append((size - min(size, UInt64(head.received.count))) / frame * frame) }
     if let untilTime { limits.append(untilTime) }
-    // The head's frames are shorter than 64 KiB: no sum of these overflows.
+    // The head's frames are shorter than 64 KiB, so no sum of these overflows.
     let least = max(frame, (leastLength + frame - 1) / frame * frame)
     return limits.min().map { max($0, least) }
   }
 
-  /// How many bytes a recording may still take before the stream continues in another; nil if it is never split.
+  /// How many more bytes a recording may take before the stream continues in another; nil if it is never split.
   ///
   /// - Parameters:
-  ///   - fileLength: of the recording so far, in bytes, with its head.
-  ///   - untilTime: how many bytes of samples it holds by the clock.
+  ///   - fileLength: the length of the recording so far, in bytes, with its head.
+  ///   - untilTime: how many bytes of samples it contains according to the clock.
   func room(_ head: WAVHead, fileLength: UInt64, untilTime: UInt64? = nil) -> UInt64? {
     guard head.isOpen, let limit = dataLength(head, untilTime: untilTime) else { return nil }
     let data = fileLength - min(fileLength, UInt64(head.received.count))
     if data < limit { return limit - data }
-    // It is longer already, because it could not be split, or ends with a gap: up to the end of the frame.
+    // It is already longer, because it could not be split or ends with a gap. So it continues to the end of the frame.
     let (frame, begun) = (UInt64(head.frameLength), data % UInt64(head.frameLength))
     return begun == 0 ? 0 : frame - begun
   }

@@ -1,4 +1,4 @@
-// Which recordings are removed, and why. Pure: times and sizes in, names out.
+// Decides which recordings are removed, and why. Pure: takes times and sizes, and returns names.
 
 internal import DiskFiles
 internal import EventLoops
@@ -6,18 +6,18 @@ internal import EventLoops
 /// The complete recordings of a directory, by their owners.
 struct RetentionLedger {
   struct Recording: Equatable, Sendable {
-    /// Of its files, without extension.
+    /// The name of its files without extension.
     var fileBase: String
-    /// nil if nobody is known for it.
+    /// nil if the owner is unknown.
     var owner: [UInt8]?
-    /// Since when it is kept, in milliseconds since 1970; nil if no clock that can be trusted has told.
+    /// The time since which it is kept, in milliseconds since 1970; nil if no trusted clock has recorded it.
     var since: Int64?
-    /// In bytes.
+    /// The size in bytes.
     var size: UInt64
-    /// How many bytes of the disk it takes: fewer than ``size`` if it has holes.
+    /// How many bytes of the disk it takes, which is fewer than ``size`` if it has holes.
     var room: UInt64
 
-    /// Orders recordings of the same time: the parts of a stream one after another.
+    /// Orders recordings of the same time, the parts of a stream one after another.
     var place: (stream: Substring, part: Int) {
       let pieces = fileBase.split(separator: "~", maxSplits: 1)
       return (pieces.first ?? "", pieces.count > 1 ? Int(pieces[1]) ?? 1 : 1)
@@ -36,12 +36,12 @@ struct RetentionLedger {
   mutating func insert(_ recording: Recording) { recordings[recording.fileBase] = recording }
   mutating func remove(_ fileBase: String) { recordings[fileBase] = nil }
 
-  /// What is to be removed, in that order.
+  /// The recordings to remove, in order.
   ///
   /// - Parameters:
   ///   - now: in milliseconds since 1970.
-  ///   - lacking: how many bytes the disk has too few.
-  ///   - untoldSince: since when recordings are taken to be kept that no clock has told of; nil if these stay.
+  ///   - lacking: how many more bytes the disk would need to have free.
+  ///   - untoldSince: the time that is assumed for recordings without a trusted time; nil if these stay.
   func removals(
     _ rules: RecordingRetention, at now: Int64, lacking: UInt64, untoldSince: Int64? = nil
   ) -> [Removal] {
@@ -51,7 +51,7 @@ struct RetentionLedger {
       return recording
     }
     var owners = Dictionary(grouping: dated, by: \.owner).values.map { Queue($0) }
-    // The same recordings, the same order.
+    // The same recordings must give the same order.
     owners.sort { ($0.recordings.first?.fileBase ?? "") < ($1.recordings.first?.fileBase ?? "") }
     var removals: [Removal] = []
     for index in owners.indices {
@@ -91,19 +91,19 @@ struct RetentionLedger {
   private struct Queue {
     let recordings: [Recording]
     private var first = 0
-    /// Of those that are left, in bytes. No sum of 64-bit sizes overflows it.
+    /// The total size of the remaining recordings, in bytes. No sum of 64-bit sizes overflows it.
     private(set) var size: UInt128
 
     init(_ recordings: [Recording]) {
       self.recordings = recordings.sorted { a, b in
-        // What no clock has told of is the newest, for all that is known.
+        // A recording without a trusted time counts as the newest.
         let (left, right) = (a.since ?? .max, b.since ?? .max)
         return left != right ? left < right : a.place < b.place
       }
       size = recordings.reduce(0) { $0 + UInt128($1.size) }
     }
 
-    /// The oldest one, if it can be removed and that many bytes are left.
+    /// The oldest recording, if it can be removed and that many bytes are left.
     func next(leaving least: UInt64) -> Recording? {
       guard first < recordings.count, recordings[first].since != nil,
         size - UInt128(recordings[first].size) >= least

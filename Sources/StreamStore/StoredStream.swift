@@ -1,60 +1,59 @@
-// One stream of a store, as the request sees it that is at work on it.
+// One stream of a store, as seen by the request that is at work on it.
 
 package import DiskFiles
 package import EventLoops
 package import HTTPMessages
 package import StreamServing
 
-/// What is kept of one stream while a request is at work on it.
+/// A stream while a request is at work on it.
 ///
-/// Only on the loop's thread. Nothing of it outlives the request but what the store keeps: the next one finds that by
-/// name.
+/// Only on the loop's thread. Only the stored contents outlive the request. The next request finds them by name.
 package protocol StoredStream: AnyObject {
-  /// Of the recording that the stream is in now: it may continue in another one.
+  /// The name of the stream's present recording. The stream may continue in another one.
   var name: StreamName { get }
   var standing: StreamStanding { get }
   var extent: RecordingExtent { get }
-  /// How many bytes came for its recording, from whatever request.
+  /// How many bytes its recording has received, from all requests.
   var contentCount: UInt64 { get }
-  /// How much room its recording takes, in bytes.
+  /// How much space its recording takes, in bytes.
   var size: UInt64 { get }
-  /// The file of its recording; nil if what comes cannot be read again.
+  /// The file of its recording; nil if bytes cannot be read again.
   var place: FilePlace? { get }
-  /// Where the bytes of a range of stream offsets lie, in one file or in several; nil if some cannot be read: nothing is
-  /// kept, or somebody has moved a file away.
+  /// Where the bytes of a range of stream offsets are, in one or several files. nil if some cannot be read, because
+  /// nothing is kept or somebody has moved a file away.
   func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]?
-  /// Checks that nothing else has changed, replaced or removed what is stored.
+  /// Checks that no other program has changed, replaced or removed the stored bytes.
   ///
-  /// - Throws: ``SystemError``, `ESTALE` if something has.
+  /// - Throws: ``SystemError``, with `ESTALE` if one has.
   func check() throws(SystemError)
 
-  /// Whether the first `count` bytes of `pieces` are what is stored at `offset`.
+  /// Whether the first `count` bytes of `pieces` equal the stored bytes at `offset`.
   func matches(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
   ) throws(SystemError) -> Bool
-  /// Stores the bytes of `pieces`, without the first `skipped` of them, one after another at `offset`.
+  /// Stores the bytes of `pieces` at `offset`, without the first `skipped` of them.
   ///
-  /// If that is behind the end, a hole precedes them. It is noted before it is made, and is not there if none of the
-  /// bytes can be stored.
+  /// If the offset is after the end, a hole precedes them. The hole is recorded before it is made, and does not exist
+  /// if none of the bytes can be stored.
   ///
-  /// - Parameter maySplit: whether the stream may be divided into files now: it is live, and nothing of what comes will
-  ///   be taken back.
+  /// - Parameter maySplit: whether the stream may be divided into files now, because it is live and none of the coming
+  ///   bytes will be removed.
   func write(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64, maySplit: Bool
   ) -> StoredBytes
-  /// Makes a hole at the end, after noting it.
+  /// Makes a hole at the end, after recording it.
   func makeHole(length: UInt64) throws(SystemError)
-  /// Takes back what is stored beyond `length`, and the notes of holes there.
+  /// Removes the bytes after `length`, and the records of holes there.
   func truncate(to length: UInt64) throws(SystemError)
-  /// Keeps what the sender says of its stream, for the sidecar of the recording.
+  /// Keeps the sender's description of its stream, for the sidecar of the recording.
   func describe(_ description: StreamDescription) throws(SystemError)
-  /// Has the disk take what is stored; `completion` is called on the loop's thread.
+  /// Writes the stored bytes to the disk. `completion` is called on the loop's thread.
   func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
-  /// Nothing follows. `completion` is called on the loop's thread, when that is as durable as it is to be.
+  /// Ends the stream. `completion` is called on the loop's thread, when it is as durable as configured.
   func finish(_ ending: StreamEnding, on loop: EventLoop, _ completion: @escaping (UnfinishedStream?) -> Void)
 }
 
-/// How a request finds the recording of its stream.
+/// The state in which a request finds the recording of its stream.
 package enum StreamStanding {
   /// This request begins it.
   case new
@@ -63,16 +62,15 @@ package enum StreamStanding {
   case complete
 }
 
-/// Where a recording lies in its stream, in stream offsets.
+/// The range of a recording in its stream, in stream offsets.
 package struct RecordingExtent {
-  /// Of the recording's first byte: not 0 where it is the next part of a stream.
+  /// The offset of the recording's first byte, which is not 0 for a next part of a stream.
   package var start: UInt64
-  /// From where on uploads are continued: that of the first recording of a series which was divided into files while it
-  /// came.
+  /// The offset from which on uploads are continued: the start of the first recording in a series that was split.
   package var seriesStart: UInt64
-  /// Behind the last byte that is stored.
+  /// The offset after the last stored byte.
   package var length: UInt64
-  /// What the record of its gaps says of them.
+  /// The summary of its gaps.
   package var gaps: GapRecord.Summary
 
   package init(start: UInt64 = 0, seriesStart: UInt64 = 0, length: UInt64, gaps: GapRecord.Summary) {
@@ -80,13 +78,13 @@ package struct RecordingExtent {
   }
 }
 
-/// What became of bytes that were to be stored.
+/// The result of storing bytes.
 package struct StoredBytes {
   /// How many were stored.
   package var count: Int
-  /// What kept the rest from it.
+  /// The error that prevented the rest.
   package var error: SystemError?
-  /// The recordings that are to be finished because the stream has continued in others.
+  /// The recordings to finish because the stream has continued in others.
   package var splits: [SplitRecording] = []
   /// Why the stream could not be divided; nil if it could.
   package var splitFailure: SystemError?
@@ -101,10 +99,10 @@ package struct StoredBytes {
 /// A recording whose stream continues in the next one.
 package struct SplitRecording {
   package var name: StreamName
-  /// The stream offsets of its first byte and behind its last one.
+  /// The stream offsets of its first byte and after its last one.
   package var start: UInt64
   package var length: UInt64
-  /// How many of its bytes lie in holes.
+  /// How many of its bytes are in holes.
   package var missing: UInt64
   /// Gives it its final name. `completion` is called on the loop's thread.
   package var finish: (_ loop: EventLoop, _ completion: @escaping (SplitOutcome) -> Void) -> Void
@@ -118,11 +116,11 @@ package struct SplitRecording {
   }
 }
 
-/// What became of a recording whose stream continues in the next one.
+/// The result for a recording whose stream continues in the next one.
 package enum SplitOutcome: Sendable {
   /// It has its final name.
   case finished
-  /// It was discarded with its stream, or is being finished for another caller.
+  /// It was discarded with its stream, or another caller is finishing it.
   case discarded
   /// - Parameter isDataLost: whether the disk has refused bytes of it.
   case failed(SystemError, isDataLost: Bool)
@@ -130,18 +128,18 @@ package enum SplitOutcome: Sendable {
 
 /// How a stream ends.
 package enum StreamEnding {
-  /// Its sender has ended it. It is live if nobody had said how long it would be.
+  /// The sender has ended it. It is live if its length was never announced.
   case complete(isLive: Bool)
-  /// Nobody has: that is noted beside it, and whose it was.
+  /// The sender has not ended it. This is recorded beside it, with its owner.
   ///
-  /// - Parameter isTrusted: whether what is stored can be counted on. If not, the next part is to bring it again.
+  /// - Parameter isTrusted: whether the stored bytes can be relied on. If not, the next part must contain them again.
   case interrupted(owner: UploadOwner?, isTrusted: Bool)
 }
 
-/// Why a stream did not get its end.
+/// Why a stream could not be ended.
 package struct UnfinishedStream: Error {
   package var error: SystemError
-  /// Whether only its final name was refused: the disk has taken its bytes as far as it is to.
+  /// Whether only its final name was refused. The disk then has its bytes as far as configured.
   package var isNameRefused = false
 
   package init(error: SystemError, isNameRefused: Bool = false) {
@@ -156,11 +154,11 @@ extension StoredStream {
   package var seriesStart: UInt64 { extent.seriesStart }
   package var length: UInt64 { extent.length }
   package var gaps: GapRecord.Summary { extent.gaps }
-  /// How many of the stored bytes lie in holes.
+  /// How many of the stored bytes are in holes.
   package var missing: UInt64 { extent.gaps.missing }
-  /// Whether nothing came for it: holes are no content.
+  /// Whether it has received no bytes. Holes are not content.
   package var isEmpty: Bool { contentCount == 0 }
   package var fileName: String { isComplete ? name.final : name.partial }
-  /// Whether what comes can be read again.
+  /// Whether bytes can be read again.
   package var isKept: Bool { place != nil }
 }

@@ -1,4 +1,4 @@
-// What the server's limits leave to one request that stores a stream, whether it is a plain one or an upload.
+// What the server's limits allow one request that stores a stream, whether it is a plain one or an upload.
 
 package import DiskFiles
 package import EventLoops
@@ -6,11 +6,11 @@ package import HTTPMessages
 package import ResumableUploads
 package import StreamServing
 
-/// The limits of one loop's streams and what is counted for them.
+/// The limits of one loop's streams, and the counts for them.
 package struct StreamLimits {
   package var options: UploadLimitsConfiguration
   package var usage: UploadUsage
-  /// nil where bytes are not counted: without quotas, or without a disk.
+  /// nil if bytes are not counted, without quotas or without a disk.
   package var accounts: StreamAccounts?
   package var worker: BackgroundWorker
   package var loop: EventLoop
@@ -24,11 +24,11 @@ package struct StreamLimits {
   }
 }
 
-/// One request's part of the limits, given back when it is over. Only on the loop's thread.
+/// One request's share of the limits, which is returned at its end. Only on the loop's thread.
 package final class StreamAllowance {
   private let limits: StreamLimits
   private var share: UploadUsage.Share?
-  /// Whether the request counts as an upload at work. One within an upload does not: that counts.
+  /// Whether the request counts as an upload at work. A request within an upload does not, because the upload counts.
   private var isCounted = false
   private var account: (name: StreamName, account: StreamAccount)?
   private var rate: RateWatch?
@@ -37,9 +37,9 @@ package final class StreamAllowance {
 
   // MARK: The request
 
-  /// A plain request: whether it may be at work.
+  /// Admits a plain request.
   ///
-  /// - Parameter needsRoom: whether it would only make a new stream.
+  /// - Parameter needsRoom: whether it could only begin a new stream.
   package func enter(_ owner: UploadOwner, needsRoom: Bool) throws(UploadRefusal) {
     guard share == nil else { return }
     do throws(UploadRefusal) {
@@ -51,12 +51,12 @@ package final class StreamAllowance {
     isCounted = true
   }
 
-  /// The request of an upload, which was let in before.
+  /// Adds the request of an upload, which was admitted before.
   package func enterUpload(of owner: UploadOwner) {
     if share == nil, limits.accounts != nil { share = limits.usage.share(of: owner) }
   }
 
-  /// Whether a plain body of that framing, or what it begins with, is longer than a stream may be.
+  /// Whether a plain body of that framing, or the hole before it, exceeds the maximum size of a stream.
   package func refuses(_ framing: BodyFraming, at offset: UInt64) -> Bool {
     guard let maximum = limits.options.maximumSize else { return false }
     if offset > maximum { return true }
@@ -64,12 +64,12 @@ package final class StreamAllowance {
     return false
   }
 
-  /// How many bytes of a plain body may come at that offset.
+  /// How many bytes of a plain body may arrive at that offset.
   package func sizeRoom(at offset: UInt64) -> UInt64 {
     limits.options.maximumSize.map { $0 - min($0, offset) } ?? .max
   }
 
-  /// Whether all bytes that the plain request announces find room.
+  /// Whether there is room for all bytes that the plain request announces.
   package func hasRoom(for framing: BodyFraming, at offset: UInt64, storedLength: UInt64) -> Bool {
     guard limits.accounts != nil, case .sized(let length) = framing else { return true }
     let (end, overflow) = offset.addingReportingOverflow(length)
@@ -80,16 +80,16 @@ package final class StreamAllowance {
 
   // MARK: Bytes
 
-  /// The stream is open and has this number of bytes.
+  /// The stream is open and has this many bytes.
   ///
-  /// - Parameter owner: who has stored them; nil if nobody knows.
+  /// - Parameter owner: the owner of the stored bytes; nil if unknown.
   package func open(_ stream: any StoredStream, owner: UploadOwner?) {
     guard let accounts = limits.accounts, !stream.isComplete else { return }
     let length = stream.size
     account = (stream.name, accounts.open(stream.name, length: length, owner: owner))
   }
 
-  /// The stream continues in another recording. What is complete does not count.
+  /// The stream continues in another recording. A complete one does not count.
   package func moved(from name: StreamName, to stream: any StoredStream) {
     guard let accounts = limits.accounts, account != nil else { return }
     let length = stream.size
@@ -99,7 +99,7 @@ package final class StreamAllowance {
     account = (stream.name, moved)
   }
 
-  /// Of `count` new bytes: how many may be stored.
+  /// How many of `count` new bytes may be stored.
   package func reserve(_ count: UInt64) -> UInt64 {
     guard let account, let share else { return count }
     let granted = account.account.reserve(count, for: share)
@@ -107,10 +107,10 @@ package final class StreamAllowance {
     return granted
   }
 
-  /// After bytes were stored or taken back: only what is in the file counts.
+  /// Called after bytes were stored or removed, because only the contents of the file count.
   package func settle(_ stream: any StoredStream) { account?.account.shrink(to: stream.size) }
 
-  /// Calls `tooSlow` when the plain request brings fewer bytes than it must.
+  /// Calls `tooSlow` if the plain request delivers fewer bytes than required.
   package func watchRate(received: @escaping () -> UInt64, tooSlow: @escaping () -> Void) {
     guard let minimum = limits.options.minimumRate else { return }
     rate = RateWatch(limits.loop)
@@ -119,7 +119,7 @@ package final class StreamAllowance {
 
   // MARK: The end
 
-  /// The request is over. What it has stored stays counted.
+  /// The request is over. Its stored bytes still count.
   package func leave() {
     rate?.end()
     rate = nil

@@ -14,7 +14,7 @@ extension StreamAnswer {
   static let stopping = "the server stops"
   static let withdrawn = "the token is not valid any more"
   static let lostFile = "something else has changed, replaced or removed the file of the stream"
-  /// The owner of the stream cannot be read now: nobody is admitted, and nobody gets a 403.
+  /// The owner of the stream cannot be read now: no client is admitted, and none gets a 403.
   static let unknownStatus = 503
 
   /// - Parameter file: the name of the complete recording; nil if the stream was discarded.
@@ -24,7 +24,7 @@ extension StreamAnswer {
     return complete(status, standing, body)
   }
 
-  /// The token was withdrawn within the request.
+  /// The token was withdrawn during the request.
   static func withdrawn(_ standing: Standing) -> Response {
     var fields = standing.fields
     fields.append("www-authenticate", "Bearer")
@@ -33,7 +33,7 @@ extension StreamAnswer {
 
   static func status(of error: SystemError) -> Int {
     if error.isFull { return 507 }
-    // A recording is there that this stream did not make.
+    // A recording exists that this stream did not make.
     if error.code == EEXIST { return 409 }
     return error.isShortage ? 503 : 500
   }

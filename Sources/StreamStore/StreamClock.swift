@@ -1,4 +1,5 @@
-// When each frame of a WAV stream was recorded, as far as its sender says. Pure: times and offsets in, the same out.
+// Computes when each frame of a WAV stream was recorded, according to its sender. Pure: takes and returns times and
+// offsets.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -10,14 +11,14 @@ struct StreamClock: Equatable, Sendable {
   var started: Int64
   /// The stream offset of a frame.
   var first: UInt64
-  /// In bytes.
+  /// The length of a frame in bytes.
   var frameLength: UInt64
   /// Frames per second.
   var rate: UInt64
-  /// How the clock was set since, in the order of their offsets.
+  /// The steps of the clock since then, in the order of their offsets.
   var steps: [StreamDescription.ClockStep] = []
 
-  /// nil if the head says no rate.
+  /// nil if the head contains no rate.
   init?(started: Int64, first: UInt64, _ head: WAVHead, steps: [StreamDescription.ClockStep] = []) {
     guard head.rate > 0 else { return nil }
     (self.started, self.first, self.rate) = (started, first, UInt64(head.rate))
@@ -35,8 +36,8 @@ struct StreamClock: Equatable, Sendable {
     }
   }
 
-  /// The stream offset of the first frame that was recorded at that time or later; nil if ``first`` is one, or if there
-  /// is none within 64 bits.
+  /// The stream offset of the first frame that was recorded at that time or later; nil if ``first`` is that frame, or
+  /// if there is none within 64 bits.
   func offset(of time: Int64) -> UInt64? {
     guard time > started else { return nil }
     var (start, begin) = (started, first)
@@ -45,7 +46,7 @@ struct StreamClock: Equatable, Sendable {
       guard !overflow else { return nil }
       if let length = length(of: wait) {
         let (offset, overflow) = first.addingReportingOverflow(length)
-        // The clock may have been put forward beyond that time.
+        // A step may have moved the clock beyond that time.
         let candidate = max(offset, frame(from: begin))
         if !overflow && candidate < step.offset { return candidate }
       }
@@ -55,7 +56,7 @@ struct StreamClock: Equatable, Sendable {
     return nil
   }
 
-  /// How many bytes are recorded until that many milliseconds have passed: whole frames.
+  /// How many bytes are recorded until this many milliseconds have passed, in whole frames.
   private func length(of wait: Int64) -> UInt64? {
     guard wait > 0 else { return 0 }
     let (units, overflow) = UInt64(wait).multipliedReportingOverflow(by: rate)
@@ -64,7 +65,7 @@ struct StreamClock: Equatable, Sendable {
     return overflow || overflows ? nil : bytes
   }
 
-  /// The first frame that begins at an offset or behind it.
+  /// The first frame that begins at an offset or after it.
   private func frame(from offset: UInt64) -> UInt64 {
     let begun = (offset - min(offset, first)) % frameLength
     return begun == 0 ? offset : offset.addingReportingOverflow(frameLength - begun).partialValue
@@ -72,7 +73,7 @@ struct StreamClock: Equatable, Sendable {
 }
 
 extension StreamClock {
-  /// Where a recording ends that begins at `start`, by the clock; nil if no time of day divides it.
+  /// Where a recording that begins at `start` ends according to the clock; nil if no time of day divides it.
   func end(of split: RecordingSplit, from start: UInt64) -> UInt64? {
     let begin = time(at: start)
     var times = split.times.filter { $0 > begin }

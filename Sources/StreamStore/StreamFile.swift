@@ -1,4 +1,4 @@
-// One stream of a directory while a request is at work on it: its file, its length, its gaps, and when it is divided.
+// A stream of a directory while a request is at work on it: its file, its length, its gaps, and when it is divided.
 
 internal import DiskFiles
 internal import EventLoops
@@ -9,34 +9,34 @@ internal import StreamServing
 /// A stream in a file of the store's directory.
 final class StreamFile: StoredStream {
   private(set) var name: StreamName
-  /// `.part`, or the complete file, for reading only.
+  /// The `.part`, or the complete file for reading only.
   private(set) var stored: OpenFile
   let standing: StreamStanding
   private(set) var length: UInt64
   private(set) var gaps = GapRecord.Summary()
   /// Whether the disk has the file's name.
   var isNameSynced = false
-  /// What the stream's log says of this recording; nil if there is no log.
+  /// The line about this recording in the stream's log; nil if there is no log.
   private(set) var part: RecordingPart?
   var start: UInt64 { part?.start ?? 0 }
   var seriesStart: UInt64 { part?.seriesStart ?? 0 }
   private let store: FileStore
-  /// What the sender says of the stream.
+  /// The sender's description of the stream.
   private(set) var description: StreamDescription?
-  /// The head of a WAV file, once all of it is there.
+  /// The head of a WAV file, once it has arrived completely.
   private var head: WAVHead?
-  /// How many bytes of samples the recording holds until a time of day; nil inside if none divides it, nil if nobody
-  /// has looked yet.
+  /// How many bytes of samples the recording contains until a time of day. The inner value is nil if none divides it,
+  /// the outer one if this has not been determined yet.
   private var untilTime: UInt64??
-  /// How much is written at once until the head is there.
+  /// How much is written at a time until the head has arrived.
   private static let headStep: UInt64 = 128
-  /// Whether the file does not begin with one, whatever it is called.
+  /// Whether the file does not begin with a head, whatever its name.
   private var isHeadless = false
   private var splitFailure: SystemError?
-  /// After what time it is tried again, and when; nil where nothing has failed.
+  /// The pause before the next attempt, and its time; nil if no attempt has failed.
   private var splitRetry: (pause: Duration, at: MonotonicInstant)?
 
-  /// - Parameter size: of the file, in bytes.
+  /// - Parameter size: the size of the file, in bytes.
   init(
     _ store: FileStore, _ name: StreamName, _ file: OpenFile, part: RecordingPart?,
     _ standing: StreamStanding = .growing,
@@ -57,7 +57,7 @@ final class StreamFile: StoredStream {
 
   var contentCount: UInt64 { store.contentCount(of: self) }
 
-  /// Where the byte at a stream offset lies in the file. No request begins before ``start``.
+  /// The position in the file of the byte at a stream offset. No request begins before ``start``.
   func position(of offset: UInt64) -> UInt64 { offset - min(offset, start) + (part?.headerLength ?? 0) }
 
   var size: UInt64 { position(of: length) }
@@ -95,15 +95,15 @@ final class StreamFile: StoredStream {
     stored.error = append(bytes, pieces, skipping: skipped, at: offset, maySplit: maySplit, &stored)
     stored.splitFailure = splitFailure
     if stored.count == 0, offset > before {
-      // No byte behind the hole was stored. What cannot be taken back now is when the stream is opened next.
+      // No byte after the hole was stored. If the hole cannot be removed now, it is when the stream is opened next.
       try? truncate(to: before)
       length = before
     }
     return stored
   }
 
-  /// Stores the bytes at the end of the recording, and of those that the stream continues in. Returns what kept the rest
-  /// from it.
+  /// Stores the bytes at the end of the recording, and of the recordings in which the stream continues. Returns the
+  /// error that prevented the rest.
   private func append(
     _ bytes: Span<UInt8>, _ pieces: [Range<Int>], skipping skipped: Int, at offset: UInt64, maySplit: Bool,
     _ stored: inout StoredBytes
@@ -112,7 +112,7 @@ final class StreamFile: StoredStream {
     do throws(SystemError) {
       while stored.count < count {
         try check()
-        // As much as the recording takes; the rest belongs to the next one.
+        // As much as the recording can take. The rest belongs to the next one.
         let room = maySplit ? splitIfFull(&stored.splits) : nil
         let limit = Int(min(UInt64(count - stored.count), room ?? .max))
         let descriptor = try self.stored.acquire()
@@ -130,7 +130,7 @@ final class StreamFile: StoredStream {
     }
   }
 
-  /// How many bytes the recording may still take, after the stream was moved to the next one if it is full; nil for any
+  /// How many more bytes the recording may take. If it is full, the stream is first moved to the next one. nil for any
   /// number.
   private func splitIfFull(_ splits: inout [SplitRecording]) -> UInt64? {
     guard let split = RecordingSplit.shortest(store.split, description.flatMap { RecordingSplit($0) }),
@@ -141,19 +141,19 @@ final class StreamFile: StoredStream {
     if head == nil, size > 0 { head = store.wavHead(of: stored) }
     guard let head else {
       isHeadless = size >= WAVHead.maximumLength
-      // Not many samples with it: they would be too many if the recording is to be short.
+      // Few samples may follow with the head, because they could exceed the limit of a short recording.
       return isHeadless ? nil : Self.headStep
     }
     let room = split.room(head, fileLength: size, untilTime: untilTime(split, head))
     if room != 0 { return room }
-    // A hole is taken back if no byte behind it can be stored: the recording that it is in must not be finished yet.
+    // A hole is removed if no byte after it can be stored, so the recording with the hole must not be finished yet.
     if gaps.holesEnd == length { return UInt64(head.frameLength) }
     do throws(SystemError) {
       splits.append(try store.split(self, head))
       (splitFailure, splitRetry) = (nil, nil)
       return split.room(head, fileLength: position(of: length), untilTime: untilTime(split, head))
     } catch {
-      // The recording goes on, and is longer than it should be.
+      // The recording continues, and becomes longer than it should be.
       let pauses = RecordingSplit.retryPauses
       let pause = splitRetry.map { min($0.pause * 2, pauses.longest) } ?? pauses.first
       (splitFailure, splitRetry) = (error, (pause, .now + pause))
@@ -193,7 +193,7 @@ final class StreamFile: StoredStream {
     let descriptor = try stored.acquire()
     defer { stored.release() }
     try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
-    // At once: if the rest fails, this is called again.
+    // Set this first, because this is called again if the rest fails.
     self.length = length
     if length < gaps.holesEnd {
       let text = try store.gapText(name) ?? []
@@ -217,7 +217,7 @@ final class StreamFile: StoredStream {
   }
 
   func describe(_ description: StreamDescription) throws(SystemError) {
-    // Without sidecars nothing would say where a file lies in its stream.
+    // Without sidecars, nothing would record the place of a file in its stream.
     self.description = store.hasSidecars ? description : nil
     untilTime = nil
     try store.describe(self, description)

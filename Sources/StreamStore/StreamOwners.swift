@@ -1,13 +1,13 @@
-// Whose stream is whose, where the server asks for tokens: an ID that somebody guessed gives nobody a stream.
+// Records the owners of streams if the server requires tokens, so that a guessed ID gives nobody access to a stream.
 
 internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 internal import StreamServing
 
-/// A small file for each stream with what identifies the credential that began it, in a directory of their own.
+/// A small file for each stream, in a separate directory, that identifies the credential which began it.
 struct StreamOwners: Sendable {
-  /// Begins with a dot, which no stream's name does.
+  /// Begins with a dot, unlike the names of streams.
   static let directoryName = ".owners"
   /// Follows the credential in the record of a stream that it did not begin.
   private static let claim = UInt8(ascii: "c")
@@ -15,7 +15,7 @@ struct StreamOwners: Sendable {
   private let parent: Int32
   private let openFiles: OpenFiles
 
-  /// - Parameter parent: the store's directory, which stays open for longer than this.
+  /// - Parameter parent: the store's directory, which stays open for longer than this object.
   init(in parent: Int32, _ files: OpenFiles) {
     self.parent = parent
     openFiles = files
@@ -23,22 +23,22 @@ struct StreamOwners: Sendable {
 
   func path(_ name: StreamName) -> String { path(name.base) }
   private func path(_ stream: String) -> String { "\(Self.directoryName)/\(stream)" }
-  /// No stream's name has a tilde.
+  /// The names of streams contain no tilde.
   private func temporaryPath(_ name: StreamName) -> String { path(name) + "~" }
 
-  /// nil if nobody's is recorded.
+  /// nil if no owner is recorded.
   func owner(of name: StreamName) throws(SystemError) -> [UInt8]? { try owner(ofStream: name.base) }
 
   /// - Parameter stream: the name without extension.
   func owner(ofStream stream: String) throws(SystemError) -> [UInt8]? { try record(ofStream: stream)?.owner }
 
-  /// Who began a stream; nil if nobody's is recorded, or only that of one who continued it.
+  /// The credential that began a stream; nil if none is recorded, or only one that continued it.
   func beginner(ofStream stream: String) throws(SystemError) -> [UInt8]? {
     try record(ofStream: stream).flatMap { $0.isBeginner ? $0.owner : nil }
   }
 
-  /// Who owns a stream, and whether they began it: if not, the stream has bytes that are not theirs. nil if nobody's is
-  /// recorded.
+  /// The owner of a stream, and whether it began the stream. If not, the stream contains bytes of others. nil if no
+  /// owner is recorded.
   func record(of name: StreamName) throws(SystemError) -> (owner: [UInt8], isBeginner: Bool)? {
     try record(ofStream: name.base)
   }
@@ -83,7 +83,7 @@ struct StreamOwners: Sendable {
   /// The files of the records; nil if there are none.
   func files() throws(SystemError) -> DirectoryNames? { try .ifThere(Self.directoryName, in: parent) }
 
-  /// The stream whose record the file is, or becomes: whoever removes it must be on that stream's loop.
+  /// The stream to which the file of a record belongs. A caller that removes the file must be on that stream's loop.
   static func stream(ofFile file: String) -> String { file.hasSuffix("~") ? String(file.dropLast()) : file }
 
   func forget(_ name: StreamName) {

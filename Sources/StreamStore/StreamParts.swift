@@ -1,5 +1,4 @@
-// Which recordings a stream has, where there is more than one: a log per stream, because operators move recordings
-// away.
+// The recordings of a stream that has several. Each such stream has a log, because operators move recordings away.
 
 internal import DiskFiles
 internal import EventLoops
@@ -7,56 +6,57 @@ internal import Glibc
 internal import HTTPMessages
 internal import StreamServing
 
-/// One recording of a stream, as its log describes it.
+/// One recording of a stream, as described in the stream's log.
 struct RecordingPart: Equatable, Sendable {
-  /// What the name of a file is read with.
+  /// The largest number that is read from the name of a file.
   static let largestNumber = 1_000_000
 
-  /// Counted from 1.
+  /// The number of the part, from 1.
   var number = 1
-  /// What its file is called once it does not grow any more.
+  /// The name of its file once it no longer grows.
   var file: String
   var streamID: String?
-  /// The stream offset of the first byte behind the copied header.
+  /// The stream offset of the first byte after the copied header.
   var start: UInt64 = 0
-  /// The stream offset of the first byte that was received for it. Bytes before that were copied from the part before.
+  /// The stream offset of the first byte that was received for it. Bytes before that were copied from the previous
+  /// part.
   var firstReceived: UInt64 = 0
-  /// How many bytes of the file's beginning are a header that no client has sent.
+  /// How many bytes at the beginning of the file are a header that no client has sent.
   var headerLength: UInt64 = 0
   /// The stream offset at which the server closed it; nil if it did not.
   var end: UInt64?
-  /// How many bytes came for it, as a closed recording counts against the quotas.
+  /// How many bytes it received, which a closed recording counts against the quotas.
   var count: UInt64 = 0
   var owner: UploadOwner?
-  /// What the next part begins with, if it needs a header of its own.
+  /// The beginning of the next part, if that needs its own header.
   var head: [UInt8] = []
-  /// Whether it ended because it was long enough: the next part continues where it ends, and uploads with it.
+  /// Whether it ended because it reached its limit. The next part, and uploads, continue where it ends.
   var isSplit = false
-  /// Whether it must not be removed with an upload: somebody else has written to it, or may have.
+  /// Whether it must not be removed with an upload, because others have written to it or may have.
   var isShared = false
-  /// Whether it is being removed, with the recordings that the stream was divided into before.
+  /// Whether it is being removed, with the recordings into which the stream was divided before.
   var isDiscarded = false
-  /// What is known of the parts before this one, if the one before it was split; nil otherwise.
+  /// What is known of the previous parts, if the last of them was split; nil otherwise.
   var series: Series?
 
-  /// Parts that follow one another without a gap between them.
+  /// Parts that follow one another without a gap.
   struct Series: Equatable, Sendable {
     /// The stream offset at which the first of them starts.
     var start: UInt64
-    /// How many bytes lie in holes of those before this one.
+    /// How many bytes of the previous parts are in holes.
     var missing: UInt64
-    /// The stream offset behind the last hole; 0 where there is none.
+    /// The stream offset after the last hole; 0 if there is none.
     var holesEnd: UInt64
   }
 
   /// The stream offset from which on uploads are continued.
   var seriesStart: UInt64 { series?.start ?? start }
-  /// What the name of its file ends in, dot included; empty where it has no extension.
+  /// The extension of its file name, with the dot; empty if there is none.
   var finalExtension: String { StreamName.parts(ofFile: file[...]).map { String($0.finalExtension) } ?? "" }
 
   init(file: String) { self.file = file }
 
-  /// A structured dictionary; nil if a value is beyond what that can hold.
+  /// A structured dictionary; nil if a value cannot be represented in one.
   var text: String? {
     var fields = StructuredDictionary()
     func set(_ key: String, _ value: BareItem) { fields.set(key, .item(Item(value))) }
@@ -116,7 +116,7 @@ struct RecordingPart: Equatable, Sendable {
 }
 
 extension [RecordingPart] {
-  /// The stream offsets in `range` that none of these recordings was closed with.
+  /// The stream offsets in `range` that none of these recordings contained when it was closed.
   func notReceived(in range: Range<UInt64>) -> [Range<UInt64>] {
     var rest = [range]
     for part in self {
@@ -131,24 +131,24 @@ extension [RecordingPart] {
   }
 }
 
-/// The directory `.parts` of a store: a file for each stream of which the server has closed a recording, with a line
-/// for each thing that happened. Streams that end by themselves have none.
+/// The directory `.parts` of a store. It has a file for each stream with a closed recording, with a line for each
+/// event. Streams that end by themselves have none.
 struct StreamParts: Sendable {
-  /// Begins with a dot, which no stream's name does.
+  /// Begins with a dot, unlike the names of streams.
   static let directoryName = ".parts"
   private let parent: Int32
   private let files: OpenFiles
 
-  /// - Parameter parent: the store's directory, which stays open for longer than this.
+  /// - Parameter parent: the store's directory, which stays open for longer than this object.
   init(in parent: Int32, _ files: OpenFiles) {
     self.parent = parent
     self.files = files
   }
 
-  /// Relative to the store's directory.
+  /// The path relative to the store's directory.
   static func path(_ base: String) -> String { "\(directoryName)/\(base)" }
 
-  /// All lines about a stream, the newest last. A line that a crash has cut short is passed over.
+  /// All lines about a stream, the newest last. A line that a crash has cut short is skipped.
   func lines(of base: String) throws(SystemError) -> [RecordingPart] {
     let path = Self.path(base)
     let descriptor: Int32
@@ -184,7 +184,7 @@ struct StreamParts: Sendable {
         let isThere = mkdirat(parent, Self.directoryName, 0o700) == 0 || errno == EEXIST
         let reason = errno
         let descriptor = openat(parent, path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
-        // Another loop may have removed the directory in between, because it was empty: ``forget(_:)``.
+        // Another loop may have removed the empty directory in between: ``forget(_:)``.
         if descriptor < 0, errno == ENOENT, isThere { continue }
         if descriptor < 0, errno == ENOENT { errno = reason }
         return descriptor
@@ -216,7 +216,7 @@ struct StreamParts: Sendable {
   /// Replaces the log of a stream, as a whole or not at all.
   func rewrite(_ parts: [RecordingPart], of base: String, isSynced: Bool) throws(SystemError) {
     let path = Self.path(base)
-    // Not in the directory of the logs, where every file is one.
+    // The file is not in the directory of the logs, where every file is a log.
     let new = ".\(base).parts~"
     let lines = parts.compactMap(\.text)
     guard lines.count == parts.count else { throw SystemError(operation: "write \(path)", code: EFBIG) }
@@ -235,7 +235,7 @@ struct StreamParts: Sendable {
     }
   }
 
-  /// When the log of a stream was written last, in seconds of the wall clock; nil if it has none.
+  /// When the log of a stream was last written, in seconds of the wall clock; nil if it has none.
   func time(of base: String) -> Int64? {
     var status = stat()
     guard fstatat(parent, Self.path(base), &status, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }

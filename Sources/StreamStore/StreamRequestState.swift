@@ -1,22 +1,22 @@
-// One request that brings bytes of a stream as a pure state machine: where its body belongs, which of its bytes are
-// compared and which are stored, when a hole is made, and who hears of that. No I/O, no clock.
+// One request that stores bytes of a stream, as a pure state machine: where its body belongs, which bytes are compared
+// and which are stored, when a hole is made, and what is reported. No I/O, no clock.
 
 internal import StreamServing
 
-/// Where one request stands. Each method takes an event and returns what is to be done.
+/// The state of one request. Each method takes an event and returns an action.
 struct StreamRequestState: Equatable {
   enum Phase: Equatable {
     case new
     /// The stream is being completed by another request.
     case waiting
-    /// The body comes, and belongs there.
+    /// The body is arriving, and belongs there.
     case streaming(StreamPlacement)
     case done
   }
 
-  /// What is known of the stream's recording when something happens.
+  /// The state of the stream's recording at the time of an event.
   struct Recording: Equatable {
-    /// The stream offset behind the last byte that is stored.
+    /// The stream offset after the last stored byte.
     var length: UInt64
     var isComplete: Bool
   }
@@ -26,44 +26,44 @@ struct StreamRequestState: Equatable {
   private(set) var offset: UInt64 = 0
   /// How many bytes of the body are compared or stored.
   private(set) var keptCount: UInt64 = 0
-  /// Whether these end before the end of what is stored.
+  /// Whether the compared bytes end before the end of the stored ones.
   private(set) var isInside = false
   /// How many bytes the request has stored.
   private(set) var storedCount: UInt64 = 0
-  /// How long the stream was when the request took it over.
+  /// The length of the stream when the request took it over.
   private var lengthBefore: UInt64 = 0
-  /// Whether what comes now may be dropped again, because its digest is not checked yet.
+  /// Whether new bytes may be dropped again, because their digest is not checked yet.
   private(set) var isHeld = false
-  /// Whether the request has made a hole of which the uploads in front of it were not told.
+  /// Whether the request has made a hole that was not reported to the uploads before it.
   private var hasMadeHole = false
-  /// Whether the request begins behind a hole that it has not made yet, and was not reported therefore.
+  /// Whether the request begins after a hole that it has not made yet, and was therefore not reported.
   private var isUnreported = false
   private var batch = Batch()
 
-  /// Bytes that have just come.
+  /// Bytes that have just arrived.
   private struct Batch: Equatable {
     var count = 0
-    /// How many of them repeat what is stored.
+    /// How many of them repeat stored ones.
     var repeated = 0
     var limit: Limit?
   }
 
   // MARK: Beginning
 
-  /// The request's fields say where its body begins.
+  /// The request's fields contain the offset at which its body begins.
   mutating func begins(at offset: UInt64) { self.offset = offset }
 
   /// Another request is completing the stream.
   mutating func waits() { phase = .waiting }
 
-  /// The request is answered, or goes on without this.
+  /// The request is answered, or continues without this.
   mutating func ends() { phase = .done }
 
   enum Beginning: Equatable {
     case conflict(StreamConflict)
     /// The body is wanted.
     case accept
-    /// The body is wanted if there is room for a hole of this length: ``hasRoom()``.
+    /// The body is requested if there is room for a hole of this length: ``hasRoom()``.
     case acceptBehindHole(UInt64)
   }
 
@@ -84,7 +84,7 @@ struct StreamRequestState: Equatable {
       enter(placement)
       return .accept
     case .afterHole(let placement, let length):
-      // It is made with the first byte behind it: until then others may bring what is missing.
+      // The first byte after the hole makes it. Until then others may send the missing bytes.
       isUnreported = true
       enter(placement)
       return .acceptBehindHole(length)
@@ -94,9 +94,9 @@ struct StreamRequestState: Equatable {
   /// The stream is open again, for a request that was begun before.
   ///
   /// - Parameters:
-  ///   - count: how many bytes of its body have come. They were compared, or stored, then.
-  ///   - firstOffset: where a request may begin at the earliest.
-  /// - Returns: false if the stream is not the one that the request was begun in.
+  ///   - count: how many bytes of its body have arrived. They were compared or stored then.
+  ///   - firstOffset: the smallest offset at which a request may begin.
+  /// - Returns: false if the stream is not the one in which the request was begun.
   mutating func reopened(_ recording: Recording, at count: UInt64, firstOffset: UInt64) -> Bool {
     lengthBefore = recording.length
     guard offset >= firstOffset, recording.length >= offset || !recording.isComplete else { return false }
@@ -105,10 +105,10 @@ struct StreamRequestState: Equatable {
     return true
   }
 
-  /// Whether the beginning is reported now. If not, it is with the first byte.
+  /// Whether the beginning is reported now. Otherwise it is reported with the first byte.
   var reportsBeginning: Bool { !isUnreported }
 
-  /// The next byte of the body belongs there.
+  /// Sets the place of the next byte of the body.
   private mutating func enter(_ placement: StreamPlacement) {
     phase = .streaming(placement)
     keptCount = placement.cursor - offset
@@ -118,30 +118,30 @@ struct StreamRequestState: Equatable {
   // MARK: Bytes
 
   enum Limit: Equatable {
-    /// The stream would be longer than it may be.
+    /// The stream would exceed its maximum length.
     case size
     /// The quotas leave no room.
     case quota
   }
 
   enum Step: Equatable {
-    /// Says whether the next `count` bytes are those that are stored at `offset`: ``compared(_:_:)``.
+    /// Compare the next `count` bytes with the stored ones at `offset`, and call ``compared(_:_:)``.
     case compare(count: Int, offset: UInt64)
-    /// Reserves this much room, in bytes: ``reserved(_:_:)``.
+    /// Reserve this much room, in bytes, and call ``reserved(_:_:)``.
     case reserve(UInt64)
-    /// Stores the first `count` bytes without those that are skipped at `offset`, behind a hole if that is not the end:
-    /// ``wrote(_:_:)``.
+    /// Store the first `count` bytes, without the skipped ones, at `offset`, after a hole if that is not the end. Then
+    /// call ``wrote(_:_:)``.
     case write(count: Int, skipped: Int, offset: UInt64)
-    /// All that can be kept is, and what does not fit is not.
+    /// All bytes that can be kept are kept. A limit excludes the rest.
     case done(Limit?)
-    /// The room that was reserved, and is not used, goes back; then as with ``done(_:)``.
+    /// Return the unused part of the reservation, and then continue as with ``done(_:)``.
     case settle(Limit?)
     case conflict(StreamConflict)
   }
 
-  /// Bytes have come.
+  /// Bytes have arrived.
   ///
-  /// - Parameter sizeRoom: how many of them the stream may become longer by; nil if nobody counts.
+  /// - Parameter sizeRoom: by how many of them the stream may grow; nil for no limit.
   mutating func received(_ count: Int, _ recording: Recording, sizeRoom: UInt64?) -> Step {
     guard case .streaming(let placement) = phase else { return .done(nil) }
     batch = Batch(count: count)
@@ -156,7 +156,7 @@ struct StreamRequestState: Equatable {
     (batch.count, batch.limit) = (count, limit)
   }
 
-  /// The bytes that repeat what is stored were compared with it.
+  /// The repeated bytes were compared with the stored ones.
   mutating func compared(_ isSame: Bool, _ recording: Recording) -> Step {
     guard case .streaming(var placement) = phase else { return .done(nil) }
     guard isSame else { return .conflict(.differentBytes) }
@@ -168,7 +168,7 @@ struct StreamRequestState: Equatable {
   private func storing(_ placement: StreamPlacement, _ recording: Recording) -> Step {
     guard batch.count > batch.repeated else { return .done(batch.limit) }
     guard !recording.isComplete else { return .conflict(.surplusBytes) }
-    // A hole counts like bytes that were sent.
+    // A hole counts like received bytes.
     return .reserve(Self.hole(placement, recording) + UInt64(batch.count - batch.repeated))
   }
 
@@ -185,13 +185,13 @@ struct StreamRequestState: Equatable {
     return .write(count: batch.count, skipped: batch.repeated, offset: placement.cursor)
   }
 
-  /// What follows from bytes that were stored.
+  /// The consequences of stored bytes.
   struct Stored: Equatable {
-    /// Whether none was, and the hole in front of them is not there either.
+    /// Whether none was stored, so that the hole before them does not exist either.
     var isNothing = false
-    /// Whether the request is reported to have begun now.
+    /// Whether the beginning of the request is reported now.
     var reportsBeginning = false
-    /// Whether the uploads in front of the hole are over now.
+    /// Whether the uploads before the hole are over now.
     var overtakes = false
     var limit: Limit?
   }
@@ -211,13 +211,13 @@ struct StreamRequestState: Equatable {
     return stored
   }
 
-  /// Whether the uploads in front of a hole are over now: it stays.
+  /// Whether the uploads before a hole are over now, because the hole stays.
   private mutating func overtakes() -> Bool {
     guard !isHeld else { return false }
     return leaves()
   }
 
-  /// The request lets go of the stream. Whether the uploads in front of its hole are over.
+  /// The request leaves the stream. Returns whether the uploads before its hole are over.
   mutating func leaves() -> Bool {
     defer { hasMadeHole = false }
     return hasMadeHole
@@ -225,24 +225,24 @@ struct StreamRequestState: Equatable {
 
   // MARK: Taking back
 
-  /// What comes from now on may be dropped again.
+  /// Bytes from now on may be dropped again.
   mutating func holds() { isHeld = true }
 
-  /// It will not be. Whether the uploads in front of a hole are over now.
+  /// The bytes will not be dropped. Returns whether the uploads before a hole are over now.
   mutating func releases() -> Bool {
     isHeld = false
     guard case .streaming = phase else { return false }
     return overtakes()
   }
 
-  /// The bytes of the request beyond `count` are to be dropped: how long the stream is without them. What was there
-  /// before the request stays, for of that, bytes were only compared. A hole goes with the bytes behind it.
+  /// The length of the stream if the request's bytes beyond `count` are dropped. Bytes that existed before the request
+  /// stay, because they were only compared. A hole is dropped with the bytes after it.
   func length(droppingTo count: UInt64) -> UInt64 { count == 0 ? lengthBefore : max(offset + count, lengthBefore) }
 
-  /// All that the request has stored is to be dropped: how many bytes of its body are kept then.
+  /// How many bytes of the request's body remain if all bytes that it has stored are dropped.
   var countBefore: UInt64 { lengthBefore - min(lengthBefore, offset) }
 
-  /// They were.
+  /// The bytes of the request beyond `count` were dropped.
   mutating func dropped(to count: UInt64) {
     let length = length(droppingTo: count)
     if length < offset { hasMadeHole = false }
@@ -256,19 +256,19 @@ struct StreamRequestState: Equatable {
 
   enum End: Equatable {
     case ignore
-    /// Gives the response again: a client that lost it asks for it.
+    /// Send the response again, because a client that lost it asks for it.
     case acknowledge
     /// The stream is complete.
     case finish
-    /// The stream ends behind bytes that never came, without a byte after them: makes a hole of this length first, and
-    /// then asks again.
+    /// The stream ends after missing bytes, without a byte after them. Make a hole of this length first, and then ask
+    /// again.
     case makeHole(UInt64)
     case conflict(StreamConflict)
   }
 
   /// The body is complete.
   ///
-  /// - Parameter mayBeFilled: whether an unfinished upload may still bring what is missing.
+  /// - Parameter mayBeFilled: whether an unfinished upload may still send the missing bytes.
   mutating func ended(_ recording: Recording, mayBeFilled: @autoclosure () -> Bool) -> End {
     guard case .streaming(let placement) = phase else { return .ignore }
     if placement.cursor > recording.length {
@@ -278,7 +278,7 @@ struct StreamRequestState: Equatable {
     return recording.isComplete ? .acknowledge : .finish
   }
 
-  /// A hole was made without a byte behind it.
+  /// A hole was made without a byte after it.
   mutating func madeHole() { hasMadeHole = true }
 }
 

@@ -1,25 +1,25 @@
-// The seam between what a stream's requests do and where its bytes are: files of a directory, or nowhere.
+// The interface between the requests of a stream and the storage of its bytes: files of a directory, or no storage.
 
 package import EventLoops
 package import StreamServing
 
-/// Where streams are found by their names. The whole of what the server asks of a store.
+/// Finds streams by their names. This is all that the server requires of a store.
 ///
-/// Only on the loop's thread; what takes long calls back there.
+/// Only on the loop's thread. Long operations call back there.
 package protocol StreamStore {
-  /// Whether a credential may continue the stream of that name: it began it, or nobody has, or no credential was
-  /// asked for.
+  /// Whether a credential may continue the stream of that name: it began the stream, nobody has, or no credential is
+  /// required.
   func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool
-  /// How much is stored of the stream's recording, growing or complete.
+  /// How much of the stream's recording is stored, growing or complete.
   func measure(_ name: StreamName) throws(SystemError) -> StreamExtent
-  /// Finds the stream of that name, or begins it; nil if there is none and none is to begin.
+  /// Finds the stream of that name, or begins it; nil if it does not exist and must not begin.
   func open(_ name: StreamName, for purpose: StreamPurpose) throws(SystemError) -> (any StoredStream)?
-  /// Has the disk take what is stored of a stream that no request has open; `completion` is called on the loop's
+  /// Writes the stored bytes of a stream that no request has open to the disk. `completion` is called on the loop's
   /// thread.
   func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void)
-  /// Remembers something about a stream's recording that still grows.
+  /// Records something about a growing recording of a stream.
   func note(_ note: RecordingNote, on name: StreamName) throws(SystemError)
-  /// Removes what nobody asks for any more.
+  /// Removes what is no longer needed.
   ///
   /// - Parameter ended: called on the loop's thread, with the error if the disk refuses the removal. The stream cannot
   ///   be opened until a removal succeeds.
@@ -30,53 +30,53 @@ package protocol StreamStore {
   ) -> Bool
 }
 
-/// What a stream is opened for.
+/// The purpose for which a stream is opened.
 package enum StreamPurpose {
-  /// A request that begins at `offset` in the stream. It finds the recording growing or complete. Where that was closed,
-  /// it begins the next one.
+  /// A request that begins at `offset` in the stream. It finds the recording growing or complete. If that was closed,
+  /// the request begins the next one.
   ///
   /// - Parameters:
-  ///   - credential: whose stream it is from now on, unless it is somebody's already.
+  ///   - credential: the owner of the stream from now on, unless it already has one.
+  ///   - creating: whether a recording may be begun.
   ///   - creating: whether a recording may be begun.
   case request(credential: [UInt8]?, offset: UInt64, creating: Bool)
-  /// Its recording is to be closed, if there is one that still grows.
+  /// To close its growing recording, if there is one.
   case closing
 }
 
-/// What is remembered about a recording that still grows.
+/// A fact about a growing recording.
 package enum RecordingNote {
-  /// For a server that comes after this one: the disk has refused bytes of it.
+  /// For a later server: the disk has refused bytes of it.
   case distrusted
-  /// For a server that comes after this one: others than one upload have written to it, or may have.
+  /// For a later server: several uploads have written to it, or may have.
   case shared
-  /// For a server that comes after this one: what it is to be called, as the stream's name says, and whose it is.
+  /// For a later server: its final name, as in the stream's name, and its owner.
   case unfinished(owner: UploadOwner?)
-  /// What is stored of it, and nobody is known for, counts against the quota of that owner.
+  /// Its bytes without a known owner count against the quota of that owner.
   case stored(by: UploadOwner)
 }
 
 /// What a stream may leave behind.
 package enum StreamRemains {
-  /// The recording that still grows. One that is complete stays.
+  /// The growing recording. A complete one stays.
   case growingRecording
-  /// The same, unless it was noted that it is shared.
+  /// The same, unless it was recorded as shared.
   case ownRecording
-  /// What is known of a stream whose recordings were all removed, or what an earlier server has left of one that it was
-  /// removing.
+  /// The records of a stream whose recordings were all removed, or the remains of a removal by an earlier server.
   case record
 }
 
-/// How much is stored of a stream's recording.
+/// How much of a stream's recording is stored.
 package enum StreamExtent: Equatable {
   case absent
   /// The recording is closed, and the stream continues in a next part.
   case closed
-  /// From `start` on, up to the stream offset `length`.
+  /// Stored from `start` on, up to the stream offset `length`.
   case stored(start: UInt64, length: UInt64, GapRecord.Summary)
-  /// As much, and the recording has its final name.
+  /// The same, and the recording has its final name.
   case complete(StreamName, start: UInt64, length: UInt64, GapRecord.Summary)
 
-  /// Up to which stream offset bytes are stored; 0 if nobody can add to them, or there are none.
+  /// The stream offset up to which bytes are stored; 0 if bytes cannot be added to them, or there are none.
   var length: UInt64 {
     switch self {
     case .stored(_, let length, _), .complete(_, _, let length, _): length
@@ -84,7 +84,7 @@ package enum StreamExtent: Equatable {
     }
   }
 
-  /// What the record of its gaps says of them.
+  /// The summary of its gaps.
   package var gaps: GapRecord.Summary? {
     switch self {
     case .stored(_, _, let gaps), .complete(_, _, _, let gaps): gaps

@@ -1,4 +1,5 @@
-// How a request lets go of its stream: answered, interrupted, left to the next one; and what is reported of that.
+// The ways in which a request leaves its stream: answered, interrupted, or followed by the next request; and the
+// reports.
 
 internal import DiskFiles
 internal import EventLoops
@@ -11,17 +12,17 @@ extension StreamStoreHandler {
   // MARK: Letting go
 
   func leave(_ stream: any StoredStream) {
-    // Every upload that stands in front of a hole of this request is over.
+    // All uploads before a hole of this request are over.
     if state.leaves() { registry.overtake(stream.name, by: holder) }
     registry.release(stream.name, by: self)
     allowance.leave()
   }
 
-  /// As ``leave(_:)``, where the stream goes on with another request or not at all.
+  /// Like ``leave(_:)``, if the stream continues with another request or not at all.
   private func leaveUnfinished(_ stream: any StoredStream) {
     leave(stream)
     guard !isUpload, !stream.isComplete else { return }
-    // Nobody has to come back to a stream without a byte.
+    // No client needs to return to a stream without a byte.
     registry.leave(
       stream.name, for: UploadOwner(credential: head.credential, address: UploadOwner.address(of: peer)),
       atMost: stream.isEmpty && stream.start == 0 ? .zero : nil)
@@ -29,7 +30,7 @@ extension StreamStoreHandler {
 
   func interrupt(_ stream: any StoredStream, _ reason: String, status: Int? = nil) {
     leaveUnfinished(stream)
-    // Asking for the answer again interrupts nothing.
+    // A request that asks for the answer again is not interrupted.
     if stream.isComplete || isUpload { return }
     var event = event(.interrupted, stream)
     event.offset = stream.length
@@ -51,7 +52,7 @@ extension StreamStoreHandler {
     answer(409, stream, conflict.reason, retries: false)
   }
 
-  /// The disk did not take the bytes. What it took is counted, the rest is the client's still.
+  /// The disk refused bytes. Those that it accepted are counted, and the client still has to send the rest.
   func fail(_ stream: any StoredStream, _ error: KeepingError) {
     guard case .disk(let error) = error else { return turnAway(stream, error.refusal) }
     registry.figures.values.storageFailures += 1
@@ -60,8 +61,8 @@ extension StreamStoreHandler {
       stream, StreamAnswer.status(of: error), trouble.hasLostFile ? StreamAnswer.lostFile : error.reason)
   }
 
-  /// The disk did not take the end of a plain stream. Which bytes it lacks nobody knows: all are to be sent again, into
-  /// a file of their own, and the one that is there is closed as it is.
+  /// The disk refused the end of a plain stream. It is unknown which bytes it lacks, so all must be sent again, into a
+  /// separate file. The existing file is closed as it is.
   func refuseEnd(_ stream: any StoredStream, _ error: SystemError) {
     registry.figures.values.storageFailures += 1
     registry.distrust(stream.name, error)
@@ -70,14 +71,14 @@ extension StreamStoreHandler {
     respond(StreamAnswer.refused(StreamAnswer.status(of: error), standing, error.reason, retries: true))
   }
 
-  /// Nothing of the request's content is stored, because its digest says something else.
+  /// No content of the request is stored, because it does not match its digest.
   func refuseContent(of stream: any StoredStream) {
     interrupt(stream, StreamAnswer.otherContent, status: 400)
     endState()
     removeIfUnused(stream) { [self] in answer(400, stream, StreamAnswer.otherContent, retries: false) }
   }
 
-  /// The token was withdrawn within the request: what is stored stays, and the stream is not complete.
+  /// The token was withdrawn during the request. The stored bytes stay, and the stream is not complete.
   func withdraw() {
     guard let stream else { return }
     interrupt(stream, StreamAnswer.withdrawn, status: 401)
@@ -110,14 +111,14 @@ extension StreamStoreHandler {
     if !isRemoved { action() }
   }
 
-  /// What the client asks for cannot be.
+  /// The client's request is impossible.
   func refuse(_ status: Int, _ reason: String) {
     endState()
     emitRefusal(status, reason)
     answer(status, nil, reason, retries: false)
   }
 
-  /// The disk, or the lack of something, keeps the stream from being opened.
+  /// The stream cannot be opened because of the disk, or because the server lacks a resource.
   func refuse(_ error: SystemError, _ remedy: String = "") {
     endState()
     trouble.disk = error
@@ -129,7 +130,7 @@ extension StreamStoreHandler {
 
   func acknowledge(_ stream: any StoredStream, _ status: Int) {
     leave(stream)
-    // Of an upload, its resource counts what it tells.
+    // The bytes of an upload are counted by its resource.
     if !isUpload { registry.figures.values.acknowledgedBytes += state.keptCount }
     let file = stream.isKept ? stream.name.final : nil
     respond(StreamAnswer.complete(status, StreamAnswer.Standing(stream), file: file))
@@ -140,7 +141,7 @@ extension StreamStoreHandler {
   }
 
   private func respond(_ response: Response) {
-    // Let go of first: the connection lets go of us in turn, and hears nothing more.
+    // Leave the exchange first, because the connection then releases this handler and sends it no further events.
     let exchange = exchange
     self.exchange = nil
     exchange?.respond(response)

@@ -1,4 +1,4 @@
-// How a request gets hold of its stream: let in, taken over, opened, its place found.
+// The steps by which a request gets its stream: admission, takeover, opening, and finding its place.
 
 internal import DiskFiles
 internal import EventLoops
@@ -9,13 +9,13 @@ internal import ResumableUploads
 internal import StreamServing
 
 extension StreamStoreHandler {
-  /// Takes the stream over, finds the place of the body in it, and asks for the body.
+  /// Takes the stream over, finds the place of the body in it, and requests the body.
   ///
-  /// - Parameter count: how many bytes of the body have come, of a request that was begun before.
+  /// - Parameter count: how many bytes of the body have arrived, for a request that was begun before.
   func claim(restoredCount count: UInt64?) {
     guard let name, let exchange, isAdmitted(to: name) else { return }
     registry.takeOver(name)
-    // Once: a disk that refuses that too is full still.
+    // Only once: a disk that refuses that too is still full.
     if !trouble.hasClosed, registry.distrust(of: name) != nil {
       trouble.hasClosed = true
       registry.closeDistrusted(name, for: quotaOwner(exchange))
@@ -35,7 +35,7 @@ extension StreamStoreHandler {
       allowance.leave()
       return claim(restoredCount: count)
     }
-    // What is not counted yet is an earlier server's. With a credential the stream is nobody else's.
+    // Bytes that are not counted yet are from an earlier server. With a credential, the stream belongs to nobody else.
     let isOwn = count != nil || stream.isNew || head.credential != nil
     allowance.open(stream, owner: isOwn ? quotaOwner(exchange) : nil)
     guard enter(stream, restoredCount: count) else { return }
@@ -43,7 +43,7 @@ extension StreamStoreHandler {
     exchange.acceptBody()
   }
 
-  /// Whether the stream is not somebody else's. If it is, the request is answered.
+  /// Whether the stream does not belong to somebody else. If it does, the request is answered.
   private func isAdmitted(to name: StreamName) -> Bool {
     do throws(SystemError) {
       if try registry.store.admits(head.credential, to: name) { return true }
@@ -92,13 +92,13 @@ extension StreamStoreHandler {
     }
   }
 
-  /// The body has its place: from now on this request is at work on the stream.
+  /// The body has its place. From now on this request is at work on the stream.
   private func begin(_ stream: any StoredStream, _ name: StreamName, isRestored: Bool) {
     guard !isRestored else {
       registry.claim(stream.name, for: self, holder: holder, isNew: false)
       return describe(head.fields)
     }
-    // A file without a byte, which a server that died had just made, is as good as a new one.
+    // A file without a byte, which a server had just made when it died, counts as new.
     let isNew = stream.isNew || !registry.isHeld(name) && stream.isEmpty
     registry.claim(name, for: self, holder: holder, isNew: isNew)
     if state.reportsBeginning { reportBeginning(stream) }
@@ -111,13 +111,13 @@ extension StreamStoreHandler {
       })
   }
 
-  /// Lets the request into the server's limits.
+  /// Admits the request to the server's limits.
   private func enterLimits(_ name: StreamName, _ exchange: any Exchange) throws(UploadRefusal) {
     let owner = quotaOwner(exchange)
     if isUpload { return allowance.enterUpload(of: owner) }
     if allowance.refuses(head.framing, at: state.offset) { throw .representationTooLarge }
     guard registry.limits.accounts != nil else { return try allowance.enter(owner, needsRoom: false) }
-    // A stream that is there may be repeated by a client that lost the answer, and that takes no room.
+    // A client that lost the answer may repeat an existing stream, which takes no space.
     var stored: UInt64?
     var begins: UInt64 = 0
     switch try? registry.store.measure(name) {
@@ -127,14 +127,14 @@ extension StreamStoreHandler {
     case .absent, nil: break
     }
     try allowance.enter(owner, needsRoom: stored == nil)
-    // Refused before there is a file, and before the client sends what finds no room.
+    // The request is refused before there is a file, and before the client sends bytes for which there is no space.
     guard allowance.hasRoom(for: head.framing, at: state.offset, storedLength: stored ?? begins) else {
       allowance.leave()
       throw .quotaExhausted
     }
   }
 
-  /// Whose quota the bytes of this request count against.
+  /// The owner whose quota the bytes of this request count against.
   private func quotaOwner(_ exchange: any Exchange) -> UploadOwner {
     holder?.owner ?? UploadOwner(credential: head.credential, address: UploadOwner.address(of: exchange.peer))
   }

@@ -1,4 +1,4 @@
-// An upload whose bytes the store keeps, from the side of its upload resource.
+// The side of an upload resource for an upload whose bytes the store keeps.
 
 package import DiskFiles
 package import EventLoops
@@ -35,19 +35,19 @@ extension StreamStoreHandler: KeepingRequestHandler {
       trouble.disk = error
       return .response(Response(StreamAnswer.unknownStatus, ["retry-after": "2"], body: error.reason + "\n"))
     }
-    // Made up once, and the same ever after; the client sees by it that parts of one stream are joined here.
+    // Generated once and then constant. It shows the client that parts of one stream are joined here.
     return .fields(
       ["stream-id": name?.streamID ?? StreamName.randomID()],
       needed: ["stream-id", "stream-offset", "content-type", "stream-description"])
   }
 
-  /// The answer tells how much is stored, so that a client can continue there.
+  /// The answer reports how much is stored, so that a client can continue there.
   private func misplaced(_ reason: String, _ name: StreamName, _ extent: StreamExtent) -> Settlement {
     let standing = StreamAnswer.Standing(name.streamID, length: extent.length, missing: extent.gaps?.missing ?? 0)
     return .response(StreamAnswer.refused(409, standing, reason, retries: false))
   }
 
-  /// Whether an upload would begin with a hole that is larger than an upload may be.
+  /// Whether an upload would begin with a hole that exceeds the maximum size of an upload.
   private func beginsBeyondSize(_ extent: StreamExtent) -> Bool {
     // The next part begins where the upload does.
     guard let room = registry.limits.options.maximumSize, extent != .closed else { return false }
@@ -67,14 +67,14 @@ extension StreamStoreHandler: KeepingRequestHandler {
     }
   }
 
-  /// Whether bytes behind the beginning of the body never came, and later ones are stored.
+  /// Whether bytes after the beginning of the body are missing, and later ones are stored.
   private func isOvertaken(_ extent: StreamExtent) -> Bool { extent.gaps.map { state.offset < $0.holesEnd } ?? false }
 
   /// Why a body that has not begun has no place in the stream; nil if it has one.
   private func misplacement(_ name: StreamName, _ extent: StreamExtent) -> StreamConflict? {
     let (start, isComplete): (UInt64, Bool)
     switch extent {
-    // The next part begins where the body does: the recording is closed, or will be before the body begins.
+    // The next part begins where the body does. The recording is closed, or will be before the body begins.
     case .closed: return nil
     case .stored(_, _, let gaps) where gaps.isDistrusted || registry.distrust(of: name) != nil: return nil
     case .absent: (start, isComplete) = (0, false)
@@ -90,19 +90,19 @@ extension StreamStoreHandler: KeepingRequestHandler {
 
   package func measureKept() throws(SystemError) -> KeptExtent {
     guard readFields() == nil, let name else { return .gone }
-    // A stream that was removed, and begun anew by somebody else, holds nothing of this upload.
+    // A stream that was removed and begun again by somebody else contains nothing of this upload.
     guard try registry.store.admits(head.credential, to: name) else { return .gone }
     registry.takeOver(name)
     let offset = state.offset
     switch try registry.store.measure(name) {
     case .closed: return .closed
-    // The recording that the upload was in was closed, where it begins before the present one.
+    // The recording of the upload was closed if it begins before the present one.
     case .stored(let start, let length, let gaps):
       if offset < start { return .closed }
-      // Nobody knows which bytes the disk has.
+      // It is unknown which bytes the disk has.
       if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
       if offset < gaps.holesEnd { return .overtaken }
-      // Nothing of it was stored yet if the stream ends before it begins.
+      // If the stream ends before the upload begins, nothing of the upload is stored yet.
       return .bytes(length - min(length, offset))
     case .complete(let name, let start, let length, let gaps):
       if offset < start { return .closed }
@@ -123,7 +123,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
   package func restoreHolding(_ holder: any RecordingHolder) {
     guard readFields() == nil, let name else { return }
     registry.restore(holder, of: name)
-    // What cannot be counted now is when the stream is opened next.
+    // If this cannot be counted now, it is counted when the stream is opened next.
     try? registry.store.note(.stored(by: holder.owner), on: name)
   }
 
@@ -145,7 +145,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
     guard let stream, !stream.isComplete,
       let description = fields.single("stream-description").flatMap({ StreamDescription(parsing: $0) })
     else { return }
-    // Without it only the sidecar says less.
+    // If this fails, only the sidecar is less complete.
     try? stream.describe(description)
   }
 
@@ -156,7 +156,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
 
   package func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
     guard let stream else {
-      // The end is on its way to the disk: with it comes all that there is.
+      // The end is being written to the disk, with all bytes.
       let waits = isEnding { [self] in completion(keptCount, endError) }
       return waits ? () : completion(keptCount, nil)
     }

@@ -1,4 +1,4 @@
-// A plain request, from the connection's side.
+// A plain request, as seen by the connection.
 
 internal import HTTPMessages
 package import HTTPServer
@@ -32,14 +32,14 @@ extension StreamStoreHandler: RequestHandler {
     exchange = nil
   }
 
-  /// The client of a live stream that has named it can continue it (`Stream-Offset`).
+  /// The client of a live stream with a `Stream-ID` can continue it (`Stream-Offset`).
   package var canBeContinued: Bool { head.framing == .chunked && head.fields.count("stream-id") > 0 }
 
   package func serverStops() {
     switch state.phase {
     case .streaming:
       guard stream?.isComplete == false else { return }
-      // TCP has told the client that we have these bytes.
+      // TCP has acknowledged these bytes to the client.
       exchange?.takeArrived()
       guard let stream else { return }
       turnAway(stream, 503, StreamAnswer.stopping)
@@ -50,7 +50,7 @@ extension StreamStoreHandler: RequestHandler {
     }
   }
 
-  /// A newer request goes on with the stream: everything that has arrived here is stored, then this connection ends.
+  /// A newer request continues the stream. All bytes that have arrived here are stored, and then this connection ends.
   func yieldStream() {
     exchange?.takeArrived()
     guard let stream else { return }

@@ -1,17 +1,17 @@
-// The head of a WAV file: each part of a stream that is kept in several files can begin with one, and the head of a
-// finished file gets its true sizes.
+// The head of a WAV file. Each part of a stream in several files can begin with one, and the head of a finished file
+// gets its true sizes.
 
-/// Everything before the samples of a RIFF/WAVE file, and how long a frame is.
+/// Everything before the samples of a RIFF/WAVE file, and the length of a frame.
 struct WAVHead: Equatable, Sendable {
   /// Longer heads, with many chunks before the samples, are not read.
   static let maximumLength = 4096
-  /// From here on a size of 32 bits stands for "not known yet". Programs that cannot seek write 0, 0x7FFFF000,
-  /// 0x7FFFFFFF, 0x80000000 or 0xFFFFFFFF, some of them plus or minus the length of the head.
+  /// From here on, a 32-bit size means "not known yet". Programs that cannot seek write 0, 0x7FFFF000, 0x7FFFFFFF,
+  /// 0x80000000 or 0xFFFFFFFF, some of them plus or minus the length of the head.
   private static let leastOpenSize: UInt32 = 0x7FFF_F000
-  /// What the `ds64` chunk of RF64 needs (EBU Tech 3306): three sizes of 64 bits, and the length of an empty table.
+  /// The size of the `ds64` chunk of RF64 (EBU Tech 3306): three sizes of 64 bits, and the length of an empty table.
   private static let ds64Length = 28
 
-  /// From `RIFF` to the size of the `data` chunk, as it was read.
+  /// The bytes from `RIFF` to the size of the `data` chunk, as they were read.
   let received: [UInt8]
   /// Bytes of one sample of every channel, at least 1.
   private(set) var frameLength = 1
@@ -19,13 +19,13 @@ struct WAVHead: Equatable, Sendable {
   private(set) var rate = 0
   /// Whether frames can be counted: PCM, floating point, or one of both in the extensible form.
   private var isPlain = false
-  /// Where the `fact` chunk says how many frames there are.
+  /// The position of the number of frames in the `fact` chunk.
   private var factPosition: Int?
-  /// How long the first chunk is, if it is there to be replaced by `ds64`.
+  /// The length of the first chunk, if it is reserved for `ds64`.
   private var junkLength: Int?
   private var dataPosition: Int { received.count - 4 }
 
-  /// Reads the head of a file that begins with `octets`; nil if they do not hold all of one.
+  /// Reads the head of a file that begins with `octets`; nil if they do not contain a complete head.
   init?(_ octets: [UInt8]) {
     func number(_ position: Int, _ length: Int) -> Int {
       octets[position..<(position + length)].reversed().reduce(0) { $0 << 8 | Int($1) }
@@ -42,7 +42,7 @@ struct WAVHead: Equatable, Sendable {
         length = position + 8
         break
       }
-      // 32 bits each: no sum of these overflows.
+      // These are 32-bit values, so no sum of them overflows.
       let next = position + 8 + size + size % 2
       guard next <= octets.count else { return nil }
       if says("JUNK", position), position == 12, size >= Self.ds64Length { junkLength = size }
@@ -58,19 +58,18 @@ struct WAVHead: Equatable, Sendable {
     received = Array(octets[..<length])
   }
 
-  /// The head with all sizes 0xFFFFFFFF ("to the end of the file"), because nobody knows how long the next file will
-  /// be.
+  /// The head with all sizes 0xFFFFFFFF ("to the end of the file"), because the length of the next file is unknown.
   var bytes: [UInt8] {
     var bytes = received
     for position in [4, dataPosition] + (factPosition.map { [$0] } ?? []) { Self.put(UInt32.max, position, &bytes) }
     return bytes
   }
 
-  /// The head of the finished file: its true sizes in place of those that were left open. Beyond 4 GiB it is one of
-  /// RF64, where a `JUNK` chunk leaves room for that. Bytes of a last frame that is cut short do not count.
+  /// The head of the finished file, with its true sizes in place of the open ones. Beyond 4 GiB it is a head of RF64,
+  /// if a `JUNK` chunk reserves space for that. Bytes of an incomplete last frame do not count.
   ///
-  /// - Parameter fileLength: in bytes, the head included.
-  /// - Returns: as many bytes as ``received``; nil if the head is to stay as it is.
+  /// - Parameter fileLength: in bytes, including the head.
+  /// - Returns: as many bytes as ``received``; nil if the head must stay as it is.
   func finished(fileLength: UInt64) -> [UInt8]? {
     guard fileLength >= received.count, isOpen else { return nil }
     let frames = (fileLength - UInt64(received.count)) / UInt64(frameLength)
@@ -95,7 +94,7 @@ struct WAVHead: Equatable, Sendable {
     return bytes == received ? nil : bytes
   }
 
-  /// Whether the sizes were left open. Both must be: a head that is true must never change.
+  /// Whether both sizes are open. A head with true sizes must never change.
   var isOpen: Bool {
     let (riff, data) = (number(4), number(dataPosition))
     let opensRIFF = riff == 0 || riff >= Self.leastOpenSize || Int(riff) <= received.count

@@ -5,12 +5,12 @@ internal import Glibc
 internal import JSONLines
 internal import TransferClient
 
-/// One connection. Orders come in, and answers go out when the program reads them. Owned by the agent's loop; unchecked
-/// for that reason.
+/// One connection. Orders arrive, and answers are sent when the program reads them. Unchecked, because the agent's loop
+/// owns it.
 final class AgentPeer: @unchecked Sendable {
-  /// The longest line of an order, in bytes.
+  /// The maximum length of an order's line, in bytes.
   private static let lineLimit = 4 << 20
-  /// How much a program may leave unread before it hears no more of what a later line says again, in bytes.
+  /// How many bytes a program may leave unread before the agent omits answers that a later line supersedes.
   private static let routineLimit = 256 << 10
 
   private let descriptor: Int32
@@ -22,7 +22,7 @@ final class AgentPeer: @unchecked Sendable {
   var onOrder: (AgentOrder) -> Void = { _ in }
   var onEnd: () -> Void = {}
 
-  /// - Parameter descriptor: one that does not block; it becomes the peer's.
+  /// - Parameter descriptor: a non-blocking descriptor, which then belongs to the peer.
   init(_ descriptor: Int32, loop: EventLoop) throws(SystemError) {
     (self.descriptor, self.loop) = (descriptor, loop)
     try loop.register(descriptor, .readable) { [unowned self] readiness in serve(readiness) }
@@ -30,7 +30,7 @@ final class AgentPeer: @unchecked Sendable {
 
   deinit { if isOpen { close(descriptor) } }
 
-  /// - Parameter isRoutine: whether it may be left out for a program that does not read.
+  /// - Parameter isRoutine: whether it may be omitted for a program that does not read.
   func say(_ answer: AgentAnswer, isRoutine: Bool = false) {
     guard isOpen, !isRoutine || output.count < Self.routineLimit else { return }
     output += answer.line.utf8
@@ -47,7 +47,7 @@ final class AgentPeer: @unchecked Sendable {
   }
 
   private func serve(_ readiness: EventLoop.Readiness) {
-    // What is called may end this peer.
+    // The call may end this peer.
     withExtendedLifetime(self) {
       if readiness.contains(.writable) { write() }
       if isOpen, readiness.contains(.readable) || readiness.contains(.hangUp) || readiness.contains(.error) { read() }
@@ -79,7 +79,7 @@ final class AgentPeer: @unchecked Sendable {
 
   private func obey(_ line: ArraySlice<UInt8>) {
     guard let fields = FlatJSON(line) else {
-      // Whatever this is, its lines cannot be told apart.
+      // This is not the protocol, because its lines cannot be separated.
       return end()
     }
     if let order = AgentOrder(fields) { return onOrder(order) }
@@ -98,7 +98,7 @@ final class AgentPeer: @unchecked Sendable {
         output.removeFirst(count)
       } catch {
         if error.code == EAGAIN { break }
-        // Not here: whoever says something may be in the middle of a list of peers.
+        // Not here, because the caller may be iterating over the peers.
         loop.atEndOfTurn { [self] in end() }
         return
       }

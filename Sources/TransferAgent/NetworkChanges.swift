@@ -1,14 +1,14 @@
-// When this machine gets an address or a route, or loses one: an attempt that failed for want of it is worth another.
+// Notices when this machine gains or loses an address or a route, after which a failed attempt is worth repeating.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 
-/// The kernel's news of addresses and routes (rtnetlink(7)), for the thread of one loop.
+/// The kernel's notifications about addresses and routes (rtnetlink(7)), for the thread of one loop.
 final class NetworkChanges {
   let descriptor: Int32
 
-  /// - Throws: ``SystemError`` where the kernel does not tell, as in some sandboxes.
+  /// - Throws: ``SystemError`` if the kernel does not permit it, as in some sandboxes.
   init() throws(SystemError) {
     descriptor = try retryingInterrupts("socket") {
       socket(AF_NETLINK, Int32(SOCK_RAW.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), NETLINK_ROUTE)
@@ -30,7 +30,7 @@ final class NetworkChanges {
 
   deinit { close(descriptor) }
 
-  /// Whether there is news. Which does not matter.
+  /// Whether there was any change.
   func hasChanged() -> Bool {
     var buffer = [UInt8](repeating: 0, count: 1 << 16)
     var isNew = false

@@ -1,19 +1,19 @@
-// Whether the network costs money or is to be spared, by the word of NetworkManager.
+// Whether the network is metered, according to NetworkManager.
 //
-// It is asked over D-Bus with libsystemd's sd-bus (sd-bus(3)), which is loaded when the first transfer depends on the
-// answer: most agents never need it, and the command does not depend on it.
+// It is queried over D-Bus with libsystemd's sd-bus (sd-bus(3)). The library is loaded when the first transfer needs
+// the answer: most agents never need it, and the command does not depend on it.
 
 internal import EventLoops
 internal import Glibc
 
-/// Reports the kind of network, and each change of it, from a thread of its own that sleeps in between.
+/// Reports the kind of network and each change of it, from a separate thread that otherwise sleeps.
 enum NetworkManager {
-  /// Without NetworkManager, a system bus or libsystemd, it reports once that nothing is known to be metered.
+  /// Without NetworkManager, a system bus or libsystemd, it reports once that no network is known to be metered.
   static func watch(_ report: @escaping @Sendable (NetworkConditions) -> Void) {
     do throws(SystemError) {
       try NamedThread("sluice-metered") {
         if let bus = SystemBus() { bus.watch(report) }
-        // There is nothing to ask, or nothing any more.
+        // NetworkManager cannot be queried, or not any more.
         report(NetworkConditions())
       }.detach()
     } catch {
@@ -22,11 +22,11 @@ enum NetworkManager {
   }
 }
 
-/// What the network is like.
+/// The properties of the network.
 package struct NetworkConditions: Equatable, Sendable {
-  /// Bytes cost money, or may: NetworkManager says that the connection is metered, or guesses so, as for a phone's.
+  /// Bytes cost money, or may: NetworkManager reports the connection as metered, or guesses so, as for a phone's.
   package var isExpensive = false
-  /// The user has said that the connection is metered: it is to be spared.
+  /// The user has marked the connection as metered, so it must be used sparingly.
   package var isConstrained = false
 
   package init(isExpensive: Bool = false, isConstrained: Bool = false) {
@@ -91,7 +91,7 @@ private final class SystemBus {
       var metered: UInt32 = 0
       let result = property(bus, Self.name, Self.path, Self.name, "Metered", nil, CChar(UInt8(ascii: "u")), &metered)
       if result == -ETIMEDOUT {
-        // It is there, and silent: nobody knows whether bytes cost money. The question itself took a while.
+        // It exists but does not answer, so the cost is unknown. The call itself has taken a while.
         var handled = process(bus, nil)
         while handled > 0 { handled = process(bus, nil) }
         guard handled >= 0 else { return }
@@ -101,7 +101,7 @@ private final class SystemBus {
       let conditions = NetworkConditions(metered: result < 0 ? 0 : metered)
       if conditions != last { report(conditions) }
       last = conditions
-      // Signals that have come, and then the next one.
+      // Process the signals that have arrived, and then wait for the next one.
       var handled = process(bus, nil)
       if handled == 0 {
         guard wait(bus, .max) >= 0 else { return }

@@ -6,7 +6,7 @@ internal import Glibc
 enum PrivateFile {
   /// - Throws: ``SystemError``, `EFBIG` for more than `limit` bytes.
   static func contents(of path: String, limit: Int) throws(SystemError) -> [UInt8] {
-    // The open of a FIFO would wait for its writer.
+    // Opening a FIFO would otherwise wait for its writer.
     let descriptor = try retryingInterrupts("open") { open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) }
     defer { close(descriptor) }
     var bytes = [UInt8](repeating: 0, count: limit + 1)

@@ -1,4 +1,4 @@
-// One download of the agent: its part, where it stands after a kill, and what the queue hears of it.
+// One download of the agent: its part, its state after a kill, and its events for the queue.
 
 internal import Downloads
 internal import EventLoops
@@ -8,11 +8,11 @@ internal import TransferClient
 internal import UploadClient
 
 enum RunningDownload {
-  /// What a download begins with.
+  /// How a download begins.
   enum Beginning: Sendable {
-    /// From the first byte, or from where the part ends.
+    /// From the first byte, or from the end of the part.
     case download(DownloadResumeData?)
-    /// An agent was killed after the file had got its name: it is complete.
+    /// An agent was killed after the file had received its name, so it is complete.
     case complete(byteCount: UInt64)
   }
 
@@ -21,10 +21,10 @@ enum RunningDownload {
 
   // MARK: Files
 
-  /// Where a download goes while it is not complete: beside its file, or to the agent's own files.
+  /// The path of an incomplete download: beside its file, or among the agent's own files.
   ///
-  /// - Parameter directory: that of the agent's own files.
-  /// - Returns: a path that nobody else knows, or why the download cannot begin.
+  /// - Parameter directory: the directory of the agent's own files.
+  /// - Returns: a path that no other program knows, or why the download cannot begin.
   static func part(_ request: TransferRequest, directory: String) -> Result<String, TransferFailure> {
     if let text = request.resumeData {
       guard let checkpoint = DownloadCheckpoint(text), checkpoint.found != nil else {
@@ -47,7 +47,7 @@ enum RunningDownload {
     return .success(request.path[..<(request.path.lastIndex(of: "/") ?? request.path.startIndex)] + name)
   }
 
-  /// Why the file cannot get its name; nil if it can, as far as is known.
+  /// Why the file cannot receive its name; nil if no obstacle is known.
   private static func obstacle(_ request: TransferRequest) -> TransferFailure? {
     var status = stat()
     guard !request.isKept, lstat(request.path, &status) == 0 else { return nil }
@@ -59,18 +59,18 @@ enum RunningDownload {
       cause: "exists", message: "\(request.path) cannot be replaced: it is not a regular file. Choose another name.")
   }
 
-  /// Looks at what earlier runs have left, which may take a while.
+  /// Checks what earlier runs have left, which may take a while.
   static func beginning(_ transfer: Transfer) -> Result<Beginning, TransferFailure> {
     let (request, checkpoint) = (transfer.request, transfer.resumeData.flatMap { DownloadCheckpoint($0) })
     if let checkpoint, !request.isKept, isComplete(checkpoint, request.path) {
-      // A part gets the name when it is complete, and keeps what it is known by. It may have both names.
+      // A complete part receives the name and keeps its identity. It may have both names.
       if checkpoint.isFile(checkpoint.data.path) { unlink(checkpoint.data.path) }
       var status = stat()
       lstat(request.path, &status)
       return .success(.complete(byteCount: UInt64(clamping: status.st_size)))
     }
     if let failure = obstacle(request) { return .failure(failure) }
-    // A program may hand in the part of an earlier download.
+    // A program may submit the part of an earlier download.
     let known = transfer.knownPart.flatMap { DownloadCheckpoint($0) }
     if let data = known?.found { return .success(.download(data)) }
     var status = stat()
@@ -89,22 +89,22 @@ enum RunningDownload {
   private static func isComplete(_ checkpoint: DownloadCheckpoint, _ path: String) -> Bool {
     var status = stat()
     guard checkpoint.isFile(path), lstat(path, &status) == 0 else { return false }
-    // Inodes are used again, and without a time of birth, only the size tells one file from the next.
+    // Inodes are reused. Without a creation time, only the size distinguishes one file from the next.
     return checkpoint.data.birth != nil
       || checkpoint.data.length ?? UInt64(clamping: status.st_size)
         == UInt64(clamping: status.st_size)
   }
 
-  /// Removes the part. A path that the program has named may be another file by now, which stays.
+  /// Removes the part. A path that the program has named may be another file by now, which is kept.
   static func remove(_ transfer: Transfer) {
     guard let part = transfer.request.part else { return }
     let known = transfer.knownPart.flatMap { DownloadCheckpoint($0) }
     if transfer.request.resumeData == nil || known?.isFile(part) == true { unlink(part) }
   }
 
-  /// Removes files that no transfer needs, such as parts that programs have got and never continued.
+  /// Removes files that no transfer needs, such as parts that were handed to programs and never continued.
   ///
-  /// - Parameter parts: the paths of those that transfers need.
+  /// - Parameter parts: the paths that transfers need.
   static func sweep(_ directory: String, keeping parts: Set<String>) {
     guard let entries = opendir(directory) else { return }
     defer { closedir(entries) }
@@ -122,13 +122,13 @@ enum RunningDownload {
 
   // MARK: Running
 
-  /// - Parameter record: stores a checkpoint before it returns; false if it cannot.
+  /// - Parameter record: stores a checkpoint before it returns. Returns false if it cannot.
   static func configuration(
     _ transfer: Transfer, _ data: DownloadResumeData?, record: @escaping @Sendable (DownloadCheckpoint) -> Bool
   ) -> FileDownload.Configuration {
     let asked = transfer.request
     var request = asked.httpRequest
-    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    // The most that libcurl reads at once, because the number of system calls limits the throughput.
     request.receiveBufferSize = 512 << 10
     let part = asked.part ?? ""
     var configuration = FileDownload.Configuration(
@@ -145,7 +145,7 @@ enum RunningDownload {
     return configuration
   }
 
-  /// What an event of the download means to the queue.
+  /// What an event of the download means for the queue.
   static func news(_ event: DownloadEvent, of transfer: Transfer) -> [TransferNews] {
     switch event {
     case .receiving(let offset, let length): [.receiving(offset: offset, size: length), .trouble(nil)]
@@ -165,14 +165,15 @@ enum RunningDownload {
     var result = TransferResult(summary.error == nil ? .completed : .failed)
     if let error = summary.error {
       (result.cause, result.message) = (error.kind.rawValue, error.description)
-      // Of the command's downloads, nothing is left.
+      // Nothing is kept of the command's downloads.
       if transfer.request.isKept { result.resumeData = data }
     }
     result.byteCount = summary.progress.written
     result.isVerified = summary.error == nil && summary.verified != nil
     if var response = summary.response {
       if summary.error == nil, response.status == 416 {
-        // The answer to a request for what follows the last byte, and its page. Its program has asked for the resource.
+        // This is the answer to a request for the bytes after the last one, with its error page. The program has asked
+        // for the resource.
         response.status = 206
         response.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
         response.body = []
@@ -182,7 +183,7 @@ enum RunningDownload {
     return summary.error == nil ? .completed(result) : .failed(result)
   }
 
-  /// Whether the disk may take the file later: there may be room, or whoever has the part may be done with it.
+  /// Whether the disk may accept the file later: there may be space then, or the part may no longer be in use.
   private static func mayPass(_ error: SystemError) -> Bool {
     TransferFailure.isTemporary(error) || [ENOSPC, EDQUOT, EBUSY].contains(error.code)
   }

@@ -1,4 +1,4 @@
-// One upload of the agent while it runs: the engine's stream, and what the queue hears of it.
+// One running upload of the agent: the engine's stream, and its events for the queue.
 
 internal import Digests
 internal import EventLoops
@@ -11,7 +11,7 @@ internal import UploadClient
 enum RunningUpload {
   /// Opens the file, which may take a while.
   ///
-  /// - Returns: the file, or how the transfer ends because it is not what it was.
+  /// - Returns: the file, or how the transfer ends because the file has changed.
   static func file(_ transfer: Transfer) -> Result<UploadFile, TransferFailure> {
     let digest = transfer.request.digest.flatMap { DigestAlgorithm(rawValue: $0) }
     do throws(UploadFileError) {
@@ -28,7 +28,7 @@ enum RunningUpload {
     }
   }
 
-  /// Makes the stream. It begins when it is started.
+  /// Makes the stream, which begins when it is started.
   static func streamer(_ transfer: Transfer, _ file: UploadFile, _ session: UploadSession) -> LiveStreamer {
     LiveStreamer(file, configuration: configuration(transfer), session: session)
   }
@@ -37,7 +37,7 @@ enum RunningUpload {
     let asked = transfer.request
     var request = asked.httpRequest
     request.limits.unacknowledged = TransferRequest.duration(asked.stallLimit) ?? request.limits.unacknowledged
-    // As much as libcurl takes at once: for throughput, system calls are what counts.
+    // The most that libcurl reads at once, because the number of system calls limits the throughput.
     request.uploadBufferSize = 512 << 10
     var configuration = LiveStreamConfiguration(request: request)
     configuration.mayUsePOST = asked.mayUsePOST
@@ -59,7 +59,7 @@ enum RunningUpload {
     return configuration
   }
 
-  /// What an event of the stream means to the queue; nil for nothing.
+  /// What an event of the stream means for the queue; nil for nothing.
   static func news(_ event: LiveStreamEvent, of transfer: Transfer) -> TransferNews? {
     switch event {
     case .upload(.created(let data)): return .created(data)
@@ -77,7 +77,7 @@ enum RunningUpload {
     }
     var result: TransferResult
     if let error = summary.error {
-      // The only source is the file.
+      // The file is the only source.
       let cause = error.kind == .source ? "fileChanged" : error.kind.rawValue
       result = TransferResult(.failed, cause: cause, message: error.description)
       result.byteCount = summary.progress.acknowledged

@@ -1,15 +1,15 @@
-// SQLite's calls, as far as the agent needs them, with their errors as values.
+// The part of SQLite's interface that the agent needs, with errors as values.
 
 internal import CSQLite
 
 /// A database file, for one thread at a time.
 final class SQLite {
-  /// What SQLite says of a call that failed.
+  /// The error of a failed call.
   struct Failure: Error, Equatable {
     /// An extended result code: sqlite.org/rescode.html.
     var code: Int32
     var message: String
-    /// The file's content is damaged, or it is no database.
+    /// Whether the file's content is damaged, or is not a database.
     var isDamage: Bool { [SQLITE_CORRUPT, SQLITE_NOTADB].contains(code & 0xFF) }
   }
 
@@ -21,7 +21,7 @@ final class SQLite {
 
   private let handle: OpaquePointer
 
-  /// Opens a file, and makes it if it is not there.
+  /// Opens a file, and creates it if necessary.
   init(path: String) throws(Failure) {
     var handle: OpaquePointer?
     let code = sqlite3_open_v2(path, &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW, nil)
@@ -50,7 +50,7 @@ final class SQLite {
       case .null: try check(sqlite3_bind_null(prepared, index))
       case .integer(let number): try check(sqlite3_bind_int64(prepared, index, number))
       case .text(let text):
-        // SQLITE_TRANSIENT, a macro that Swift does not see: SQLite copies the text.
+        // SQLITE_TRANSIENT, a macro that Swift does not import. SQLite copies the text.
         let copies = unsafeBitCast(-1, to: sqlite3_destructor_type.self)
         try check(sqlite3_bind_text(prepared, index, text, Int32(text.utf8.count), copies))
       }
@@ -64,14 +64,14 @@ final class SQLite {
     }
   }
 
-  /// Runs `body` as one transaction: all of it is in the database then, or nothing.
+  /// Runs `body` as one transaction: afterwards the database has all of it or nothing.
   func transaction(_ body: () throws(Failure) -> Void) throws(Failure) {
     try run("BEGIN IMMEDIATE")
     do throws(Failure) {
       try body()
       try run("COMMIT")
     } catch {
-      // After some errors, as that of a full disk, SQLite has done so itself.
+      // After some errors, such as a full disk, SQLite has already rolled back.
       if sqlite3_get_autocommit(handle) == 0 { _ = try? run("ROLLBACK") }
       throw error
     }

@@ -1,12 +1,12 @@
-// How a thread waits until the agent's loop has stored something, or could not.
+// Lets a thread wait until the agent's loop has stored something, or has failed to.
 
 internal import Glibc
 
-/// One signal for one thread that waits (sem_wait(3)). It takes no descriptor, so it cannot fail.
+/// One signal for one waiting thread (sem_wait(3)). It needs no descriptor, so it cannot fail.
 final class StoredSignal: @unchecked Sendable {
-  // Its address is what other threads know.
+  // Other threads know its address.
   private let semaphore = UnsafeMutablePointer<sem_t>.allocate(capacity: 1)
-  /// Written before the signal, and read behind it.
+  /// Written before the signal, and read after it.
   private var isStored = false
 
   init() { sem_init(semaphore, 0, 0) }

@@ -1,14 +1,14 @@
-// What happens to the queue: first on disk, then in what runs and to those who watch.
+// Processes the queue's events: first on disk, then for the running transfers and the watching programs.
 
 internal import EventLoops
 internal import TransferClient
 
 extension TransferAgent {
-  /// Lets an event happen: in the database first, then in what runs.
+  /// Processes an event: in the database first, and then for the running transfers.
   ///
-  /// - Parameter order: what is answered.
+  /// - Parameter order: the order to answer.
   func happen(_ event: TransferQueue.Event, answering order: (peer: AgentPeer, number: Int64)? = nil) {
-    // What a transfer does is stored in its order. Others need not wait for that.
+    // A transfer's own events are stored in sequence. Other events need not wait for them.
     if let id = event.transfer, let words = queue.shortage, pending.contains(where: { $0.transfer == id }) {
       pending.append(event)
       return noteShortage(words)
@@ -20,12 +20,12 @@ extension TransferAgent {
       pending.append(event)
       noteShortage(words)
     } else {
-      // What it does without the database. The rest follows when there is room.
+      // Do the part that works without the database. The rest follows when there is space.
       _ = tryEvent(event, nil)
     }
   }
 
-  /// - Returns: why the database does not take it, and what to do; nil if it does.
+  /// - Returns: why the database rejects it, and what to do; nil if it is stored.
   func tryEvent(_ event: TransferQueue.Event, _ order: (peer: AgentPeer, number: Int64)?) -> String? {
     var next = queue
     let actions = next.handle(event, now: WallClock.now.sinceEpoch)
@@ -54,7 +54,7 @@ extension TransferAgent {
     return "cannot write the agent's database \(location.directory)/\(name): \(reason). Free space on its disk."
   }
 
-  // MARK: A database that takes nothing
+  // MARK: A database that rejects writes
 
   private func noteShortage(_ words: String) {
     let unstored = Set(
@@ -66,7 +66,7 @@ extension TransferAgent {
     let isNew = queue.shortage == nil
     queue.note(shortage: words, unstored: unstored)
     for id in queue.transfers.keys where queue.transfers[id]?.hasEnded == false { tell(id) }
-    // The places of those that have ended are free.
+    // Ended transfers no longer occupy their places.
     if !unstored.isEmpty { loop.execute { [self] in happen(.timeCame) } }
     if isNew { askDatabaseLater() }
   }
@@ -81,7 +81,7 @@ extension TransferAgent {
     }
   }
 
-  /// There is room again: what has waited for it happens now.
+  /// There is space again, so process the events that have waited for it.
   private func endShortage() {
     databaseTimer.map { loop.cancel($0) }
     databaseTimer = nil
@@ -114,7 +114,7 @@ extension TransferAgent {
     for watcher in watchers { watcher.say(answer, isRoutine: !transfer.hasEnded) }
   }
 
-  /// The wall clock may be set: it is looked at again after a minute at the latest.
+  /// The wall clock may be set, so check it again after a minute at the latest.
   func wake(at time: Int64) {
     wakeTimer.map { loop.cancel($0) }
     let delay = max(0, min(time - WallClock.now.sinceEpoch, 60_000))
@@ -124,7 +124,7 @@ extension TransferAgent {
     }
   }
 
-  /// An address or a route has come or gone. When that settles, what waits for its next attempt need not wait longer.
+  /// An address or a route has changed. When that settles, transfers need no longer wait for their next attempt.
   func networkHasChanged() {
     guard networkTimer == nil, !queue.isIdle else { return }
     networkTimer = loop.schedule(after: Self.settlingTime) { [self] in
@@ -135,7 +135,7 @@ extension TransferAgent {
     }
   }
 
-  /// Asks what kind of network it is, from the first transfer on that depends on it.
+  /// Watches the kind of network, as soon as a transfer depends on it.
   func watchNetwork() {
     guard !watchesNetwork, queue.dependsOnNetwork else { return }
     watchesNetwork = true

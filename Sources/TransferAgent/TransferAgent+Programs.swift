@@ -1,4 +1,4 @@
-// Programs that are connected: their orders, and what they see.
+// The connected programs: their orders, and the events they receive.
 
 internal import DiskFiles
 internal import Downloads
@@ -14,7 +14,7 @@ extension TransferAgent {
     isAccepting = true
   }
 
-  /// Programs wait in the listener's queue for a while: the loop would report them again at once, and again.
+  /// Programs wait in the listener's queue for a while. Otherwise the loop would report them again at once, repeatedly.
   func pauseListening() {
     loop.deregister(listener)
     isAccepting = false
@@ -54,7 +54,7 @@ extension TransferAgent {
     let answer = (peer: peer, number: order.number)
     switch order.kind {
     case .submit(let request):
-      // A program that did not hear the answer asks again, perhaps when the file is gone.
+      // A program that did not receive the answer asks again, possibly after the file is gone.
       if let id = queue.id(ofKey: request.key) { return peer.say(.accepted(number: order.number, id: id)) }
       examine(request, answer)
     case .list(let session):
@@ -79,7 +79,7 @@ extension TransferAgent {
     }
   }
 
-  /// Looks at the file of a transfer, and accepts it.
+  /// Examines the file of a transfer, and accepts the transfer.
   func examine(_ request: TransferRequest, _ order: (peer: AgentPeer, number: Int64)) {
     if request.kind == .download { return examineDownload(request, order) }
     examinations.execute { [self] in
@@ -101,7 +101,7 @@ extension TransferAgent {
       loop.execute { [self] in
         switch result {
         case .success(let version):
-          // An upload that starts over is the same stream to a server that keeps their names.
+          // An upload that starts over is the same stream for a server that keeps stream names.
           var request = request
           request.streamID = request.streamID ?? LiveStreamConfiguration.randomStreamID()
           happen(.submitted(request, version: "\(version)", size: version.size), answering: order)
@@ -111,7 +111,7 @@ extension TransferAgent {
     }
   }
 
-  /// Chooses where the part of a download is, and accepts it.
+  /// Chooses the path for the part of a download, and accepts the download.
   private func examineDownload(_ request: TransferRequest, _ order: (peer: AgentPeer, number: Int64)) {
     examinations.execute { [self] in
       let part = RunningDownload.part(request, directory: downloads)

@@ -1,4 +1,4 @@
-// What runs: how a transfer begins, what is heard of it, and what is left of it.
+// The running transfers: how they begin, their events, and their remains.
 
 internal import DiskFiles
 internal import Downloads
@@ -25,7 +25,7 @@ extension TransferAgent {
     watchProgress()
   }
 
-  /// The files of a transfer have been looked at.
+  /// The files of a transfer have been examined.
   private func begin<Found>(
     _ transfer: Transfer, _ found: Result<Found, TransferFailure>, _ run: (Found) -> Void
   ) {
@@ -66,18 +66,18 @@ extension TransferAgent {
     }
   }
 
-  /// Stores where the part of a download is and what it is of. On a thread of the download: nothing is written into the
-  /// part before the database says so.
+  /// Stores the path and the source of a download's part. Runs on a thread of the download, which writes nothing into
+  /// the part before the database has this.
   ///
-  /// - Returns: whether the database has it. A download that cannot do without waits for its next attempt, and takes
-  ///   nobody's place meanwhile.
+  /// - Returns: whether the database has it. A download that requires it waits for its next attempt, and occupies no
+  ///   place meanwhile.
   private func record(_ checkpoint: DownloadCheckpoint, of id: Int64) -> Bool {
     let stored = StoredSignal()
     loop.execute { [self] in stored.signal(tryEvent(.created(id, resumeData: checkpoint.text), nil) == nil) }
     return stored.wait()
   }
 
-  // MARK: What is heard
+  // MARK: Events
 
   private func hear(_ news: TransferNews, of id: Int64) {
     switch news {
@@ -90,7 +90,7 @@ extension TransferAgent {
       guard queue.transfers[id]?.trouble != words else { break }
       queue.note(id, trouble: .some(words))
       tell(id)
-      // Others may have its place while it waits.
+      // Others may use its place while it waits.
       if words != nil { happen(.timeCame) }
     case .ended(let ending): finish(id, ending)
     }
@@ -101,9 +101,9 @@ extension TransferAgent {
     happen(.finished(id, ending))
   }
 
-  // MARK: What is left
+  // MARK: Remains
 
-  /// Has the server forget an upload, or removes the part of a download.
+  /// Asks the server to remove an upload, or removes the part of a download.
   func abandon(_ transfer: Transfer) {
     abandons += 1
     files.execute { [self] in
@@ -111,7 +111,7 @@ extension TransferAgent {
         RunningDownload.remove(transfer)
         return loop.execute { [self] in endAbandon(transfer.id, isDone: true) }
       }
-      // What is abandoned is not read: any file can stand in for one that is gone.
+      // The file of an abandoned upload is not read, so any file can replace a missing one.
       guard
         let file = (try? UploadFile(path: transfer.request.path)) ?? (try? UploadFile(path: "/proc/self/exe"))
       else { return loop.execute { [self] in endAbandon(transfer.id, isDone: false) } }
@@ -119,7 +119,7 @@ extension TransferAgent {
       streamer.abandon()
       streamer.start { [self] event in
         guard case .ended(let summary) = event else { return }
-        // The server has forgotten it when there is nothing left to resume. One that refuses has answered.
+        // The server has removed it when there is nothing left to resume. A refusal is also an answer.
         let isDone =
           summary.resumeData == nil || ![.cancelled, .unreachable, .unfinished].contains(summary.error?.kind)
         loop.execute { [self] in endAbandon(transfer.id, isDone: isDone) }
@@ -135,7 +135,7 @@ extension TransferAgent {
 
   // MARK: Progress
 
-  /// Asks what runs how it stands, while somebody wants to know.
+  /// Updates the progress of running transfers, while a program watches.
   func watchProgress() {
     guard progressTimer == nil, !running.isEmpty, !watchers.isEmpty else { return }
     progressTimer = loop.schedule(after: Self.progressInterval) { [self] in
@@ -144,7 +144,7 @@ extension TransferAgent {
     }
   }
 
-  /// Asks what runs how it stands, tells those who watch, and then calls `done`.
+  /// Asks the running transfers for their progress, reports it to the watching programs, and then calls `done`.
   func updateProgress(_ done: @escaping @Sendable () -> Void) {
     guard !running.isEmpty else { return done() }
     for (id, transfer) in running {
@@ -156,7 +156,7 @@ extension TransferAgent {
         }
       }
     }
-    // The network thread answers in the order of the questions, as far as there is somebody to answer.
+    // The network thread answers the questions in order, as far as the transfers still run.
     session.loop.execute { [self] in loop.execute(done) }
   }
 }

@@ -1,4 +1,4 @@
-// The agent: the queue, its database, its socket, and the transfers that run.
+// The agent: the queue, its database, its socket, and the running transfers.
 
 internal import DiskFiles
 package import EventLoops
@@ -8,13 +8,13 @@ internal import UploadClient
 
 /// Transfers files for programs that may end meanwhile.
 ///
-/// The loop of ``run()`` owns everything; it may wait for the disk, because the database is there. The network has a
-/// thread of its own, and files are opened on another. Unchecked for that reason.
+/// The loop of ``run()`` owns everything. It may wait for the disk, because it uses the database. The network has a
+/// separate thread, and files are opened on another. Unchecked for that reason.
 package final class TransferAgent: @unchecked Sendable {
   package struct Settings: Sendable {
-    /// How long the agent stays with nothing to do and nobody connected; nil for ever.
+    /// How long the agent stays when it has nothing to do and no program is connected; nil for ever.
     package var idleLimit: Duration?
-    /// A socket that listens already, from the service manager.
+    /// A listening socket from the service manager.
     package var listener: Int32?
     package init() {}
   }
@@ -24,25 +24,26 @@ package final class TransferAgent: @unchecked Sendable {
   let settings: Settings
   let database: TransferDatabase
   let listener: Int32
-  /// The socket that this agent has made; nil for one of the service manager.
+  /// The socket that this agent has made; nil for one from the service manager.
   let socketFile: AgentSocket.File?
   let session: UploadSession
   let files = BackgroundWorker()
-  /// Looks at what programs hand in. They wait for that, and the digest of a large file takes a while.
+  /// Examines files that programs submit. The programs wait for that, and the digest of a large file takes a while.
   let examinations = BackgroundWorker()
   let networkChanges: NetworkChanges?
-  /// Where downloads are that programs have not moved away yet.
+  /// The directory of downloads that programs have not moved away yet.
   let downloads: String
 
   var queue: TransferQueue
   var peers: [ObjectIdentifier: AgentPeer] = [:]
-  /// Who hears of a session's transfers: the latest program to ask. Of those of the command, everybody who asks.
+  /// The programs that watch each session's transfers. The latest program replaces the earlier one, but any number can
+  /// watch the command's session.
   var watchers: [String: [AgentPeer]] = [:]
-  /// What runs.
+  /// The running transfers.
   var running: [Int64: RunningTransfer] = [:]
-  /// How many servers are being asked to forget an upload, and parts removed.
+  /// How many removals of uploads from servers, or of parts, are under way.
   var abandons = 0
-  /// What transfers have done and the database could not take, in the order in which it happened.
+  /// Events of transfers that the database could not store, in their order.
   var pending: [TransferQueue.Event] = []
   var databaseTimer: EventLoop.Timer?
   var databaseDelay = TransferAgent.databaseDelays.lowerBound
@@ -54,22 +55,22 @@ package final class TransferAgent: @unchecked Sendable {
   var isAccepting = false
   var watchesNetwork = false
 
-  /// How often programs that watch hear of progress.
+  /// How often watching programs receive progress.
   static let progressInterval = Duration.milliseconds(500)
-  /// How long news of the network are awaited after the first.
+  /// How long the agent waits for further network changes after the first.
   static let settlingTime = Duration.seconds(2)
-  /// How long what runs may take to stop at the end. The server is asked where it stands in any case.
+  /// How long running transfers may take to stop at the end. The next agent asks the server for the offset anyway.
   static let stopLimit = Duration.seconds(5)
   /// How long programs wait when there is no descriptor for their connections.
   static let acceptPause = Duration.milliseconds(500)
-  /// How long the agent waits before it asks a database again that took nothing.
+  /// The delays before the agent tries a database again that has rejected a write.
   static let databaseDelays = Duration.seconds(1)...Duration.seconds(60)
-  /// How long a server may take to forget a cancelled upload.
+  /// How long a server may take to remove a cancelled upload.
   static let abandonLimit = Duration.seconds(60)
 
-  /// Opens the database, and then listens: whoever reaches the agent finds all transfers.
+  /// Opens the database, and then listens, so that every program that reaches the agent finds all transfers.
   ///
-  /// - Throws: ``AgentError``. If another agent runs, ``AgentError/inUse(_:)``.
+  /// - Throws: ``AgentError``. If another agent runs, it is ``AgentError/inUse(_:)``.
   package init(_ location: AgentLocation, _ settings: Settings = Settings()) throws(AgentError) {
     (self.location, self.settings) = (location, settings)
     downloads = location.directory + "/downloads"
@@ -89,9 +90,9 @@ package final class TransferAgent: @unchecked Sendable {
     }
   }
 
-  /// Works until ``stop()``, or until there has been nothing to do for a while.
+  /// Runs until ``stop()``, or until there has been nothing to do for a while.
   ///
-  /// - Throws: ``SystemError`` when the socket cannot be watched.
+  /// - Throws: ``SystemError`` if the socket cannot be watched.
   package func run() throws(SystemError) {
     try listen()
     if let networkChanges {
@@ -102,20 +103,20 @@ package final class TransferAgent: @unchecked Sendable {
     sweep()
     happen(.timeCame)
     loop.run()
-    // In this order: whoever finds no socket starts an agent, which waits for no lock.
+    // In this order: a program that finds no socket starts an agent, which must not wait for the lock.
     socketFile?.remove()
     close(listener)
     session.close()
   }
 
-  /// Removes files that no transfer needs any more, now and each day.
+  /// Removes files that no transfer needs, now and once per day.
   private func sweep() {
     let parts = Set((queue.transfers.values + queue.abandoned.values.map(\.transfer)).compactMap(\.request.part))
     files.execute { [downloads] in RunningDownload.sweep(downloads, keeping: parts) }
     loop.schedule(after: .seconds(86_400)) { [self] in sweep() }
   }
 
-  /// Ends soon: what runs is stopped, and continues with the next agent. Any thread.
+  /// Ends soon. Running transfers are stopped, and continue with the next agent. Any thread.
   package func stop() {
     loop.execute { [self] in
       guard !isEnding else { return }
@@ -144,7 +145,7 @@ package final class TransferAgent: @unchecked Sendable {
     guard idleTimer == nil else { return }
     idleTimer = loop.schedule(after: limit) { [self] in
       idleTimer = nil
-      // Whoever has just connected.
+      // Accept programs that have just connected.
       acceptPeers()
       if isIdle { loop.stop() }
     }

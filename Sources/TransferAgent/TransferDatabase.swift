@@ -1,14 +1,14 @@
-// The agent's memory: each transfer that was accepted, until its program has acknowledged its end.
+// The agent's storage: each accepted transfer, until its program has acknowledged its end.
 
 internal import EventLoops
 internal import Glibc
 internal import JSONLines
 package import TransferClient
 
-/// The database of one agent, for one thread at a time. The lock beside it says that no other agent has it.
+/// The database of one agent, for one thread at a time. The lock beside it shows that no other agent uses it.
 ///
-/// Each change is one transaction, on disk when ``apply(_:)`` returns (`synchronous=FULL`). A process that is killed, or
-/// a power cut, leaves the state before a change or the one after it.
+/// Each change is one transaction, on disk when ``apply(_:)`` returns (`synchronous=FULL`). After a kill or a power
+/// failure, the database has the state before a change or the one after it.
 package final class TransferDatabase {
   private let database: SQLite
   private let lock: Int32
@@ -16,7 +16,7 @@ package final class TransferDatabase {
   /// The layout of the tables (`PRAGMA user_version`).
   private static let version: Int64 = 4
 
-  /// Locks and opens the database in `directory`, and makes what is not there.
+  /// Locks and opens the database in `directory`, and creates what is missing.
   ///
   /// - Throws: ``AgentError``: ``AgentError/inUse(_:)`` if another process has the lock.
   package init(directory: String) throws(AgentError) {
@@ -24,7 +24,7 @@ package final class TransferDatabase {
     let path = directory + "/transfers.db"
     lock = try Self.takeLock(directory + "/agent.lock")
     do throws(AgentError) {
-      // SQLite makes the files beside it with the same mode.
+      // SQLite creates its other files with the same mode.
       do throws(SystemError) {
         close(
           try retryingInterrupts("open") { open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o600) })
@@ -46,7 +46,7 @@ package final class TransferDatabase {
 
   deinit { Self.release(lock) }
 
-  /// Closing alone would not do: a child that another thread starts at this moment has the descriptor until its exec.
+  /// Closing alone is not enough: a child that another thread is starting keeps the descriptor until its exec.
   private static func release(_ lock: Int32) {
     flock(lock, LOCK_UN)
     close(lock)
@@ -68,11 +68,11 @@ package final class TransferDatabase {
   }
 
   private static func prepare(_ database: SQLite) throws(SQLite.Failure) {
-    // Nobody else reads it, so it needs no shared memory.
+    // No other process reads it, so it needs no shared memory.
     try database.run("PRAGMA locking_mode=EXCLUSIVE")
     try database.run("PRAGMA journal_mode=WAL")
     try database.run("PRAGMA synchronous=FULL")
-    // What is removed may be secret.
+    // Removed values may be secret.
     try database.run("PRAGMA secure_delete=ON")
     let found = try database.run("PRAGMA user_version").first?.first
     if found == .integer(version) {
@@ -84,7 +84,7 @@ package final class TransferDatabase {
       throw SQLite.Failure(code: 1, message: "a newer version of sluice wrote it")
     }
     try database.transaction { () throws(SQLite.Failure) in
-      // AUTOINCREMENT: the number of a transfer that is gone is not given again.
+      // AUTOINCREMENT prevents that the number of a removed transfer is used again.
       try database.run(
         """
         CREATE TABLE IF NOT EXISTS transfers(
@@ -102,7 +102,7 @@ package final class TransferDatabase {
       // Since version 2.
       try database.run(
         "CREATE TABLE IF NOT EXISTS acknowledged(key TEXT PRIMARY KEY, id INTEGER NOT NULL, time INTEGER NOT NULL)")
-      // Earlier versions kept secrets of transfers that had ended: up to 3, the values of a URL's query.
+      // Earlier versions kept secrets of ended transfers. Up to version 3, these were the values of a URL's query.
       for row in try database.run("SELECT \(columns) FROM transfers WHERE state='ended'") {
         guard var transfer = transfer(row) else { continue }
         transfer.removeSecrets()
@@ -112,19 +112,19 @@ package final class TransferDatabase {
       }
     }
     if found != .integer(0) {
-      // They, and those of rows that are gone, may be in free pages and in the log.
+      // These, and those of removed rows, may be in free pages and in the log.
       try database.run("VACUUM")
       _ = try? database.run("PRAGMA wal_checkpoint(TRUNCATE)")
     }
-    // Only now: after a kill, all of it is done again.
+    // Only at the end: after a kill, all of this is done again.
     try database.run("PRAGMA user_version=\(version)")
   }
 
   private static let columns = "id, state, request, version, size, created, resume_data, result"
 
-  /// All transfers, and the highest number that was ever given.
+  /// All transfers, and the highest number ever assigned.
   ///
-  /// - Throws: ``AgentError/database(_:_:)``, also for a row that cannot be understood.
+  /// - Throws: ``AgentError/database(_:_:)``, also for an invalid row.
   package func load() throws(AgentError) -> TransferQueue {
     do throws(SQLite.Failure) {
       let rows = try database.run(
@@ -188,9 +188,9 @@ package final class TransferDatabase {
     return transfer
   }
 
-  /// Writes what is there already.
+  /// Writes values that are already there.
   ///
-  /// - Throws: ``AgentError/database(_:_:)`` if there is no room even for that.
+  /// - Throws: ``AgentError/database(_:_:)`` if there is no space even for that.
   package func check() throws(AgentError) {
     do throws(SQLite.Failure) {
       try database.run("PRAGMA user_version=\(Self.version)")
@@ -199,10 +199,10 @@ package final class TransferDatabase {
     }
   }
 
-  /// Stores what these actions store and remove, all of it or nothing.
+  /// Stores the changes in these actions, all of them or none.
   ///
   /// - Returns: whether there was something to store.
-  /// - Throws: ``AgentError/database(_:_:)``. Nothing has changed then.
+  /// - Throws: ``AgentError/database(_:_:)``. The database is unchanged then.
   @discardableResult
   package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) -> Bool {
     let changes = actions.filter {
@@ -221,7 +221,7 @@ package final class TransferDatabase {
             "INSERT OR REPLACE INTO acknowledged(key, id, time) VALUES(?, ?, ?)",
             [.text(past.key), .integer(past.id), .integer(past.time)])
         }
-        // One may be stored and removed at once.
+        // A transfer may be stored and removed at once.
         for change in changes {
           if case .storeAbandoned(let one) = change { try store(one) }
           if case .removeAbandoned(let id) = change {
@@ -230,8 +230,8 @@ package final class TransferDatabase {
         }
         for case .forget(let key) in changes { try database.run("DELETE FROM acknowledged WHERE key=?", [.text(key)]) }
       }
-      // What was replaced or removed may be secret, and is in the log until it is empty. It will be at the next change, if
-      // that does not work now.
+      // Replaced or removed values may be secret, and stay in the log until it is emptied. If that fails now, the next
+      // change does it.
       if changes.contains(where: Self.removesSecrets) { _ = try? database.run("PRAGMA wal_checkpoint(TRUNCATE)") }
       return true
     } catch {

@@ -1,14 +1,14 @@
-// Why a transfer cannot run, or not any more.
+// Why a transfer cannot run, or cannot continue.
 
 internal import EventLoops
 internal import Glibc
 internal import LiveStreaming
 
-/// Why a transfer cannot run, or not any more.
+/// Why a transfer cannot run, or cannot continue.
 package struct TransferFailure: Error, Equatable, Sendable {
   package var cause: String
   package var message: String
-  /// Whether it may succeed later without anybody's doing.
+  /// Whether it may succeed later by itself.
   package var isTemporary = false
 
   package init(cause: String, message: String) { (self.cause, self.message) = (cause, message) }
@@ -25,12 +25,12 @@ package struct TransferFailure: Error, Equatable, Sendable {
     if case .changed = error { cause = "fileChanged" } else { cause = "fileUnreadable" }
     message = "cannot upload \(path): \(reason)"
     if case .unreadable(let error) = error {
-      // This machine's trouble, or that of a disk or a file server, and not the file's.
+      // The cause is this machine, a disk or a file server, and not the file.
       isTemporary = Self.isTemporary(error)
     }
   }
 
-  /// Whether the system may do later what it has refused: its trouble has nothing to do with this file.
+  /// Whether the system may later permit what it has refused, because the cause is unrelated to this file.
   static func isTemporary(_ error: SystemError) -> Bool {
     [EMFILE, ENFILE, ENOMEM, ENOBUFS, EIO, ESTALE, EAGAIN, ETIMEDOUT].contains(error.code)
   }

@@ -1,9 +1,9 @@
-// What transfers leave that nobody wants any more: uploads at servers, parts of downloads.
+// The unwanted remains of transfers: uploads on servers, and parts of downloads.
 
 internal import EventLoops
 
 extension TransferQueue {
-  /// What is left of a transfer is deleted, as soon as it does not run.
+  /// Deletes the remains of a transfer as soon as it does not run.
   mutating func abandon(_ transfer: Transfer, _ now: Int64, _ actions: inout [Action]) {
     let one = AbandonedTransfer(transfer, time: now)
     guard one.hasRemains || running[transfer.id] != nil else { return }
@@ -11,7 +11,7 @@ extension TransferQueue {
     actions.append(.storeAbandoned(one))
   }
 
-  /// More, or less, is known of what is left.
+  /// More, or less, is known about the remains.
   mutating func abandon(_ id: Int64, resumeData: String?, _ actions: inout [Action]) {
     guard var one = abandoned[id], one.transfer.resumeData != resumeData else { return }
     one.transfer.resumeData = resumeData
@@ -33,9 +33,9 @@ extension TransferQueue {
     actions.append(.removeAbandoned(id))
   }
 
-  /// Deletes what is due.
+  /// Deletes the remains that are due.
   ///
-  /// - Returns: when the next is; nil for nothing.
+  /// - Returns: when the next ones are due; nil for never.
   mutating func delete(_ now: Int64, _ actions: inout [Action]) -> Int64? {
     var next: Int64?
     for (id, one) in abandoned.sorted(by: { $0.key < $1.key }) where running[id] == nil && !deleting.contains(id) {

@@ -1,38 +1,38 @@
-// Which transfers there are, and which of them run: a state machine without clock, disk or network.
+// The transfers, and which of them run: a state machine without clock, disk or network.
 
 internal import EventLoops
 internal import TransferClient
 internal import UploadClient
 
-/// All transfers of a user. An event comes in, and actions come out; the shell performs them in their order.
+/// All transfers of a user. It takes events and returns actions, which the shell performs in order.
 ///
-/// The shell keeps the queue from before an event until the database has what the event changed. If the database
+/// The shell keeps the queue from before an event until the database has stored the event's changes. If the database
 /// refuses, the event has not happened.
 package struct TransferQueue: Equatable, Sendable {
   package private(set) var transfers: [Int64: Transfer] = [:]
-  /// Whether a transfer runs, or has been asked to stop and has not ended yet.
+  /// The transfers that run, or that were asked to stop and have not ended yet.
   package internal(set) var running: [Int64: Run] = [:]
   package private(set) var lastID: Int64
-  /// By their keys: those that are not kept any more, for a program that has not heard that one was accepted.
+  /// Removed transfers by their keys, for a program that did not learn that one was accepted.
   package private(set) var acknowledged: [String: AcknowledgedTransfer] = [:]
-  /// Those that have given their place up, or could not begin, until it is their turn again.
+  /// Transfers that have given up their places, or could not begin, until they are due again.
   private var resting: [Int64: Rest] = [:]
-  /// What is left of them is to be deleted, once they do not run any more.
+  /// Transfers whose remains are deleted as soon as they do not run.
   package internal(set) var abandoned: [Int64: AbandonedTransfer] = [:]
-  /// Those of them that are being deleted.
+  /// The ones whose remains are being deleted.
   var deleting: Set<Int64> = []
-  /// Those of them whose server did not answer, until it is asked again.
+  /// The ones whose server did not answer, until it is asked again.
   var abandonedRests: [Int64: Rest] = [:]
-  /// What downloads end with, and the part that their program gets, when they do not run any more: they were cancelled
-  /// while they ran, or have no time left.
+  /// The results of downloads that were cancelled while they ran, or have no time left. The program receives the part
+  /// when they no longer run.
   private var handingOut: [Int64: TransferResult] = [:]
-  /// Nil until it is known. What depends on it waits so long.
+  /// Nil until it is known. Transfers that depend on it wait until then.
   private var network: NetworkConditions?
   private var isShutDown = false
-  /// Why the database takes nothing, and what to do, in words; nil if it does, as far as is known. Nothing that has to be
-  /// stored first begins or ends meanwhile.
+  /// Why the database rejects writes, and what to do, in words; nil if it works as far as is known. Meanwhile nothing
+  /// that must be stored first begins or ends.
   package private(set) var shortage: String?
-  /// Those that do not run any more, and whose end the database has not taken. Others have their places.
+  /// Transfers that no longer run, and whose end the database has not stored. Their places are free for others.
   package private(set) var unstored: Set<Int64> = []
 
   package enum Run: Equatable, Sendable { case running, stopping }
@@ -43,29 +43,29 @@ package struct TransferQueue: Equatable, Sendable {
     /// In milliseconds.
     var length: Int64
 
-    /// How long a transfer rests at first, and at most, in milliseconds.
+    /// The first and the longest rest of a transfer, in milliseconds.
     private static let lengths: ClosedRange<Int64> = 10_000...900_000
 
-    /// Twice as long as the last one.
+    /// Doubles the last rest.
     init(after last: Rest?, _ now: Int64) {
       length = last.map { min($0.length * 2, Self.lengths.upperBound) } ?? Self.lengths.lowerBound
       end = now.addingSaturated(length)
     }
   }
 
-  /// How many results are kept that nobody has acknowledged.
+  /// How many unacknowledged results are kept.
   package var resultLimit = 10_000
   /// How long they are kept, in milliseconds.
   package static let resultAge: Int64 = 90 * 24 * 3_600_000
 
-  /// The most transfers that run at once. The others wait for their turn, in the order in which they came.
+  /// The maximum number of transfers that run at once. The others wait in the order of their arrival.
   package static let limit = 4
 
   /// - Parameters:
-  ///   - transfers: what the database has.
-  ///   - lastID: the highest number that was ever given.
-  ///   - acknowledged: those whose keys the database has.
-  ///   - abandoned: those of which something is left.
+  ///   - transfers: the transfers in the database.
+  ///   - lastID: the highest number ever assigned.
+  ///   - acknowledged: the ones whose keys are in the database.
+  ///   - abandoned: the ones with remains.
   package init(
     _ transfers: [Transfer] = [], lastID: Int64 = 0, acknowledged: [AcknowledgedTransfer] = [],
     abandoned: [AbandonedTransfer] = []
@@ -76,7 +76,7 @@ package struct TransferQueue: Equatable, Sendable {
     self.lastID = max(lastID, transfers.map(\.id).max() ?? 0)
   }
 
-  /// Whether there is nothing to do until somebody comes.
+  /// Whether there is nothing to do until a program connects.
   package var isIdle: Bool {
     running.isEmpty && abandoned.isEmpty && !transfers.values.contains { $0.state == .active }
   }
@@ -84,13 +84,13 @@ package struct TransferQueue: Equatable, Sendable {
   /// Whether a transfer depends on the kind of network.
   package var dependsOnNetwork: Bool { transfers.values.contains { !$0.hasEnded && $0.request.hasConditions } }
 
-  /// What a transfer waits for that does not run, in words; nil for its turn, or its next attempt.
+  /// What a transfer that does not run is waiting for, in words; nil if it waits for its place or its next attempt.
   package func awaited(_ transfer: Transfer) -> String? {
     if let shortage, unstored.contains(transfer.id) || transfer.request.kind == .download { return shortage }
     return obstacle(transfer)
   }
 
-  /// The database takes nothing, or again what it gets.
+  /// The database rejects writes, or works again.
   package mutating func note(shortage: String?, unstored: Set<Int64>) {
     (self.shortage, self.unstored) = (shortage, unstored)
   }
@@ -107,18 +107,18 @@ package struct TransferQueue: Equatable, Sendable {
     return nil
   }
 
-  /// The transfer that was accepted with a key; nil if there was none lately.
+  /// The transfer that was accepted with a key; nil if there was none recently.
   package func id(ofKey key: String) -> Int64? {
     transfers.values.first { $0.request.key == key }?.id ?? acknowledged[key]?.id
   }
 
-  /// Another attempt may succeed now: nothing rests any longer.
+  /// Another attempt may succeed now, so no transfer rests any longer.
   package mutating func endRests() {
     for id in resting.keys { resting[id]?.end = .min }
     for id in abandonedRests.keys { abandonedRests[id]?.end = .min }
   }
 
-  /// The progress of a transfer that runs. The database does not keep it.
+  /// The progress of a running transfer. The database does not keep it.
   package mutating func note(
     _ id: Int64, acknowledged: UInt64? = nil, contentStart: UInt64? = nil, size: UInt64? = nil, trouble: String?? = nil
   ) {
@@ -166,7 +166,7 @@ package struct TransferQueue: Equatable, Sendable {
   private mutating func submit(
     _ request: TransferRequest, _ version: String, _ size: UInt64?, _ now: Int64, _ actions: inout [Action]
   ) {
-    // A program that did not hear the answer asks again.
+    // A program that did not receive the answer asks again.
     if let known = id(ofKey: request.key) {
       actions.append(.accept(known))
       return
@@ -208,8 +208,8 @@ package struct TransferQueue: Equatable, Sendable {
   private mutating func cancel(_ id: Int64, _ keeps: Bool, _ now: Int64, _ actions: inout [Action]) {
     guard let transfer = known(id, &actions) else { return }
     if !transfer.hasEnded, keeps, transfer.request.kind == .download, running[id] != nil {
-      // The part is not the program's before nobody writes into it. If the agent is killed until then, the transfer is
-      // paused, and the program cancels it once more.
+      // The program may receive the part only when nobody writes into it any more. If the agent is killed before that,
+      // the transfer is paused, and the program cancels it again.
       handingOut[id] = TransferResult(.cancelled)
       transfers[id]?.state = .paused
       store(id, &actions)
@@ -225,7 +225,7 @@ package struct TransferQueue: Equatable, Sendable {
   }
 
   private mutating func acknowledge(_ id: Int64, _ now: Int64, _ actions: inout [Action]) {
-    // It was acknowledged before, and the program did not hear that.
+    // It was acknowledged before, and the program did not learn that.
     guard let transfer = transfers[id] else {
       if (1...max(1, lastID)).contains(id) { actions.append(.done) } else { _ = known(id, &actions) }
       return
@@ -238,7 +238,7 @@ package struct TransferQueue: Equatable, Sendable {
     actions.append(.done)
   }
 
-  /// Nobody awaits the oldest results any more, or there are too many.
+  /// Nobody is waiting for the oldest results any more, or there are too many.
   private mutating func forgetResults(_ now: Int64, _ actions: inout [Action]) {
     let ended = transfers.values.filter(\.hasEnded).sorted {
       ($0.result?.ended ?? 0, $0.id) < ($1.result?.ended ?? 0, $1.id)
@@ -253,7 +253,7 @@ package struct TransferQueue: Equatable, Sendable {
   private mutating func remove(_ transfer: Transfer, _ now: Int64, _ actions: inout [Action]) {
     let id = transfer.id
     transfers[id] = nil
-    // The program has what it wanted of it.
+    // The program has received what it wanted.
     if transfer.request.isKept, transfer.result?.outcome == .completed { abandon(transfer, now, &actions) }
     let past = AcknowledgedTransfer(key: transfer.request.key, id: id, time: now)
     acknowledged[past.key] = past
@@ -274,12 +274,12 @@ package struct TransferQueue: Equatable, Sendable {
     return nil
   }
 
-  // MARK: What runs
+  // MARK: Running
 
   private mutating func finish(_ id: Int64, _ ending: Ending, _ now: Int64, _ actions: inout [Action]) {
     guard running.removeValue(forKey: id) != nil else { return }
     if abandoned[id] != nil {
-      // It was cancelled, or had no time left, and may be acknowledged by now.
+      // It was cancelled, or had no time left, and may already be acknowledged.
       if case .stopped(let data) = ending { abandon(id, resumeData: data, &actions) }
       if case .completed = ending { abandon(id, resumeData: nil, &actions) }
       return
@@ -316,9 +316,9 @@ package struct TransferQueue: Equatable, Sendable {
   private mutating func end(_ id: Int64, _ result: TransferResult, _ now: Int64, _ actions: inout [Action]) {
     var result = result
     result.ended = now
-    // Of what runs, something may be left that nobody knows of yet.
+    // A running transfer may leave remains that are not known yet.
     if let transfer = transfers[id], result.outcome != .completed, result.resumeData == nil {
-      // A server that refuses an upload decides itself what it keeps of it.
+      // A server that refuses an upload decides by itself what it keeps.
       let isRefused = transfer.request.kind == .upload && result.outcome == .failed && result.cause != "timedOut"
       if !isRefused { abandon(transfer, now, &actions) }
     }
@@ -340,7 +340,7 @@ package struct TransferQueue: Equatable, Sendable {
     if let transfer = transfers[id] { actions.append(.store(transfer.stored)) }
   }
 
-  /// In which order transfers get room: as they came, and then those that can wait, small ones first.
+  /// The order in which transfers get places: first as they arrived, and then those that can wait, small ones first.
   private var order: [Int64] {
     func rank(_ transfer: Transfer) -> (Int, Int64, Int64) {
       guard transfer.request.isDiscretionary else { return (0, 0, transfer.id) }
@@ -350,7 +350,8 @@ package struct TransferQueue: Equatable, Sendable {
     return transfers.values.map { (rank($0), $0.id) }.sorted { $0.0 < $1.0 }.map(\.1)
   }
 
-  /// Ends what has no time left, begins what is due and has room, and asks to be woken for the rest.
+  /// Ends transfers that have no time left, begins those that are due and have a place, and requests a wake-up for the
+  /// rest.
   private mutating func begin(_ now: Int64, _ actions: inout [Action]) {
     guard !isShutDown else { return }
     var next: Int64?
@@ -377,7 +378,7 @@ package struct TransferQueue: Equatable, Sendable {
         continue
       }
       guard obstacle(transfer) == nil else { continue }
-      // The part of a download is stored before its first byte is written.
+      // The part of a download is stored in the database before its first byte is written.
       guard shortage == nil || transfer.request.kind == .upload else { continue }
       guard running.count - unstored.count < Self.limit else {
         waiting += 1
@@ -391,13 +392,13 @@ package struct TransferQueue: Equatable, Sendable {
     if let next { actions.append(.wake(at: next)) }
   }
 
-  /// A transfer has no time left. The program gets the part of a download that the agent keeps.
+  /// A transfer has no time left. The program receives the part of a download that the agent keeps.
   private mutating func expire(_ transfer: Transfer, _ now: Int64, _ actions: inout [Action]) {
     let id = transfer.id
     var result = TransferResult(
       .failed, cause: "timedOut", message: "the transfer did not complete within its time limit")
     if transfer.request.isKept, running[id] != nil {
-      // As where it is cancelled: the part is the program's when nobody writes into it any more.
+      // As for a cancelled one, the program receives the part when nobody writes into it any more.
       if handingOut[id] == nil { handingOut[id] = result }
       return stop(id, &actions)
     }
@@ -407,7 +408,7 @@ package struct TransferQueue: Equatable, Sendable {
     stop(id, &actions)
   }
 
-  /// Those that wait for their next attempt make room for others that could run.
+  /// Transfers that wait for their next attempt make room for others that could run.
   private mutating func makeRoom(for waiting: Int, _ now: Int64, _ actions: inout [Action]) {
     let stopping = running.count { $0.value == .stopping && !unstored.contains($0.key) }
     let idle = running.keys.sorted().filter {

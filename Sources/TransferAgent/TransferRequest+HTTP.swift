@@ -1,4 +1,4 @@
-// A transfer's request as the engine takes it.
+// Converts a transfer's request for the engine.
 
 internal import EventLoops
 internal import LiveStreaming
@@ -6,12 +6,12 @@ internal import TransferClient
 internal import UploadClient
 
 extension TransferRequest {
-  /// How much of a response's body a program gets, in bytes.
+  /// How much of a response's body a program receives, in bytes.
   private static let responseBodyLimit = 256 << 10
-  /// The longest pause between two attempts, where the program says nothing.
+  /// The longest pause between two attempts, if the program does not specify one.
   private static let usualPause = Duration.seconds(15 * 60)
 
-  /// What uploads and downloads have in common.
+  /// The request settings that uploads and downloads have in common.
   var httpRequest: UploadRequest {
     var request = UploadRequest(url: url)
     request.method = method
@@ -28,7 +28,7 @@ extension TransferRequest {
     return request
   }
 
-  /// How often it is tried again.
+  /// Applies the transfer's retry settings.
   func adapt(_ policy: inout RetryPolicy) {
     policy.maximumCeiling = Self.duration(longestPause) ?? Self.usualPause
     policy.giveUpOnRefusalAfter = giveUpOnRefusalAfter.map { .milliseconds(max(0, $0)) }
@@ -36,7 +36,7 @@ extension TransferRequest {
 
   static func duration(_ milliseconds: Int64?) -> Duration? { milliseconds.map { .milliseconds(max(1, $0)) } }
 
-  /// Nil while the file has none that could be sent: it may just be being written.
+  /// Nil while the file contains no token that could be sent, because it may just be being written.
   static func token(inFile path: String) -> String? {
     guard var bytes = try? PrivateFile.contents(of: path, limit: 16 * 1024)[...] else { return nil }
     while let last = bytes.last, [0x0A, 0x0D, 0x20].contains(last) { bytes.removeLast() }
@@ -46,7 +46,7 @@ extension TransferRequest {
 }
 
 extension TransferResult {
-  /// What a server has said at the end.
+  /// Adds the server's final response.
   mutating func add(_ response: HTTPResponse) {
     status = response.status
     fields = response.fields.map { "\($0.name): \($0.value)" }

@@ -1,4 +1,4 @@
-// A connection to the agent as a program holds it, with blocking calls.
+// A program's connection to the agent, with blocking calls.
 
 internal import EventLoops
 internal import Glibc
@@ -18,10 +18,11 @@ package final class AgentConnection: Sendable {
 
   deinit { close(descriptor) }
 
-  /// The agent's process, or that of the service manager that has made its socket; nil if the kernel does not say.
+  /// The process of the agent, or of the service manager that has made its socket; nil if the kernel does not provide
+  /// it.
   package var agentProcess: Int32? { AgentSocket.peer(of: descriptor)?.process }
 
-  /// Ends the connection: whoever receives gets the end.
+  /// Ends the connection, also for a thread that is receiving.
   package func end() { shutdown(descriptor, Int32(SHUT_RDWR)) }
 
   /// Sends an order, and returns its number.
@@ -41,7 +42,7 @@ package final class AgentConnection: Sendable {
     }
   }
 
-  /// The next answer. What cannot be understood is skipped: a later agent may say more.
+  /// The next answer. Unknown answers are skipped, because a later agent may send them.
   ///
   /// - Parameter limit: how long the agent may be silent; nil for ever.
   /// - Throws: ``AgentError/disconnected``, ``AgentError/noAnswer``.
@@ -67,7 +68,7 @@ package final class AgentConnection: Sendable {
     }
   }
 
-  /// Sends an order and awaits its answer. Other answers that come meanwhile are given to `other`.
+  /// Sends an order and waits for its answer. Other answers that arrive meanwhile are passed to `other`.
   package func order(
     _ kind: AgentOrder.Kind, within limit: Duration = .seconds(30), other: (AgentAnswer) -> Void = { _ in }
   ) throws(AgentError) -> AgentAnswer {

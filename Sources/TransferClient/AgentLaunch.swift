@@ -4,13 +4,14 @@ internal import EventLoops
 internal import Glibc
 
 package enum AgentLaunch {
-  /// How long an agent that another program has started may take until it listens: it checks its database before.
+  /// How long an agent that another program has started may take until it listens, because it checks its database
+  /// first.
   private static let limit = Duration.seconds(20)
-  /// The exit code of an agent that ends because another one is there.
+  /// The exit code of an agent that ends because another one runs.
   private static let busyCode: Int32 = 75
 
-  /// Connects to the agent, and starts it if nothing listens. If two programs start it at once, one of both agents
-  /// ends, and both programs find the other.
+  /// Connects to the agent, and starts it if nothing listens. If two programs start it at once, one of the two agents
+  /// ends, and both programs connect to the other.
   ///
   /// - Parameter program: the path of `sluice`; nil for the one that `$SLUICE` names, or the first on `PATH`.
   package static func connection(
@@ -31,21 +32,21 @@ package enum AgentLaunch {
       do throws(AgentError) {
         return try AgentConnection(location)
       } catch {
-        // Another one, which was started at the same time, has the lock and is about to listen, or to end.
+        // Another agent that was started at the same time has the lock, and is about to listen or to end.
         guard case .notRunning = error, MonotonicInstant.now < deadline else { throw error }
         poll(nil, 0, 20)
       }
     }
   }
 
-  /// How many agents are asked in turn. One that had nothing more to do may end at any moment, several in a row do not.
+  /// How many agents are asked one after another. An idle one may end at any moment, but several in a row do not.
   private static let mostAgents = 5
 
-  /// Asks an agent, and the next one if it ends before it answers. That one has the same transfers, and may have heard
-  /// the question: it must be one that can be asked twice.
+  /// Asks an agent, and the next one if it ends before it answers. The next one has the same transfers, and may already
+  /// have processed the order, so the order must be repeatable.
   ///
   /// - Parameters:
-  ///   - connection: the agent to ask first, and then the one that has answered.
+  ///   - connection: the agent to ask first, and afterwards the one that has answered.
   ///   - program: see ``connection(_:program:)``.
   package static func ask<Answer>(
     _ connection: inout AgentConnection, _ location: AgentLocation, program: String? = nil,
@@ -64,7 +65,7 @@ package enum AgentLaunch {
 
   /// Runs `sluice agent --detach`, which returns when the agent listens.
   ///
-  /// - Returns: its exit code, and what it says on standard error.
+  /// - Returns: its exit code, and its output on standard error.
   private static func run(_ program: String, _ location: AgentLocation) throws(AgentError) -> (Int32, String) {
     var ends: [Int32] = [-1, -1]
     guard pipe(&ends) == 0 else { throw .notStarted(SystemError.last("pipe").reason) }
@@ -79,7 +80,7 @@ package enum AgentLaunch {
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     defer { posix_spawnattr_destroy(&attributes) }
-    // What this process blocks or ignores is no matter of the agent.
+    // The signals that this process blocks or ignores must not affect the agent.
     var (none, all) = (sigset_t(), sigset_t())
     sigemptyset(&none)
     sigfillset(&all)
@@ -107,7 +108,8 @@ package enum AgentLaunch {
     do throws(SystemError) {
       try retryingInterrupts("waitpid") { waitpid(process, &status, 0) }
     } catch {
-      // A program may have all its children collected (SIGCHLD is ignored): the connection will tell.
+      // A program may ignore SIGCHLD, so that its children are reaped automatically. The connection attempt shows the
+      // result.
       status = 0
     }
     return (status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F, String(decoding: text, as: UTF8.self))

@@ -1,11 +1,11 @@
-// Where the agent's database and socket are, and whether they are this user's own.
+// The paths of the agent's database and socket, and whether they belong to this user alone.
 
 package import EventLoops
 internal import Glibc
 
 /// The agent of one user: one database, one socket.
 package struct AgentLocation: Equatable, Sendable {
-  /// Where the database is.
+  /// The directory of the database.
   package var directory: String
   package var socket: String
 
@@ -15,7 +15,7 @@ package struct AgentLocation: Equatable, Sendable {
   /// runtime directory, the socket is beside the database. Relative paths are ignored, as the XDG Base Directory
   /// Specification requires.
   ///
-  /// - Returns: nil if the environment names no directory at all.
+  /// - Returns: nil if the environment names no directory.
   package init?(environment variable: (String) -> String?) {
     func directory(_ name: String) -> String? {
       variable(name).flatMap { $0.utf8.first == UInt8(ascii: "/") ? $0 : nil }
@@ -25,8 +25,8 @@ package struct AgentLocation: Equatable, Sendable {
     socket = (directory("XDG_RUNTIME_DIR").map { $0 + "/sluice" } ?? self.directory) + "/agent.sock"
   }
 
-  /// As this process's environment has it. A job of cron(8), whose environment does not name the runtime directory, finds
-  /// the same socket as others: systemd makes that directory under a known name.
+  /// The location from this process's environment. A job of cron(8), whose environment does not name the runtime
+  /// directory, finds the same socket as others, because systemd makes that directory under a known name.
   package static var current: AgentLocation? {
     AgentLocation { name in
       if let value = getenv(name) { return String(cString: value) }
@@ -40,9 +40,9 @@ package struct AgentLocation: Equatable, Sendable {
     socket.lastIndex(of: "/").map { $0 == socket.startIndex ? "/" : String(socket[..<$0]) } ?? "."
   }
 
-  /// Makes a directory that only this user may enter, and those above it.
+  /// Creates a directory that only this user may enter, and its parents.
   ///
-  /// - Throws: ``AgentError/notPrivate(_:_:)`` for one that others may enter or own, ``AgentError/system(_:_:)``.
+  /// - Throws: ``AgentError/notPrivate(_:_:)`` if others may enter or own it, ``AgentError/system(_:_:)``.
   package static func makePrivateDirectory(_ path: String) throws(AgentError) {
     var parents: [String] = []
     var parent = path[...]
@@ -55,7 +55,7 @@ package struct AgentLocation: Equatable, Sendable {
     try checkPrivateDirectory(path)
   }
 
-  /// - Throws: ``AgentError``, as ``makePrivateDirectory(_:)``, and if it is not there.
+  /// - Throws: ``AgentError``, like ``makePrivateDirectory(_:)``, and if the directory does not exist.
   package static func checkPrivateDirectory(_ path: String) throws(AgentError) {
     var status = stat()
     guard lstat(path, &status) == 0 else { throw .system(path, .last("lstat")) }
@@ -65,25 +65,25 @@ package struct AgentLocation: Equatable, Sendable {
   }
 }
 
-/// Why there is no agent to talk to, or none can begin.
+/// Why no agent can be reached, or none can begin.
 package enum AgentError: Error, Equatable, Sendable {
   /// The environment has neither `HOME` nor `XDG_STATE_HOME`.
   case noLocation
   case system(String, SystemError)
-  /// A directory or socket that is not this user's alone; why.
+  /// A directory or socket does not belong to this user alone, with the reason.
   case notPrivate(String, String)
   /// Another process is the agent.
   case inUse(String)
-  /// The database cannot be used; why.
+  /// The database cannot be used, with the reason.
   case database(String, String)
   /// No agent listens.
   case notRunning(String)
-  /// No agent could be started, or it ended at once; why.
+  /// No agent could be started, or it ended at once, with the reason.
   case notStarted(String)
-  /// The connection ended before the answer came.
+  /// The connection ended before the answer arrived.
   case disconnected
-  /// The agent does not carry out an order; why.
+  /// The agent refuses an order, with the reason.
   case refused(AgentAnswer.Refusal, String)
-  /// The agent does not answer in time, or with something that cannot be understood.
+  /// The agent does not answer in time, or its answer is invalid.
   case noAnswer
 }

@@ -1,4 +1,4 @@
-// What programs and the agent say to each other: one flat JSON object per line, in both directions.
+// The messages between programs and the agent: one flat JSON object per line, in both directions.
 
 package import JSONLines
 
@@ -6,16 +6,17 @@ package import JSONLines
 package struct AgentOrder: Equatable, Sendable {
   package enum Kind: Equatable, Sendable {
     case submit(TransferRequest)
-    /// All transfers of a session; of all sessions for nil.
+    /// All transfers of a session, or of all sessions for nil.
     case list(session: String?)
     case pause(id: Int64)
     case resume(id: Int64)
-    /// - Parameter keeps: whether the part of a download is not removed, but given to the program with the result.
+    /// - Parameter keeps: whether the program receives the part of a download with the result, instead of its removal.
     case cancel(id: Int64, keeps: Bool = false)
-    /// The program knows the result and does not want to hear of it again.
+    /// The program has received the result and does not need it again.
     case acknowledge(id: Int64)
-    /// All transfers of a session now, and from now on each that changes. Another connection that watches the session
-    /// hears ``AgentAnswer/replaced(session:)``, and no more. The session of the command has any number of them.
+    /// All transfers of a session now, and then each one that changes. Another connection that watches the session
+    /// receives ``AgentAnswer/replaced(session:)``, and nothing more. The command's session can have any number of
+    /// them.
     case watch(session: String)
   }
 
@@ -50,7 +51,7 @@ package struct AgentOrder: Equatable, Sendable {
     }
   }
 
-  /// Nil for anything else than an order.
+  /// Nil if the line is not an order.
   package init?(_ line: FlatJSON) {
     guard let number = line.integer("number", as: Int64.self) else { return nil }
     let id = line.integer("id", as: Int64.self)
@@ -71,21 +72,21 @@ package struct AgentOrder: Equatable, Sendable {
   }
 }
 
-/// What the agent says to a program.
+/// A message from the agent to a program.
 package enum AgentAnswer: Equatable, Sendable {
-  /// The transfer is in the database, and is not forgotten any more.
+  /// The transfer is in the database, and will not be forgotten.
   case accepted(number: Int64, id: Int64)
-  /// The order is carried out, or was before.
+  /// The order is carried out, now or before.
   case done(number: Int64)
-  /// It is not; one word for programs, and why and what to do in words.
+  /// The order is refused. The values are one word for programs, and the reason and remedy in words.
   case refused(number: Int64, Refusal, String)
-  /// A transfer of a list, or of a session that is watched, whenever something has changed.
+  /// A transfer of a list, or a changed one of a watched session.
   case transfer(number: Int64?, TransferStatus)
-  /// Another connection watches the session from now on.
+  /// Another connection now watches the session.
   case replaced(session: String)
 
   package enum Refusal: String, CaseIterable, Sendable {
-    /// The order cannot be understood, or never carried out.
+    /// The order is invalid, or can never be carried out.
     case invalid
     /// The file cannot be read.
     case file
@@ -122,7 +123,7 @@ package enum AgentAnswer: Equatable, Sendable {
     return line.line
   }
 
-  /// Nil for anything else, as what a later agent may say.
+  /// Nil for anything else, such as messages of a later agent.
   package init?(_ line: FlatJSON) {
     let number = line.integer("number", as: Int64.self)
     switch (line.string("event"), number) {

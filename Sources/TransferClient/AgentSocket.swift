@@ -1,4 +1,4 @@
-// The agent's socket: a path that only this user can reach, and peers that are this user.
+// The agent's socket: a path that only this user can reach, with peers of this user.
 
 internal import CLinux
 package import EventLoops
@@ -8,8 +8,8 @@ package enum AgentSocket {
   /// Connects to the agent.
   ///
   /// - Returns: a blocking descriptor.
-  /// - Throws: ``AgentError/notRunning(_:)`` if nothing listens; ``AgentError/notPrivate(_:_:)`` if another user could have
-  ///   made the socket, or does listen there.
+  /// - Throws: ``AgentError/notRunning(_:)`` if nothing listens; ``AgentError/notPrivate(_:_:)`` if another user could
+  ///   have made the socket, or listens there.
   package static func connect(_ path: String, in directory: String) throws(AgentError) -> Int32 {
     do throws(AgentError) {
       try AgentLocation.checkPrivateDirectory(directory)
@@ -34,9 +34,9 @@ package enum AgentSocket {
     }
   }
 
-  /// Listens, and takes the place of a socket that nobody listens on. Only for whoever has the lock of the database.
+  /// Listens, and replaces a socket that nobody listens on. Only for the holder of the database's lock.
   ///
-  /// - Returns: a descriptor that does not block, and the socket's file.
+  /// - Returns: a non-blocking descriptor, and the socket's file.
   package static func listen(
     _ path: String, in directory: String
   ) throws(AgentError) -> (descriptor: Int32, file: File) {
@@ -47,7 +47,7 @@ package enum AgentSocket {
       if lstat(path, &status) == 0 {
         guard status.st_mode & S_IFMT == S_IFSOCK else { throw .notPrivate(path, "it is not a socket") }
         guard status.st_uid == geteuid() else { throw .notPrivate(path, "another user owns it") }
-        // Whoever listens there may have another database. Nobody else can be asked about this one.
+        // The agent that listens there may have another database. No other agent can have this one.
         if let other = try? connect(path, in: directory) {
           close(other)
           throw .inUse(path)
@@ -58,7 +58,7 @@ package enum AgentSocket {
         try with(path) { (address, length) throws(SystemError) in
           try retryingInterrupts("bind") { bind(descriptor, address, length) }
         }
-        // The directory keeps others out already: until here the mode is what the umask makes it.
+        // The directory already keeps others out while the mode is still the umask's.
         try retryingInterrupts("chmod") { chmod(path, 0o600) }
         try retryingInterrupts("listen") { Glibc.listen(descriptor, 64) }
         try retryingInterrupts("lstat") { lstat(path, &status) }
@@ -74,7 +74,7 @@ package enum AgentSocket {
 
   /// The next program that has connected; nil if there is none. It does not block.
   ///
-  /// - Throws: ``SystemError`` when there is no descriptor or memory for a connection.
+  /// - Throws: ``SystemError`` if there is no descriptor or memory for a connection.
   package static func accept(_ listener: Int32) throws(SystemError) -> Int32? {
     while true {
       do throws(SystemError) {
@@ -83,13 +83,13 @@ package enum AgentSocket {
         }
       } catch {
         if error.code == EAGAIN { return nil }
-        // It has gone before it was accepted.
+        // It has disconnected before it was accepted.
         if error.code != ECONNABORTED { throw error }
       }
     }
   }
 
-  /// The file of a socket that was made here.
+  /// The file of a socket that was created here.
   package struct File: Sendable {
     let path: String
     let device: dev_t
@@ -103,11 +103,11 @@ package enum AgentSocket {
     }
   }
 
-  /// Whose process is at the other end, by the kernel's word (unix(7)); nil if it does not say.
+  /// The user of the process at the other end, according to the kernel (unix(7)); nil if it does not report one.
   package static func peerUser(of descriptor: Int32) -> UInt32? { peer(of: descriptor)?.user }
 
   static func peer(of descriptor: Int32) -> (process: Int32, user: UInt32)? {
-    // struct ucred, which Glibc's module leaves out: process, user, group.
+    // struct ucred, which Glibc's module omits: process, user, group.
     var credentials: (process: Int32, user: UInt32, group: UInt32) = (0, UInt32.max, UInt32.max)
     var length = socklen_t(MemoryLayout.size(ofValue: credentials))
     guard getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 else { return nil }
@@ -131,7 +131,7 @@ package enum AgentSocket {
     name.sun_family = sa_family_t(AF_UNIX)
     let bytes = Array(path.utf8)
     let fits = withUnsafeMutableBytes(of: &name.sun_path) { room in
-      // With the NUL behind it.
+      // With the terminating NUL.
       guard bytes.count < room.count else { return false }
       room.copyBytes(from: bytes)
       return true

@@ -1,9 +1,9 @@
-// Which file a path names: a program and the agent look at different moments.
+// Identifies the file at a path, because a program and the agent look at different moments.
 
 internal import Glibc
 
 package enum FileStamp {
-  /// Device, inode, size and time of the last write, as text that is compared and shown; nil if no file is to be seen.
+  /// Device, inode, size and time of the last write, as text to compare and print; nil if no file is visible.
   package static func of(_ path: String) -> String? {
     var status = stat()
     guard stat(path, &status) == 0 else { return nil }

@@ -1,14 +1,14 @@
-// What a program asks the agent to transfer: everything that the agent must know after the program has ended.
+// A program's request for a transfer, with everything that the agent must know after the program has ended.
 
 package import JSONLines
 
-/// A transfer as it is handed to the agent, and as the agent's database keeps it. As secret as its URL, fields and token.
+/// A transfer as it is submitted to the agent and kept in its database. It is as secret as its URL, fields and token.
 package struct TransferRequest: Equatable, Sendable {
   package enum Kind: String, CaseIterable, Sendable {
     case upload
     case download
 
-    /// Nil for one that is not known. The agents of versions without downloads say nothing of it.
+    /// Nil for an unknown kind. Agents of versions without downloads omit it.
     init?(_ line: FlatJSON) {
       guard let text = line.string("kind") else {
         self = .upload
@@ -18,11 +18,11 @@ package struct TransferRequest: Equatable, Sendable {
     }
   }
 
-  /// Chosen by the program, different for each transfer: a request that is handed in again is not another transfer.
+  /// Chosen by the program and different for each transfer, so that a request submitted twice is not two transfers.
   package var key: String
-  /// Whose transfer it is: the identifier of a background session, or empty for the command.
+  /// The owner of the transfer: the identifier of a background session, or empty for the command.
   package var session = ""
-  /// The program's own number of it; unique in its session.
+  /// The program's own number for it, unique in its session.
   package var task: Int64 = 0
   package var kind = Kind.upload
   package var url: String
@@ -30,20 +30,20 @@ package struct TransferRequest: Equatable, Sendable {
   package var mayUsePOST = false
   /// `Name: value`
   package var fields: [String] = []
-  /// The file, as an absolute path. Of a download, where it goes; empty for one that the agent keeps until its end is
-  /// acknowledged.
+  /// The absolute path of the file to upload, or of the destination of a download. Empty for a download that the agent
+  /// keeps until its end is acknowledged.
   package var path: String
-  /// The file as the program has found it there (``FileStamp``): another one is refused. Nil for any.
+  /// The identity of the file when the program looked (``FileStamp``). Another one is refused. Nil for any.
   package var file: String?
-  /// The program's own words, given back to it.
+  /// The program's own text, which is returned to it.
   package var note: String?
-  /// Whether a redirect has led to the URL from another origin, whose secrets are not sent there. The agent gives it
-  /// back to the program.
+  /// Whether a redirect has led to the URL from another origin, whose secrets are not sent there. The agent returns it
+  /// to the program.
   package var isAtOtherOrigin = false
 
-  // MARK: How to reach the server
+  // MARK: Reaching the server
 
-  /// Read before each request; as an absolute path.
+  /// Read before each request, an absolute path.
   package var tokenFile: String?
   package var token: String?
   package var netrcFile: String?
@@ -55,12 +55,12 @@ package struct TransferRequest: Equatable, Sendable {
   /// 4 or 6; nil for both.
   package var addressFamily: Int?
   package var usesHTTP1 = false
-  /// In milliseconds, as all times here.
+  /// In milliseconds, like all times here.
   package var connectLimit: Int64?
   package var stallLimit: Int64?
   package var responseLimit: Int64?
 
-  // MARK: How to upload
+  // MARK: Uploading
 
   /// `auto`, `always` or `never`
   package var resumable = "auto"
@@ -73,34 +73,34 @@ package struct TransferRequest: Equatable, Sendable {
   /// The longest pause between two attempts.
   package var longestPause: Int64?
 
-  // MARK: How to download
+  // MARK: Downloading
 
-  /// What is downloaded, while it is not complete: the agent decides.
+  /// The path of an incomplete download, which the agent chooses.
   package var part: String?
-  /// The permissions of the file, whatever the agent's process takes away from those of its own.
+  /// The permissions of the file, regardless of the umask of the agent's process.
   package var permissions: UInt32?
-  /// Whether a file that has the name is replaced.
+  /// Whether to replace an existing file of that name.
   package var replaces = false
-  /// The part that an earlier download has left (`DownloadCheckpoint`).
+  /// The part left by an earlier download (`DownloadCheckpoint`).
   package var resumeData: String?
 
-  // MARK: When
+  // MARK: Scheduling
 
-  /// Not before; in milliseconds since 1970.
+  /// The earliest beginning, in milliseconds since 1970.
   package var earliestBegin: Int64?
-  /// The transfer fails then; in milliseconds since 1970.
+  /// When the transfer fails at the latest, in milliseconds since 1970.
   package var deadline: Int64?
-  /// Whether it may run where bytes cost money.
+  /// Whether it may run on a network where bytes cost money.
   package var allowsExpensive = true
-  /// Whether it may run where the user wants the network to be spared.
+  /// Whether it may run on a network that the user wants to use sparingly.
   package var allowsConstrained = true
-  /// Whether it can wait for a good time: it runs behind others, and not where bytes cost money.
+  /// Whether it can wait for a good time. It runs after others, and not where bytes cost money.
   package var isDiscretionary = false
-  /// What the program expects, in bytes. Of discretionary transfers, small ones come first.
+  /// The number of bytes that the program expects. Small discretionary transfers come first.
   package var expectedToSend: Int64?
   package var expectedToReceive: Int64?
 
-  /// Whether the agent keeps what it has downloaded.
+  /// Whether the agent keeps the downloaded file.
   package var isKept: Bool { kind == .download && path.isEmpty }
 
   /// Whether it depends on the kind of network.
@@ -110,7 +110,7 @@ package struct TransferRequest: Equatable, Sendable {
 
   // MARK: As a line
 
-  /// Adds all of it to a line.
+  /// Adds all fields to a line.
   package func add(to line: inout JSONLine) {
     line.add("key", key)
     line.add("session", session)

@@ -1,11 +1,11 @@
-// How a transfer ended: what a program is told once, and the database keeps until it was.
+// The end of a transfer, which the database keeps until its program has received it.
 
 package import JSONLines
 
-/// The end of a transfer. There is one for each transfer that the agent has accepted.
+/// The end of a transfer. There is exactly one for each accepted transfer.
 package struct TransferResult: Equatable, Sendable {
   package enum Outcome: String, CaseIterable, Sendable {
-    /// The server has confirmed all of it, or all of it has come.
+    /// The server has confirmed all of it, or has sent all of it.
     case completed
     case failed
     /// A program or a person has cancelled it.
@@ -13,22 +13,22 @@ package struct TransferResult: Equatable, Sendable {
   }
 
   package var outcome: Outcome
-  /// Of a failure, one word for programs: a kind of `LiveStreamError`, `fileUnreadable`, `fileChanged` or `timedOut`;
-  /// of a download, a kind of `DownloadError`.
+  /// The cause of a failure, as one word for programs: a kind of `LiveStreamError`, `fileUnreadable`, `fileChanged` or
+  /// `timedOut`. For a download, a kind of `DownloadError`.
   package var cause: String?
-  /// Of a failure, what failed, why, and what to do.
+  /// The message of a failure: what failed, why, and what to do.
   package var message: String?
-  /// Of the final response, if there was one.
+  /// The status of the final response, if there was one.
   package var status: Int?
   /// `Name: value`
   package var fields: [String] = []
   /// The beginning of the response's body.
   package var body: [UInt8] = []
-  /// The size of the file in bytes, or how much of it the server has confirmed. Of a download, how much has come.
+  /// The size of the file in bytes, or how much of it the server has confirmed. For a download, how much was received.
   package var byteCount: UInt64 = 0
   /// Whether the server has confirmed the file's digest.
   package var isVerified = false
-  /// Of a download that did not complete: the part, which is the program's from now on (`DownloadCheckpoint`).
+  /// The part of an incomplete download, which belongs to the program from now on (`DownloadCheckpoint`).
   package var resumeData: String?
   /// When it ended, in milliseconds since 1970.
   package var ended: Int64 = 0
@@ -37,14 +37,15 @@ package struct TransferResult: Equatable, Sendable {
     (self.outcome, self.cause, self.message) = (outcome, cause, message)
   }
 
-  /// Adds all of it to a line.
+  /// Adds all fields to a line.
   package func add(to line: inout JSONLine) {
     line.add("outcome", outcome.rawValue)
     line.add("cause", cause)
     line.add("message", message)
     line.add("status", status)
     if !fields.isEmpty { line.add("response-fields", fields) }
-    // A byte is the character of its number: bodies are mostly text, and this text is ASCII whatever they are.
+    // Each byte becomes the character of its number: bodies are mostly text, and JSON text stays ASCII whatever they
+    // contain.
     if !body.isEmpty { line.add("body", String(String.UnicodeScalarView(body.map { Unicode.Scalar($0) }))) }
     line.add("bytes", byteCount)
     line.add("verified", isVerified)

@@ -1,11 +1,11 @@
-// A transfer as the agent shows it.
+// A transfer as the agent reports it.
 
 package import JSONLines
 
-/// How a transfer stands.
+/// The state of a transfer.
 package struct TransferStatus: Equatable, Sendable {
   package enum State: String, CaseIterable, Sendable {
-    /// It runs when its time has come and there is room.
+    /// It runs when its time has come and there is a place.
     case waiting
     case running
     case paused
@@ -13,7 +13,7 @@ package struct TransferStatus: Equatable, Sendable {
   }
 
   package var id: Int64
-  /// That of its request.
+  /// The key of its request.
   package var key: String
   package var session: String
   /// The program's own number.
@@ -22,20 +22,21 @@ package struct TransferStatus: Equatable, Sendable {
   package var state: State
   /// Without user and password.
   package var url: String
-  /// The file; of a download that the agent keeps, where it is.
+  /// The file. For a download that the agent keeps, its location.
   package var path: String
   package var note: String?
-  /// That of its request.
+  /// The value of its request.
   package var isAtOtherOrigin = false
-  /// Where the content of a download's last response begins in the whole; nil while there is none, as far as is known.
+  /// Where the content of a download's last response begins in the complete file; nil while there is none, or it is
+  /// unknown.
   package var contentStart: UInt64?
-  /// In bytes; nil while no server has said it.
+  /// In bytes; nil until the server states it.
   package var size: UInt64?
-  /// How much the server has, as far as is known. Of a download, how much has come.
+  /// How much the server has, as far as is known. For a download, how much was received.
   package var acknowledged: UInt64
   /// When it was accepted, in milliseconds since 1970.
   package var created: Int64
-  /// What it waits for, or what went wrong last, in words.
+  /// What it waits for, or the last problem, in words.
   package var trouble: String?
   /// If it has ended.
   package var result: TransferResult?
@@ -50,7 +51,7 @@ package struct TransferStatus: Equatable, Sendable {
     (self.acknowledged, self.created, self.trouble, self.result) = (acknowledged, created, trouble, result)
   }
 
-  /// Adds all of it to a line.
+  /// Adds all fields to a line.
   package func add(to line: inout JSONLine) {
     line.add("id", id)
     line.add("key", key)

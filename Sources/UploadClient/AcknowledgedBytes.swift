@@ -28,7 +28,6 @@ struct AcknowledgedBytes {
   ///   - countsChunks: whether to count exactly. Otherwise the framing of chunks in flight counts as body. This is a
   ///     lower bound that costs no memory, like the additions of TLS and HTTP/2.
   ///   - bytesBefore: the result of ``bytesWritten(on:)``, if the connection is known to add no bytes of its own.
-  ///     carries.
   mutating func begin(
     isChunked: Bool, hasPlainFraming: Bool, countsChunks: Bool, heldByLibcurl: Int, bytesBefore: UInt64?
   ) {

@@ -4,7 +4,6 @@
 // that do not answer, it takes half a minute. When a request ends earlier, libcurl must not wait for that thread
 // (CURLOPT_QUICK_EXIT), because the whole loop would wait. But then each retry would leave another thread behind, so
 // their number is limited.
-// bound.
 
 internal import EventLoops
 internal import Glibc

@@ -1,27 +1,27 @@
-// The log that a server shares with others: connected and checked once, at the start, and then used by each loop.
+// The log that a server shares with others. It is connected and checked once, at the start, and then used by each loop.
 
 internal import EventLoops
 internal import JetStream
 internal import LogServing
 internal import StreamServing
 
-/// A connection to brokers, and the stream that holds the uploads. Any thread, but for what says otherwise.
+/// A connection to brokers, and the stream that contains the uploads. Any thread, unless stated otherwise.
 final class BrokerStorage: @unchecked Sendable {
   private let connection: BrokerConnection
-  /// Touched while the server is made, on one thread.
+  /// Used only while the server is created, on one thread.
   private let stream: MessageStream
 
   /// What all servers have stored there.
   let usage: LogUsage
   /// nil where nothing is to be proven.
   let durability: StorageGuard?
-  /// What an operator should know, one sentence each.
+  /// Notes for an operator, one sentence each.
   let notes: [String]
 
   /// Whether uploads can be stored now, and it is known what other servers have stored.
   var isReady: Bool { connection.isConnected && durability?.isProven ?? true && usage.isCurrent }
 
-  /// How often the connection was lost and made again.
+  /// How many times the connection was lost and restored.
   var reconnectCount: UInt64 { connection.reconnectCount }
 
   /// Connects, and opens the stream or creates it; waits for both.
@@ -41,7 +41,7 @@ final class BrokerStorage: @unchecked Sendable {
     } catch {
       throw .brokers(error)
     }
-    // The guard lives as long as the connection calls it, and must not keep it.
+    // The guard lives as long as the connection that calls it, so it must not retain the connection.
     weak let connection = connection
     let guardian = StorageGuard(brokers.witnesses) {
       connection?.isConnected ?? false
@@ -51,7 +51,7 @@ final class BrokerStorage: @unchecked Sendable {
     }
     self.durability = durability == .always ? guardian : nil
     if durability == .always {
-      // Before the question, so that no change is missed.
+      // Observe before the question, so that no change is missed.
       self.connection.observe { guardian.connectionChanged(isConnected: $0) }
       try guardian.prove()
     }
@@ -65,7 +65,7 @@ final class BrokerStorage: @unchecked Sendable {
     }
   }
 
-  /// The stream, for one more loop that does not run yet.
+  /// The stream for a further loop that does not run yet.
   func stream(on loop: EventLoop) throws(UploadServerError) -> MessageStream {
     do throws(BrokerError) {
       return stream.attached(to: try BrokerClient(connection, on: loop))
@@ -94,7 +94,7 @@ final class BrokerStorage: @unchecked Sendable {
         }
       }
     }
-    // A broker that is not part of a cluster is the one that answers.
+    // If a broker does not belong to a cluster, the answering broker is the only one.
     return found.isEmpty ? [connection.brokerIdentifier].compactMap(\.self) : found
   }
 

@@ -6,20 +6,20 @@ internal import HTTPMessages
 internal import HTTPServer
 internal import StreamServing
 
-/// Owned by the ``UploadServer``; unchecked because the loop's thread is the only one that touches it once it runs.
+/// Owned by the ``UploadServer``. It is unchecked, because only the loop's thread uses it once the loop runs.
 final class ServerCore: @unchecked Sendable {
   private let loop: EventLoop
   /// The connections of this loop.
   let connections: ServerConnections
   private let emit: (ServerEvent) -> Void
   private let service: any LoopService
-  /// nil where nothing is stored in files.
+  /// nil if nothing is stored in files.
   private let directory: DirectoryService?
   private let counter: LoopFigures
-  /// What has not ended yet: the connections, and what is behind them.
+  /// The number of parts that have not ended: the connections, and the service behind them.
   private var unended = 2
 
-  /// How work on this loop is done when each request that has reached the server by now has reached its loop.
+  /// Performs work on this loop once each request that has reached the server by now has reached its loop.
   func gather(by gather: @escaping (@escaping @Sendable () -> Void) -> Void) {
     directory?.gather(by: gather)
   }
@@ -87,7 +87,8 @@ final class ServerCore: @unchecked Sendable {
 
   // MARK: Beginning
 
-  /// Takes up what an earlier server has left, as far as `patience` goes; the loop does the rest. Before any loop runs.
+  /// Takes up the state of an earlier server, for as long as `patience` allows. The loop does the rest. Before any loop
+  /// runs.
   func load(patience: Duration) { service.load(patience: patience) }
 
   /// An earlier server has left a recording unfinished. Any thread.
@@ -95,33 +96,33 @@ final class ServerCore: @unchecked Sendable {
     loop.execute { [self] in directory?.registry.found(name, silentFor: seconds) }
   }
 
-  /// What an earlier server has left unfinished cannot be listed. Any thread.
+  /// The unfinished recordings of an earlier server cannot be listed. Any thread.
   func cannotFind(_ error: SystemError) {
     loop.execute { [self] in
       say("cannot find unfinished recordings: \(error). They stay unfinished until the next start.")
     }
   }
 
-  /// The recordings that an earlier server has closed of a stream were removed. Any thread.
+  /// The closed recordings of a stream from an earlier server were removed. Any thread.
   func forgetClosed(_ base: String) { loop.execute { [self] in directory?.registry.forgetClosed(base) } }
 
   /// Before the first connection.
   func start() {
-    // The disk takes what was uploaded while downloads go on.
+    // The disk receives the uploaded bytes while downloads continue.
     connections.requestsEnded = { [unowned self] in service.end { [self] in partEnded() } }
     connections.ended = { [unowned self] in partEnded() }
     connections.start()
   }
 
-  /// Something that another thread has done. Any thread.
+  /// Reports an action of another thread. Any thread.
   func report(_ event: ServerEvent) { loop.execute { [self] in emit(event) } }
 
-  /// Something about the server and not about a connection.
+  /// Reports an event of the server that does not concern a connection.
   func say(_ reason: String) { emit(ServerEvent(.warning, reason: reason)) }
 
   // MARK: Figures
 
-  /// Gives the figures of this loop to `answer`, on the loop's thread. Any thread.
+  /// Passes the metrics of this loop to `answer`, on the loop's thread. Any thread.
   func figures(_ answer: @escaping @Sendable (ServerFigures) -> Void) {
     let asked = MonotonicInstant.now
     loop.execute { [self] in

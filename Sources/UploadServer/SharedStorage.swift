@@ -9,15 +9,15 @@ internal import Synchronization
 
 /// The directory and the limits of a server, whatever the number of its loops. Any thread.
 final class SharedStorage: Sendable {
-  /// What one loop stores with.
+  /// The storage objects of one loop.
   struct Parts {
     var streams: any StreamStore
     var records: any UploadRecords
-    /// nil where the bytes of streams are not counted.
+    /// nil if the bytes of streams are not counted.
     var accounts: StreamAccounts?
     var worker: BackgroundWorker
     var durability: Durability
-    /// Of the records of uploads that are over.
+    /// The limits for the records of ended uploads.
     var finishedLimits: FinishedUploads.Limits
   }
 
@@ -25,14 +25,14 @@ final class SharedStorage: Sendable {
 
   let usage: UploadUsage
   let openFiles = OpenFiles()
-  /// The log that is shared with other servers, where there is one.
+  /// The log that is shared with other servers, if there is one.
   let brokers: BrokerStorage?
   private let configuration: UploadServer.Configuration
-  /// The directory, which is locked until the end; nil where nothing is stored.
+  /// The directory, which is locked until the end; nil if nothing is stored.
   private let files: FileStore?
-  /// nil where nothing can be downloaded.
+  /// nil if nothing can be downloaded.
   private let downloads: DownloadCapacity?
-  /// How many loops are still at work.
+  /// How many loops still run.
   private let running: Atomic<Int>
 
   init(_ configuration: UploadServer.Configuration) throws(UploadServerError) {
@@ -84,13 +84,13 @@ final class SharedStorage: Sendable {
     }
   }
 
-  /// The downloads of one loop; nil where there are none.
+  /// The downloads of one loop; nil if there are none.
   func downloads(_ context: ServingContext) -> RecordingDownloads? {
     guard let downloads, let files else { return nil }
     return RecordingDownloads(files, downloads, context)
   }
 
-  /// The part of one loop. An owner's uploads are on all of them.
+  /// The share of one loop. An owner's uploads are distributed over all loops.
   private func finishedLimits(atMost count: Int) -> FinishedUploads.Limits {
     let uploads = configuration.uploads
     func part(_ whole: Int) -> Int { max(1, whole / configuration.threads) }
@@ -101,19 +101,19 @@ final class SharedStorage: Sendable {
       bytesPerClient: part(Int(clamping: uploads.maximumFinishedSizePerClient)))
   }
 
-  /// Looks for recordings that an earlier server has closed or left unfinished, on a thread of its own: there may be
-  /// any number of files.
+  /// Searches on a separate thread for recordings that an earlier server has closed or left unfinished, because there
+  /// may be any number of files.
   ///
   /// - Parameters:
-  ///   - found: an unfinished one, and how many seconds ago it was written.
-  ///   - gone: a stream of which something is recorded and no file is left.
-  ///   - failed: the directory cannot be listed.
+  ///   - found: called with an unfinished one, and how many seconds ago it was written.
+  ///   - gone: called with a stream that has records but no files.
+  ///   - failed: called if the directory cannot be listed.
   func find(
     _ found: @escaping @Sendable (StreamName, Int64) -> Void, gone: @escaping @Sendable (String) -> Void,
     failed: @escaping @Sendable (SystemError) -> Void
   ) {
     guard let files else { return }
-    // Without one they stay as they are until the next start.
+    // Without this thread they stay as they are until the next start.
     try? NamedThread("sluice-finder") {
       do throws(SystemError) {
         try files.findRemoved(gone)
@@ -124,24 +124,25 @@ final class SharedStorage: Sendable {
     }.detach()
   }
 
-  /// Looks again for what is recorded of streams that have no files, as long after the start as these records live.
+  /// Searches again for records of streams without files, when the lifetime of such records has passed since the start.
   func findRemoved(_ gone: @escaping @Sendable (String) -> Void) {
     guard let files else { return }
     try? NamedThread("sluice-finder") { try? files.findRemoved(gone) }.detach()
   }
 
-  /// Begins to remove recordings that need not be kept, if there are such.
+  /// Begins to remove recordings that need not be kept, if there are such rules.
   ///
-  /// - Parameter emit: told of each; on a thread of its own.
+  /// - Parameter emit: called with each removal, on a separate thread.
   func beginRetention(_ emit: @escaping @Sendable (ServerEvent) -> Void) { files?.beginRetention(emit) }
 
-  /// Completes what the disk has refused, and looks for recordings that need not be kept any more. Any thread.
+  /// Completes writes that the disk has refused, and searches for recordings that need not be kept any more. Any
+  /// thread.
   func maintain() {
     files?.finishUnfinished()
     files?.applyRetention()
   }
 
-  /// A loop stores nothing any more. With the last one another server may have the directory.
+  /// A loop no longer stores anything. After the last one, another server may use the directory.
   func loopEnded() {
     if running.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 { files?.unlock() }
   }

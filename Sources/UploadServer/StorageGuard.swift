@@ -7,21 +7,21 @@ internal import JetStream
 /// Asks the witnesses of the brokers whether they sync before they acknowledge, at the start and after each reconnect.
 /// Until that is proven, servers store nothing. Any thread.
 final class StorageGuard: Sendable {
-  /// After what time it is tried again, in milliseconds.
+  /// The pause before another attempt, in milliseconds.
   private static let pause: Int32 = 2000
 
   private let witnesses: BrokerWitnesses
   private let brokers: @Sendable () throws(BrokerError) -> [String]
   private let isConnected: @Sendable () -> Bool
   private struct State {
-    /// Counts connections that were made or lost: what was asked before is not true of what is there now.
+    /// Counts lost and restored connections, because an earlier answer does not apply to a new connection.
     var change: UInt64 = 0
     var isProven = false
   }
   private let state = Lock(State())
   private let warn: Lock<@Sendable (String) -> Void>
 
-  /// - Parameter brokers: asks which brokers have the stream; waits for it.
+  /// - Parameter brokers: asks which brokers have the stream, and waits for the answer.
   init(
     _ witnesses: BrokerWitnesses, isConnected: @escaping @Sendable () -> Bool,
     brokers: @escaping @Sendable () throws(BrokerError) -> [String]
@@ -30,10 +30,10 @@ final class StorageGuard: Sendable {
     warn = Lock({ _ in })
   }
 
-  /// Whether what is acknowledged now is on the disks of the brokers.
+  /// Whether bytes that are acknowledged now are on the disks of the brokers.
   var isProven: Bool { state.withLock { $0.isProven } }
 
-  /// Who is told why nothing can be stored.
+  /// Sets the receiver of messages about why nothing can be stored.
   func report(to warn: @escaping @Sendable (String) -> Void) { self.warn.withLock { $0 = warn } }
 
   private func findFlaw() throws(BrokerError) -> String? {
@@ -51,11 +51,11 @@ final class StorageGuard: Sendable {
       throw .brokers(error)
     }
     if let flaw { throw .notDurable(flaw) }
-    // If the connection has changed meanwhile, the proof is taken again.
+    // If the connection has changed meanwhile, the proof must be repeated.
     state.withLock { if $0.change == change { $0.isProven = true } }
   }
 
-  /// The connection to the brokers was lost, or made again: nothing is proven of the ones that are there now.
+  /// The connection to the brokers was lost or restored. Nothing is proven for the present brokers yet.
   func connectionChanged(isConnected: Bool) {
     let change = state.withLock { state in
       state.change += 1

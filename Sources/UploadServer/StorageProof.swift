@@ -1,4 +1,5 @@
-// Decides from the brokers' reports whether they store what they acknowledge. Pure: reports in, a judgement out.
+// Decides from the brokers' reports whether they store what they acknowledge. Pure: takes reports and returns a
+// verdict.
 
 internal import EventLoops
 internal import JetStream
@@ -9,7 +10,7 @@ enum StorageProof {
   ///
   /// - Parameters:
   ///   - brokers: the names or identifiers of those that have the stream.
-  ///   - facts: what all witnesses say.
+  ///   - facts: the reports of all witnesses.
   static func flaw(_ brokers: [String], _ facts: [BrokerFacts]) -> String? {
     if let lazy = facts.first(where: { !$0.syncsAlways }) {
       return lazy.syncInterval == nil
@@ -24,7 +25,7 @@ enum StorageProof {
     return nil
   }
 
-  /// What an operator should know, one sentence each.
+  /// Notes for an operator, one sentence each.
   static func notes(_ facts: [BrokerFacts]) -> [String] {
     facts.flatMap { broker in
       var notes: [String] = []

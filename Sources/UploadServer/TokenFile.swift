@@ -9,15 +9,15 @@ internal import ResumableServing
 internal import StreamServing
 internal import StreamStore
 
-/// A file of hashed tokens: on each line the SHA-256 of a token in hexadecimal, and behind it, for people, whose it is.
-/// `#` begins a comment.
+/// A file of hashed tokens. Each line has the SHA-256 of a token in hexadecimal, followed by an optional name for
+/// people. `#` begins a comment.
 ///
 ///     printf %s "$TOKEN" | sha256sum
 ///
-/// It is read again when it has changed. While it cannot be read, is empty or has a mistake in it, the tokens stay as
-/// they were, and it is tried again once a second. Only on the loop's thread.
+/// It is read again when it has changed. While it cannot be read, is empty or contains an error, the tokens stay
+/// unchanged, and another attempt follows each second. Only on the loop's thread.
 final class TokenFile {
-  /// Several requests within that time do not look at the file twice.
+  /// Requests within this time check the file only once.
   private let patience: Duration
 
   private struct Stamp: Equatable {
@@ -33,10 +33,10 @@ final class TokenFile {
   private var stamp: Stamp
   private var lastLook = MonotonicInstant.now
 
-  /// What is wrong with the file, as it was said last.
+  /// The last reported error of the file.
   private var complaint: String?
 
-  /// - Parameter complain: told when the file has become unreadable, once for each reason.
+  /// - Parameter complain: called when the file has become unreadable, once for each reason.
   init(
     path: String, patience: Duration = .seconds(1), complain: @escaping (String) -> Void
   ) throws(UploadServerError) {
@@ -47,17 +47,17 @@ final class TokenFile {
     hashes = try Self.read(path)
   }
 
-  /// What identifies the token of an `Authorization` field; nil if it is none of the file's.
+  /// The hash of the token in an `Authorization` field; nil if it is not in the file.
   func credential(_ authorization: String?) -> [UInt8]? {
     guard let authorization, let token = Self.bearer(authorization) else { return nil }
     guard let hash = try? Digest(.sha256, of: Array(token.utf8).span.bytes) else { return nil }
     return isValid(hash) ? hash.bytes : nil
   }
 
-  /// Whether a credential that was valid is so still.
+  /// Whether a credential that was valid still is.
   func isValid(_ credential: [UInt8]) -> Bool { Digest(.sha256, bytes: credential).map(isValid) ?? false }
 
-  /// Compares with every one of them, whichever is equal: the time tells nothing.
+  /// Compares with all of them, even after a match, so that the time reveals nothing.
   private func isValid(_ hash: Digest) -> Bool {
     readAgain()
     return hashes.reduce(false) { found, candidate in candidate.isEqual(to: hash) || found }
@@ -81,7 +81,7 @@ final class TokenFile {
     guard found != stamp else { return }
     do throws(UploadServerError) {
       let read = try Self.read(path)
-      // Whoever replaces a file by writing into it empties it first.
+      // A program that replaces a file by writing into it empties it first.
       guard found.size > 0 else { throw .tokenFile(path, line: nil, reason: "it is empty") }
       hashes = read
       stamp = found
@@ -102,7 +102,7 @@ final class TokenFile {
   }
 
   private static func read(_ path: String) throws(UploadServerError) -> [Digest] {
-    // The open of a FIFO would wait for its writer, and with it the server or every request.
+    // Opening a FIFO would wait for its writer and block the server or every request.
     let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
     guard descriptor >= 0 else { throw unreadable(path, errno) }
     guard let file = fdopen(descriptor, "r") else {
@@ -112,7 +112,7 @@ final class TokenFile {
     defer { fclose(file) }
     var status = stat()
     guard fstat(descriptor, &status) == 0 else { throw unreadable(path, errno) }
-    // A directory can be opened and not be read, which the reading itself finds out.
+    // A directory can be opened but not read, which the read reports.
     guard [S_IFREG, S_IFDIR].contains(status.st_mode & S_IFMT) else {
       throw .tokenFile(path, line: nil, reason: "it is not a regular file")
     }

@@ -28,7 +28,7 @@ public final class UploadServer: Sendable {
   let routes: Routes
   private let started = Lock(false)
   private let ended = EndSignal()
-  /// How many loops have requests that a server which stops waits for.
+  /// How many loops have requests that a stopping server waits for.
   private let undrained: Atomic<Int>
   private let residentBytesAtStart = ProcessFigures.residentBytes
 
@@ -148,7 +148,7 @@ public final class UploadServer: Sendable {
   }
 
   private func stop(grace: Duration, linger: Duration?, downloads: Duration? = nil) {
-    // First of all: whoever sees its connection closed finds nobody who accepts another.
+    // This comes first: a client that sees its connection closed must not be able to connect again.
     loops[0].execute { [self] in
       acceptor.stop()
       for (loop, core) in zip(loops, cores) {
@@ -157,8 +157,8 @@ public final class UploadServer: Sendable {
     }
   }
 
-  /// A loop has no request that must end before the server does. With the last of them, who is still sending is turned
-  /// away on all: nobody could connect again before.
+  /// A loop has no request that must end before the server does. After the last such loop, clients that still send are
+  /// disconnected on all loops. Before that, they could connect again.
   private func drained() {
     guard undrained.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 else { return }
     for (loop, core) in zip(loops, cores) { loop.execute { core.connections.turnAway() } }
@@ -189,11 +189,11 @@ public final class UploadServer: Sendable {
     }
   }
 
-  /// Has `work` done on that loop when each request that has reached the server by now has reached its loop: it may
-  /// still be in a queue from one loop to another, or unread on a connection of a loop that it is not for.
+  /// Performs `work` on that loop once each request that has reached the server by now has reached its loop. A request
+  /// may still be in a queue between loops, or unread on a connection of another loop.
   private func gather(for index: Int, _ work: @escaping @Sendable () -> Void) {
     let gathering = Gathering(loops[index], work)
-    // What waits to be accepted first: accepting is what the first loop does, for all.
+    // Connections that wait to be accepted come first, because the first loop accepts them for all.
     loops[0].execute { [loops] in
       loops[0].afterReady {
         for loop in loops {
@@ -203,7 +203,7 @@ public final class UploadServer: Sendable {
     }
   }
 
-  /// Again and again, as long after one look as a record lives. On the first loop's thread, or before it runs.
+  /// Repeats the search after the lifetime of a record. On the first loop's thread, or before it runs.
   private func findRemovedLater() {
     loops[0].schedule(after: closedLifetime) { [unowned self] in
       shared.findRemoved { [cores] base in for core in cores { core.forgetClosed(base) } }
@@ -211,7 +211,7 @@ public final class UploadServer: Sendable {
     }
   }
 
-  /// Again and again. On the first loop's thread, or before it runs.
+  /// Repeats itself. On the first loop's thread, or before it runs.
   private func maintainLater() {
     loops[0].schedule(after: maintenancePause) { [unowned self] in
       shared.maintain()
@@ -225,7 +225,8 @@ public final class UploadServer: Sendable {
   }
 }
 
-/// Runs its work on a loop once nobody refers to it any more: each loop does until it has done its part, or has ended.
+/// Performs its work on a loop once nothing refers to it any more. Each loop refers to it until it has done its part or
+/// has ended.
 private final class Gathering: Sendable {
   private let loop: EventLoop
   private let work: @Sendable () -> Void

@@ -43,7 +43,7 @@ extension UploadServer {
     public var names = RecordingNames(pattern: RecordingNames.standardPattern)
     /// The rules for removing complete recordings. Nil means never. Requires ``writesSidecars``.
     public var retention: RecordingRetention?
-    /// How often the server looks for such recordings, and for sidecars that the disk has refused.
+    /// How often the server searches for such recordings, and for sidecars that the disk has refused.
     package var maintenancePause = Duration.seconds(60)
     /// Whether GET and HEAD return complete recordings. A token gets the recordings that it began. Without tokens,
     /// everyone gets those that were begun without one. Requires ``writesSidecars``, because the server identifies its
@@ -51,7 +51,7 @@ extension UploadServer {
     public var allowsDownloads = false
     /// The number of simultaneous downloads. More get 503. Each takes up to 512 KiB of memory.
     public var maximumDownloadCount = 100
-    /// The clock that their age is measured with.
+    /// The clock that measures the age of recordings.
     var retentionClock = RetentionState.Clock()
     /// The name and version of the software in sidecars.
     public var software = "Sluice"
@@ -87,7 +87,7 @@ extension UploadServer {
     /// `TCP_MAXSEG` of every connection in bytes. Nil leaves it to the path.
     public var maximumSegmentSize: Int?
 
-    /// What tells a boot of the machine from the next one; nil asks the kernel.
+    /// The identifier of this boot of the machine; nil asks the kernel.
     package var bootIdentifier: String?
 
     /// Receives the events of streams on the server's thread, and must not block. With several threads, it is called on

@@ -1,9 +1,9 @@
-// Field values and bytes that no server should send, and some do.
+// Field values and bytes that no server should send, but some do.
 
 import PropertyTesting
 
 enum AbsurdFields {
-  /// What a proper answer of the protocol carries.
+  /// The fields of a proper answer of the protocol.
   static let own = [
     "Upload-Offset", "Upload-Complete", "Upload-Limit", "Location", "Upload-Draft-Interop-Version", "Content-Length",
   ]
@@ -63,7 +63,7 @@ enum AbsurdFields {
     }
   }
 
-  /// An interim response: mostly a 104 that tells an offset.
+  /// An interim response: mostly a 104 that reports an offset.
   static func interim(_ random: inout SplitMix64) -> ReplyHead {
     if random.chance(25) {
       let status = [100, 101, 102, 103, 199].randomElement(using: &random) ?? 102
@@ -79,7 +79,7 @@ enum AbsurdFields {
 }
 
 enum Garbage {
-  /// - Parameter isHTTP2: frames that break HTTP/2, as often as bytes that are none.
+  /// - Parameter isHTTP2: whether to draw frames that violate HTTP/2, as often as bytes that are not HTTP/2.
   static func draw(_ isHTTP2: Bool, _ random: inout SplitMix64) -> [UInt8] {
     if isHTTP2, random.chance(60) { return frame(&random) }
     let texts = [

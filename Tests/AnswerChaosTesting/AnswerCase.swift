@@ -1,17 +1,17 @@
-// One case of the matrix: everything about it follows from the seed and its number.
+// One case of the matrix, which follows completely from the seed and its number.
 
 import PropertyTesting
 
-/// A stream, and what is wrong with the answers that it gets.
+/// A stream, and the faults in its answers.
 package struct AnswerCase: Sendable {
   enum Mode: Sendable, Equatable {
-    /// So many odd answers, and a good server from then on.
+    /// This number of odd answers, followed by a good server.
     case repaired(Int)
-    /// Odd answers for as long as anybody would wait, and a time to give up.
+    /// Odd answers for longer than any client waits, with a time to give up.
     case givesUp
-    /// As many; after so many of them, the stream is told to stop.
+    /// The same, but after this number of odd answers the stream is cancelled.
     case cancelled(after: Int)
-    /// Likewise, but told to finish; it has a time to give up.
+    /// The same, but the stream is asked to finish, and has a time to give up.
     case finished(after: Int)
   }
 
@@ -19,26 +19,26 @@ package struct AnswerCase: Sendable {
   package let cell: AnswerCell
   let mode: Mode
   let odd: [OddReply]
-  /// Whether any request gets an odd answer once they have begun, or only those of the phase.
+  /// Whether any request may get an odd answer once they have begun, or only those of the phase.
   let strikesAll: Bool
-  /// How many bytes there are before the last ones wait for the odd answers.
+  /// How many bytes precede the last ones, which wait for the odd answers.
   let size: Int
   let bufferSize: Int
   let habits: ServerHabits
-  /// Of the stream's first content, how much is taken before the cut that the phase `head` needs.
+  /// How much of the stream's first content is read before the cut that the phase `head` needs.
   let cutAfter: Int
   let cutsByReset: Bool
-  /// Whether the first creation is cut, before the server has said anything.
+  /// Whether the first creation is cut before the server has answered.
   let cutsCreation: Bool
   let method: String
-  /// Plain streams only: over HTTP/2.
+  /// Plain streams only: whether to use HTTP/2.
   let usesHTTP2: Bool
-  /// Plain streams only: whether the client asks before.
+  /// Plain streams only: whether the client sends OPTIONS first.
   let asks: Bool
-  /// Whether a plain stream runs until its server counts as one that has acknowledged.
+  /// Whether a plain stream runs until its server counts as having acknowledged.
   let isLong: Bool
   let responseLimit: Duration
-  /// After what time a refusal ends the stream; nil for what the client makes of that by itself.
+  /// The time after which a refusal ends the stream; nil for the client's default.
   let refusalLimit: Duration?
 
   package init(seed: UInt64, index: Int) {
@@ -61,7 +61,7 @@ package struct AnswerCase: Sendable {
     }
     strikesAll = random.chance(40)
     let isFile = cell.source == .put
-    // A file goes out with its creation, unless it is too long for that.
+    // A file is sent with its creation, unless it is too long for that.
     let isLarge = isFile && cell.phase == .discovery && random.chance(10)
     let sizes = isFile && cell.phase == .rollOver ? [6000, 20_000, 60_000] : [1, 700, 6000, 20_000, 60_000]
     let size = isLarge ? 4_200_000 : sizes.randomElement(using: &random) ?? 6000
@@ -69,7 +69,7 @@ package struct AnswerCase: Sendable {
     bufferSize = cell.source == .mic ? (random.chance(25) ? 8192 : 65_536) : (random.chance(50) ? 8192 : 32_768)
     habits = ServerHabits(&random, Self.isAppended(cell) ? size : nil)
     cutAfter = random.size(upTo: 4000)
-    // Or unless its creation breaks off: then the server is asked, and the file follows in appends.
+    // Or unless its creation is interrupted. Then the server is asked, and the file follows in appends.
     cutsCreation =
       isFile && !isLarge && (cell.phase == .discovery || Self.isAppended(cell) && !habits.announces)
     cutsByReset = random.chance(50)
@@ -84,7 +84,7 @@ package struct AnswerCase: Sendable {
     responseLimit = .milliseconds(random.chance(80) ? 200 : 400)
   }
 
-  /// Whether it is a file that has to go out in several appends.
+  /// Whether it is a file that must be sent in several appends.
   private static func isAppended(_ cell: AnswerCell) -> Bool {
     cell.source == .put && cell.wire != .plain && [.firstAppend, .rollOver].contains(cell.phase)
   }
@@ -98,17 +98,17 @@ package struct AnswerCase: Sendable {
   }
 }
 
-/// How the good server speaks, for a whole case.
+/// The behaviour of the good server for a whole case.
 struct ServerHabits: Sendable, CustomStringConvertible {
   var announces: Bool
   /// Sends a 104 after this number of bytes.
   var progress: Int?
   var tellsOffset: Bool
   var joinsParts: Bool
-  /// The most bytes of one append that it takes.
+  /// The maximum size of one append in bytes.
   var appendLimit: Int?
 
-  /// - Parameter size: of a file that has to go out in several appends.
+  /// - Parameter size: the size of a file that must be sent in several appends.
   init(_ random: inout SplitMix64, _ size: Int?) {
     announces = random.chance(80)
     appendLimit = size.map { max(1000, $0 / (4 + random.size(upTo: 4))) }

@@ -1,6 +1,6 @@
-// The matrix: what is combined with what, and how often each combination came about.
+// The matrix: the combinations, and how often each occurred.
 
-/// Where a stream is when an odd answer comes.
+/// The state of a stream when an odd answer arrives.
 package enum StreamPhase: String, CaseIterable, Sendable {
   /// The answer to OPTIONS.
   case discovery
@@ -10,7 +10,7 @@ package enum StreamPhase: String, CaseIterable, Sendable {
   case running
   /// The answer to an append that another one follows.
   case rollOver
-  /// The question for the offset after a cut; of a plain stream, the request that continues it.
+  /// The answer to the HEAD after a cut, or for a plain stream, to the request that continues it.
   case head
   /// The answer to the request that ends the stream.
   case final
@@ -18,23 +18,23 @@ package enum StreamPhase: String, CaseIterable, Sendable {
 
 package enum Wire: String, CaseIterable, Sendable {
   case http1, http2
-  /// A server that knows nothing of resumable uploads.
+  /// A server that does not support resumable uploads.
   case plain
 }
 
 package enum SourceKind: String, CaseIterable, Sendable {
-  /// Cannot wait: a full buffer discards its oldest bytes.
+  /// A source that cannot wait: a full buffer discards its oldest bytes.
   case mic
-  /// Waits while the buffer is full.
+  /// A source that waits while the buffer is full.
   case pipe
   /// A file.
   case put
 }
 
-/// How the client reaches the server.
+/// The client's path to the server.
 package enum Route: String, CaseIterable, Sendable {
   case direct, tls
-  /// An HTTP proxy that takes the requests themselves.
+  /// An HTTP proxy that receives the requests themselves.
   case proxy
   /// TLS through an HTTP proxy's CONNECT.
   case tunnel
@@ -42,23 +42,23 @@ package enum Route: String, CaseIterable, Sendable {
   var isSecure: Bool { self == .tls || self == .tunnel }
 }
 
-/// What is odd about an answer.
+/// The kind of odd answer.
 package enum AnswerFamily: String, CaseIterable, Sendable {
   /// Another status: each from 100 to 599.
   case status
   case missingField, doubledField, absurdField
-  /// Ends after some byte of its head.
+  /// The head ends early, at any byte.
   case cut
   case early, late, never
-  /// Interim responses that are not true, or come where none may.
+  /// Interim responses that are false, or arrive where none may.
   case interim
   /// A reset or a FIN instead of an answer.
   case broken
   /// Bytes that are not HTTP.
   case garbage
-  /// The proper answer, with a body that does not end.
+  /// The proper answer, with an endless body.
   case endlessBody
-  /// 401, 403 or 407, until the token is renewed or for a while, or a certificate that is not trusted for a while.
+  /// 401, 403 or 407 for a while or until the token is renewed, or an untrusted certificate for a while.
   case refusal
 }
 
@@ -70,7 +70,7 @@ package struct AnswerCell: Hashable, Sendable, CustomStringConvertible {
   package var family: AnswerFamily
   package var route: Route
 
-  /// All combinations that can exist.
+  /// All possible combinations.
   package static let possible = Wire.allCases.flatMap { wire in
     Route.allCases.flatMap { route in
       StreamPhase.allCases.filter { reasonAgainst($0, wire, route) == nil }.flatMap { phase in
@@ -83,7 +83,7 @@ package struct AnswerCell: Hashable, Sendable, CustomStringConvertible {
     }
   }
 
-  /// How many combinations cannot exist, by reason.
+  /// How many combinations are impossible, by reason.
   package static let impossible: [String: Int] = Wire.allCases.reduce(into: [:]) { counts, wire in
     for route in Route.allCases {
       for phase in StreamPhase.allCases {
@@ -110,9 +110,9 @@ package struct AnswerCell: Hashable, Sendable, CustomStringConvertible {
 
 /// The cell and the status of each case, so that a long run has every status in every phase.
 struct CasePlan: Sendable {
-  /// More often than the others, for there are 500 of them.
+  /// More often than the others, because there are 500 of them.
   private static let statusShare = 5
-  /// All combinations but for their routes.
+  /// All combinations without their routes.
   private static let slots: [(cell: AnswerCell, share: Int)] = AnswerCell.possible.filter { $0.route == .direct }
     .flatMap { cell in (0..<(cell.family == .status ? statusShare : 1)).map { (cell, $0) } }
 
@@ -122,7 +122,7 @@ struct CasePlan: Sendable {
 
   /// - Returns: the cell, and a status for it.
   static func plan(_ index: Int) -> (cell: AnswerCell, status: Int) {
-    // A prime step through the slots, so that a short run has something of each kind.
+    // A prime step through the slots, so that a short run includes every kind.
     let number = index % slots.count * 389 % slots.count
     let slot = slots[number]
     let turn = index / slots.count
@@ -132,14 +132,14 @@ struct CasePlan: Sendable {
     return (cell, 100 + (turn * statusShare + slot.share) * 137 % 500)
   }
 
-  /// So many cases have each combination at least once, on one of its routes.
+  /// The number of cases that contain each combination at least once, on one of its routes.
   static var round: Int { slots.count }
 }
 
-/// How often each combination came about.
+/// How often each combination occurred.
 package struct AnswerCoverage: Sendable {
   package private(set) var counts: [AnswerCell: Int] = [:]
-  /// Of those, how often the odd answer was given.
+  /// How often the odd answer was actually given.
   package private(set) var reached: [AnswerCell: Int] = [:]
   private(set) var statuses: Set<Int> = []
 
@@ -153,7 +153,7 @@ package struct AnswerCoverage: Sendable {
 
   package var missing: [AnswerCell] { AnswerCell.possible.filter { reached[$0] == nil } }
 
-  /// How many combinations were reached, and why the others cannot be.
+  /// How many combinations were reached, and why the others are impossible.
   package var sum: String {
     let impossible = AnswerCell.impossible.sorted { $0.value > $1.value }
     return "reached \(reached.count) of \(AnswerCell.possible.count) possible combinations; "

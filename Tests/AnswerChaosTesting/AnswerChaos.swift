@@ -1,4 +1,4 @@
-// Many cases at the same time: the plan, what failed, how often each combination came about.
+// Many cases at the same time: the plan, the failures, and the count of each combination.
 
 import EventLoops
 import Glibc
@@ -17,13 +17,13 @@ package struct AnswerChaos: Sendable {
     /// Streams at the same time.
     package var jobs = 128
     package var stopsAtFirst = false
-    /// Runs one case in so many with the real command, too; nil for none.
+    /// The interval at which cases also run with the real command; nil for none.
     package var commandEvery: Int?
-    /// Runs no case without the command.
+    /// Whether to run only cases with the command.
     package var isCommandOnly = false
-    /// Commands at the same time.
+    /// The maximum number of simultaneous commands.
     package var commandJobs = 8
-    /// Which combinations are run.
+    /// The combinations to run.
     package var isWanted: @Sendable (AnswerCell) -> Bool = { _ in true }
 
     package init(seed: UInt64, count: Int) { (self.seed, self.count) = (seed, count) }
@@ -39,7 +39,7 @@ package struct AnswerChaos: Sendable {
     (self.options, self.say) = (options, say)
   }
 
-  /// Cases that share a session: afterwards nothing of them is to be left.
+  /// Cases that share a session. Afterwards, none of their resources may remain.
   private static let batchSize = 2000
 
   package func run() throws -> AnswerChaosReport {
@@ -119,7 +119,7 @@ package struct AnswerChaos: Sendable {
     say("\(report.commands) cases with the real command, \(report.failed) failed")
   }
 
-  /// The case of this number, or the next one that the command can run.
+  /// The case with this number, or the next one that the command can run.
   private static func commandCase(_ seed: UInt64, _ index: Int) -> AnswerCase? {
     (index..<index + 20).lazy.map { AnswerCase(seed: seed, index: $0) }.first(where: CommandRun.canRun)
   }
@@ -161,7 +161,7 @@ private final class Slots: Sendable {
   }
 }
 
-/// The files of all `put` cases: nobody writes into them.
+/// The files of all `put` cases, which are never written to.
 final class CaseFiles {
   private let directory: TemporaryDirectory
   private var files: [Int: UploadFile] = [:]
@@ -181,7 +181,7 @@ final class CaseFiles {
   }
 }
 
-/// What came of one case.
+/// The result of one case.
 struct CaseOutcome: Sendable {
   var index: Int
   var cell: AnswerCell

@@ -1,4 +1,4 @@
-// What a run found, in numbers and transcripts.
+// The results of a run, in numbers and transcripts.
 
 /// The result of a run.
 package struct AnswerChaosReport: Sendable, CustomStringConvertible {
@@ -6,7 +6,7 @@ package struct AnswerChaosReport: Sendable, CustomStringConvertible {
     package var kind: String
     package var count = 0
     package var cases: [Int] = []
-    /// Of those with the real command.
+    /// The cases with the real command.
     package var commands: [Int] = []
     package var cells: [String: Int] = [:]
     package var first = ""
@@ -23,7 +23,7 @@ package struct AnswerChaosReport: Sendable, CustomStringConvertible {
   package var findings: [String: Finding] = [:]
   /// How streams ended.
   package var ends: [String: Int] = [:]
-  /// Whether every combination must have come about.
+  /// Whether every combination must have occurred.
   package var isFull = false
 
   init(options: AnswerChaos.Options) { self.options = options }
@@ -31,7 +31,7 @@ package struct AnswerChaosReport: Sendable, CustomStringConvertible {
   package var failed: Int { findings.values.map(\.count).reduce(0, +) }
   package var isClean: Bool { findings.isEmpty && (!isFull || coverage.missing.isEmpty) }
 
-  /// - Returns: whether it failed as no other has.
+  /// - Returns: whether this kind of failure is new.
   mutating func add(_ outcome: CaseOutcome) -> Bool {
     count += 1
     ends[outcome.end, default: 0] += 1
@@ -46,7 +46,7 @@ package struct AnswerChaosReport: Sendable, CustomStringConvertible {
     return finding.count == 1
   }
 
-  /// - Returns: whether it failed as no other has.
+  /// - Returns: whether this kind of failure is new.
   mutating func add(command index: Int, _ code: Int32?, _ violation: AnswerViolation?) -> Bool {
     commands += 1
     if let code { codes[code, default: 0] += 1 }

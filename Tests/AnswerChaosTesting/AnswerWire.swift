@@ -1,10 +1,10 @@
-// One connection of a client, as HTTP/1.1 or as HTTP/2: requests come in, and bytes go out that need not be a response.
+// One connection of a client, as HTTP/1.1 or HTTP/2: it receives requests, and sends bytes that need not be a response.
 
 import EventLoops
 import Glibc
 import NetworkTesting
 
-/// A request as a server of the matrix sees it.
+/// A request as a server of the matrix receives it.
 struct WireRequest: Sendable {
   var method: String
   var target: String
@@ -14,10 +14,10 @@ struct WireRequest: Sendable {
 
   var offset: UInt64? { head["Upload-Offset"].flatMap { UInt64($0) } }
   var completes: Bool { head["Upload-Complete"] == "?1" }
-  /// The host that a proxy is asked to pass it on to.
+  /// The host to which a proxy must forward it.
   var host: String?
 
-  /// To a proxy, the target is a URL (RFC 9112, section 3.2.2).
+  /// For a proxy, the target is a URL (RFC 9112, section 3.2.2).
   mutating func takeHost() {
     guard target.hasPrefix("http://") else { return }
     let rest = target.dropFirst("http://".count)
@@ -36,11 +36,11 @@ protocol AnswerWire: AnyObject {
   func nextRequest() throws -> WireRequest
   /// The next bytes of the request's content; nil at its end.
   ///
-  /// - Throws: when the connection or the request ends before its content. `brokenOff` has what came before.
+  /// - Throws: if the connection or the request ends before its content. `brokenOff` receives the bytes before that.
   func piece(brokenOff: ([UInt8]) -> Void) throws -> [UInt8]?
-  /// A response as this wire has it: its head, and its content apart.
+  /// The bytes of a response on this wire: its head, and its content separately.
   func bytes(of head: ReplyHead, isInterim: Bool, hasNoContent: Bool) -> (head: [UInt8], body: [UInt8])
-  /// The head of a response whose body's length it does not say.
+  /// The head of a response that does not state its body's length.
   func openHead(of head: ReplyHead) -> [UInt8]
   /// Some of that body, at most 16 KiB.
   func bodyPiece(_ bytes: [UInt8]) -> [UInt8]
@@ -136,7 +136,7 @@ final class HTTP2Wire: AnswerWire {
 }
 
 extension ServerConnection {
-  /// Waits, without reading anything, until the peer has ended its side, or the whole connection.
+  /// Waits, without reading, until the peer has ended its side or the whole connection.
   func waitForPeerEnd() {
     var entry = pollfd(fd: descriptor, events: Int16(0x2000), revents: 0)  // POLLRDHUP
     _ = poll(&entry, 1, 20_000)

@@ -1,10 +1,10 @@
-// What a stream may make of the answers that it got: the model of the matrix.
+// The permitted reactions of a stream to its answers: the model of the matrix.
 
 import LiveStreaming
 
-/// A claim that did not hold.
+/// A violated claim.
 package struct AnswerViolation: Sendable, CustomStringConvertible {
-  /// The same words for the same kind of fault.
+  /// Equal for equal kinds of faults.
   package var kind: String
   package var detail: String
   package var description: String { "\(kind): \(detail)" }
@@ -17,7 +17,7 @@ struct CaseJudgement {
   let given: [(odd: OddReply, head: ReplyHead?, method: String)]
   let claims: Claims
   let leftUnread: Bool
-  /// Requests that brought nothing.
+  /// Requests that brought no bytes.
   let vainRequests: Int
 
   init(_ plan: AnswerCase, _ trace: CaseTrace, _ state: CaseServer.State) {
@@ -27,7 +27,7 @@ struct CaseJudgement {
     (leftUnread, vainRequests) = (state.leftUnread, state.requests - 2 * state.progress)
   }
 
-  /// The first claim that does not hold.
+  /// The first violated claim.
   func violation() -> AnswerViolation? {
     if let first = trace.contradictions.first {
       return .init(kind: String(first.prefix { !$0.isNumber && $0 != ":" }), detail: first)
@@ -55,7 +55,7 @@ struct CaseJudgement {
       $0.upperBound - $0.lowerBound
     }
     .reduce(0, +)
-    // The last gap may be one that no request began behind.
+    // No request may have begun after the last gap.
     if progress.lost < lost { return fail("gaps of \(lost) bytes were reported") }
     if summary.error == nil, summary.missingAtServer == nil, progress.lost != lost {
       return fail("gaps of \(lost) bytes were reported")
@@ -65,7 +65,7 @@ struct CaseJudgement {
 
   // MARK: The end
 
-  /// Statuses after which a client tries again, whatever was before.
+  /// Statuses after which a client always tries again.
   private func isRetried(_ status: Int) -> Bool {
     switch status {
     case 408, 421, 423, 425, 429, 500, 502...504, 506...: true
@@ -94,7 +94,7 @@ struct CaseJudgement {
     case .source, .overflow, .invalidRequest, .unfinished: return fail("a reason that is not there")
     case .insecureLocation where !plan.cell.route.isSecure: return fail("a reason that is not there")
     case .notTrusted where !given.contains(where: { $0.odd.isCertificate }): return fail("a reason that is not there")
-    // With so much time for that, and a server that takes the stream again.
+    // If the limit is this long, and the server accepts the stream again.
     case .notPermitted where plan.refusalLimit == .seconds(600), .notTrusted where plan.refusalLimit == .seconds(600):
       return fail("a refusal has ended a stream before its time")
     case .notPermitted, .notTrusted, .refused, .protocolBroken, .http2NotSupported, .insecureLocation: break
@@ -107,15 +107,15 @@ struct CaseJudgement {
       ? nil : fail("an answer that may come any time has ended a stream at its start")
   }
 
-  /// 409, 410 and 413 mean what they say, and so does a failure to process what was received in full. A refusal ends a
-  /// stream when it lasts.
+  /// 409, 410 and 413 are definite, and so is a failure to process content that was fully received. A refusal ends a
+  /// stream if it lasts.
   private func mayEndAcknowledged(_ error: LiveStreamError) -> Bool {
     given.contains { odd, head, _ in
       if plan.isPermanent, case .refusal = odd.change { return [.notPermitted, .notTrusted].contains(error.kind) }
       guard let head else { return false }
       if [409, 410, 413].contains(head.status) { return true }
       if head.status >= 300, head.value("Upload-Complete") != nil { return true }
-      // Whoever says each time that an upload is complete ends the stream.
+      // A server that always reports an upload as complete ends the stream.
       if plan.isPermanent, (200..<300).contains(head.status), head.value("Upload-Complete")?.contains("?1") == true {
         return error.kind == .protocolBroken
       }
@@ -126,15 +126,15 @@ struct CaseJudgement {
 
   private func mayEndAtStart(_ odd: OddReply, _ head: ReplyHead?, _ method: String) -> Bool {
     switch odd.family {
-    // A field that HTTP/2 does not have breaks the response.
+    // A field that HTTP/2 does not permit breaks the response.
     case .status: head.map { !isRetried($0.status) || plan.usesHTTP2 && !$0.fields.isEmpty } ?? false
     case .missingField, .doubledField, .absurdField, .interim, .garbage: true
     case .early: true
-    // What is left of the head may be a head, or be none.
+    // The rest of the head may or may not be a valid head.
     case .cut: true
     case .broken, .never: plan.usesHTTP2
     case .late, .endlessBody: false
-    // Without a time for that, a refusal at the start is final.
+    // Without a time limit, a refusal at the start is final.
     case .refusal: plan.isPermanent || plan.refusalLimit == nil
     }
   }
@@ -150,7 +150,7 @@ struct CaseJudgement {
         ? nil : .init(kind: "a file counts as stored and is not", detail: "\(trace.captured) bytes")
     }
     let gaps = trace.gaps.map { $0.offset..<($0.offset + $0.length) }
-    // What a server says that it has is not sent again.
+    // Bytes that a server reports as stored are not sent again.
     let replaces = isPlain && plan.method == "PUT" && !given.contains { $0.head?.value("Stream-Offset") != nil }
     if replaces, let replacement = stored.replacement {
       return .init(kind: "a request has replaced what was stored", detail: replacement)
@@ -159,10 +159,10 @@ struct CaseJudgement {
     let excused = kept + gaps + claims.untrue(captured: trace.captured)
     let holes = StoredStream.holes(StoredStream.union(excused), end: trace.captured)
     guard let hole = holes.first else { return nil }
-    // TCP has acknowledged what such a server did not keep.
+    // TCP has acknowledged bytes that such a server did not keep.
     let wasRead = !leftUnread && !given.contains { !$0.odd.keeps } && !(plan.cell.phase == .head && plan.cutsByReset)
     if isPlain, !wasRead || plan.method == "PUT" && !replaces { return nil }
-    // What the server has not confirmed is reported.
+    // Bytes that the server has not confirmed are reported.
     if replaces, holes.reduce(0, { $0 + ($1.upperBound - $1.lowerBound) }) <= summary.unconfirmed { return nil }
     return .init(
       kind: "bytes are missing and nothing says so",
@@ -191,7 +191,7 @@ struct CaseJudgement {
     return nil
   }
 
-  /// Nobody is asked over and over without a pause.
+  /// No server is asked repeatedly without a pause.
   private func effort() -> AnswerViolation? {
     let milliseconds = Int(trace.duration / .milliseconds(1))
     let most = 60 + milliseconds / 4

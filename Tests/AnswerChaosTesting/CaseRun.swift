@@ -1,4 +1,4 @@
-// One case: a real stream to a real socket, followed to its end.
+// One case: a real stream to a real socket, observed until its end.
 
 import EventLoops
 import LiveStreaming
@@ -10,10 +10,10 @@ import UploadClient
 struct CaseTrace: Sendable {
   var events: [LiveStreamEvent] = []
   var acknowledged: UInt64 = 0
-  /// Whether an answer has acknowledged anything.
+  /// Whether an answer has acknowledged any bytes.
   var hasBeenAcknowledged = false
   var gaps: [Gap] = []
-  /// Of a gap: how much was captured when it was reported.
+  /// How much was captured when each gap was reported.
   var capturedAtGap: [UInt64] = []
   var outageCount = 0
   var failures = 0
@@ -21,19 +21,19 @@ struct CaseTrace: Sendable {
   /// Stream offsets at which requests began.
   var starts: [UInt64] = []
   var summary: StreamSummary?
-  /// Contradictions that were seen on the way.
+  /// Contradictions between events.
   var contradictions: [String] = []
   var captured: UInt64 = 0
   var capacity = 0
   var duration = Duration.zero
-  /// What the stream was told: to end, to finish.
+  /// The orders to the stream: to cancel, or to finish.
   var orders: [String] = []
   var isLate = false
 }
 
-/// Lives on the session's thread from `start` on; unchecked for that reason.
+/// Used on the session's thread from `start` on; unchecked for that reason.
 final class CaseRun: @unchecked Sendable {
-  /// Streams end long before: a case that lasts longer hangs.
+  /// Streams end long before this. A case that lasts longer hangs.
   private static let watchdog = Duration.seconds(180)
   private static let tick = Duration.milliseconds(15)
 
@@ -45,7 +45,7 @@ final class CaseRun: @unchecked Sendable {
   private var timer: EventLoop.Timer?
   private var trace = CaseTrace()
   private var pauses: PauseCheck
-  /// How many requests had brought bytes when that was looked at last.
+  /// How many requests had brought bytes at the last check.
   private var storedRequests = 0
   private var ticks = 0
   private var isReleased = false
@@ -105,7 +105,7 @@ final class CaseRun: @unchecked Sendable {
   func begin() {
     loop.execute { [self] in
       start = .now
-      // Keeps itself until the end.
+      // Retains itself until the end.
       streamer?.start { event in self.take(event) }
       beat()
     }
@@ -134,8 +134,8 @@ final class CaseRun: @unchecked Sendable {
     timer = loop.schedule(after: Self.tick) { [unowned self] in beat() }
   }
 
-  /// Whether a plain server has announced an upload and acknowledged bytes of it. A client without a time limit looks
-  /// for that upload for ever: what the server says later, a portal would say, too.
+  /// Whether a plain server has announced an upload and acknowledged bytes of it. A client without a time limit
+  /// searches for that upload forever, because the server's later answers could come from a portal.
   private var isMisled: Bool {
     guard plan.cell.wire == .plain else { return false }
     return server.state.withLock { state in
@@ -147,7 +147,7 @@ final class CaseRun: @unchecked Sendable {
     }
   }
 
-  /// The last bytes come when the odd answers are over.
+  /// The last bytes are produced when the odd answers are over.
   private func feed() {
     guard let source, source.isOpen else { return }
     let isSpent = plan.cell.phase == .final || server.isSpent || ticks > 300
@@ -210,7 +210,7 @@ final class CaseRun: @unchecked Sendable {
       trace.summary = summary
       trace.events.append(event)
       check(summary.progress)
-      // What the last answer has acknowledged has no event of its own.
+      // The last answer's acknowledgement has no event of its own.
       if !trace.hasBeenAcknowledged {
         let captured = source?.produced ?? UInt64(plan.size)
         server.state.withLock {
@@ -237,7 +237,7 @@ final class CaseRun: @unchecked Sendable {
     }
   }
 
-  /// Only answers acknowledge anything. What is lost before it is passed over.
+  /// Only answers acknowledge bytes. Lost bytes before them are skipped.
   private func check(acknowledged offset: UInt64) {
     let passed = trace.gaps.map { $0.offset + $0.length }.max() ?? 0
     guard offset > passed else { return }

@@ -1,13 +1,13 @@
-// How a connection gets to its first request: through a proxy's CONNECT, through TLS, and with which token.
+// The path of a connection to its first request: through a proxy's CONNECT, through TLS, and with which token.
 
 import EventLoops
 import NetworkTesting
 
-/// The certificates of all cases of a run, made once.
+/// The certificates of all cases of a run, created once.
 package final class CaseIdentity: Sendable {
   private let directory: TemporaryDirectory
   let trusted: TLSContext
-  /// Of an authority that no client trusts.
+  /// A certificate of an authority that no client trusts.
   let foreign: TLSContext
   let authority: String
   /// The host behind a proxy.
@@ -27,7 +27,7 @@ extension CaseServer {
   static let secrets = ["pa55word", tokenPrefix]
   static let tokenPrefix = "t0ken-"
 
-  /// Where the stream goes.
+  /// The URL of the stream.
   var url: String {
     switch plan.cell.route {
     case .direct: "http://127.0.0.1:\(port)"
@@ -41,10 +41,10 @@ extension CaseServer {
     [.proxy, .tunnel].contains(plan.cell.route) ? "http://user:pa55word@127.0.0.1:\(port)" : nil
   }
 
-  /// The token that the client finds when it looks.
+  /// The token that the client currently finds.
   var token: String { state.withLock { "\(Self.tokenPrefix)\($0.clientToken)" } }
 
-  /// Takes a connection up to its first request.
+  /// Prepares a connection for its first request.
   func establish(_ connection: ServerConnection) throws {
     if plan.cell.route == .tunnel {
       let head = try connection.head()
@@ -76,7 +76,7 @@ extension CaseServer {
     }
   }
 
-  /// What a refusal that was given in answer to a request leads to.
+  /// The consequences of a refusal that was given as an answer to a request.
   func begin(_ odd: OddReply) {
     guard case .refusal(let refusal) = odd.change else { return }
     state.withLock { state in
@@ -91,7 +91,7 @@ extension CaseServer {
     }
   }
 
-  /// The answer to a request whose token is not valid any more; nil for one that is.
+  /// The answer to a request with an expired token; nil for a valid one.
   func refusal(of request: WireRequest, _ state: inout State) -> OddReply? {
     guard state.validToken > 0, request.head["Authorization"] != "Bearer \(Self.tokenPrefix)\(state.validToken)" else {
       return nil

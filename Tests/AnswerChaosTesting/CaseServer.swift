@@ -1,11 +1,10 @@
-// The server of one case: a good one for resumable uploads or for plain requests, but for the answers that the case
-// says.
+// The server of one case: a good one for resumable uploads or plain requests, except for the odd answers of the case.
 
 import EventLoops
 import Glibc
 import NetworkTesting
 
-/// One thread for each connection. What it stores and what it was asked stay to be judged.
+/// One thread for each connection. The stored bytes and the requests are kept for the judgement.
 final class CaseServer: Sendable {
   struct State {
     var stored = StoredStream()
@@ -15,14 +14,14 @@ final class CaseServer: Sendable {
     var given: [(odd: OddReply, head: ReplyHead?, method: String)] = []
     var hasBegun = false
     var hasCut = false
-    /// What the answers so far let the client believe.
+    /// What the client may believe after the answers so far.
     var claims = Claims()
-    /// Where the newest upload resource was to begin, whether it exists or not.
+    /// Where the newest upload resource was to begin, whether or not it exists.
     var newestBase: UInt64 = 0
-    /// The token that is asked for, and the one that the client finds.
+    /// The required token, and the one that the client finds.
     var validToken = 0
     var clientToken = 0 { didSet { writeToken() } }
-    /// Where the client looks for it, if it is a process.
+    /// The client's token file, if it is a process.
     var tokenFile: String?
     /// Requests with an older token.
     var staleRequests = 0
@@ -30,12 +29,12 @@ final class CaseServer: Sendable {
     var dueRefusal: (odd: OddReply, count: Int)?
     var appends = 0
     var requests = 0
-    /// Those that brought bytes which are stored.
+    /// Requests whose bytes are stored.
     var progress = 0
     var received = 0
     var connections: [ServerConnection] = []
     var isOver = false
-    /// Whether bytes that TCP has acknowledged were not read.
+    /// Whether any bytes that TCP has acknowledged were not read.
     var leftUnread = false
 
     fileprivate func writeToken() {
@@ -100,13 +99,13 @@ final class CaseServer: Sendable {
         let goesOn = try Exchange(server: self, wire: wire, request: request).run()
         if !goesOn { return }
       } catch {
-        // A request that is broken off leaves HTTP/2's connection as it is.
+        // An aborted request does not affect HTTP/2's connection.
         guard plan.usesHTTP2 else { throw error }
       }
     }
   }
 
-  /// The odd answer that a request gets, or nil for what it should be.
+  /// The odd answer to a request; nil for the proper one.
   func conduct(_ request: WireRequest, isPlain: Bool) -> (odd: OddReply?, cuts: Bool) {
     state.withLock { state in
       state.requests += 1

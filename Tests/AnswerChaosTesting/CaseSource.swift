@@ -1,4 +1,4 @@
-// The source of a case: noise in small pieces, as fast as the case's own clock ticks.
+// The source of a case: noise in small pieces, at the pace of the case's own clock.
 
 import EventLoops
 import LiveStreaming
@@ -24,7 +24,7 @@ final class CaseSource: StreamSource, @unchecked Sendable {
 
   var isOpen: Bool { producer != nil }
 
-  /// Gives up to `count` bytes more; what the buffer has no room for comes with the next tick.
+  /// Produces up to `count` further bytes. Bytes that do not fit follow with the next tick.
   func produce(_ count: Int) {
     owed = min(owed + count, 65_536)
     while owed > 0, producer != nil {

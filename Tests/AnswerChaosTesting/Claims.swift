@@ -1,21 +1,22 @@
-// What the answers of a case let its client believe. The rules of the protocol, applied to each answer that was sent:
-// the client may count no byte as acknowledged that no answer has acknowledged.
+// What a client may believe after the answers of a case. The protocol's rules are applied to each answer: the client
+// may count no byte as acknowledged that no answer has acknowledged.
 
 import HTTPMessages
 import NetworkTesting
 import ResumableUploads
 
-/// Stream offsets that answers have acknowledged. An answer is noted before it is sent, so the client cannot be ahead.
+/// Stream offsets that answers have acknowledged. An answer is recorded before it is sent, so the client cannot be
+/// ahead.
 struct Claims: Sendable {
   /// An answer about an upload resource, or about a plain request.
   struct Subject: Sendable {
     /// Stream offset of the first byte of the upload resource.
     var base: UInt64
-    /// Stream offset behind the last stored byte.
+    /// Stream offset after the last stored byte.
     var stored: UInt64
     /// Stream offset of the first byte of the request's content.
     var start: UInt64
-    /// Stream offset of the content's end; nil while nobody but the client knows.
+    /// Stream offset of the content's end; nil while only the client knows it.
     var end: UInt64?
     /// The request's number.
     var request: Int
@@ -23,31 +24,31 @@ struct Claims: Sendable {
     var isAnnounced = false
   }
 
-  /// Bytes that an answer has acknowledged and that were not stored when it was sent.
+  /// Bytes that an answer has acknowledged although they were not stored when it was sent.
   private struct Lie {
-    /// Stream offset behind the last stored byte.
+    /// Stream offset after the last stored byte.
     var stored: UInt64
-    /// What is acknowledged ends here; nil while that is not known.
+    /// The end of the acknowledged range; nil while it is unknown.
     var end: UInt64?
     /// The request whose content ends there.
     var request: Int
   }
 
-  /// The furthest acknowledged offset with everything before it stored.
+  /// The furthest acknowledged offset before which everything is stored.
   private(set) var truth: UInt64 = 0
   private var lies: [Lie] = []
-  /// From answers without any field of the protocol. They count while nothing else is acknowledged: a portal's answer
-  /// looks like that, too.
+  /// From answers without any field of the protocol. They count while nothing else is acknowledged, because a portal's
+  /// answer looks the same.
   private var mute: [Lie] = []
   /// From such answers to requests that complete an upload. They count once the upload resource is gone.
   private var unproved: [Lie] = []
-  /// Whether HEAD was answered with less than was stored.
+  /// Whether a HEAD was answered with less than was stored.
   private(set) var understates = false
 
   /// Whether a client that has `captured` bytes of its source may count `offset` as acknowledged.
   ///
-  /// - Parameter isFirst: whether it has counted nothing as acknowledged before. Only then it may believe an answer
-  ///   without any field of the protocol, and only such an answer that it was allowed to believe excuses missing bytes.
+  /// - Parameter isFirst: whether it has counted nothing as acknowledged before. Only then may it believe an answer
+  ///   without any field of the protocol, and only such a permitted answer excuses missing bytes.
   mutating func allow(_ offset: UInt64, captured: UInt64, isFirst: Bool) -> Bool {
     // The client never believes an offset beyond its own bytes.
     func covers(_ lie: Lie) -> Bool { offset <= lie.end ?? captured && lie.end ?? 0 <= captured }
@@ -65,7 +66,7 @@ struct Claims: Sendable {
     }
   }
 
-  /// The content of a request that was answered early has come to its end.
+  /// The content of a request that was answered early has ended.
   mutating func noteEnd(of request: Int, at end: UInt64) {
     func close(_ lies: inout [Lie]) {
       for index in lies.indices where lies[index].request == request && lies[index].end == nil {
@@ -106,7 +107,7 @@ struct Claims: Sendable {
     }
   }
 
-  /// Bytes that are no response as a whole; some of them may be one.
+  /// Bytes that are not a response as a whole, although some of them may be.
   mutating func noteGarbage(_ bytes: [UInt8], to request: WireRequest, _ subject: Subject) {
     if !["OPTIONS", "DELETE", "HEAD"].contains(request.method) { noteMute(request, subject) }
     if bytes.starts(with: "HTTP/1.1 200 OK\nUpload-Offset: 5".utf8) {
@@ -141,7 +142,7 @@ struct Claims: Sendable {
 extension ReplyHead {
   var lines: HeaderFields { HeaderFields(received: fields.map { (name: $0.name, value: $0.value) }) }
 
-  /// Whether it names the version that the client speaks.
+  /// Whether it names the client's version.
   func speaks(_ version: InteropVersion) -> Bool {
     switch InteropVersion.Named(lines) {
     case .absent: version.number == nil
@@ -152,7 +153,7 @@ extension ReplyHead {
 }
 
 extension WireRequest {
-  /// The version that the client speaks.
+  /// The client's version.
   var version: InteropVersion {
     guard let text = head[InteropVersion.fieldName], let number = Int64(text) else { return .none }
     return InteropVersion(number: number) ?? .newest
@@ -160,7 +161,7 @@ extension WireRequest {
 }
 
 extension InteropVersion {
-  /// Whether a message says anything about completeness, by the field of any version.
+  /// Whether a message contains a completeness field of any version.
   func hasCompleteness(_ fields: HeaderFields) -> Bool {
     completeness(fields) != nil
       || InteropVersion.drafts.contains {

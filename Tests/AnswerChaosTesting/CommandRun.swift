@@ -1,5 +1,5 @@
-// One case with the real command: `sluice mic`, `pipe` or `put`, a signal perhaps, its exit code, its summary, and each
-// line that it shows on a terminal.
+// One case with the real command: `sluice mic`, `pipe` or `put`, possibly a signal, its exit code, its summary, and
+// each line on its terminal.
 
 import CommandTesting
 import EventLoops
@@ -8,11 +8,11 @@ import NetworkTesting
 import PropertyTesting
 import TestRigs
 
-/// A process and the server of its case. Lives on one thread.
+/// A process and the server of its case. Used on one thread.
 final class CommandRun {
-  /// No command takes so long: one that does hangs.
+  /// No command takes this long, unless it hangs.
   private static let limit = Duration.seconds(120)
-  /// From SIGTERM to the end of the process: the second of `--finish-timeout`, and what a busy machine adds to it.
+  /// From SIGTERM to the end of the process: one second of `--finish-timeout`, plus the delays of a busy machine.
   private static let finishLimit = Duration.seconds(21)
   private static let patience = Duration.seconds(3)
 
@@ -21,13 +21,14 @@ final class CommandRun {
   private let directory: TemporaryDirectory
   private let terminal: TestTerminal
   private let microphone = TestMicrophone()
-  /// JSON on standard output, or a line that changes in place.
+  /// Whether it prints JSON on standard output, or a line that changes in place.
   private let showsJSON: Bool
-  /// After so many odd answers comes SIGTERM, or after ``patience`` if they do not come; nil for no signal.
+  /// The number of odd answers before SIGTERM, which is sent after ``patience`` if they do not occur; nil for no
+  /// signal.
   private let signalAfter: Int?
   private var signalledAt: MonotonicInstant?
 
-  /// Whether the command can be told to do what the case needs: it has no HTTP/2 without TLS.
+  /// Whether the command supports the case. It has no HTTP/2 without TLS.
   static func canRun(_ plan: AnswerCase) -> Bool { !plan.usesHTTP2 || plan.cell.route.isSecure }
 
   init(_ plan: AnswerCase, seed: UInt64, _ identity: CaseIdentity) throws {
@@ -67,7 +68,7 @@ final class CommandRun {
     return words
   }
 
-  /// Runs it to its end. Returns its exit code, and what is wrong, with the transcript.
+  /// Runs it to its end. Returns its exit code, and the violation with the transcript.
   func run() throws -> (code: Int32?, violation: AnswerViolation?) {
     defer { server.close() }
     let words = try arguments()
@@ -125,7 +126,7 @@ final class CommandRun {
     return pid
   }
 
-  /// The bytes of a pipe: the last ones when the odd answers are over.
+  /// Feeds the bytes into a pipe, the last ones when the odd answers are over.
   private static func feed(_ descriptor: Int32, _ plan: AnswerCase, _ server: CaseServer) {
     defer { close(descriptor) }
     guard plan.cell.source == .pipe else { return }
@@ -149,7 +150,7 @@ final class CommandRun {
     var deadline = start + Self.limit
     var status: Int32 = 0
     while waitpid(pid, &status, WNOHANG) == 0 {
-      // The first handler of signals comes before the first request.
+      // The signal handler is installed before the first request.
       if let signalAfter, signalledAt == nil, server.state.withLock({ $0.requests > 0 }),
         server.oddCount >= signalAfter || MonotonicInstant.now > start + Self.patience
       {
@@ -199,7 +200,7 @@ struct FlatOutput {
     events = text.split(separator: "\n").compactMap { FlatObject($0) }
   }
 
-  /// What is wrong with the summary, by itself and with this exit code.
+  /// The contradiction in the summary, by itself or with this exit code.
   func fault(_ code: Int32) -> String? {
     guard events.count == text.split(separator: "\n").count else { return "a line that is no JSON" }
     guard let last = events.last, last.event == "ended" else { return "no summary" }

@@ -1,4 +1,4 @@
-// One request and its answer, as they should be or as the case says.
+// One request and its answer, either the proper one or the odd one of the case.
 
 import EventLoops
 import Glibc
@@ -9,17 +9,17 @@ final class Exchange {
   let server: CaseServer
   let wire: any AnswerWire
   let request: WireRequest
-  /// What has been read and is not stored yet.
+  /// Bytes that were read but not stored yet.
   private var leftover: ArraySlice<UInt8> = []
   /// How many bytes of its content were read.
   private var count = 0
-  /// Whether it has brought bytes that are stored.
+  /// Whether any of its bytes are stored.
   private var hasStored = false
-  /// Of an upload resource, how often it had been asked for before: a later request ends an earlier one.
+  /// How often the upload resource had been requested before, because a later request ends an earlier one.
   private var turn = 0
   /// Whether a 104 has announced the upload resource that it creates.
   private var isAnnounced = false
-  /// Of all requests of its case.
+  /// Its number among all requests of its case.
   private var number = 0
   /// Stream offset of its content's first byte.
   private var contentStart: UInt64 = 0
@@ -31,14 +31,14 @@ final class Exchange {
   private var plan: AnswerCase { server.plan }
   private var isPlain: Bool { plan.cell.wire == .plain }
 
-  /// Where the content goes.
+  /// The destination of the content.
   private enum Place {
     case nowhere
     case upload(Int)
     case plain(Int)
   }
 
-  /// False if the connection has to end.
+  /// Returns false if the connection must end.
   func run() throws -> Bool {
     let isPlainStream =
       (isPlain || request.head["Upload-Complete"] == nil) && ["POST", "PUT"].contains(request.method)
@@ -72,7 +72,7 @@ final class Exchange {
     return try send(proper(place), place, isWhole: isWhole)
   }
 
-  /// Says where the upload goes on, if this server does.
+  /// Announces where the upload continues, if this server does so.
   private func announce(_ place: Place) throws {
     guard plan.habits.announces, request.isCreation, case .upload(let index) = place else { return }
     isAnnounced = true
@@ -83,7 +83,7 @@ final class Exchange {
 
   private var version: (name: String, value: String) { ("Upload-Draft-Interop-Version", "8") }
 
-  /// Makes room for the content. Nothing is stored for a request that is refused.
+  /// Prepares the destination of the content. Nothing is stored for a refused request.
   private func open(_ isPlainStream: Bool) -> (Place, refusal: ReplyHead?) {
     server.state.withLock { state in
       if isPlainStream {
@@ -122,7 +122,7 @@ final class Exchange {
     }
   }
 
-  /// Reads content and stores it, at most this number of bytes; false if it has not ended by then.
+  /// Reads and stores content, at most this number of bytes. Returns false if it has not ended by then.
   private func read(into place: Place, limit: Int) throws -> Bool {
     var count = 0
     var told = 0
@@ -166,7 +166,7 @@ final class Exchange {
     }
   }
 
-  /// Ends the connection by a FIN, and stores what was under way: TCP has acknowledged it.
+  /// Ends the connection with a FIN, and stores the bytes in flight, because TCP has acknowledged them.
   private func drain(into place: Place) {
     wire.connection.shutdownWriting()
     store(leftover, in: place)
@@ -179,9 +179,9 @@ final class Exchange {
     }
   }
 
-  /// The content has come to its end.
+  /// The content has ended.
   private func finish(_ place: Place) {
-    // Over HTTP/2 a request that is broken off may end as if it were whole.
+    // Over HTTP/2, an aborted request may end as if it were complete.
     if let length = request.head["Content-Length"], length != "\(count)" { return }
     server.state.withLock { state in
       switch place {
@@ -226,7 +226,7 @@ final class Exchange {
   // MARK: Odd answers
 
   private func answer(_ odd: OddReply, _ isPlainStream: Bool) throws -> Bool {
-    // First, for the client may have gone on before it is over.
+    // First, because the client may continue before the answer is over.
     let index = server.state.withLock { state in
       state.given.append((odd, nil, request.method))
       return state.given.count - 1
@@ -283,7 +283,7 @@ final class Exchange {
     if case .interimAfter(let interim) = odd.change { try send(interim: interim, place) }
   }
 
-  /// Sends a response's head, and after it a body for as long as the client takes it.
+  /// Sends a response's head, and then a body for as long as the client accepts it.
   private func send(_ head: ReplyHead, before tail: OddReply.Tail) throws {
     try wire.connection.send(wire.openHead(of: head))
     server.state.withLock { $0.leftUnread = true }
@@ -305,7 +305,7 @@ final class Exchange {
     case .silence:
       server.state.withLock { $0.leftUnread = true }
       wire.connection.waitForPeerEnd()
-      // What came before the client's end is acknowledged by TCP.
+      // TCP has acknowledged the bytes before the client's end.
       drain(into: place)
       return false
     case .reset:
@@ -343,10 +343,10 @@ final class Exchange {
     try wire.connection.send(wire.bytes(of: head, isInterim: true, hasNoContent: true).head)
   }
 
-  /// Notes what an answer lets the client believe, before it is sent.
+  /// Records what the client may believe after an answer, before it is sent.
   private func note(_ place: Place, isWhole: Bool, _ note: (inout Claims, Claims.Subject) -> Void) {
     server.state.withLock { state in
-      // Where the content goes, or the upload resource that is asked for.
+      // The destination of the content, or the requested upload resource.
       var index = Int(request.target.split(separator: "/").last ?? "").flatMap {
         state.stored.uploads.indices.contains($0) ? $0 : nil
       }
@@ -371,7 +371,7 @@ final class Exchange {
     }
   }
 
-  /// Where the content ends that begins at a stream offset, if the client has said so.
+  /// The end of the content that begins at a stream offset, if the client has stated it.
   private func announcedEnd(_ start: UInt64) -> UInt64? {
     request.head["Content-Length"].flatMap { UInt64($0) }.map { start + $0 }
   }

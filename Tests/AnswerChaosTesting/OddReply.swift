@@ -1,4 +1,4 @@
-// What a server says instead of what it should say.
+// Wrong answers of a server.
 
 import PropertyTesting
 
@@ -32,14 +32,14 @@ struct OddReply: Sendable {
     case refusal(Refusal)
   }
 
-  /// Why the client is not let in.
+  /// Why the client is refused.
   enum Refusal: Sendable {
     case status(Int)
-    /// Its token is no longer valid. The new one is there at once, or after two more requests.
+    /// Its token is no longer valid. The new one exists at once, or after two more requests.
     case token(Int, isLate: Bool)
-    /// The next connections have a certificate that is not trusted.
+    /// The next connections have an untrusted certificate.
     case certificate
-    /// The proxy opens none of the next tunnels.
+    /// The proxy refuses the next tunnels.
     case tunnel(Int)
   }
 
@@ -48,7 +48,7 @@ struct OddReply: Sendable {
     /// After this number of content bytes.
     case inContent(Int)
     case afterContent
-    /// After the content, and later than the client waits.
+    /// After the content, and after the client's time-out.
     case late
   }
 
@@ -59,7 +59,7 @@ struct OddReply: Sendable {
     case goAway(UInt8)
   }
 
-  /// What follows the head, and does not end before the client ends the connection.
+  /// The bytes after the head, which do not end before the client ends the connection.
   enum Tail: Sendable, CaseIterable {
     case silence, drips, floods
   }
@@ -68,11 +68,11 @@ struct OddReply: Sendable {
   var change: Change
   var timing = Timing.afterContent
   var end = End.goesOn
-  /// How much of the head is sent, of 1; nil for all.
+  /// The share of the head that is sent; nil for all.
   var cut: Double?
-  /// A body that does not end.
+  /// An endless body.
   var tail: Tail?
-  /// Whether the server keeps what it has read of the content.
+  /// Whether the server keeps the content that it has read.
   var keeps = true
 
   /// Draws one for a cell.
@@ -85,8 +85,8 @@ struct OddReply: Sendable {
         status, fields: random.chance(50) ? AbsurdFields.someUnrelated(&random) : [],
         body: random.chance(40) ? "<html><title>We are sorry</title>\u{1B}]0;x\u{7}</html>" : "")
       if random.chance(20) { odd.timing = .beforeContent }
-      // Who answers in the server's place keeps nothing. Behind an interim response the server itself answers, and its 2xx
-      // would be for bytes that it does not have.
+      // A replacement of the server keeps nothing. After an interim response the server itself answers, and its 2xx
+      // would acknowledge bytes that it does not have.
       odd.keeps = status < 300 || random.chance(50)
     case .missingField:
       odd.change = .without(AbsurdFields.own.randomElement(using: &random) ?? "Upload-Offset")
@@ -154,14 +154,14 @@ struct OddReply: Sendable {
     return odd
   }
 
-  /// The final response that it is, if it is one.
+  /// The resulting final response, if it is one.
   func head(of proper: ReplyHead) -> ReplyHead? {
     var head = proper
     if tail != nil, head.status == 204 { head.status = 200 }
     switch change {
     case .none, .interims, .interimAfter: return head
     case .status(let status, let fields, let body):
-      // A 1xx is no final response: the proper one follows.
+      // A 1xx is not a final response, so the proper one follows.
       guard status >= 200 else { return head }
       return ReplyHead(status, fields, body: [204, 304].contains(status) ? "" : body)
     case .without(let name): head.fields.removeAll { $0.name == name }
@@ -198,7 +198,7 @@ extension OddReply.Refusal {
     case 0..<30 where route == .tunnel: return .tunnel(random.chance(70) ? status : 503)
     case 30..<70 where route.isSecure: return .certificate
     case 0..<50: return .status(status)
-    // A 407 is about the proxy's credentials.
+    // A 407 concerns the proxy's credentials.
     default: return .token(random.chance(50) ? 401 : 403, isLate: random.chance(50))
     }
   }

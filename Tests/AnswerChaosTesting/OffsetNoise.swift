@@ -1,6 +1,6 @@
-// The bytes of every stream: noise in which four bytes tell the offset at which they belong.
+// The bytes of every stream: noise in which any four bytes identify their offset.
 
-/// A stream of words, each another one than all others of 16 GiB.
+/// A stream of words, each different from all others within 16 GiB.
 enum OffsetNoise {
   private static func word(_ index: UInt32) -> UInt32 {
     // A bijection of 32 bits (the last step of MurmurHash3).
@@ -27,7 +27,7 @@ enum OffsetNoise {
 
   static func bytes(from offset: UInt64, count: Int) -> [UInt8] { Array(all[Int(offset)..<Int(offset) + count]) }
 
-  /// The first of `bytes`, which begin at `offset`, that does not belong where it is.
+  /// The first of `bytes`, which begin at `offset`, that is wrong.
   static func firstDifference(_ bytes: [UInt8], at offset: UInt64) -> UInt64? {
     guard bytes.count <= longest, offset <= UInt64(longest - bytes.count) else { return offset }
     if all[Int(offset)...].starts(with: bytes) { return nil }

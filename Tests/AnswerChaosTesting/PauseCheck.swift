@@ -1,38 +1,38 @@
-// Whether a stream pauses as its policy says, by its own events: no attempt without a pause, none before its pause is
-// over, and an end when the time to give up has passed.
+// Checks by a stream's events that it pauses according to its policy: no attempt without a pause, none before its pause
+// is over, and an end after the time to give up.
 
 import EventLoops
 import LiveStreaming
 
-/// Follows the outages of one stream. Every bound is one of the policy itself and needs no margin: pauses that add up
-/// to the limit are a time that has passed for certain.
+/// Follows the outages of one stream. Every limit follows from the policy and needs no margin, because pauses that add
+/// up to a limit prove that the time has passed.
 struct PauseCheck: Sendable {
   /// A client asks again at once after some answers: older versions, smaller appends, redirects.
   private static let mostAnswers = 40
-  /// As the client has it.
+  /// The same as in the client.
   private static let leastAttempts = 3
 
   private let policy: RetryPolicy
-  /// Failed attempts since the last progress that was reported.
+  /// Failed attempts since the last reported progress.
   private var failures = 0
   /// Failed attempts of this outage, and their pauses.
   private var attempts = 0
   private var pauses = Duration.zero
-  /// Of those, the refusals in a row.
+  /// The consecutive refusals among them.
   private var refusals = 0
   private var refusalPauses = Duration.zero
   /// Final responses since the last pause or progress.
   private var answers = 0
-  /// When the pause is over.
+  /// The end of the pause.
   private var due: MonotonicInstant?
   private var lastProgress = MonotonicInstant.now
-  /// As far as an answer has shown that the server was.
+  /// The furthest offset that an answer has shown.
   private var furthest: UInt64 = 0
 
   init(_ policy: RetryPolicy) { self.policy = policy }
 
-  /// An answer has acknowledged something. What is lost looks acknowledged, too, and is no progress; neither is what a
-  /// server that began anew had before.
+  /// An answer has acknowledged bytes. Lost bytes also look acknowledged, but are no progress. Bytes that a restarted
+  /// server had before are no progress either.
   mutating func noteProgress(to offset: UInt64) {
     (attempts, pauses, answers) = (0, .zero, 0)
     guard offset > furthest else { return }
@@ -41,10 +41,10 @@ struct PauseCheck: Sendable {
     lastProgress = .now
   }
 
-  /// The server has stored something more, which not every answer shows.
+  /// The server has stored more bytes, which not every answer shows.
   mutating func noteStored() { (attempts, pauses, answers) = (0, .zero, 0) }
 
-  /// What is wrong with this event, in words; nil for nothing.
+  /// The problem with this event, in words; nil if there is none.
   mutating func take(_ event: LiveStreamEvent) -> String? {
     switch event {
     case .response:
@@ -67,7 +67,7 @@ struct PauseCheck: Sendable {
     answers = 0
     if attempt.cause == .overtaken { return nil }
     if !attempt.isRepeated { (attempts, pauses) = (0, .zero) }
-    // What TCP has acknowledged on a plain stream is progress, whatever the response said.
+    // On a plain stream, TCP's acknowledgements are progress, whatever the response was.
     if attempt.acknowledged > furthest { noteProgress(to: attempt.acknowledged) }
     defer {
       failures += 1
@@ -103,7 +103,7 @@ struct PauseCheck: Sendable {
     switch error.kind {
     case .unreachable where error.description.hasPrefix("gave up"):
       guard let limit = policy.giveUpAfter else { return "gave up without a limit" }
-      // Half of the limit, because the events follow what they are about by some time.
+      // Half of the limit, because events are somewhat later than their causes.
       if failures + 1 < Self.leastAttempts { return "gave up after \(failures + 1) attempts" }
       return .now - lastProgress < limit / 2 ? "gave up before its time" : nil
     case .notPermitted, .notTrusted:

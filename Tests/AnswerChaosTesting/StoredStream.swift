@@ -1,4 +1,4 @@
-// What the server of a case has stored, and how it compares with the stream.
+// The bytes that the server of a case has stored, and their comparison with the stream.
 
 import NetworkTesting
 
@@ -9,20 +9,20 @@ struct StoredStream: Sendable {
     var base: UInt64
     var bytes: [UInt8] = []
     var isComplete = false
-    /// How many requests have asked for it since its creation.
+    /// How many requests it has received since its creation.
     var turn = 0
     var length: UInt64?
   }
 
-  /// A plain request: where it began, what it brought.
+  /// A plain request: where it began, and the bytes it brought.
   struct Request: Sendable {
     var target: String
-    /// Stream offset of its first byte. A numbered URL has a stream of its own, and its requests name none.
+    /// Stream offset of its first byte. A numbered URL has a stream of its own, whose requests have no offset.
     var offset: UInt64?
     var bytes: [UInt8] = []
-    /// Whether it came to its end.
+    /// Whether it was complete.
     var isWhole = false
-    /// Whether it was answered by an error: then its client counts it as not stored.
+    /// Whether it was answered with an error, so that its client counts it as not stored.
     var isRefused = false
 
     var range: Range<UInt64> { (offset ?? 0)..<(offset ?? 0) + UInt64(bytes.count) }
@@ -31,8 +31,7 @@ struct StoredStream: Sendable {
   var uploads: [Upload] = []
   var requests: [Request] = []
 
-  /// The same with the offsets of requests to numbered URLs: where the client says that a request begins, and its bytes
-  /// belong.
+  /// The same with the offsets of requests to numbered URLs, taken from the client's reports, or from their bytes.
   func located(at starts: [UInt64]) -> StoredStream {
     var stored = self
     for (index, request) in requests.enumerated() where request.offset == nil {
@@ -41,12 +40,12 @@ struct StoredStream: Sendable {
     return stored
   }
 
-  /// Ranges of stream offsets, ascending, that do not touch each other.
+  /// Ranges of stream offsets, ascending and not adjacent.
   var ranges: [Range<UInt64>] {
     Self.union(uploads.map { $0.base..<($0.base + UInt64($0.bytes.count)) } + requests.map(\.range))
   }
 
-  /// The same where each request replaces what the one before it has stored at its URL.
+  /// The same if each request replaces the previous one's bytes at its URL.
   var rangesLeft: [Range<UInt64>] {
     var last: [String: Range<UInt64>] = [:]
     for request in requests where !request.bytes.isEmpty && !request.isRefused { last[request.target] = request.range }
@@ -77,7 +76,7 @@ struct StoredStream: Sendable {
     return joined
   }
 
-  /// What of `0..<end` is in none of the ranges.
+  /// The parts of `0..<end` that are in none of the ranges.
   static func holes(_ ranges: [Range<UInt64>], end: UInt64) -> [Range<UInt64>] {
     var holes: [Range<UInt64>] = []
     var reached: UInt64 = 0
@@ -90,7 +89,7 @@ struct StoredStream: Sendable {
     return holes.filter { !$0.isEmpty }
   }
 
-  /// Where a byte is stored that does not belong there, in words.
+  /// The position of a wrong stored byte, in words.
   var difference: String? {
     for (index, upload) in uploads.enumerated() {
       if let offset = OffsetNoise.firstDifference(upload.bytes, at: upload.base) {

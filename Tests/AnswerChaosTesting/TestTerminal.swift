@@ -1,4 +1,4 @@
-// A terminal for a command, and what a user would see on it.
+// A terminal for a command, and the text that a user would see on it.
 
 import EventLoops
 import Glibc
@@ -8,7 +8,7 @@ private final class TerminalBytes: Sendable {
   let all = Lock<[UInt8]>([])
 }
 
-/// A pseudoterminal. What a program writes into `inner` is collected.
+/// A pseudoterminal. It collects a program's output to `inner`.
 final class TestTerminal {
   let columns: Int
   private let outer: Int32
@@ -19,7 +19,7 @@ final class TestTerminal {
   init(columns: Int) throws {
     self.columns = columns
     outer = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
-    // TIOCSPTLCK and TIOCGPTN, which Glibc's module leaves out: unlock the inner end, ask for its number.
+    // TIOCSPTLCK and TIOCGPTN, which Glibc's module omits: unlock the inner end, and get its number.
     var (locked, number) = (Int32(0), Int32(0))
     guard outer >= 0, ioctl(outer, 0x4004_5431, &locked) == 0, ioctl(outer, 0x8004_5430, &number) == 0 else {
       throw TestFailure("no terminal: \(String(cString: strerror(errno)))")
@@ -35,7 +35,7 @@ final class TestTerminal {
     close(outer)
   }
 
-  /// Reads until no program has the inner end any more. Call it once the program is started.
+  /// Reads until the inner end is closed everywhere. Call it after the program was started.
   func startReading() {
     let outer = outer
     reader = try? NamedThread("test terminal") { [bytes] in
@@ -56,11 +56,11 @@ final class TestTerminal {
   var text: String { bytes.all.withLock { String(decoding: $0, as: UTF8.self) } }
 }
 
-/// A terminal's text, as lines that stay and statuses that are replaced in place.
+/// A terminal's text: permanent lines, and statuses that are replaced in place.
 struct TerminalLines {
   /// Statuses, in order.
   private(set) var statuses: [String] = []
-  /// Lines that stay.
+  /// Permanent lines.
   private(set) var lines: [String] = []
 
   /// - Parameter text: a status is erased by a carriage return and `ESC [ K`.
@@ -89,12 +89,13 @@ struct TerminalLines {
   /// The first status that reaches the last column, where a terminal begins another line.
   func tooWide(_ columns: Int) -> String? { statuses.first { Self.width(of: $0) >= columns } }
 
-  /// The first line with a control character that a server or a device has brought.
+  /// The first line with a control character from a server or a device.
   var unprintable: String? {
     (lines + statuses).first { $0.unicodeScalars.contains { $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) } }
   }
 
-  /// Columns: two for East Asian wide characters and for emoji (Unicode Standard Annex 11), none for combining marks.
+  /// The number of columns: two for East Asian wide characters and emoji (Unicode Standard Annex 11), none for
+  /// combining marks.
   static func width(of text: String) -> Int {
     text.unicodeScalars.reduce(0) { sum, scalar in
       switch scalar.value {

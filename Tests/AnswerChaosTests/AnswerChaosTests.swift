@@ -1,4 +1,4 @@
-// The matrix of `make chaos-answers`, once each.
+// The matrix of `make chaos-answers`, with each cell once.
 
 import AnswerChaosTesting
 import PropertyTesting

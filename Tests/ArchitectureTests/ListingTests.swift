@@ -20,11 +20,11 @@ struct ListingTests {
           "\(page) has a listing that no sample has. Change one of them: \(listing)")
       }
     }
-    // Eight in the articles, one in README.
+    // Eight in the articles, and one in README.
     #expect(count >= 9)
   }
 
-  /// What stands between "```swift" and "```".
+  /// The text between "```swift" and "```".
   private static func listings(of page: String) throws -> [String] {
     let text = String(decoding: try fileContents(page), as: UTF8.self)
     return text.split(separator: "```swift\n", omittingEmptySubsequences: false).dropFirst().map { part in

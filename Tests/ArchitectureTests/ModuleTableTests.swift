@@ -35,7 +35,7 @@ struct ModuleTableTests {
     #expect(command.contains("LoadReports") && !command.contains("LoadTesting"))
   }
 
-  /// What a module imports, and what that imports in turn.
+  /// The modules that a module imports, directly or through others.
   private static func reached(from module: String, _ code: [String: Set<String>]) -> Set<String> {
     var reached: Set<String> = []
     var next = Array(code[module] ?? [])
@@ -47,10 +47,10 @@ struct ModuleTableTests {
 
   // MARK: Reading
 
-  /// Part of the toolchain, and of no interest.
+  /// Part of the toolchain, and not relevant here.
   private static let toolchain: Set<String> = ["Glibc", "Synchronization"]
 
-  /// From the table: the modules, and what each imports.
+  /// From the table: the modules and their imports.
   private static func table() throws -> [String: Set<String>] {
     let text = String(decoding: try fileContents("\(Repository.root)/ARCHITECTURE.md"), as: UTF8.self)
     var rows: [String: Set<String>] = [:]
@@ -68,13 +68,13 @@ struct ModuleTableTests {
     return rows
   }
 
-  /// What stands between backticks.
+  /// The text between backticks.
   private static func names(in cell: String) -> [String] {
     cell.split(separator: "`", omittingEmptySubsequences: false).enumerated().filter { $0.offset % 2 == 1 }
       .map { String($0.element) }
   }
 
-  /// From the folders of `Sources`: the modules, and what each imports.
+  /// From the folders of `Sources`: the modules and their imports.
   private static func code() throws -> [String: Set<String>] {
     var modules: [String: Set<String>] = [:]
     for folder in try Repository.entries(of: "\(Repository.root)/Sources") {

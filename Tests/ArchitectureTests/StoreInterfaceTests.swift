@@ -1,4 +1,4 @@
-// The seam between the server and its stores, which stays small enough for another store.
+// The interface between the server and its stores, which must stay small enough for another store.
 
 import Glibc
 import NetworkTesting

@@ -1,5 +1,5 @@
-// What the article "Pausing and resuming uploads" leaves out: the class around its listings, and a program that uses
-// it.
+// The parts that the article "Pausing and resuming uploads" omits: the class around its listings, and a program that
+// uses it.
 
 import Dispatch
 import FoundationUploads
@@ -60,7 +60,7 @@ func say(_ text: String) {
   fflush(nil)
 }
 
-// PAUSE: URL FILE pauses an upload and resumes it. RECOVER: the server goes away, and comes back when a line is read.
+// PAUSE: URL FILE pauses an upload and resumes it. RECOVER: the server stops, and restarts when a line is read.
 let arguments = CommandLine.arguments
 var request = URLRequest(url: URL(string: arguments[2])!)
 request.httpMethod = "POST"

@@ -1,6 +1,7 @@
-// What the article "Uploading streams of data" leaves out: the class around its listings, and a program that uses it.
+// The parts that the article "Uploading streams of data" omits: the class around its listings, and a program that uses
+// it.
 //
-// articles.py puts the listings in the place of the lines that name them.
+// articles.py replaces the lines that name listings.
 
 import FoundationUploads
 

@@ -1,4 +1,4 @@
-// What the talk leaves out: functions around its listings, and a program that calls them.
+// The parts that the talk omits: functions around its listings, and a program that calls them.
 
 import FoundationUploads
 

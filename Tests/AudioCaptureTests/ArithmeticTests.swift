@@ -1,4 +1,4 @@
-// Times, frames and offsets at the ends of what can be counted: no driver, clock or sleep may end the process.
+// Times, frames and offsets at the limits of their types. No driver, clock or sleep may end the process.
 
 import EventLoops
 import Glibc
@@ -9,7 +9,7 @@ import Testing
 
 @Suite("The arithmetic of a capture")
 struct ArithmeticTests {
-  /// Mostly numbers at which something could overflow, at times any.
+  /// Mostly numbers near an overflow, and sometimes any number.
   private static func extreme<Number: FixedWidthInteger>(_: Number.Type, _ random: inout SplitMix64) -> Number {
     let edges: [Number] = [
       .min, .min + 1, .max, .max - 1, 0, 1, .max / 2, .max / 2 + 1, .max / 1_000_000_000, .max / 1_000_000_000 + 1,
@@ -55,7 +55,7 @@ struct ArithmeticTests {
           at: MonotonicInstant(nanoseconds: Self.extreme(Int64.self, &random)))
         _ = clock.frames(at: MonotonicInstant(nanoseconds: Self.extreme(Int64.self, &random)))
       }
-      // A device that has just started with no frame: the exact count, as far as one can be represented.
+      // A device that has just started without a frame: the exact count, as far as it can be represented.
       let fresh = DeviceClock(rate: rate, frames: 0, at: MonotonicInstant(nanoseconds: time))
       let later = Self.extreme(Int64.self, &random)
       let elapsed = max(0, Int128(Int64(clamping: Int128(later) - Int128(time))))

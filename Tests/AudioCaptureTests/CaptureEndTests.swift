@@ -1,4 +1,4 @@
-// How a capture ends, whatever state its device is in; and who else has the device.
+// How a capture ends in each state of its device, and the other users of the device.
 
 import EventLoops
 import Glibc
@@ -98,9 +98,9 @@ extension RealALSA {
       case .stopSuspended:
         testmic_set_suspended(rig.page, true)
         let prepares = testmic_prepares(rig.page)
-        // Each attempt comes later than the one before it: after the fifth, half a second has passed.
+        // Each attempt is later than the previous one, so after the fifth, half a second has passed.
         rig.wait { testmic_prepares($0) >= prepares + 5 }
-        // Silence takes no room from bytes that nobody has read.
+        // Silence must not displace unread bytes.
         session.takeBytes()
         session.finish()
         #expect(microphone.totals.framesLost > 10_000)
@@ -147,7 +147,7 @@ extension RealALSA {
       session.microphone.waitUntilEnded()
       let mayEnd = try EventCounter()
       let descriptor = mayEnd.descriptor
-      // The C library gives them the memory of the one that has ended.
+      // The C library gives them the memory of the thread that has ended.
       let others = try (0..<4).map { _ in
         try NamedThread("test thread") {
           var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)

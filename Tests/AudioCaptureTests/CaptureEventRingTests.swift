@@ -1,4 +1,4 @@
-// The ring that carries events off the capture thread.
+// The ring that passes events from the capture thread to others.
 
 import EventLoops
 import Glibc
@@ -18,7 +18,7 @@ struct CaptureEventRingTests {
       while next < count {
         let refused = ring.refusedCount
         ring.append(.stopped(frames: next))
-        // Full: the reader is behind; it is tried again, as the capture thread would not.
+        // The ring is full because the reader is behind. The test tries again, unlike the capture thread.
         if ring.refusedCount == refused { next += 1 } else { sched_yield() }
       }
     }
@@ -94,7 +94,7 @@ struct CaptureEventRingTests {
         }
       }
       for loss in losses { #expect(reported.count { $0.contains(loss) } == 1, "\(seed)") }
-      // What is reported of several events begins and ends with a loss.
+      // The combined report of several events begins and ends with a loss.
       for range in reported {
         #expect(losses.contains { $0.lowerBound == range.lowerBound }, "\(seed)")
         #expect(losses.contains { $0.upperBound == range.upperBound }, "\(seed)")

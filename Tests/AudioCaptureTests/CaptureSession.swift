@@ -1,4 +1,4 @@
-// A microphone under test, its circular buffer's other end, and everything that came out.
+// A microphone under test, the other end of its circular buffer, and its complete output.
 
 import EventLoops
 import Glibc
@@ -7,13 +7,13 @@ import Testing
 
 @testable import AudioCapture
 
-/// Captures, collects, and waits for what the test wants to see. Used by one thread.
+/// Captures, collects, and waits for the condition of the test. Used by one thread.
 final class CaptureSession {
   let microphone: Microphone
   var consumer: CircularBuffer.Consumer
-  /// The stream so far, as far as it was taken.
+  /// The bytes taken so far.
   private(set) var bytes: [UInt8] = []
-  /// Stream offset one past the last byte taken. More than `bytes` when the buffer let some go.
+  /// Stream offset after the last byte taken. Larger than the size of `bytes` if the buffer has dropped some.
   private(set) var offset: UInt64 = 0
   private(set) var events: [CaptureEvent] = []
 
@@ -32,7 +32,7 @@ final class CaptureSession {
   var frames: Int { bytes.count / microphone.format.bytesPerFrame }
   var isFinished: Bool { consumer.isFinished && consumer.head == offset }
 
-  /// Takes what comes until `done`, woken by the data and by the events. What has not happened after `limit` will not.
+  /// Takes bytes until `done`, woken by data and by events. Gives up after `limit`.
   func take(
     limit: Duration = .seconds(20), until done: (CaptureSession) -> Bool,
     sourceLocation: SourceLocation = #_sourceLocation
@@ -42,7 +42,7 @@ final class CaptureSession {
       takeEvents()
       takeBytes()
       if done(self) { return }
-      // False when there is more already, and when there will be no more: then only events can come.
+      // False if there is already more, or if there will be no more. Then only events can arrive.
       let mayCome = consumer.requestWakeUp(beyond: offset)
       if !mayCome && !isFinished { continue }
       guard wait(forData: mayCome, until: deadline) else { break }
@@ -50,7 +50,7 @@ final class CaptureSession {
     Issue.record("it did not happen: \(frames) frames, \(events)", sourceLocation: sourceLocation)
   }
 
-  /// Waits for events only, leaving the bytes where they are.
+  /// Waits only for events, and leaves the bytes in the buffer.
   func takeEvents(
     until done: (CaptureSession) -> Bool, sourceLocation: SourceLocation = #_sourceLocation
   ) {

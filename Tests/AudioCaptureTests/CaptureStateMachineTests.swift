@@ -1,4 +1,4 @@
-// The thinking of the capture thread, with thousands of random device histories.
+// The logic of the capture thread, with thousands of random device histories.
 
 import Glibc
 import PropertyTesting
@@ -16,7 +16,7 @@ struct CaptureStateMachineTests {
     #expect(machine.state == .running)
   }
 
-  @Test("a device that overruns repeatedly without a frame is reopened, not restarted for ever")
+  @Test("a device that overruns repeatedly without a frame is reopened, not restarted forever")
   func restartStorm() {
     var machine = CaptureStateMachine()
     for _ in 0..<CaptureStateMachine.fruitlessRestartsAllowed {
@@ -57,7 +57,7 @@ struct CaptureStateMachineTests {
     }
   }
 
-  @Test("the capture looks for a missing device every 100 ms at first and every 2 s later, for ever")
+  @Test("the capture looks for a missing device every 100 ms at first and every 2 s later, without end")
   func away() {
     var machine = CaptureStateMachine()
     var delays: [Duration] = []
@@ -131,7 +131,7 @@ struct CaptureStateMachineTests {
       let code = codes.randomElement(using: &random) ?? EIO
       switch action {
       case .wait:
-        // Only a running device is waited for.
+        // Only a running device is awaited.
         #expect(machine.state == .running || machine.state == .restarting, "seed \(seed)")
         if Bool.random(using: &random) {
           machine.progressed()
@@ -150,7 +150,7 @@ struct CaptureStateMachineTests {
         Issue.record("ended by itself, seed \(seed)")
         return
       }
-      // Restarts and first resumes come without a wait between them; a bounded number of times.
+      // Restarts and first resumes have no delay between them, but their number is limited.
       #expect(instant < 64, "seed \(seed)")
     }
     #expect(machine.end() == .end)

@@ -1,4 +1,4 @@
-// The clock that tells how long a gap was, against devices whose true position is known.
+// The clock that measures gaps, against devices whose true position is known.
 
 import EventLoops
 import PropertyTesting
@@ -8,7 +8,7 @@ import Testing
 
 @Suite("The device clock")
 struct DeviceClockTests {
-  /// A device that started at `start` and whose crystal is off by so many parts per million.
+  /// A device that started at `start`, with a crystal that is off by a number of parts per million.
   private struct Device {
     let rate: Int, start: Int64, ppm: Double
 
@@ -23,7 +23,7 @@ struct DeviceClockTests {
   func exact(seed: UInt64) {
     var random = SplitMix64(state: seed)
     let device = Device(rate: 48_000, start: 5_000_000_123, ppm: 0)
-    // The start itself is learnt late.
+    // The start itself is detected late.
     var clock = DeviceClock(rate: 48_000, frames: 0, at: .init(nanoseconds: device.start + 400_000))
     var time = device.start
     for _ in 0..<200 {

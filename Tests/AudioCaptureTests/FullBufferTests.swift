@@ -1,4 +1,4 @@
-// A circular buffer without room: what the capture thread does until there is some, and what that costs.
+// A full circular buffer: the behaviour of the capture thread until there is space, and its cost.
 
 import CallCounter
 import EventLoops
@@ -56,14 +56,14 @@ extension RealALSA {
         configuration(period: .seconds(1), buffer: .seconds(4)), capacity: 16_384)
       session.take { $0.frames > 0 }
       let begun = MonotonicInstant.now
-      // Twelve times what the buffer holds.
+      // Twelve times the capacity of the buffer.
       session.take { $0.frames >= 45_000 }
       #expect(MonotonicInstant.now - begun < .seconds(5))
       session.finish()
       #expect(rig.framesLost == 0)
     }
 
-    /// How often the capture thread looks at the clock while `body` runs, for each period that passes.
+    /// How often the capture thread reads the clock while `body` runs, per period.
     private func looks(_ period: Duration, _ body: () -> Void) -> Double {
       let begun = MonotonicInstant.now
       call_counter_arm("sluice-capture")
@@ -77,7 +77,7 @@ extension RealALSA {
       guard call_counter_works() else { return }
       let period = Duration.milliseconds(100)
       let session = try CaptureSession(configuration(period: period, buffer: .seconds(4)), capacity: 16_384)
-      // Wake-ups for room have come by then.
+      // Wake-ups for space have arrived by then.
       session.take { $0.frames > 10_000 }
       session.takeEvents(until: isFull)
       let end = MonotonicInstant.now + .milliseconds(600)

@@ -29,7 +29,7 @@ struct LevelMeterTests {
   func sine(format: SampleFormat) {
     let meter = LevelMeter(channels: 2, format: format)
     let bytes = sine(format, amplitude: 0.5, frames: 4800)
-    // In unequal pieces, as periods come.
+    // In unequal pieces, like real periods.
     bytes.withUnsafeBytes { bytes in
       let frame = 2 * format.bytesPerSample
       // The buffer is not empty.
@@ -43,7 +43,7 @@ struct LevelMeterTests {
     #expect(meter.take()[0].peak == -.infinity, "a reading starts anew")
   }
 
-  @Test("full scale is 0 dBFS, also for the most negative sample", arguments: SampleFormat.allCases)
+  @Test("full scale is 0 dBFS, even for the most negative sample", arguments: SampleFormat.allCases)
   func fullScale(format: SampleFormat) {
     let sample: [UInt8] =
       switch format {

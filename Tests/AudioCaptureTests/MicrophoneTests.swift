@@ -1,5 +1,5 @@
-// The microphone against a device with a bounded ring that overruns, suspends and disappears on command.
-// The device knows which of its frames nobody was given; the stream must say the same.
+// The microphone against a device with a bounded ring that overruns, suspends and disappears on command. The device
+// records which of its frames were not delivered, and the stream must agree.
 
 import AudioCapture
 import Glibc
@@ -44,8 +44,8 @@ extension RealALSA {
     @Test("an overrun loses exactly the overwritten frames, and silence of that length replaces them")
     func overrun() throws {
       let session = try CaptureSession(configuration())
-      // Only what was overwritten is lost, and a period for safety: what the ring still held was saved. A busy machine
-      // may have the reader wait for longer than was ordered, but not each time.
+      // Only the overwritten frames are lost, plus one period for safety: the rest of the ring was saved. On a busy
+      // machine, the reader may wait for longer than ordered, but not each time.
       var isTight: Bool { rig.gaps.contains { $0.count >= 70 * 48 && $0.count <= 76 * 48 + 480 } }
       for milliseconds in [70, 1, 250] + [UInt64](repeating: 70, count: 30) {
         if rig.gaps.count >= 3, isTight { break }
@@ -63,10 +63,10 @@ extension RealALSA {
       #expect(gaps.count >= 3)
       #expect(timeline.silence == gaps)
       #expect(timeline.foreign == 0)
-      // Every run stands at its device frame: nothing has slipped.
+      // Every run is at its device frame, so nothing has shifted.
       #expect(timeline.runs.allSatisfy { UInt64($0.stream.lowerBound) == $0.device })
       #expect(testmic_frames_overwritten(rig.page) == 0)
-      // Each event tells its gap.
+      // Each event reports its gap.
       let told = session.events.compactMap { event -> Range<Int>? in
         guard case .overrun(let offset, let lost, true) = event else { return nil }
         return Int(offset) / 4..<Int(offset) / 4 + Int(lost)
@@ -93,7 +93,7 @@ extension RealALSA {
       #expect(timeline.runs.allSatisfy { UInt64($0.stream.lowerBound) == $0.device })
       let silent = timeline.silence.reduce(0) { $0 + $1.count }
       #expect(session.microphone.totals.framesLost == UInt64(silent))
-      // Several overruns in a row are one hole.
+      // Several consecutive overruns are one hole.
       var told: [Range<Int>] = []
       for case .overrun(let offset, let lost, true) in session.events {
         let range = Int(offset) / 4..<Int(offset) / 4 + Int(lost)
@@ -140,7 +140,7 @@ extension RealALSA {
       session.take { $0.frames > 10_000 }
       let before = testmic_starts(rig.page)
       testmic_set_suspended(rig.page, true)
-      // Some attempts in vain, so that the suspend has lasted.
+      // Some failed attempts, so that the suspend has lasted.
       let opens = testmic_opens(rig.page)
       let prepares = testmic_prepares(rig.page)
       rig.wait { testmic_prepares($0) >= prepares + 3 }
@@ -167,7 +167,7 @@ extension RealALSA {
       session.take { $0.frames > 10_000 }
       testmic_set_absent(rig.page, true)
       session.take { $0.microphone.totals.deviceLosses == 1 }
-      // Silence comes while the device is away: more than a second of it.
+      // More than a second of silence arrives while the device is away.
       let frames = session.frames
       session.take { $0.frames > frames + 50_000 }
       #expect(testmic_starts(rig.page) == 1)
@@ -248,7 +248,7 @@ extension RealALSA {
       session.microphone.waitUntilEnded()
     }
 
-    @Test("stop ends the stream with the frames captured so far, also while the device is gone")
+    @Test("stop ends the stream with the frames captured so far, even while the device is gone")
     func stop() throws {
       let session = try CaptureSession(configuration())
       session.take { $0.frames > 1_000 }
@@ -267,7 +267,7 @@ extension RealALSA {
       session.takeBytes()
       session.take { $0.frames > 8_000 }
       #expect(rig.framesLost == 0, "the device held them meanwhile")
-      // Now nobody reads until the device has overrun.
+      // Now nothing is read until the device has overrun.
       let before = session.microphone.totals.overruns
       rig.wait { testmic_unread_frames($0) > 6_000 }
       session.take { $0.microphone.totals.overruns > before }
@@ -304,11 +304,11 @@ extension RealALSA {
       #expect(rig.framesLost == 0)
       let oldest = session.consumer.released
       #expect(oldest > 0)
-      // The reader begins only when nothing is let go any more.
+      // The reader begins only when nothing is dropped any more.
       microphone.stop()
       microphone.waitUntilEnded()
       session.finish()
-      // What was let go, and what was kept, is the whole capture; and what was kept is its end.
+      // The dropped and the kept bytes are the whole capture, and the kept ones are its end.
       #expect(session.bytes.count <= 16_384)
       #expect(session.offset == microphone.totals.frames * 4)
       let first = Int(session.offset) / 4 - session.frames

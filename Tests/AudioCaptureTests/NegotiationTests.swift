@@ -1,4 +1,4 @@
-// What happens between asking for a microphone and having one.
+// The negotiation between the request for a microphone and its opening.
 
 import CALSA
 import Glibc
@@ -185,7 +185,7 @@ extension RealALSA {
       #expect(messages == "Unknown PCM nonsense")
     }
 
-    /// What libasound says of a name that it does not know.
+    /// libasound's message for an unknown name.
     private func say(_ name: String) {
       var pcm: OpaquePointer?
       _ = snd_pcm_open(&pcm, name, SND_PCM_STREAM_CAPTURE, 0)
@@ -204,14 +204,14 @@ extension RealALSA {
         let name = String(repeating: "x", count: length)
         let all = [String](repeating: "Unknown PCM \(name)", count: 100).joined(separator: "; ")
         let found = AlsaMessages.collected { for _ in 0..<100 { say(name) } }.messages
-        // 1 KiB, of which a zero is the last.
+        // 1 KiB, including the terminating zero.
         #expect(all.hasPrefix(found) && (1000...1023).contains(found.utf8.count), "\(found.utf8.count) of \(length)")
       }
     }
 
     @Test("the list has the devices of the configuration, with their capabilities")
     func list() throws {
-      // A hint makes a PCM of the configuration one that is listed; the arguments keep the test microphone out of it.
+      // A hint adds a PCM of the configuration to the list. Its arguments exclude the test microphone.
       let devices = CaptureDevice.list()
       for device in devices { #expect(!device.name.isEmpty && device.name != "null") }
       guard case .supports(let support) = CaptureDevice.look(at: rig.name("testmic_narrow")) else {

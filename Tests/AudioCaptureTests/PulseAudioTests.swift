@@ -19,11 +19,10 @@ extension RealALSA {
     func bitExact() throws {
       let server = try PrivatePulseAudio()
       let played = (0..<22 * 48_000).map { testmic_sample(1, UInt64($0), 0) }
-      // PulseAudio swallows the first millisecond of what is played, when it sets its sink going: that is before our
-      // microphone.
+      // PulseAudio drops the first millisecond of the played audio when it starts its sink, before our microphone.
       let signal = Array(played.dropFirst(24_000))
       let session = try CaptureSession(configuration(server))
-      // The silent sink is heard: the path stands.
+      // The silence of the sink arrives, so the path is established.
       session.take { $0.frames > 4_800 }
       let player = try server.play(played)
       var heard: Int?
@@ -60,15 +59,15 @@ extension RealALSA {
       let after = (time: MonotonicInstant.now, frames: session.frames)
       session.finish()
       let elapsed = (after.time - before.time).seconds
-      // PulseAudio has no time stamps and delivers in pieces; its own latency is within this.
+      // PulseAudio has no time stamps and delivers in pieces. Its own latency is within this limit.
       #expect(abs(Double(after.frames - before.frames) / 48_000 - elapsed) < 0.25)
       #expect(session.microphone.totals.framesLost > 0)
     }
 
     @Test("a capture begins at once and loses nothing, in each of many starts")
     func manyStarts() throws {
-      // The plugin's descriptor may be readable before there is a period: who looks again without a pause, with
-      // real-time priority, keeps the plugin's own thread from ever filling it.
+      // The plugin's descriptor may be readable before there is a period. Checking again without a pause, at real-time
+      // priority, would keep the plugin's own thread from filling it.
       let server = try PrivatePulseAudio()
       for _ in 0..<20 {
         let session = try CaptureSession(configuration(server))
@@ -94,7 +93,7 @@ extension RealALSA {
       }
     }
 
-    /// Byte offset of the first place where these samples stand in a row.
+    /// Byte offset of the first occurrence of these samples.
     private static func find(_ samples: [Int16], in bytes: [UInt8], from: Int) -> Int? {
       bytes.withUnsafeBytes { bytes in
         (from / 2..<max(from / 2, bytes.count / 2 - samples.count + 1)).first { start in

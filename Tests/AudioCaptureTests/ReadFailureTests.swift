@@ -1,4 +1,4 @@
-// Reads that fail although the device said that it has frames: each errno has its own answer, and none goes to the
+// Reads that fail although the device has announced frames. Each errno has its own reaction, and no message reaches the
 // terminal.
 
 import Glibc
@@ -14,7 +14,7 @@ extension RealALSA {
   struct ReadFailureTests {
     private let rig = TestMicrophone()
 
-    /// What a failure should come to.
+    /// The expected reaction to a failure.
     enum Answer: Sendable { case nothing, spuriousWakeUp, overrun, suspend, loss }
 
     @Test(
@@ -65,7 +65,7 @@ extension RealALSA {
       }
     }
 
-    /// What is written to standard error while `body` runs. It goes there afterwards.
+    /// The text that is written to standard error while `body` runs. It is written there afterwards.
     private func printing(_ body: () -> Void) -> String {
       let scratch = ScratchDirectory()
       let file = open(scratch.file("stderr"), O_RDWR | O_CREAT | O_CLOEXEC, 0o600)

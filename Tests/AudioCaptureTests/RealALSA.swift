@@ -2,6 +2,6 @@
 
 import Testing
 
-/// One at a time: they measure real time, and count what threads of one name do.
+/// Serialized, because they measure real time, and count calls of threads by name.
 @Suite("Real ALSA", .serialized)
 enum RealALSA {}

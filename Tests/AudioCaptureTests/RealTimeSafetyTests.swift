@@ -1,4 +1,4 @@
-// What the capture thread must not do, counted while it does everything that it does while there is a device.
+// Calls that the capture thread must not make, counted during everything that it does while there is a device.
 
 import AudioCapture
 import CallCounter
@@ -16,7 +16,7 @@ extension RealALSA {
         device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))
     }
 
-    @Test("the capture thread neither allocates nor locks, also during overruns")
+    @Test("the capture thread neither allocates nor locks, even during overruns")
     func realTimeSafety() throws {
       guard call_counter_works() else { return }
       let session = try CaptureSession(configuration)

@@ -1,4 +1,4 @@
-// What the timeline is worth when the way back takes its time, and the machine had slept before the capture began.
+// The accuracy of the timeline when the recovery is slow, and the machine had slept before the capture began.
 
 import CallCounter
 import EventLoops
@@ -85,7 +85,7 @@ extension RealALSA {
       #expect(noise.runs.count == 1 && noise.runs.first?.device == 0 && noise.foreign == 0)
       let begun = testmic_t0_ns(rig.page)
       let least = Double(begun - after.nanoseconds) * 48e-6 - 3
-      // The device's start may be noted some time after it.
+      // The device's start may be noticed some time after it.
       let most = Double(begun - before.nanoseconds) * 48e-6 + 12_000
       #expect(Double(silence) > least && Double(silence) < most)
       #expect(microphone.totals.framesLost == UInt64(silence))
@@ -102,7 +102,7 @@ extension RealALSA {
       configuration.period = .milliseconds(period)
       let session = try CaptureSession(configuration)
       let expected = 960 + margin
-      // A busy machine may have the reader wait for longer than was ordered, but not each time.
+      // On a busy machine, the reader may wait for longer than ordered, but not each time.
       var isTight: Bool { rig.gaps.contains { $0.count <= expected + 100 } }
       for count in 1...30 {
         let frames = session.frames

@@ -1,4 +1,4 @@
-// Faults that come again and again, and those without a word: what stays open, and what the stream says of them.
+// Recurring and silent faults: leaked descriptors, and the stream's reports.
 
 import EventLoops
 import Glibc
@@ -42,7 +42,7 @@ extension RealALSA {
           .init(device: narrow, channels: 2, format: .s24_3LE),
         ] {
           #expect(throws: MicrophoneError.self) { try Microphone(wrong) }
-          // Whoever still had it open would be in the way.
+          // A descriptor that was still open would prevent this.
           guard case .supports = CaptureDevice.look(at: narrow) else {
             Issue.record("it is not free after \(wrong)")
             return
@@ -67,7 +67,7 @@ extension RealALSA {
         testmic_set_absent(rig.page, true)
         session.take { $0.microphone.totals.deviceLosses == UInt64(round) }
         if round.isMultiple(of: 2) {
-          // There again, and not to be started: attempts that open it and have to close it.
+          // It is back, but cannot be started: attempts open it and must close it again.
           testmic_set_suspended(rig.page, true)
           testmic_set_absent(rig.page, false)
           let opens = testmic_opens(rig.page)
@@ -95,7 +95,7 @@ extension RealALSA {
       session.take { $0.frames > 5_000 }
       testmic_set_absent(rig.page, true)
       session.takeEvents { $0.microphone.totals.deviceLosses == 1 }
-      // Nobody reads for longer than the buffer holds.
+      // Nothing is read for longer than the buffer lasts.
       let end = MonotonicInstant.now + .milliseconds(1_800)
       rig.wait { _ in MonotonicInstant.now > end }
       session.finish()
@@ -106,11 +106,11 @@ extension RealALSA {
 
     @Test("a device that delivers no frames is reopened after five seconds, and silence replaces the loss")
     func silent() throws {
-      // One that wakes nobody, and one that wakes for nothing; both at a time.
+      // One device without wake-ups, and one with spurious wake-ups, at the same time.
       let rigs = [TestMicrophone(), TestMicrophone()]
       let sessions = try rigs.map { try CaptureSession(configuration($0), capacity: 8 << 20) }
       for session in sessions { session.take { $0.frames > 5_000 } }
-      // One that wakes for nothing at times: however long that has been so, it is not silent.
+      // One with occasional spurious wake-ups, which must not count as silent, however long this lasts.
       let lively = TestMicrophone()
       let heard = try CaptureSession(configuration(lively), capacity: 8 << 20)
       func wakeForNothing(_ times: UInt64) {
@@ -129,7 +129,7 @@ extension RealALSA {
       wakeForNothing(3)
       heard.finish()
       #expect(heard.microphone.totals.deviceLosses == 0 && lively.framesLost == 0)
-      // It waits a millisecond or more each time.
+      // It waits at least a millisecond each time.
       #expect(sessions[1].microphone.totals.spuriousWakeUps < 7_000)
       for session in sessions {
         session.take(until: hasReturned(1))

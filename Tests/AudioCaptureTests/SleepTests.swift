@@ -1,4 +1,4 @@
-// A machine that sleeps for hours: a clock that the test moves stands in for the kernel's, the device is the real test
+// A machine that sleeps for hours: a clock that the test sets replaces the kernel's, and the device is the real test
 // device.
 
 import EventLoops
@@ -12,13 +12,13 @@ import Testing
 extension RealALSA {
   @Suite("A microphone whose machine sleeps")
   struct SleepTests {
-    /// What the device does about the sleep.
+    /// How the device reacts to the sleep.
     enum Device: CaseIterable {
-      /// It is suspended and says so.
+      /// It is suspended and reports it.
       case suspends
-      /// It goes on as if nothing had happened.
+      /// It continues as if nothing had happened.
       case saysNothing
-      /// It is gone afterwards, and comes back.
+      /// It disappears, and returns later.
       case disappears
     }
 
@@ -56,7 +56,7 @@ extension RealALSA {
       let frames = session.frames
       session.take { $0.frames > frames + 10_000 }
       session.finish()
-      // Three hours, and what the recovery took.
+      // Three hours, plus the time of the recovery.
       let lost = Int(pause.length) / 4
       #expect(lost >= 3 * 3600 * 48_000 && lost <= (3 * 3600 + 2) * 48_000)
       #expect(session.microphone.totals.frames == UInt64(session.frames + lost))
@@ -66,9 +66,9 @@ extension RealALSA {
         default: nil
         }
       }
-      // Silence may have been given while the device was away, before the hours were known.
+      // Silence may have been written while the device was away, before the length of the sleep was known.
       #expect(told.count == 1 && told[0] >= UInt64(lost) && told[0] <= UInt64(lost) + 96_000)
-      // Every frame stands at its time: the device counted on, but for the hours.
+      // Every frame is at its time: the device has continued to count, except during those hours.
       let count = session.frames
       let slip = (-4...4).first { slip in
         (0..<100).allSatisfy { frame in
@@ -101,7 +101,7 @@ extension RealALSA {
       #expect(silence >= 2 * 48_000 && silence <= 3 * 48_000)
     }
 
-    /// A silence, and the room for it.
+    /// A silence, and the space for it.
     struct Room: Sendable, CustomStringConvertible {
       let milliseconds: Int, capacity: Int, unreadFrames: UInt64, isLeftOut: Bool
       var description: String { "\(milliseconds) ms, \(unreadFrames) of \(capacity / 32) frames unread" }

@@ -1,4 +1,4 @@
-// Every fault of a device, with a circular buffer that is smaller than what the fault leaves behind.
+// Every fault of a device, with a circular buffer that is smaller than the resulting gap.
 
 import AudioCapture
 import StreamBuffers
@@ -16,7 +16,7 @@ extension RealALSA {
       var description: String { "\(channels) × \(format.name), \(capacity) bytes" }
     }
 
-    /// Frames of 4, 9 and 32 bytes; one page, what `--buffer 1s` holds of the widest one, and something between.
+    /// Frames of 4, 9 and 32 bytes. Buffers of one page, of `--buffer 1s` for the widest one, and one in between.
     static let shapes = [
       Shape(channels: 2, format: .s16LE, capacity: 4_096),
       Shape(channels: 3, format: .s24_3LE, capacity: 100_000),
@@ -58,7 +58,7 @@ extension RealALSA {
           session.events.contains { if case .deviceReturned = $0 { true } else { false } }
         }
       }
-      // Behind the silence that is due, and by now perhaps not written.
+      // After the silence that is due, which may not be written yet.
       let offset = session.offset
       let wanted = (Int(microphone.totals.framesLost) + 6_000) * microphone.format.bytesPerFrame
       session.take { $0.offset > offset + UInt64(wanted) }
@@ -68,8 +68,8 @@ extension RealALSA {
       #expect(slip != nil, "\(fault) \(shape) \(overflow)")
     }
 
-    /// Whether the last frames of a stream are those before the device's frame number `frames`. Only the last ones
-    /// count: what the buffer dropped may be missing before them.
+    /// Whether the last frames of a stream are those before the device's frame `frames`. Only the last ones are
+    /// compared, because the buffer may have dropped earlier ones.
     private func endsWithNoise(_ bytes: [UInt8], _ shape: Shape, frames: Int) -> Bool {
       let frameBytes = shape.channels * shape.format.bytesPerSample
       let count = 100

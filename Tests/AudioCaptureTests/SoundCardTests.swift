@@ -1,4 +1,4 @@
-// Devices of the kernel's cards: which are listed, under which names, and what stays open.
+// Devices of the kernel's cards: which are listed, under which names, and which descriptors stay open.
 
 import CALSA
 import EventLoops
@@ -27,15 +27,15 @@ extension RealALSA {
             "hw:CARD=Second,DEV=0 Other microphone, Boom",
           ])
         #expect(Set(devices.map(\.name)).count == devices.count)
-        // ALSA's configuration names the first of them too, and a variant of it.
+        // ALSA's configuration also has names for the first of them, and for a variant of it.
         #expect(!devices.contains { $0.name.hasPrefix("front:") || $0.name.hasPrefix("dmix:") })
-        // None of their PCMs can be opened, and what cannot be opened is not recommended.
+        // None of their PCMs can be opened, and such devices are not recommended.
         for device in hardware { #expect(!device.isUsable) }
       }
       #expect(CaptureDevice.usableNames().allSatisfy { !$0.contains("CARD=") && $0 != "testmic_recorder" })
     }
 
-    // In a process of its own, because other tests open descriptors, too.
+    // In a separate process, because other tests open descriptors, too.
     @Test("a list of the devices leaves no descriptor open")
     func descriptors() async {
       await #expect(processExitsWith: .success) {

@@ -1,29 +1,29 @@
-// Whether a captured stream is what the test microphone heard: each sample at its place, silence where frames are
-// missing.
+// Compares a captured stream with the test microphone's sound: each sample at its position, and silence for missing
+// frames.
 
 import AudioCapture
 import TestDeviceControl
 import TestRigs
 import Testing
 
-/// What stands at each frame of a stream of the test microphone's noise (seed 1).
+/// The content of each frame in a stream of the test microphone's noise (seed 1).
 struct Timeline {
-  /// Frames of noise in a row: stream frames `stream`, which are the device's frames from `device` on.
+  /// Consecutive frames of noise: the stream frames `stream`, which are the device's frames from `device` on.
   struct Run: Equatable {
     var stream: Range<Int>
     var device: UInt64
   }
 
   private(set) var runs: [Run] = []
-  /// Stream frames that are all zero and stand between runs, or after the last.
+  /// Ranges of zero stream frames between runs, or after the last one.
   private(set) var silence: [Range<Int>] = []
   /// Frames that are neither.
   private(set) var foreign = 0
-  /// Device frames in the stream, of all its runs.
+  /// The number of device frames in all runs of the stream.
   var deviceFrames: UInt64 { runs.reduce(0) { $0 + UInt64($1.stream.count) } }
 
-  /// Reads a stream frame by frame. After a break it looks for the noise at the frame where it should go on, and up to
-  /// `tolerance` device frames around it; without silence in between at any later one.
+  /// Reads a stream frame by frame. After an interruption, it searches for the noise at the expected frame, and up to
+  /// `tolerance` device frames around it. Without silence in between, it searches at any later frame.
   init(_ bytes: [UInt8], channels: Int, format: SampleFormat = .s16LE, tolerance: Int = 0, skips: Int = 0) {
     let frameBytes = channels * format.bytesPerSample
     let frames = bytes.count / frameBytes
@@ -38,7 +38,7 @@ struct Timeline {
               bytes, stream * frameBytes + channel * format.bytesPerSample, format, UInt64(device), UInt32(channel))
           }
       }
-      /// Four frames in a row: one alone may fit by chance.
+      /// Four consecutive frames, because a single one may match by chance.
       func isNoiseFrom(_ stream: Int, _ device: Int) -> Bool {
         (0..<min(4, frames - stream)).allSatisfy { isNoise(stream + $0, device + $0) }
       }

@@ -5,7 +5,7 @@ import Testing
 
 @Suite("The head of a WAV file without a length")
 struct WAVHeaderFieldTests {
-  /// Bytes as the specification's tables write them.
+  /// Bytes in the notation of the specification's tables.
   private func hex(_ text: String) -> [UInt8] {
     text.split { $0 == " " || $0 == "\n" }.map { UInt8($0, radix: 16) ?? 0 }
   }

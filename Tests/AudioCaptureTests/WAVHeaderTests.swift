@@ -1,11 +1,11 @@
-// The header of a stream, byte by byte, as "Multiple channel audio data and WAVE files" has it.
+// The header of a stream, byte by byte, according to "Multiple channel audio data and WAVE files".
 
 import AudioCapture
 import Testing
 
 @Suite("The WAV header")
 struct WAVHeaderTests {
-  /// Everything in front of the format: both sizes are open, and a chunk leaves room for `ds64`.
+  /// Everything before the format: both sizes are open, and a chunk reserves space for `ds64`.
   private static let beginning: [UInt8] =
     Array("RIFF".utf8) + [255, 255, 255, 255] + Array("WAVEJUNK".utf8) + [28, 0, 0, 0]
     + [UInt8](repeating: 0, count: 28) + Array("fmt ".utf8)

@@ -1,9 +1,9 @@
-// Accounts of a NATS system as an operator's tools make them: JWTs, signed with Ed25519 (docs.nats.io, "JWT").
+// Accounts of a NATS system like those of an operator's tools: JWTs signed with Ed25519 (docs.nats.io, "JWT").
 
 internal import CCrypto
 internal import NetworkTesting
 
-/// An operator with two accounts: the system's, and one for applications that may use JetStream.
+/// An operator with two accounts: the system's, and one for applications, which may use JetStream.
 package struct BrokerAccounts: Sendable {
   /// Lines for the configuration of a broker.
   package let settings: String
@@ -37,10 +37,10 @@ package struct BrokerAccounts: Sendable {
   }
 }
 
-/// An nkey: a pair of Ed25519 keys, whose text begins with what it is for.
+/// An nkey: a pair of Ed25519 keys, whose text begins with a letter for its purpose.
 private final class Key {
   enum Kind: UInt8 {
-    // What the first five bits make of the first letter: O, A, U.
+    // The first five bits select the first letter: O, A or U.
     case `operator` = 112
     case account = 0
     case user = 160
@@ -49,7 +49,7 @@ private final class Key {
   private let kind: Kind
   private let key: OpaquePointer
   private let seed: [UInt8]
-  /// The public key: "A" and 55 letters more, for example.
+  /// The public key, for example "A" and 55 more letters.
   let name: String
 
   init(_ kind: Kind) throws {
@@ -66,7 +66,7 @@ private final class Key {
 
   deinit { EVP_PKEY_free(key) }
 
-  /// What this key says of another one, signed.
+  /// A signed statement of this key about another one.
   func token(for subject: Key, _ name: String, _ claims: String) throws -> String {
     let body =
       #"{"jti":"T","iat":1700000000,"iss":"\#(self.name)","name":"\#(name)","sub":"\#(subject.name)","nats":\#(claims)}"#
@@ -80,7 +80,7 @@ private final class Key {
     let user = try Key(.user)
     let token = try token(
       for: user, "user", #"{"pub":{},"sub":{},"subs":-1,"data":-1,"payload":-1,"type":"user","version":2}"#)
-    // A seed's text begins with S and its key's letter.
+    // A seed's text begins with S and the letter of its key.
     let seed = Self.text([144 | user.kind.rawValue >> 5, (user.kind.rawValue & 31) << 3] + user.seed)
     return """
       -----BEGIN NATS USER JWT-----
@@ -104,7 +104,7 @@ private final class Key {
     return signature
   }
 
-  /// Base 32 (RFC 4648) without padding, behind CRC-16 (XMODEM), low byte first.
+  /// Base 32 (RFC 4648) without padding, followed by CRC-16 (XMODEM), low byte first.
   private static func text(_ bytes: [UInt8]) -> String {
     var sum: UInt16 = 0
     for byte in bytes {

@@ -1,14 +1,14 @@
-// A client of a broker on a loop of its own, for a test that asks one thing after another.
+// A client of a broker on a loop of its own, for tests with one request after another.
 
 internal import EventLoops
 package import JetStream
 internal import NetworkTesting
 
-/// Runs a loop with a ``BrokerClient`` and waits for what is asked there. The loop ends when the test forgets it.
+/// Runs a loop with a ``BrokerClient``, and waits for its requests. The loop ends when it is released.
 package final class BrokerLoop: Sendable {
   package let connection: BrokerConnection
   private let loop: EventLoop
-  /// Touched on the loop's thread only.
+  /// Used on the loop's thread only.
   private nonisolated(unsafe) let client: BrokerClient
 
   package init(_ options: BrokerOptions) throws {
@@ -21,7 +21,7 @@ package final class BrokerLoop: Sendable {
 
   deinit { loop.stop() }
 
-  /// Runs `ask` on the loop's thread and returns what it completes with.
+  /// Runs `ask` on the loop's thread, and returns its result.
   package func wait<Value: Sendable>(
     _ what: String, _ ask: @escaping @Sendable (BrokerClient, @escaping (Value) -> Void) -> Void
   ) throws -> Value {
@@ -30,7 +30,7 @@ package final class BrokerLoop: Sendable {
     return try answers.wait(what) { $0.first }
   }
 
-  /// Changes how many bytes a stream may have; -1 for no limit.
+  /// Changes the maximum number of bytes of a stream; -1 for no limit.
   package func limit(_ name: String, toBytes count: Int) throws {
     let settings =
       "{\"name\":\"\(name)\",\"subjects\":[\"\(name).*\"],\"discard\":\"new\",\"storage\":\"file\",\"max_bytes\":\(count)}"
@@ -38,7 +38,7 @@ package final class BrokerLoop: Sendable {
     guard answer.contains("config") else { throw TestFailure(answer) }
   }
 
-  /// Has a stream lose a message.
+  /// Makes a stream lose a message.
   package func remove(_ sequence: UInt64, from name: String) throws {
     let answer: String = try wait("the removal") { client, done in
       client.ask("STREAM.MSG.DELETE.\(name)", "{\"seq\":\(sequence)}", done)
@@ -55,13 +55,13 @@ package final class BrokerLoop: Sendable {
   }
 }
 
-/// Carries a stream from the loop to the test, which touches it on the loop only.
+/// Carries a stream from the loop to the test, which uses it on the loop only.
 private struct StreamBox: @unchecked Sendable { let result: Result<MessageStream, BrokerError> }
 
-/// A stream whose calls wait.
+/// A stream with blocking calls.
 package final class TestStream: Sendable {
   private let loop: BrokerLoop
-  /// Touched on the loop's thread only.
+  /// Used on the loop's thread only.
   private nonisolated(unsafe) let stream: MessageStream
 
   init(loop: BrokerLoop, stream: MessageStream) { (self.loop, self.stream) = (loop, stream) }
@@ -89,7 +89,7 @@ package final class TestStream: Sendable {
     return messages
   }
 
-  /// When it was made, as the broker writes it.
+  /// The creation time, as the broker formats it.
   package var created: String {
     get throws {
       let found: Result<MessageStreamState, BrokerError> = try loop.wait("the state") { [self] _, done in
@@ -109,7 +109,7 @@ package final class TestStream: Sendable {
 }
 
 extension BrokerClient {
-  /// Asks JetStream's API, and answers with the text of its reply, or of the error.
+  /// Sends a request to JetStream's API. Returns the text of its reply, or of the error.
   package func ask(_ question: String, _ body: String, _ answer: @escaping (String) -> Void) {
     let content = MessageContent(payload: Array(body.utf8))
     request(content, to: "$JS.API.\(question)", within: MessageStream.patience) { result in
@@ -124,9 +124,9 @@ extension BrokerClient {
 // MARK: Reading a whole stream
 
 extension BrokerLoop {
-  /// Hands the messages that a stream has to `take`, in their order, each once. `take` is called on the loop's thread.
+  /// Passes all messages of a stream to `take`, in order and each once. `take` is called on the loop's thread.
   package func read(_ name: String, _ take: @escaping @Sendable (StoredMessage) -> Void) throws {
-    /// Touched on the loop's thread only, and kept until the end.
+    /// Used on the loop's thread only, and kept until the end.
     final class Reading: @unchecked Sendable { var reader: MessageReader? }
     let (reading, events) = (Reading(), try EventLog<String?>())
     loop.execute { [self] in

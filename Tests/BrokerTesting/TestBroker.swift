@@ -1,11 +1,11 @@
-// A real nats-server with a store of its own, on a port that the kernel chose.
+// A real nats-server with its own store, on a port that the kernel chose.
 
 internal import EventLoops
 internal import Glibc
 internal import NetworkTesting
 
-/// A broker as a process. It keeps its port and its store when it is killed and started again. Killed when the test
-/// forgets it.
+/// A broker as a process. It keeps its port and its store when it is killed and started again. It is killed when the
+/// object is released.
 package final class TestBroker: Sendable {
   private let directory: TemporaryDirectory
   private let settings: String
@@ -14,17 +14,17 @@ package final class TestBroker: Sendable {
   private let process: Lock<TestProcess>
   package let port: UInt16
 
-  /// `SLUICE_NATS_SERVER` names another one than the system's.
+  /// `SLUICE_NATS_SERVER` selects another program than the system's.
   private static var program: String {
     if let path = getenv("SLUICE_NATS_SERVER") { return String(cString: path) }
-    // Not in the path of everybody.
+    // It is not in every user's path.
     return access("/usr/sbin/nats-server", X_OK) == 0 ? "/usr/sbin/nats-server" : "nats-server"
   }
 
   /// - Parameters:
   ///   - settings: lines for its configuration.
   ///   - sync: its `sync_interval`; nil for none.
-  ///   - program: another nats-server than usual.
+  ///   - program: another nats-server than the usual one.
   package init(
     _ settings: String = "", jetStream: Bool = true, sync: String? = nil, program: String? = nil
   ) throws {
@@ -47,23 +47,23 @@ package final class TestBroker: Sendable {
   /// The URL of the broker.
   package var url: String { "nats://127.0.0.1:\(port)" }
 
-  /// Ends it without a word, and returns when it has ended.
+  /// Kills it, and returns when it has ended.
   package func kill() throws {
     let process = process.withLock { $0 }
     process.signal(SIGKILL)
     try process.wait()
   }
 
-  /// Starts it again, after ``kill()``, and returns when it is ready.
+  /// Starts it again after ``kill()``, and returns when it is ready.
   ///
-  /// - Parameter settings: other lines for its configuration than before.
+  /// - Parameter settings: replaces the earlier lines of its configuration.
   package func start(_ settings: String? = nil, sync: String? = nil) throws {
     let (process, _) = try Self.start(
       program, in: directory, Self.settings(settings ?? self.settings, hasJetStream, sync, directory), port: port)
     self.process.withLock { $0 = process }
   }
 
-  /// Stops it, and returns when it has stopped: it answers nothing, and its connections stay.
+  /// Stops the process, and returns when it has stopped. It does not answer, and its connections stay.
   package func pause() throws {
     let process = process.withLock { $0 }
     process.signal(SIGSTOP)

@@ -24,7 +24,7 @@ enum ClusterCommand {
   static func run(_ arguments: [String]) -> Never {
     var rest = arguments[...]
     let isIsolated = rest.first == "--isolated"
-    // Two clients need no network of their own.
+    // Two clients need no network namespaces.
     let wantsNamespaces = geteuid() == 0 && !arguments.contains("--rivals")
     if isIsolated { rest = rest.dropFirst() } else if wantsNamespaces { enterNamespaces(arguments) }
     var (rivals, measuresRecovery, streams): (Int?, Bool, Int?) = (nil, false, nil)
@@ -88,7 +88,7 @@ enum ClusterCommand {
     fail("unshare: \(String(cString: strerror(errno)))", 74)
   }
 
-  /// Each stream has three connections here.
+  /// Each stream has three connections in this process.
   private static func raiseDescriptorLimit() {
     var limit = rlimit()
     getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)

@@ -1,5 +1,5 @@
-// chaos: many faults between a real client and a real server, and whether every byte arrives once. `make chaos` runs it
-// long.
+// chaos: injects many faults between a real client and a real server, and checks that every byte arrives once. `make
+// chaos` runs it for long.
 
 internal import ChaosTesting
 internal import Glibc
@@ -18,7 +18,7 @@ let usage = """
     --cluster       kills servers and brokers instead; see --cluster --help
   """
 
-/// Written at once, for whoever watches: no buffer of the C library in between.
+/// Writes at once for a watching person, without a buffer of the C library.
 func say(_ text: String, to descriptor: Int32 = 1) {
   let bytes = Array((text + "\n").utf8)
   _ = write(descriptor, bytes, bytes.count)

@@ -1,5 +1,5 @@
-// chaos-answers: streams of the client to servers that answer oddly, judged by a model. `make chaos-answers` runs it
-// long.
+// chaos-answers: runs streams of the client against servers with unexpected answers, and checks them against a model.
+// `make chaos-answers` runs it for long.
 
 internal import AnswerChaosTesting
 internal import Glibc
@@ -17,7 +17,7 @@ let usage = """
     --stop        stop after the first cases that fail
   """
 
-/// Written at once, for whoever watches: no buffer of the C library in between.
+/// Writes at once for a watching person, without a buffer of the C library.
 func say(_ text: String, to descriptor: Int32 = 1) {
   let bytes = Array((text + "\n").utf8)
   _ = write(descriptor, bytes, bytes.count)

@@ -1,4 +1,4 @@
-// The server of a batch, in a process that can be killed and whose disk forgets.
+// The server of a batch, in a process that can be killed and whose disk loses unsynced data.
 
 internal import EventLoops
 internal import ForgetfulDisk
@@ -6,7 +6,7 @@ internal import Glibc
 internal import ServerChaosTesting
 internal import UploadServer
 
-/// Runs a server as the command does: the first SIGTERM lets requests end for a while, the second does not.
+/// Runs a server like the command: the first SIGTERM gives requests time to end, and the second does not.
 func serve(_ options: ServerOptions) -> Never {
   if !options.journal.isEmpty { forgetful_disk_begin(options.directory, options.journal) }
   if !options.bootID.isEmpty { forgetful_disk_boot_id(options.bootID) }

@@ -1,5 +1,5 @@
-// chaos-server: seeded sequences of requests, faults and restarts against a real server, judged by a model. `make
-// chaos-server` runs it long.
+// chaos-server: runs seeded sequences of requests, faults and restarts against a real server, and checks them against a
+// model. `make chaos-server` runs it for long.
 
 internal import EventLoops
 internal import Glibc
@@ -18,7 +18,7 @@ let usage = """
     --go-on         do not stop at the first sequence that fails
   """
 
-/// Written at once, for whoever watches: no buffer of the C library in between.
+/// Writes at once for a watching person, without a buffer of the C library.
 func say(_ text: String, to descriptor: Int32 = 1) {
   let bytes = Array((text + "\n").utf8)
   _ = write(descriptor, bytes, bytes.count)
@@ -39,7 +39,7 @@ func endWaiter(_ server: UploadServer) throws -> NamedThread {
 
 if let options = ServerOptions(Array(CommandLine.arguments.dropFirst())) { serve(options) }
 
-// This very program, whatever it is called.
+// The path of this program itself.
 var options = ServerChaos.Options(
   seed: UInt64.random(in: 0...999_999_999), sequences: 100_000, program: "/proc/self/exe")
 var arguments = CommandLine.arguments.dropFirst()

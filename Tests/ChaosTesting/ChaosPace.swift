@@ -1,34 +1,34 @@
-// How fast a chaos run streams, how often its client rolls over, and what follows from both for the faults.
+// The rates of a chaos run and of its client's roll-overs, and their effect on the faults.
 
 package import NetworkTesting
 package import PropertyTesting
 
-/// What the client of a run is told, drawn from its seed.
+/// The settings of a run's client, drawn from its seed.
 package struct ChaosPace: Sendable, CustomStringConvertible {
-  /// Of the source.
+  /// The rate of the source.
   package var bytesPerSecond: Int
-  /// The most bytes of one append.
+  /// The maximum size of one append in bytes.
   package var appendSize: Int
-  /// How long one append lasts at most, in milliseconds.
+  /// The maximum duration of one append, in milliseconds.
   package var appendMilliseconds: Int
 
-  /// How long the client waits for an answer, or for anything to move, in milliseconds.
+  /// How long the client waits for an answer or for progress, in milliseconds.
   private static let patience = 500
-  /// What libcurl takes at once of a pipe's stream, and the bound pair in front of it, in bytes.
+  /// How much libcurl accepts at once from a pipe's stream, plus the bound pair in front of it, in bytes.
   package static let clientBuffers = 256 << 10 + 64 << 10
 
   private static let paces = [
     ChaosPace(bytesPerSecond: 4_000_000, appendSize: 64 << 10, appendMilliseconds: 100),
     ChaosPace(bytesPerSecond: 4_000_000, appendSize: 256 << 10, appendMilliseconds: 250),
-    // Slow and long enough that a server tells its progress by 104 meanwhile.
+    // Slow and long enough that the server reports progress by 104 meanwhile.
     ChaosPace(bytesPerSecond: 500_000, appendSize: 256 << 10, appendMilliseconds: 1000),
   ]
 
   package static func drawn(_ bytesPerSecond: Int?, using random: inout SplitMix64) -> ChaosPace {
     var pace = paces[Int.random(in: 0..<paces.count, using: &random)]
     if let bytesPerSecond { pace.bytesPerSecond = bytesPerSecond }
-    // A blackhole takes a whole append: if that were more than the client's own buffers, the bound on what is sent
-    // again, which is made of buffers, would not hold.
+    // A blackhole accepts a whole append. If that exceeded the client's own buffers, the limit for repeated bytes,
+    // which is derived from them, would not hold.
     precondition(pace.appendSize <= clientBuffers)
     return pace
   }

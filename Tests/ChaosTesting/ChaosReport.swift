@@ -1,9 +1,9 @@
-// What a chaos run found, in numbers.
+// The figures of a chaos run.
 
 internal import EventLoops
 package import NetworkTesting
 
-/// One run that went well.
+/// One successful run.
 package struct ChaosReport: Sendable, CustomStringConvertible {
   package struct Recovery: Sendable {
     package var kind: ChaosFault.Kind
@@ -18,22 +18,22 @@ package struct ChaosReport: Sendable, CustomStringConvertible {
   package var length: UInt64
   package var digest: String
   package var counts: [ChaosFault.Kind: Int]
-  /// Of each fault that nothing else struck within.
+  /// The recovery from each fault that was not interrupted by another one.
   package var recoveries: [Recovery]
   package var connections: Int
   package var droppedInterims: Int
-  /// Bytes that the client sent more than once, by its own account.
+  /// Bytes that the client sent more than once, according to itself.
   package var resent: UInt64
-  /// Bytes of content that came into the proxy beyond the stream's length. No more than ``resent``: some die on their
-  /// way.
+  /// Bytes of content that arrived in the proxy beyond the stream's length. At most ``resent``, because some are lost
+  /// on their way.
   package var seenAgain: UInt64
-  /// What can be under way between the client's cursor and the server's file, in bytes.
+  /// The maximum number of bytes between the client's cursor and the server's file.
   package var bytesInFlight: Int
   /// The client's largest resident memory, in bytes (VmHWM).
   package var clientMemory: Int
 
   package var faults: Int { counts.values.reduce(0, +) }
-  /// What `resent` has to stay below.
+  /// The limit for `resent`.
   package var resentBound: UInt64 { UInt64(faults * bytesInFlight) }
 
   package var description: String {
@@ -59,7 +59,7 @@ package struct ChaosReport: Sendable, CustomStringConvertible {
   private static func row(_ name: String, _ count: Int, _ recoveries: [Recovery]) -> String {
     let times = recoveries.map(\.duration).sorted()
     guard let longest = times.last else { return row(name, "\(count)", "-", "-", "-") }
-    // The smallest value that at least that share of all are not above.
+    // The smallest value that at least this share of all values do not exceed.
     func quantile(_ share: Double) -> String {
       milliseconds(times[max(0, Int((share * Double(times.count)).rounded(.up)) - 1)])
     }

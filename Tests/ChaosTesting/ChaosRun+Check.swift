@@ -1,4 +1,4 @@
-// What has to be true when a chaos run is over.
+// The conditions that must hold after a chaos run.
 
 internal import CommandTesting
 internal import EventLoops
@@ -6,9 +6,9 @@ internal import Glibc
 internal import NetworkTesting
 
 extension ChaosRun {
-  /// Compares what the server stored, and what the client says of it, with what was sent.
+  /// Compares the stored bytes and the client's reports with the sent bytes.
   ///
-  /// - Throws: ``TestFailure`` for the first promise that was not kept.
+  /// - Throws: ``TestFailure`` for the first broken promise.
   func check(_ length: UInt64, _ duration: Duration) throws -> ChaosReport {
     let summary = try client.ended(code: 0)
     let events = proxy.events.all
@@ -33,7 +33,7 @@ extension ChaosRun {
       default: break
       }
     }
-    // The client's own account, and whether it can be believed.
+    // The client's own count, and whether it is plausible.
     guard report.seenAgain <= report.resent else {
       throw TestFailure("\(report.seenAgain) bytes came again, and the client counts \(report.resent)\n\(report)")
     }
@@ -43,9 +43,9 @@ extension ChaosRun {
     return report
   }
 
-  /// The digest of what was stored, which is all that was sent, once.
+  /// The digest of the stored bytes, which must be exactly the sent ones.
   private func checkStored(_ length: UInt64) throws -> String {
-    // Several servers may say so: one that was killed at the last moment, and its successor.
+    // Several servers may report it: one that was killed at the last moment, and its successor.
     let files = Set(servers.flatMap { $0.events("ended") }.compactMap { $0.text("file") })
     guard files.count == 1, let file = files.first else {
       throw TestFailure("not one complete file but \(files.sorted())")
@@ -65,7 +65,7 @@ extension ChaosRun {
   }
 
   private static func bytesInFlight() throws -> Int {
-    // The client's send buffer and the server's receive buffer are asked for like the proxy's own.
+    // The sizes of the client's send buffer and the server's receive buffer are determined like the proxy's own.
     try ChaosProxy.bytesHeld() + ChaosProxy.socketBuffers() + ChaosPace.clientBuffers
   }
 }

@@ -1,4 +1,4 @@
-// One chaos run: the real server, the real client, a stream without a pause, and faults one after another.
+// One chaos run: the real server, the real client, a continuous stream, and faults one after another.
 
 internal import CommandTesting
 internal import EventLoops
@@ -6,15 +6,15 @@ internal import Glibc
 package import NetworkTesting
 internal import PropertyTesting
 
-/// Streams through a proxy that breaks connections, and a server that is killed, until as many faults have struck as
-/// were asked for; then ends the stream and compares what was stored with what was sent.
+/// Streams through a proxy that breaks connections, to a server that is killed, until the requested number of faults
+/// has occurred. Then it ends the stream, and compares the stored bytes with the sent ones.
 package final class ChaosRun {
   package struct Options: Sendable {
     package var seed: UInt64
-    /// How many faults, those at the creation and at the completion of the upload included.
+    /// The number of faults, including those at the creation and at the completion of the upload.
     package var faults: Int
     package var kinds = ChaosFault.Kind.allCases
-    /// The rate of the source; nil for the one that the seed gives.
+    /// The rate of the source; nil to derive it from the seed.
     package var bytesPerSecond: Int?
 
     package init(seed: UInt64, faults: Int) {
@@ -23,9 +23,9 @@ package final class ChaosRun {
     }
   }
 
-  /// How long to wait for a fault to strike, or for the client to recover: many times what either takes.
+  /// How long to wait for a fault to strike, or for the client to recover: many times longer than either takes.
   private static let limit = Duration.seconds(30)
-  /// In percent: how often another fault strikes while the client recovers from one.
+  /// In percent: how often another fault strikes during a recovery.
   private static let compoundShare = 15
   private static let clientEnded = "the client has ended"
 
@@ -39,7 +39,7 @@ package final class ChaosRun {
   let proxy: ChaosProxy
   let client: StreamProcess
   private let input: PacedInput
-  /// How many of the proxy's events were dealt with.
+  /// How many of the proxy's events were processed.
   private var cursor = 0
   private var struck = 0
   private(set) var peakMemory = 0
@@ -63,13 +63,13 @@ package final class ChaosRun {
   }
 
   private static func serve(_ directory: TemporaryDirectory, _ address: String?) throws -> ServeProcess {
-    // SIGKILL takes no page cache with it: what a power cut would do is not what this run shows.
+    // SIGKILL does not destroy the page cache. This run does not test power failures.
     try ServeProcess("\(directory.path)/stored", address: address, more: ["--durability", "none"])
   }
 
   /// Runs to the end.
   ///
-  /// - Throws: ``TestFailure`` when a promise was not kept; all logs are kept then, and the error says where.
+  /// - Throws: ``TestFailure`` after a broken promise. All logs are then kept, and the error names their directory.
   package func perform() throws -> ChaosReport {
     do {
       return try run()
@@ -86,7 +86,7 @@ package final class ChaosRun {
     try client.event("connecting")
     input.isBeingRead()
     try watchClient()
-    // The start's is armed already, the completion's comes at the end.
+    // The fault at the start is already armed, and the one at the completion comes last.
     if Self.hasKind(options, .start) { try strike(nil) }
     while struck < lastBeforeCompletion { try strike(Self.draw(options, .steady, pace, &random)) }
     let length = try finish()
@@ -94,7 +94,7 @@ package final class ChaosRun {
     return try check(length, duration)
   }
 
-  /// The client's end wakes whoever waits for the proxy.
+  /// The client's end wakes any wait for the proxy.
   private func watchClient() throws {
     let (output, events) = (client.output, proxy.events)
     try NamedThread("chaos client") {
@@ -105,7 +105,7 @@ package final class ChaosRun {
 
   // MARK: Faults
 
-  /// How many faults there are to be when the stream is told to end.
+  /// The number of faults before the stream is asked to end.
   private var lastBeforeCompletion: Int { options.faults - (Self.hasKind(options, .completion) ? 1 : 0) }
 
   private static func hasKind(_ options: Options, _ moment: ChaosFault.Moment) -> Bool {
@@ -114,7 +114,7 @@ package final class ChaosRun {
     return options.kinds.contains { ChaosFault.draw($0, at: moment, scale: scale, using: &random) != nil }
   }
 
-  /// A fault for this moment, of a kind that goes with it; nil when none of those wanted does.
+  /// A fault of a kind that fits this moment; nil if no requested kind does.
   private static func draw(
     _ options: Options, _ moment: ChaosFault.Moment, _ pace: ChaosPace, _ random: inout SplitMix64
   ) -> ChaosFault? {
@@ -125,8 +125,8 @@ package final class ChaosRun {
     return nil
   }
 
-  /// Arms this fault, or takes the one that is armed, and returns when the client has recovered from it, and perhaps
-  /// from another one that struck meanwhile.
+  /// Arms this fault, or uses the armed one. Returns when the client has recovered from it, and possibly from another
+  /// one that struck meanwhile.
   private func strike(_ fault: ChaosFault?) throws {
     if let fault { try proxy.arm(fault) }
     try waitUntilStruck()
@@ -135,7 +135,7 @@ package final class ChaosRun {
     {
       try proxy.arm(second)
       if try waitUntilStruckOrRecovered() { return try waitUntilRecovered() }
-      // The client had recovered before it met this one. Perhaps it does now, at the last moment.
+      // The client had recovered before it met this fault. It may meet it now, at the last moment.
       try proxy.disarm()
       if try hasStruck() { try waitUntilRecovered() }
       return
@@ -157,7 +157,7 @@ package final class ChaosRun {
     }
   }
 
-  /// True when the armed fault has struck, false when the client has recovered from the one before.
+  /// Returns true when the armed fault has struck, and false when the client has recovered from the previous one.
   private func waitUntilStruckOrRecovered() throws -> Bool {
     let number = struck
     let fault = try next("another fault, or the recovery from \(number)") { event -> ChaosFault?? in
@@ -188,12 +188,12 @@ package final class ChaosRun {
     guard fault.kind == .serverKill, let server = servers.last else { return }
     server.kill()
     try proxy.awaitRecovery()
-    // How long it is away: the fault itself.
+    // The duration of its absence is the fault itself.
     elapse(.milliseconds(Int.random(in: 0...200, using: &random)))
     servers.append(try Self.serve(directory, address))
   }
 
-  /// The next event, from those not dealt with, of which `find` makes something.
+  /// The next unprocessed event for which `find` returns a value.
   @discardableResult
   private func next<Found>(_ what: String, _ find: (ChaosProxy.Event) -> Found?) throws -> Found {
     var failure: String?
@@ -217,7 +217,7 @@ package final class ChaosRun {
 
   // MARK: The end
 
-  /// Ends the stream, with a fault at the completion of the upload; its length.
+  /// Ends the stream, with a fault at the completion of the upload. Returns its length.
   private func finish() throws -> UInt64 {
     let fault = struck < options.faults ? Self.draw(options, .completion, pace, &random) : nil
     if let fault { try proxy.arm(fault) }

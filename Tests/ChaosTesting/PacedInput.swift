@@ -1,4 +1,4 @@
-// What the client streams: a pattern at a bounded rate, through a FIFO that is its standard input.
+// The client's input: a pattern at a limited rate, through a FIFO as its standard input.
 
 internal import CommandTesting
 internal import EventLoops
@@ -6,9 +6,9 @@ internal import Glibc
 internal import NetworkTesting
 internal import Synchronization
 
-/// Writes a stream at a bounded rate until it is told to end; what had to wait goes out as fast as it is read.
+/// Writes a stream at a limited rate until it is asked to end. Delayed bytes are written as fast as they are read.
 package final class PacedInput: Sendable {
-  /// The FIFO; to be opened for reading by the client.
+  /// The FIFO, which the client opens for reading.
   package let path: String
   private let pattern: StampedPattern
   private let bytesPerSecond: Int
@@ -17,7 +17,7 @@ package final class PacedInput: Sendable {
   private let thread = Mutex<NamedThread?>(nil)
   private let placeholder = Mutex<Int32>(-1)
 
-  /// - Parameter path: where to make the FIFO.
+  /// - Parameter path: the path of the new FIFO.
   package init(_ path: String, _ pattern: StampedPattern, bytesPerSecond: Int) throws {
     self.path = path
     self.pattern = pattern
@@ -25,9 +25,9 @@ package final class PacedInput: Sendable {
     try retryingInterrupts("mkfifo \(path)") { mkfifo(path, 0o600) }
   }
 
-  /// Opens the FIFO and starts to write into it.
+  /// Opens the FIFO and begins to write to it.
   package func start() throws {
-    // Held open for reading until the client reads, so that nothing waits for a client that never comes.
+    // Kept open for reading until the client reads, so that nothing waits for a client that never starts.
     let reader = try retryingInterrupts("open \(path)") { open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) }
     placeholder.withLock { $0 = reader }
     let descriptor = try retryingInterrupts("open \(path)") { open(path, O_WRONLY | O_CLOEXEC) }
@@ -38,7 +38,8 @@ package final class PacedInput: Sendable {
     thread.withLock { $0 = running }
   }
 
-  /// The client has opened the FIFO: from here on its end is seen here (as EPIPE: signals are blocked on the thread).
+  /// The client has opened the FIFO. From here on its end is visible here, as EPIPE, because signals are blocked on the
+  /// thread.
   package func isBeingRead() {
     placeholder.withLock { descriptor in
       if descriptor >= 0 { close(descriptor) }
@@ -46,7 +47,7 @@ package final class PacedInput: Sendable {
     }
   }
 
-  /// Ends the stream where it is; how many bytes it has.
+  /// Ends the stream at its current offset. Returns its length.
   package func finish() -> UInt64 {
     isBeingRead()
     isEnding.store(true, ordering: .relaxed)
@@ -63,13 +64,13 @@ package final class PacedInput: Sendable {
     var index: UInt64 = 0
     while !isEnding.load(ordering: .relaxed) {
       let due = start + .nanoseconds(Int64(index) * Int64(block.count) * 1_000_000_000 / Int64(bytesPerSecond))
-      // The pace of the source, not a wait for anything. Some milliseconds' worth at a time.
+      // This is the pace of the source, not a synchronization. It writes some milliseconds' worth at a time.
       while due - .now > .milliseconds(4), !isEnding.load(ordering: .relaxed) { elapse(.milliseconds(4)) }
       block.withUnsafeMutableBytes { pattern.fill($0, block: index) }
       guard write(descriptor, block, block.count) else { return }
       index += 1
     }
-    // A part of a block at the end, so that the length is a multiple of nothing.
+    // The end is a part of a block, so that the length is not a multiple of anything.
     block.withUnsafeMutableBytes { pattern.fill($0, block: index) }
     _ = write(descriptor, block, 1 + Int(index % UInt64(block.count - 1)))
   }

@@ -1,4 +1,5 @@
-// A spooled stream whose client, server and network are killed at random moments: is every byte stored once, in order?
+// A spooled stream whose client, server and network are killed at random moments. Checks that every byte is stored
+// once, in order.
 
 internal import CommandTesting
 internal import EventLoops
@@ -6,15 +7,15 @@ internal import Glibc
 internal import NetworkTesting
 internal import PropertyTesting
 
-/// One source writes into a FIFO without a pause. Clients stream it one after another, each from where the one before
-/// was killed. What they have captured must be on the server at the end: one recording per client that captured
-/// anything.
+/// One source writes continuously into a FIFO. Clients stream it one after another, each from where the previous one
+/// was killed. At the end, the server must have all captured bytes, with one recording for each client that captured
+/// any.
 package final class SpoolChaosRun {
   package struct Options: Sendable {
     package var seed: UInt64
-    /// How often client or server are killed, or the network is cut.
+    /// How often the client or the server is killed, or the network is cut.
     package var faults: Int
-    /// In bytes.
+    /// The rate of the source in bytes per second.
     package var bytesPerSecond = 1_000_000
     /// Whether the streams are resumable uploads, or one plain request each.
     package var isResumable = true
@@ -22,13 +23,13 @@ package final class SpoolChaosRun {
     package init(seed: UInt64, faults: Int) { (self.seed, self.faults) = (seed, faults) }
   }
 
-  /// What strikes.
+  /// The kinds of faults.
   private enum Fault: String, CaseIterable {
     case clientKill, clientTerm, serverKill, networkCut
     case everything
 
-    /// Those after which a plain upload is complete: what TCP has acknowledged and a server has not read is gone with
-    /// it.
+    /// The faults after which a plain upload is complete. Others lose bytes that TCP has acknowledged and the server
+    /// has not read.
     static let plain: [Fault] = [.clientKill, .clientTerm]
   }
 
@@ -41,7 +42,7 @@ package final class SpoolChaosRun {
   private let input: PacedInput
   private let relay: SwitchedRelay
   private let address: String
-  /// Where clients connect to: a plain upload relies on what the server's own TCP acknowledges.
+  /// The address for clients. A plain upload relies on the acknowledgements of the server's own TCP.
   private let host: String
   private var server: ServeProcess
   private var client: StreamProcess
@@ -76,10 +77,10 @@ package final class SpoolChaosRun {
       ], input: "\(directory.path)/input")
   }
 
-  /// Runs to the end; the report.
+  /// Runs to the end. Returns the report.
   ///
-  /// - Throws: ``TestFailure`` when a byte is missing, or there twice; everything is kept then, and the error says
-  ///   where.
+  /// - Throws: ``TestFailure`` if a byte is missing or stored twice. Everything is then kept, and the error names the
+  ///   directory.
   package func perform() throws -> String {
     do {
       return try run()
@@ -94,7 +95,7 @@ package final class SpoolChaosRun {
   private func run() throws -> String {
     let start = MonotonicInstant.now
     for _ in 0..<options.faults { try strike() }
-    // The FIFO's end is the stream's end, for a client that has opened it.
+    // The FIFO's end is the stream's end for a client that has opened it.
     try client.event("connecting", limit: Self.limit)
     let length = input.finish()
     let summary = try client.event("ended", limit: Self.limit)
@@ -124,7 +125,7 @@ package final class SpoolChaosRun {
   private func strike() throws {
     guard let fault = (options.isResumable ? Fault.allCases : Fault.plain).randomElement(using: &random) else { return }
     counts[fault.rawValue, default: 0] += 1
-    // The moment: any.
+    // At a random moment.
     elapse(.milliseconds(Int.random(in: 0...250, using: &random)))
     switch fault {
     case .clientKill:
@@ -166,7 +167,7 @@ package final class SpoolChaosRun {
     server = try ServeProcess("\(directory.path)/stored", address: address, more: ["--durability", "none"])
   }
 
-  // MARK: What was stored
+  // MARK: Stored bytes
 
   /// Returns how many bytes were lost between the kernel and a client.
   private func check(_ length: UInt64) throws -> UInt64 {
@@ -192,7 +193,7 @@ package final class SpoolChaosRun {
       guard recording.start >= end else {
         throw TestFailure("\(end - recording.start) bytes before \(end) are there twice: \(recordings)")
       }
-      // What a client had read from the FIFO, and was killed before it could count it.
+      // Bytes that a client had read from the FIFO, but had not counted before it was killed.
       guard recording.start - end <= 64 << 10 else {
         throw TestFailure("\(recording.start - end) bytes are missing at \(end): \(recordings)")
       }
@@ -214,7 +215,7 @@ package final class SpoolChaosRun {
   }
 }
 
-/// Where in `stream` all of `part` is; nil for nowhere.
+/// The position of the whole `part` in `stream`; nil if it is not there.
 private func position(of part: [UInt8], in stream: [UInt8]) -> UInt64? {
   stream.withUnsafeBytes { stream in
     part.withUnsafeBytes { part in

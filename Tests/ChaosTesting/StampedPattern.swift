@@ -1,11 +1,11 @@
-// A stream of any length that follows from a seed and repeats itself nowhere.
+// A stream of any length that follows from a seed and never repeats.
 
 internal import Glibc
 internal import NetworkTesting
 internal import PropertyTesting
 
-/// An ``OffsetPattern`` in which every block begins with its own number: bytes that are stored twice, left out or put
-/// elsewhere, by whatever distance, are seen, and tell where they belong.
+/// An ``OffsetPattern`` in which every block begins with its own number. Bytes that are stored twice, omitted or
+/// misplaced by any distance are detected, and their origin is known.
 package struct StampedPattern: Sendable {
   /// In bytes.
   package static let blockSize = 4096
@@ -32,7 +32,7 @@ package struct StampedPattern: Sendable {
     return Array(bytes.prefix(count))
   }
 
-  /// The SHA-256 of the first `count` bytes, in hexadecimal, by the program that others check with too.
+  /// The SHA-256 of the first `count` bytes, in hexadecimal, computed by the program that other checks use too.
   package func digest(count: UInt64) throws -> String {
     let program = try TestProcess("sha256sum", [], input: .pipe)
     var block = [UInt8](repeating: 0, count: Self.blockSize)
@@ -60,7 +60,7 @@ package struct StampedPattern: Sendable {
     return String(digest)
   }
 
-  /// The first offset at which a file is not the first `count` bytes of the stream, in words; nil if it is.
+  /// The first offset at which a file differs from the first `count` bytes of the stream, in words; nil if it does not.
   package func firstDifference(file path: String, count: UInt64) throws -> String? {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { throw TestFailure("\(path): \(String(cString: strerror(errno)))") }

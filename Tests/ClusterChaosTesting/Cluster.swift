@@ -1,4 +1,4 @@
-// Three brokers, three servers, and HAProxy before them, on one machine.
+// Three brokers, three servers, and HAProxy in front of them, on one machine.
 
 internal import CommandTesting
 internal import EventLoops
@@ -7,15 +7,15 @@ internal import NetworkTesting
 internal import Synchronization
 internal import TestRigs
 
-/// The machines of a cluster, all started.
+/// The machines of a cluster, all running.
 package final class Cluster {
   package struct Options: Sendable {
-    /// Brokers keep as many replicas as there are.
+    /// The number of brokers, which is also the number of replicas.
     package var brokers = 3
     package var servers = 3
-    /// HAProxy is in front of the servers.
+    /// Whether HAProxy is in front of the servers.
     package var hasProxy = true
-    /// In namespaces of its own; see ``ClusterNetwork``.
+    /// Whether each has its own namespace; see ``ClusterNetwork``.
     package var isIsolated = false
 
     package init() {}
@@ -25,10 +25,10 @@ package final class Cluster {
   package private(set) var brokers: [ClusterMachine] = []
   package private(set) var servers: [ClusterMachine] = []
   private var proxy: ClusterMachine?
-  /// `ADDRESS:PORT` of the load balancer, or of each server if there is none.
+  /// The `ADDRESS:PORT` of the load balancer, or of each server if there is none.
   package private(set) var addresses: [String] = []
   package let brokerVersion: String
-  /// Whether brokers sync before they acknowledge, and have disks that can lose their power.
+  /// Whether brokers sync before they acknowledge, and have disks that can lose power.
   package let losesPower: Bool
   private let directory: TemporaryDirectory
 
@@ -48,13 +48,13 @@ package final class Cluster {
     for machine in servers + brokers + [proxy].compactMap(\.self) { _ = try? machine.end(SIGKILL) }
   }
 
-  /// Where the NATS clients of a test connect to.
+  /// The URLs for a test's NATS clients.
   package var brokerURLs: [String] { brokers.map { "nats://\($0.place.host):4222" } }
   package var serverAddresses: [String] { servers.map { "\($0.place.host):8080" } }
   package static var sluicePath: String { "\(AlsaConfiguration.productDirectory)/sluice" }
   func store(of broker: ClusterMachine) -> String { "\(directory.path)/\(broker.name)" }
 
-  /// Lets the logs of machines stay, and says where.
+  /// Keeps the logs of the machines, and returns their directory.
   package func keep() -> String {
     directory.keep()
     return directory.path
@@ -62,7 +62,7 @@ package final class Cluster {
 
   // MARK: Brokers
 
-  /// `SLUICE_NATS_SERVER` names another one than the system's.
+  /// `SLUICE_NATS_SERVER` selects another program than the system's.
   private static var brokerProgram: String {
     if let path = getenv("SLUICE_NATS_SERVER") { return String(cString: path) }
     return access("/usr/sbin/nats-server", X_OK) == 0 ? "/usr/sbin/nats-server" : "nats-server"
@@ -145,7 +145,7 @@ package final class Cluster {
     let proxy = ClusterMachine(.server, at: place, path, ["-db", "-f", file], readyWord: "")
     try proxy.launch()
     self.proxy = proxy
-    // It prints nothing when it listens.
+    // It does not report when it listens.
     let entrance = try IPv4Address(address)
     try waitUntil("HAProxy listens") {
       let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)

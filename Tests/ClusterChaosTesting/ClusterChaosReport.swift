@@ -1,12 +1,12 @@
-// What a run of faults on a cluster found, in numbers.
+// The figures of a run with faults on a cluster.
 
 internal import EventLoops
 
-/// One run that went well.
+/// One successful run.
 package struct ClusterChaosReport: Sendable, CustomStringConvertible {
   private struct Struck {
     var count = 0
-    /// Of each stream at each fault, from the fault's beginning to the next acknowledgement.
+    /// For each stream and fault, the time from the beginning of the fault to the next acknowledgement.
     var delays: [Duration] = []
   }
 

@@ -1,5 +1,5 @@
-// Streams through a load balancer to servers and brokers that die one after another: is each byte stored, once, and was
-// every answer true?
+// Streams through a load balancer to servers and brokers that are killed one after another. Checks that each byte is
+// stored once and that every answer was true.
 
 internal import EventLoops
 internal import Glibc
@@ -7,14 +7,14 @@ internal import NetworkTesting
 internal import PropertyTesting
 internal import UploadClient
 
-/// One run of faults.
+/// One run with faults.
 package final class ClusterChaosRun {
   package struct Options: Sendable {
     package var seed: UInt64
     package var faults: Int
     package var streams = 200
     package var pace = ClusterStream.Pace()
-    /// What may strike; those that need namespaces are left out where there are none.
+    /// The permitted kinds of faults. Those that need namespaces are omitted without them.
     package var kinds = ClusterFault.Kind.allCases
     package var cluster = Cluster.Options()
     /// Called after each fault.
@@ -23,7 +23,7 @@ package final class ClusterChaosRun {
     package init(seed: UInt64, faults: Int) { (self.seed, self.faults) = (seed, faults) }
   }
 
-  /// How long all streams together may take to be acknowledged again.
+  /// How long all streams together may take until they are acknowledged again.
   private static let limit = Duration.seconds(120)
 
   private let options: Options
@@ -52,8 +52,8 @@ package final class ClusterChaosRun {
 
   /// Runs to the end.
   ///
-  /// - Throws: ``TestFailure`` when a byte is missing, there twice or foreign, an answer was not true, or a stream is
-  ///   not acknowledged any more.
+  /// - Throws: ``TestFailure`` if a byte is missing, repeated or foreign, an answer was false, or a stream is no longer
+  ///   acknowledged.
   package func perform() throws -> ClusterChaosReport {
     do {
       return try run()
@@ -88,7 +88,7 @@ package final class ClusterChaosRun {
     return report
   }
 
-  /// Those that this machine and these brokers allow.
+  /// The kinds that this machine and these brokers support.
   private var kinds: [ClusterFault.Kind] {
     options.kinds.filter { kind in
       switch kind {
@@ -99,7 +99,7 @@ package final class ClusterChaosRun {
     }
   }
 
-  /// What is left out, and why.
+  /// The omitted kinds, with the reasons.
   package var leftOut: [String] {
     options.kinds.filter { !kinds.contains($0) }.map { kind in
       kind == .power && cluster.network.isIsolated
@@ -119,13 +119,13 @@ package final class ClusterChaosRun {
     }
   }
 
-  // MARK: The judgement
+  // MARK: Judgement
 
   private func judge() throws {
     var problems = streams.flatMap { stream in stream.problems.map { "\(stream.id): \($0)" } }
     let stored = try StoredUploads(cluster.brokerURLs)
     let histories = recorder.histories
-    // Others were created, and their client did not hear of it.
+    // Other uploads were created, but their client did not receive the answer.
     let addressed = Set(
       histories.filter { entry in
         entry.value.operations.contains { $0.isAddressed }

@@ -1,4 +1,4 @@
-// What strikes one machine of a cluster, drawn from a seed.
+// The faults of a cluster's machines, drawn from a seed.
 
 internal import CommandTesting
 internal import EventLoops
@@ -10,25 +10,25 @@ package struct ClusterFault: Sendable, CustomStringConvertible {
   package enum Kind: String, CaseIterable, Sendable {
     /// SIGKILL, and a new process.
     case kill
-    /// SIGSTOP, and SIGCONT.
+    /// SIGSTOP, and later SIGCONT.
     case stop
-    /// The machine's cable is pulled, and put back. Requires namespaces.
+    /// The machine is disconnected from the network, and connected again. Requires namespaces.
     case cut
-    /// SIGTERM, and a new process when the old one has ended.
+    /// SIGTERM, and a new process after the old one has ended.
     case drain
-    /// SIGKILL, and what was not synced is gone. Brokers only; requires namespaces.
+    /// SIGKILL, and all unsynced data is lost. Brokers only; requires namespaces.
     case power
   }
 
   package var kind: Kind
   package var role: ClusterMachine.Role
-  /// Which one of its role.
+  /// The number of the machine within its role.
   package var index: Int
-  /// How long the machine is away, in milliseconds.
+  /// How long the machine is down, in milliseconds.
   package var length: Int
 
   package var description: String { "\(kind.rawValue) \(role.rawValue) \(index + 1) for \(length) ms" }
-  /// What of it the report tells apart.
+  /// The name by which the report groups faults.
   var label: String { "\(kind.rawValue) \(role.rawValue)" }
 
   static func drawn(
@@ -46,7 +46,7 @@ package struct ClusterFault: Sendable, CustomStringConvertible {
     return ClusterFault(kind: kind, role: role, index: Int.random(in: 0..<count, using: &random), length: length)
   }
 
-  /// Strikes, and returns when the machine is back.
+  /// Causes the fault, and returns when the machine is back.
   func strike(_ cluster: Cluster) throws {
     let machine = role == .broker ? cluster.brokers[index] : cluster.servers[index]
     switch kind {

@@ -1,4 +1,4 @@
-// A server or a broker of a cluster, as a process that dies and comes back.
+// A server or a broker of a cluster, as a process that is killed and restarted.
 
 internal import EventLoops
 internal import Glibc
@@ -12,7 +12,7 @@ package final class ClusterMachine {
   package let place: ClusterNetwork.Place
   private let program: String
   private let arguments: [String]
-  /// What a line has that the program prints when it is ready.
+  /// The text in the line that the program prints when it is ready.
   private let readyWord: String
   private var process: TestProcess?
   /// The last lines of processes that have ended.
@@ -35,11 +35,11 @@ package final class ClusterMachine {
       environment: ["SLUICE_BEARER_TOKEN": nil, "http_proxy": nil, "https_proxy": nil, "all_proxy": nil])
   }
 
-  /// Waits until it is ready; false if it has ended instead.
+  /// Waits until it is ready. Returns false if it has ended instead.
   func awaitReady() throws -> Bool {
     guard let process else { return false }
     let word = readyWord
-    // A process whose outputs have ended has lines no more, so it is asked as well.
+    // A process whose outputs have ended prints no more lines, so its state is checked as well.
     let deadline = MonotonicInstant.now + .seconds(60)
     while MonotonicInstant.now < deadline {
       let isReady = try? process.lines.wait("\(name) to be ready", within: .milliseconds(200)) { lines in
@@ -51,7 +51,7 @@ package final class ClusterMachine {
     throw TestFailure("\(name) is not ready: \(process.lines.all.suffix(20))")
   }
 
-  /// Starts it, again if it ends at once: a server does that while its brokers elect a leader.
+  /// Starts it, and repeats that if it ends at once, as a server does while its brokers elect a leader.
   package func start() throws {
     let deadline = MonotonicInstant.now + .seconds(60)
     while MonotonicInstant.now < deadline {
@@ -62,7 +62,7 @@ package final class ClusterMachine {
     throw TestFailure("\(name) does not start: \(lastWords)")
   }
 
-  /// Ends it with a signal, and waits for that; the exit status.
+  /// Ends it with a signal, and waits for the end. Returns the exit status.
   @discardableResult
   package func end(_ signal: Int32) throws -> Int32 {
     guard let process else { return 0 }

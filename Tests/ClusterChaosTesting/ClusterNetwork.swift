@@ -1,33 +1,33 @@
-// Where the machines of a cluster are: addresses of their own, and, for root, network namespaces and disks that can be
-// taken away.
+// The network of a cluster's machines: separate addresses, and for root, network namespaces and disks that can be
+// removed.
 
 internal import CommandTesting
 internal import EventLoops
 internal import Glibc
 internal import NetworkTesting
 
-/// A network of this process and its children. With namespaces, each machine has a cable that can be pulled, and may
-/// have a disk whose power can be cut. Without, machines are addresses of the loopback network.
+/// A network of this process and its children. With namespaces, each machine can be disconnected, and may have a disk
+/// whose power can be cut. Without namespaces, machines are addresses of the loopback network.
 package final class ClusterNetwork {
   /// One machine.
   package struct Place {
     package let name: String
     /// Its address.
     package let host: String
-    /// What a program there is started with.
+    /// The prefix for the commands of this machine.
     let prefix: [String]
   }
 
-  /// Whether cables and disks can be taken away.
+  /// Whether machines can be disconnected, and disks lose power.
   package let isIsolated: Bool
   private var count = 0
 
-  /// - Parameter isIsolated: this process is alone in its network and mount namespaces, as ``enterNamespaces(_:)`` made
-  ///   them.
+  /// - Parameter isIsolated: whether this process is alone in its network and mount namespaces, as created by
+  ///   ``enterNamespaces(_:)``.
   package init(isIsolated: Bool) throws {
     self.isIsolated = isIsolated
     guard isIsolated else { return }
-    // Names of namespaces are files. They are not to be seen outside.
+    // Names of namespaces are files, which must not be visible outside.
     try Self.run("mkdir", "-p", "/run/netns")
     try Self.run("mount", "-t", "tmpfs", "none", "/run/netns")
     try Self.run("ip", "link", "set", "lo", "up")
@@ -38,7 +38,7 @@ package final class ClusterNetwork {
 
   private static let ownHost = "10.77.0.1"
 
-  /// Starts this program again in network and mount namespaces of its own, with these arguments. Returns only if that
+  /// Starts this program again in its own network and mount namespaces, with these arguments. Returns only if that
   /// fails.
   package static func enterNamespaces(_ arguments: [String]) {
     var path = [CChar](repeating: 0, count: 4096)
@@ -63,19 +63,19 @@ package final class ClusterNetwork {
     return Place(name: name, host: host, prefix: ["nsenter", "--net=/run/netns/\(name)"])
   }
 
-  /// The machine on which clients and the load balancer run.
+  /// The machine of the clients and the load balancer.
   package func ownMachine() -> Place {
     Place(name: "front", host: isIsolated ? Self.ownHost : ServeProcess.freshHost(), prefix: [])
   }
 
-  /// Pulls the cable of a machine, or puts it back.
+  /// Disconnects a machine, or connects it again.
   package func connect(_ place: Place, _ isConnected: Bool) throws {
     try Self.run("ip", "link", "set", "to-\(place.name)", isConnected ? "up" : "down")
   }
 
   // MARK: Disks
 
-  /// Makes a disk in this directory, which keeps what was synced when its power is cut.
+  /// Creates a disk in this directory, which keeps only synced data when its power is cut.
   package func mountDisk(_ directory: String) throws {
     try Self.run("mkdir", "-p", directory)
     try Self.run("truncate", "-s", "8G", directory + ".image")
@@ -83,10 +83,10 @@ package final class ClusterNetwork {
     try Self.run("mount", "-o", "loop", directory + ".image", directory)
   }
 
-  /// Cuts the power of that disk, whose user has ended, and mounts it again as it is then.
+  /// Cuts the power of that disk, whose user has ended, and mounts it again in the resulting state.
   ///
-  /// The file system takes nothing to its device from here on, and does not write its journal (`EXT4_IOC_SHUTDOWN`
-  /// without a flush, ioctl_ext4(2)). What waits in the page cache is gone with the mount.
+  /// From here on, the file system writes nothing to its device, not even its journal (`EXT4_IOC_SHUTDOWN` without a
+  /// flush, ioctl_ext4(2)). The page cache is lost with the mount.
   package func cutPower(_ directory: String) throws {
     let descriptor = open(directory, O_RDONLY | O_CLOEXEC)
     // _IOR('X', 125, __u32), and EXT4_GOING_FLAGS_NOLOGFLUSH.

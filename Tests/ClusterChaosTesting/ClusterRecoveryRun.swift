@@ -1,4 +1,4 @@
-// How long streams stand still when one of their servers is killed.
+// Measures how long streams stand still when one of their servers is killed.
 
 internal import EventLoops
 internal import Glibc
@@ -35,7 +35,7 @@ package final class ClusterRecoveryRun {
     ]
     try awaitAll(since: .now) {}
     for server in cluster.servers {
-      // All streams run again before the next kill.
+      // All streams must run again before the next kill.
       try awaitAll(since: .now) {}
       let killed = MonotonicInstant.now
       try awaitAll(since: killed) { try server.end(SIGKILL) }

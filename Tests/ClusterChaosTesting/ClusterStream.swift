@@ -7,7 +7,7 @@ internal import NetworkTesting
 package import PropertyTesting
 package import UploadClient
 
-/// Bytes at a pace, until it is stopped. On the loop of its stream only, unchecked for that reason.
+/// Bytes at a fixed pace, until it is stopped. On its stream's loop only, and unchecked for that reason.
 private final class PacedBytes: RepeatableSource, @unchecked Sendable {
   private let bytes: OffsetPattern
   private let interval: Duration
@@ -26,7 +26,7 @@ private final class PacedBytes: RepeatableSource, @unchecked Sendable {
 
   func start(on loop: EventLoop, arrived: @escaping () -> Void) {
     (self.loop, self.arrived) = (loop, arrived)
-    // Not all streams at the same time.
+    // Staggered, so that the streams do not all send at the same time.
     let first = Duration.nanoseconds(Int64.random(in: 0...interval.nanoseconds, using: &random))
     timer = loop.schedule(after: first) { [unowned self] in beat() }
   }
@@ -55,13 +55,13 @@ private final class PacedBytes: RepeatableSource, @unchecked Sendable {
   }
 }
 
-/// Wakes up whoever waits for something of any stream.
+/// Wakes threads that wait for an event of any stream.
 package final class StreamNews: Sendable {
   fileprivate let counter: EventCounter
 
   package init() throws(SystemError) { counter = try EventCounter() }
 
-  /// Waits until `condition` holds; false if that takes longer.
+  /// Waits until `condition` holds. Returns false if that takes longer.
   func wait(within limit: Duration, _ condition: () -> Bool) -> Bool {
     let deadline = MonotonicInstant.now + limit
     while !condition() {
@@ -75,10 +75,10 @@ package final class StreamNews: Sendable {
 
 /// One stream of a cluster run.
 package final class ClusterStream: Sendable {
-  /// What a run's streams send.
+  /// The pace of a run's streams.
   package struct Pace: Sendable {
     package var interval = Duration.seconds(1)
-    /// Bytes at once.
+    /// The number of bytes written at once.
     package var size = 200...1800
     /// When one append ends and the next begins.
     package var rollOver = Duration.seconds(5)
@@ -89,10 +89,10 @@ package final class ClusterStream: Sendable {
     var acknowledged: UInt64 = 0
     var acknowledgedAt = MonotonicInstant.now
     var awaitedSince: MonotonicInstant?
-    /// How long each acknowledgement took that was awaited.
+    /// How long each awaited acknowledgement took.
     var delay: Duration?
     var outageCount = 0
-    /// When it lost its connection last.
+    /// When it last lost its connection.
     var droppedAt: MonotonicInstant?
     var parts = 0
     var problems: [String] = []
@@ -107,7 +107,7 @@ package final class ClusterStream: Sendable {
 
   /// Begins at once.
   ///
-  /// - Parameter changed: signalled when something has happened that somebody may wait for.
+  /// - Parameter changed: signalled after each event that a thread may wait for.
   package init(
     _ number: Int, seed: UInt64, to address: String, _ pace: Pace, _ session: UploadSession, _ changed: StreamNews
   ) {
@@ -132,19 +132,19 @@ package final class ClusterStream: Sendable {
     if isNews { changed.counter.signal() }
   }
 
-  /// Stops the source, sends what is left, and completes the upload.
+  /// Stops the source, sends the rest, and completes the upload.
   package func finish() { streamer.finish() }
 
   package var isEnded: Bool { state.withLock { $0.summary != nil } }
   package var outageCount: Int { state.withLock { $0.outageCount } }
-  /// How many uploads it took.
+  /// The number of uploads of the stream.
   package var parts: Int { state.withLock { $0.parts } }
-  /// What a stream must never report: losses, and servers that went back.
+  /// Events that a stream must never report: losses, and servers that went back.
   package var problems: [String] { state.withLock { $0.problems } }
-  /// How many bytes it had, when it has ended.
+  /// The length of the stream, after its end.
   package var length: UInt64 { state.withLock { $0.summary?.progress.captured ?? 0 } }
 
-  /// From here on, the next acknowledgement is awaited.
+  /// From here on, measures the time until the next acknowledgement.
   package func awaitAcknowledgement(since start: MonotonicInstant) {
     state.withLock { state in
       (state.awaitedSince, state.delay) = (start, nil)
@@ -152,7 +152,7 @@ package final class ClusterStream: Sendable {
     }
   }
 
-  /// How long the awaited acknowledgement took; nil if it has not come.
+  /// How long the awaited acknowledgement took; nil if it has not arrived.
   package var delay: Duration? { state.withLock { $0.delay } }
   /// Whether it has lost its connection since that time.
   package func wasDropped(since start: MonotonicInstant) -> Bool {
@@ -161,7 +161,7 @@ package final class ClusterStream: Sendable {
 }
 
 extension ClusterStream.State {
-  /// Whether somebody may wait for that.
+  /// Returns whether a thread may wait for that.
   fileprivate mutating func handle(_ event: LiveStreamEvent) -> Bool {
     switch event {
     case .acknowledged(let offset):

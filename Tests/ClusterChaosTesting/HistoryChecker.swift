@@ -1,19 +1,19 @@
-// Whether there is an order of all requests to an upload, each at one moment between its request and its answer, in
-// which everything that the servers said is true.
+// Checks whether the requests to an upload can be ordered, each at one moment between its request and its answer, such
+// that all answers of the servers are true.
 
 /// Judges the history of one upload. A pure function: ``violations(in:finalLength:)``.
 ///
-/// The state of an upload is its length, which only grows. So each answer is a bound on the moment at which the length
-/// reached some offset: an acknowledgement of `v` says "not later than now", a HEAD that says `v` adds "`v + 1` not
-/// before this request began". A history is in order if the bounds can be met by moments that grow with the offset, and
-/// if each byte was brought by one append that was under way. A request without an answer may have brought any part of
-/// what it sent, at any time after its beginning.
+/// The state of an upload is its length, which only grows. So each answer limits the moment at which the length reached
+/// some offset: an acknowledgement of `v` means "not later than now", and a HEAD that returns `v` adds "`v + 1` not
+/// before this request began". A history is correct if moments that increase with the offset satisfy all limits, and if
+/// each byte was added by one append that was under way. A request without an answer may have added any part of its
+/// content, at any time after its beginning.
 ///
-/// Every violation that is reported is one. Of several unanswered requests that could have brought the same byte, the
-/// checker does not try each choice, so that a wrong history may pass which only such a choice would show.
+/// Every reported violation is real. If several unanswered requests could have added the same byte, the checker does
+/// not try each choice, so it may accept a wrong history that only such a choice would reveal.
 package struct HistoryChecker {
-  /// - Parameter finalLength: how many bytes the upload has in the end, if that is known from elsewhere.
-  /// - Returns: what is wrong, once each; nothing for a history that is linearizable.
+  /// - Parameter finalLength: the upload's length in the end, if it is known from elsewhere.
+  /// - Returns: the violations, each once; empty for a history that is linearizable.
   package static func violations(in history: UploadHistory, finalLength: UInt64? = nil) -> [HistoryViolation] {
     var checker = HistoryChecker(history)
     checker.checkCompletion()
@@ -25,24 +25,24 @@ package struct HistoryChecker {
     return checker.found.filter { seen.insert($0).inserted }
   }
 
-  /// An append, and which bytes it may have brought.
+  /// An append, and the bytes that it may have added.
   private struct Append {
     var start: UInt64
-    /// It has brought everything before this for certain.
+    /// It has certainly added everything before this.
     var leastEnd: UInt64
-    /// It may have brought everything before this.
+    /// It may have added everything before this.
     var mostEnd: UInt64
     var operation: UploadHistory.Operation
     var completes: Bool
     var wasAccepted: Bool { operation.answer?.isSuccess == true }
-    /// When a server had certainly begun to serve it.
+    /// When a server had certainly begun to process it.
     var begun: Int64? {
       let first = operation.progress.first?.time
       return wasAccepted ? min(first ?? .max, operation.answer?.time ?? .max) : first
     }
   }
 
-  /// Somebody was told that the upload ends at `offset`, at a moment between both times.
+  /// A client was told that the upload ends at `offset`, at a moment between the two times.
   private struct Observation {
     var offset: UInt64
     var called: Int64
@@ -80,7 +80,7 @@ package struct HistoryChecker {
             "\(offset) in the answer to an append of \(start) to \(append.leastEnd)")
         }
       }
-      // Nothing of an append is taken that is refused because of where it begins, or of an upload that is not there.
+      // A refused append adds nothing if its offset is wrong, or if the upload does not exist.
       if [404, 409, 410].contains(answer.status), operation.progress.isEmpty { append.mostEnd = start }
     }
     append.mostEnd = max(append.mostEnd, append.leastEnd)
@@ -91,13 +91,13 @@ package struct HistoryChecker {
     found.append(HistoryViolation(kind: kind, detail: detail))
   }
 
-  // MARK: Whole operations
+  // MARK: Complete operations
 
-  /// The appends that have completed the upload for certain.
+  /// The appends that have certainly completed the upload.
   private var completions: [Append] { appends.filter { $0.completes && $0.wasAccepted } }
 
   private mutating func checkCompletion() {
-    // Whoever sends more than the last request to complete the upload.
+    // An append with bytes after the last request that completes the upload.
     if let completion = completions.first {
       let end = completion.leastEnd
       for append in appends where append.leastEnd > append.start && append.leastEnd > end {
@@ -129,7 +129,7 @@ package struct HistoryChecker {
     }
   }
 
-  /// A HEAD ends the appends that servers had begun to serve before it.
+  /// A HEAD ends the appends that servers had begun to process before it.
   private mutating func cutAppendsThatWereTakenOver() {
     for head in operations where head.kind == .head {
       guard let answer = head.answer, answer.isSuccess, answer.isComplete != true, let offset = answer.offset else {
@@ -138,7 +138,7 @@ package struct HistoryChecker {
       for index in appends.indices {
         guard let begun = appends[index].begun, begun < head.called, appends[index].mostEnd > offset else { continue }
         if appends[index].leastEnd > offset {
-          // If the HEAD had to know of these bytes, the bounds on the times say so.
+          // If the HEAD had to include these bytes, the time limits say so.
           if !appends[index].operation.progress.contains(where: { $0.offset > offset && $0.time < head.called }) {
             violation(.notTakenOver, "an append at \(appends[index].start) went on beyond \(offset), told to a HEAD")
           }
@@ -151,9 +151,9 @@ package struct HistoryChecker {
 
   // MARK: The sequence of the offsets
 
-  /// Walks along the upload: where may it have ended, at some time, when an append began?
+  /// Goes through the upload: where may it have ended, at some time, when an append began?
   private mutating func checkSequence() {
-    /// Since the last append that is certain.
+    /// The possible ends since the last certain append.
     var ends: [ClosedRange<UInt64>] = [0...0]
     var certainEnd: UInt64 = 0
     for append in appends.sorted(by: { ($0.start, $0.leastEnd) < ($1.start, $1.leastEnd) }) {
@@ -169,7 +169,7 @@ package struct HistoryChecker {
           "an append of \(append.start) to \(append.leastEnd), where the upload could end at \(ends)")
       }
       if isCertain {
-        // Whatever was uncertain before has ended here.
+        // Everything uncertain before has ended here.
         ends = [append.leastEnd...append.mostEnd]
         certainEnd = max(certainEnd, append.leastEnd)
       }
@@ -214,7 +214,7 @@ package struct HistoryChecker {
     }
     notBefore += arrivals(upTo: byThen.map(\.offset).max() ?? 0)
     checkConflicts(notBefore.map { ($0.offset, $0.time) }, byThen.map { ($0.offset, $0.time) })
-    // Of several reasons with one time, the first: that nobody had sent the bytes explains most.
+    // Among several reasons with one time, the first one counts. Bytes that were never sent explain the most.
     notBefore.sort { ($0.offset, $0.kind == .unsentBytes ? 0 : 1) < ($1.offset, $1.kind == .unsentBytes ? 0 : 1) }
     byThen.sort { $0.offset < $1.offset }
     var next = 0
@@ -231,7 +231,7 @@ package struct HistoryChecker {
     }
   }
 
-  /// When the bytes behind each offset can have been brought first: not before a request that brought them began.
+  /// The earliest time at which the bytes after each offset can have been added: when a request with them began.
   private func arrivals(
     upTo end: UInt64
   ) -> [(offset: UInt64, time: Int64, kind: HistoryViolation.Kind, what: String)] {
@@ -239,7 +239,7 @@ package struct HistoryChecker {
     let certain = appends.filter { $0.leastEnd > $0.start }.sorted { $0.start < $1.start }
     let uncertain = appends.filter { $0.mostEnd > $0.leastEnd }
     return points.filter { $0 < end }.map { point in
-      // The certain one overrules: nobody else has brought these bytes.
+      // A certain append takes precedence, because no other one has added these bytes.
       let owner = certain.last { $0.start <= point }.flatMap { $0.leastEnd > point ? $0 : nil }
       let time =
         owner?.operation.called

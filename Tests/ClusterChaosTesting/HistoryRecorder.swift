@@ -1,9 +1,9 @@
-// The histories of all uploads, from what passes a proxy.
+// The histories of all uploads, from the traffic through a proxy.
 
 internal import EventLoops
 package import NetworkTesting
 
-/// Sorts the exchanges of a ``RecordingProxy`` by the uploads that they are about.
+/// Groups the exchanges of a ``RecordingProxy`` by their uploads.
 package final class HistoryRecorder: Sendable {
   fileprivate struct Exchange {
     var operation: UploadHistory.Operation
@@ -20,8 +20,8 @@ package final class HistoryRecorder: Sendable {
 
   package init() {}
 
-  /// What is recorded of the uploads whose URL a client was told, by their tokens. Requests that are still under way
-  /// are in it as they stand.
+  /// The recorded histories of uploads whose URL a client was told, by their tokens. Active requests are included in
+  /// their current state.
   package var histories: [String: UploadHistory] {
     state.withLock { state in
       var all = state.histories
@@ -74,7 +74,7 @@ extension HistoryRecorder.State {
   }
 
   private mutating func end(_ exchange: HistoryRecorder.Exchange) {
-    // A creation that was never answered: nobody knows the upload, if there is one.
+    // A creation that was never answered, so no client knows the upload.
     guard let token = exchange.token else { return }
     histories[token, default: UploadHistory()].operations.append(exchange.operation)
   }

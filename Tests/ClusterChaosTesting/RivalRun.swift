@@ -1,4 +1,4 @@
-// Two clients that append to one upload through two servers at once, one of which lies: whose bytes are stored?
+// Two clients append to one upload through two servers at once, and one of them lies. Checks whose bytes are stored.
 
 internal import BrokerTesting
 internal import EventLoops
@@ -6,16 +6,16 @@ internal import HTTPServer
 internal import NetworkTesting
 internal import PropertyTesting
 
-/// An honest client asks where the upload ends and appends there. Another one, which knows the upload's URL, sends
-/// other bytes, names offsets below and beyond the end, and breaks off in the middle of a request.
+/// An honest client asks where the upload ends, and appends there. Another one, which knows the upload's URL, sends
+/// other bytes, uses offsets below and beyond the end, and aborts requests in the middle.
 ///
-/// The bytes of each request are its own. So each stored byte tells which request has brought it.
+/// The bytes of each request are unique, so each stored byte shows which request has added it.
 package final class RivalRun {
-  /// A request, and what it would have stored.
+  /// A request, and the bytes that it would have stored.
   private struct Attempt {
     var start: UInt64
     var bytes: [UInt8]
-    /// Whether it was acknowledged; if not, any beginning of it may be stored.
+    /// Whether it was acknowledged. If not, any prefix of it may be stored.
     var isAccepted = false
   }
 
@@ -25,7 +25,7 @@ package final class RivalRun {
     var (accepted, refused, lost) = (0, 0, 0)
   }
 
-  /// After how many rounds another upload begins.
+  /// The number of rounds after which another upload begins.
   private static let roundsPerUpload = 200
   private let seed: UInt64
   private let rounds: Int
@@ -33,7 +33,7 @@ package final class RivalRun {
   private let recorder = HistoryRecorder()
   private let proxy: RecordingProxy
 
-  /// - Parameter rounds: of each client.
+  /// - Parameter rounds: the number of rounds of each client.
   package init(seed: UInt64, rounds: Int) throws {
     (self.seed, self.rounds) = (seed, rounds)
     var options = Cluster.Options()
@@ -43,9 +43,9 @@ package final class RivalRun {
     proxy = try RecordingProxy(to: cluster.addresses) { recorder.record($0, $1) }
   }
 
-  /// Runs all rounds; the report.
+  /// Runs all rounds, and returns the report.
   ///
-  /// - Throws: ``TestFailure`` when there is a hole, a byte twice, a foreign byte, or an answer that was not true.
+  /// - Throws: ``TestFailure`` after a hole, a repeated or foreign byte, or a false answer.
   package func perform() throws -> String {
     var (accepted, refused, lost, uploads) = (0, 0, 0, 0)
     var all: [String: [Attempt]] = [:]
@@ -90,7 +90,7 @@ package final class RivalRun {
       try NamedThread(lies ? "liar" : "honest") {
         var random = SplitMix64(state: seed &+ (lies ? 1 << 40 : 0))
         for _ in 0..<rounds {
-          // A connection that is ended is an answer, too.
+          // A connection that ends is also an answer.
           try? Self.round(address, location, lies, &random, findings)
         }
       }
@@ -123,7 +123,7 @@ package final class RivalRun {
       return findings.attempts.count - 1
     }
     try client.patch(location, at: Int(start), chunked: true)
-    // In two pieces: the other client may come in between.
+    // In two pieces, so that the other client may come in between.
     let half = bytes.count / 2
     if half > 0 { try client.sendChunk(Array(bytes[..<half])) }
     if lie == 2 {
@@ -145,14 +145,14 @@ package final class RivalRun {
         }
       }
     } catch {
-      // Taken over by the other client.
+      // Another client has taken over.
       findings.withLock { $0.lost += 1 }
     }
   }
 
   // MARK: Whose bytes
 
-  /// Whether the bytes are requests one after another, all accepted ones among them, and the others up to some byte.
+  /// Whether the bytes are consecutive requests: all accepted ones completely, and the others up to some byte.
   private static func problems(of stored: [UInt8], _ attempts: [Attempt]) -> [String] {
     var problems: [String] = []
     for attempt in attempts where attempt.isAccepted {

@@ -1,4 +1,4 @@
-// What the brokers have in the end: whether each stream is there, complete, each byte once.
+// The final content of the brokers, and whether each stream is stored completely and once.
 
 internal import BrokerTesting
 internal import Digests
@@ -11,11 +11,11 @@ internal import PropertyTesting
 package struct StoredUploads: Sendable {
   package struct Upload: Sendable {
     package var stream: String
-    /// Where it begins in its stream.
+    /// Its offset in its stream.
     package var start: UInt64
     package var bytes: [UInt8] = []
     package var isComplete = false
-    /// What its messages say that cannot be.
+    /// Contradictions in its messages.
     package var problems: [String] = []
     package var end: UInt64 { start + UInt64(bytes.count) }
   }
@@ -50,8 +50,8 @@ package struct StoredUploads: Sendable {
     uploads[token] = upload
   }
 
-  /// What is wrong with a stream; nothing if its uploads have each of its bytes once. Uploads that no client has
-  /// addressed do not count: their creation was never answered, and the client has made another one.
+  /// The problems of a stream; empty if its uploads have each of its bytes once. Uploads that no client has addressed
+  /// do not count, because their creation was never answered, and the client has made another one.
   func problems(of stream: ClusterStream, addressed: Set<String>) throws -> [String] {
     let own = uploads.filter { $0.value.stream == stream.id }
     var problems = own.values.flatMap { upload in upload.problems.map { "\(stream.id): \($0)" } }

@@ -1,5 +1,4 @@
-// Everything that was asked of one upload resource and what was answered, as whoever stands between client and servers
-// sees it.
+// All requests to one upload resource and their answers, as an observer between client and servers sees them.
 
 /// The requests to one upload resource, in any order.
 package struct UploadHistory: Sendable {
@@ -7,26 +6,26 @@ package struct UploadHistory: Sendable {
 
   package init(_ operations: [Operation] = []) { self.operations = operations }
 
-  /// A request. Times are nanoseconds of one clock that does not go back.
+  /// A request. Times are nanoseconds of a monotonic clock.
   package struct Operation: Sendable {
     package enum Kind: Equatable, Sendable {
-      /// A creation (at 0) or an append that begins at this offset of the upload. `completes`: with its last byte, the
-      /// upload is complete.
+      /// A creation (at 0), or an append that begins at this offset of the upload. If `completes` is true, the upload
+      /// is complete with its last byte.
       case append(at: UInt64, completes: Bool)
       case head
       case cancellation
     }
 
     package var kind: Kind
-    /// Before the servers could know of it.
+    /// Before the servers could receive it.
     package var called: Int64
     /// How many bytes of content were sent to the servers.
     package var sent: UInt64 = 0
-    /// The content was sent to its end.
+    /// Whether the content was sent to its end.
     package var isWhole = false
-    /// Interim responses that named an offset.
+    /// Interim responses with an offset.
     package var progress: [Progress] = []
-    /// The final response; nil if there was none, so that nobody knows what became of the request.
+    /// The final response; nil if there was none, so that the effect of the request is unknown.
     package var answer: Answer?
 
     package init(_ kind: Kind, called: Int64) { (self.kind, self.called) = (kind, called) }
@@ -36,7 +35,7 @@ package struct UploadHistory: Sendable {
   package struct Progress: Sendable {
     package var time: Int64
     package var offset: UInt64
-    /// How many bytes of content the servers had been sent by then.
+    /// How many bytes of content had been sent to the servers by then.
     package var sent: UInt64
 
     package init(time: Int64, offset: UInt64, sent: UInt64) {
@@ -46,7 +45,7 @@ package struct UploadHistory: Sendable {
 
   /// A final response.
   package struct Answer: Sendable {
-    /// After it was on its way to the client.
+    /// After it was sent towards the client.
     package var time: Int64
     package var status: Int
     package var offset: UInt64?
@@ -61,24 +60,24 @@ package struct UploadHistory: Sendable {
   }
 }
 
-/// A claim of the servers that no order of the operations makes true.
+/// A claim of the servers that is false for every order of the operations.
 package struct HistoryViolation: Hashable, Sendable, CustomStringConvertible {
   package enum Kind: String, CaseIterable, Sendable {
-    /// An accepted append begins where the upload could not have ended.
+    /// An accepted append begins where the upload cannot have ended.
     case hole
-    /// Two accepted appends brought the same bytes.
+    /// Two accepted appends added the same bytes.
     case overlap
-    /// An offset was announced that is below what had been acknowledged before.
+    /// An announced offset is below an earlier acknowledgement.
     case lostBytes
-    /// An offset was announced before anybody had sent the bytes before it.
+    /// An announced offset includes bytes that had not been sent yet.
     case unsentBytes
     /// 409 for an append that began where the upload ended all the time.
     case unjustifiedConflict
-    /// A request went on after another one had been told the offset, which ends it.
+    /// A request continued after another one had received the offset, which ends it.
     case notTakenOver
-    /// Bytes were accepted behind the end of a complete upload.
+    /// Bytes were accepted after the end of a complete upload.
     case afterCompletion
-    /// A complete upload was announced as incomplete, or the other way round.
+    /// A complete upload was reported as incomplete, or the reverse.
     case wrongCompletion
     /// An upload that nobody had cancelled was unknown or gone.
     case missing

@@ -1,4 +1,4 @@
-// Servers and brokers that die, in short; `make chaos CHAOS=--cluster` is the long run.
+// A short run with servers and brokers that are killed. `make chaos CHAOS=--cluster` is the long one.
 
 import ClusterChaosTesting
 import Testing
@@ -12,7 +12,7 @@ struct ClusterChaosTests {
     options.pace.interval = .milliseconds(100)
     options.pace.rollOver = .milliseconds(700)
     options.kinds = [.kill, .drain]
-    // Not every machine has HAProxy: the recording proxy gives each connection to another server.
+    // HAProxy is not installed everywhere, so the recording proxy sends each connection to another server.
     options.cluster.hasProxy = false
     let report = try ClusterChaosRun(options).perform()
     print(report)

@@ -1,4 +1,4 @@
-// The judge of cluster runs: it accepts what is in order, and finds each kind of wrong answer.
+// Tests the checker of cluster runs: it accepts correct histories, and finds each kind of wrong answer.
 
 import ClusterChaosTesting
 import PropertyTesting
@@ -44,11 +44,11 @@ struct HistoryCheckerTests {
 
   @Test("a wrong offset in a response of such a history is detected", arguments: Seed.several(100))
   func mutated(seed: Seed) throws {
-    // One that is not complete, and has some bytes.
+    // An incomplete one with some bytes.
     let uploads = (0..<100).lazy.map { SimulatedUpload(seed: seed.value &+ $0, steps: 200) }
     let upload = try #require(uploads.first { $0.length >= 50 && !$0.isComplete })
     var history = upload.history
-    // The last append is acknowledged, so that the answer behind it has one right offset.
+    // The last append is acknowledged, so that only one offset is correct in the answer after it.
     let (end, length) = ((history.operations.compactMap { $0.answer?.time }.max() ?? 0) + 1000, upload.length + 50)
     history.operations.append(Self.append(upload.length, 50, end...end + 1))
     history.operations.append(Self.head(length, end + 2...end + 3, isComplete: nil))
@@ -71,12 +71,12 @@ struct HistoryCheckerTests {
       let told = lost + [Self.head(offset, 100...110), Self.append(offset, 5, 120...130)]
       #expect(Self.kinds(told, finalLength: offset + 5) == [])
     }
-    // Two that race: the one that loses is refused with what the other one has brought.
+    // Two concurrent appends. The loser is refused with the offset that the winner has reached.
     let race = [
       Self.append(0, 0, 0...10), Self.append(0, 10, 20...40), Self.append(0, 7, 20...40, status: 409, offset: 10),
     ]
     #expect(Self.kinds(race, finalLength: 10) == [])
-    // A request that was under way for long begins when others have asked already.
+    // A delayed request begins after others have already asked.
     let late = [Self.append(0, 10, 0...10), Self.append(10, 10, 20...90), Self.head(10, 30...40)]
     #expect(Self.kinds(late, finalLength: 20) == [])
     let complete = [
@@ -86,10 +86,10 @@ struct HistoryCheckerTests {
     #expect(Self.kinds(complete, finalLength: 10) == [])
   }
 
-  @Test("an append behind a hole is detected")
+  @Test("an append after a hole is detected")
   func hole() {
     #expect(Self.kinds([Self.append(0, 10, 0...10), Self.append(11, 5, 20...30)]).contains(.hole))
-    // What a request may have brought is not without a limit.
+    // The bytes that an unanswered request may have appended are limited.
     let broken = Self.append(10, 5, 20...25, status: nil)
     #expect(Self.kinds([Self.append(0, 10, 0...10), broken, Self.append(16, 5, 30...40)]).contains(.hole))
     #expect(Self.kinds([Self.append(0, 10, 0...10), broken, Self.append(15, 5, 30...40)]) == [])
@@ -100,7 +100,7 @@ struct HistoryCheckerTests {
     let first = Self.append(0, 10, 0...100)
     #expect(Self.kinds([first, Self.append(0, 7, 20...90)]).contains(.overlap))
     #expect(Self.kinds([first, Self.append(5, 20, 20...90)]).contains(.overlap))
-    // Not only when both were answered.
+    // Also if only one of them was answered.
     #expect(Self.kinds([first, Self.append(0, 7, 20...90, status: nil, progress: [(30, 7)])]).contains(.overlap))
   }
 
@@ -109,7 +109,7 @@ struct HistoryCheckerTests {
     let appends = [Self.append(0, 10, 0...10), Self.append(10, 10, 20...60, status: nil, progress: [(40, 15)])]
     for offset: UInt64 in [10, 14] {
       #expect(Self.kinds(appends + [Self.head(offset, 50...55)]).contains(.lostBytes))
-      // While it was acknowledged, the HEAD was under way.
+      // The HEAD was under way during the acknowledgement.
       #expect(!Self.kinds(appends + [Self.head(offset, 30...55)]).contains(.lostBytes))
     }
     #expect(Self.kinds([appends[0], Self.append(0, 1, 20...30, status: 409, offset: 9)]).contains(.lostBytes))
@@ -144,7 +144,7 @@ struct HistoryCheckerTests {
     let head = Self.head(12, 40...50)
     let stray = Self.append(10, 10, 20...90, status: nil, progress: [(30, 12), (60, 15)])
     #expect(Self.kinds([first, stray, head]) == [.notTakenOver])
-    // Or without a word: the next one then begins in the wrong place.
+    // Or without an answer, and then the next one begins at a wrong offset.
     let silent = Self.append(10, 10, 20...90, status: nil, progress: [(30, 12)])
     #expect(Self.kinds([first, silent, head, Self.append(15, 5, 100...110)]).contains(.hole))
     #expect(Self.kinds([first, silent, head, Self.append(12, 5, 100...110)]) == [])

@@ -1,15 +1,16 @@
-// A log with one upload, as several servers serve it: histories that are linearizable by construction.
+// A log with one upload, as several servers serve it. Its histories are linearizable by construction.
 
 import ClusterChaosTesting
 import PropertyTesting
 
-/// Requests of several clients in a random order. An append names the message that it follows, as the servers do.
+/// Requests of several clients in a random order. An append names the message that it follows, like the servers'
+/// appends.
 struct SimulatedUpload {
   private struct Running {
     var index: Int
     var start: UInt64
     var completes: Bool
-    /// Of the upload's last message, when a server had read it.
+    /// The sequence of the upload's last message, when a server had read it.
     var sequence: Int?
     var received: UInt64 = 0
     var durable: UInt64 = 0
@@ -85,7 +86,7 @@ struct SimulatedUpload {
           .init(time: tick(), offset: append.start + append.durable, sent: append.received))
       }
     default:
-      // The client has sent everything, or has gone.
+      // The client has sent everything, or has disconnected.
       history.operations[append.index].isWhole = random.chance(70)
       publish(&append)
       guard history.operations[append.index].isWhole else { return end(place, nil) }

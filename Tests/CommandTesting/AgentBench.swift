@@ -1,4 +1,4 @@
-// An agent with a database and a socket of its own, for one test.
+// An agent with its own database and socket, for one test.
 
 internal import EventLoops
 internal import Glibc
@@ -21,7 +21,7 @@ package final class AgentBench {
 
   deinit { _ = try? killAgent() }
 
-  /// What makes a command use this agent.
+  /// Makes a command use this agent.
   package var environment: [String: String?] {
     [
       "XDG_STATE_HOME": "\(directory.path)/state", "XDG_RUNTIME_DIR": "\(directory.path)/run",
@@ -32,12 +32,12 @@ package final class AgentBench {
   /// A connection to the agent, which is started if it does not run.
   package func connection() throws -> AgentConnection { try AgentLaunch.connection(location, program: program) }
 
-  /// Runs the command beside this agent.
+  /// Runs the command with this agent.
   package func command(_ arguments: [String]) throws -> TestProcess {
     try TestProcess(program, arguments, environment: environment)
   }
 
-  /// Runs the command to its end, which has to be with `code`.
+  /// Runs the command to its end, which must have the exit code `code`.
   ///
   /// - Returns: both of its outputs.
   @discardableResult
@@ -49,7 +49,7 @@ package final class AgentBench {
     return text
   }
 
-  /// SIGKILL, and the wait for the end. False if no agent runs.
+  /// Sends SIGKILL and waits for the end. Returns false if no agent runs.
   @discardableResult
   package func killAgent() throws -> Bool {
     guard let connection = try? AgentConnection(location), let process = connection.agentProcess else { return false }
@@ -58,7 +58,7 @@ package final class AgentBench {
     do throws(AgentError) { while true { _ = try connection.receive(within: .seconds(20)) } } catch {
       guard error == .disconnected else { throw TestFailure("the agent does not end: \(error)") }
     }
-    // And the socket on which it listened, a moment before or after that.
+    // It also closes the listening socket, at nearly the same time.
     try waitUntil("nobody listens there") { (try? AgentConnection(location)) == nil }
     return true
   }
@@ -72,13 +72,13 @@ package final class AgentBench {
         _ = try connection.order(.list(session: nil)) { if case .transfer(_, let status) = $0 { all.append(status) } }
         return all
       } catch {
-        // That one had nothing to do any more, and was about to end.
+        // That agent was idle and about to end.
         guard error == .disconnected else { throw error }
       }
     }
   }
 
-  /// Waits until a transfer is as `isWanted` says.
+  /// Waits until a transfer satisfies `isWanted`.
   @discardableResult
   package func transfer(
     _ id: Int64, _ what: String, limit: Duration = .seconds(30), where isWanted: (TransferStatus) -> Bool
@@ -95,11 +95,11 @@ package final class AgentBench {
 
   /// Waits for the end of a transfer.
   package func ended(_ id: Int64, limit: Duration = .seconds(60)) throws -> TransferResult {
-    // Not nil: a transfer that has ended has a result.
+    // Not nil, because an ended transfer has a result.
     try transfer(id, "ended", limit: limit) { $0.state == .ended }.result!
   }
 
-  /// Hands a request in, until it is accepted.
+  /// Submits a request, until it is accepted.
   package func submit(_ request: TransferRequest) throws -> Int64 {
     let answer = try connection().order(.submit(request))
     guard case .accepted(_, let id) = answer else { throw TestFailure("not accepted: \(answer)") }

@@ -1,15 +1,15 @@
-// What can happen to a file while it is uploaded.
+// Possible changes to a file during its upload.
 
 internal import Glibc
 internal import NetworkTesting
 
 package enum FileChange: CaseIterable, Sendable {
-  // Its content is another one then, or may be.
+  // The content changes, or may change.
   case shortened, grown, written, writtenWithOldTime, touched, replaced, replacedWithOldTime, moved
-  // Its content stays.
+  // The content stays the same.
   case permissions, owner, link, linkAndUnlink
 
-  /// Those after which nobody can rely on the file.
+  /// The changes after which the file is no longer reliable.
   package static let harmful: [FileChange] = [
     .shortened, .grown, .written, .writtenWithOldTime, .touched, .replaced, .replacedWithOldTime, .moved,
   ]

@@ -1,4 +1,4 @@
-// The JSON lines of the command, read back: one flat object a line (RFC 8259).
+// Reads the command's JSON lines: one flat object per line (RFC 8259).
 
 /// One event: `{"event":"begun","offset":0,…}`. Lists are kept as their text.
 package struct FlatObject: Sendable, CustomStringConvertible {
@@ -21,13 +21,13 @@ package struct FlatObject: Sendable, CustomStringConvertible {
     if case .literal(let text)? = values[key] { Int(text) } else { nil }
   }
 
-  /// A number with three decimals, times a thousand.
+  /// A number with three decimals, multiplied by a thousand.
   package func thousandths(_ key: String) -> Int? {
     guard case .literal(let text)? = values[key] else { return nil }
     return Double(text).map { Int(($0 * 1000).rounded()) }
   }
 
-  /// Nil when the line is not one whole object.
+  /// Nil if the line is not a complete object.
   package init?(_ line: some StringProtocol) {
     var rest = Substring(line)
     var values: [String: Value] = [:]
@@ -56,7 +56,7 @@ package struct FlatObject: Sendable, CustomStringConvertible {
     }
   }
 
-  /// A string at the front of `rest`, with its escapes undone.
+  /// The string at the front of `rest`, unescaped.
   private static func string(_ rest: inout Substring) -> String? {
     guard rest.popFirst() == "\"" else { return nil }
     var units: [UInt16] = []

@@ -1,21 +1,21 @@
-// `sluice load` as a process: what it tells while it runs, and the report that it writes.
+// `sluice load` as a process: its progress, and its report.
 
 internal import Glibc
 package import LoadReports
 package import NetworkTesting
 
-/// A load test that waits as long as a loaded machine may take.
+/// A load test with time limits for a heavily loaded machine.
 package final class LoadProcess: SluiceProcess {
-  /// 500 bytes every 100 ms of each stream.
+  /// 500 bytes every 100 ms from each stream.
   package static let tenASecond = ["--rate", "5000", "--chunk", "100ms"]
 
   private let directory: TemporaryDirectory
   private let name: String
 
   /// - Parameters:
-  ///   - prefix: a program that runs it in surroundings of its own.
-  ///   - directory: for its report; one of its own without it.
-  ///   - name: of the report's file.
+  ///   - prefix: a program that runs it in a separate environment.
+  ///   - directory: the directory for its report; by default a new one.
+  ///   - name: the name of the report's file.
   package init(
     _ url: String, _ options: [String], resumable: String = "always", prefix: [String] = [],
     in directory: TemporaryDirectory? = nil, report name: String = "report.json"
@@ -27,14 +27,14 @@ package final class LoadProcess: SluiceProcess {
         "load", url, "--resumable", resumable, "--progress", "json", "--grace", "60s", "--give-up", "60s", "--json",
         "\(directory.path)/\(name)",
       ] + options,
-      // Who runs the tests may have a proxy and a token.
+      // The user who runs the tests may have a proxy and a token.
       prefix: prefix + ["env", "-u", "SLUICE_BEARER_TOKEN", "-u", "http_proxy", "-u", "https_proxy", "-u", "all_proxy"])
   }
 
-  /// Waits until the first second of the run has been told.
+  /// Waits until the first second of the run was reported.
   package func firstSecond() throws { try event("progress") }
 
-  /// Waits for one of the lines that come each second.
+  /// Waits for one of the lines that are printed every second.
   package func progress(_ what: String, where isWanted: (FlatObject) -> Bool) throws {
     let seen = output.events.count
     try output.wait(for: what) { events, _ in
@@ -44,14 +44,14 @@ package final class LoadProcess: SluiceProcess {
 
   package var hasReport: Bool { directory.names.contains(name) }
 
-  /// Waits for its end, which has to have this code, and reads the report.
+  /// Waits for its end, which must have this exit code, and reads the report.
   package func report(code: Int32 = 0) throws -> LoadReport {
     let actual = try exitCode(limit: .seconds(180))
     guard actual == code else { throw TestFailure("exit code \(actual) instead of \(code): \(output.text)") }
     return try LoadReport(json: directory.contents(name), file: name)
   }
 
-  /// Ctrl-C, and the report of what was measured by then.
+  /// Presses Ctrl-C. Returns the report of the measurements so far.
   package func stop() throws -> LoadReport {
     signal(SIGINT)
     return try report(code: 130)

@@ -1,15 +1,15 @@
-// What a program writes, line by line and as it comes, so that a test waits for the event and not for the clock.
+// The output of a program, line by line as it arrives, so that a test waits for an event and not for the clock.
 
 internal import EventLoops
 internal import Glibc
 internal import NetworkTesting
 internal import Synchronization
 
-/// Reads a FIFO that a program writes into until the program's end.
+/// Reads a FIFO that a program writes to, until the program's end.
 package final class ProgramOutput: Sendable {
   private struct State {
     var events: [FlatObject] = []
-    /// Lines that are no JSON: people's text.
+    /// Lines that are not JSON, for people.
     var text: [String] = []
     var isAtEnd = false
   }
@@ -17,11 +17,11 @@ package final class ProgramOutput: Sendable {
   private let state = Mutex(State())
   private let news: EventCounter
 
-  /// - Parameter path: made here, before the program that opens it for writing is started.
+  /// - Parameter path: created here, before the writing program is started.
   init(fifo path: String, start: () throws -> Void) throws {
     news = try EventCounter()
     try retryingInterrupts("mkfifo \(path)") { mkfifo(path, 0o600) }
-    // Without waiting for a writer: there is none yet.
+    // Without waiting for a writer, because there is none yet.
     let descriptor = try retryingInterrupts("open \(path)") { open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC) }
     do {
       try start()
@@ -66,9 +66,9 @@ package final class ProgramOutput: Sendable {
   package var events: [FlatObject] { state.withLock { $0.events } }
   package var text: [String] { state.withLock { $0.text } }
 
-  /// Waits until `find` finds something in what was written so far. One thread at a time.
+  /// Waits until `find` finds something in the output so far. One thread at a time.
   ///
-  /// - Throws: ``TestFailure`` with all that was written, at the program's end or after `limit`.
+  /// - Throws: ``TestFailure`` with the whole output, at the program's end or after `limit`.
   @discardableResult
   package func wait<Found>(for what: String, limit: Duration = .seconds(60), _ find: ([FlatObject], [String]) -> Found?)
     throws

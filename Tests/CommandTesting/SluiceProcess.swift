@@ -1,4 +1,4 @@
-// The real command, as its users run it: built beside the tests, started as a process, watched through what it prints.
+// The real command: built beside the tests, started as a process, and observed through its output.
 
 internal import EventLoops
 internal import Glibc
@@ -12,11 +12,11 @@ package class SluiceProcess {
   private let process: ChildProcess
   private let scratch: ScratchDirectory
 
-  /// Socket buffers small enough that a stall is felt: loopback's own would swallow seconds of audio.
+  /// Small socket buffers, so that a stall has an effect. Loopback's own could absorb seconds of audio.
   package static let boundedSockets = ["64KiB", "--max-segment", "1448"]
 
   /// - Parameters:
-  ///   - prefix: a program that runs `sluice` in surroundings of its own, e.g. `unshare --net`.
+  ///   - prefix: a program that runs `sluice` in a separate environment, such as `unshare --net`.
   ///   - input: a file for its standard input.
   package init(_ arguments: [String], prefix: [String] = [], input: String? = nil) throws {
     _ = AlsaConfiguration.path
@@ -29,7 +29,7 @@ package class SluiceProcess {
     output = try ProgramOutput(fifo: fifo) {
       started = try ChildProcess(command, package: "util-linux", output: fifo)
     }
-    // Set by the closure, or it has thrown.
+    // The closure has set it, or has thrown.
     process = started!
   }
 
@@ -37,17 +37,17 @@ package class SluiceProcess {
 
   package func signal(_ number: Int32) { process.signal(number) }
 
-  /// SIGKILL, and the wait for the end.
+  /// Sends SIGKILL and waits for the end.
   package func kill() { process.end(SIGKILL) }
 
-  /// Stops the process for `duration`: the fault itself, no synchronisation.
+  /// Stops the process for `duration`. This is the fault itself, not a synchronization.
   package func pause(for duration: Duration) {
     signal(SIGSTOP)
     elapse(duration)
     signal(SIGCONT)
   }
 
-  /// The exit code, when it has ended by itself.
+  /// The exit code, after it has ended by itself.
   package func exitCode(limit: Duration = .seconds(60)) throws -> Int32 {
     try output.waitUntilEnd(limit: limit)
     return process.waitUntilExit()
@@ -66,32 +66,33 @@ package class SluiceProcess {
 
   package func events(_ kind: String) -> [FlatObject] { output.events.filter { $0.event == kind } }
 
-  /// The requests that ended before their stream; several in one outage, as a rule.
+  /// The requests that ended before their stream, usually several in one outage.
   package var failures: [FlatObject] { Self.failures(in: output.events) }
   package static func failures(in events: [FlatObject]) -> [FlatObject] {
     events.filter { ["outage", "attempt-failed"].contains($0.event) }
   }
 }
 
-/// Lets a fault last. Only for durations that are the point of a test.
+/// Lets a fault last. Only for durations that are the purpose of a test.
 package func elapse(_ duration: Duration) {
   let end = (MonotonicInstant.now + duration).nanoseconds
   var time = timespec(tv_sec: Int(end / 1_000_000_000), tv_nsec: Int(end % 1_000_000_000))
   while clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nil) == EINTR {}
 }
 
-/// `sluice serve` on an address of this test's own, so that it can come back to the same port.
+/// `sluice serve` on an address for this test alone, so that it can return to the same port.
 package final class ServeProcess: SluiceProcess {
   package private(set) var address = ""
 
-  /// Every test has its own address within 127.0.0.0/8: no other process takes a port there while its server is away.
+  /// Every test has its own address within 127.0.0.0/8, so that no other process takes a port there while its server is
+  /// down.
   package static func freshHost() -> String {
     let number = nextHost.wrappingAdd(1, ordering: .relaxed).newValue
     return "127.\(1 + getpid() >> 8 & 0x7f).\(getpid() & 0xff).\(1 + number % 254)"
   }
   private static let nextHost = Atomic<UInt32>(0)
 
-  /// - Parameter address: with port 0 the kernel chooses one.
+  /// - Parameter address: with port 0, the kernel chooses a port.
   package init(_ directory: String, address: String? = nil, prefix: [String] = [], more: [String] = []) throws {
     try super.init(
       ["serve", "--listen", address ?? "\(Self.freshHost()):0", "--directory", directory, "--receive-buffer"]
@@ -104,10 +105,9 @@ package final class ServeProcess: SluiceProcess {
   package var url: String { "http://\(address)/take" }
 }
 
-/// A subcommand that streams, with JSON Lines.
+/// A subcommand that streams, with JSON Lines as its output.
 package final class StreamProcess: SluiceProcess {
-  /// For a stream as servers without resumable uploads have it: one request without end, and TCP's word for what
-  /// arrived.
+  /// For a stream to servers without resumable uploads: one endless request, with TCP's acknowledgements.
   package static let plain = ["--resumable", "never"]
 
   /// Streams the test microphone: mono, S16_LE, 48 kHz, periods of 10 ms, stored as WAV.
@@ -126,23 +126,23 @@ package final class StreamProcess: SluiceProcess {
       input: input)
   }
 
-  /// Waits until the peer has acknowledged up to `offset`, as the client knows it.
+  /// Waits until the peer has acknowledged up to `offset`, according to the client.
   @discardableResult
   package func acknowledged(_ offset: Int, limit: Duration = .seconds(60)) throws -> FlatObject {
     try event("progress", limit: limit) { ($0.integer("acknowledged") ?? 0) >= offset }
   }
 
-  /// How much has been captured, by the last word of the client.
+  /// How many bytes the client has captured, according to its last progress.
   package var captured: Int { events("progress").last?.integer("captured") ?? 0 }
   package var lastAcknowledged: Int { events("progress").last?.integer("acknowledged") ?? 0 }
 
-  /// Tells it to finish; its last event, when it has exited.
+  /// Asks it to finish. Returns its last event after it has exited.
   package func finish(limit: Duration = .seconds(60)) throws -> FlatObject {
     signal(SIGINT)
     return try ended(limit: limit)
   }
 
-  /// Its last event, when it has exited with `code`; by default with 0, or with 4 if it reports a loss.
+  /// Its last event, after it has exited with `code`; by default with 0, or with 4 if it reports a loss.
   package func ended(code: Int32? = nil, limit: Duration = .seconds(60)) throws -> FlatObject {
     let actual = try exitCode(limit: limit)
     guard let last = output.events.last, last.event == "ended" else {

@@ -1,4 +1,4 @@
-// Every subcommand that runs for long, with outputs that take no byte: nothing may wait for a reader that never comes.
+// Tests each long-running subcommand with outputs that accept no byte. It must not wait for a reader that never comes.
 
 import EventLoops
 import Glibc
@@ -8,7 +8,7 @@ import TestRigs
 import Testing
 import UploadServer
 
-@Suite("A command whose output nobody reads")
+@Suite("A command whose output is never read")
 struct BlockedOutputTests {
   enum Output: CaseIterable {
     /// Ctrl-S on a terminal.
@@ -16,11 +16,11 @@ struct BlockedOutputTests {
     /// A terminal whose other end hangs, as over ssh.
     case hungTerminal
     case fullPipe
-    /// Its reader has gone: each write fails.
+    /// The reader has closed its end, so each write fails.
     case closedPipe
   }
 
-  /// Where both outputs go, for as long as this is kept.
+  /// The destination of both outputs while this object exists.
   private final class Blocked {
     let descriptor: Int32
     private let terminal: Terminal?
@@ -48,7 +48,7 @@ struct BlockedOutputTests {
     return try SpawnedCommand(arguments, [input ?? null, output.descriptor, output.descriptor])
   }
 
-  /// Waits until the server has stored this number of bytes of its only stream.
+  /// Waits until the server has stored this many bytes of its only stream.
   private func waitUntilStored(_ count: Int, _ server: StreamServer) throws {
     try eventually("the stored stream") {
       server.directory.names.contains { (try? server.directory.contents($0).count) ?? 0 >= count }
@@ -164,12 +164,12 @@ struct BlockedOutputTests {
       ], [null, pipe.writing, null])
     try eventually("a line that is dropped") { try droppedCount("\(directory.path)/figures") > 0 }
     let mark = UInt8(ascii: "\n")
-    // What fills the pipe, then the lines that waited.
+    // First the bytes that filled the pipe, then the lines that waited.
     _ = try pipe.read { $0.count { $0 == mark } > 100 }
     command.signal(SIGTERM)
     let rest = try pipe.read { $0.suffix(1000).reversed().starts(with: "\n}".utf8) && isLast($0) }
     #expect(try command.wait() == 0)
-    // The first line of the rest may be a part of one.
+    // The first of the remaining lines may be incomplete.
     let lines = String(decoding: rest, as: UTF8.self).split(separator: "\n").dropFirst()
     #expect(lines.allSatisfy { $0.hasPrefix("{") && $0.hasSuffix("}") })
   }

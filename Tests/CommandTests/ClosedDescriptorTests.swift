@@ -1,4 +1,4 @@
-// Every subcommand, started without some of its three standard descriptors: nothing that it opens may take their place.
+// Starts each subcommand without some of its three standard descriptors. No file that it opens may get their numbers.
 
 import AudioCapture
 import Glibc
@@ -10,10 +10,10 @@ import UploadServer
 
 @Suite("A command without its standard descriptors", .serialized)
 struct ClosedDescriptorTests {
-  /// Which of the three are closed.
+  /// Which of the three descriptors are closed.
   private static let combinations = (0..<8).map { bits in (0..<3).map { bits >> $0 & 1 == 1 } }
 
-  /// Starts the command once for each combination; the number of a combination is the runs' name.
+  /// Starts the command once for each combination. Each run is named after the number of its combination.
   private func forEachCombination(
     input: String = "/dev/null", _ arguments: (Int) -> [String],
     check: (_ run: Int, _ closed: [Bool], _ command: SpawnedCommand) throws -> Void
@@ -21,7 +21,7 @@ struct ClosedDescriptorTests {
     let sink = open("/dev/null", O_WRONLY | O_CLOEXEC)
     defer { close(sink) }
     let commands = try Self.combinations.enumerated().map { run, closed in
-      // One for each: they would share its offset.
+      // Each run opens the file itself because a shared descriptor would share its offset.
       let source = open(input, O_RDONLY | O_CLOEXEC)
       defer { close(source) }
       let descriptors: [Int32?] = [closed[0] ? nil : source, closed[1] ? nil : sink, closed[2] ? nil : sink]

@@ -1,4 +1,5 @@
-// The samples around `serve --store`: a cluster's file, without a cluster, and a consumer that follows what is recorded.
+// Tests the samples around `serve --store`: a cluster's file without a cluster, and a consumer that follows a
+// recording.
 
 import BrokerTesting
 import EventLoops
@@ -9,19 +10,19 @@ import Testing
 
 @Suite("The samples for a log")
 struct ClusterSampleTests {
-  /// Three steps up from this file is the project.
+  /// The project is three levels above this file.
   private static let root = #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" }
 
   private static func text(_ path: String) throws -> String {
     String(decoding: try fileContents("\(root)/\(path)"), as: UTF8.self)
   }
 
-  /// Whether Python finds a package that Debian does not have.
+  /// Whether Python finds a package that Debian does not ship.
   private static let hasClient = (try? TestProcess("python3", ["-c", "import nats"]).wait()) == 0
 
   // MARK: samples/kubernetes
 
-  /// What a container of ingest.yaml is started with, for brokers that are not those of the cluster.
+  /// The arguments of a container of ingest.yaml, with other brokers than those of the cluster.
   private static func arguments(of command: String) throws -> [String] {
     let lines = try text("samples/kubernetes/ingest.yaml").split(separator: "\n").map { $0.drop { $0 == " " } }
     let first = try #require(lines.firstIndex { $0 == "- \(command)" })
@@ -30,7 +31,7 @@ struct ClusterSampleTests {
 
   @Test("the server of the Deployment starts unchanged, and answers its probes")
   func deployment() throws {
-    // Of one broker that does not say when it syncs, which is what Debian has.
+    // A single broker that does not report when it syncs. Debian ships such a version.
     let broker = try TestBroker()
     let directory = try TemporaryDirectory()
     try directory.write("tokens", String(repeating: "0f", count: 32) + "\n")
@@ -87,7 +88,7 @@ struct ClusterSampleTests {
     let dump = try TestProcess("objdump", ["-p", sluicePath()])
     #expect(try dump.wait() == 0)
     let libraries = dump.output.compactMap { $0.firstMatch(of: /NEEDED +(\S+)/)?.1 }
-    // Those of Swift are linked into the release build.
+    // The release build contains the libraries of Swift.
     for library in libraries where !library.hasPrefix("libswift") && !library.hasPrefix("ld-linux") {
       let search = try TestProcess("dpkg", ["-S", "*/\(library)"])
       #expect(try search.wait() == 0)
@@ -112,7 +113,7 @@ struct ClusterSampleTests {
     words.send(Array("no samples at all\n".utf8))
     words.endInput()
     let microphone = try sluice(["pipe", "http://\(address)/k.wav", "--stream-id", "kitchen"], input: .pipe)
-    // Half of the full scale, 48 kHz, one channel: -6.0 dBFS. The second piece begins within a sample.
+    // Half of full scale, 48 kHz, one channel: -6.0 dBFS. The second piece begins in the middle of a sample.
     var wave = Array("RIFF".utf8) + [0xFF, 0xFF, 0xFF, 0xFF] + Array("WAVEfmt ".utf8)
     wave += [16, 0, 0, 0, 1, 0, 1, 0, 0x80, 0xBB, 0, 0, 0, 0x77, 1, 0, 2, 0, 16, 0]
     wave += Array("data".utf8) + [0xFF, 0xFF, 0xFF, 0xFF]

@@ -1,4 +1,4 @@
-// sluice collect where disks lose bytes, and where senders and strangers bring what cannot be stored.
+// Tests sluice collect with disks that lose bytes, and with messages of senders and strangers that cannot be stored.
 
 import BrokerTesting
 import EventLoops
@@ -15,7 +15,7 @@ import UploadServer
 struct CollectFaultTests {
   @Test("if the disk refuses the end of a recording, it is not complete, and its messages stay in the log")
   func refusedEnd() async {
-    // In a process of its own, whose disk loses something once.
+    // A separate process, whose disk loses bytes once.
     await #expect(processExitsWith: .exitCode(74)) {
       let broker = try TestBroker()
       let directory = try TemporaryDirectory()
@@ -36,11 +36,11 @@ struct CollectFaultTests {
       let count = try stream.messages(of: token).count
       let path = directory.path
       try NamedThread("test watcher") {
-        // A second attempt succeeds: the kernel has told of the loss.
+        // A second attempt succeeds because the kernel reports the loss only once.
         while access("\(path)/x-a.bin", F_OK) != 0 { poll(nil, 0, 20) }
         exit(4)
       }.detach()
-      // The first one is of the checkpoint of a directory that is new.
+      // The first sync is for the checkpoint of a new directory.
       sync_gate_fail_once(EIO, 1)
       let arguments = [broker.url, "--directory", directory.path, "--after-collect", "purge"]
       do throws(CommandError) {
@@ -57,7 +57,7 @@ struct CollectFaultTests {
   @Test("uploads that cannot be stored are refused, and delay no others")
   func refused() throws {
     let rig = try CollectRig(collectors: 1)
-    // A file that is none of the stream's.
+    // A file that does not belong to the stream.
     #expect(mkfifo("\(rig.directories[0].path)/x-fifo.part", 0o600) == 0)
     func send(_ id: String, at offset: String) throws -> Int {
       let lines = ["Upload-Complete: ?1", "Stream-ID: \(id)", "Stream-Offset: \(offset)"]
@@ -66,7 +66,7 @@ struct CollectFaultTests {
     #expect(try send("fifo", at: "0") == 201)
     #expect(try send("hole", at: "900000000000000") == 201)
     #expect(try send("end", at: "999999999999999") == 201)
-    // Anybody with the broker's address may publish.
+    // Anybody who knows the broker's address may publish.
     let stream = try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice")
     for token in ["x", "a\"b", "é", String(repeating: "0", count: 31)] {
       _ = try stream.publish(.init(headers: [.init("A B", "é")], payload: [0]), to: token, after: 0).get()

@@ -1,4 +1,4 @@
-// The same requests to a server with a directory and to one with a log, and collectors that write the log into files.
+// Sends the same requests to a server with a directory and to a server with a log. Collectors write the log into files.
 
 import BrokerTesting
 import Glibc
@@ -9,9 +9,9 @@ import Testing
 import UploadClient
 import UploadServer
 
-/// A broker, two servers, and collectors as processes, each with one partition and a directory of its own.
+/// A broker, two servers, and collector processes, each of which has one partition and its own directory.
 final class CollectRig {
-  /// The SHA-256 of "alice" and of "bob".
+  /// The SHA-256 digests of "alice" and "bob".
   private static let tokens = """
     2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90 alice
     81b637d8fcd2c6da6359e6963113a1170de795e4b725b84d1e0b4cfd9ec58ce9 bob
@@ -23,11 +23,11 @@ final class CollectRig {
   private let reference: TemporaryDirectory
   let directories: [TemporaryDirectory]
   private let options: [String]
-  /// Stores into `reference`.
+  /// The server that stores into `reference`.
   private let files: UploadServer
   private let log: UploadServer
   private(set) var collectors: [TestProcess] = []
-  /// What all collectors have printed.
+  /// The lines that all collectors have printed.
   private(set) var output: [String] = []
 
   init(collectors count: Int, _ options: [String] = []) throws {
@@ -66,7 +66,7 @@ final class CollectRig {
     return process
   }
 
-  /// Ends a collector with that signal and starts the next one; both wait for what they end.
+  /// Ends a collector with that signal and starts the next one. Both wait for the process that they end.
   func restart(_ index: Int, _ signal: Int32) throws {
     let ended = collectors[index]
     ended.signal(signal)
@@ -79,7 +79,7 @@ final class CollectRig {
 
   private var killCount = 0
 
-  /// What a loss of power may leave behind the bytes that were synced: anything, and nothing.
+  /// Writes what a power failure may leave after the synced bytes: anything or nothing.
   private func loseTails(of directory: TemporaryDirectory) throws {
     killCount += 1
     let checkpoint = (try? directory.contents(".collected")).map { String(decoding: $0, as: UTF8.self) } ?? ""
@@ -106,7 +106,7 @@ final class CollectRig {
     try waitUntil("the server is connected again") { log.isReady }
   }
 
-  /// Waits until the checkpoints of all collectors speak of all that the log has, and ends them.
+  /// Waits until the checkpoints of all collectors cover the whole log, and ends the collectors.
   func finish() throws {
     let last = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
     for directory in directories {
@@ -119,7 +119,7 @@ final class CollectRig {
       collector.signal(SIGTERM)
       #expect(try collector.wait() == 0, "\(collector.errors)")
       output += collector.output
-      // What is left for the next start: digests.
+      // The next collector still has to compute the digests.
       collectors[index] = collector
     }
   }
@@ -132,7 +132,7 @@ final class CollectRig {
   struct Answer {
     var status: Int
     var location: String?
-    /// What the server says of the upload, if it does.
+    /// The offset that the server reports, if it reports one.
     var offset: Int?
     var isComplete = false
     /// Whether the same request may succeed later.
@@ -153,10 +153,10 @@ final class CollectRig {
       isComplete: answer["upload-complete"] == "?1", allowsRetry: answer["retry-after"] != nil)
   }
 
-  /// As ``send(_:_:_:owner:_:_:)``, and once more while the server cannot store anything now (503 with `Retry-After`), as
-  /// a client does: an append continues at the offset that the server has by then.
+  /// Works as ``send(_:_:_:owner:_:_:)``, and repeats the request while the server cannot store anything (503 with
+  /// `Retry-After`). As a client would, it continues an append at the offset that the server has reached by then.
   ///
-  /// - Parameter offset: where the request begins, if it is an append.
+  /// - Parameter offset: the start of the request if it is an append.
   func sendAgain(
     _ target: Target, _ method: String, _ path: String, owner: String, _ lines: [String], _ body: [UInt8]?,
     at offset: Int
@@ -228,7 +228,7 @@ final class CollectRig {
 
   // MARK: What is stored
 
-  /// What the files of a directory are called and hold, sidecars without times.
+  /// The names and contents of the files in a directory; sidecars without times.
   private static func stored(in directory: TemporaryDirectory) throws -> [String: [UInt8]] {
     var files: [String: [UInt8]] = [:]
     for name in directory.names { files[name] = try directory.contents(name) }
@@ -244,9 +244,9 @@ final class CollectRig {
     return files
   }
 
-  /// Compares what the collectors have stored with what the server with a directory has.
+  /// Compares the files that the collectors have stored with those of the server that has a directory.
   func compare(_ seed: Seed) throws {
-    /// Digests are written when a server has the time for them, and at the next start.
+    /// A server writes digests when it is not busy, and after its next start.
     func isComplete(_ files: [String: [UInt8]]) -> Bool {
       files.keys.allSatisfy { name in
         guard !["part", "gaps", "sidecar"].contains(name.split(separator: ".").last ?? "") else { return true }

@@ -1,5 +1,5 @@
-// sluice collect as a process: whatever dies, its directory becomes what a server with a directory makes of the same
-// requests.
+// Tests sluice collect as a process. Whichever process dies, the collected directory must match the one that a server
+// with a directory makes of the same requests.
 
 import BrokerTesting
 import Glibc
@@ -10,21 +10,21 @@ import Testing
 
 @Suite("sluice collect")
 struct CollectTests {
-  /// A stream of the test. Each of its bytes follows from its offset.
+  /// A stream of the test. Its offset determines each of its bytes.
   private final class Stream {
     let id: String
     let path: String
     let owner: String
     let content: [UInt8]
-    /// Up to where some upload has brought bytes.
+    /// The end of the bytes that any upload has sent.
     var length = 0
     var upload: Upload?
-    /// Behind the last bytes that never came: no upload begins before that.
+    /// The end of the bytes that were never sent. No upload begins before this offset.
     var holesEnd = 0
     var uploadCount = 0
-    /// Whether another owner has tried to continue it.
+    /// Whether another owner has tried to continue the stream.
     var hasRival = false
-    /// Nothing more is done with it.
+    /// Whether the test has finished with the stream.
     var isOver = false
 
     init(_ number: Int, _ random: inout SplitMix64) {
@@ -36,7 +36,7 @@ struct CollectTests {
       content = path.hasSuffix(".wav") ? Self.wavHead + bytes : bytes
     }
 
-    /// The head of a live stream: its sizes are not known.
+    /// The head of a live stream, whose sizes are unknown.
     private static let wavHead: [UInt8] = {
       func little(_ number: Int, _ count: Int) -> [UInt8] {
         (0..<count).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
@@ -67,18 +67,18 @@ struct CollectTests {
     }
   }
 
-  /// Brings the next bytes of the stream in its present upload, or in a new one.
+  /// Sends the next bytes of the stream in its present upload or in a new one.
   private static func bring(
     _ rig: CollectRig, _ stream: Stream, _ random: inout SplitMix64, completes: Bool = false
   ) throws {
     var upload = stream.upload ?? Upload(start: stream.length)
     var count = Int.random(in: 0...12_000, using: &random)
     if stream.upload == nil {
-      // Overlaps what is there, or begins behind bytes that never come.
+      // The upload overlaps stored bytes, or begins after bytes that are never sent.
       if random.chance(25) { upload.start = Int.random(in: stream.holesEnd...stream.length, using: &random) }
       if random.chance(25) { upload.start += Int.random(in: 1...5_000, using: &random) }
       if upload.start > stream.length { stream.holesEnd = upload.start }
-      // A hole is made by the first byte behind it.
+      // A hole exists only once a byte follows it.
       count = max(1, count)
     }
     let begin = upload.start + upload.offset
@@ -110,16 +110,16 @@ struct CollectTests {
     case 12..<15: try rig.restart(index, SIGTERM)
     case 15..<18: try rig.restartBroker()
     case _ where stream.isOver: break
-    // Another upload continues it.
+    // Another upload continues the stream.
     case 18..<28: stream.upload = nil
     case 28..<32:
-      // The log forgets the bytes of a cancelled upload at once, and who began the stream; a directory keeps what other
-      // uploads have in the same recording.
+      // The log immediately forgets the bytes of a cancelled upload and the owner of the stream. A directory keeps the
+      // bytes of other uploads in the same recording.
       guard var upload = stream.upload, stream.uploadCount == 1, !stream.hasRival else { break }
       try send(rig, stream, "DELETE", [], nil, &upload, expecting: [204])
       stream.isOver = true
     case 32..<38:
-      // Only the log accepts it, and nothing of it may come into the recording.
+      // Only the log accepts this upload, and none of its bytes may enter the recording.
       let other = stream.owner == "alice" ? "bob" : "alice"
       guard stream.length > 0 else { break }
       stream.hasRival = true

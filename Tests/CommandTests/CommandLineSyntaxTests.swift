@@ -28,7 +28,7 @@ struct CommandLineSyntaxTests {
     #expect(values.has("ipv4") && !values.has("ipv6"))
   }
 
-  @Test("all arguments behind -- are operands, and so is -")
+  @Test("all arguments after -- are operands, and so is -")
   func operands() throws {
     #expect(try parse("--", "--interval").operands == ["--interval"])
     #expect(try parse("-").operands == ["-"])
@@ -60,7 +60,7 @@ struct CommandLineSyntaxTests {
     #expect(message()?.hasPrefix("URL is missing. Usage: sluice heartbeat URL") == true)
   }
 
-  /// Everything that help prints.
+  /// All texts that help prints.
   static let pages =
     [("overview", SluiceCommand.overview), ("exit-codes", ExitCode.page)]
     + SluiceCommand.subcommands.map { ($0.syntax.name, $0.syntax.help) }
@@ -76,7 +76,7 @@ struct CommandLineSyntaxTests {
     }
   }
 
-  /// Options without which nothing happens, or that may be repeated.
+  /// Options that have no effect unless they are given, or that may be repeated.
   static let withoutDefault: Set = [
     "header", "netrc-file", "unix-socket", "cert", "json", "html", "csv", "fail-if", "part", "i-may-load-this",
     "public-url",

@@ -6,7 +6,7 @@ import PropertyTesting
 import Testing
 import UploadServer
 
-/// The `sluice` that was built with these tests, as a process.
+/// Starts the `sluice` command that was built with these tests.
 func sluice(
   _ arguments: [String], input: TestProcess.Input = .nothing, environment: [String: String?] = [:]
 ) throws -> TestProcess {
@@ -14,17 +14,17 @@ func sluice(
   return try TestProcess(sluicePath(), arguments, input: input, environment: own.merging(environment) { $1 })
 }
 
-/// Where it is.
+/// The path of that command.
 func sluicePath() throws -> String {
   var path = [CChar](repeating: 0, count: 4096)
   guard readlink("/proc/self/exe", &path, 4095) > 0 else { throw TestFailure("readlink") }
   let tests = String(decoding: path.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
-  // SwiftPM puts the test runner beside the products; with Xcode's layout this test would say so.
+  // SwiftPM puts the test runner next to the products. With Xcode's layout this test would fail.
   let directory = tests.prefix(upTo: tests.lastIndex(of: "/") ?? tests.startIndex)
   return "\(directory)/sluice"
 }
 
-/// One line of what `--progress json` and `serve` write.
+/// One line of the output of `--progress json` and of `serve`.
 private struct Line: Decodable {
   var event: String
   var offset: UInt64?
@@ -45,7 +45,7 @@ struct CommandProcessTests {
   struct Misuse: Sendable, CustomTestStringConvertible {
     var arguments: [String]
     var code: Int32
-    /// What the message has to hold.
+    /// Texts that the message must contain.
     var says: [String]
     var testDescription: String { arguments.joined(separator: " ") }
 
@@ -113,7 +113,7 @@ struct CommandProcessTests {
     let text = process.errors.joined(separator: "\n")
     for part in misuse.says { #expect(text.contains(part), "\(text)") }
     #expect(process.output.isEmpty)
-    // What went wrong comes first; only what led to giving up may stand before it.
+    // The error comes first. Only the reason for giving up may precede it.
     if misuse.code == 64 { #expect(process.errors.first?.hasPrefix("sluice: ") == true) }
   }
 
@@ -207,7 +207,7 @@ struct CommandProcessTests {
     let server = try StreamServer()
     let process = try sluice(["heartbeat", "\(server.url)/pulse", "--stream-id", "a", "--interval", "20ms"])
     try server.events.first("the stream") { $0.kind == .begun }
-    // Both are there when it continues: a pending signal of the same number would be one.
+    // Both signals are pending when the process continues. Two signals with the same number would be merged.
     for signal in [SIGSTOP, SIGTERM, SIGINT, SIGCONT] { process.signal(signal) }
     #expect(try process.wait() == 0)
     let ended = try server.events.first("the stream's end") { $0.kind == .ended }
@@ -256,14 +256,14 @@ struct CommandProcessTests {
     let directory = try TemporaryDirectory()
     let fifo = "\(directory.path)/profile"
     guard mkfifo(fifo, 0o600) == 0 else { throw SystemError.last("mkfifo") }
-    // A program inherits what is blocked in the thread that starts it.
+    // A program inherits the signals that are blocked in the thread that starts it.
     var (quit, before) = (sigset_t(), sigset_t())
     sigemptyset(&quit)
     sigaddset(&quit, SIGQUIT)
     pthread_sigmask(SIG_UNBLOCK, &quit, &before)
     defer { pthread_sigmask(SIG_SETMASK, &before, nil) }
     let process = try sluice(["load", "http://127.0.0.1:9/", "--profile", fifo])
-    // Opens when the process does.
+    // Opening the FIFO waits until the process opens it too.
     let writer = open(fifo, O_WRONLY | O_CLOEXEC)
     defer { close(writer) }
     process.signal(SIGQUIT)
@@ -284,7 +284,7 @@ struct CommandProcessTests {
   @Test("a requested digest that the server did not send is reported as not verified")
   func notVerified() throws {
     let server = try ScriptedServer { connection, _ in
-      // Each request has a connection of its own, and OPTIONS has no content.
+      // Each request has its own connection, and OPTIONS has no content.
       guard try !connection.head().line.hasPrefix("OPTIONS ") else {
         return try connection.respond("405 Method Not Allowed")
       }
@@ -318,7 +318,7 @@ struct CommandProcessTests {
     try process.lines.first("the stream") { $0.text.hasPrefix("streaming to ") }
     process.signal(SIGINT)
     try process.lines.first("the first signal's word") { $0.text.hasPrefix("finishing") }
-    // The time between them is what is tested.
+    // The test needs real time between the signals.
     usleep(1_000_000)
     process.signal(SIGINT)
     #expect(try process.wait() == 130)
@@ -435,7 +435,7 @@ struct CommandProcessTests {
     let newest = try #require(changes.first { $0.hasPrefix("## ") }).dropFirst(3).prefix { $0 != " " }
     let process = try sluice(["--version"])
     #expect(try process.wait() == 0)
-    // Outside a repository, such as in an unpacked archive, nobody knows the commit.
+    // Outside a repository, for example in an unpacked archive, the commit is unknown.
     let line = try #require(process.output.first)
     #expect(
       try line == "sluice \(newest)" || #/sluice \S+ \(commit [0-9a-f]{12}\)/#.wholeMatch(in: line) != nil, "\(line)")
@@ -455,7 +455,7 @@ struct CommandProcessTests {
     #expect(process.output.allSatisfy { $0.count <= 80 })
   }
 
-  @Test("a full disk is an error, also if only the output was requested")
+  @Test("a full disk is an error, even if only the output was requested")
   func fullOutput() throws {
     for arguments in ["--version", "--help", "help exit-codes", "help man sluice", "help completions bash"] {
       let process = try TestProcess("sh", ["-c", "\"$0\" \(arguments) > /dev/full", sluicePath()])

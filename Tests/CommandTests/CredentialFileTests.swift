@@ -1,4 +1,4 @@
-// Files of credentials that nobody can read at once: FIFOs without a writer, keys that need a pass phrase.
+// Tests credential files that cannot be read immediately: FIFOs without a writer, and keys that need a pass phrase.
 
 import EventLoops
 import Glibc
@@ -13,7 +13,7 @@ import Testing
     guard mkfifo(path, 0o600) == 0 else { throw TestFailure("mkfifo: \(String(cString: strerror(errno)))") }
   }
 
-  /// Puts a FIFO in the place of a file, in one step.
+  /// Replaces a file by a FIFO in one step.
   private func replaceByFIFO(_ path: String) throws {
     try makeFIFO(path + ".fifo")
     guard rename(path + ".fifo", path) == 0 else { throw TestFailure("rename: \(String(cString: strerror(errno)))") }
@@ -90,7 +90,7 @@ import Testing
       "ca-file": "\(directory.path)/ca.pem", "cert": "\(directory.path)/client.pem",
       "key": "\(directory.path)/client.key", "netrc-file": "\(directory.path)/netrc",
     ]
-    // It does not speak TLS: what matters comes before that.
+    // The server does not speak TLS because the command fails before it would connect.
     let server = try ScriptedServer { _, _ in }
     let process = try sluice(
       ["heartbeat", "https://127.0.0.1:\(server.port)/", "--progress", "json", "--retry-ceiling", "20ms"]
@@ -102,7 +102,7 @@ import Testing
     #expect(try process.wait() == 69)
   }
 
-  /// Key files, with the same key encrypted in each way that openssl(1) knows.
+  /// Key files that contain the same key, encrypted in each way that openssl(1) supports.
   private func encryptedKeys(_ directory: TemporaryDirectory) throws -> [String] {
     try TestCertificates.make(in: directory)
     let key = "\(directory.path)/client.key"
@@ -118,7 +118,7 @@ import Testing
     return [modern, old, both]
   }
 
-  @Test("an encrypted key is refused at once, with the reason and a remedy, also on a terminal")
+  @Test("an encrypted key is refused at once, with the reason and a remedy, even on a terminal")
   func encryptedKey() throws {
     let directory = try TemporaryDirectory()
     let keys = try encryptedKeys(directory)
@@ -145,7 +145,7 @@ import Testing
     let server = try ScriptedServer { _, _ in }
     let terminal = try Terminal()
     let pipe = try TestPipe()
-    // Without a controlling terminal, OpenSSL asks on standard error and reads standard input.
+    // Without a controlling terminal, OpenSSL writes its prompt to standard error and reads standard input.
     let command = try SpawnedCommand(
       [
         "heartbeat", "https://127.0.0.1:\(server.port)/", "--progress", "json", "--retry-ceiling", "20ms",

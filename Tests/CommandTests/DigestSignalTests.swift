@@ -1,4 +1,4 @@
-// Signals that come while a command computes the digest of a file, before or after the transfer.
+// Tests signals that arrive while a command computes the digest of a file, before or after the transfer.
 
 import Downloads
 import EventLoops
@@ -12,7 +12,7 @@ import Testing
 @Suite("Signals while a digest is computed", .serialized)
 struct DigestSignalTests {
   private static let signals = [SIGTERM, SIGINT, SIGHUP, SIGQUIT]
-  /// Without a block on the disk, and so large that its digest takes half an hour at least.
+  /// A sparse file that is so large that its digest takes at least half an hour.
   private static let size = UInt64(1) << 40
 
   private func largeFile(_ name: String, in directory: TemporaryDirectory, size: UInt64 = size) throws -> String {
@@ -21,7 +21,7 @@ struct DigestSignalTests {
     return path
   }
 
-  /// Waits until the process has read much more than what it is made of: proc_pid_io(5).
+  /// Waits until the process has read much more than its program and libraries (see proc_pid_io(5)).
   private func waitUntilReading(_ process: TestProcess) throws {
     try eventually("the digest") {
       let lines = String(decoding: try fileContents("/proc/\(process.pid)/io"), as: UTF8.self).split(separator: "\n")
@@ -89,7 +89,7 @@ struct DigestSignalTests {
       #expect(record.write(data, isSynchronized: true) == nil)
       record.release()
     }
-    // The second one has nothing more to receive.
+    // The second run has nothing more to receive.
     for _ in 0..<2 {
       let process = try sluice(["get", url, "--output", file, "--resume", "--progress", "none"])
       try waitUntilReading(process)

@@ -1,4 +1,4 @@
-// A buffer that is full and discards: what the command shows meanwhile.
+// Tests what the command shows while it discards bytes because its buffer is full.
 
 import CommandTesting
 import Glibc
@@ -15,7 +15,7 @@ struct DiscardingTests {
     arguments: [false, true])
   func full(answers: Bool) throws {
     let scratch = ScratchDirectory()
-    // A server that takes some bytes and then no more, or nobody at all.
+    // Either a server that stops reading after some bytes, or no server at all.
     let server = try answers ? ServeProcess(scratch.path) : nil
     let url = try server?.url ?? "http://127.0.0.1:\(freePort())/take"
     let microphone = TestMicrophone()

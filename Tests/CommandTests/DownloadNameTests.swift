@@ -1,4 +1,4 @@
-// Which name a URL gives a file: that of a hostile server must not harm whoever has not chosen one.
+// Tests the file name that follows from a URL. A hostile server must not harm a user who has not chosen a name.
 
 import NetworkTesting
 import Testing
@@ -40,7 +40,7 @@ struct DownloadNameTests {
         #expect(!error.message.contains("SECRET"), "\(error)")
       }
     }
-    // Who says so may have any name.
+    // A user who names the file explicitly may use any name.
     #expect(try DownloadTarget(output: "-rf", url: "http://h/\(part)").path == "-rf")
   }
 }

@@ -1,4 +1,4 @@
-// What `sluice serve` makes of signals: with which code it ends, and that it ends.
+// Tests how `sluice serve` reacts to signals: it must end, and with the right exit code.
 
 import EventLoops
 import Glibc
@@ -15,7 +15,7 @@ struct DrainSignalTests {
 
   init() throws { directory = try TemporaryDirectory() }
 
-  /// A server, and how to reach it.
+  /// Starts a server and returns its address.
   private func start(_ options: [String]) throws -> (TestProcess, ListenAddress) {
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--directory", directory.path, "--durability", "always"]
     let server = try sluice(arguments + options)
@@ -23,7 +23,7 @@ struct DrainSignalTests {
     return (server, try ListenAddress(String(line.dropFirst("listening on ".count))))
   }
 
-  /// An append without a known end, or with one that it never reaches, of which five bytes are sent.
+  /// Begins an append of unknown length, or of a length that it never reaches, and sends five bytes of it.
   private func beginUpload(at address: ListenAddress, isLive: Bool) throws -> (RawClient, location: String) {
     let creating = try RawClient(address)
     let lines = "Host: h\r\nUpload-Draft-Interop-Version: 8\r\nStream-ID: a\r\n"
@@ -39,7 +39,7 @@ struct DrainSignalTests {
     return (client, location)
   }
 
-  /// How much of the upload the server has.
+  /// How many bytes of the upload the server has.
   private func offset(of location: String, at address: ListenAddress) throws -> String? {
     let client = try RawClient(address)
     try client.send("HEAD \(location) HTTP/1.1\r\nHost: h\r\nUpload-Draft-Interop-Version: 8\r\n\r\n")
@@ -63,7 +63,7 @@ struct DrainSignalTests {
     server.signal(signals[0])
     #expect(idle.isClosedByServer())
     for signal in signals.dropFirst() {
-      // The time between them is what is tested.
+      // The test needs real time between the signals.
       usleep(600_000)
       server.signal(signal)
     }
@@ -90,20 +90,20 @@ struct DrainSignalTests {
     "the server waits for a hanging disk until --drain-timeout, or for a second after the second signal",
     arguments: [1, 2])
   func hungDisk(_ signals: Int) async {
-    // In a process of its own, whose disk hangs.
+    // A separate process, whose disk hangs.
     await #expect(processExitsWith: .exitCode(signals == 1 ? 74 : 130)) { [signals] in
       let directory = try TemporaryDirectory()
       let address = "unix:\(directory.path)/socket"
       var arguments = ["--listen", address, "--directory", "\(directory.path)/d", "--durability", "always"]
       if signals == 1 { arguments += ["--drain-timeout", "1s"] }
-      // A signal to the process could be taken by a thread of the tests'.
+      // Another thread of the tests could receive a signal to the process.
       let server = pthread_self()
       try NamedThread("test client") {
         do {
           sync_gate_close()
           let target = try ListenAddress(address)
           var client: RawClient?
-          // The file of the socket is there before it listens.
+          // The socket file exists before the server listens.
           try waitUntil("the server listens") {
             client = try? RawClient(target)
             return client != nil
@@ -112,9 +112,9 @@ struct DrainSignalTests {
             "POST /t HTTP/1.1\r\nHost: h\r\nUpload-Draft-Interop-Version: 8\r\nUpload-Complete: ?1\r\n"
               + "Content-Length: 5\r\n\r\nhello")
           try waitUntil("the disk is asked") { sync_gate_calls() > 0 }
-          // One that is pending is not sent again.
+          // A signal that is still pending is not sent again.
           for signal in [SIGTERM, SIGQUIT].prefix(signals) { pthread_kill(server, signal) }
-          // As long as the process lives.
+          // Waits until the process ends.
           while true { pause() }
         } catch {
           exit(1)

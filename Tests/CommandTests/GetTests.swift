@@ -1,5 +1,5 @@
-// sluice get, as a process: every fault of a server, with and without a kill in between; a real server behind connections
-// that break anywhere; and the files that must not be touched.
+// Tests sluice get as a process: each fault of a server, with and without a kill in between; a real server whose
+// connections break anywhere; and files that must not be touched.
 
 import CommandTesting
 import Digests
@@ -24,7 +24,7 @@ struct GetTests {
 
   // MARK: A server that misbehaves
 
-  /// What a server does with one request.
+  /// How a server answers one request.
   enum Fault: String, CaseIterable {
     case none
     case cutBeforeHead, cutInHead, cutAfterHead, cutAtFirstByte, cutInBody, cutAtLastByte, reset
@@ -33,7 +33,7 @@ struct GetTests {
     case shorterPart, starPart, unsatisfied, preconditionFailed, excess, earlyEnd, encoded, wrongDigest
     case notFound, gone, badRequest, notImplemented, noContent, portal, redirectNowhere, oddLength, chunkedCut
 
-    /// The word in the event that says why it starts over; nil if it must not.
+    /// The reason in the event that reports a restart; nil if the download must not restart.
     var restart: String? {
       switch self {
       case .changed, .ignoresCondition, .preconditionFailed: "changed"
@@ -43,7 +43,7 @@ struct GetTests {
       default: nil
       }
     }
-    /// The exit code of the process that meets it, where that ends then.
+    /// The exit code of the process if it ends because of this fault.
     var code: Int32? {
       switch self {
       case .wrongDigest: 76
@@ -52,7 +52,7 @@ struct GetTests {
     }
   }
 
-  /// A resource, and what becomes of the requests for it, one after another.
+  /// A resource, and the answers to successive requests for it.
   private final class Resource: Sendable {
     struct State {
       var version: UInt64 = 0
@@ -150,7 +150,7 @@ struct GetTests {
       guard let start, fault != .ignoresRange, isCurrent || fault == .ignoresCondition else {
         switch fault {
         case .excess:
-          // libcurl reads no more than a Content-Length says, and a part can say less than it sends.
+          // libcurl reads no more than Content-Length announces. A part can announce less than the server sends.
           return try send("200 OK", content[...])
         default: return try send("200 OK", content[...], cut: cut(fault, content.count))
         }
@@ -203,12 +203,12 @@ struct GetTests {
 
   private static let patience = ["--retry-ceiling", "20ms", "--response-timeout", "300ms", "--progress", "json"]
 
-  /// Starts a download that keeps half of the content, and ends the process there.
+  /// Begins a download, receives half of the content, and ends the process.
   private func begin(_ resource: Resource, _ server: ScriptedServer, _ path: String, kill: Bool) throws {
     resource.state.withLock { $0.plan = [.stall] + $0.plan }
     let process = try sluice(
       ["get", "\(server.url)/file.bin", "-o", path, "--progress", "none", "--response-timeout", "1h"])
-    // What was sent is in the part.
+    // The part contains all bytes that were sent.
     try waitUntil("half of it is there") { (try? fileContents(path + ".part"))?.count == Resource.size / 2 }
     process.signal(kill ? SIGKILL : SIGTERM)
     #expect(try process.wait() == (kill ? 128 + SIGKILL : 130))
@@ -216,7 +216,7 @@ struct GetTests {
   }
 
   @Test(
-    "whatever a server does in the middle of a download, the file equals the resource, also after a kill",
+    "whatever a server does in the middle of a download, the file equals the resource, even after a kill",
     arguments: Fault.allCases.flatMap { fault in [(fault, nil), (fault, true)] as [(Fault, Bool?)] }
       + [(.none, false), (.changed, false), (.notFound, false), (.portal, false)])
   func faults(_ fault: Fault, kill: Bool?) throws {
@@ -243,7 +243,7 @@ struct GetTests {
     let restarts = process.output.filter { $0.contains("\"event\":\"started-over\"") }
     #expect(restarts.count == (fault.restart == nil ? 0 : 1), "\(restarts)")
     if let reason = fault.restart { #expect(restarts.allSatisfy { $0.contains("\"reason\":\"\(reason)\"") }) }
-    // Where nothing has changed, no byte is asked for twice.
+    // If the content has not changed, no byte is requested twice.
     if fault.restart == nil {
       #expect(resource.requests.all.dropFirst().allSatisfy { $0["Range"] != nil }, "\(resource.requests.all)")
     }
@@ -258,7 +258,7 @@ struct GetTests {
     let resource = try Resource([])
     let server = try resource.serve()
     try begin(resource, server, path, kill: true)
-    // What the process would have done next.
+    // Do what the process would have done next.
     if isWhole {
       let descriptor = open(path + ".part", O_WRONLY | O_APPEND)
       let rest = resource.content[(Resource.size / 2)...]
@@ -298,7 +298,7 @@ struct GetTests {
   }
 
   @Test(
-    "the digest of the first response applies to the whole file, also if later responses have none",
+    "the digest of the first response applies to the whole file, even if later responses have none",
     arguments: [true, false], [nil, SIGTERM, SIGKILL])
   func digestOfTheFirst(isRight: Bool, signal: Int32?) throws {
     let directory = try TemporaryDirectory()
@@ -340,7 +340,7 @@ struct GetTests {
     if isRight { #expect(process.output.last?.contains("\"verified\":\"sha-256\"") == true) }
   }
 
-  @Test("it ends at the first signal, also while nobody reads its output", arguments: [SIGINT, SIGTERM])
+  @Test("it ends at the first signal, even while its output is not read", arguments: [SIGINT, SIGTERM])
   func blockedReader(_ signal: Int32) throws {
     let directory = try TemporaryDirectory()
     let resource = try Resource([])
@@ -426,7 +426,7 @@ struct GetTests {
     let stored = try StreamServer { $0.allowsDownloads = true }
     let file = try directory.write("data", content)
     #expect(try sluice(["put", file, stored.url + "/film.mkv", "--stream-id", "a"]).wait() == 0)
-    // Each connection carries this many bytes and then ends, in one of two ways.
+    // Each connection carries this many bytes and then ends in one of two ways.
     let budgets = Mutex((0..<12).map { _ in Int.random(in: 0...900_000, using: &random) })
     let resets = random.chance(50)
     let relay = try ScriptedServer { connection, _ in
@@ -473,7 +473,7 @@ struct GetTests {
     let path = "\(directory.path)/file.bin"
     let resource = try Resource([])
     let server = try resource.serve()
-    // RLIMIT_FSIZE in units of 512 or 1,024 bytes, as the shell has it: less than the file in both.
+    // The shell measures RLIMIT_FSIZE in units of 512 or 1,024 bytes. The limit is below the file size in both cases.
     let limited = try TestProcess(
       "/bin/sh",
       ["-c", "ulimit -f 300; exec \"$0\" \"$@\"", try sluicePath(), "get", "\(server.url)/file.bin", "-o", path])
@@ -501,7 +501,7 @@ struct GetTests {
     let forced = try sluice(["get", url, "-o", path, "--force"])
     #expect(try forced.wait() == 0)
     #expect(try directory.contents("file.bin") == resource.content)
-    // A file that is somebody else's part, or record.
+    // The file is the part or the record of another download.
     unlink(path)
     for name in ["file.bin.part", "file.bin.sluice"] {
       let other = try directory.write(name, "precious\n")
@@ -511,7 +511,7 @@ struct GetTests {
       unlink(other)
       #expect(directory.names.isEmpty, "\(directory.names)")
     }
-    // One that appears while it downloads.
+    // The file appears during the download.
     resource.state.withLock { $0.plan = [.cutInBody, .stall] }
     let late = try sluice(["get", url, "-o", path] + Self.patience)
     try waitUntil("it downloads") { access(path + ".part", F_OK) == 0 }
@@ -550,7 +550,7 @@ struct GetTests {
     #expect(try sluice(["get", "\(server.url)/file.bin", "-o", path, "--abandon"]).wait() == 0)
     #expect(directory.names.isEmpty)
     #expect(try sluice(["get", "\(server.url)/file.bin", "-o", path]).wait() == 0)
-    // What took the place of the part is left alone.
+    // The file that replaced the part is not touched.
     unlink(path)
     try begin(resource, server, path, kill: true)
     unlink(path + ".part")
@@ -655,7 +655,7 @@ struct GetTests {
         return
       }
       if !names.contains("file.bin") {
-        // What there is does not stand in the way of the next one.
+        // The remaining files do not prevent the next download.
         let next = try sluice(arguments)
         let code = try next.wait()
         #expect(code == 0 || code == 64 && names.contains("file.bin.part"), "call \(number): \(names) \(next.errors)")
@@ -687,7 +687,7 @@ struct GetTests {
 }
 
 extension ServerConnection {
-  /// Passes one response on, as much as the budget allows; false when that is used up.
+  /// Relays one response as far as the budget allows. Returns false when the budget is used up.
   fileprivate func relayAnswer(from far: ServerConnection, _ budget: inout Int) throws -> Bool {
     let head = try far.head()
     var bytes = Array((head.line + "\r\n" + head.fields.map { "\($0.name): \($0.value)\r\n" }.joined() + "\r\n").utf8)

@@ -1,19 +1,19 @@
-// A server for uploads that are interrupted.
+// A server that interrupts uploads.
 
 import NetworkTesting
 import Synchronization
 
-/// A server that leaves a creation unanswered after this number of bytes, and takes what is appended.
+/// Leaves a creation unanswered after this many bytes, and accepts appends.
 final class HalfServer: Sendable {
-  /// Heads of all requests, and the content of appends.
+  /// The heads of all requests and the content of appends.
   let heads: EventLog<ServerConnection.Head>
   let appended = Mutex<[UInt8]>([])
   private let server: Mutex<ScriptedServer?> = Mutex(nil)
   let url: String
 
   /// - Parameters:
-  ///   - cuts: whether the creation is cut off, instead of left waiting for the rest.
-  ///   - willAnswerHead: called before a HEAD is answered.
+  ///   - cuts: whether to close the connection of the creation instead of leaving it open.
+  ///   - willAnswerHead: called before each answer to HEAD.
   init(
     keeps count: Int, cuts: Bool = false, head: String = "", delete: String = "204 No Content",
     willAnswerHead: @escaping @Sendable () -> Void = {}
@@ -33,8 +33,8 @@ final class HalfServer: Sendable {
               + "Location: /uploads/SECRET-place\r\n\r\n")
           var rest = count
           while rest > 0, let piece = try connection.receive(rest) { rest -= piece.count }
-          // What is answered to HEAD otherwise than as it should be has to be asked. Not by a reset: where a send sees
-          // that first, the client never reads the 104, and begins anew.
+          // To receive a HEAD with a faulty answer, end the connection. Do not reset it: if a send fails because of the
+          // reset, the client never reads the 104 and begins anew.
           if cuts || !head.isEmpty { connection.shutdownWriting() }
           _ = connection.waitForEnd()
           return

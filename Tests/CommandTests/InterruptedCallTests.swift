@@ -1,4 +1,4 @@
-// System calls that a signal has interrupted, as a tracer, a profiler or SIGSTOP may do it at any time: EINTR.
+// Tests system calls that a signal interrupts (EINTR). A tracer, a profiler or SIGSTOP may do this at any time.
 
 import CommandTesting
 import EventLoops
@@ -9,9 +9,9 @@ import TestRigs
 import Testing
 
 @Suite("Interrupted system calls") struct InterruptedCallTests {
-  /// Which calls of each thread are interrupted: every other one, from the first or the second on.
+  /// Which calls of each thread are interrupted: every other call, beginning with the first or the second.
   private static let turns = ["1+2", "2+2"]
-  /// Long enough that a stream which waits for them hangs.
+  /// So long that a stream which waits for these timeouts hangs.
   private static let limits = ["--response-timeout", "1h", "--connect-timeout", "1h", "--stall-timeout", "1h"]
 
   private func traced(_ calls: String, _ turn: String, paths: [String] = []) -> [String] {
@@ -38,8 +38,8 @@ import Testing
     #expect(local.names == ["data"])
   }
 
-  // Not `sendto`: libcurl 7.88 leaves the chunked coding out when it has to send a head twice. The kernel does not
-  // interrupt a send that does not wait.
+  // `sendto` is missing for two reasons: libcurl 7.88 omits the chunked coding when it has to send a head twice, and
+  // the kernel does not interrupt a send that does not block.
   @Test(
     "an interrupted call of the loop, of a wake-up or of the output neither blocks nor fails an upload",
     arguments: [

@@ -1,4 +1,4 @@
-// `sluice serve --keep`: the real server with a clock that is synchronized or not, killed at any system call while it
+// Tests `sluice serve --keep`: a real server whose clock is or is not synchronized, killed at any system call while it
 // removes a recording.
 
 import CommandTesting
@@ -10,7 +10,7 @@ import Testing
 
 @Suite("sluice serve --keep")
 struct KeepTests {
-  /// What the kernel answers to adjtimex(2), and which call kills the server.
+  /// The answer of the kernel to adjtimex(2), and the call that kills the server.
   private static func traced(clock status: Int, killing call: String? = nil, _ number: Int = 1) -> [String] {
     let calls = ["adjtimex", "clock_adjtime", "mkdirat", "renameat", "unlinkat", "openat"]
     return ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=" + calls.joined(separator: ",")]
@@ -35,7 +35,7 @@ struct KeepTests {
     try eventually("the sidecar") { access(directory.path + "/k-a.sidecar", F_OK) == 0 }
     server.kill()
     var sidecar = String(decoding: try directory.contents("k-a.sidecar"), as: UTF8.self)
-    // Whatever the clock of this machine is like.
+    // The result must not depend on the clock of this machine.
     sidecar.replace("\"clock_synchronized\": false", with: "\"clock_synchronized\": true")
     let ended = try #require(sidecar.firstRange(of: "\"ended\": \"20"))
     sidecar.replaceSubrange(ended.upperBound..<sidecar.index(ended.upperBound, offsetBy: 2), with: "01")
@@ -125,7 +125,7 @@ struct KeepTests {
       server.kill()
       let isMoved = access(directory.path + "/k-a.txt", F_OK) != 0
       #expect(isMoved == !server.events("removed").isEmpty)
-      // A full disk is what recordings are removed for.
+      // Recordings are removed exactly because the disk is full.
       if call == "mkdirat", error == "ENOSPC" { #expect(isMoved) }
       let next = try ServeProcess(directory.path)
       try eventually("nothing is half removed") {

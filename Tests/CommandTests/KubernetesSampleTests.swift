@@ -1,4 +1,4 @@
-// samples/kubernetes without a cluster: its scripts, with processes in the place of pods.
+// Tests samples/kubernetes without a cluster: runs its scripts with processes in place of pods.
 
 import LoadReports
 import NetworkTesting
@@ -6,11 +6,11 @@ import Testing
 
 @Suite("The sample for Kubernetes")
 struct KubernetesSampleTests {
-  /// What the scripts call: `sluice load` that leaves a report of its part, `getent` that knows so many pods, `kubectl`
-  /// whose pods' logs are files.
+  /// Replaces the programs that the scripts call: `sluice load` leaves a report of its part, `getent` knows a given
+  /// number of pods, and `kubectl` reads the logs of pods from files.
   private struct Cluster {
     let directory: TemporaryDirectory
-    /// Three steps up from this file is the project.
+    /// The project is three levels above this file.
     static let samples =
       #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" } + "/samples/kubernetes"
 
@@ -40,7 +40,7 @@ struct KubernetesSampleTests {
         case " \(failed.map(String.init).joined(separator: " ")) " in *" $part "*) exit 69 ;; esac
         cp "$HERE/report-$part" "$file"
         """)
-      // Two kinds of socket for each address, as getent has it, and one pod more at each question.
+      // Prints two socket types for each address, as getent does, and one more pod in each answer.
       try script(
         "getent",
         """
@@ -75,7 +75,7 @@ struct KubernetesSampleTests {
         environment: ["PATH": path, "MESSAGES": "\(directory.path)/messages"].merging(environment) { $1 })
     }
 
-    /// Runs a pod, and keeps its log.
+    /// Runs a pod and keeps its log.
     func part(_ index: Int, of parts: Int, _ environment: [String: String?] = [:]) throws -> TestProcess {
       let own: [String: String?] = ["JOB_COMPLETION_INDEX": "\(index)", "PARTS": "\(parts)"]
       let process = try run("part.sh", ["http://h/", "--streams=9"], environment: own.merging(environment) { $1 })

@@ -1,4 +1,4 @@
-// How `sluice load` ends, and with which code: what was refused made no connection, and what was measured is written.
+// Tests how `sluice load` ends: exit codes, no connection after a usage error, and a report of what was measured.
 
 import CommandTesting
 import Glibc
@@ -63,7 +63,7 @@ struct LoadExitTests {
       ["-n", "2", "-d", "4s", "--rate", "1000000", "--chunk", "50ms", "--buffer", "64KiB", "--send-buffer", "16KiB"]
         + (threshold.map { ["--fail-if", $0] } ?? []))
     try load.firstSecond()
-    // Longer than the buffers hold.
+    // The pause is so long that the buffers fill.
     server.pause(for: .seconds(1))
     let report = try load.report(code: threshold == nil ? 4 : 0)
     #expect(report.totals.bytes.lost > 0)
@@ -86,7 +86,7 @@ struct LoadExitTests {
   func descriptors() throws {
     let server = try StreamServer()
     let options = ["-n", "100", "-d", "1s"] + LoadProcess.tenASecond
-    // Nothing is open but what is said here: children get what libcurl has open for other tests at that moment.
+    // Only the named descriptors are open. A child also inherits the descriptors that libcurl has open for other tests.
     let script = """
       for d in /proc/self/fd/*; do d=${d##*/}; [ "$d" -le 2 ] || eval "exec $d>&-"; done
       for ((d = 3; d < 3 + $1; d++)); do eval "exec $d</dev/null"; done
@@ -114,7 +114,7 @@ struct LoadExitTests {
   }
 
   @Test(
-    "a run without an acknowledgement ends with 69 if nobody listens, with 77 if it is not permitted, else with 3",
+    "a run without an acknowledgement ends with 69 if no server listens, with 77 if it is not permitted, else with 3",
     arguments: [(nil, 69), ("404 Not Found", 3), ("401 Unauthorized", 77)] as [(String?, Int32)])
   func nothing(_ status: String?, _ code: Int32) throws {
     let server = try ScriptedServer { connection, _ in
@@ -172,7 +172,7 @@ struct LoadExitTests {
     let server = try StreamServer()
     let load = try LoadProcess(server.url, ["-n", "3", "-d", "10min"] + LoadProcess.tenASecond)
     try load.firstSecond()
-    // Both are there when it continues, and SIGQUIT counts however soon it comes.
+    // Both signals are pending when the process continues, and SIGQUIT counts even if it arrives immediately.
     load.signal(SIGSTOP)
     load.signal(SIGINT)
     load.signal(SIGQUIT)

@@ -1,4 +1,4 @@
-// `sluice load` against URLs with secrets: user and password, and values of the query.
+// Tests `sluice load` with URLs that contain secrets: user name, password, and values of the query.
 
 import CommandTesting
 import NetworkTesting
@@ -6,12 +6,12 @@ import Testing
 
 @Suite("Secrets in the URLs of sluice load", .serialized)
 struct LoadSecretTests {
-  /// What a server does with a request.
+  /// How a server answers a request.
   enum Answer: String, CaseIterable {
     case complete, notFound, refusal, unavailable, redirect, relativeRedirect, text, markup, json, reset, early
   }
 
-  /// The target with its query, as many servers repeat it.
+  /// Repeats the target with its query in the answer, as many servers do.
   private static func answer(_ answer: Answer, _ connection: ServerConnection) throws {
     let target = try connection.head().line.split(separator: " ").dropFirst().first ?? ""
     switch answer {
@@ -53,7 +53,7 @@ struct LoadSecretTests {
       #expect(!text.contains("SECRET"), "\(text.prefix(400))")
     }
     #expect(load.errors.contains { $0.contains("http://\(place)/a?key=...&...") })
-    // What helps to find the URL in question is there.
+    // The output still shows enough to identify the URL.
     if [.redirect, .relativeRedirect, .notFound, .refusal].contains(answer), options.isEmpty {
       let isNamed = load.errors.contains {
         ($0.contains("?key=...") || $0.contains("?token=...")) && !$0.hasPrefix("loading")

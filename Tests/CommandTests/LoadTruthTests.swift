@@ -1,4 +1,4 @@
-// That a report of `sluice load` says whose fault a delay was, and that the parts of a run are the run.
+// Tests that a report of `sluice load` shows the cause of a delay, and that the parts of a run add up to the whole run.
 
 import CommandTesting
 import LoadReports
@@ -11,7 +11,7 @@ import Testing
 struct LoadTruthTests {
   private let second: Int64 = 1_000_000_000
 
-  /// How many values are above 0.9 seconds: those of the messages that became due in the first second of a stop of two.
+  /// How many values exceed 0.9 seconds: the messages that became due in the first second of a stop of two seconds.
   private func lateCount(_ histogram: LatencyHistogram) -> UInt64 {
     histogram.count - histogram.count(upTo: 900_000_000)
   }
@@ -31,7 +31,7 @@ struct LoadTruthTests {
     #expect(lateness.count == 4 * 40 && delay.count == 4 * 40)
     #expect(try #require(lateness.max) >= second / 10 * 19)
     #expect(try #require(delay.max) >= second / 10 * 19)
-    // Ten a second of each stream: coordinated omission would leave the last one, or none.
+    // Ten per second in each stream. With coordinated omission only the last one or none would remain.
     #expect(lateCount(lateness) >= 40 && lateCount(delay) >= 40)
     #expect(report.generator.bottlenecks.first?.contains("late or more") == true)
     #expect(
@@ -46,7 +46,7 @@ struct LoadTruthTests {
   func stoppedServer() throws {
     let directory = try TemporaryDirectory()
     let server = try ServeProcess(directory.path)
-    // 100 ms of lateness are allowed to messages that are a second apart.
+    // A lateness of 100 ms is allowed for messages that are a second apart.
     let load = try LoadProcess(server.url, ["-n", "40", "-d", "4s", "--rate", "500", "--chunk", "1s"])
     try load.firstSecond()
     server.pause(for: .seconds(2))
@@ -54,7 +54,7 @@ struct LoadTruthTests {
     let (lateness, delay) = (report.histograms[.lateness], report.histograms[.acknowledged])
     #expect(try #require(delay.max) >= second / 10 * 19)
     #expect(lateCount(delay) >= 30)
-    // A loaded machine may hold the generator up for a moment, and then it says that.
+    // A loaded machine may delay the generator for a moment; the report then shows this.
     #expect(lateCount(lateness) <= 4)
     #expect(report.generator.isBottleneck == (try #require(lateness.quantile(0.99)) > 100_000_000))
     #expect(report.totals.messages.due == 160 && report.totals.messages.acknowledged == 160)

@@ -49,7 +49,7 @@ struct LoadViewTests {
       change(&changed)
       return LoadView.judgement(changed)
     }
-    // A tenth of the second between two messages is allowed.
+    // The limit is a tenth of the second between two messages.
     #expect(judged { $0.second.lateness.record(99_000_000) } == "the server keeps up with the load")
     #expect(judged { $0.second.lateness.record(110_000_000) }.hasPrefix("the generator is late"))
     #expect(

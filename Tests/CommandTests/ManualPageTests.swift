@@ -1,4 +1,4 @@
-// Manual pages and completions, judged by the programs that read them.
+// Checks manual pages and completions with the programs that read them.
 
 import NetworkTesting
 import Testing
@@ -11,12 +11,12 @@ struct ManualPageTests {
   func lint(_ name: String) throws {
     let directory = try TemporaryDirectory()
     let page = try directory.write("\(name).1", try #require(ManualPage.text(name)) + "\n")
-    // Styles that are OpenBSD's own are no faults here.
+    // Style advice that applies only to OpenBSD does not count here.
     let lint = try TestProcess("mandoc", ["-T", "lint", "-W", "warning", page])
     #expect(try lint.wait() == 0, "\(lint.output)")
     let shown = try TestProcess("mandoc", ["-T", "ascii", "-O", "width=78", page])
     #expect(try shown.wait() == 0)
-    // What a terminal makes bold or underlined, without that.
+    // Removes the codes by which a terminal shows bold and underlined text.
     let text = shown.output.joined(separator: "\n").replacing(/.\u{8}/, with: "")
     for option in SluiceCommand.subcommands.first(where: { "sluice-\($0.syntax.name)" == name })?.syntax.allOptions
       ?? []
@@ -51,7 +51,7 @@ struct CompletionsTests {
     #expect(try check.wait() == 0 && check.errors.isEmpty, "\(check.errors)")
   }
 
-  /// What bash offers for a command line whose last word is being typed.
+  /// The words that bash suggests for a command line whose last word is incomplete.
   private func offers(_ line: [String]) throws -> [String] {
     let directory = try TemporaryDirectory()
     let words = line.map { "'\($0)'" }.joined(separator: " ")

@@ -1,4 +1,4 @@
-// --metrics of the real command: what it says of itself while it runs.
+// Tests --metrics of the real command: the metrics that it publishes while it runs.
 
 import Glibc
 import NetworkTesting
@@ -7,7 +7,7 @@ import UploadServer
 
 @Suite("--metrics and --discard")
 struct MetricsOptionTests {
-  /// Where the process says that its figures are.
+  /// The address at which the process publishes its metrics, as its output names it.
   private func address(of process: TestProcess) throws -> String {
     let line = try process.lines.first("where the figures are") { $0.text.hasPrefix("serving metrics at http://") }
     return String(line.text.dropFirst("serving metrics at ".utf8.count))
@@ -20,7 +20,7 @@ struct MetricsOptionTests {
     return curl.output.first { $0.hasPrefix(name + " ") }.flatMap { Double($0.dropFirst(name.utf8.count + 1)) }
   }
 
-  /// Asks until the figure is at least so much: each answer is as old as the last progress.
+  /// Polls until the metric has at least this value. Each answer is as old as the last progress.
   private func wait(_ name: String, atLeast value: Double, _ url: String) throws -> Double {
     for _ in 0..<400 {
       if let found = try figure(name, url), found >= value { return found }
@@ -29,7 +29,7 @@ struct MetricsOptionTests {
     throw TestFailure("\(name) never came to \(value)")
   }
 
-  @Test("a stream exports the captured, sent and acknowledged bytes, also without a progress display")
+  @Test("a stream exports the captured, sent and acknowledged bytes, even without a progress display")
   func stream() throws {
     let server = try StreamServer()
     let process = try sluice(
@@ -44,7 +44,7 @@ struct MetricsOptionTests {
     #expect((try figure("process_resident_memory_bytes", url) ?? 0) > 1_000_000)
     process.endInput()
     #expect(try process.wait() == 0)
-    // Nothing of progress for people.
+    // The output contains no progress for people.
     #expect(!process.errors.contains { $0.contains("buffer ") })
   }
 

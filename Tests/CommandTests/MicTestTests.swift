@@ -1,4 +1,4 @@
-// sluice mic --test and sluice devices: what a user learns of a microphone before relying on it.
+// Tests sluice mic --test and sluice devices, by which a user checks a microphone before relying on it.
 
 import CommandTesting
 import NetworkTesting

@@ -1,4 +1,4 @@
-// Every option of every subcommand, with every kind of bad value: a usage error that names the option and quotes the
+// Tests each option of each subcommand with each kind of bad value. A usage error must name the option and quote the
 // value.
 
 import NetworkTesting
@@ -10,7 +10,7 @@ import UploadClient
 
 @Suite("Bad values of options")
 struct OptionTableTests {
-  /// What an option's value has to be, and so what is bad for it.
+  /// The kind of value that an option takes. It determines which values are bad.
   private enum Value {
     case nothing, text, time, positiveTime, size, sizeOrNone, count, positiveCount, choice, inputFile, proxy, socket,
       address
@@ -18,12 +18,12 @@ struct OptionTableTests {
 
     static let huge = "99999999999999999999999999"
 
-    /// What every value but a switch's must not be.
+    /// Values that are bad for each option except switches.
     static let anywhere = ["", "\u{1B}[2J", "a\r\nb", "\u{9B}31m"]
 
     var bad: [String] { Self.anywhere + own }
 
-    /// Whether a bad value is answered with the range of good ones.
+    /// Whether the error for a bad value shows the allowed range.
     var isRanged: Bool {
       switch self {
       case .size, .sizeOrNone: true
@@ -33,7 +33,7 @@ struct OptionTableTests {
 
     private var own: [String] {
       switch self {
-      // What is not there has its own code: see below.
+      // A missing file has its own exit code, which another test checks.
       case .nothing, .text, .inputFile: []
       case .time: ["soon", "-1s", "5kB", "1e3", "nan", "1.2.3s", Self.huge + "s"]
       case .positiveTime: ["soon", "-1s", "5kB", "0", "0s", "1e3", Self.huge]
@@ -50,7 +50,7 @@ struct OptionTableTests {
     }
   }
 
-  /// All options; where subcommands differ, `subcommand.name`.
+  /// All options, as `subcommand.name` if subcommands differ.
   private static let table: [String: Value] = [
     "help": .nothing, "json": .nothing, "netrc": .nothing, "ipv4": .nothing, "ipv6": .nothing, "http1": .nothing,
     "http2": .nothing, "request-per-message": .nothing, "resume": .nothing, "abandon": .nothing, "merge": .nothing,
@@ -124,7 +124,7 @@ struct OptionTableTests {
     table["\(subcommand).\(option)"] ?? table[option]
   }
 
-  /// What a subcommand runs with.
+  /// The operands that a subcommand needs.
   private func operands(_ name: String, _ url: String, _ file: String) -> [String] {
     switch name {
     case "put": [file, url]
@@ -132,7 +132,7 @@ struct OptionTableTests {
     case "serve", "devices", "agent": []
     case "transfers": ["list"]
     case "verify": ["/nowhere"]
-    // Nobody listens there: a value that passes ends with another code.
+    // No server listens at this address, so a value that is accepted leads to another exit code.
     case "collect": ["nats://127.0.0.1:9"]
     case "spool": ["drain", "/nowhere"]
     default: [url]
@@ -147,7 +147,7 @@ struct OptionTableTests {
     }
   }
 
-  /// Options that several subcommands share are tried with the first of them, and their parsing with each.
+  /// Tries an option that several subcommands share with the first of them, but tests its parsing with each.
   @Test(
     "a bad value is a usage error that names the option and quotes the value, before any connection",
     arguments: SluiceCommand.subcommands.map(\.syntax.name))
@@ -177,11 +177,11 @@ struct OptionTableTests {
         }
         #expect(code == 64, "\(arguments): \(text)")
         #expect(text.contains("--\(option.name)"), "\(arguments): \(text)")
-        // What has a size says from where to where.
+        // The error for a value with a size names the smallest and the largest value.
         if value.isRanged, !isOnlyParsed {
           #expect(text.contains(/from \S+ to \S+[.]/), "\(arguments): \(text)")
         }
-        // Of a password in a URL nothing is shown, and of what is long only the beginning.
+        // Nothing of a password in a URL is shown, and only the beginning of a long value.
         #expect(text.contains(bad.escaped.prefix(90)), "\(arguments): \(text)")
         #expect(!text.unicodeScalars.contains { $0.value < 0x20 && $0 != "\n" || $0.value == 0x9B }, "\(arguments)")
       }

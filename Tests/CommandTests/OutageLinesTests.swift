@@ -1,4 +1,4 @@
-// What the command prints of a server that is away, answers an error or does not accept a token.
+// Tests what the command prints while its server is unreachable, answers with an error, or does not accept a token.
 
 import EventLoops
 import Glibc
@@ -34,7 +34,7 @@ struct OutageLinesTests {
     for second in 0...9 { #expect(line(&limited, Int64(second), nil)?.contains("--give-up") != true) }
   }
 
-  /// Runs the command until it ends, with standard input that has ended.
+  /// Runs the command, with an empty standard input, until it ends.
   private func run(
     _ arguments: [String], code: Int32, environment: [String: String?] = [:]
   ) throws -> [String] {

@@ -1,4 +1,4 @@
-// What waits to be written, against a simple model: no line out of order, none missing that is not counted.
+// Tests the queue of output against a simple model: lines stay in order, and each missing line is counted.
 
 import PropertyTesting
 import Testing
@@ -21,7 +21,7 @@ struct OutputQueueTests {
           queue.append(line: "\(next)\(dots)", isRoutine: random.chance(60))
           next += 1
         } else if let text = queue.take() {
-          // A notice in each place where lines are missing.
+          // A notice stands in each place where lines are missing.
           #expect(text.utf8.count <= max(limit, 70) * 30)
           written += text.split(separator: "\n").map(String.init)
         }

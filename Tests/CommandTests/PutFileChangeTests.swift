@@ -1,5 +1,5 @@
-// A file that changes while put sends it: whatever changes, and whenever, what the server stored must not count as an
-// upload.
+// Tests a file that changes while put sends it. Whatever changes and whenever, the stored bytes must not count as a
+// complete upload.
 
 import CommandTesting
 import Glibc
@@ -13,7 +13,7 @@ struct PutFileChangeTests {
 
   private static let size = 3_000_000
 
-  /// Where the server stops, tells, and waits for the test.
+  /// Lets the server stop, signal this to the test, and wait for it.
   private final class Gate: Sendable {
     let reached: EventLog<Bool>
     let opened: EventLog<Bool>
@@ -24,7 +24,7 @@ struct PutFileChangeTests {
     }
   }
 
-  /// Knows nothing of resumable uploads, and stops after this number of content bytes.
+  /// Supports no resumable uploads, and stops after this many content bytes.
   private func plainServer(stopsAt limit: Int, _ gate: Gate) throws -> ScriptedServer {
     try ScriptedServer(receiveBuffer: 64 << 10) { connection, _ in
       let head = try connection.head()
@@ -63,7 +63,7 @@ struct PutFileChangeTests {
     #expect(!directory.names.contains("data.sluice"))
   }
 
-  /// Uploads a file that changes at this moment.
+  /// Uploads a file that changes at the given moment.
   private func upload(
     _ change: FileChange, _ moment: Moment
   ) throws -> (TestProcess, code: Int32, heads: EventLog<ServerConnection.Head>?, TemporaryDirectory) {
@@ -73,7 +73,7 @@ struct PutFileChangeTests {
     switch moment {
     case .duringAnOutage:
       let server = try HalfServer(keeps: 1000, cuts: true) { gate.pass() }
-      // All of it fits the kernel's buffers, and so the end of the connection is seen.
+      // All bytes fit into the kernel's buffers, so the command notices the end of the connection.
       let process = try sluice(["put", file, "\(server.url)/x"])
       try gate.reached.first("the question") { $0 }
       try change.perform(on: file)

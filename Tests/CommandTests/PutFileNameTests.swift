@@ -1,4 +1,4 @@
-// Names of files that are no text.
+// Tests file names that are not valid text.
 
 import NetworkTesting
 import Testing

@@ -1,4 +1,4 @@
-// sluice put, as a process: files, memory of what was interrupted, exit codes, and nothing secret in any output.
+// Tests sluice put as a process: files, records of interrupted uploads, exit codes, and no secrets in any output.
 
 import EventLoops
 import Glibc
@@ -14,7 +14,7 @@ struct PutTests {
 
   private func bytes(_ count: Int) -> [UInt8] { (0..<count).map { pattern[UInt64($0)] } }
 
-  /// Starts an upload of `file` and stops it once the server has begun to take it.
+  /// Begins an upload of `file` and stops the command once the server has received some of it.
   private func interrupt(
     _ server: HalfServer, _ file: String, _ more: [String] = [], tracedTo trace: String? = nil
   ) throws -> TestProcess {
@@ -28,7 +28,7 @@ struct PutTests {
         try sluice(arguments)
       }
     try server.heads.first("the upload") { $0.line.hasPrefix("PUT") }
-    // Its third line is there as soon as there is an upload to be remembered.
+    // The third line of the record is written as soon as an upload exists.
     let never = try EventCounter()
     while try fileContents(memory(file, more)).count(where: { $0 == 0x0A }) < 3 {
       _ = waitUntilReadable(never.descriptor, limit: .milliseconds(5))
@@ -116,7 +116,7 @@ struct PutTests {
     #expect(directory.names == ["a größe #1.bin"])
   }
 
-  @Test("the name behind a slash is percent-encoded, and a URL without a slash stays unchanged (RFC 3986, section 2.1)")
+  @Test("the name after a slash is percent-encoded, and a URL without a slash stays unchanged (RFC 3986, section 2.1)")
   func names() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("a größe #1.bin", "x")
@@ -214,7 +214,7 @@ struct PutTests {
     #expect(directory.names == ["data"])
   }
 
-  @Test("the record is on the disk before its name is, and each state when it is written")
+  @Test("the record is on the disk before it gets its name, and each state when it is written")
   func recordOutlastsACrash() throws {
     let (directory, notes) = (try TemporaryDirectory(), try TemporaryDirectory())
     let file = try directory.write("data", bytes(3_000_000))
@@ -223,7 +223,7 @@ struct PutTests {
     #expect(try interrupt(server, file, tracedTo: trace).wait() == 130)
     let lines = try notes.contents("trace").split(separator: 0x0A).map { String(decoding: $0, as: UTF8.self) }
     let synchronized = lines.filter { $0.contains("sync(") && $0.contains("<\(directory.path)") }
-    // The first line, the name, and the upload.
+    // The format line, the name, and the upload.
     let expected = ["\(file).sluice", directory.path, "\(file).sluice"]
     #expect(synchronized.count >= 3 && zip(synchronized, expected).allSatisfy { $0.contains("<\($1)>") }, "\(lines)")
     #expect(!lines.contains { $0.contains("rename") }, "\(lines)")
@@ -302,7 +302,7 @@ struct PutTests {
       }
     }
     #expect(try directory.contents("data.sluice") == record && server.heads.all.count == 1)
-    // Beside it another upload is as good as ever.
+    // Another upload works independently of it.
     let other = try StreamServer()
     #expect(try sluice(["put", file, other.url, "--resume-file", "\(directory.path)/second"]).wait() == 0)
     #expect(try directory.contents("data.sluice") == record && directory.names == ["data", "data.sluice"])

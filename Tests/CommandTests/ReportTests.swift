@@ -1,4 +1,4 @@
-// sluice report: which reports belong together, what is written, and with which exit code.
+// Tests sluice report: which reports belong together, what it writes, and its exit codes.
 
 import Glibc
 import LoadReports
@@ -9,7 +9,7 @@ import Testing
 
 @Suite("sluice report")
 struct ReportTests {
-  /// A report of part `index` of `count`, with so many messages acknowledged after so long.
+  /// A report of part `index` of `count`, with this many messages, each acknowledged after this delay.
   private func report(
     part index: Int = 1, of count: Int = 1, streams: Int = 10, at time: String = "2026-01-31T12:00:00.250Z",
     messages: UInt64 = 100, delay: Int64 = 5_000_000
@@ -68,7 +68,7 @@ struct ReportTests {
       refusal([report(part: 1, of: 2), report(part: 2, of: 2, at: "2026-01-31T12:01:02Z")]))
     #expect(later.message.contains("2.json began after 1.json had ended"))
     #expect(later.code == .badData && later.message.contains("--merge") && later.message.contains("--compare"))
-    // Machines are not started in the same second.
+    // Machines do not start in the same second.
     #expect(refusal([report(part: 1, of: 2), report(part: 2, of: 2, at: "2026-01-31T12:00:58Z")]) == nil)
     let three = try #require(refusal([report(), report(streams: 20), report(streams: 30)]))
     #expect(three.code == .badData && three.message.contains("1.json is a complete run"))
@@ -162,12 +162,12 @@ struct ReportTests {
   // MARK: Files
 
   @Test(
-    "a regular file is replaced as a whole, with its permissions and through a link; a device or a pipe is written into"
+    "a regular file is replaced as a whole, with its permissions and through a link; devices and pipes receive the text"
   )
   func replaced() throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("page", "old", mode: 0o640)
-    // Whoever has it open reads on in what was there.
+    // A reader that has the file open continues to read the old contents.
     let reader = open(path, O_RDONLY)
     defer { close(reader) }
     let link = "\(directory.path)/link"
@@ -188,7 +188,7 @@ struct ReportTests {
     let directory = try TemporaryDirectory()
     let good = try write(report(), "good.json", in: directory)
     try directory.write("page.html", "old")
-    // A file may not grow beyond 512 bytes: for the writer that is a disk that is full.
+    // The file may not grow beyond 512 bytes. To the writer this looks like a full disk.
     let process = try TestProcess(
       "bash",
       [

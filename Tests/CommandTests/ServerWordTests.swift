@@ -1,4 +1,4 @@
-// What the server says at the end decides: exit code, report and events agree with it.
+// Tests that the server's last answer decides: exit code, report and events must agree with it.
 
 import CommandTesting
 import EventLoops
@@ -57,7 +57,7 @@ import Testing
   }
 
   @Test(
-    "put --abandon: report, record and exit code agree, also if the upload is already gone",
+    "put --abandon: report, record and exit code agree, even if the upload is already gone",
     arguments: [
       ("204 No Content", 0), ("404 Not Found", 0), ("410 Gone", 0), ("503 Service Unavailable", 69), ("200 OK", 69),
     ], ["json", "none"])

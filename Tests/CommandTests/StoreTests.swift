@@ -1,4 +1,4 @@
-// serve --store as a process: brokers and servers that are killed in the middle of a stream of the real client.
+// Tests serve --store as a process: brokers and servers are killed in the middle of a stream from the real client.
 
 import BrokerTesting
 import Digests
@@ -11,7 +11,7 @@ import UploadServer
 
 @Suite("serve --store")
 struct StoreTests {
-  /// The bytes of the only stream that the log has, in the order of its uploads.
+  /// The bytes of the only stream in the log, in the order of its uploads.
   private static func stored(_ broker: TestBroker, _ id: String) throws -> [UInt8] {
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
     let stream = try loop.open("sluice")
@@ -31,7 +31,7 @@ struct StoreTests {
     return (server, String(line.dropFirst("listening on ".count)))
   }
 
-  /// What is streamed: a piece at a time, so that the faults come in the middle.
+  /// One piece of the stream. The input is sent in pieces so that the faults occur in the middle.
   private static func piece(_ number: Int) -> [UInt8] {
     var random = SplitMix64(state: UInt64(number))
     return (0..<10_000).map { _ in UInt8(truncatingIfNeeded: random.next()) }
@@ -56,10 +56,10 @@ struct StoreTests {
         client.send(piece)
         poll(nil, 0, 5)
       }
-      // The log has got somewhere before the next fault.
+      // The log has grown before the next fault.
       let target = sent.count - 20_000
       try waitUntil("\(target) bytes are stored") {
-        // While the broker is away, nobody answers.
+        // A broker that is down does not answer.
         guard let last = try? log.lastMessage(of: "*"),
           let offset = last.content["Stream-Offset"].flatMap({ Int($0) })
         else { return false }
@@ -75,7 +75,7 @@ struct StoreTests {
     }
     try broker.start()
     try send(20)
-    // Another server takes the place of one that is killed. It knows nothing but the log.
+    // Another server replaces the killed one. It knows only what the log contains.
     server.signal(SIGKILL)
     try server.wait()
     (server, _) = try Self.serve(broker, at: address)

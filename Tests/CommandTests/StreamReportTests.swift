@@ -127,7 +127,7 @@ struct StreamReportTests {
     part.acknowledged = 99
     let cases: [(ExitCode, StreamProgress, LiveStreamError.Kind)] = [
       (.unavailable, whole, .unfinished), (.dataLost, part, .unfinished),
-      // --give-up: the error that ended the stream has its own code.
+      // With --give-up, the error that ended the stream has its own exit code.
       (.unavailable, whole, .unreachable), (.unavailable, part, .unreachable),
     ]
     for (code, progress, kind) in cases {
@@ -182,7 +182,7 @@ struct StreamReportTests {
     #expect(try figure("sluice_stream_buffer_seconds_left") == 30)
     #expect(try figure("sluice_microphone_rms_dbfs{channel=\"1\"}") == -12)
     #expect(figures.page.text.contains("sluice_microphone_peak_dbfs{channel=\"2\"} -Inf\n"))
-    // Nothing but a new acknowledgement takes the time back.
+    // Only a new acknowledgement resets the time.
     let before = try figure("sluice_stream_seconds_since_acknowledgement")
     progress.elapsed = .seconds(11)
     figures.observe(.progress(progress), [])

@@ -1,4 +1,4 @@
-// An address that cannot be listened on: the message names the option that gave it, and what is in the way.
+// Tests an address on which the command cannot listen. The message must name the option and the reason.
 
 import CommandTesting
 import NetworkTesting

@@ -17,7 +17,7 @@ struct UnitsTests {
   }
 
   @Test(
-    "an invalid time is an error with the format, also if it is huge",
+    "an invalid time is an error with the format, even if it is huge",
     arguments: [
       "", "s", "ms", "10 s", "-5s", "1.2.3s", "5weeks", "١s", ".", "9500000000s", "9999999999", "1e3", "nan",
       "200000000h",

@@ -1,4 +1,4 @@
-// The record of an upload lies among the user's files: it must not cost one of them.
+// The record of an upload lies among the user's files, and must never replace one of them.
 
 import EventLoops
 import Glibc
@@ -108,7 +108,7 @@ struct UploadRecordTests {
     for number in 0..<3 {
       var data = try #require(data)
       data.upload = "http://h/\(number)"
-      // What is known already is not written again.
+      // An unchanged record is not written again.
       for _ in 0..<2 { #expect(first.write(data) == nil) }
       states.append(data)
       ends.append(try directory.contents("data.sluice").count)
@@ -154,7 +154,7 @@ struct UploadRecordTests {
     let path = "\(directory.path)/data.sluice"
     var first = Optional(UploadRecord(path: path, version: try version(file)))
     #expect(try first?.claim() == nil)
-    // What a child has between fork and exec: another descriptor of the same open file.
+    // Imitates a child between fork and exec, which has another descriptor of the same open file.
     let inherited = try #require(descriptors(of: path).first.map { fcntl($0, F_DUPFD_CLOEXEC, 0) })
     defer { close(inherited) }
     let second = UploadRecord(path: path, version: try version(file))
@@ -179,7 +179,7 @@ struct UploadRecordTests {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
     let path = "\(directory.path)/data.sluice"
-    // What the first one leaves is what a killed process does.
+    // The first process leaves the same files as a killed one.
     for _ in 0..<2 {
       let record = UploadRecord(path: path, version: try version(file))
       #expect(try record.claim() == nil)

@@ -1,4 +1,4 @@
-// `sluice verify`, and recordings whose server is killed at any system call while it completes them.
+// Tests `sluice verify`, with recordings whose server is killed at any system call while it completes them.
 
 import CommandTesting
 import Glibc
@@ -9,7 +9,7 @@ import Testing
 
 @Suite("sluice verify")
 struct VerifyTests {
-  /// The head of `sluice mic` and some frames.
+  /// The head that `sluice mic` sends, and some frames.
   private static func stream(frames: Int) -> [UInt8] {
     func little(_ number: Int, _ count: Int) -> [UInt8] {
       (0..<count).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
@@ -58,13 +58,13 @@ struct VerifyTests {
     #expect(try sluice(["verify"]).wait() == 64)
   }
 
-  /// By which a server changes what is on the disk, or tells its client of it.
+  /// The calls by which a server changes the disk or informs its client.
   private static let calls = [
     "openat", "pwrite64", "pwritev", "write", "fdatasync", "fsync", "renameat", "renameat2", "unlinkat",
   ]
 
-  /// Runs a command that is killed by that call of its, counted from 1. -D: the process that is killed at the end is
-  /// the command, and not its tracer.
+  /// Runs a command and kills it at its n-th system call of this name, counted from 1. -D makes the command, and not
+  /// its tracer, the process that is killed at the end.
   private static func killing(_ call: String, _ number: Int) -> [String] {
     [
       "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(call)", "-e",
@@ -87,12 +87,12 @@ struct VerifyTests {
     let more = ["--durability", durability]
     let client: StreamProcess
     do {
-      // One that is killed before it listens is an error here.
+      // Here a server that is killed before it listens throws an error.
       let server = try? ServeProcess(
         directory.path, address: address, prefix: Self.killing(call, number), more: more)
       client = try StreamProcess(
         "pipe", "http://\(address)/k.wav", more: ["--stream-id", "a", "--retry-ceiling", "200ms"], input: file)
-      // The recording ends, or the server does.
+      // Either the recording or the server ends.
       try eventually("an end") {
         access(directory.path + "/k-a.sidecar", F_OK) == 0 || server == nil
           || (try? server?.exitCode(limit: .zero)) != nil
@@ -117,7 +117,7 @@ struct VerifyTests {
   func killedWhileSplitting(_ seed: Seed) throws {
     var generator = seed.generator
     let (directory, input) = (try TemporaryDirectory(), try TemporaryDirectory())
-    // Four files, the last one short.
+    // Four files, of which the last is short.
     let limit = (1_000_000 - 80) / 2 * 2
     let stream = Self.stream(frames: 3 * limit / 2 + 100)
     let file = try input.write("input", stream)

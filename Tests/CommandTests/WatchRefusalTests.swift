@@ -1,4 +1,4 @@
-// epoll_ctl(2) fails: max_user_watches is reached, or the kernel has no memory.
+// Tests a failing epoll_ctl(2): max_user_watches is reached, or the kernel has no memory.
 
 import CommandTesting
 import EventLoops
@@ -8,7 +8,7 @@ import TestRigs
 import Testing
 
 @Suite("Refusals of epoll_ctl") struct WatchRefusalTests {
-  /// Long enough that a stream which waits for them hangs.
+  /// So long that a stream which waits for these timeouts hangs.
   private static let limits = ["--response-timeout", "1h", "--connect-timeout", "1h", "--stall-timeout", "1h"]
 
   @Test(
@@ -24,12 +24,12 @@ import Testing
         "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=epoll_ctl",
         "-e", "inject=epoll_ctl:error=\(error):when=\(call)",
       ])
-    // The first one is for the loop itself, which can do nothing without it.
+    // The first call is for the loop's own event, without which it cannot work.
     guard call > 1 else {
       #expect(try stream.exitCode() == 74)
       return
     }
-    // Ten requests and more.
+    // This takes at least ten requests.
     try stream.event("acknowledged") { $0.integer("offset") ?? 0 > 6_000 }
     stream.signal(SIGTERM)
     let code = try stream.exitCode()

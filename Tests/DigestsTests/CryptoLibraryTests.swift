@@ -7,10 +7,10 @@ import Testing
 
 @Suite("libcrypto")
 struct CryptoLibraryTests {
-  @Test("a digest that a thread begins while the process exits is the right one, and the process exits in peace")
+  @Test("a digest that a thread begins while the process exits is correct, and the process exits normally")
   func whileExiting() async {
     await #expect(processExitsWith: .exitCode(7)) {
-      // What is registered first runs last: behind the cleanup of a library that is used from now on.
+      // The handler that is registered first runs last, after the cleanup of any library that is used from now on.
       atexit {
         let digest = try? Digest(.sha256, of: Array("abc".utf8).span.bytes)
         _exit(digest?.hexadecimal.hasPrefix("ba7816bf") == true ? 7 : 1)

@@ -15,7 +15,7 @@ struct DigestTests {
     var testDescription: String { "\(algorithm.name) of \(message.prefix(8))… × \(repeated)" }
   }
 
-  /// The examples that NIST publishes with FIPS 180: one block, two blocks, a million bytes; and no byte.
+  /// The examples that NIST publishes with FIPS 180: one block, two blocks, a million bytes, and no byte.
   static let vectors = [
     Vector(
       algorithm: .sha256, message: "",
@@ -70,13 +70,13 @@ struct DigestTests {
     func base64(_ algorithm: DigestAlgorithm, _ text: String) throws -> String {
       try digest(algorithm, Array(text.utf8)).base64
     }
-    // The representation of section B: with its line end.
+    // The representation of section B, with its line end.
     let hello = "{\"hello\": \"world\"}\n"
     #expect(try base64(.sha256, hello) == "RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=")
     #expect(
       try base64(.sha512, hello)
         == "YMAam51Jz/jOATT6/zvHrLVgOYTGFy1d6GJiOHTohq4yP+pgk4vf2aCsyRZOtw8MjkM7iw7yZ/WkppmM44T3qg==")
-    // The empty one, of section B.2's answer to HEAD without its content.
+    // The empty one, of section B.2's answer to HEAD.
     #expect(try base64(.sha256, "") == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
   }
 
@@ -88,7 +88,7 @@ struct DigestTests {
     constantTimeEqual(first.span.bytes, second.span.bytes)
   }
 
-  @Test("only the names of the registry")
+  @Test("only the names of the registry are valid")
   func names() {
     for algorithm in DigestAlgorithm.allCases { #expect(DigestAlgorithm(name: algorithm.name) == algorithm) }
     #expect(DigestAlgorithm.allCases.map(\.name) == ["sha-256", "sha-512"])
@@ -105,12 +105,12 @@ struct DigestTests {
       var running = try RunningDigest(algorithm)
       var done = 0
       while done < content.count {
-        // Now and then nothing at all.
+        // Occasionally nothing at all.
         let count = random.chance(10) ? 0 : min(random.size(upTo: 50_000), content.count - done)
         running.update(content.span.bytes.extracting(done..<done + count))
         done += count
         guard random.chance(30) else { continue }
-        // Asking does not end it.
+        // Reading the value does not end the digest.
         let soFar = try running.value()
         #expect(soFar.isEqual(to: try digest(algorithm, Array(content[..<done]))))
       }

@@ -1,4 +1,4 @@
-// What a download makes of each kind of response, whether it begins or continues what an earlier one has left.
+// How a download handles each kind of response, both when it begins and when it continues an earlier one.
 
 import Digests
 import DiskFiles
@@ -18,7 +18,7 @@ struct DownloadAnswersTests {
 
   init() throws { directory = try TemporaryDirectory() }
 
-  /// Answers the first request with `first`, and each later one as a server does that has the content.
+  /// Answers the first request with `first`, and each later one like a server with the content.
   private func server(_ first: @escaping @Sendable (ServerConnection) throws -> Void) throws -> ScriptedServer {
     try ScriptedServer { connection, number in
       if number == 0 {
@@ -38,7 +38,7 @@ struct DownloadAnswersTests {
     try connection.send(Array(content))
   }
 
-  /// What an earlier download has left: the first bytes of the content.
+  /// The remains of an earlier download: the first bytes of the content.
   private func left(_ count: Int) throws -> DownloadResumeData {
     let part = try directory.write("file.part", Array(Self.content[..<count]))
     var status = stat()
@@ -63,7 +63,7 @@ struct DownloadAnswersTests {
       if case .connecting(let offset, let attempt) = event { requests.append("\(attempt) from \(offset)") }
       if case .startedOver(_, let discarded) = event { startedOver.append(discarded) }
     }
-    // Also while somebody still refers to it.
+    // Even while it is still referenced.
     try waitUntil("the file is closed") {
       try !fileNames(in: "/proc/self/fd").contains { name in
         var target = [CChar](repeating: 0, count: 4096)
@@ -76,7 +76,7 @@ struct DownloadAnswersTests {
     return (try #require(summary), startedOver, requests)
   }
 
-  /// The field with the SHA-256 of these bytes, or of others.
+  /// The field with the SHA-256 of these bytes, or of different ones.
   private static func digest(_ field: String, _ bytes: ArraySlice<UInt8>, isRight: Bool) throws -> String {
     var digest = try RunningDigest(.sha256)
     digest.update(Array(bytes) + (isRight ? [] : [0]))
@@ -89,7 +89,7 @@ struct DownloadAnswersTests {
   func digests(from start: Int, field: String) async throws {
     for isRight in [true, false] {
       let server = try server { connection in
-        // Of a 416, the content is a message and no part of the file.
+        // The content of a 416 is a message, and not part of the file.
         let message = Array("There is no more.".utf8)
         let sent = start == 1000 ? message[...] : Self.content[start...]
         let range = start == 1000 ? "*/1000" : "\(start)-999/1000"
@@ -163,7 +163,7 @@ struct DownloadAnswersTests {
     #expect(directory.names == (isPipe || !isRight ? [] : ["file"]), "\(directory.names)")
   }
 
-  @Test("a server waits while nobody accepts the bytes, and sends the rest afterwards")
+  @Test("a server waits while the client accepts no bytes, and sends the rest afterwards")
   func heldUp() async throws {
     let total = 64 << 20
     let held = try EventLog<Int>()
@@ -174,7 +174,7 @@ struct DownloadAnswersTests {
       var sent = 0
       while sent < total {
         var room = pollfd(fd: connection.descriptor, events: Int16(POLLOUT), revents: 0)
-        // So long a pause is not the network's, which is this machine.
+        // Such a long pause is not caused by the network, which is this machine.
         if held.all.isEmpty, poll(&room, 1, 1000) == 0 { held.append(sent) }
         try connection.send(piece)
         sent += piece.count
@@ -185,7 +185,7 @@ struct DownloadAnswersTests {
     try #require(pipe(&ends) == 0)
     let (input, output) = (ends[0], ends[1])
     let read = try NamedThread("reader") {
-      // What the kernel has room for in both sockets, and what waits for the disk.
+      // The capacity of both sockets, and the bytes that wait for the disk.
       let sent = try? held.first("a pause") { _ in true }
       #expect(sent.map { $0 < total / 2 } == true, "\(sent ?? 0) bytes were sent before the first was taken")
       var buffer = [UInt8](repeating: 0, count: 1 << 16)

@@ -1,4 +1,4 @@
-// What is stored of a download while it runs, and what is made of that later.
+// The checkpoints of a running download, and how they are interpreted later.
 
 import EventLoops
 import Glibc
@@ -12,7 +12,7 @@ import UploadClient
 
 @Suite("Checkpoints of downloads")
 struct DownloadCheckpointTests {
-  /// What has become of the part since.
+  /// What has happened to the part since then.
   private enum Fate: CaseIterable { case same, longer, shorter, gone, other, renamed, link, twoNames, empty }
 
   @Test(
@@ -84,12 +84,12 @@ struct DownloadCheckpointTests {
     var configuration = FileDownload.Configuration(
       request: UploadRequest(url: server.url("x")), output: .file(path, part: path + ".part"))
     configuration.retry.maximumCeiling = .milliseconds(5)
-    // Others may write, whatever the process takes away from new files.
+    // Others may write, regardless of the process's umask.
     configuration.permissions = 0o666
     configuration.record = { checkpoint in
       var status = stat()
       let size = lstat(path + ".part", &status) == 0 ? Int(status.st_size) : -1
-      // The next version comes before the second request.
+      // The next version appears before the second request.
       if checkpoint.data.validator == "\"1\"" { server.set("x", [UInt8](repeating: 2, count: 300_000)) }
       stored.append((checkpoint.data.validator, size, checkpoint.data.byteCount == 0))
       return true
@@ -107,7 +107,7 @@ struct DownloadCheckpointTests {
   }
 
   @Test(
-    "a download whose checkpoint cannot be stored ends such that it can start again, and leaves no file",
+    "a download whose checkpoint cannot be stored ends in a state from which it can restart, and leaves no file",
     arguments: ["", "\"1\""])
   func refused(validator: String) throws {
     let (directory, server) = (try TemporaryDirectory(), try ResourceServer())

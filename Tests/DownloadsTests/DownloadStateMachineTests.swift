@@ -1,4 +1,4 @@
-// Any server's responses against the state machine of a download: what it calls complete is one representation.
+// The state machine of a download against arbitrary responses: whatever it calls complete is one representation.
 
 import PropertyTesting
 import Testing
@@ -8,7 +8,7 @@ import Testing
 
 @Suite("The state machine of a download")
 struct DownloadStateMachineTests {
-  /// A representation: its version is its bytes.
+  /// A representation, whose version is its bytes.
   private struct Resource {
     var version: UInt8
     var length: UInt64
@@ -17,7 +17,7 @@ struct DownloadStateMachineTests {
     var fields: [(String, String)] { hasTag ? [("ETag", "\"\(version)\"")] : [] }
   }
 
-  /// What a server may do with a request.
+  /// The possible behaviours of a server.
   private enum Behavior: CaseIterable {
     case proper, ignoresRange, ignoresCondition, otherRange, noContentRange, otherTotal, shorterPart, unsatisfied,
       failed,
@@ -30,12 +30,12 @@ struct DownloadStateMachineTests {
     for _ in 0..<300 {
       var resource = Resource(version: 0, length: .random(in: 0...40, using: &random), hasTag: random.chance(80))
       var machine = DownloadStateMachine()
-      /// What the shell has written: the version of each byte.
+      /// The bytes that the shell has written, as the version of each.
       var file: [UInt8] = []
       var isComplete = false
       var log = "\(seed):"
       var lengths = [resource.version: resource.length]
-      /// What a server has falsely said of them. No client can tell, as long as what it sends fits that.
+      /// The wrong lengths that a server has stated. No client can detect them as long as the content fits.
       var falseLengths: [UInt8: Set<UInt64>] = [:]
       requests: for attempt in 0..<60 where !isComplete {
         if random.chance(15) {
@@ -49,13 +49,13 @@ struct DownloadStateMachineTests {
         let start = fields.first.flatMap { UInt64($0.value.dropFirst(6).dropLast()) }
         let condition = fields.dropFirst().first?.value
         #expect((start ?? 0) == UInt64(file.count), "\(log)")
-        // In the end each server is one that keeps to the rules.
+        // Eventually, every server follows the rules.
         let behavior = attempt > 40 ? .proper : Behavior.allCases.randomElement(using: &random)!
         guard let (response, content) = answer(behavior, resource, start, condition, &random) else { continue }
         log += " \(behavior) \(response.status) \(response.fields.map { "\($0.name): \($0.value)" }) \(content.count);"
         if behavior == .excess { falseLengths[resource.version, default: []].insert(resource.length / 2) }
         let count = machine.count
-        // Somebody else has answered: the shell asks again.
+        // Another server has answered, so the shell asks again.
         if machine.isDoubtful(response) { continue }
         switch machine.answered(response) {
         case .broken where behavior == .oddLength: continue
@@ -95,7 +95,7 @@ struct DownloadStateMachineTests {
         }
       }
       guard isComplete else { continue }
-      // The version of a server that ignores the condition and names no tag cannot be known.
+      // The version is unknown if a server ignores the condition and sends no tag.
       let versions = Set(file)
       #expect(versions.count <= 1, "\(log)")
       if let version = versions.first {
@@ -129,7 +129,7 @@ struct DownloadStateMachineTests {
       return response(200, [("Content-Length", text)], 0..<min(1, resource.length))
     }
     if behavior == .unknownLength {
-      // What chunks contradict does not count.
+      // A length that contradicts chunks does not count.
       let more = random.chance(50) ? [("Content-Length", "1")] : []
       return response(200, [("Transfer-Encoding", "chunked")] + more, 0..<resource.length)
     }
@@ -180,7 +180,7 @@ struct DownloadStateMachineTests {
     #expect(DownloadStateMachine.validator(response) == expected)
   }
 
-  /// A download of which the first `count` bytes are there.
+  /// A download of which the first `count` bytes exist.
   private func interrupted(_ count: Int, length: UInt64?) -> DownloadStateMachine {
     var machine = DownloadStateMachine()
     _ = machine.begin()

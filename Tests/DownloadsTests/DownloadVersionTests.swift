@@ -1,4 +1,4 @@
-// Parts of either version of a resource, with each set of fields that may show the version, against the state machine.
+// The state machine with parts of two versions of a resource, with each set of fields that may identify the version.
 
 import Testing
 
@@ -7,7 +7,7 @@ import Testing
 
 @Suite("The version of a part")
 struct DownloadVersionTests {
-  /// Which fields a response has.
+  /// The fields that a response has.
   private struct Names: OptionSet {
     var rawValue: Int
     static let tag = Names(rawValue: 1)
@@ -51,7 +51,7 @@ struct DownloadVersionTests {
           _ = machine.begin()
           let whole = begin(&machine, first)
           if isLater {
-            // What another process has stored.
+            // The data that another process has stored.
             machine = DownloadStateMachine(
               resuming: DownloadResumeData(
                 path: "part", inode: 1, byteCount: 4, validator: try #require(machine.validator), length: 10,
@@ -73,7 +73,7 @@ struct DownloadVersionTests {
             #expect(isJoined, "a digest stands for it: \(log)")
           }
           guard !isJoined else { continue }
-          // Everything is asked for. Only parts that do not show their version are not asked for again.
+          // Everything is requested, except that parts without a version are not requested again.
           #expect(answer == .startOver(.changed) || answer == .startOver(.unidentified), "\(log)")
           #expect(machine.count == 0 && machine.begin().isEmpty, "\(log)")
           _ = begin(&machine, first)

@@ -1,4 +1,4 @@
-// Downloads from Swift: their events, and what becomes of them when the program, the task or the session ends.
+// Downloads from Swift: their events, and their results when the program, the task or the session ends.
 
 import EventLoops
 import Glibc
@@ -12,7 +12,7 @@ import UploadClient
 struct FileDownloadTests {
   private static let content = (0..<300_000).map { UInt8(truncatingIfNeeded: $0 &* 31 ^ $0 >> 8) }
 
-  /// Sends half, and then waits for the client to go away; the rest to whoever asks for it.
+  /// Sends one half, and then waits until the client disconnects. Sends the rest on request.
   private func half() throws -> ScriptedServer {
     try ScriptedServer { connection, number in
       while true {
@@ -59,7 +59,7 @@ struct FileDownloadTests {
     var begun = FileDownload.Configuration(request: UploadRequest(url: server.url + "/x"), to: path)
     begun.progressInterval = .milliseconds(5)
     let download = FileDownload(begun)
-    /// Ends it when half of it is there. Nothing here blocks the few threads that tasks have.
+    /// Ends it after one half. Nothing here blocks the few threads of the task pool.
     let work = { @Sendable () async -> DownloadSummary? in
       for await event in download.events(on: session) {
         if case .ended(let summary) = event { return summary }
@@ -74,7 +74,7 @@ struct FileDownloadTests {
       return nil
     }
     let summary = await Task(operation: work).value
-    // The lock goes with the download's end.
+    // The lock is released at the download's end.
     var data: DownloadResumeData?
     if end == .cancel || end == .session {
       let summary = try #require(summary)

@@ -1,4 +1,4 @@
-// The file of a download that is not complete, written by a worker that the test holds up.
+// The file of an incomplete download, written by a worker that the test can delay.
 
 import Digests
 import DiskFiles
@@ -20,21 +20,21 @@ struct PartialFileTests {
 
   private var path: String { "\(directory.path)/part" }
 
-  /// Keeps the worker from working until the test says so.
+  /// Blocks the worker until the returned closure is called.
   private func hold() -> @Sendable () -> Void {
     let gate = EndSignal()
     worker.execute { gate.wait() }
     return { gate.signal() }
   }
 
-  /// Waits until the worker has done everything so far.
+  /// Waits until the worker has done all work so far.
   private func waitForWorker() {
     let done = EndSignal()
     worker.execute { done.signal() }
     done.wait()
   }
 
-  /// What this process has a file open by.
+  /// The descriptor with which this process has a file open.
   private func descriptor(of path: String) throws -> Int32? {
     for name in try fileNames(in: "/proc/self/fd") {
       var target = [CChar](repeating: 0, count: 4096)
@@ -63,7 +63,7 @@ struct PartialFileTests {
     withExtendedLifetime(file) {}
   }
 
-  @Test("the end waits for an order to discard bytes, also if no byte follows")
+  @Test("the end waits for an order to discard bytes, even if no byte follows")
   func truncation() throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
     file.write([1, 2, 3]) { _, _ in }
@@ -79,7 +79,7 @@ struct PartialFileTests {
     #expect(try file.isIdle && directory.contents("part").isEmpty)
   }
 
-  @Test("bytes that the disk has refused do not count, and none follow, also if its next sync succeeds")
+  @Test("bytes that the disk has refused do not count, and none follow, even if its next sync succeeds")
   func refusedBytes() throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)
     file.write([UInt8](repeating: 1, count: 100)) { _, _ in }
@@ -88,7 +88,7 @@ struct PartialFileTests {
     file.write([UInt8](repeating: 2, count: 50)) { _, _ in }
     waitForWorker()
     let number = try #require(try descriptor(of: path))
-    // A pipe in the file's place: no pipe can be synchronized.
+    // A pipe replaces the file, because a pipe cannot be synchronized.
     var ends: [Int32] = [-1, -1]
     #expect(pipe(&ends) == 0)
     let kept = fcntl(number, F_DUPFD_CLOEXEC, 0)
@@ -148,7 +148,7 @@ struct PartialFileTests {
     for number in 0..<10 { file.write([UInt8](repeating: UInt8(number), count: 100 * number + 1)) { _, _ in } }
     waitForWorker()
     let count = file.written
-    // Nobody could read it now: what is known of it is what went through.
+    // The file is no longer readable, so the digest is known only from the writes.
     let read = try file.digest(algorithm, of: 0..<count)
     #expect(truncate(path, 0) == 0)
     let running = try file.digest(algorithm, of: 0..<count)

@@ -1,4 +1,4 @@
-// A stream whose sender is gone before its end is never taken for a finished one.
+// A stream whose sender disappears before its end is never treated as complete.
 
 import CommandTesting
 import Glibc
@@ -26,7 +26,7 @@ struct AbandonedStreamTests {
     arguments: [false, true])
   func cut(isReset: Bool) throws {
     let server = try ServeProcess(scratch.path)
-    // It tries again, and gets nowhere.
+    // It tries again, without success.
     let away = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     let proxy = try FaultyProxy(to: server.address) {
       $0 == 0 ? .cut(after: 150_001, isReset: isReset) : .refuse(away)
@@ -47,7 +47,7 @@ struct AbandonedStreamTests {
     #expect(stored.bytes.count == interrupted.integer("offset"))
     #expect(stored.bytes.count >= least)
     #expect(stored.firstDifferenceFromMicrophone() == nil)
-    // Nor does the server give it one when it ends.
+    // Nor does the server treat it as complete when it ends.
     server.signal(SIGTERM)
     #expect(try server.exitCode() == 0)
     #expect(StoredStream.names(in: scratch.path) == [partial])

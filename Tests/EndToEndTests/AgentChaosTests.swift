@@ -1,4 +1,4 @@
-// The agent, its clients and the server are killed at random moments: `make chaos-agent` runs it long.
+// The agent, its clients and the server are killed at random moments. `make chaos-agent` runs it for long.
 
 import CommandTesting
 import EventLoops
@@ -24,28 +24,28 @@ struct AgentChaosTests {
   }
 }
 
-/// One run, and what has to be true at its end.
+/// One run, and the conditions at its end.
 private final class AgentChaosRun {
   private var random: SplitMix64
   private let bench = try! AgentBench()
   private let store = try! TemporaryDirectory()
   private let files = try! TemporaryDirectory()
-  /// Where downloads go.
+  /// The directory for downloads.
   private let output = try! TemporaryDirectory()
-  /// Resources that change, and whose server goes away.
+  /// Resources that change, with a server that stops at times.
   private let resources = try! ResourceServer()
   /// A recording of the server, which never changes.
   private let recording: String
-  /// Where each download comes from.
+  /// The source of each download.
   private var sources: [String: Source] = [:]
-  /// Whole files that were there after a kill: nothing writes into them any more.
+  /// Complete files that existed after a kill. Nothing may write to them any more.
   private var checked: Set<String> = []
   private let address = "\(ServeProcess.freshHost()):0"
   private var server: ServeProcess
-  /// Where the server came up first, and comes back to.
+  /// The server's first address, to which it returns.
   private let fixed: String
   private let content: [UInt8]
-  /// The clients that have printed that their file was accepted, by the number of the transfer.
+  /// The clients that have reported an accepted file, by the number of the transfer.
   private var accepted: [Int64: String] = [:]
   private var clients: [(name: String, process: TestProcess)] = []
   private var fileCount = 0
@@ -85,7 +85,7 @@ private final class AgentChaosRun {
       while random.chance(60) { try begin() }
       if random.chance(30) { try disturb() }
       if random.chance(60) { try change() }
-      // A fault at a random moment: the duration is the point.
+      // A fault at a random moment: the duration is the purpose.
       elapse(.milliseconds(Int64.random(in: 0...120, using: &random)))
       switch Int.random(in: 0..<10, using: &random) {
       case 0..<6:
@@ -109,7 +109,7 @@ private final class AgentChaosRun {
     }
   }
 
-  /// A resource is another one from now on, and responses end elsewhere.
+  /// Changes a resource, and the position at which responses break off.
   private func change() throws {
     resources.breaksAfter = random.chance(70) ? Int.random(in: 20_000...400_000, using: &random) : nil
     guard random.chance(60) else { return }
@@ -118,7 +118,7 @@ private final class AgentChaosRun {
     resources.set("r\(Int.random(in: 0..<3, using: &random))", Array("\(changeCount)\n".utf8) + content[..<size])
   }
 
-  /// Half a file never has the name of a whole one.
+  /// An incomplete file never has the name of a complete one.
   private func checkNames() throws {
     for name in output.names where !checked.contains(name) {
       try check(output.contents(name), of: name)
@@ -135,7 +135,7 @@ private final class AgentChaosRun {
     }
   }
 
-  /// A client has a file downloaded, under its name or by the agent's keeping.
+  /// A client requests a download, either under its own name or kept by the agent.
   private func beginDownload(_ name: String) throws {
     let resource = "r\(Int.random(in: 0..<3, using: &random))"
     let isRecording = random.chance(40)
@@ -154,7 +154,7 @@ private final class AgentChaosRun {
     if let id = try? bench.submit(request) { accepted[id] = name }
   }
 
-  /// A client hands a file to the agent.
+  /// A client submits a file to the agent.
   private func begin() throws {
     fileCount += 1
     let name = "f\(fileCount)"
@@ -167,15 +167,15 @@ private final class AgentChaosRun {
     clients.append((name, process))
   }
 
-  /// Somebody pauses and resumes what there is.
+  /// A client pauses and resumes existing transfers.
   private func disturb() throws {
     for status in (try? bench.transfers()) ?? [] where random.chance(50) {
-      // The agent may be gone by now: what it has promised is looked at in the end.
+      // The agent may be gone by now. Its promises are verified at the end.
       _ = try? bench.order(random.chance(50) ? .pause(id: status.id) : .resume(id: status.id))
     }
   }
 
-  /// What a transfer was called by its client.
+  /// The client's name for a transfer.
   private func name(_ status: TransferStatus) -> String {
     status.note ?? String(status.path.split(separator: "/").last ?? "")
   }

@@ -1,4 +1,4 @@
-// The agent's database when the agent is killed before each of its writes, and when its disk is full.
+// The agent's database, when the agent is killed before each of its writes, and when its disk is full.
 
 import CommandTesting
 import EventLoops
@@ -10,12 +10,12 @@ import TransferClient
 
 @Suite("The agent's database")
 struct AgentDatabaseTests {
-  /// All writes in a run of `make chaos-agent`, otherwise some.
+  /// All writes with `make chaos-agent`, and some otherwise.
   private static let stride = getenv("SLUICE_AGENT_KILLS") == nil ? 3 : 1
 
-  /// Hands three transfers to the agent, pauses one, cancels one and acknowledges its end.
+  /// Submits three transfers to the agent, pauses one, cancels one, and acknowledges its end.
   ///
-  /// - Returns: what the agent has confirmed before it was killed.
+  /// - Returns: the orders that the agent confirmed before it was killed.
   private func work(_ bench: AgentBench, _ file: String) -> [String] {
     var done: [String] = []
     do {
@@ -23,7 +23,7 @@ struct AgentDatabaseTests {
       var ids: [Int64] = []
       for number in 1...3 {
         var request = TransferRequest(key: "key \(number)", url: "http://127.0.0.1:9/x", path: file)
-        // It never runs: only orders write.
+        // It never runs, so only orders cause writes.
         request.earliestBegin = .max
         guard case .accepted(_, let id) = try connection.order(.submit(request)) else { return done }
         ids.append(id)
@@ -51,7 +51,7 @@ struct AgentDatabaseTests {
         let bench = try AgentBench()
         let file = try bench.directory.write("file", "content")
         if !isNew {
-          // The tables are there: all writes are those of orders.
+          // The tables exist, so all writes are caused by orders.
           _ = try bench.transfers()
           try bench.killAgent()
         }
@@ -61,7 +61,7 @@ struct AgentDatabaseTests {
             "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(calls)", "-e",
             "inject=\(calls):signal=SIGKILL:when=\(number)", bench.program, "agent",
           ], environment: bench.environment)
-        // It listens, or is killed before.
+        // The agent either listens or is killed before that.
         let listens = try agent.lines.waitUntilEnd(of: agent) { $0.text.hasPrefix("listening on") }
         let confirmed = listens ? work(bench, file) : []
         let survived = confirmed.count == 6
@@ -84,7 +84,7 @@ struct AgentDatabaseTests {
         #expect(status != nil || confirmed.contains("cancelled 2") && id == 2, "\(what): \(word) \(found)")
       case "paused": #expect(status?.state == .paused, "\(what): \(word) \(found)")
       case "cancelled":
-        // Unless the acknowledgement is on disk, and its answer was not heard.
+        // Unless the acknowledgement is on disk, and its answer was not received.
         #expect(status == nil || status?.result?.outcome == .cancelled, "\(what): \(word) \(found)")
       default: #expect(status == nil, "\(what): \(word) \(found)")
       }
@@ -92,7 +92,7 @@ struct AgentDatabaseTests {
     #expect(found.count <= 3 && Set(found.map(\.id)).count == found.count, "\(what): \(found)")
   }
 
-  /// An agent whose database is on a small disk of its own.
+  /// An agent with its database on a small separate disk.
   private func benchOnDisk(size: String = "256k") throws -> (bench: AgentBench, disk: SpoolDisk, agent: TestProcess) {
     let bench = try AgentBench()
     let state = bench.location.directory
@@ -106,7 +106,7 @@ struct AgentDatabaseTests {
     return (bench, disk, agent)
   }
 
-  /// Takes all room, also that in the blocks that the database has.
+  /// Uses up all space, including that in the database's blocks.
   private func fill(_ disk: SpoolDisk, of bench: AgentBench, _ file: String) throws {
     try disk.fill()
     var request = TransferRequest(key: "", url: "http://127.0.0.1:9/x", path: file)
@@ -144,7 +144,7 @@ struct AgentDatabaseTests {
       if begin == nil { request.resumable = "never" }
       return try bench.submit(request)
     }
-    // Two that run when the room goes, and what begins then: more of those that wait than there are places.
+    // Two transfers run when the space is used up, and more are waiting than there are places.
     let running = [
       try submit(.upload, slow.url + "/up", begin: nil), try submit(.download, slow.url + "/down", begin: nil),
     ]
@@ -161,7 +161,7 @@ struct AgentDatabaseTests {
       try bench.run(["transfers", "list"]).split(separator: "\n").first { $0.hasPrefix("\(downloads[0])  ") } ?? ""
     #expect(list.contains("waiting") && list.contains("transfers.db") && list.contains("full"), "\(list)")
     #expect(asked.all.count == 2, "no server is asked for what cannot be stored")
-    // They need nothing but a server.
+    // They need only a server.
     try waitUntil("all uploads are at the server") {
       server.directory.names.count { !$0.hasSuffix(".part") && !$0.hasPrefix(".") } == uploads.count
     }
@@ -202,7 +202,7 @@ struct AgentDatabaseTests {
 }
 
 extension EventLog<TestProcess.Line> {
-  /// Whether a line comes before the end of the process.
+  /// Returns whether a line arrives before the end of the process.
   fileprivate func waitUntilEnd(of process: TestProcess, _ isWanted: (TestProcess.Line) -> Bool) throws -> Bool {
     let deadline = MonotonicInstant.now + .seconds(20)
     while MonotonicInstant.now < deadline {
@@ -215,7 +215,7 @@ extension EventLog<TestProcess.Line> {
 }
 
 extension TestProcess {
-  /// Whether it is a zombie: nobody has waited for it.
+  /// Whether it is a zombie, because nobody has waited for it.
   var hasEnded: Bool {
     guard let status = try? fileContents("/proc/\(pid)/stat") else { return true }
     return String(decoding: status, as: UTF8.self).split(separator: ")").last?.hasPrefix(" Z") == true

@@ -1,4 +1,4 @@
-// sluice get --background, as processes: what interrupts a download, and what is left of it.
+// sluice get --background as processes: interrupted downloads, and their remains.
 
 import CommandTesting
 import EventLoops
@@ -30,7 +30,7 @@ struct AgentDownloadTests {
     server.set("film.mkv", content)
     let directory = "\(bench.directory.path)/out"
     mkdir(directory, 0o700)
-    // The agent runs with another mask.
+    // The agent runs with a different umask.
     _ = try bench.transfers()
     let shell = try TestProcess(
       "/bin/sh",
@@ -48,7 +48,7 @@ struct AgentDownloadTests {
     #expect(try bench.run(["transfers", "list"]) == "")
   }
 
-  /// What interrupts a download that is half there.
+  /// The interruption of a half complete download.
   private enum Interruption: CaseIterable { case kill, pause, pauseAndKill, server, term }
 
   private static let cells: [(Interruption, changes: Bool, isKept: Bool)] = Interruption.allCases.flatMap { one in
@@ -103,7 +103,7 @@ struct AgentDownloadTests {
     #expect(names(bench.directory.path).filter { $0.hasSuffix(".part") } == [])
   }
 
-  @Test("an existing file is replaced only on request, also if it appeared during the download")
+  @Test("an existing file is replaced only on request, even if it appeared during the download")
   func exists() throws {
     let (bench, server) = (try AgentBench(), try ResourceServer())
     let content = Self.bytes(400_000, 3)
@@ -130,7 +130,7 @@ struct AgentDownloadTests {
     try waitUntil("no part is left") { names(bench.directory.path).allSatisfy { !$0.hasSuffix(".part") } }
   }
 
-  @Test("a download that is cancelled, or that the server refuses, leaves no file, also after a kill")
+  @Test("a download that is cancelled, or that the server refuses, leaves no file, even after a kill")
   func cancel() throws {
     for kills in [false, true] {
       let (bench, server) = (try AgentBench(), try ResourceServer())
@@ -185,7 +185,7 @@ struct AgentDownloadTests {
     #expect(try agent.wait() == 0)
   }
 
-  /// All calls in a run of `make chaos-agent`, otherwise some.
+  /// All calls with `make chaos-agent`, and some otherwise.
   private static let stride = getenv("SLUICE_AGENT_KILLS") == nil ? 5 : 1
 
   @Test("an agent that is killed before any call that changes a file completes the download once")
@@ -216,7 +216,7 @@ struct AgentDownloadTests {
         if survived { agent.signal(SIGKILL) }
         _ = try agent.wait()
         if access(path, F_OK) == 0 { #expect(try fileContents(path) == content, "\(seed), call \(number)") }
-        // A program that has not heard that it was accepted asks again.
+        // A program that did not receive the answer asks again.
         let id = try bench.submit(asked)
         let result = try bench.ended(id)
         #expect(result.outcome == .completed, "\(seed), call \(number): \(result)")
@@ -231,7 +231,7 @@ struct AgentDownloadTests {
     }
   }
 
-  /// Whether the agent has performed it before it was killed.
+  /// Whether the agent performed it before it was killed.
   private func end(of asked: TransferRequest, _ agent: TestProcess, _ bench: AgentBench) -> Bool {
     do {
       let deadline = MonotonicInstant.now + .seconds(20)

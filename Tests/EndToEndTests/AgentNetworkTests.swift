@@ -1,4 +1,4 @@
-// Transfers that depend on the kind of network: a real bus, and a NetworkManager that says what the test wants.
+// Transfers that depend on the kind of network: a real bus, and a NetworkManager controlled by the test.
 
 import CommandTesting
 import EventLoops
@@ -10,7 +10,7 @@ import TransferClient
 
 @Suite("The agent and metered networks")
 struct AgentNetworkTests {
-  /// Answers `Metered` with the last number on its standard input, and signals each change.
+  /// Answers `Metered` with the last number from its standard input, and signals each change.
   private static let manager = """
     import ctypes, select, sys
     lib = ctypes.CDLL("libsystemd.so.0")
@@ -40,20 +40,20 @@ struct AgentNetworkTests {
           ctypes.c_uint(0), ctypes.c_uint(0))
     """
 
-  /// NetworkManager's words for a connection, and whether a transfer of each kind may run there.
+  /// NetworkManager's values for a connection, and whether a transfer of each kind may run there.
   private static let kinds: [(metered: String, expensive: Bool, constrained: Bool)] = [
     ("0", false, false), ("1", true, true), ("2", false, false), ("3", true, false), ("4", false, false),
   ]
 
-  /// An agent, and the bus and the manager of connections that it asks. They end with it.
+  /// An agent, with the bus and the network manager that it queries. They end with this object.
   private struct Network {
     let daemon: TestProcess
     let manager: TestProcess
     let agent: TestProcess
 
     /// - Parameters:
-    ///   - metered: the manager's word for the connection at the beginning.
-    ///   - isSilent: whether the manager answers only when it is continued (SIGCONT).
+    ///   - metered: the initial value of the connection.
+    ///   - isSilent: whether the manager answers only after it is continued (SIGCONT).
     init(_ bench: AgentBench, metered: String, isSilent: Bool = false) throws {
       let address = "unix:path=\(bench.directory.path)/bus"
       daemon = try TestProcess("dbus-daemon", ["--session", "--nofork", "--address=\(address)", "--print-address"])
@@ -79,7 +79,7 @@ struct AgentNetworkTests {
     let (manager, agent) = (network.manager, network.agent)
     let file = try bench.directory.write("data", "content")
     for kind in Self.kinds {
-      // First a connection on which all wait, so that each change is seen; the agent hears of it when it does.
+      // First a connection on which all wait, so that each change is visible.
       manager.send(Array("1\n".utf8))
       var probe = 0
       while true {
@@ -156,7 +156,7 @@ struct AgentNetworkTests {
       key: "k", url: "\(server.url)/x/data", path: try bench.directory.write("data", "content"))
     request.allowsExpensive = false
     let id = try bench.submit(request)
-    // Two questions without an answer: the duration is the point.
+    // Two unanswered queries: the duration is the purpose.
     elapse(.milliseconds(2500))
     let status = try bench.transfer(id, "waited or ran") { _ in true }
     #expect(status.state == .waiting && status.trouble?.contains("is known") == true, "\(status)")

@@ -20,7 +20,7 @@ struct AgentTests {
     return request
   }
 
-  /// A server that breaks each request off after 100 kB, and a transfer of 6 MB that it has a part of.
+  /// A server that aborts each request after 100 kB, and a transfer of 6 MB that is partly sent.
   private func partlySent(_ bench: AgentBench) throws -> (server: ResumableServer, id: Int64, content: [UInt8]) {
     let content = bytes(6_000_000)
     let server = try ResumableServer { request, _ in
@@ -174,7 +174,7 @@ struct AgentTests {
     try server.requests.first("the deletion") { $0.method == "DELETE" }
   }
 
-  @Test("the upload of a cancelled transfer is deleted, also if the server is unreachable and the agent is killed")
+  @Test("the upload of a cancelled transfer is deleted, even if the server is unreachable and the agent is killed")
   func cancelWithoutServer() throws {
     let bench = try AgentBench()
     let isAway = Lock(true)
@@ -202,7 +202,7 @@ struct AgentTests {
     #expect(try bench.transfers().isEmpty, "it is not listed any more")
     try server.wait(for: "DELETE", asked + 1)
     try waitUntil("it is gone") { server.upload(0).isGone }
-    // The server has answered: nothing of it is needed any more, and nobody is asked again.
+    // The server has answered, so nothing of it is needed any more, and no server is asked again.
     try waitUntil("its secrets are overwritten") { !isKept() }
     #expect(server.of("DELETE").count == asked + 1)
   }
@@ -216,7 +216,7 @@ struct AgentTests {
     let id = try bench.submit(later)
     for arguments in [["list"], ["pause", "\(id)"], ["cancel", "--all"], ["forget", "\(id)"]] {
       try bench.killAgent()
-      // Accepts one program, and ends as an agent whose last program has gone.
+      // Accepts one program, and ends like an agent whose last program has disconnected.
       let (listener, socket) = try AgentSocket.listen(bench.location.socket, in: bench.location.socketDirectory)
       let command = try bench.command(["transfers"] + arguments)
       #expect(waitUntilReadable(listener, limit: .seconds(20)))
@@ -290,7 +290,7 @@ struct AgentTests {
   func slowDigest() throws {
     let bench = try AgentBench()
     let large = try bench.directory.write("large", "")
-    // Nothing is stored of it, and all of it is read.
+    // It occupies no disk space, and all of it is read.
     #expect(truncate(large, 100 << 30) == 0)
     var first = request(large, "http://127.0.0.1:\(try freePort())/x")
     first.digest = "sha-512"
@@ -364,7 +364,7 @@ struct AgentTests {
     }
   }
 
-  // MARK: One agent, and nobody else's
+  // MARK: One agent per user
 
   @Test("only the user can access the socket, its directory, the database and its directory")
   func permissions() throws {
@@ -415,7 +415,7 @@ struct AgentTests {
       #expect(try bench.run(["agent"], code: 77).contains("other users have access to it"))
       if isSocket { try bench.run(["transfers", "list"], code: 77) }
       chmod(path, 0o700)
-      // Only root can give a directory away.
+      // Only root can change the owner of a directory.
       guard chown(path, 65534, 65534) == 0 else { continue }
       #expect(try bench.run(["agent"], code: 77).contains("another user owns it"))
       if isSocket { try bench.run(["transfers", "list"], code: 77) }
@@ -425,7 +425,7 @@ struct AgentTests {
 
   @Test("programs of another user are ignored, even if they reach the socket")
   func foreignUser() throws {
-    // Only root can be somebody else for a moment.
+    // Only root can act as another user for a moment.
     guard geteuid() == 0 else { return }
     let bench = try AgentBench()
     _ = try bench.transfers()
@@ -470,7 +470,7 @@ struct AgentTests {
     var ends: [Int32] = [-1, -1]
     #expect(pipe(&ends) == 0)
     defer { close(ends[0]) }
-    // Both ends are inherited by whatever this process starts.
+    // Every process that this one starts inherits both ends.
     _ = try bench.transfers()
     close(ends[1])
     // Other tests may have started a process at the same time, which ends soon.
@@ -519,7 +519,7 @@ struct AgentTests {
     try bench.killAgent()
     let busy = try bench.command(["agent", "--idle-exit", "50ms"])
     try busy.lines.first("its start") { $0.text.hasPrefix("listening on") }
-    // The duration is the point.
+    // The duration is the purpose.
     elapse(.milliseconds(300))
     #expect(try bench.transfers().count == 1)
     busy.signal(SIGTERM)

@@ -1,4 +1,4 @@
-// The microphone, or the process that reads it, fails: what the server has stored keeps true time all the same.
+// Faults of the microphone, or of the process that reads it. The stored data still has the correct time.
 
 import CommandTesting
 import Glibc
@@ -29,7 +29,7 @@ struct CaptureFaultTests {
     let lost = gaps.reduce(0) { $0 + $1.count }
     let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
     #expect(stored.isWAV)
-    // Every frame at its own number, and silence for exactly those that the device had to overwrite.
+    // Every frame is at its own number, with silence for exactly those that the device had to overwrite.
     #expect(stored.firstDifferenceFromMicrophone(silent: gaps) == nil)
     #expect(stored.holes.isEmpty)
     #expect(summary.integer("source_lost_frames") == lost)
@@ -39,13 +39,13 @@ struct CaptureFaultTests {
     #expect(testmic_frames_overwritten(microphone.page) == 0)
     #expect(summary.integer("captured") == stored.bytes.count)
     #expect(stored.frameCount >= 5 * 48_000)
-    // It did not run: it tells its progress every second, and once did not for three.
+    // It did not run: it reports its progress every second, and once did not for three.
     let told = client.events("progress").compactMap { $0.thousandths("elapsed_seconds") }
     #expect(zip(told.dropFirst(), told).contains { $0 - $1 >= 3000 })
     if deviceBuffer == "5s" {
       #expect(lost == 0)
     } else {
-      // 3 s less the half second that the device holds.
+      // 3 s minus the half second that the device buffers.
       #expect(lost >= 2 * 48_000 && lost <= 4 * 48_000)
     }
   }
@@ -61,7 +61,7 @@ struct CaptureFaultTests {
     server.signal(SIGSTOP)
     let captured = client.captured
     try client.event("progress") { ($0.integer("captured") ?? 0) >= captured + second / 2 }
-    // Half a second of audio is not acknowledged, and the silence of three would take its place.
+    // Half a second of audio is not acknowledged, and three seconds of silence would displace it.
     client.pause(for: .seconds(3))
     server.signal(SIGCONT)
     try client.acknowledged(client.captured + 3 * second)
@@ -72,7 +72,7 @@ struct CaptureFaultTests {
     let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
     #expect(stored.isWAV)
     #expect(stored.firstDifferenceFromMicrophone(silent: gaps) == nil)
-    // The last frame of the silence is written, so that the stream ends behind the gap whatever follows.
+    // The last frame of the silence is written, so that the stream continues after the gap in any case.
     #expect(
       stored.holes.map {
         ($0.lowerBound - MicrophoneStream.headerLength) / 2..<($0.upperBound - MicrophoneStream.headerLength) / 2
@@ -94,7 +94,7 @@ struct CaptureFaultTests {
     try client.acknowledged(client.captured + second)
     testmic_set_absent(microphone.page, true)
     let gone = try client.event("device-lost")
-    // Listeners get silence in real time while the device is away.
+    // Listeners receive silence in real time while the device is away.
     try client.acknowledged(client.captured + second)
     testmic_set_absent(microphone.page, false)
     let back = try client.event("device-returned")
@@ -118,7 +118,7 @@ struct CaptureFaultTests {
     }
     #expect(gone.integer("offset") == back.integer("offset"))
     for event in told { #expect(event.integer("filled_bytes") == 2 * (event.integer("lost_frames") ?? -1)) }
-    // A device that was opened anew is placed by the clock: to two frames, 42 µs.
+    // A reopened device is positioned by the clock, with a precision of two frames, 42 µs.
     let timeline = try Timeline(stored, silences: silences)
     #expect(timeline.shifts.count == 4)
     #expect(timeline.shifts.prefix(2).allSatisfy { $0 == 0 })
@@ -129,7 +129,8 @@ struct CaptureFaultTests {
     #expect(silences[1].count >= 48_000)
   }
 
-  /// How far the device's frames stand from their place between the given silences; throws where something else stands.
+  /// The distance of the device's frames from their position between the given silences. Throws if anything else is
+  /// stored.
   private struct Timeline {
     private(set) var shifts: [Int] = []
 

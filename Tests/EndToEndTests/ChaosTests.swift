@@ -1,4 +1,4 @@
-// The chaos run in short; `make chaos` is the long one.
+// A short chaos run. `make chaos` is the long one.
 
 import ChaosTesting
 import Testing

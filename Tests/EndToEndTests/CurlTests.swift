@@ -1,4 +1,4 @@
-// curl as a client of the server: an upload created, asked after, appended to and completed by hand.
+// curl as a client of the server: creates, queries, appends to and completes an upload by hand.
 
 import CommandTesting
 import NetworkTesting
@@ -8,15 +8,15 @@ import Testing
 @Suite("curl as a client of the server")
 struct CurlTests {
   private let scratch = ScratchDirectory()
-  /// Of every request of the protocol.
+  /// For every request of the protocol.
   private static let version = ["--header", "Upload-Draft-Interop-Version: 8"]
 
-  /// The responses that curl printed, interim ones included.
+  /// The responses that curl printed, including interim ones.
   private func curl(_ arguments: String...) throws -> [MessageHead] {
     let process = try TestProcess(
       "curl", ["--silent", "--show-error", "--include", "--max-time", "20"] + Self.version + arguments)
     guard try process.wait() == 0 else { throw TestFailure("curl \(arguments): \(process.errors)") }
-    // Without their line ends: the output has been split into lines already.
+    // Without their line ends, because the output is already split into lines.
     return process.output.split(whereSeparator: { $0 == "\r" || $0.isEmpty }).map { lines in
       MessageHead(Array((lines.joined(separator: "\n") + "\n\n").utf8))
     }.filter { $0.line.hasPrefix("HTTP/") }

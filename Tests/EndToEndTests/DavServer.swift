@@ -1,11 +1,11 @@
-// nginx as a plain server: it stores what PUT brings when all of it is there, in place of what was there before.
+// nginx as a plain server: it stores the content of PUT when it is complete, and replaces the former content.
 
 import CommandTesting
 import Glibc
 import NetworkTesting
 import TestRigs
 
-/// Debian's nginx with `dav_methods PUT`, as the README has it.
+/// Debian's nginx with `dav_methods PUT`, as in the README.
 final class DavServer {
   static let isInstalled = ChildProcess.isInstalled("nginx")
 
@@ -33,7 +33,7 @@ final class DavServer {
     try process.lines.first("nginx's start") { $0.text.contains("event method") }
   }
 
-  /// What is stored under this name; nil where nothing is.
+  /// The content stored under this name; nil if there is none.
   func stored(_ name: String) throws -> [UInt8]? {
     try directory.names.contains("stored") && names.contains(name) ? directory.contents("stored/\(name)") : nil
   }

@@ -1,15 +1,15 @@
-// How many connections there are by the kernel's own count.
+// The number of connections, as counted by the kernel.
 
 import NetworkTesting
 
 /// Connections as the kernel counts them.
 enum EstablishedConnections {
-  /// How many stand that were accepted at `ADDRESS:PORT`: proc(5), `/proc/net/tcp`.
+  /// The number of connections accepted at `ADDRESS:PORT`: proc(5), `/proc/net/tcp`.
   static func count(at address: String) throws -> Int {
     let parts = address.split(separator: ":")
     guard parts.count == 2, let port = UInt16(parts[1]) else { throw TestFailure("\(address) is no address") }
     let octets = parts[0].split(separator: ".").compactMap { UInt8($0) }
-    // The address is written as the machine's own number.
+    // The address is in the machine's byte order.
     let name = octets.reversed().map { hexadecimal(UInt16($0), 2) }.joined() + ":" + hexadecimal(port, 4)
     return String(decoding: try fileContents("/proc/net/tcp"), as: UTF8.self).split(separator: "\n").count { line in
       let columns = line.split(separator: " ")

@@ -1,4 +1,4 @@
-// A proxy between client and server that does to connections what networks do, at a byte that the test chooses.
+// A proxy between client and server that injects network faults, at a byte that the test chooses.
 
 import CLinux
 import CommandTesting
@@ -7,24 +7,26 @@ import Glibc
 import NetworkTesting
 import Synchronization
 
-/// One thread, one connection at a time: a stream has no more.
+/// One thread, one connection at a time, because a stream has only one.
 final class FaultyProxy: Sendable {
-  /// What becomes of a connection. Counts are bytes from the client, the request's head included.
+  /// The fate of a connection. Counts are bytes from the client, including the request's head.
   enum Fate: Sendable {
     case relay
-    /// The same, and in the middle, before another byte is passed on, something happens elsewhere.
+    /// The same, and in the middle, before another byte is forwarded, the closure is called.
     case meanwhile(after: Int, @Sendable () -> Void)
-    /// A reset in the middle: what had arrived here and was not passed on is lost, though TCP has acknowledged it.
+    /// A reset in the middle. Bytes that arrived here and were not forwarded are lost, although TCP has acknowledged
+    /// them.
     case reset(after: Int)
-    /// A reset that keeps TCP's word: first no more packets are let in, then all that was acknowledged is passed on.
+    /// A reset that keeps TCP's acknowledgements valid: first it blocks further packets, then it forwards all
+    /// acknowledged bytes.
     case resetAfterDelivery(after: Int)
     /// The server sees the end of the connection in the middle of the body, as an orderly close or as a reset.
     case cut(after: Int, isReset: Bool)
-    /// The head is read and answered; nobody else sees the request.
+    /// The proxy reads the head and answers, and does not forward the request.
     case refuse(String)
-    /// Answered in the middle; all that arrives until the client stops is passed on.
+    /// The proxy answers in the middle, and forwards everything until the client stops.
     case answer(String, after: Int)
-    /// The request arrives; its answer is dropped, and the client sees a reset.
+    /// The request arrives. Its answer is dropped, and the client sees a reset.
     case dropAnswer
   }
 
@@ -39,7 +41,7 @@ final class FaultyProxy: Sendable {
 
   /// - Parameters:
   ///   - server: `ADDRESS:PORT`, IPv4.
-  ///   - fate: of connection number 0, 1, ….
+  ///   - fate: the fate of connection number 0, 1, ….
   init(to server: String, fate: @escaping @Sendable (Int) -> Fate) throws {
     self.server = try IPv4Address(server)
     self.fate = fate
@@ -47,7 +49,7 @@ final class FaultyProxy: Sendable {
     let local = try IPv4Address("\(ServeProcess.freshHost()):0")
     let listener = try tcpSocket()
     self.listener = listener
-    // Bounded as the ends are; accepted connections inherit it.
+    // Limited like the ends. Accepted connections inherit it.
     Self.set(listener, SOL_SOCKET, SO_RCVBUF, 64 << 10)
     Self.set(listener, Int32(IPPROTO_TCP), TCP_MAXSEG, 1448)
     try retryingInterrupts("bind") { local.withPointer { Glibc.bind(listener, $0, $1) } }
@@ -60,13 +62,13 @@ final class FaultyProxy: Sendable {
   deinit { close(listener) }
 
   var url: String { "http://\(address)/take" }
-  /// How many connections there were so far.
+  /// The number of connections so far.
   var connections: Int { count.load(ordering: .relaxed) }
 
-  /// The connections for which the server was not reached, and why.
+  /// The reasons for connections that could not reach the server.
   var failures: [String] { notReached.withLock { $0 } }
 
-  /// Ends the thread, and whatever connection it is at.
+  /// Ends the thread and its current connection.
   func stop() {
     stopRequest.signal()
     thread.withLock { thread in
@@ -79,7 +81,7 @@ final class FaultyProxy: Sendable {
 
   private func run() {
     while wait(for: [listener]) != nil {
-      // Not for programs started meanwhile: with a copy of the socket there, a close would end nothing.
+      // Close-on-exec: if a program started meanwhile had a copy of the socket, a close would have no effect.
       let client = accept4(listener, nil, nil, Int32(SOCK_CLOEXEC.rawValue))
       guard client >= 0 else { continue }
       let number = count.wrappingAdd(1, ordering: .relaxed).oldValue
@@ -87,7 +89,7 @@ final class FaultyProxy: Sendable {
     }
   }
 
-  /// Which of these descriptors are ready to be read; nil when the test is over.
+  /// Which of these descriptors are readable; nil when the test is over.
   private func wait(for descriptors: [Int32]) -> [Int32]? {
     var polled = ([stopRequest.descriptor] + descriptors).map { pollfd(fd: $0, events: Int16(POLLIN), revents: 0) }
     while poll(&polled, nfds_t(polled.count), -1) < 0 && errno == EINTR {}
@@ -136,15 +138,15 @@ final class FaultyProxy: Sendable {
       reset(client)
     case .answer(let answer, let count):
       if relay(client, upstream, limit: count), sendAll(Array(answer.utf8)[...], to: client) {
-        // What still comes until the client has read it was acknowledged too.
+        // Bytes that arrive until the client has read the answer were acknowledged too.
         relay(client, upstream, limit: .max)
         finish(upstream)
       }
     }
   }
 
-  /// Passes bytes on in both directions; true when `limit` bytes of the client have gone through, false when a side
-  /// ended.
+  /// Forwards bytes in both directions. Returns true when `limit` bytes of the client were forwarded, and false when a
+  /// side has ended.
   @discardableResult
   private func relay(_ client: Int32, _ upstream: Int32, limit: Int, dropsAnswer: Bool = false) -> Bool {
     var rest = limit
@@ -156,8 +158,8 @@ final class FaultyProxy: Sendable {
         let count = recv(upstream, &buffer, buffer.count, 0)
         if dropsAnswer { return false }
         if count == 0 {
-          // The client reads what has come, and ends as well: closed with bytes of its own unread, it would see a reset
-          // first.
+          // The client reads everything and ends as well. If the proxy closed with unread bytes, the client would see a
+          // reset first.
           shutdown(client, Int32(SHUT_WR))
           open.removeAll { $0 == upstream }
           if open.isEmpty { return false }
@@ -181,10 +183,10 @@ final class FaultyProxy: Sendable {
     return true
   }
 
-  /// Lets no further packet of the client in, passes on all that its TCP was told has arrived, and waits until the
-  /// server has taken it and closed.
+  /// Blocks further packets of the client, forwards all bytes that its TCP was told have arrived, and waits until the
+  /// server has read them and closed.
   private func deliverAll(from client: Int32, to upstream: Int32) {
-    // A filter that drops everything (`ret 0`): from here on nothing more is acknowledged, retransmissions included.
+    // A filter that drops everything (`ret 0`). From here on nothing more is acknowledged, including retransmissions.
     var dropAll = sock_filter(code: UInt16(BPF_RET | BPF_K), jt: 0, jf: 0, k: 0)
     let attached = withUnsafeMutablePointer(to: &dropAll) { instruction in
       var program = sock_fprog(len: 1, filter: instruction)
@@ -198,21 +200,21 @@ final class FaultyProxy: Sendable {
     finish(upstream)
   }
 
-  /// An orderly close, seen through to the end: the server has then read everything.
+  /// A complete orderly close, after which the server has read everything.
   private func finish(_ upstream: Int32) {
     shutdown(upstream, Int32(SHUT_WR))
     var buffer = [UInt8](repeating: 0, count: 4096)
     while let ready = wait(for: [upstream]), !ready.isEmpty, recv(upstream, &buffer, buffer.count, 0) > 0 {}
   }
 
-  /// The next close sends a reset, and what lies unread in either direction is gone.
+  /// The next close sends a reset, and unread bytes in either direction are lost.
   private func reset(_ descriptor: Int32) {
     var option = linger(l_onoff: 1, l_linger: 0)
     setsockopt(descriptor, SOL_SOCKET, SO_LINGER, &option, socklen_t(MemoryLayout<linger>.size))
   }
 
-  /// Answers, and reads on until the client has gone: a close with unread bytes would be a reset that overtakes the
-  /// answer.
+  /// Answers, and reads until the client has disconnected. Closing with unread bytes would send a reset that overtakes
+  /// the answer.
   private func say(_ answer: String, to client: Int32) {
     guard sendAll(Array(answer.utf8)[...], to: client) else { return }
     shutdown(client, Int32(SHUT_WR))

@@ -1,5 +1,5 @@
-// nginx and Caddy as people put them in front of a server: Debian's programs, and the configurations that `samples/`
-// offers.
+// nginx and Caddy in front of a server, as in a typical installation: Debian's programs, with the configurations in
+// `samples/`.
 
 import CommandTesting
 import EventLoops
@@ -7,27 +7,27 @@ import Glibc
 import NetworkTesting
 import TestRigs
 
-/// A front end that ends TLS, on an address of its own, so that it can be killed and come back to the same port.
+/// A front end that ends TLS, on an address of its own, so that it can be killed and return to the same port.
 final class FrontEnd {
   enum Program: String, CaseIterable, Sendable {
     case nginx, caddy
   }
 
-  /// What the sample does not say.
+  /// Deviations from the sample.
   struct Changes: Sendable {
-    /// Whether it keeps an append to itself until that is complete.
+    /// Whether it buffers an append until that is complete.
     var buffersRequests = false
-    /// Serve under `/ingest/`, and strip that.
+    /// Whether to serve under `/ingest/`, and remove that prefix.
     var hasPrefix = false
-    /// HTTP/1.0 to the server behind, nginx's default.
+    /// Whether to use HTTP/1.0 with the server behind it, nginx's default.
     var speaksHTTP10 = false
-    /// A connection to the server for each request: nginx's default again.
+    /// Whether to open a connection to the server for each request, also nginx's default.
     var closesConnections = false
-    /// nginx: how many requests a connection may carry at a time over HTTP/2.
+    /// nginx: the maximum number of simultaneous requests on a connection over HTTP/2.
     var concurrentStreams: Int?
-    /// nginx: HTTP/1.1 and nothing else.
+    /// nginx: whether to support only HTTP/1.1.
     var speaksHTTP1Only = false
-    /// Caddy: no TLS, HTTP/2 from the first byte on.
+    /// Caddy: whether to use HTTP/2 without TLS, with prior knowledge.
     var isPlain = false
   }
 
@@ -38,16 +38,16 @@ final class FrontEnd {
   private let command: [String]
   private let directory: TemporaryDirectory
   private var process: TestProcess
-  /// What processes before that one wrote.
+  /// The output of earlier processes.
   private var earlierOutput: [String] = []
-  /// The certificate, which is its own authority: a PEM file.
+  /// The self-signed certificate, as a PEM file.
   var certificate: String { "\(directory.path)/server.pem" }
   var url: String { "https://\(address)" }
 
   /// - Parameters:
-  ///   - address: `ADDRESS:PORT`; nobody else may use the port.
-  ///   - backend: the same of the server behind.
-  ///   - names: the addresses, beside its own, that clients call it by.
+  ///   - address: `ADDRESS:PORT`. No other process may use the port.
+  ///   - backend: the address of the server behind it.
+  ///   - names: further addresses that clients use for it.
   init(
     _ program: Program, at address: String = "\(ServeProcess.freshHost()):8443", backend: String, names: [String] = [],
     changes: Changes = Changes()
@@ -69,25 +69,25 @@ final class FrontEnd {
 
   static func host(_ address: String) -> String { String(address.prefix { $0 != ":" }) }
 
-  /// SIGKILL: what it held is gone.
+  /// Sends SIGKILL. Its buffered data is lost.
   func kill() throws {
     process.signal(SIGKILL)
     try process.wait()
   }
 
-  /// Again, as it was.
+  /// Starts it again with the same configuration.
   func restart() throws {
     earlierOutput += process.lines.all.map(\.text) + ["--- ended, and started again ---"]
     process = try Self.start(command)
   }
 
-  /// What it has written since its first start, in lines.
+  /// Its output since its first start, in lines.
   var output: [String] { earlierOutput + process.lines.all.map(\.text) }
 
   private static func start(_ command: [String]) throws -> TestProcess {
-    // setpriv (util-linux): the kernel ends it should the test process die.
+    // setpriv (util-linux) makes the kernel end it if the test process dies.
     let process = try TestProcess("setpriv", ["--pdeathsig", "KILL"] + command)
-    // nginx listens before it says the one, Caddy before it says the other.
+    // nginx listens before it prints the first text, and Caddy before it prints the second.
     try process.lines.first("the front end's start") {
       $0.text.contains("event method") || $0.text.contains("serving initial configuration")
     }
@@ -96,9 +96,9 @@ final class FrontEnd {
 
   // MARK: Configurations
 
-  /// Everything in a sample that a test changes; each has to be there.
+  /// Everything in a sample that a test changes. Each part must exist.
   private static func sample(_ name: String, _ changes: [(String, String)]) throws -> String {
-    // Three steps up from this file is the package.
+    // The package is three levels above this file.
     let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
     var text = String(decoding: try fileContents("/\(root)/samples/\(name)"), as: UTF8.self)
     for (from, to) in changes {
@@ -131,7 +131,7 @@ final class FrontEnd {
       edits.append(("proxy_pass http://sluice;", "proxy_pass http://sluice/;"))
     }
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map { "\($0)_temp_path \(path)/\($0);" }
-    // One process and no master: a signal hits all of it.
+    // One process without a master, so that a signal reaches all of it.
     return """
       daemon off;
       master_process off;
@@ -155,7 +155,7 @@ final class FrontEnd {
     let site =
       "\(changes.isPlain ? "http" : "https")://:\(port) {\n\tbind \(host(address))\(changes.isPlain ? "" : tls)"
     var edits = [
-      // Without a name, for clients come through proxies with addresses of their own.
+      // Without a name, because clients come through proxies with their own addresses.
       ("stream.example.com {", site),
       (
         "reverse_proxy 127.0.0.1:8080 {",

@@ -1,4 +1,5 @@
-// The real client, something that breaks connections, a front end, and the real server: one upload through all of it.
+// The real client, a proxy that breaks connections, a front end, and the real server, with one upload through all of
+// them.
 
 import ChaosTesting
 import CommandTesting
@@ -7,13 +8,13 @@ import Glibc
 import NetworkTesting
 import Testing
 
-/// A way from a client to a server.
+/// A path from a client to a server.
 struct Route: Sendable, CustomTestStringConvertible {
   var program: FrontEnd.Program
   var isHTTP1: Bool
   var changes = FrontEnd.Changes()
 
-  /// nginx and Caddy, HTTP/2 and HTTP/1.1, requests passed on as they come and held until they are complete.
+  /// nginx and Caddy, HTTP/2 and HTTP/1.1, with requests forwarded at once or buffered until they are complete.
   static let all = FrontEnd.Program.allCases.flatMap { program in
     [false, true].flatMap { isHTTP1 in
       [false, true].map { Route(program: program, isHTTP1: isHTTP1, changes: .init(buffersRequests: $0)) }
@@ -25,12 +26,12 @@ struct Route: Sendable, CustomTestStringConvertible {
   }
 }
 
-/// One server behind one front end behind one proxy, and what becomes of the connections through it.
+/// One server behind one front end behind one proxy, and the fates of the connections.
 final class FrontEndRun {
-  /// What happens to connection number 0, 1, …, when this number of the client's bytes has gone through.
+  /// The fault of connection number 0, 1, …, after this number of the client's bytes was forwarded.
   enum Fault: Sendable {
     case reset(after: Int)
-    /// SIGKILL and a new start, while the connection stands.
+    /// SIGKILL and a restart, during the connection.
     case frontEndKilled(after: Int)
     case serverKilled(after: Int)
   }
@@ -42,16 +43,16 @@ final class FrontEndRun {
   private let proxy: FaultyProxy
   private let route: Route
   private let faults: [Fault]
-  /// The connections on which a fault waits to be done.
+  /// The connections whose faults are due.
   private let reached: EventLog<Int>
   private let done: EventLog<Int>
 
-  /// - Parameter mayInterim: whether the front end is sent interim responses, against what its sample says.
+  /// - Parameter mayInterim: whether the front end receives interim responses, contrary to its sample.
   init(_ route: Route, faults: [Fault] = [], serverOptions: [String] = [], mayInterim: Bool = false) throws {
     self.route = route
     self.faults = faults
-    // As the samples say. Caddy 2.6 exits when an interim response meets the end of its request over HTTP/2, which the
-    // faults bring about once in a few runs.
+    // As in the samples. Caddy 2.6 exits when an interim response coincides with the end of its request over HTTP/2,
+    // which the faults cause in some runs.
     let interims = mayInterim ? [] : ["--proxied-interims", "0"]
     self.serverOptions = ["--durability", "none"] + interims + serverOptions
     directory = try TemporaryDirectory()
@@ -68,7 +69,7 @@ final class FrontEndRun {
       case .frontEndKilled(let count), .serverKilled(let count):
         return .meanwhile(after: count) {
           reached.append(number)
-          // Without it the proxy goes on, and the test fails for another reason.
+          // Without it, the proxy continues, and the test fails for another reason.
           _ = try? done.wait("fault \(number)") { $0.contains(number) ? () : nil }
         }
       }
@@ -84,20 +85,20 @@ final class FrontEndRun {
   }
 
   var server: ServeProcess { servers[servers.count - 1] }
-  /// As the client sees it.
+  /// The URL for the client.
   var url: String { "https://\(proxy.address)" }
 
-  /// Past the proxy, which has one connection at a time.
+  /// A URL that bypasses the proxy, which handles one connection at a time.
   var directURL: String { frontEnd.url }
 
-  /// The authority to trust.
+  /// The trusted authority.
   var certificate: String { frontEnd.certificate }
 
   var clientOptions: [String] {
     ["--ca-file", frontEnd.certificate, "--retry-ceiling", "50ms"] + (route.isHTTP1 ? ["--http1"] : [])
   }
 
-  /// Kills what is to be killed, each when its time has come; returns when all of that is done.
+  /// Causes the kills, each at its time. Returns when all are done.
   func doFaults(to client: StreamProcess) throws {
     for (number, fault) in faults.enumerated() {
       if case .reset = fault { continue }
@@ -117,14 +118,14 @@ final class FrontEndRun {
     }
   }
 
-  /// What the client, the front end and the way between them said last.
+  /// The last output of the client, the front end and the proxy.
   func story(of client: StreamProcess) -> String {
     var lines = client.output.text + client.output.events.filter { $0.event != "progress" }.map(\.description)
     lines = lines.suffix(70) + ["The front end at \(frontEnd.address):"] + frontEnd.output.suffix(30)
     return (lines + ["The way to it:"] + proxy.failures.suffix(10)).joined(separator: "\n")
   }
 
-  /// The file that the server of the end has completed, which is the only one.
+  /// The only file that the server completed in the end.
   func storedFile() throws -> String {
     let file = try server.event("ended").text("file") ?? ""
     let files = StoredStream.names(in: "\(directory.path)/stored")
@@ -134,6 +135,6 @@ final class FrontEndRun {
 }
 
 extension StreamProcess {
-  /// How many connections its requests were sent on.
+  /// The number of connections on which its requests were sent.
   var newConnectionCount: Int { events("connected").count { $0.description.contains("\"new\":true") } }
 }

@@ -1,4 +1,5 @@
-// Resumable uploads through nginx and Caddy, which buffer, drop interim responses, answer in a server's stead, and die.
+// Resumable uploads through nginx and Caddy, which buffer, drop interim responses, answer in a server's place, and are
+// killed.
 
 import ChaosTesting
 import CommandTesting
@@ -10,7 +11,7 @@ import Testing
   "Through real front ends",
   .enabled(if: FrontEnd.isInstalled, "nginx (package nginx-light) and caddy have to be installed"))
 struct FrontEndTests {
-  /// What one append may carry. All before it is acknowledged, so nothing else is ever sent again.
+  /// The size of one append. Everything before it is acknowledged, so nothing else is ever repeated.
   private static let appendSize = 256 << 10
 
   @Test(
@@ -33,7 +34,7 @@ struct FrontEndTests {
     try client.event("connecting")
     input.isBeingRead()
     try run.doFaults(to: client)
-    // The last of them is over when the stream goes on: several appends more.
+    // The last of them is over when the stream continues for several appends.
     let before = client.events("acknowledged").count
     try client.output.wait(for: "five more acknowledgements") { events, _ in
       events.count { $0.event == "acknowledged" } >= before + 5 ? () : nil
@@ -48,7 +49,7 @@ struct FrontEndTests {
     #expect(try pattern.firstDifference(file: file, count: length) == nil)
     #expect(try StampedPattern.digest(file: file) == pattern.digest(count: length))
     #expect(client.events("upload-created").count == 1)
-    // A server that is away for a moment, a front end may not have met. A reset between two requests is no failure.
+    // A front end may not notice a server that is briefly down. A reset between two requests is not a failure.
     #expect(client.newConnectionCount >= 4, "\(run.story(of: client))")
     #expect(summary.integer("resent") ?? .max <= 4 * Self.appendSize)
     #expect(client.events("interim-response").isEmpty)
@@ -71,10 +72,10 @@ struct FrontEndTests {
 
     #expect(summary.integer("acknowledged") == bytes.count)
     #expect(try StampedPattern.digest(file: run.storedFile()) == StampedPattern.digest(file: path))
-    // A server that is away for a moment, a front end may not have met. A reset between two requests is no failure.
+    // A front end may not notice a server that is briefly down. A reset between two requests is not a failure.
     #expect(client.newConnectionCount >= 4, "\(run.story(of: client))")
     #expect(summary.integer("resent") ?? .max <= 4 << 20)
-    // Asked for before the first byte: whoever drops a 104 costs nothing.
+    // The upload is requested before the first byte, so a dropped 104 costs nothing.
     #expect(client.events("upload-created").count == 1)
   }
 
@@ -87,7 +88,7 @@ struct FrontEndTests {
       route, serverOptions: ["--public-url", keepsHost ? "http://backend.invalid:1/ingest" : "/ingest"])
     let bytes = Array("not all at once".utf8)
     let path = try run.directory.write("file.txt", bytes)
-    // Careful creation, for the upload's URL is what this is about.
+    // Careful creation, because this test is about the upload's URL.
     let client = try StreamProcess(
       "pipe", "\(run.url)/ingest/file.txt",
       more: run.clientOptions + ["--resumable", "always"] + (keepsHost ? ["--location", "keep"] : []), input: path)
@@ -123,8 +124,8 @@ struct FrontEndTests {
     let route = Route(program: .nginx, isHTTP1: false, changes: .init(closesConnections: closesConnections))
     let run = try FrontEndRun(route, serverOptions: ["--proxied-interims", "all"], mayInterim: true)
     let pattern = StampedPattern(seed: 20_261_124)
-    // Slow enough for the server to take it at once on a loaded machine too: nginx has the response's head by then, and
-    // after a single write that was held up it never sends anything of the request again.
+    // Slow enough that the server accepts it at once even on a loaded machine. nginx has the response's head by then,
+    // and after a single delayed write it never sends the rest of the request.
     let input = try PacedInput("\(run.directory.path)/input", pattern, bytesPerSecond: 40_000)
     try input.start()
     let client = try StreamProcess(
@@ -160,7 +161,7 @@ struct FrontEndTests {
     input.isBeingRead()
     try client.output.wait(for: "two outages") { events, _ in SluiceProcess.failures(in: events).count >= 2 ? () : nil
     }
-    // Five times as many as a request can have without that.
+    // Five times as many as a request can otherwise have.
     let before = client.events("interim-response").count
     try client.output.wait(for: "25 interim responses") { events, _ in
       events.count { $0.event == "interim-response" } >= before + 25 ? () : nil
@@ -178,7 +179,7 @@ struct FrontEndTests {
     let run = try FrontEndRun(
       Route(program: .caddy, isHTTP1: false), serverOptions: ["--proxied-interims", "all"], mayInterim: true)
     let path = try run.directory.write("file.bin", StampedPattern(seed: 20_261_126).bytes(40_000_000))
-    // Were they pauses after answers, and not after broken connections, they could be that long.
+    // Pauses after answers could be that long, unlike those after broken connections.
     let client = try StreamProcess("put", path, more: ["\(run.url)/", "--ca-file", run.certificate])
     #expect(try client.ended(code: 0).integer("acknowledged") == 40_000_000)
     #expect(client.failures.count >= 2)

@@ -1,4 +1,4 @@
-// Which interim responses get through which front end, by experiment: docs/resumable-uploads.md has the table.
+// Which interim responses pass through which front end, by experiment. docs/resumable-uploads.md has the table.
 
 import NetworkTesting
 import TestRigs
@@ -8,12 +8,12 @@ import Testing
   "Interim responses through front ends",
   .enabled(if: FrontEnd.isInstalled, "nginx (package nginx-light) and caddy have to be installed"))
 struct InterimResponseTests {
-  /// The status codes that curl saw of one POST to a server which says these interim responses and then 201.
+  /// The statuses that curl received for one POST to a server that sends these interim responses and then 201.
   private func seen(_ interims: [Int], _ route: Route) throws -> [Int] {
     let server = try ScriptedServer { connection, _ in
       let head = try connection.head()
       for status in interims { try connection.send("HTTP/1.1 \(status) Interim\r\nUpload-Offset: 0\r\n\r\n") }
-      // Some have a length, some come in chunks.
+      // Some have a length, and some are chunked.
       if head["Transfer-Encoding"] != nil { _ = try connection.body() }
       try connection.respond("201 Created", ["Location: /uploads/1", "Connection: close"])
     }
@@ -51,7 +51,7 @@ struct InterimResponseTests {
   func nginx(route: Route) throws {
     for interims in [[100], [102], [103], [104], [100, 104, 104]] {
       let seen = try seen(interims, route)
-      // Over HTTP/2 curl breaks the stream off, having seen the first or nothing.
+      // Over HTTP/2, curl aborts the stream after the first one or none.
       if route.isHTTP1 { #expect(seen == interims + [201]) } else { #expect(!seen.contains(201), "\(seen)") }
     }
     let none = try seen([], route)

@@ -1,5 +1,5 @@
-// `sluice load --http2` through Caddy and nginx: many streams on one connection, what becomes of all of them when it is
-// cut, and what is said where HTTP/2 is not to be had.
+// `sluice load --http2` through Caddy and nginx: many streams on one connection, the effect of a cut on all of them,
+// and the error without HTTP/2.
 
 import CommandTesting
 import EventLoops
@@ -38,7 +38,7 @@ struct LoadOverHTTP2Tests {
       resumable: resumable)
   }
 
-  /// Waits until the server has seen so many streams begin.
+  /// Waits until this number of streams has begun at the server.
   private func haveBegun(_ count: Int) throws {
     try server.output.wait(for: "\(count) streams") { events, _ in
       events.count { $0.event == "begun" } >= count ? () : nil
@@ -56,7 +56,7 @@ struct LoadOverHTTP2Tests {
     #expect(try EstablishedConnections.count(at: frontEnd.address) == 3)
     try frontEnd.kill()
     try frontEnd.restart()
-    // Who was between two requests has lost nothing, and finds the new connection with its next one.
+    // A stream between two requests has lost nothing, and uses the new connection with its next request.
     try load.progress("all streams again, over three connections") {
       $0.integer("interruptions") ?? 0 >= 1 && $0.integer("live") == 20 && $0.integer("connecting") == 0
         && (try? EstablishedConnections.count(at: frontEnd.address)) == 3
@@ -83,7 +83,7 @@ struct LoadOverHTTP2Tests {
     #expect(report.totals.streams.finished == 6)
     #expect(report.totals.messages.acknowledged == report.totals.messages.due)
     #expect(report.histograms[.acknowledged].count == report.totals.messages.due)
-    // What libcurl and HTTP/2 hold back is not known: nothing is said rather than something wrong.
+    // It is unknown how much libcurl and HTTP/2 buffer, so the report omits the figure.
     #expect(report.histograms[.accepted].isEmpty)
     #expect(load.output.text.contains { $0.hasPrefix("accepted") && $0.hasSuffix("not measured over HTTP/2") })
     let stored = try StoredLoad.all(in: directory.path)
@@ -100,7 +100,7 @@ struct LoadOverHTTP2Tests {
     try load.progress("twelve cuts") { $0.integer("interruptions_on_purpose") ?? 0 >= 12 }
     let report = try load.stop()
     #expect(report.totals.connects == 2)
-    // A loaded proxy may answer one that follows with an error; the connection is what this is about.
+    // A loaded proxy may answer a later one with an error, but this test is about the connection.
     #expect(report.totals.errors["connection-lost"] == nil, "\(report.totals.errors)")
     #expect(try StoredLoad.all(in: directory.path).allSatisfy { $0.firstDifference() == nil })
   }
@@ -154,7 +154,7 @@ struct LoadOverHTTP2Tests {
     "a stream that the server does not read delays no others on its connection, and does not make the loop spin"
   )
   func unread() throws {
-    // What each of the others has brought, by the megabyte.
+    // The progress of each of the others, in megabytes.
     let megabytes = try EventLog<Int>()
     let deaf = try ScriptedServer(receiveBuffer: 4096) { connection, _ in
       let head = try connection.head()
@@ -176,7 +176,7 @@ struct LoadOverHTTP2Tests {
     let report = try load.stop()
     #expect(report.totals.interruptions.total == 0)
     #expect(report.totals.bytes.sent < report.totals.bytes.offered)
-    // Processor time, whoever else uses the machine: a twentieth of one, and half of one where the loop turns.
+    // Processor time, independent of other processes: a twentieth of one, or half of one if the loop spins.
     #expect(report.generator.busiestLoop < 0.25)
   }
 }

@@ -1,4 +1,4 @@
-// Name servers that never answer, in a network of one process: a lookup takes half a minute there, and nothing may wait
+// Name servers that never answer, in a network of one process. A lookup takes half a minute there, and nothing may wait
 // for it.
 
 import CommandTesting
@@ -11,8 +11,8 @@ import Testing
 @Suite(
   "Name servers that do not answer", .enabled(if: Surroundings.mayMakeNetworks && Surroundings.mayMount), .serialized)
 struct NameServerTests {
-  /// Runs a program where three name servers are configured and none answers: packets to them loop back to a machine
-  /// that does not have their addresses.
+  /// Runs a program with three configured name servers, none of which answers: packets to them return to a machine that
+  /// does not have their addresses.
   private func inSilence(_ scratch: ScratchDirectory) -> [String] {
     let servers = (53...55).map { "nameserver 192.0.2.\($0)\n" }.joined()
     let file = scratch.write(servers, to: "resolv.conf")
@@ -24,7 +24,7 @@ struct NameServerTests {
     return ["unshare", "--net", "--mount", "sh", "-c", script, "sh", file]
   }
 
-  /// The threads of a process that libcurl made, which have the network loop's name, and the loop itself.
+  /// The threads of a process that libcurl created, which have the network loop's name, and the loop itself.
   private func networkThreads(_ process: Int32) -> Int {
     let tasks = (try? fileNames(in: "/proc/\(process)/task")) ?? []
     return tasks.count { (try? fileContents("/proc/\(process)/task/\($0)/comm")) == Array("sluice-network\n".utf8) }
@@ -37,13 +37,13 @@ struct NameServerTests {
       "heartbeat", "http://nowhere.example:8080/pulse",
       more: ["--interval", "500ms", "--connect-timeout", "300ms", "--retry-ceiling", "50ms"],
       prefix: inSilence(scratch))
-    // After so many attempts each further one would have left another thread behind.
+    // After this number of attempts, each further one would have left another thread.
     try stream.output.wait(for: "refused lookups") { events, _ in
       SluiceProcess.failures(in: events).count >= 20 ? true : nil
     }
     try stream.event("progress") { ($0.thousandths("elapsed_seconds") ?? 0) > 4000 }
     #expect(networkThreads(stream.identifier) <= 6)
-    // The loop was never blocked: progress came each second, and no beat was late.
+    // The loop was never blocked: progress came every second, and no beat was late.
     let times = stream.events("progress").compactMap { $0.thousandths("elapsed_seconds") }
     for (earlier, later) in zip([0] + times, times) { #expect(later - earlier < 2000, "\(times)") }
     #expect(stream.events("late").isEmpty)

@@ -1,4 +1,4 @@
-// A link that is cut for ten seconds without a packet to say so.
+// A link that is cut for ten seconds without any packet about it.
 
 import CommandTesting
 import TestRigs
@@ -16,7 +16,7 @@ struct NetworkFaultTests {
     let server = try ServeProcess(scratch.path, address: "0.0.0.0:8080", prefix: ["unshare", "--net"])
     let cable = try Cable(to: server.identifier)
     let url = "http://\(cable.there):8080/take"
-    // One waits, one does not: it counts its peer as dead after 3 s, and dials in vain until the link is back.
+    // One waits. The other one treats its peer as dead after 3 s, and tries to connect in vain until the link is back.
     let patient = (microphone: TestMicrophone(), name: "patient", more: ["--stall-timeout", "60s"])
     let hasty = (
       microphone: TestMicrophone(), name: "hasty",
@@ -31,7 +31,7 @@ struct NetworkFaultTests {
     let atTheEnd = clients.map { $0.lastAcknowledged }
     try cable.putBack()
     for (client, before) in zip(clients, atTheEnd) {
-      // Nothing came through meanwhile, and capture went on.
+      // Nothing passed meanwhile, and the capture continued.
       #expect(client.captured - before >= 8 * second)
       try client.acknowledged(client.captured + second)
     }

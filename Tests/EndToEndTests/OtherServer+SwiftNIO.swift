@@ -1,13 +1,13 @@
-// SwiftNIO: names its newest version in a 400, destroys an upload whose offset is not met, calls appends 201, and says
-// completeness of final responses by the other version's field.
+// Imitates SwiftNIO: it names its newest version in a 400, destroys an upload after a wrong offset, answers appends
+// with 201, and uses the other version's field for completeness in final responses.
 
 import NetworkTesting
 
 extension OtherServer {
-  /// Where its handler takes uploads: anywhere.
+  /// The URL for its uploads, which can be any.
   var swiftNIOURL: String { "\(origin)/take" }
 
-  /// False when the connection has to end.
+  /// Returns false if the connection must end.
   func answerAsSwiftNIO(_ request: Request) throws -> Bool {
     guard request.head["Upload-Draft-Interop-Version"] != nil else { return try plain(request) }
     guard let version = request.version, [3, 5, 6].contains(version) else { return try refuse(request) }
@@ -15,7 +15,7 @@ extension OtherServer {
     let isQuery = request.completes == nil && request.offset == nil && request.uploadLength == nil
     if request.method == "OPTIONS" {
       guard isQuery else { return try refuse(request) }
-      // The handler's 501 made better.
+      // Replaces the handler's 501.
       try answer(request, "200 OK", ["Upload-Limit: min-size=0"])
       return true
     }
@@ -93,7 +93,7 @@ extension OtherServer {
   private func finish(_ request: Request, _ index: Int, _ completes: Bool, _ fields: [String]) throws -> Bool {
     let offset = "Upload-Offset: \(self[index].bytes.count)"
     guard completes else {
-      // An append too.
+      // Also for an append.
       try answer(request, "201 Created", fields + [request.completeness(false), offset])
       return true
     }
@@ -101,7 +101,7 @@ extension OtherServer {
     // Version 3's field in versions 5 and 6, and theirs in version 3.
     let swapped = request.version == 3 ? "Upload-Complete: ?1" : "Upload-Incomplete: ?0"
     try answer(request, "200 OK", fields + [swapped, offset], body: "received\n")
-    // It is over with its handler's response.
+    // It ends with its handler's response.
     self[index].isGone = true
     return true
   }

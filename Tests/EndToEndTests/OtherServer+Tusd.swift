@@ -1,18 +1,18 @@
-// tusd: two protocols at one URL, told apart by the version that a request names; silent about completeness but to
-// HEAD.
+// Imitates tusd: two protocols at one URL, distinguished by the request's version. It reports completeness only in
+// answers to HEAD.
 
 import NetworkTesting
 
 extension OtherServer {
   private static let versions = 3...6
 
-  /// Where uploads are created.
+  /// The URL for creations.
   var tusdURL: String { "\(origin)/files/" }
 
-  /// False when the connection has to end.
+  /// Returns false if the connection must end.
   func answerAsTusd(_ request: Request) throws -> Bool {
     let version = request.version.flatMap { Self.versions.contains($0) ? $0 : nil }
-    // A version that it does not know is another protocol to it: tus 1.0.
+    // An unknown version selects the other protocol, tus 1.0.
     let common = version == nil ? ["Tus-Resumable: 1.0.0"] : []
     if request.method == "OPTIONS" {
       try answer(
@@ -38,7 +38,7 @@ extension OtherServer {
     }
     switch request.method {
     case "HEAD":
-      // It takes the lock, which whoever holds it has to give up.
+      // It takes the lock, which the present holder must release.
       detach(index)
       let upload = self[index]
       try answer(
@@ -70,7 +70,7 @@ extension OtherServer {
     }
     let index = create(Upload(length: lengths.first))
     let fields = [
-      // Of whatever host the request names.
+      // With the host that the request names.
       "Location: http://\(request.head["Host"] ?? "")/files/\(index)", named, Self.limits(self[index]),
     ]
     try announce(request, fields)
@@ -90,7 +90,7 @@ extension OtherServer {
     detach(index)
     let upload = self[index]
     guard offset == upload.bytes.count else {
-      // Without saying which one it would be.
+      // Without the correct offset.
       return try answerEarly(request, "409 Conflict", body: "ERR_MISMATCHED_OFFSET: mismatched offset\n")
     }
     if upload.length == offset {

@@ -1,5 +1,5 @@
-// Other people's servers, imitated: what tusd and SwiftNIO's resumable uploads answer, as their sources say. Here is
-// what both have in common; their answers are in OtherServer+Tusd.swift and OtherServer+SwiftNIO.swift.
+// Imitations of other servers: the answers of tusd and of SwiftNIO's resumable uploads, according to their sources.
+// This file has their common part. Their answers are in OtherServer+Tusd.swift and OtherServer+SwiftNIO.swift.
 
 import NetworkTesting
 import Synchronization
@@ -15,24 +15,24 @@ final class OtherServer: Sendable {
 
   struct Upload: Sendable {
     var bytes: [UInt8] = []
-    /// Where it is known.
+    /// Nil until it is known.
     var length: Int?
     var isComplete = false
     var isGone = false
-    /// The connection of the request that is at work on it.
+    /// The connection of the active request.
     var connection: ServerConnection?
   }
 
   struct State {
     var uploads: [Upload] = []
     var cuts: [Int]
-    /// Content since the last cut.
+    /// The number of content bytes since the last cut.
     var received = 0
-    /// Method and status of each answer.
+    /// The method and status of each answer.
     var answers: [(method: String, status: Int)] = []
   }
 
-  /// A request, as both look at it.
+  /// A request as both interpret it.
   struct Request {
     let head: ServerConnection.Head
     let connection: ServerConnection
@@ -42,7 +42,7 @@ final class OtherServer: Sendable {
     var offset: Int? { head["Upload-Offset"].flatMap { Int($0) } }
     var contentLength: Int? { head["Content-Length"].flatMap { Int($0) } }
     var uploadLength: Int? { head["Upload-Length"].flatMap { Int($0) } }
-    /// `Upload-Complete`, or its forerunner the other way round; nil without either.
+    /// `Upload-Complete`, or its inverted predecessor; nil without either.
     var completes: Bool? {
       version == 3 ? head["Upload-Incomplete"].map { $0 == "?0" } : head["Upload-Complete"].map { $0 == "?1" }
     }
@@ -56,7 +56,8 @@ final class OtherServer: Sendable {
   private let server: Mutex<ScriptedServer?> = Mutex(nil)
   let origin: String
 
-  /// - Parameter cuts: after this number of content bytes, counted from the cut before, the connection ends.
+  /// - Parameter cuts: the numbers of content bytes after which the connection ends, each counted from the previous
+  ///   cut.
   init(_ program: Program, cuts: [Int]) throws {
     let state = Mutex(State(cuts: cuts))
     self.state = state
@@ -80,12 +81,12 @@ final class OtherServer: Sendable {
 
   deinit { server.withLock { $0 }?.close() }
 
-  /// Whether every connection was cut that was to be.
+  /// Whether all cuts were made.
   var hasCutAll: Bool { state.withLock { $0.cuts.isEmpty } }
   var uploads: [Upload] { state.withLock { $0.uploads } }
   var answers: [(method: String, status: Int)] { state.withLock { $0.answers } }
 
-  // MARK: What both do
+  // MARK: Common to both
 
   func answer(_ request: Request, _ status: String, _ fields: [String] = [], body: String = "") throws {
     let code = Int(status.prefix { $0 != " " }) ?? 0
@@ -93,7 +94,7 @@ final class OtherServer: Sendable {
     try request.connection.respond(status, fields, body: request.method == "HEAD" ? "" : body)
   }
 
-  /// An answer before the content was read. False, for the connection ends.
+  /// An answer before the content was read. Returns false, because the connection ends.
   func answerEarly(_ request: Request, _ status: String, _ fields: [String] = [], body: String = "") throws -> Bool {
     try answer(request, status, fields + ["Connection: close"], body: body)
     request.connection.shutdownWriting()
@@ -113,7 +114,7 @@ final class OtherServer: Sendable {
     }
   }
 
-  /// The number at the end of an upload's path; nil for one that there is not.
+  /// The number at the end of an upload's path; nil if the upload does not exist.
   func index(_ request: Request) -> Int? {
     guard let index = Int(request.target.split(separator: "/").last ?? "") else { return nil }
     return state.withLock { $0.uploads.indices.contains(index) && !$0.uploads[index].isGone } ? index : nil
@@ -124,7 +125,7 @@ final class OtherServer: Sendable {
     set { state.withLock { $0.uploads[index] = newValue } }
   }
 
-  /// Ends whatever request is at work on an upload.
+  /// Ends the active request of an upload.
   func detach(_ index: Int) {
     let connection = state.withLock { state in
       defer { state.uploads[index].connection = nil }
@@ -133,7 +134,7 @@ final class OtherServer: Sendable {
     connection?.reset()
   }
 
-  /// Reads the content into an upload. False when the connection is over.
+  /// Reads the content into an upload. Returns false if the connection is over.
   func take(_ request: Request, into index: Int) throws -> Bool {
     state.withLock { $0.uploads[index].connection = request.connection }
     defer { state.withLock { $0.uploads[index].connection = nil } }
@@ -154,7 +155,7 @@ final class OtherServer: Sendable {
         if request.method == "PATCH" {
           request.connection.reset()
         } else {
-          // As a FIN: a client that sends may see a reset before it reads the 104 that says where the upload is.
+          // With a FIN, because a sending client may see a reset before it reads the 104 with the upload's URL.
           state.withLock { $0.uploads[index].connection = nil }
           request.connection.shutdownWriting()
           _ = request.connection.readToEnd()
@@ -164,7 +165,7 @@ final class OtherServer: Sendable {
     }
   }
 
-  /// Whether the connection is to be cut behind it.
+  /// Returns whether the connection must be cut after it.
   private func keep(_ bytes: [UInt8], in index: Int) -> Bool {
     state.withLock { state in
       state.uploads[index].bytes += bytes

@@ -1,4 +1,4 @@
-// The real command against imitations of the servers that people run.
+// The real command against imitations of widely used servers.
 
 import ChaosTesting
 import CommandTesting
@@ -12,14 +12,15 @@ struct OtherServerTests {
 
   private func url(_ server: OtherServer, _ program: OtherServer.Program) -> String {
     switch program {
-    // A URL that ends in a slash gets the file's name, unless it has an empty query; tusd requires it without.
+    // A URL that ends with a slash gets the file's name, unless it has an empty query. tusd requires it without the
+    // name.
     case .tusd: "\(server.tusdURL)?"
     case .swiftNIO: server.swiftNIOURL
     }
   }
 
-  /// One upload, whole, and never a guess: nothing that one of these servers answers 409 to, and destroys the upload
-  /// for.
+  /// Expects one complete upload, and no guessed offset: none that a server would answer with 409 and destroy the
+  /// upload for.
   private func expect(_ server: OtherServer, _ bytes: [UInt8], _ summary: FlatObject, cuts: Int) {
     let uploads = server.uploads
     #expect(uploads.count == 1)
@@ -28,7 +29,7 @@ struct OtherServerTests {
     #expect(!server.answers.contains { $0.status == 409 || $0.status == 404 })
     #expect(server.hasCutAll)
     #expect(summary.integer("acknowledged") == bytes.count)
-    // Cuts between which nothing goes forward are one outage.
+    // Cuts without progress between them are one outage.
     #expect((1...max(1, cuts)).contains(summary.integer("outages") ?? 0))
   }
 

@@ -1,4 +1,4 @@
-// The real PipeWire as ALSA's default device: its plugin starts threads of its own when the device is opened.
+// The real PipeWire as ALSA's default device. Its plugin starts threads when the device is opened.
 
 import CommandTesting
 import Glibc

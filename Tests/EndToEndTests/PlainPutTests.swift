@@ -1,4 +1,4 @@
-// PUT to a server that knows nothing of offsets: each request takes the place of the one before it.
+// PUT to a server that does not support offsets: each request replaces the previous one.
 
 import CommandTesting
 import NetworkTesting
@@ -30,10 +30,10 @@ struct PlainPutTests {
     let moves = client.events("next-url")
     #expect(moves.compactMap { $0.text("url")?.split(separator: "/").last } == ["kitchen~2.bin", "kitchen~3.bin"])
     let last = try #require(moves.last?.integer("offset"))
-    // nginx keeps nothing of a request that breaks off. The last one is stored, to the stream's end.
+    // nginx keeps nothing of an aborted request. The last one is stored, up to the stream's end.
     #expect(try server.names == ["kitchen~3.bin"])
     #expect(try server.stored("kitchen~3.bin") == (last..<count).map { pattern[UInt64($0)] })
-    // All before is reported.
+    // All bytes before are reported.
     #expect(summary.integer("unconfirmed") == last)
     #expect(summary.integer("captured") == count && summary.integer("unsent") == 0)
   }

@@ -1,4 +1,4 @@
-// The whole way in real time: a sound server plays a known signal, and what a file holds in the end is that signal.
+// The whole path in real time: a sound server plays a known signal, and the resulting file must contain it.
 
 import CommandTesting
 import Glibc
@@ -14,12 +14,12 @@ struct PlayedSignalTests {
     let scratch = ScratchDirectory()
     let server = try ServeProcess(scratch.path)
     let client = try StreamProcess("mic", server.url, more: ["--device", sound.captureName])
-    // The silent sink is heard: the path stands.
+    // The silence of the sink arrives, so the path is established.
     try client.acknowledged(9_600)
     let played = (0..<22 * 48_000).map { testmic_sample(1, UInt64($0), 0) }
     let player = try sound.play(played)
     #expect(player.waitUntilExit() == 0)
-    // PulseAudio's own latency, and then some.
+    // More than PulseAudio's own latency.
     try client.acknowledged(client.captured + 2 * 96_000)
     let summary = try client.finish()
     let ended = try server.event("ended")
@@ -30,14 +30,14 @@ struct PlayedSignalTests {
     #expect(stored.holes.isEmpty)
     #expect(summary.integer("captured") == stored.bytes.count)
     #expect(summary.integer("source_lost_frames") == 0, "\(client.events("overrun").prefix(5))")
-    // PulseAudio swallows the first moments of what is played, while it sets its sink going: not ours to keep.
+    // PulseAudio drops the first moments of the played audio while it starts its sink.
     let signal = played.dropFirst(24_000).withUnsafeBytes { Array($0) }
     let start = try #require(Self.find(signal.prefix(64), in: stored.bytes))
     #expect(signal.count >= 20 * 96_000)
     #expect(stored.bytes[start...].starts(with: signal))
   }
 
-  /// Offset of the first place where `wanted` stands at a whole sample.
+  /// Offset of the first occurrence of `wanted` at a whole sample.
   private static func find(_ wanted: ArraySlice<UInt8>, in bytes: [UInt8]) -> Int? {
     wanted.withUnsafeBytes { wanted in
       bytes.withUnsafeBytes { bytes in

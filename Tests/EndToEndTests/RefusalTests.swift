@@ -1,4 +1,4 @@
-// Servers that answer instead of storing: not now (503), not you (401), no room (507).
+// Servers that refuse instead of storing: temporarily (503), for lack of credentials (401), or for lack of space (507).
 
 import CommandTesting
 import Glibc
@@ -28,7 +28,7 @@ struct RefusalTests {
     #expect(client.failures.count == 3 && summary.integer("outages") == 1)
     for attempt in client.failures {
       #expect(attempt.text("cause")?.contains("503") == true)
-      // In thousandths: a second, and the jitter on top.
+      // In thousandths: one second plus the jitter.
       #expect(attempt.thousandths("retry_seconds").map { (1000...1250).contains($0) } == true)
     }
     let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
@@ -51,7 +51,7 @@ struct RefusalTests {
     let client = try StreamProcess(microphone: microphone, to: proxy.url, more: StreamProcess.plain)
     let interrupted = try server.event("interrupted")
     #expect(interrupted.integer("offset") ?? 0 >= 140_000)
-    // From its first byte: the answer did not say what was kept.
+    // From its first byte, because the answer did not report the stored bytes.
     #expect(try server.event("continued").integer("offset") == 0)
     try client.acknowledged(client.captured + second)
     let summary = try client.finish()
@@ -84,7 +84,7 @@ struct RefusalTests {
     #expect(
       message.contains("401") && message.contains("token expired") && message.contains("--bearer-token-file"),
       "\(message)")
-    // Not tried again, as was asked for: without the option it may be for ten minutes.
+    // Not repeated, as requested. Without the option, it may repeat for ten minutes.
     #expect(proxy.connections == 1)
     #expect(server.events("ended").isEmpty)
     let stored = try StoredStream(scratch.path, try #require(interrupted.text("file")))
@@ -105,28 +105,28 @@ struct RefusalTests {
     var random = seed.generator
     let bytes = (0..<1_000_003).flatMap { _ in withUnsafeBytes(of: random.next()) { Array($0) } }
     let input = scratch.write(bytes, to: "input")
-    // 12 MiB, of which 8 are taken: 8 MB do not fit.
+    // 12 MiB, of which 8 are used, so 8 MB do not fit.
     let disk = scratch.file("disk")
     mkdir(disk, 0o755)
     let server = try ServeProcess(
       disk, prefix: Surroundings.onSmallDisk(disk, size: "12m", ballast: 8 << 20))
-    // The mount is in the server's own namespace, and goes with it.
+    // The mount is in the server's own namespace, and ends with it.
     let seen = "/proc/\(server.identifier)/root\(disk)"
     let client = try StreamProcess("pipe", server.url, more: ["--resumable", resumable], input: input)
     let interrupted = try server.event("interrupted") { $0.integer("status") == 507 }
     let attempt = try client.event("outage")
     #expect(attempt.text("cause")?.contains("507") == true)
-    // The server's word counts, not TCP's: what it could not store is not acknowledged.
+    // The server's offset counts, not TCP's. Bytes that it could not store are not acknowledged.
     let (acknowledged, kept) = (
       try #require(attempt.integer("acknowledged")), try #require(interrupted.integer("offset"))
     )
-    // A resumable upload asks for the offset first, a plain stream has it from the refusal itself.
+    // A resumable upload asks for the offset first. A plain stream gets it from the refusal itself.
     #expect(resumable == "never" ? acknowledged == kept : acknowledged <= kept)
     let partial = try #require(interrupted.text("file"))
     let growing = try StoredStream(seen, partial)
     #expect(growing.bytes.count == interrupted.integer("offset"))
     #expect(growing.firstDifference(from: Array(bytes.prefix(growing.bytes.count))) == nil)
-    // Still full at the next attempt; the stream goes on all the same.
+    // The disk is still full at the next attempt, but the stream continues.
     try client.event("attempt-failed") { $0.text("cause")?.contains("507") == true }
     #expect(unlink("\(seen)/ballast") == 0)
     let summary = try client.ended(code: 0)

@@ -1,4 +1,4 @@
-// Two hundred connections in a row reset at random offsets, from memory to memory at full speed.
+// Two hundred consecutive connections that are reset at random offsets, from memory to memory at full speed.
 
 import CommandTesting
 import Glibc
@@ -9,10 +9,10 @@ import Testing
 @Suite("Random connection resets of a plain stream")
 struct ResetTests {
   private static let resets = 200
-  /// On a tmpfs: no disk slows the bytes down, so that resets hit buffers that are full.
+  /// On a tmpfs, so that no disk slows down the bytes, and resets occur with full buffers.
   private let memory = ScratchDirectory(in: "/dev/shm")
 
-  /// When each connection is reset, and bytes enough for all of them.
+  /// The position of each connection's reset, and enough bytes for all of them.
   private struct Plan {
     let after: [Int]
     let bytes: [UInt8]
@@ -20,10 +20,10 @@ struct ResetTests {
     init(_ seed: Seed) {
       var random = seed.generator
       after = (0..<ResetTests.resets).map { _ in
-        // A few within the head, or just behind it.
+        // A few within the head, or just after it.
         random.chance(10) ? Int.random(in: 0...600, using: &random) : Int.random(in: 0...(512 << 10), using: &random)
       }
-      // What resets swallow beyond these counts is at most what the sockets hold.
+      // In addition to these counts, resets destroy at most the content of the sockets.
       let count = after.reduce(0, +) + ResetTests.resets * (192 << 10) + Int.random(in: 0..<100_000, using: &random)
       bytes = [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
         var at = 0

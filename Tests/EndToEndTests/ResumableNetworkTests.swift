@@ -1,4 +1,4 @@
-// Networks in trouble, and resumable uploads: what is stored in the end is what was sent, once.
+// Network faults and resumable uploads: the stored bytes must be the sent ones, once.
 
 import ChaosTesting
 import CommandTesting
@@ -11,13 +11,13 @@ import Testing
   "A resumable upload over a faulty network",
   .enabled(if: Surroundings.mayMakeNetworks, "a network namespace needs root, ip (iproute2) and nft (nftables)"))
 struct ResumableNetworkTests {
-  /// Gives a connection up after a second in which nothing that it was sent was acknowledged.
+  /// Gives up a connection after a second without an acknowledgement of sent bytes.
   private static let hasty = [
     "--stall-timeout", "1s", "--response-timeout", "1s", "--connect-timeout", "1s", "--retry-ceiling", "200ms",
   ]
   private static let appendSize = 512 << 10
 
-  /// A stream into a server at the other end of a cable.
+  /// A stream to a server at the other end of a cable.
   private final class Run {
     let directory: TemporaryDirectory
     let server: ServeProcess
@@ -47,7 +47,7 @@ struct ResumableNetworkTests {
       for stream in streams { try advance(stream.client) }
     }
 
-    /// Waits until the server has acknowledged more than up to now, several times.
+    /// Waits until the server has acknowledged new bytes several times.
     func advance(_ client: StreamProcess) throws {
       let before = client.acknowledgements
       try client.output.wait(for: "three more acknowledgements") { events, _ in
@@ -55,7 +55,7 @@ struct ResumableNetworkTests {
       }
     }
 
-    /// Ends a stream and compares; its summary.
+    /// Ends a stream and compares. Returns its summary.
     func finish(_ number: Int, faults: Int) throws -> FlatObject {
       let (client, input, name) = streams[number]
       let length = input.finish()
@@ -98,7 +98,7 @@ struct ResumableNetworkTests {
     let run = try Run([Self.hasty])
     let client = run.streams[0].client
     try run.cable.drop(direction)
-    // Until the client has noticed, and has tried again in vain.
+    // Until the client has noticed it, and has tried again in vain.
     let before = client.failures.count
     try client.output.wait(for: "two failures") { events, _ in
       SluiceProcess.failures(in: events).count >= before + 2 ? () : nil

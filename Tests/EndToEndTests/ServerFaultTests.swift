@@ -1,4 +1,4 @@
-// The server dies, stalls, comes late: what it has stored in the end is compared with what the microphone heard.
+// The server is killed, stalls, or starts late. The stored data is compared with the microphone's frames.
 
 import CommandTesting
 import Glibc
@@ -21,7 +21,7 @@ struct ServerFaultTests {
     let client = try StreamProcess(microphone: microphone, to: first.url, more: StreamProcess.plain)
     try client.acknowledged(2 * second)
     if unread {
-      // Stopped first, so that bytes are acknowledged and not read: they die with it.
+      // Stopped first, so that bytes are acknowledged but not read. They are lost with it.
       first.signal(SIGSTOP)
       try client.acknowledged(client.lastAcknowledged + second / 4)
     }
@@ -36,11 +36,11 @@ struct ServerFaultTests {
     let stored = try StoredStream(scratch.path, try #require(ended.text("file")))
     #expect(stored.isWAV)
     #expect(stored.firstDifferenceFromMicrophone() == nil)
-    // Three parties say the same: the record beside the file, the server's event, the client's summary.
+    // Three sources agree: the record beside the file, the server's event, and the client's summary.
     #expect(ended.integer("missing") == stored.missing)
     #expect(summary.integer("missing_at_server") == stored.missing)
     if unread { #expect(stored.missing > 0, "nothing was unread: this run shows less than it should") }
-    // No more than two socket buffers of 64 KiB, as the kernel counts them.
+    // At most two socket buffers of 64 KiB, as the kernel counts them.
     #expect(stored.missing <= 256 << 10)
     #expect(summary.integer("captured") == stored.bytes.count)
     #expect(summary.integer("acknowledged") == stored.bytes.count - stored.missing)
@@ -55,7 +55,7 @@ struct ServerFaultTests {
     let client = try StreamProcess(
       microphone: microphone, to: first.url, more: ["--resumable", "always", "--retry-ceiling", "500ms"])
     try client.acknowledged(second)
-    // Stopped first, so that bytes are acknowledged by its TCP and not read: they die with it, and only that.
+    // Stopped first, so that bytes are acknowledged by its TCP but not read. Only these are lost with it.
     let sent = try #require(client.events("progress").last?.integer("sent"))
     first.signal(SIGSTOP)
     try client.event("progress") { $0.integer("sent") ?? 0 > sent + second / 4 }
@@ -84,7 +84,7 @@ struct ServerFaultTests {
     let client = try StreamProcess(microphone: microphone, to: server.url)
     try client.acknowledged(second)
     server.pause(for: .seconds(5))
-    // The stall was one: seconds of audio had to wait here.
+    // The stall was effective: seconds of audio had to wait here.
     #expect(client.events("progress").contains { $0.integer("buffered") ?? 0 > 2 * second })
     try client.acknowledged(client.captured + second)
     let summary = try client.finish()
@@ -111,7 +111,7 @@ struct ServerFaultTests {
     let attempt = try client.event("outage")
     #expect(attempt.integer("acknowledged") == 0)
     elapse(.seconds(3))
-    // Capture began at once, whether the server was there or not.
+    // The capture began at once, with or without the server.
     #expect(client.captured >= second)
     let server = try ServeProcess(scratch.path, address: address)
     #expect(try server.event("begun").integer("offset") == 0)

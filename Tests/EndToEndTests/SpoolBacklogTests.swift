@@ -1,4 +1,4 @@
-// What earlier runs have left in a spool, and how the next run and `sluice spool drain` send it.
+// The remains of earlier runs in a spool, and their delivery by the next run and by `sluice spool drain`.
 
 import CommandTesting
 import EventLoops
@@ -22,9 +22,9 @@ struct SpoolBacklogTests {
 
   private var spool: String { "\(directory.path)/spool" }
 
-  /// Leaves a stretch as a process does that was killed.
+  /// Leaves a stretch like a killed process.
   ///
-  /// - Parameter time: when it was captured.
+  /// - Parameter time: the time of its capture.
   private func leave(
     _ parts: [Range<UInt64>], folder: String = "cam", id: String = "left", time: Int64 = WallClock.now.sinceEpoch
   ) throws {
@@ -61,7 +61,7 @@ struct SpoolBacklogTests {
     try leave([0..<600_000])
     let start = MonotonicInstant.now
     let result = try drain(["--catch-up-rate", "200kB"])
-    // At most one second's worth at once: the rest takes two seconds more.
+    // At most one second's worth at once, so the rest takes two more seconds.
     #expect(result.code == 0 && .now - start >= .seconds(2), "\(.now - start)")
     #expect(try stored("left") == pattern.bytes(600_000, at: 0))
   }
@@ -126,7 +126,7 @@ struct SpoolBacklogTests {
         prefix: disk.prefix, input: input.path)
       let line = try client.line("half of the free space")
       try input.write(pattern.bytes(4_000_000, at: 0))
-      // As long as the disk has not got them.
+      // As long as the disk does not have them.
       var status = stat()
       while status.st_blocks < 4_000_000 / 512 {
         let names = try fileNames(in: disk.outside("spool/\(try fileNames(in: disk.outside("spool"))[0])"))

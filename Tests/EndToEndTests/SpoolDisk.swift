@@ -1,4 +1,4 @@
-// A small disk for a spool, that processes come to and go from, and the stream that they keep there.
+// A small disk for the spool of one stream, which several processes use one after another.
 
 import CommandTesting
 import EventLoops
@@ -9,18 +9,18 @@ import TestRigs
 
 /// A tmpfs in a mount namespace that lives as long as this object.
 final class SpoolDisk {
-  /// Where it is in the namespace.
+  /// Its path in the namespace.
   let path: String
   private let keeper: ChildProcess
   private let scratch = ScratchDirectory()
 
-  /// - Parameter size: as mount(8) takes it.
+  /// - Parameter size: in the format of mount(8).
   init(_ path: String, size: String) throws {
     self.path = path
     let script = "mount -t tmpfs -o size=\(size) none \"$1\" && echo mounted && exec sleep 600"
     keeper = try ChildProcess(
       ["unshare", "--mount", "sh", "-c", script, "sh", path], package: "util-linux", output: scratch.file("log"))
-    // There is nothing to wait for but the line in a file.
+    // Only the line in a file shows it.
     let deadline = MonotonicInstant.now + .seconds(20)
     while !String(decoding: scratch.read("log"), as: UTF8.self).contains("mounted") {
       guard MonotonicInstant.now < deadline else { throw TestFailure("the small disk was not mounted") }
@@ -28,13 +28,13 @@ final class SpoolDisk {
     }
   }
 
-  /// Runs a program where the disk is.
+  /// Runs a program in the namespace of the disk.
   var prefix: [String] { ["nsenter", "--mount=/proc/\(keeper.identifier)/ns/mnt"] }
 
   /// A path on the disk, for this process.
   func outside(_ name: String) -> String { "/proc/\(keeper.identifier)/root\(path)/\(name)" }
 
-  /// Takes all room that is left.
+  /// Uses up all remaining space.
   func fill() throws {
     let file = try retryingInterrupts("filling the disk") { open(outside("ballast"), O_WRONLY | O_CREAT, 0o600) }
     defer { close(file) }
@@ -46,7 +46,7 @@ final class SpoolDisk {
   func makeRoom() throws { try retryingInterrupts("making room") { unlink(outside("ballast")) } }
 }
 
-/// A FIFO that stays open whoever reads it.
+/// A FIFO that stays open independently of its readers.
 final class HeldInput {
   let path: String
   private let descriptor: Int32
@@ -78,7 +78,7 @@ extension SluiceProcess {
 }
 
 extension OffsetPattern {
-  /// Those from `offset` on.
+  /// The bytes from `offset` on.
   func bytes(_ count: Int, at offset: UInt64) -> [UInt8] {
     var bytes = [UInt8](repeating: 0, count: count)
     bytes.withUnsafeMutableBytes { bytes in

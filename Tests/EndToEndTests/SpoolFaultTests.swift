@@ -1,4 +1,4 @@
-// The spool on disks that are full, or that do not answer.
+// The spool on disks that are full or do not answer.
 
 import CommandTesting
 import EventLoops
@@ -19,7 +19,7 @@ struct SpoolFaultTests {
     try fileNames(in: folder).filter { $0.hasSuffix(".spool") }.sorted()
   }
 
-  /// The buffers in memory of a stretch.
+  /// The buffers of a stretch in memory.
   private func inMemory(_ stretch: String) throws -> [String] {
     let id = stretch.dropLast(".spool".count).drop { $0 != "-" }.dropFirst()
     return try fileNames(in: "/dev/shm").filter { $0.hasPrefix("sluice-\(id)") }
@@ -49,7 +49,7 @@ struct SpoolFaultTests {
     }
     let folder = disk.outside("spool/cam")
     let first = try client()
-    // More than twice what the disk has when it becomes full: the spool may have taken room for as much again.
+    // More than twice the disk's content when it becomes full, because the spool may have allocated as much again.
     let firstBytes = pattern.bytes(6_300_000, at: 0)
     try input.write(Array(firstBytes[..<3_000_000]))
     try captured(first, 3_000_000)
@@ -105,7 +105,7 @@ struct SpoolFaultTests {
     client.kill()
     #expect(try stretches(disk.outside("spool/cam")).isEmpty)
     let again = try ServeProcess("\(directory.path)/stored", address: address)
-    // The disk is still full: it is sent from memory.
+    // The disk is still full, so it is sent from memory.
     let drain = try SluiceProcess(["spool", "drain", "\(path)/spool"], prefix: disk.prefix)
     #expect(try drain.exitCode() == 0, "\(drain.output.text)")
     try expectStored([bytes])
@@ -118,7 +118,7 @@ struct SpoolFaultTests {
   func silentDisk() throws {
     let server = try ServeProcess("\(directory.path)/stored")
     let input = try HeldInput("\(directory.path)/input")
-    // Whoever opens it waits for a writer that never comes: the spool's thread is as stuck as in a disk.
+    // Opening it waits for a writer that never comes, so the spool's thread is blocked as by a disk.
     #expect(mkdir("\(directory.path)/spool", 0o700) == 0 && mkdir("\(directory.path)/spool/cam", 0o700) == 0)
     #expect(mkfifo("\(directory.path)/spool/cam/1795403376004-57f93922e6ee4bd9.spool", 0o600) == 0)
     let address = server.address

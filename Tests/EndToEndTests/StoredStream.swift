@@ -1,4 +1,4 @@
-// What a server has stored, compared with what was sent: equal outside of the holes that it recorded, zeros within.
+// Compares a server's stored bytes with the sent ones: equal outside the recorded holes, and zeros within.
 
 import CommandTesting
 import Glibc
@@ -11,12 +11,12 @@ import Testing
 struct StoredStream {
   let fileName: String
   let bytes: [UInt8]
-  /// Stream offsets that are missing, by the server's record.
+  /// The missing stream offsets in the server's record.
   let holes: [Range<Int>]
 
   var missing: Int { holes.reduce(0) { $0 + $1.count } }
 
-  /// Reads `name` in `directory`, and `<stem>.gaps` beside it.
+  /// Reads `name` in `directory`, and the `<stem>.gaps` beside it.
   init(_ directory: String, _ name: String) throws {
     fileName = name
     bytes = try Self.contents("\(directory)/\(name)")
@@ -32,15 +32,15 @@ struct StoredStream {
     defer { fclose(file) }
     var status = stat()
     fstat(fileno(file), &status)
-    // One more than there is, so that a file that has grown meanwhile is noticed.
+    // One more than its size, so that a growing file is noticed.
     let size = Int(status.st_size)
     return [UInt8](unsafeUninitializedCapacity: size + 1) { buffer, count in
       count = fread(buffer.baseAddress, 1, size + 1, file)
     }
   }
 
-  /// The first offset at which the file is not what it should be: `sent` outside of the holes, zeros in them. Nil if it
-  /// is right, to its last byte.
+  /// The first wrong offset in the file: it must equal `sent` outside the holes, and zero within. Nil if the whole file
+  /// is correct.
   func firstDifference(from sent: [UInt8]) -> Int? {
     var at = 0
     for hole in holes.sorted(by: { $0.lowerBound < $1.lowerBound }) + [bytes.count..<bytes.count] {
@@ -54,8 +54,8 @@ struct StoredStream {
 
   private static func firstDifference(_ a: [UInt8], _ b: [UInt8], _ range: Range<Int>) -> Int? {
     guard range.upperBound <= a.count, range.upperBound <= b.count else { return min(a.count, b.count) }
-    // memcmp first: tens of megabytes byte by byte take long in a debug build. Neither base address is nil unless
-    // empty.
+    // memcmp first, because comparing tens of megabytes byte by byte takes long in a debug build. A base address is nil
+    // only for an empty array.
     let equal =
       range.isEmpty
       || a.withUnsafeBytes { a in
@@ -67,16 +67,16 @@ struct StoredStream {
   }
 }
 
-/// What the test microphone hears, as the stream of `sluice mic`: a WAV header and mono S16_LE samples.
+/// The test microphone's sound as the stream of `sluice mic`: a WAV header and mono S16_LE samples.
 enum MicrophoneStream {
   static let headerLength = 80
 
   /// The stream of `byteCount` bytes whose frame *n* is the device's frame *n*, with silence for the frames in
   /// `silent`.
   ///
-  /// - Parameter header: the first bytes of what was stored: its form is tested elsewhere, here it only has to be one.
+  /// - Parameter header: the first stored bytes. Other tests check the header's form.
   static func bytes(header: some Sequence<UInt8>, byteCount: Int, silent: [Range<UInt64>] = []) -> [UInt8] {
-    // Half a frame at the end counts too: a cut comes at any byte.
+    // Half a frame at the end counts too, because a cut can occur at any byte.
     var samples = (0..<max(0, (byteCount - headerLength + 1) / 2)).map { testmic_sample(1, UInt64($0), 0) }
     for gap in silent {
       for frame in gap where frame < UInt64(samples.count) { samples[Int(frame)] = 0 }
@@ -88,10 +88,10 @@ enum MicrophoneStream {
 extension StoredStream {
   var wavHeader: ArraySlice<UInt8> { bytes.prefix(MicrophoneStream.headerLength) }
   var isWAV: Bool { bytes.starts(with: Array("RIFF".utf8)) && bytes.dropFirst(72).starts(with: Array("data".utf8)) }
-  /// Whole frames after the header.
+  /// The number of whole frames after the header.
   var frameCount: Int { (bytes.count - MicrophoneStream.headerLength) / 2 }
 
-  /// The first byte that is not the microphone's, where every frame has to stand at its own number.
+  /// The first byte that differs from the microphone's, where every frame must be at its own number.
   func firstDifferenceFromMicrophone(silent: [Range<UInt64>] = []) -> Int? {
     firstDifference(from: MicrophoneStream.bytes(header: wavHeader, byteCount: bytes.count, silent: silent))
   }

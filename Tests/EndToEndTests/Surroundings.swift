@@ -1,5 +1,4 @@
-// Disks and networks that belong to one process and vanish with it: namespaces without names, so nothing is left
-// behind.
+// Disks and networks that belong to one process and vanish with it. Their namespaces have no names, so nothing is left.
 
 import EventLoops
 import Glibc
@@ -13,7 +12,7 @@ enum Surroundings {
     succeeds(["unshare", "--net", "true"], package: "util-linux") && ChildProcess.isInstalled("ip")
     && ChildProcess.isInstalled("nsenter") && ChildProcess.isInstalled("nft")
 
-  /// A prefix that runs a program with a tmpfs of `size` at `directory`, holding a file `ballast` of that many bytes.
+  /// A command prefix for a tmpfs of `size` at `directory`, with a file `ballast` of that many bytes.
   static func onSmallDisk(_ directory: String, size: String, ballast: Int) -> [String] {
     let script = """
       disk=$1; size=$2; ballast=$3; shift 3
@@ -22,7 +21,7 @@ enum Surroundings {
     return ["unshare", "--mount", "sh", "-c", script, "sh", directory, size, "\(ballast)"]
   }
 
-  /// Runs a program to its end. Throws when it fails.
+  /// Runs a program to its end. Throws if it fails.
   static func run(_ arguments: [String], package: String) throws {
     let scratch = ScratchDirectory()
     let code = try ChildProcess(arguments, package: package, output: scratch.file("log")).waitUntilExit()
@@ -37,19 +36,19 @@ enum Surroundings {
   }
 }
 
-/// A cable between this machine and the network namespace of one process, that can be pulled and put back.
+/// A cable between this machine and the network namespace of one process, which can be disconnected and connected.
 final class Cable {
   private let process: Int32
   private let name: String
-  /// This machine's end, and the process's.
+  /// The names of this machine's end and the process's end.
   let here: String, there: String
 
-  /// - Parameter process: alone in its network namespace (`unshare --net`). The cable goes with it.
+  /// - Parameter process: must be alone in its network namespace (`unshare --net`). The cable is removed with it.
   init(to process: Int32) throws {
     self.process = process
     // Interface names have at most 15 characters.
     name = "sl\(process)"
-    // A network of its own out of the range for tests of network equipment, RFC 2544.
+    // A separate network from the range for tests of network equipment, RFC 2544.
     let number = Int(process) & 0x7fff
     let subnet = "198.\(18 + number >> 14).\(number >> 6 & 0xff)"
     let base = (number & 0x3f) * 4
@@ -62,17 +61,17 @@ final class Cable {
     try far("link", "set", "far", "up")
   }
 
-  /// No packet goes through in either direction; nobody is told.
+  /// Blocks all packets in both directions, without a notification.
   func pull() throws { try far("link", "set", "far", "down") }
   func putBack() throws { try far("link", "set", "far", "up") }
 
   enum Direction: String {
-    /// From this machine to the process, and back. Hooks of the process's network.
+    /// From this machine to the process, or back. These are hooks of the process's network.
     case there = "input"
     case back = "output"
   }
 
-  /// No packet goes through in one direction, and all do in the other.
+  /// Blocks all packets in one direction.
   func drop(_ direction: Direction) throws {
     let hook = direction.rawValue
     try filter("add", "table", "inet", hook)
@@ -82,9 +81,9 @@ final class Cable {
 
   func dropNoMore(_ direction: Direction) throws { try filter("delete", "table", "inet", direction.rawValue) }
 
-  /// This machine's end has another address, and the one it had is gone: connections from there hear nothing any more.
+  /// Replaces the address of this machine's end. Connections from the former address receive nothing any more.
   func changeAddress() throws {
-    // Out of the range for carrier-grade NAT, RFC 6598.
+    // From the range for carrier-grade NAT, RFC 6598.
     let number = Int(process) & 0xffff
     let address = "100.\(64 + (Int(process) >> 16 & 0x3f)).\(number >> 8).\(number & 0xff)/32"
     try ip("addr", "add", address, "dev", name)

@@ -1,4 +1,4 @@
-// What a stream over TLS trusts: not a Location in clear text, and a certificate not before its time.
+// What a stream over TLS must not trust: an unencrypted Location, and a certificate before its validity.
 
 import CommandTesting
 import Glibc
@@ -13,7 +13,7 @@ struct TLSTrustTests {
     "a Location from https to http is refused, and the error suggests --location keep; with it, the stream stays on TLS"
   )
   func insecureLocation() throws {
-    // Its own port, by another name than nginx would replace.
+    // Its own port, under another name than the one that nginx would replace.
     let port = EndPort()
     let server = try ResumableServer(
       .init(announces: false, location: { "http://localhost:\(port.value)\($0)" }), { _, _ in .proper })
@@ -41,7 +41,7 @@ struct TLSTrustTests {
     let server = try ServeProcess(scratch.path)
     let front = try TLSFrontEnd(backend: server.address)
     let time = try SimulatedTime(scratch.file("clock"), factor: 1)
-    // A Raspberry Pi before NTP.
+    // Like a Raspberry Pi before NTP.
     time.step(by: -3650 * 86_400)
     let input = scratch.write(Array(repeating: 0x61, count: 100_000), to: "input")
     let client = try StreamProcess(
@@ -83,7 +83,7 @@ struct TLSTrustTests {
   }
 }
 
-/// A port that is known later than what needs it.
+/// A port that is determined later than its users.
 private final class EndPort: @unchecked Sendable {
   // Set before the first request.
   var value = ""

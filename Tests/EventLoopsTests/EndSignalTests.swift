@@ -1,4 +1,4 @@
-// An end that threads wait for, and texts of the wall clock.
+// An end signal that threads wait for, and texts of the wall clock.
 
 import EventLoops
 import Testing

@@ -1,4 +1,4 @@
-// Who keeps whom alive around an event loop, and what may happen when somebody goes.
+// Ownership around an event loop, and what an object may do when it is released.
 
 import EventLoops
 import Glibc
@@ -6,7 +6,7 @@ import Testing
 
 @Suite("EventLoop releases its objects")
 struct EventLoopOwnershipTests {
-  /// Uses the loop when it goes, as a connection does that closes its descriptor and cancels its time limit.
+  /// Uses the loop in its deinit, like a connection that closes its descriptor and cancels its time limit.
   private final class Owner {
     private let loop: EventLoop
     private let timer: EventLoop.Timer
@@ -99,7 +99,7 @@ struct EventLoopOwnershipTests {
       loop.schedule(after: .seconds(3600)) { owner.stay() }
       try loop.register(pipe.reading, .readable) { _ in owner.stay() }
       let late = Unchecked { owner.stay() }
-      // What goes at the end begins anew when it goes.
+      // The deinit defers further work at the end.
       do {
         let last = AtDeinit { [unowned loop] in
           loop.atEndOfTurn { loop.schedule(after: .seconds(3600)) { owner.stay() } }
@@ -108,7 +108,7 @@ struct EventLoopOwnershipTests {
       }
       loop.execute {
         loop.stop()
-        // Handed in by the last work that is still run.
+        // Submitted by the last work that still runs.
         loop.execute { loop.execute { loop.execute { late.work() } } }
       }
       loop.run()
@@ -120,7 +120,7 @@ struct EventLoopOwnershipTests {
 
   enum Later: CaseIterable { case timer, descriptor, afterReady, endOfTurn, otherThread }
 
-  /// Has `work` done some time, or never.
+  /// Defers `work` to a later time, or to never.
   private func put(_ later: Later, off work: Unchecked, _ loop: EventLoop, _ pipe: Pipe) {
     switch later {
     case .timer: loop.schedule(after: .seconds(3600)) { work.work() }
@@ -146,7 +146,7 @@ struct EventLoopOwnershipTests {
       }
       let lastTurn = Unchecked {
         loop.stop()
-        // Whose only owner goes with the loop.
+        // Its only owner is released with the loop.
         let only = last
         last = nil
         put(first, off: Unchecked { withExtendedLifetime((loop, only)) {} }, loop, pipes[0])
@@ -166,11 +166,11 @@ struct EventLoopOwnershipTests {
       loop.stop()
       loop.run()
     }
-    // Other tests have some of their own.
+    // Other tests also have some.
     #expect(kernelObjects() - before < count / 2)
   }
 
-  /// How many epoll instances and eventfds the process has, whichever are more.
+  /// The larger of the process's numbers of epoll instances and eventfds.
   private func kernelObjects() -> Int {
     guard let directory = opendir("/proc/self/fd") else { return 0 }
     defer { closedir(directory) }
@@ -193,7 +193,7 @@ struct EventLoopOwnershipTests {
     deinit { work() }
   }
 
-  /// What the loop's thread, which is the test's own, does with what is not for others.
+  /// Values for the loop's thread, which is the test's own.
   private struct Unchecked: @unchecked Sendable {
     let work: () -> Void
     init(_ work: @escaping () -> Void) { self.work = work }

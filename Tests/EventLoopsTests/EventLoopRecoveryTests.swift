@@ -1,4 +1,4 @@
-// What is left behind by calls to the kernel that failed, or that were made many times.
+// The effects of kernel calls that failed, or that were made many times.
 
 import EventLoops
 import Glibc
@@ -13,7 +13,7 @@ struct EventLoopRecoveryTests {
     let watched = dup(pipe.reading)
     defer { close(watched) }
     try loop.register(watched, .readable) { _ in Issue.record("the first handler is called") }
-    // Under this number is another file for the moment: the kernel finds nothing to forget.
+    // This number temporarily belongs to another file, so the kernel has nothing to remove.
     let other = try Pipe()
     dup2(other.reading, watched)
     loop.deregister(watched)
@@ -31,12 +31,12 @@ struct EventLoopRecoveryTests {
 
   @Test("reserving space takes none")
   func room() {
-    // Together they would be more than there are addresses.
+    // Together they would exceed the address space.
     for _ in 0..<300 { #expect(AddressSpace.hasRoom(for: 1 << 40)) }
     #expect(!AddressSpace.hasRoom(for: 1 << 48) && !AddressSpace.hasRoom(for: .max))
   }
 
-  @Test("the age of a file is right, to the millisecond")
+  @Test("the age of a file is correct to the millisecond")
   func birth() throws {
     var path = Array("/tmp/sluice-birth.XXXXXX".utf8CString)
     // The kernel's time for files may be a tick behind.
@@ -50,7 +50,7 @@ struct EventLoopRecoveryTests {
     let name = path.withUnsafeBufferPointer {
       String(decoding: $0.dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self)
     }
-    // Not every file system knows.
+    // Not every file system provides it.
     guard let birth = WallClock(birthOf: name, in: AT_FDCWD) else { return }
     #expect((before...WallClock.now.sinceEpoch).contains(birth.sinceEpoch) && (0..<1000).contains(birth.milliseconds))
     #expect(WallClock(birthOf: name + "-not", in: AT_FDCWD) == nil)

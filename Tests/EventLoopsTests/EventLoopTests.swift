@@ -1,4 +1,4 @@
-// The event loop's descriptors, on one thread: what a handler may do to itself and to others in the same turn.
+// The event loop's descriptors on one thread: how a handler may affect itself and others in the same turn.
 
 import EventLoops
 import Glibc
@@ -13,7 +13,7 @@ struct EventLoopTests {
     var delivered = 0
     for (mine, other) in [(pipes[0], pipes[1]), (pipes[1], pipes[0])] {
       try loop.register(mine.reading, .readable) { _ in
-        // Whichever comes first silences the other, and itself.
+        // Whichever is called first deregisters the other and itself.
         delivered += 1
         loop.deregister(other.reading)
         loop.deregister(mine.reading)
@@ -33,7 +33,7 @@ struct EventLoopTests {
     let late = try Pipe()
     let signal = try Pipe()
     signal.send()
-    // The loop computes its turns from the highest number: with these it has none to spare.
+    // The loop computes its turns from the highest number. With these descriptors, it has none to spare.
     let perTurn = 256
     var ready: [Int32] = []
     defer { for descriptor in ready { close(descriptor) } }
@@ -50,7 +50,7 @@ struct EventLoopTests {
     var order: [String] = []
     for descriptor in ready {
       try loop.register(descriptor, .readable) { _ in
-        // Ready for as long as nobody reads it.
+        // Ready until it is read.
         calls += 1
         if !served.insert(descriptor).inserted { return }
         if served.count == ready.count { order.append("all") }
@@ -59,7 +59,7 @@ struct EventLoopTests {
           order.append("after")
           callsBefore = calls
           late.send()
-          // It runs after what the line above makes ready.
+          // It runs after the events that the line above causes.
           loop.afterReady {
             order.append("last")
             loop.stop()
@@ -72,7 +72,7 @@ struct EventLoopTests {
     }
     loop.run()
     #expect(order == ["all", "after", "late", "last"])
-    // The turn in which the work was put off, and the turns that all descriptors need.
+    // The turn in which the work was deferred, and the turns that all descriptors need.
     #expect(callsBefore <= perTurn * (2 + (highest + 1) / perTurn))
   }
 
@@ -87,7 +87,7 @@ struct EventLoopTests {
     let before = ThreadUsage.now
     loop.afterReady(again)
     loop.run()
-    // Some when other threads want the core; one for each round if it waited.
+    // A few if other threads use the core, but one per round if it waited.
     #expect(ThreadUsage.now.voluntarySwitches - before.voluntarySwitches < 100)
   }
 
@@ -103,7 +103,7 @@ struct EventLoopTests {
     }
     var usage = ThreadUsage()
     loop.schedule(after: .milliseconds(100)) {
-      // Readable all the time: a loop that still watched it would never sleep.
+      // Always readable, so a loop that still watched it would never sleep.
       usage = ThreadUsage.now - usage
       do {
         try loop.register(pipe.reading, .readable) { _ in
@@ -132,14 +132,14 @@ struct EventLoopTests {
         first += 1
         loop.deregister(mine.reading)
         loop.deregister(other.reading)
-        // The other's number now stands for a pipe that nothing was written to.
+        // The other's number now belongs to a pipe without data.
         dup2(quiet.reading, other.reading)
         do {
           try loop.register(other.reading, .readable) { _ in stray += 1 }
         } catch {
           Issue.record(error)
         }
-        // A turn of its own: a stray event would be delivered before it.
+        // A separate turn, because a stray event would be delivered before it.
         loop.schedule(after: .milliseconds(1)) { loop.stop() }
       }
     }
@@ -163,7 +163,7 @@ struct EventLoopTests {
       try loop.register(pipe.reading, .readable) { _ in Issue.record("the second handler was called") }
     }
     pipe.send()
-    // Ends the test where the first handler never comes.
+    // Ends the test if the first handler is never called.
     let limit = loop.schedule(after: .seconds(2)) { loop.stop() }
     loop.run()
     loop.cancel(limit)
@@ -182,7 +182,7 @@ struct EventLoopTests {
     #expect(throws: SystemError(operation: "epoll_ctl", code: ENOENT)) { try loop.modify(pipe.reading, .readable) }
     #expect(throws: SystemError(operation: "epoll_ctl", code: EBADF)) { try loop.register(-1, .readable) { _ in } }
     #expect(throws: SystemError(operation: "epoll_ctl", code: EBADF)) { try loop.modify(1 << 20, .readable) }
-    // Nothing is watched there: nothing to do.
+    // It is not watched, so nothing happens.
     loop.deregister(pipe.reading)
     loop.deregister(1 << 20)
     loop.deregister(-1)
@@ -217,7 +217,7 @@ struct EventLoopTests {
       calls += 1
       guard calls == 3 else { return }
       do { try loop.modify(pipe.reading, []) } catch { Issue.record(error) }
-      // Would be called again before this if it were still watched.
+      // If it were still watched, it would be called again before this.
       loop.schedule(after: .milliseconds(2)) { loop.stop() }
     }
     loop.run()

@@ -1,4 +1,4 @@
-// The event loop and other threads: work handed in, the end, and what an idle loop costs.
+// The event loop and other threads: submitted work, the end, and the cost of an idle loop.
 
 import EventLoops
 import Glibc
@@ -44,7 +44,7 @@ struct EventLoopThreadTests {
     withExtendedLifetime(answer) {}
   }
 
-  @Test("stop ends the run after earlier work, also if it precedes the run")
+  @Test("stop ends the run after earlier work, even if it precedes the run")
   func stopping() throws {
     let loop = try EventLoop()
     let done = Atomic<Int>(0)
@@ -65,7 +65,7 @@ struct EventLoopThreadTests {
     #expect(!before && during.load(ordering: .relaxed) && !loop.isOnThread)
   }
 
-  @Test("deferred work runs after the handler of its turn, also if it was deferred before the run")
+  @Test("deferred work runs after the handler of its turn, even if it was deferred before the run")
   func endOfTurn() throws {
     let loop = try EventLoop()
     var order: [String] = []
@@ -82,7 +82,7 @@ struct EventLoopThreadTests {
         order.append("handler")
       }
     }
-    // Ends the test where the first of them never comes.
+    // Ends the test if the first of them never runs.
     let limit = loop.schedule(after: .seconds(2)) {
       order.append("too late")
       loop.stop()
@@ -99,7 +99,7 @@ struct EventLoopThreadTests {
     let before = Lock(ThreadUsage())
     let after = Lock(ThreadUsage())
     try loop.register(other.descriptor, .readable) { _ in }
-    // The event that bounds the idle time: far enough away for polling of any kind to show.
+    // The event that ends the idle time, late enough to reveal polling of any kind.
     loop.schedule(after: .milliseconds(300)) {
       after.withLock { $0 = .now }
       loop.stop()
@@ -110,7 +110,7 @@ struct EventLoopThreadTests {
     }
     runner.join()
     let (begun, ended) = (before.withLock { $0 }, after.withLock { $0 })
-    // One sleep; a second one when epoll wakes a moment before the deadline.
+    // One sleep, or a second one if epoll wakes slightly before the deadline.
     let usage = ended - begun
     #expect(usage.voluntarySwitches <= 2, "\(usage.voluntarySwitches) times asleep in 300 ms")
     #expect(usage.cpuMicroseconds < 20_000)
@@ -119,19 +119,19 @@ struct EventLoopThreadTests {
   }
 }
 
-/// Adds one to the eventfd that a test waits for.
+/// Increments the eventfd that a test waits for.
 private func signal(_ descriptor: Int32) {
   var one: UInt64 = 1
   write(descriptor, &one, 8)
 }
 
-/// What ran, by the thread that handed it in.
+/// The work that ran, by its submitting thread.
 private final class Recorder: Sendable {
   private let lists: Lock<[[Int]]>
 
   init(threads: Int) { lists = Lock(Array(repeating: [], count: threads)) }
 
-  /// Returns how many there are of all threads.
+  /// Returns the total number for all threads.
   func add(_ number: Int, of thread: Int) -> Int {
     lists.withLock {
       $0[thread].append(number)

@@ -83,7 +83,7 @@ struct EventLoopTimerTests {
     #expect(!fired)
   }
 
-  @Test("a cancelled timer does not fire, also if a handler of the same turn cancels it, itself or an ended one")
+  @Test("a cancelled timer does not fire, even if a handler of the same turn cancels it, itself or an ended one")
   func cancelling() throws {
     let loop = try EventLoop()
     var fired: [String] = []
@@ -94,14 +94,14 @@ struct EventLoopTimerTests {
     timers.append(
       loop.schedule(at: now) {
         fired.append("first")
-        // Itself, which has fired; and the second, due in this very turn.
+        // Itself, which has fired, and the second one, which is due in this turn.
         loop.cancel(timers[0])
         loop.cancel(timers[1])
       })
     timers.append(loop.schedule(at: now + .nanoseconds(1)) { fired.append("second") })
     loop.schedule(at: now + .nanoseconds(2)) {
       fired.append("third")
-      // The first one's slot may have another owner by now, who must not suffer.
+      // The first one's slot may have a new owner by now, which must not be affected.
       let new = loop.schedule(after: .zero) {
         fired.append("new")
         loop.stop()

@@ -1,4 +1,4 @@
-// Times of day in a zone whose clocks are put forward and back.
+// Times of day in a zone with daylight saving time.
 
 import EventLoops
 import Glibc
@@ -17,7 +17,7 @@ struct LocalTimeTests {
       var random = SplitMix64(state: 4711)
       for _ in 0..<3000 {
         let minutes = Int64.random(in: 0..<1440, using: &random)
-        // Around the days on which clocks are changed, and at any time.
+        // Around the days of clock changes, and at any other time.
         let day: Int64 = [1_774_742_400, 1_792_886_400, 1_790_000_000].randomElement(using: &random)!  // not empty
         let after =
           random.chance(70)
@@ -32,10 +32,10 @@ struct LocalTimeTests {
           return Int64(local.tm_hour) * 60 + Int64(local.tm_min)
         }
         guard next > after, next % 60_000 == 0, next - after <= 49 * 3_600_000 else { fatalError("\(after): \(next)") }
-        // Clocks that are put forward may skip it by an hour.
+        // A forward change may skip up to an hour.
         let difference = (shown(next / 1000) - minutes + 1440) % 1440
         guard difference == 0 || difference == 60 else { fatalError("\(after) \(minutes): \(next)") }
-        // The first minute behind `after` that shows it; where clocks are put back there are two.
+        // The first minute after `after` that shows it. There are two after a backward change.
         var minute = after / 60_000 * 60 + 60
         var showing: [Int64] = []
         while minute < next / 1000 {

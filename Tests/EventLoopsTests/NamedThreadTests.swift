@@ -1,4 +1,4 @@
-// Threads: what they show, which signals reach them, and what is left of them.
+// Threads: their names, their signals, and their resources.
 
 import CallCounter
 import EventLoops
@@ -26,7 +26,7 @@ struct NamedThreadTests {
 
   @Test("signals stay with the thread that starts another, and its mask stays unchanged")
   func signals() throws {
-    // The test's own thread blocks nearly all.
+    // The test's own thread blocks nearly all signals.
     var none = sigset_t()
     var own = sigset_t()
     pthread_sigmask(SIG_SETMASK, &none, &own)
@@ -57,7 +57,7 @@ struct NamedThreadTests {
       if number.isMultiple(of: 2) { thread.join() } else { thread.detach() }
       withExtendedLifetime(ended) {}
     }
-    // glibc keeps a few for the next threads, and other tests run some of their own.
+    // glibc keeps a few for later threads, and other tests have threads of their own.
     let left = threadStacks() - before
     #expect(left < count / 4, "\(left) more mappings than before")
   }
@@ -73,7 +73,7 @@ struct NamedThreadTests {
       var limits = rlimit()
       getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
       let enough = limits.rlim_cur
-      // Room for a stack, but not for what the thread would allocate.
+      // Space for a stack, but not for the thread's allocations.
       limits.rlim_cur = rlim_t(addressSpace() + (12 << 20))
       setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
       var code: Int32 = 0
@@ -93,7 +93,7 @@ struct NamedThreadTests {
   }
 }
 
-/// How many bytes of addresses the process uses.
+/// The size of the process's address space in use.
 private func addressSpace() -> Int {
   guard let file = fopen("/proc/self/statm", "r") else { return 0 }
   defer { fclose(file) }
@@ -106,15 +106,15 @@ private func addressSpace() -> Int {
 private func unblockedSignals() -> [Int32] {
   var mask = sigset_t()
   pthread_sigmask(SIG_BLOCK, nil, &mask)
-  // 32 and 33 are glibc's own.
+  // 32 and 33 belong to glibc.
   return (1..<32).filter { sigismember(&mask, $0) == 0 }
 }
 
-/// How many mappings of the process have the size of a thread's stack.
+/// The number of the process's mappings that have the size of a thread's stack.
 private func threadStacks() -> Int {
   var limits = rlimit()
   getrlimit(__rlimit_resource_t(RLIMIT_STACK.rawValue), &limits)
-  // Without a limit glibc takes 2 MiB.
+  // Without a limit, glibc uses 2 MiB.
   let size = limits.rlim_cur == .max ? 2 << 20 : Int(limits.rlim_cur)
   guard let file = fopen("/proc/self/maps", "r") else { return 0 }
   defer { fclose(file) }

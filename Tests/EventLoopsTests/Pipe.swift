@@ -1,4 +1,4 @@
-// A pipe, closed with its last user.
+// A pipe that closes itself with its last reference.
 
 import EventLoops
 import Glibc
@@ -20,7 +20,7 @@ final class Pipe: @unchecked Sendable {
     closeWriting()
   }
 
-  /// Puts one byte in.
+  /// Writes one byte.
   func send() {
     var byte: UInt8 = 1
     write(writing, &byte, 1)

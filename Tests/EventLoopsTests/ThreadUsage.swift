@@ -1,4 +1,4 @@
-// What a thread cost, in sleeps and in processor time.
+// The cost of a thread, in sleeps and in processor time.
 
 import Glibc
 
@@ -9,7 +9,7 @@ struct ThreadUsage: Sendable {
 
   static var now: ThreadUsage {
     var usage = rusage()
-    // RUSAGE_THREAD, which glibc shows to _GNU_SOURCE only.
+    // RUSAGE_THREAD, which glibc declares only for _GNU_SOURCE.
     getrusage(1, &usage)
     let seconds = usage.ru_utime.tv_sec + usage.ru_stime.tv_sec
     return ThreadUsage(

@@ -1,4 +1,4 @@
-// The timer queue against the simplest thing that does the same: an array that is sorted again each time.
+// The timer queue against a simple equivalent: an array that is sorted again each time.
 
 import PropertyTesting
 import Testing
@@ -24,11 +24,11 @@ struct TimerQueueTests {
         let token = queue.schedule(at: MonotonicInstant(nanoseconds: deadline)) { fired.append(number) }
         tokens.append((token, number))
         model.append(Entry(deadline: deadline, number: number))
-        // Slots are used again: a queue holds no more memory than its timers ever needed at one time.
+        // Slots are reused: a queue uses only as much memory as its largest number of simultaneous timers needs.
         most = max(most, model.count)
         if token.slot >= most { Issue.record("slot \(token.slot) for at most \(most) timers") }
       case 5..<7 where !tokens.isEmpty:
-        // Any token ever given, so also those that have fired and whose slot has another owner now.
+        // Any token ever returned, including fired ones whose slot now has another owner.
         let (token, number) = tokens[Int.random(in: 0..<tokens.count, using: &random)]
         let work = queue.cancel(token)
         if (work != nil) != model.contains(where: { $0.number == number }) { Issue.record("cancelling \(number)") }
@@ -55,7 +55,7 @@ struct TimerQueueTests {
   private struct Entry: Comparable {
     let deadline: Int64
     let number: Int
-    /// By deadline; those that are due together in the order in which they were set.
+    /// By deadline. Equal ones are in the order in which they were set.
     static func < (a: Entry, b: Entry) -> Bool { (a.deadline, a.number) < (b.deadline, b.number) }
   }
 }

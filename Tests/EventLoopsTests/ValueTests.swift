@@ -1,4 +1,4 @@
-// The small values of the room: instants, durations, errors, counters.
+// The small values of the module: instants, durations, errors, counters.
 
 import EventLoops
 import Glibc
@@ -13,7 +13,7 @@ struct ValueTests {
     #expect(Duration.milliseconds(-3).nanoseconds == -3_000_000)
     #expect(Duration.seconds(Int64.max).nanoseconds == .max)
     #expect(Duration.seconds(Int64.min).nanoseconds == .min)
-    // The last second that still fits, and a fraction that does not.
+    // The last second that fits, with a fraction that does not.
     #expect((Duration.seconds(9_223_372_036) + .milliseconds(900)).nanoseconds == .max)
     #expect((Duration.seconds(-9_223_372_036) - .milliseconds(900)).nanoseconds == .min)
   }
@@ -76,7 +76,7 @@ struct ValueTests {
     }
   }
 
-  /// What the C library writes, with years of four digits.
+  /// The C library's output, for years of four digits.
   private func written(_ seconds: Int64, _ format: String) -> String {
     var time = time_t(seconds)
     var parts = tm()

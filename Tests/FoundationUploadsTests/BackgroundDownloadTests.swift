@@ -1,4 +1,4 @@
-// Downloads that outlive the program: a real agent, a real server, and sessions that end at the wrong time.
+// Downloads that outlive the program: a real agent, a real server, and sessions that end at an inconvenient time.
 
 import CommandTesting
 import Downloads
@@ -64,7 +64,7 @@ struct BackgroundDownloadTests {
       task.taskDescription = "missed"
       task.resume()
       try server.requests.first("a part of it") { $0.start ?? 0 >= 100_000 }
-      // As if the process ended here: it hears nothing more.
+      // As if the process ended here: it receives nothing more.
       first.background?.close()
     }
     try bench.killAgent()
@@ -191,7 +191,7 @@ struct BackgroundDownloadTests {
     let task = session.downloadTask(with: try url(server, "film"))
     task.resume()
     try server.requests.first("a part of it") { $0.start ?? 0 >= 150_000 }
-    // From here on, it comes no further.
+    // From here on, there is no progress.
     server.breaksAfter = 0
     guard case .completed(_, _, _, .timedOut, let data?) = try recorder.end(of: task) else {
       throw TestFailure("\(recorder.log.all)")
@@ -257,7 +257,7 @@ struct BackgroundDownloadTests {
   }
 }
 
-/// What a delegate of downloads has heard.
+/// The calls that a delegate of downloads has received.
 private final class DownloadRecorder: NSObject, URLSessionDownloadDelegate, Sendable {
   enum Call: Equatable, Sendable {
     case file(Int, Data)

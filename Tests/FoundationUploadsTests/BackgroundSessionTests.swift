@@ -1,4 +1,5 @@
-// Sessions whose transfers outlive the program: a real agent, a real server, and programs that end at the wrong time.
+// Sessions whose transfers outlive the program: a real agent, a real server, and programs that end at an inconvenient
+// time.
 
 import CommandTesting
 import EventLoops
@@ -70,7 +71,7 @@ struct BackgroundSessionTests {
         task.resume()
       }
       try waitUntil("the agent has them") { try bench.transfers().count == 3 }
-      // As if the process ended here: it hears nothing more.
+      // As if the process ended here: it receives nothing more.
       first.background?.close()
     }
     for id in [Int64(1), 2] { #expect(try bench.ended(id).outcome == .completed) }
@@ -143,7 +144,7 @@ struct BackgroundSessionTests {
   func fullDisk() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let file = try bench.directory.write("data", bytes(1000))
-    // What is written beyond the limit fails, as on a full disk, and does not end the agent.
+    // Writes beyond the limit fail, as on a full disk, without ending the agent.
     let agent = try TestProcess(
       "/bin/sh", ["-c", "trap '' XFSZ; exec \(bench.program) agent"], environment: bench.environment)
     try agent.lines.first("its start") { $0.text.hasPrefix("listening on") }
@@ -156,7 +157,7 @@ struct BackgroundSessionTests {
     try setLimit("1:unlimited")
     let task = session.uploadTask(with: try request("\(server.url)/x/data"), fromFile: URL(fileURLWithPath: file))
     task.resume()
-    // The agent answers in the order of the questions.
+    // The agent answers in the order of the requests.
     var last = TransferRequest(key: "last", url: "http://127.0.0.1:9/x", path: file)
     last.earliestBegin = .max
     guard case .refused(_, .database, _) = try bench.connection().order(.submit(last)) else {
@@ -238,7 +239,7 @@ struct BackgroundSessionTests {
     let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))
     let file = URL(fileURLWithPath: try bench.directory.write("data", bytes(1000)))
     let server = try StreamServer()
-    // Nothing here says that the network is metered.
+    // Nothing here reports the network as metered.
     let session = session(bench, recorder) { configuration in
       configuration.isDiscretionary = true
       (configuration.allowsExpensiveNetworkAccess, configuration.allowsConstrainedNetworkAccess) = (false, false)
@@ -321,7 +322,7 @@ struct BackgroundSessionTests {
   }
 }
 
-/// What a delegate of a background session has heard.
+/// The calls that a delegate of a background session has received.
 private final class BackgroundRecorder: NSObject, URLSessionDataDelegate, Sendable {
   enum Call: Equatable, Sendable {
     case data(String)

@@ -10,10 +10,10 @@ import Testing
 
 @Suite("Backpressure")
 struct BackpressureTests {
-  /// More than the kernels of both sides take.
+  /// More than the kernels of both sides accept.
   private static let count = 24 << 20
 
-  /// Sends zeros, and reports as soon as the peer takes nothing more for a second.
+  /// Sends zeros, and reports when the peer has accepted nothing for a second.
   private func pouring(_ heldUp: EventLog<Int>, _ head: String) throws -> ScriptedServer {
     try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -45,7 +45,7 @@ struct BackpressureTests {
     defer { test.end() }
     let mayGoOn = DispatchSemaphore(value: 0)
     let isFirst = Lock(true)
-    // A redirect is a response here. It waits for the delegate's answer to the question whether to follow it.
+    // A redirect is a response here. It waits for the delegate's decision whether to follow it.
     test.recorder.redirect = { _ in
       mayGoOn.wait()
       return nil
@@ -79,7 +79,7 @@ struct BackpressureTests {
     #expect(test.recorder.data.count == Self.count)
   }
 
-  /// Keeps the disk's thread of a session busy until it is told otherwise, as a slow disk would.
+  /// Blocks the disk's thread of a session until it is released, like a slow disk.
   private func slowDisk(_ session: FoundationUploads.URLSession) -> DispatchSemaphore {
     let mayGoOn = DispatchSemaphore(value: 0)
     session.disk.execute { mayGoOn.wait() }
@@ -137,7 +137,7 @@ struct BackpressureTests {
 }
 
 extension Bool {
-  /// True once.
+  /// Returns true once.
   fileprivate mutating func take() -> Bool {
     defer { self = false }
     return self

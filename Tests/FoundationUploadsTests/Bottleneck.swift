@@ -1,10 +1,10 @@
-// A way to a server on which an upload stops half way.
+// A path to a server on which an upload stops half way.
 
 import EventLoops
 import NetworkTesting
 
-/// The first connection gets as far as the server's 104 and a part of the body, and is then broken off when the test
-/// says so. Those after it are passed on, or reset while the way is closed.
+/// The first connection reaches the server's 104 and a part of the body, and is cut when the test requests it. Later
+/// ones are forwarded, or reset while the path is closed.
 final class Bottleneck: Sendable {
   private let server: ScriptedServer
 
@@ -40,10 +40,10 @@ final class Bottleneck: Sendable {
     }
   }
 
-  /// Breaks the first connection off.
+  /// Cuts the first connection.
   func breakOff() { shared.mayBreak.append(true) }
 
-  /// Whether nobody gets through any more.
+  /// Whether later connections are reset.
   var isClosed: Bool {
     get { shared.isClosed.withLock { $0 } }
     set { shared.isClosed.withLock { $0 = newValue } }

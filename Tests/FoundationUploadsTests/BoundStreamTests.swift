@@ -67,7 +67,7 @@ struct BoundStreamTests {
     pair.output.open()
     #expect(pair.output.write([1, 2, 3], maxLength: 3) == 3)
     try recorder.log.first("the bytes") { $0 == .hasBytesAvailable }
-    // Nothing else is told until they are read.
+    // No further event is sent until they are read.
     #expect(recorder.log.all == [.openCompleted, .hasBytesAvailable])
     var byte: UInt8 = 0
     #expect(pair.input.read(&byte, maxLength: 1) == 1)
@@ -117,7 +117,7 @@ struct BoundStreamTests {
     try other.log.first("the first space") { $0 == .hasSpaceAvailable }
     pair.input.remove(from: thread.loop, forMode: .default)
     #expect(pair.output.write([1], maxLength: 1) == 1)
-    // What is told to the output end comes after what would have been told to the input end.
+    // The event of the output end follows where the input end's would have been.
     try other.log.wait("space") { $0.count == 3 ? true : nil }
     #expect(recorder.log.all == [.openCompleted])
   }
@@ -162,7 +162,7 @@ struct BoundStreamTests {
     #expect(input.streamStatus == .atEnd)
   }
 
-  @Test("released pairs leak no memory, also if they were scheduled and had bytes in them")
+  @Test("released pairs leak no memory, even if they were scheduled and had bytes in them")
   func flatMemory() throws {
     let thread = LoopThread()
     defer { thread.end() }
@@ -184,7 +184,7 @@ struct BoundStreamTests {
         }
         #expect(pair.output.write(bytes, maxLength: bytes.count) == bytes.count)
       }
-      // The run loop lets go of the last one, too.
+      // The run loop releases the last one, too.
       thread.perform { turns.append(true) }
       try turns.wait("the run loop's turn") { $0.count > before ? true : nil }
     }
@@ -248,7 +248,7 @@ struct BoundStreamTests {
       try EventRecorder { stream, event in
         guard event == .hasBytesAvailable, let stream = stream as? InputStream else { return }
         var byte: UInt8 = 0
-        // Together: whoever looks at the total must not come between the two.
+        // Atomically, so that the total is never read in between.
         total.withLock { $0 += max(0, stream.read(&byte, maxLength: 1)) }
       }
     }

@@ -9,7 +9,7 @@ struct ConnectivityTests {
   private func waiting() -> TestSession {
     TestSession {
       $0.waitsForConnectivity = true
-      // It is for what has begun.
+      // This limit applies only to transfers that have begun.
       $0.timeoutIntervalForResumption = 0.1
     }
   }
@@ -113,7 +113,7 @@ struct ConnectivityTests {
     let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
     let test = TestSession { ($0.waitsForConnectivity, $0.timeoutIntervalForRequest) = (true, 1) }
     defer { test.end() }
-    // The server says nothing, and so TLS does not begin.
+    // The server sends nothing, so TLS does not begin.
     test.session.dataTask(with: try request("https://127.0.0.1:\(server.port)/")).resume()
     try test.recorder.log.first("the news") { $0 == .waiting }
   }

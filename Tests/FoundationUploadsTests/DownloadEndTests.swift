@@ -1,4 +1,4 @@
-// The file that a download task gives its program, where little or nothing of it comes from the server.
+// The file of a download task when little or nothing of it comes from the server.
 
 import DiskFiles
 import EventLoops
@@ -34,7 +34,7 @@ struct DownloadEndTests {
     let transfer = try #require(task.engine as? Transfer)
     task.resume()
     try waitUntil("the response") { task.response != nil }
-    // Whatever the network thread does with it, it does now.
+    // The network thread finishes its work on the file in this time.
     for _ in 0..<10 {
       let passed = EndSignal()
       transfer.onLoop { passed.signal() }

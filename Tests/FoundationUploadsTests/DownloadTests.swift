@@ -5,20 +5,20 @@ import Testing
 
 @Suite("Downloads")
 struct DownloadTests {
-  /// A server of one resource that may change, and that breaks off where it is told.
+  /// A server of one resource that may change, and whose responses break off on request.
   final class Resource: Sendable {
     struct State: Sendable {
       var body = [UInt8]()
       var tag = "\"one\""
-      /// After how many bytes of the next response the connection is reset.
+      /// The number of bytes after which the connection of the next response is reset.
       var breaksAfter: Int?
-      /// Whether it then says nothing more, in place of that.
+      /// Whether the server becomes silent there instead.
       var isSilent = false
-      /// Whether a part is sent of whatever is there, whatever `If-Range` says.
+      /// Whether a part of the present resource is sent regardless of `If-Range`.
       var ignoresValidator = false
-      /// Replaces the right `Content-Range`.
+      /// Replaces the correct `Content-Range`.
       var falseRange: String?
-      /// How many bytes of a part are sent, as `Content-Length` says, whatever `Content-Range` does.
+      /// The number of bytes sent for a part, as in `Content-Length`, regardless of `Content-Range`.
       var partCount: Int?
       var fields: [String] = ["Accept-Ranges: bytes"]
       var requests: [String?] = []
@@ -88,7 +88,7 @@ struct DownloadTests {
     #expect((response as? HTTPURLResponse)?.statusCode == 200)
   }
 
-  /// A download that was broken off, and its resume data.
+  /// An interrupted download, and its resume data.
   private func broken(_ test: TestSession, _ server: ScriptedServer) throws -> Data? {
     test.session.downloadTask(with: try request(server.url)).resume()
     #expect(try test.recorder.end() == .networkConnectionLost)
@@ -141,7 +141,7 @@ struct DownloadTests {
     #expect(resource.state.withLock { $0.requests } == [nil, "bytes=200000-", nil])
   }
 
-  @Test("a paused download is resumed, also if its part is gone", arguments: [false, true])
+  @Test("a paused download is resumed, even if its part is gone", arguments: [false, true])
   func paused(_ isRemoved: Bool) async throws {
     let (_, server) = try served { ($0.breaksAfter, $0.isSilent) = (200_000, true) }
     let test = TestSession()
@@ -209,7 +209,7 @@ struct DownloadTests {
       _ = try connection.head()
       try connection.respond("503 Service Unavailable", body: "later")
     }
-    // The same data, for a server that is sick.
+    // The same data, for a faulty server.
     let text = String(decoding: data, as: UTF8.self).replacingOccurrences(of: ":\(server.port)", with: ":\(sick.port)")
     let next = TestSession()
     defer { next.end() }
@@ -243,7 +243,7 @@ struct DownloadTests {
     let text = String(decoding: data, as: UTF8.self).replacingOccurrences(of: ":\(server.port)", with: ":\(huge.port)")
     let post = try request(huge.url, "POST")
     let tasks: [(URLSession) -> URLSessionTask] = [
-      { $0.dataTask(with: URL(string: huge.url)!) },  // as the server's URL is one
+      { $0.dataTask(with: URL(string: huge.url)!) },  // like the server's URL
       { $0.uploadTask(with: post, from: Data("hello".utf8)) }, { $0.downloadTask(with: URL(string: huge.url)!) },
       { $0.downloadTask(withResumeData: Data(text.utf8)) },
     ]
@@ -313,7 +313,7 @@ struct DownloadTests {
     try first.recorder.log.first("the resumption") { $0 == .resumedAt(200_000) }
     second.session.downloadTask(withResumeData: data).resume()
     #expect(try second.recorder.end() == .cannotOpenFile)
-    // The data is good again as soon as the first task has given it up.
+    // The data is valid again as soon as the first task has released it.
     let more = try EventLog<Data?>()
     task.cancel { more.append($0) }
     let newer = try #require(try more.wait("resume data") { $0.first } ?? nil)

@@ -4,10 +4,10 @@ import Testing
 
 @Suite("Responses before the end of a body")
 struct EarlyAnswerTests {
-  /// More than the kernels of both sides take.
+  /// More than the kernels of both sides accept.
   private static let body = Data(count: 32 << 20)
 
-  /// Answers the first request with content when its head is there, and reads nothing of the content.
+  /// Answers the first request with content after its head, and reads none of its content.
   private func hasty(_ status: String) throws -> ScriptedServer {
     try ScriptedServer(receiveBuffer: 4096) { connection, _ in
       while true {

@@ -5,13 +5,13 @@ import Testing
 @Suite("Encoded responses")
 struct EncodedResponseTests {
   private let text = "hello, hello, hello, hello"
-  /// The text with gzip.
+  /// The text, compressed with gzip.
   private let encoded: [UInt8] = [
     31, 139, 8, 0, 0, 0, 0, 0, 2, 255, 203, 72, 205, 201, 201, 215, 81, 200, 192, 164, 0, 85, 163, 130, 119, 26, 0, 0,
     0,
   ]
 
-  /// Answers each request so, whatever it accepts, and notes what that is.
+  /// Gives this answer to each request, whatever it accepts, and records what that is.
   private func server(_ accepted: EventLog<String>, sending count: Int? = nil) throws -> ScriptedServer {
     try ScriptedServer { [encoded] connection, _ in
       while true {

@@ -19,7 +19,7 @@ final class LoopThread: @unchecked Sendable {
 
   private func run() {
     let current = RunLoop.current
-    // Without any, the run loop would return at once instead of sleeping.
+    // Without any source, the run loop would return at once instead of sleeping.
     let keeper = Timer(timeInterval: 3600, repeats: true) { _ in }
     current.add(keeper, forMode: .default)
     condition.lock()
@@ -31,7 +31,7 @@ final class LoopThread: @unchecked Sendable {
     keeper.invalidate()
   }
 
-  /// Runs `work` on the thread. It does not wait for it.
+  /// Runs `work` on the thread, without waiting for it.
   func perform(_ work: @escaping @Sendable () -> Void) {
     loop.add(Timer(timeInterval: 0, repeats: false) { _ in work() }, forMode: .default)
   }
@@ -48,7 +48,7 @@ final class LoopThread: @unchecked Sendable {
   private final class EndSource: RunLoop._Source {}
 }
 
-/// A bound pair as the article makes it.
+/// A bound pair, made like in the article.
 struct Pair: @unchecked Sendable {
   let input: InputStream
   let output: OutputStream
@@ -62,7 +62,7 @@ struct Pair: @unchecked Sendable {
   }
 }
 
-/// What a stream's delegate was told, in order.
+/// The events that a stream's delegate received, in order.
 final class EventRecorder: NSObject, StreamDelegate, @unchecked Sendable {
   let log: EventLog<Stream.Event>
   private let react: (Stream, Stream.Event) -> Void

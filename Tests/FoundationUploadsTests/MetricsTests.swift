@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Metrics of tasks")
 struct MetricsTests {
-  /// The dates of a request, in the order in which they come; nil for those that there are not.
+  /// The dates of a request in their order; nil for missing ones.
   private func dates(_ transaction: URLSessionTaskTransactionMetrics) -> [Date?] {
     [
       transaction.fetchStartDate, transaction.domainLookupStartDate, transaction.domainLookupEndDate,

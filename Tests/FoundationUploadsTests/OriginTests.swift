@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Data that stays at an origin")
 struct OriginTests {
-  /// Notes credentials, cookie and a plain field of each request that is not a question.
+  /// Records the credentials, the cookie and a plain field of each request except offset retrievals.
   private func noting(
     _ seen: EventLog<[String?]>, _ answer: @escaping @Sendable (ServerConnection) throws -> Void
   ) throws -> ScriptedServer {
@@ -88,7 +88,7 @@ struct OriginTests {
   func resumedUploadSecrets(_ way: String) throws {
     let isRedirect = way == "of a redirect"
     let seen = try EventLog<[String?]>()
-    // Offers to resume the upload there, and breaks it off.
+    // Offers to resume the upload there, and interrupts it.
     @Sendable func offer(_ connection: ServerConnection, _ location: String) throws {
       try connection.send(
         "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Draft-Interop-Version: 8\r\nLocation: \(location)\r\n\r\n")
@@ -142,7 +142,7 @@ struct OriginTests {
     #expect(seen.all.count >= before + 2)
     for fields in seen.all {
       #expect(fields[0] == nil && fields[1] == nil, "\(fields)")
-      // Another origin that a redirect has led to gets the other fields, as the request did.
+      // The other origin of a redirect gets the remaining fields, like the request.
       if isRedirect { #expect(fields[2] == "1") }
     }
   }

@@ -4,7 +4,7 @@ import Testing
 
 @Suite("Request bodies")
 struct RequestBodyTests {
-  /// Answers with 200 and notes the line and the `Content-Type` of each request.
+  /// Answers with 200, and records the line and the `Content-Type` of each request.
   private func server(_ seen: EventLog<String>) throws -> ScriptedServer {
     try ScriptedServer { connection, _ in
       while true {

@@ -67,7 +67,7 @@ struct ResumptionTests {
     defer { test.end() }
     try task(.bytes, test.session, way.url, server.directory).resume()
     try test.recorder.log.first("the offer") { $0 == .interim(104) }
-    // From here on, the server takes nothing. When the request has timed out, it refuses the next.
+    // From here on, the server accepts nothing. After the request has timed out, it refuses the next.
     way.isClosed = true
     let code = try test.recorder.end()
     #expect(isResource ? code == .timedOut : code != nil)
@@ -156,7 +156,7 @@ struct ResumptionTests {
     try waitUntil("the first bytes are sent") { task.countOfBytesSent == 18 }
     let data = try #require(await task.cancelByProducingResumeData())
     #expect(try test.recorder.end() == .cancelled)
-    // Without a stream, the upload stays where it is.
+    // Without a stream, the upload makes no progress.
     let empty = TestSession()
     defer { empty.end() }
     empty.session.uploadTask(withResumeData: data).resume()
@@ -169,7 +169,7 @@ struct ResumptionTests {
     #expect(try stored(next.recorder.data, server) == Array(whole))
     let offsets = next.recorder.log.all.compactMap { if case .needsStreamFrom(let offset) = $0 { offset } else { nil } }
     #expect(offsets.count == 1 && offsets[0] <= 18)
-    // What is complete needs no stream.
+    // A complete upload needs no stream.
     let again = TestSession()
     defer { again.end() }
     again.session.uploadTask(withResumeData: data).resume()

@@ -1,9 +1,9 @@
-// A delegate that writes down what it is told.
+// A delegate that records its calls.
 
 import FoundationUploads
 import NetworkTesting
 
-/// What a delegate was told, or asked.
+/// A call or a question that a delegate received.
 enum Told: Sendable, Equatable {
   case created
   case needsStream
@@ -23,7 +23,7 @@ enum Told: Sendable, Equatable {
   case invalid
 }
 
-/// Answers as a test says.
+/// Answers as the test has configured.
 final class SessionRecorder: NSObject, URLSessionDataDelegate, URLSessionDownloadDelegate, @unchecked Sendable {
   let log: EventLog<Told>
   // Set before the first task.
@@ -31,21 +31,21 @@ final class SessionRecorder: NSObject, URLSessionDataDelegate, URLSessionDownloa
   var streamFrom: (Int64) -> InputStream? = { _ in nil }
   var redirect: (URLRequest) -> URLRequest? = { $0 }
   var credential: (Int) -> URLCredential? = { _ in nil }
-  /// Called for each piece of a response, before it is noted.
+  /// Called for each piece of a response, before it is recorded.
   var received: () -> Void = {}
   var disposition = URLSession.ResponseDisposition.allow
   /// The error of the last task that failed.
   private(set) var error: URLError?
-  /// Of the last task that has ended.
+  /// The metrics of the last task that has ended.
   private(set) var metrics: URLSessionTaskMetrics?
 
   override init() {
-    // Only descriptors can be lacking, and then no test works.
+    // This fails only without descriptors, and then no test works.
     guard let log = try? EventLog<Told>() else { fatalError("no descriptors are left") }
     self.log = log
   }
 
-  /// The code of the error that the next task ends with; nil for success.
+  /// The error code with which the next task ends; nil for success.
   func end() throws -> URLError.Code? {
     try log.wait("the task's end") { events -> URLError.Code?? in
       for case .completed(let code) in events { return .some(code) }
@@ -76,7 +76,7 @@ final class SessionRecorder: NSObject, URLSessionDataDelegate, URLSessionDownloa
     completionHandler(credential == nil ? .performDefaultHandling : .useCredential, credential)
   }
 
-  // As the article writes it, without `@Sendable`.
+  // Written like in the article, without `@Sendable`.
   func urlSession(
     _ session: URLSession, task: URLSessionTask, needNewBodyStream completionHandler: @escaping (InputStream?) -> Void
   ) {
@@ -143,7 +143,7 @@ final class SessionRecorder: NSObject, URLSessionDataDelegate, URLSessionDownloa
   ) { log.append(.resumedAt(fileOffset)) }
 }
 
-/// A session with a recorder, which ends with it.
+/// A session with a recorder, which ends when it is released.
 struct TestSession {
   let recorder = SessionRecorder()
   let session: URLSession
@@ -170,7 +170,7 @@ extension EventLog {
   func count(where matches: (Event) -> Bool) -> Int { all.count(where: matches) }
 }
 
-/// What a server has stored, by the body of its response.
+/// The bytes that a server has stored, by the body of its response.
 func stored(_ body: Data, _ server: StreamServer) throws -> [UInt8] {
   let text = String(decoding: body, as: UTF8.self)
   guard let start = text.range(of: "\"name\":\"")?.upperBound else {

@@ -4,7 +4,7 @@ import NetworkTesting
 import PropertyTesting
 import Testing
 
-// `FoundationNetworking` is imported on purpose: its classes of the same names must not be in the way.
+// `FoundationNetworking` is imported on purpose: its classes of the same names must not conflict.
 
 @Suite("Sessions")
 struct SessionTests {
@@ -134,11 +134,11 @@ struct SessionTests {
     #expect(test.recorder.error?.localizedDescription == "cancelled")
   }
 
-  @Test("a cancelled task is not among a session's tasks, also before its last call")
+  @Test("a cancelled task is not among a session's tasks, even before its last call")
   func cancelledIsNoTask() async throws {
     let test = TestSession()
     defer { test.end() }
-    // So that no last call can come.
+    // So that no last call can arrive.
     test.session.delegateQueue.isSuspended = true
     let tasks = [try request("http://127.0.0.1:9/a"), try request("http://127.0.0.1:9/b")].map {
       test.session.dataTask(with: $0)

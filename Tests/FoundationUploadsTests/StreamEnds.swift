@@ -1,4 +1,4 @@
-// The two ends of a pair, used in every way that there is, for `BoundStreamTests`.
+// The two ends of a pair, used in every possible way, for `BoundStreamTests`.
 
 import FoundationUploads
 import NetworkTesting
@@ -16,7 +16,7 @@ final class Reader: @unchecked Sendable {
     self.done = done
     nonisolated(unsafe) var received: [UInt8] = []
     nonisolated(unsafe) var generator = SplitMix64(state: seed)
-    /// False at the end.
+    /// Returns false at the end.
     nonisolated(unsafe) let readOnce: () -> Bool = {
       var buffer = [UInt8](repeating: 0, count: min(generator.size(upTo: 100), limit - received.count))
       let count = stream.read(&buffer, maxLength: buffer.count)
@@ -75,7 +75,7 @@ final class Writer: @unchecked Sendable {
     (self.done, self.writes) = (done, writes)
     nonisolated(unsafe) var rest = bytes[...]
     nonisolated(unsafe) var generator = SplitMix64(state: seed)
-    /// False when it is over.
+    /// Returns false when it is over.
     nonisolated(unsafe) let writeOnce: () -> Bool = {
       let piece = Array(rest.prefix(generator.size(upTo: 100)))
       let count = stream.write(piece, maxLength: piece.count)

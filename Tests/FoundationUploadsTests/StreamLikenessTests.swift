@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Bound streams and Foundation's own streams")
 struct StreamLikenessTests {
-  /// All that can be seen of a stream.
+  /// The observable state of a stream.
   struct Look: Equatable {
     var result: Int?
     var status: Stream.Status
@@ -19,7 +19,7 @@ struct StreamLikenessTests {
       self.result = result
       status = stream.streamStatus
       isReady = (stream as? InputStream)?.hasBytesAvailable ?? (stream as? OutputStream)?.hasSpaceAvailable ?? false
-      // Foundation's streams crash when they are asked without one.
+      // Foundation's streams crash when asked for an error that they do not have.
       errorDomain = status == .error ? (stream.streamError as NSError?)?.domain : nil
     }
   }
@@ -33,7 +33,7 @@ struct StreamLikenessTests {
     if !bytes.isEmpty { #expect(pair.output.write(bytes, maxLength: bytes.count) == bytes.count) }
     pair.output.close()
     let model = InputStream(data: Data(bytes))
-    // Foundation finds out that there is nothing at the first read. A pair's end is known at once.
+    // Foundation detects an empty stream at the first read, while a pair knows its end at once.
     var isSettled = !bytes.isEmpty
     for _ in 0..<12 {
       let (mine, theirs): (Look, Look)
@@ -74,7 +74,7 @@ struct StreamLikenessTests {
     pair.input.open()
     pair.output.open()
     model.open()
-    // What a session does when the upload that reads the stream has failed.
+    // A session does this when the upload that reads the stream has failed.
     try #require(pair.input as? BoundInputStream).pair.failInputEnd("the upload failed")
     _ = write(model, [1])
     #expect(write(pair.output, [1]) == write(model, [1]))

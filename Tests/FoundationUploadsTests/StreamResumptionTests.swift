@@ -7,7 +7,7 @@ import Testing
 struct StreamResumptionTests {
   private static let whole = Data((0..<100_000).map { UInt8(truncatingIfNeeded: $0 &* 11 &+ $0 >> 8) })
 
-  /// What a server counts once the first task is over.
+  /// The requests that a server counts after the end of the first task.
   private final class Phase: Sendable {
     /// Requests by method; nil before.
     let counts = Lock<[String: Int]?>(nil)
@@ -20,9 +20,9 @@ struct StreamResumptionTests {
     }
   }
 
-  /// A server with a part of a stream, and the resume data of that.
+  /// A server with a part of a stream, and the resume data for it.
   ///
-  /// - Parameter conduct: what to do with requests of the resumption, by their numbers among those of their method.
+  /// - Parameter conduct: the behaviour for each request of the resumption, by its number among those of its method.
   private func paused(
     _ conduct: @escaping @Sendable (ResumableServer.Request, Int) -> ResumableServer.Conduct
   ) async throws -> (ResumableServer, Data) {

@@ -26,7 +26,7 @@ struct StreamedUploadTests {
         let count = pair.output.write(Array(rest), maxLength: rest.count)
         try #require(count > 0)
         rest = rest.dropFirst(count)
-        // The upload has taken all that there is, and waits.
+        // The upload has taken all available bytes, and waits.
         if rest.count < 150_000, rest.count > 140_000 {
           try waitUntil("what was written is sent") { task.countOfBytesSent > 0 }
         }
@@ -138,7 +138,7 @@ struct StreamedUploadTests {
     let server = try StreamServer()
     let test = TestSession()
     defer { test.end() }
-    // A directory can be opened and not be read.
+    // A directory can be opened but not read.
     test.recorder.stream = { InputStream(fileAtPath: "/tmp") }
     test.session.uploadTask(withStreamedRequest: try request("\(server.url)/live", "POST")).resume()
     #expect(try test.recorder.end() == .requestBodyStreamExhausted)
@@ -224,7 +224,7 @@ struct StreamedUploadTests {
   }
 }
 
-/// A streamed upload by Foundation's own session, from a stream that is fed by hand.
+/// A streamed upload by Foundation's own session, from a stream that the test feeds.
 private final class FoundationBody: NSObject, FoundationNetworking.URLSessionTaskDelegate, @unchecked Sendable {
   private let url: String
   private let pair: Pair?
@@ -258,7 +258,7 @@ private final class FoundationBody: NSObject, FoundationNetworking.URLSessionTas
   func end() { pair?.output.close() }
 }
 
-/// Foundation asks a stream for bytes whether it has some or not, and takes 0 for the end.
+/// Foundation reads from a stream whether or not it has bytes, and treats 0 as the end.
 private final class PausingStream: InputStream {
   private let stream: InputStream
 

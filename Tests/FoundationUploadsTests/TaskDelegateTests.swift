@@ -2,7 +2,7 @@ import FoundationUploads
 import NetworkTesting
 import Testing
 
-/// Has one method: all others are the session's.
+/// Implements only one method. The session's delegate has the others.
 private final class TaskDelegate: NSObject, URLSessionTaskDelegate, Sendable {
   let metrics: EventLog<Int>
   init(_ metrics: EventLog<Int>) { self.metrics = metrics }

@@ -10,7 +10,7 @@ struct VersionTests {
     "a file or bytes are uploaded, and resumed after an interruption, in the server's version",
     arguments: [3, 4, 5, 6, 7, 8], [false, true])
   func steps(_ version: Int, _ namesIt: Bool) throws {
-    // tusd says nothing of the version, but that it speaks tus.
+    // tusd does not name the version, but shows that it supports tus.
     let named = namesIt ? "Upload-Draft-Interop-Version: \(version)" : "Tus-Version: 1.0.0"
     let server = try ResumableServer(.init(versions: [version], strange: ("400 Bad Request", [named]))) { request, _ in
       request.version == version && request.method == "PUT" ? .cut(after: 500_000) : .proper

@@ -48,7 +48,7 @@ import Testing
     ] {
       #expect(Base64.encode(Array(plain.utf8)) == text)
       #expect(Base64.decode(Array(text.utf8)[...]) == Array(plain.utf8))
-      // Without padding, which a parser should forgive (RFC 9651, section 4.2.7).
+      // Without padding, which a parser should accept (RFC 9651, section 4.2.7).
       #expect(Base64.decode(Array(text.utf8).filter { $0 != UInt8(ascii: "=") }[...]) == Array(plain.utf8))
     }
     for text in [
@@ -67,7 +67,7 @@ import Testing
     #expect(fields["Y"] == nil && !fields.contains("Upload") && fields.contains("upload-offset"))
     #expect(fields.without(["x", "Z"]).all.map(\.name) == ["upload-offset"])
     #expect(fields.without([]) == fields)
-    // The Kelvin sign, which Unicode takes for a k in lower case; an i with a dot made of two characters.
+    // The Kelvin sign, whose lower case in Unicode is a k, and an i with a dot that consists of two characters.
     #expect((["X-\u{212A}": "1"] as HeaderFields)["X-k"] == nil)
     #expect((["\u{65}\u{301}": "1"] as HeaderFields)["\u{e9}"] == nil)
   }

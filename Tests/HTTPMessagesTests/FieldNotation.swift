@@ -1,4 +1,4 @@
-// What a structured field means, written so that nothing of the serializer helps to get it right.
+// The meaning of a structured field in a notation that is independent of the serializer.
 
 @testable import HTTPMessages
 
@@ -45,7 +45,7 @@ enum FieldNotation {
     return digits.count < 2 ? "0" + digits : digits
   }
 
-  /// The text that `\xNN` and plain characters stand for; nil for a broken escape.
+  /// The text for `\xNN` and plain characters; nil for an invalid escape.
   static func unescaped(_ notation: Substring) -> String? {
     var octets: [UInt8] = []
     var rest = Array(notation.utf8)[...]

@@ -38,7 +38,7 @@ struct HeaderFieldTests {
 
   private let tokenOctets = Set("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz".utf8)
 
-  /// Mostly of what fields are made of, now and then of anything.
+  /// Mostly valid characters of fields, and sometimes arbitrary ones.
   private func text(_ generator: inout SplitMix64) -> String {
     let usual = Array("aZ09-_ \t:,;\"=".unicodeScalars)
     var text = String.UnicodeScalarView()
@@ -61,7 +61,7 @@ struct HeaderFieldTests {
       #expect(Octet.lowercased(octet) == (isUpper ? octet + 32 : octet))
     }
     #expect("Stream-ID".lowercasedASCII == "stream-id")
-    // The Kelvin sign, which `lowercased()` makes a k of.
+    // The Kelvin sign, which `lowercased()` converts to k.
     #expect("\u{212A}".lowercasedASCII == "\u{212A}")
   }
 }

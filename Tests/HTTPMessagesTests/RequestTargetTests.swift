@@ -1,4 +1,4 @@
-// The four forms of a request target (RFC 9112, section 3.2), and each octet at each place of one.
+// The four forms of a request target (RFC 9112, section 3.2), with each octet at each position.
 
 import HTTPMessages
 import Testing
@@ -44,7 +44,7 @@ struct RequestTargetTests {
         let absolute = read(text, method)
         #expect(absolute?.path == "/" && absolute?.query == query)
       }
-      // User information.
+      // User information is invalid.
       #expect(read("http://user@host/", method) == nil && read("http://user:word@host/", method) == nil)
     }
     let authority = read("host:443", "CONNECT")
@@ -60,7 +60,7 @@ struct RequestTargetTests {
       var target = Array("/xyzxy".utf8)
       target[1 + position] = octet
       #expect((read(target) != nil) == allowed.contains(octet), "\(octet) at \(position)")
-      // Within a percent-encoding.
+      // Inside a percent-encoding.
       for digit in 1...2 {
         var encoded = Array("/a%2Fb?c%2Fd".utf8)
         encoded[(position < 3 ? 2 : 8) + digit] = octet

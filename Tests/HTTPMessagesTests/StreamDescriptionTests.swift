@@ -1,4 +1,4 @@
-// `Stream-Description`: what a sender says is read as it was written, and what nobody should say is passed over.
+// `Stream-Description`: written values are read again, and invalid ones are skipped.
 
 import HTTPMessages
 import PropertyTesting

@@ -1,5 +1,5 @@
-// The grammar of RFC 9651, section 3, applied to each octet and each number of digits: what the working group's
-// generated vectors list, here as the rules that they were generated from.
+// The grammar of RFC 9651, section 3, for each octet and each number of digits. These are the rules from which the
+// working group's vectors were generated.
 
 import PropertyTesting
 import Testing
@@ -14,7 +14,7 @@ import Testing
   private static let tokenOctets = letters.union(digits).union("!#$%&'*+-.^_`|~:/".utf8)
   private static let keyOctets = lowercase.union(digits).union("_-.*".utf8)
 
-  /// Octets as a field's value has them: what is no UTF-8 becomes U+FFFD, as it does where fields are received.
+  /// Octets in a field's value. Invalid UTF-8 becomes U+FFFD, as in received fields.
   private static func text(_ pieces: [UInt8]...) -> String { String(decoding: pieces.joined(), as: UTF8.self) }
 
   @Test("a key begins with a lower-case letter or a star, and continues with these, digits, _ - and .")
@@ -29,14 +29,14 @@ import Testing
       let key = StructuredDictionary(parsing: Self.text([octet], Array(rest.utf8)))?.members.first?.key
       #expect((key?.utf8.first == octet) == isFirst, "octet \(octet)")
     }
-    // `a=a=1` and `a,a=1` are no keys of three characters, but one of them is a dictionary.
+    // `a=a=1` and `a,a=1` do not have keys of three characters, but one of them is a dictionary.
     let later = StructuredDictionary(parsing: Self.text([0x61, octet], Array("a=1".utf8)))
     #expect((later?.members.first?.key.utf8.count == 3) == isLater, "octet \(octet)")
     let inParameters = Item(parsing: Self.text(Array("t; ".utf8), [octet], Array("a=1".utf8)))
     // A space there is skipped.
     #expect((inParameters != nil) == (isFirst || octet == 0x20), "octet \(octet)")
 
-    // The same for writing: of what was never read, nobody knows that it is a key.
+    // The same for writing. Text that was not parsed is not known to be a key.
     guard octet < 0x80 else { return }
     for (key, isKey) in [(Self.text([octet, 0x61]), isFirst), (Self.text([0x61, octet, 0x61]), isLater)] {
       var dictionary = StructuredDictionary()
@@ -55,7 +55,7 @@ import Testing
     let isFirst = Self.letters.contains(octet) || octet == UInt8(ascii: "*")
     let isLater = Self.tokenOctets.contains(octet)
     for (text, isToken) in [(Self.text([octet, 0x61]), isFirst), (Self.text([0x61, octet, 0x61]), isLater)] {
-      // A space in front belongs to the field and not to the token, which the parser may skip.
+      // A leading space belongs to the field and not to the token, and the parser may skip it.
       if text.utf8.first != 0x20 { #expect((Item(parsing: text)?.value == .token(text)) == isToken) }
       if octet < 0x80 { #expect((BareItem.token(text).serialized == text) == isToken) }
     }
@@ -92,7 +92,7 @@ import Testing
       (Item(parsing: Self.text(Array("%\"".utf8), [octet], [UInt8(ascii: "\"")])) != nil) == isPlain, "octet \(octet)")
     let digits = String(octet, radix: 16)
     let encoded = "%\"%" + (digits.count < 2 ? "0" : "") + digits + "\""
-    // From 0x80 on an octet alone is no UTF-8.
+    // From 0x80 on, a single octet is not valid UTF-8.
     #expect((Item(parsing: encoded) != nil) == (octet < 0x80), "octet \(octet)")
     #expect(
       (Item(parsing: encoded.uppercased()) != nil) == (octet < 0x80 && encoded == encoded.uppercased()),
@@ -161,12 +161,12 @@ import Testing
     "a dictionary of 100,000 keys, and as many parameters, is read in linear time",
     .timeLimit(.minutes(10)))
   func manyKeys() {
-    // With a search through all keys for each of them, these are fifteen billion comparisons.
+    // Comparing all keys with each other would take fifteen billion comparisons.
     let count = 100_000
     let keys = (0..<count).map { "k\($0)" }
     #expect(StructuredDictionary(parsing: keys.joined(separator: ","))?.members.count == count)
     #expect(Item(parsing: "1;" + keys.joined(separator: ";"))?.parameters.count == count)
-    // The last of equal keys counts, at the place of the first.
+    // The last of equal keys counts, at the position of the first.
     let twice = StructuredDictionary(parsing: "a=1, b, " + keys.joined(separator: ",") + ", a=2")
     #expect(twice?.members.count == count + 2 && twice?.members.first?.value == .item(Item(.integer(2))))
     #expect(Item(parsing: "1;a=1;b;a=?0")?.parameters.map(\.key) == ["a", "b"])

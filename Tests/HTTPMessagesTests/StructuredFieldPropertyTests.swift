@@ -1,4 +1,4 @@
-// Structured fields at random: what is written is read as the same, and what can be read has one canonical form.
+// Random structured fields: written values are read again unchanged, and every readable text has one canonical form.
 
 import PropertyTesting
 import Testing
@@ -13,7 +13,7 @@ import Testing
       let item = fields.item()
       let text = try #require(item.serialized, "step \(step): \(item)")
       #expect(Item(parsing: text) == item, "step \(step): \(text)")
-      // A text is 7-bit (RFC 9651, section 4.1): nothing on the way could change it.
+      // A text is 7-bit (RFC 9651, section 4.1), so no intermediary changes it.
       #expect(text.utf8.allSatisfy { (0x20...0x7e).contains($0) }, "step \(step): \(text)")
       let dictionary = fields.dictionary()
       let line = try #require(dictionary.serialized, "step \(step): \(dictionary)")
@@ -38,13 +38,12 @@ import Testing
       let isField = Item(parsing: text) != nil || StructuredDictionary(parsing: text) != nil
       if isField { read += 1 } else { refused += 1 }
     }
-    // Only a mixture of both says something.
+    // The test is meaningful only with a mixture of both.
     #expect(read > 500 && refused > 500)
   }
 }
 
-/// nil if `text` is neither an item nor a dictionary, or is written back as what reads the same and is written the
-/// same.
+/// nil if `text` is neither an item nor a dictionary, or if its canonical form reads the same and is stable.
 func canonicalDifference(_ text: String) -> String? {
   if let item = Item(parsing: text) {
     guard let canonical = item.serialized else { return "read but cannot be written: \(item)" }

@@ -1,4 +1,4 @@
-// The working group's own test vectors (Vectors/structured-fields.txt names their source).
+// The working group's own test vectors. Vectors/structured-fields.txt names their source.
 
 import Glibc
 import PropertyTesting
@@ -11,7 +11,7 @@ import Testing
     var line: Int
     var isItem: Bool
     var text: String
-    /// nil: has to be refused.
+    /// nil if it must be refused.
     var meaning: String?
     var canonical: String
   }
@@ -19,7 +19,7 @@ import Testing
   @Test("each vector is read or refused as required, and written back in its canonical form")
   func vectors() throws {
     let vectors = try Self.table()
-    // As many as there are: a table that is read in part, or not at all, would agree with everything.
+    // The exact number, because a table that is read only in part, or not at all, would pass every check.
     #expect(vectors.count == 189)
     #expect(vectors.filter { $0.meaning == nil }.count == 89)
     for vector in vectors {

@@ -14,7 +14,7 @@ struct ConnectionStateTests {
     var generator = seed.generator
     for _ in 0..<5_000 {
       var machine = HTTPConnectionState()
-      // The model: whether a request is open, and whether the connection may still carry another.
+      // The model: whether a request is open, and whether the connection may carry another.
       var open = false
       var closing = false
       var closed = false
@@ -65,10 +65,10 @@ struct ConnectionStateTests {
   private func head(_ generator: inout SplitMix64) -> RequestHead {
     let framings: [BodyFraming] = [.absent, .sized(0), .sized(9), .chunked]
     let octets = Array("/".utf8)
-    // A path of one slash is always a target.
+    // A path of one slash is always a valid target.
     let target = try? RequestTarget(octets.span, method: "POST")
     return RequestHead(
-      method: "POST", target: target!, minorVersion: 1, fields: [:],  // just made of "/"
+      method: "POST", target: target!, minorVersion: 1, fields: [:],  // made of "/" just before
       framing: framings[Int.random(in: 0..<4, using: &generator)], expectsContinue: Bool.random(using: &generator),
       keepsAlive: Bool.random(using: &generator))
   }
@@ -90,13 +90,13 @@ struct ConnectionStateTests {
   }
 
   @Test(
-    "for any sequence of clients, bulk uploads are read in long calls only while nobody else is connected",
+    "for any sequence of clients, bulk uploads are read in long calls only while no other client is connected",
     arguments: Seed.several(2))
   func readAllowance(_ seed: Seed) {
     var generator = seed.generator
     for _ in 0..<500 {
       var allowance = ReadAllowance()
-      // The model: of each connection whether it is a bulk upload.
+      // The model: whether each connection is a bulk upload.
       var connections: [Bool] = []
       for _ in 0..<30 {
         if connections.isEmpty || Int.random(in: 0..<3, using: &generator) == 0 {

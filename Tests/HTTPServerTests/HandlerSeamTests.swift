@@ -1,5 +1,5 @@
-// The seam between a connection and its handler: late decisions, interim answers, answers from elsewhere. The store
-// needs few of them; a resumable upload handler around it needs them all.
+// The interface between a connection and its handler: late decisions, interim answers, and answers from other threads.
+// The store needs few of these features, but a resumable upload handler around it needs them all.
 
 import EventLoops
 import Glibc
@@ -11,7 +11,7 @@ import Testing
 
 @Suite("The interface of connection and handler", .serialized)
 struct HandlerSeamTests {
-  /// Says 104 for each piece, takes its time to accept and to answer, and answers with what it got.
+  /// Sends a 104 for each piece, accepts and answers late, and answers with the bytes it received.
   private final class LateHandler: RequestHandler {
     private let loop: EventLoop
     private var exchange: (any Exchange)?
@@ -20,7 +20,7 @@ struct HandlerSeamTests {
 
     func begin(_ exchange: any Exchange) {
       self.exchange = exchange
-      // The next turn of the loop, as if a disk had been asked first.
+      // In the next turn of the loop, as if it had waited for a disk.
       loop.schedule(after: .milliseconds(1)) { exchange.acceptBody() }
     }
     func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
@@ -30,7 +30,7 @@ struct HandlerSeamTests {
     func end() {
       loop.schedule(after: .milliseconds(1)) { [self] in
         exchange?.respond(Response(200, body: String(decoding: body, as: UTF8.self)))
-        // Too late, and ignored.
+        // Too late, so it is ignored.
         exchange?.respond(Response(500))
         exchange = nil
       }
@@ -39,7 +39,7 @@ struct HandlerSeamTests {
     func serverStops() {}
   }
 
-  /// Answers with what the test has put there, after an interim response with the same fields.
+  /// Answers with what the test has provided, after an interim response with the same fields.
   private final class EchoHandler: RequestHandler {
     static let response = Lock(Response(200))
     /// The queries of all requests.
@@ -60,7 +60,7 @@ struct HandlerSeamTests {
     func serverStops() {}
   }
 
-  /// A loop, a listener and connections with a router of the test's.
+  /// A loop, a listener and connections, with the test's router.
   private final class Bed: @unchecked Sendable {
     let loop: EventLoop
     let listener: Listener
@@ -91,7 +91,7 @@ struct HandlerSeamTests {
       }.detach()
     }
 
-    /// What the loop knows, asked on its thread.
+    /// Queries the loop's state on its thread.
     func ask<Answer: Sendable>(_ question: @escaping @Sendable (Bed) -> Answer) throws -> Answer {
       let answers = try EventLog<Answer>()
       loop.execute { [self] in answers.append(question(self)) }
@@ -120,7 +120,7 @@ struct HandlerSeamTests {
     defer { bed.stop() }
     let client = try RawClient(bed.listener.address)
     let head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n"
-    // Two whole requests at once, and the third's beginning: all but the first must be kept until it is answered.
+    // Two complete requests at once, and the beginning of a third. All but the first must be kept until it is answered.
     try client.send(head + "3\r\nabc\r\n0\r\n\r\n" + head + "2\r\nde\r\n0\r\n\r\n" + head)
     for text in ["abc", "de"] {
       #expect(try client.answer().status == 100)
@@ -136,7 +136,7 @@ struct HandlerSeamTests {
     }
     try client.send("0\r\n\r\n")
     #expect(try client.answer().body == "xxx")
-    // What the server itself says, 100, is no handler's.
+    // 100 is the server's own, not a handler's.
     #expect(try bed.ask { $0.interimResponses } == [104: 5])
   }
 
@@ -185,7 +185,7 @@ struct HandlerSeamTests {
       try bulk.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n")
       var sent = 0
       func streamAlone() throws {
-        // A piece's last read may be a short one, as a live stream's are.
+        // The last read of a piece may be short, like a live stream's.
         for _ in 0..<1000 {
           try bulk.send(piece)
           sent += piece.count
@@ -263,7 +263,7 @@ struct HandlerSeamTests {
     for name in names {
       for value in values {
         for status in statuses {
-          // Each name meets each value and each status; not all three each other.
+          // Each name is combined with each value and each status, but not all three with each other.
           number += 1
           guard status == 200 || number % 7 == 0 else { continue }
           let response = Response(status, [name: value], body: "body")
@@ -291,7 +291,7 @@ struct HandlerSeamTests {
         }
       }
     }
-    // Nothing is left over from any of them.
+    // Nothing remains of any of them.
     client.shutdownWriting()
     #expect(client.isClosedByServer())
   }
@@ -305,7 +305,7 @@ struct HandlerSeamTests {
     let clients = try (0..<3).map { _ in try RawClient(bed.listener.address) }
     let (entered, gate) = (EndSignal(), EndSignal())
     try waitUntil("all are accepted") { (try? bed.ask { $0.connectionCount }) == 3 }
-    // Everything is there before the loop looks.
+    // Everything arrives before the loop checks.
     bed.loop.execute {
       entered.signal()
       gate.wait()
@@ -327,7 +327,7 @@ struct HandlerSeamTests {
     for number in 0..<2 {
       #expect(all.filter { $0.hasPrefix("\(number)-") } == (0..<count).map { "\(number)-\($0)" })
     }
-    // Both in turn, and not one after the other.
+    // The two alternate instead of following each other.
     let first = try #require(all.firstIndex(of: "0-\(count - 1)"))
     #expect(all[..<first].contains { $0.hasPrefix("1-") })
   }

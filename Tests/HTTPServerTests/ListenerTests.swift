@@ -1,4 +1,4 @@
-// What a listener gives back when it ends.
+// The resources that a listener releases when it ends.
 
 import EventLoops
 import Glibc
@@ -23,7 +23,7 @@ import Testing
     loop.run()
     #expect(!client.hasAnswer)
     if stops { listener?.stop() }
-    // These take the numbers that have become free.
+    // These reuse the descriptors that were freed.
     let files = (0..<16).map { _ in open("/dev/null", O_RDONLY | O_CLOEXEC) }
     listener = nil
     #expect(client.isClosedByServer())

@@ -1,4 +1,4 @@
-// Requests bent out of shape, from a seed, so that a failure can be run again; and the corpus that they are made from.
+// Mutated requests from a seed, so that a failure can be repeated, and the corpus that they are made from.
 
 import Glibc
 import NetworkTesting
@@ -7,7 +7,7 @@ import PropertyTesting
 struct Mutator {
   private var generator: SplitMix64
 
-  /// What request smuggling is made of.
+  /// Elements of request smuggling.
   private static let fragments: [[UInt8]] = [
     "\r", "\n", "\r\n", "\r\n\r\n", " ", "\t", ":", ";", ",", "0", "ffffffffffffffff", "-1", "chunked", "\0", "%00",
     "Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n", "Host: x\r\n", "0\r\n\r\n", "5\r\nhello\r\n",
@@ -33,7 +33,7 @@ struct Mutator {
     return octets
   }
 
-  /// Up to six places, in order, at which to cut `count` octets.
+  /// Up to six positions, in order, at which to split `count` octets.
   mutating func cuts(_ count: Int) -> [Int] {
     (0..<Int.random(in: 1...6, using: &generator)).map { _ in Int.random(in: 0...count, using: &generator) }.sorted()
   }
@@ -41,7 +41,7 @@ struct Mutator {
   private mutating func pick(_ list: [[UInt8]]) -> [UInt8] { list[Int.random(in: 0..<list.count, using: &generator)] }
 }
 
-/// The files of `Corpus/`: whole requests as they were sent by real clients, and the attacks of the textbooks.
+/// The files of `Corpus/`: complete requests of real clients, and textbook attacks.
 enum Corpus {
   static func files(_ filePath: String = #filePath) throws -> [(name: String, octets: [UInt8])] {
     let folder = filePath.prefix(upTo: filePath.lastIndex(of: "/") ?? filePath.startIndex) + "/Corpus"

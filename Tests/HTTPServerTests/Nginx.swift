@@ -1,11 +1,11 @@
-// nginx beside us: what other people's software makes of the same bytes.
+// nginx for comparison: how other software handles the same bytes.
 
 import Glibc
 import HTTPServer
 import NetworkTesting
 
-/// A real nginx on a loopback port of its own. It buffers each request whole before it passes it on to itself, so that
-/// it judges the body too.
+/// A real nginx on a separate loopback port. It buffers each request completely before it forwards it to itself, so
+/// that it checks the body too.
 final class Nginx {
   private let process: TestProcess
   private let directory: TemporaryDirectory
@@ -32,7 +32,7 @@ final class Nginx {
       """
     process = try TestProcess(
       "/usr/sbin/nginx", ["-c", try directory.write("nginx.conf", configuration), "-p", directory.path])
-    // It does not say when it listens: ask until it does.
+    // It does not report when it listens, so it is polled.
     for _ in 0..<1000 {
       if (try? RawClient(address)) != nil { return }
       poll(nil, 0, 10)
@@ -49,7 +49,7 @@ final class Nginx {
       let status = try client.answer().status
       return status >= 400 ? "\(status)" : "accepted"
     } catch let failure as TestFailure {
-      // The body without a status line is an answer to HTTP/0.9.
+      // A body without a status line is an answer to HTTP/0.9.
       return failure.description.contains("had ok") ? "accepted" : "closed"
     }
   }

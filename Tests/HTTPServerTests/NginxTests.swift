@@ -1,4 +1,4 @@
-// Our parser beside nginx's.
+// Compares our parser with nginx's.
 
 import HTTPServer
 import NetworkTesting
@@ -20,13 +20,13 @@ struct NginxTests {
       } else {
         #expect(agrees, "\(row.name): ours \(row.verdict), nginx \(theirs)")
       }
-      // The same bytes through our socket: what the parser says is what the client sees.
+      // The same bytes through our socket: the client must see the parser's verdict.
       let client = try RawClient(.tcp(host: "127.0.0.1", port: server.port))
       try client.send(row.octets)
       client.shutdownWriting()
       let ours = (try? client.answer()).map { "\($0.status)" } ?? "incomplete"
       switch row.verdict {
-      // Whether accepted or not, an answer above the parser's own may come from the handler: 404 for GET, 411, 409.
+      // In either case, an answer may come from the handler instead of the parser: 404 for GET, 411, 409.
       case "accepted": #expect(["200", "201", "404", "409", "411"].contains(ours), "\(row.name): \(ours)")
       default: #expect(ours == row.verdict, "\(row.name)")
       }

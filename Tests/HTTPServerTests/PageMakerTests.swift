@@ -1,4 +1,4 @@
-// The pages of a metrics listener, whoever makes them.
+// The pages of a metrics listener, with different page makers.
 
 import EventLoops
 import HTTPServer
@@ -22,7 +22,7 @@ struct PageMakerTests {
     #expect(try RawClient(listener.localAddresses[0]).isClosedByServer(), "one too many")
     var page = MetricsText()
     page.gauge("late", "Late.", 1)
-    // Taken out: each of them keeps the listener's loop, and the listener keeps what they wait in.
+    // Removed first, because each of them retains the listener's loop, and the listener retains the list.
     let answers = waiting.withLock { waiting in
       defer { waiting = [] }
       return waiting

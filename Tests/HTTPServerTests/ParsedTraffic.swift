@@ -1,8 +1,9 @@
-// What a parser made of some bytes, in a form that two runs can be compared by.
+// A parser's result for some bytes, in a form that can be compared.
 
 import HTTPServer
 
-/// The events of a run of the parser, with adjacent body pieces joined: how a body is cut depends on how it came.
+/// The events of a run of the parser, with adjacent body pieces joined, because the splits of a body depend on its
+/// arrival.
 struct ParsedTraffic: Equatable, CustomStringConvertible {
   enum Event: Equatable {
     case head(RequestHead)
@@ -13,12 +14,12 @@ struct ParsedTraffic: Equatable, CustomStringConvertible {
 
   private(set) var events: [Event] = []
 
-  /// Parses `octets`, handed over in pieces that end at `cuts`.
+  /// Parses `octets`, passed in pieces that end at `cuts`.
   init(_ octets: [UInt8], cuts: [Int] = [], limits: RequestParser.Limits = .init()) {
     var parser = RequestParser(limits: limits)
     var start = 0
     for end in cuts + [octets.count] {
-      // A copy of its own for each piece, so that reading past its end is an access out of bounds.
+      // A separate copy for each piece, so that reading past its end is an access out of bounds.
       feed(&parser, Array(octets[start..<end]))
       start = end
     }
@@ -56,7 +57,7 @@ struct ParsedTraffic: Equatable, CustomStringConvertible {
   }
   var completed: Int { events.count { $0 == .end } }
 
-  /// One word for the fate of the first request: its status when refused, `"accepted"` or `"incomplete"`.
+  /// A word for the result of the first request: its status if refused, `"accepted"` or `"incomplete"`.
   var verdict: String {
     if completed > 0 { return "accepted" }
     if let refusal { return "\(refusal.status)" }

@@ -21,7 +21,7 @@ struct RequestParserTests {
   func split(_ row: RequestCase) {
     let octets = row.octets
     let whole = ParsedTraffic(octets)
-    // The long rows are long in one place only: every byte there looks like the next.
+    // The long rows are long in one place only, where all bytes are alike.
     let step = octets.count > 2000 ? 97 : 1
     for cut in stride(from: 0, through: octets.count, by: step) {
       #expect(ParsedTraffic(octets, cuts: [cut]) == whole, "split at \(cut)")
@@ -116,7 +116,7 @@ struct RequestParserTests {
       #expect(whole.completed <= whole.heads.count)
       if whole.completed > 0 { accepted += 1 }
     }
-    // A mutator that only makes rubbish would show nothing.
+    // A mutator that makes only invalid requests would show nothing.
     #expect(accepted > rounds / 20 && accepted < rounds)
   }
 }

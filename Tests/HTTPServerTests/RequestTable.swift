@@ -1,21 +1,21 @@
-// Requests that are well formed, and requests that are not, each with what must become of it: by our parser, and by
-// nginx, which was asked the same. Where the two differ the reason stands beside it.
+// Valid and invalid requests, each with the expected result: from our parser, and from nginx, which was tested with the
+// same bytes. Where the two differ, the row has the reason.
 
 import Testing
 
-/// One row: raw bytes and the fate of the first request in them.
+/// One row: raw bytes, and the result of their first request.
 struct RequestCase: Sendable, CustomTestStringConvertible {
   let name: String
   let raw: String
   /// `"accepted"`, `"incomplete"` or the status of the refusal.
   let verdict: String
-  /// nil where nginx decides alike (accepts, or refuses with whatever status); otherwise why it does not.
+  /// nil if nginx decides alike (accepts, or refuses with any status), and otherwise the reason.
   let nginxDiffers: String?
 
   var octets: [UInt8] { raw.unicodeScalars.map { UInt8(truncatingIfNeeded: $0.value) } }
   var testDescription: String { name }
 
-  /// `raw` is Latin-1: a scalar is an octet.
+  /// `raw` is Latin-1, so a scalar is an octet.
   init(_ name: String, _ raw: String, _ verdict: String, nginxDiffers: String? = nil) {
     self.name = name
     self.raw = raw

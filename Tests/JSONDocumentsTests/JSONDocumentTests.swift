@@ -82,7 +82,7 @@ struct JSONDocumentTests {
     #expect(line(.key("b"), .key("c"), .index(0)) == 4)
     #expect(line(.key("b"), .key("c"), .index(2)) == 4)
     #expect(line(.key("b"), .key("c"), .index(3), .key("d")) == 6)
-    // What is missing is missing in what there is.
+    // The line of a missing value is that of its nearest existing parent.
     #expect(line(.key("b"), .key("c"), .index(3), .key("e")) == 5)
     #expect(line(.key("z")) == 1)
   }

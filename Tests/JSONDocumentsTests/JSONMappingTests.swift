@@ -1,4 +1,4 @@
-// Types that list their members once: what they write, what they read, and what they say about the rest.
+// Types that list their members once: writing, reading, and errors for other content.
 
 import PropertyTesting
 import Testing
@@ -45,7 +45,7 @@ struct JSONMappingTests {
     }
   }
 
-  /// What is wrong with a text; empty if nothing is.
+  /// The error for a text; empty if it is valid.
   private func problem(_ text: String) -> String {
     do { _ = try read(Whole.self, text) } catch { return "\(error)" }
     return ""

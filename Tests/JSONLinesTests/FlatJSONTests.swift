@@ -1,4 +1,4 @@
-// Lines between processes of Sluice, read back.
+// Reads the lines that Sluice's processes exchange.
 
 import PropertyTesting
 import Testing
@@ -28,7 +28,7 @@ struct FlatJSONTests {
       #expect(read?.string("event") == word)
       #expect(read?.integer("number") == number && read?.flag("flag") == flag && read?.strings("list") == list)
       #expect(read?.values.count == 4)
-      // Any byte less, and it is no object.
+      // With fewer bytes, it is not an object.
       #expect(FlatJSON(line.line.utf8.dropLast(Int.random(in: 1...line.line.utf8.count, using: &random))) == nil)
     }
   }

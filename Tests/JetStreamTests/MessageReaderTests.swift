@@ -1,4 +1,4 @@
-// Reading a stream of a real broker that dies.
+// Reads a stream of a real broker that is killed.
 
 import BrokerTesting
 import EventLoops
@@ -10,11 +10,11 @@ import Testing
 
 @Suite("Readers of a stream")
 struct MessageReaderTests {
-  /// A reader on the loop of a client, and what it has handed out.
+  /// A reader on a client's loop, and the messages that it has delivered.
   private final class Reading: @unchecked Sendable {
     let events: EventLog<String>
     private let loop: BrokerLoop
-    /// Touched on the loop's thread only.
+    /// Used on the loop's thread only.
     private var reader: MessageReader?
 
     init(
@@ -128,7 +128,7 @@ struct MessageReaderTests {
     try Self.publish(stream, 0..<10)
     let reading = try Reading(broker, after: 2, wants: 3)
     try reading.events.first("the last one") { $0.hasPrefix("5 ") }
-    // Whatever else was sent came before the answer to this.
+    // All earlier messages precede the answer to this.
     try Self.publish(stream, 10..<11)
     #expect(reading.messages == ["3 m2", "4 m3", "5 m4"])
     try reading.stop()
@@ -148,7 +148,7 @@ struct MessageReaderTests {
     let more = try #require(try stream.publish(.init(payload: Array("n".utf8)), to: "t4", after: 5).get() as UInt64?)
     try known.events.first("the next one") { $0 == "\(more) n" }
     try stream.purge("t4")
-    // The message with sequence 5 is gone, and there are later ones.
+    // The message with sequence 5 is gone, and later ones exist.
     let purged = try Reading(broker, after: 5, "m4")
     try purged.events.first("the next one") { $0 == "\(more) n" }
     for reading in [known, purged] { try reading.stop() }
@@ -166,7 +166,7 @@ struct MessageReaderTests {
     let answer: String = try loop.wait("the removal") { client, done in client.ask("STREAM.DELETE.s", "", done) }
     #expect(answer.contains("success"))
     try Self.publish(try loop.open("s"), 0..<5)
-    // Whoever is connected finds out when the consumer is gone, and others at once.
+    // A connected reader detects it when the consumer is gone, and others detect it at once.
     let other = try Reading(broker, after: sequence, created: created)
     try other.events.first("the other stream") { $0.hasPrefix("recreated ") }
     #expect(other.messages.isEmpty)

@@ -17,7 +17,7 @@ struct MessageStreamTests {
     var random = SplitMix64(state: 7)
     var sent: [MessageContent] = []
     var last: UInt64 = 0
-    // Lengths around Base64's quanta, and one that takes many reads.
+    // Lengths around Base64's quanta, and one that requires many reads.
     for length in [0, 1, 2, 3, 4, 5, 255, 300_000] {
       let payload = (0..<length).map { _ in UInt8(truncatingIfNeeded: random.next()) }
       let content = MessageContent(
@@ -46,7 +46,7 @@ struct MessageStreamTests {
     let refused = try other.publish(MessageContent(payload: [2]), to: "a", after: 0)
     #expect(throws: BrokerError.self) { try refused.get() }
     if case .failure(let error) = refused { #expect(error.isWrongLastSequence && !error.isTransient) }
-    // Another subject's messages do not matter.
+    // Other subjects' messages are irrelevant.
     _ = try other.publish(MessageContent(payload: [3]), to: "b", after: 0).get()
     _ = try other.publish(MessageContent(payload: [4]), to: "a", after: first).get()
     #expect(try stream.messages(of: "a").map(\.content.payload) == [[1], [4]])
@@ -87,7 +87,7 @@ struct MessageStreamTests {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
     let stream = try loop.open("audio")
-    // A stopped broker answers nothing, and nobody notices until it is killed.
+    // A paused broker does not answer, and nobody notices until it is killed.
     try broker.pause()
     let killer = try NamedThread("killer") {
       poll(nil, 0, 50)

@@ -1,4 +1,4 @@
-// What a broker must be like, and what a stream.
+// The requirements for a broker and a stream.
 
 import BrokerTesting
 import JetStream
@@ -36,7 +36,7 @@ struct OpeningTests {
     }
   }
 
-  @Test("a reopened stream is the same one, also with limits of its own that refuse new messages")
+  @Test("a reopened stream is the same one, even if its own limits refuse new messages")
   func suitable() throws {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))

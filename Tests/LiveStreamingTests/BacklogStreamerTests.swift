@@ -23,9 +23,9 @@ struct BacklogStreamerTests {
     server = try StreamServer()
   }
 
-  /// Leaves a stretch as a process does that was killed.
+  /// Leaves a stretch like a killed process.
   ///
-  /// - Parameter origin: of its URL; nil for the server's.
+  /// - Parameter origin: the origin of its URL; nil for the server's.
   private func leave(_ number: Int, count: Int, for origin: String? = nil) throws {
     let folder = try SpoolFolder(directory: directory.path, stream: "cam")
     var description = StretchDescription(url: "\(origin ?? server.url)/x.bin", streamID: "s\(number)")
@@ -43,14 +43,14 @@ struct BacklogStreamerTests {
         return try StreamSpool(
           directory: directory.path, stream: "cam", settings: SpoolSettings(limit: 1 << 30), report: { _ in })
       } catch {
-        // The folder belongs to the spool before until its thread has ended.
+        // The folder belongs to the previous spool until its thread has ended.
         guard case .inUse = error.cause, .now < end else { throw error }
         poll(nil, 0, 1)
       }
     }
   }
 
-  /// Sends what is left; the events.
+  /// Sends the remaining stretches, and returns the events.
   private func send(
     _ session: UploadSession, _ use: LiveStreamConfiguration.ResumableUse = .auto, rate: Int? = nil,
     isCancelled: Bool = false
@@ -60,7 +60,7 @@ struct BacklogStreamerTests {
     configuration.request.maximumSendRate = rate
     let streamer = BacklogStreamer(try spool(), configuration: configuration, session: session)
     let events = try EventLog<BacklogStreamer.Event>()
-    // In one turn of the loop: no stretch is open by the time of the cancellation.
+    // In one turn of the loop, so that no stretch is open at the time of the cancellation.
     session.loop.execute {
       streamer.start { events.append($0) }
       if isCancelled { streamer.cancel() }

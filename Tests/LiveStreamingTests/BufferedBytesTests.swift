@@ -10,7 +10,7 @@ import Testing
 
 @Suite("Bytes of a stream with pauses")
 struct BufferedBytesTests {
-  /// All that was written, as runs of stream offsets without pauses.
+  /// All written bytes, as runs of stream offsets without pauses.
   private struct Model {
     var runs: [Range<UInt64>] = [0..<0]
     var newest: UInt64 { runs[runs.count - 1].upperBound }
@@ -27,7 +27,7 @@ struct BufferedBytesTests {
     func pauses(at offset: UInt64) -> Bool { runs.dropLast().contains { $0.upperBound == offset } }
   }
 
-  /// Writes all of it, or nothing.
+  /// Writes all bytes, or none.
   private static func write(
     _ range: Range<UInt64>, of pattern: OffsetPattern, _ producer: inout CircularBuffer.Producer
   ) -> Bool {
@@ -126,7 +126,7 @@ struct BufferedBytesTests {
           case .empty: #expect(cursor == bytes.head, "\(seed)")
           case .overwritten(let oldest):
             #expect(oldest > cursor && oldest == bytes.oldest, "\(seed)")
-            // Only a pause, or the overflow, takes the place of what was not read.
+            // Unread bytes are skipped only because of a pause or the overflow.
             #expect(overflow == .dropOldest || model.pauses(at: cursor) && bytes.pauses(at: cursor), "\(seed)")
             cursor = oldest
           }
@@ -144,7 +144,7 @@ struct BufferedBytesTests {
         acknowledged = max(acknowledged, min(cursor, bytes.oldest))
       }
       ends.producer.finish()
-      // To the end: everything that is kept is read.
+      // To the end, so that all kept bytes are read.
       var turns = 0
       while !(bytes.isFinished && cursor == bytes.head) {
         turns += 1
@@ -200,7 +200,7 @@ struct BufferedBytesTests {
       }
     }
     for outage in 0..<4 {
-      // An outage that the buffer has no room for.
+      // An outage that exceeds the buffer.
       bring(Int.random(in: capacity...(2 * capacity), using: &random), &ends.producer)
       var losses = 0
       while true {

@@ -15,9 +15,9 @@ struct EventFanOutTests {
   /// What the model knows of one observer.
   private struct Expected {
     var id: UInt64
-    /// The number of the first event that is meant for it.
+    /// The number of the first event intended for it.
     var start: Int
-    /// The number of the next event that it can get.
+    /// The number of the next event that it can receive.
     var position: Int
     var isWaiting = false
   }
@@ -33,7 +33,7 @@ struct EventFanOutTests {
       var observers: [Expected] = []
       var (published, hasEnded, hasHadObserver) = (0, false, false)
 
-      /// Compares what an observer got with what it was to get.
+      /// Compares the received events of an observer with the expected ones.
       func check(_ item: Item, _ observer: inout Expected) {
         switch item {
         case .missed(let count):
@@ -83,7 +83,7 @@ struct EventFanOutTests {
   }
 
   @Test(
-    "an observer of the newest event receives it, also if it came first, and always the last one",
+    "an observer of the newest event receives it, even if it came first, and always the last one",
     arguments: Seed.several(5))
   func newest(seed: Seed) {
     var random = seed.generator
@@ -113,7 +113,7 @@ struct EventFanOutTests {
 @Suite("Turns of writers")
 struct WriteQueueTests {
   @Test(
-    "one writer at a time has the turn, in the order of the calls, and each receives it, also after the end",
+    "only one writer at a time has the turn, in the order of the calls, and each receives it, even after the end",
     arguments: Seed.several(5))
   func turns(seed: Seed) {
     var random = seed.generator

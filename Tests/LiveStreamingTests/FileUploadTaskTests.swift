@@ -95,7 +95,7 @@ struct FileUploadTaskTests {
       }
     }
     _ = try await upload.value
-    // After the end, too.
+    // Also after the end.
     var late: [Double] = []
     for await progress in upload.progress { late.append(progress.fractionCompleted) }
     #expect(late == [1])
@@ -129,14 +129,14 @@ struct FileUploadTaskTests {
     if case .cancelled(nil)? = error {} else { Issue.record("\(String(describing: error))") }
   }
 
-  /// An upload of which the server has some bytes, and not all.
+  /// An upload of which the server has some bytes, but not all.
   private func unfinished(
     _ session: UploadSession, _ file: String, _ url: String
   ) async throws -> FileResumeData {
     var configuration = LiveStreamConfiguration.file(to: url)
     // The server acknowledges each request.
     configuration.rollOver.size = 100_000
-    // Before its sixth request it is suspended, by the session's thread itself.
+    // The session's thread itself suspends it before its sixth request.
     let upload = Lock<FileUploadTask?>(nil)
     let count = Lock(0)
     configuration.bearerToken = {
@@ -264,7 +264,7 @@ struct FileUploadTaskTests {
   @Test(
     "cancelled at 500 random moments: nothing leaks, and the resumed upload is complete", arguments: Seed.several(1))
   func cancelled(seed: Seed) async throws {
-    // In a process of its own, whose descriptors and threads can be counted.
+    // In a separate process, whose descriptors and threads can be counted.
     await #expect(processExitsWith: .success) { [value = seed.value as UInt64] in
       await recordingErrors { try await Self.cancelAtRandomMoments(500, Seed(value)) }
     }
@@ -273,14 +273,14 @@ struct FileUploadTaskTests {
   private static func cancelAtRandomMoments(_ count: Int, _ seed: Seed) async throws {
     var random = seed.generator
     let rig = try CancellationRig()
-    // What is made once for a process, such as the state of libcurl, is no leak.
+    // Resources that are allocated once per process, such as the state of libcurl, are not leaks.
     try await rig.run(5, &random)
     let before = try ProcessResources(without: rig.directory)
     for _ in 0..<count / 25 {
       try await rig.run(25, &random)
       try await waitForRelease(since: before, without: rig.directory)
     }
-    // All kinds of ends were met.
+    // All kinds of ends have occurred.
     #expect(rig.completeCount > 0 && rig.resumedCount > count / 10 && rig.repeatedCount > 0, "\(rig)")
   }
 }
@@ -320,7 +320,7 @@ private final class CancellationRig: CustomStringConvertible {
   /// The server's directory.
   var directory: String { server.directory.path }
 
-  /// So many uploads in a session of their own, which is gone afterwards.
+  /// Runs this number of uploads in a separate session, which is released afterwards.
   func run(_ count: Int, _ random: inout SplitMix64) async throws {
     var references: [WeakReference<StreamOperation>] = []
     let session = try await inSession { session in
@@ -351,7 +351,7 @@ private final class CancellationRig: CustomStringConvertible {
     let (path, content) = files[Int.random(in: files.indices, using: &random)]
     var upload = Optional(try session.uploadTask(file: path, configuration: configuration("film-\(number)")))
     let reference = upload.map { WeakReference($0.operation) }
-    // Mostly within the time that the upload takes.
+    // Mostly within the duration of the upload.
     let moment = Duration.microseconds(Int.random(in: 0...(random.chance(50) ? 3_000 : 30_000), using: &random))
     let observer = random.chance(30) ? upload.map { upload in Task { for await _ in upload.progress {} } } : nil
     if random.chance(20) {
@@ -374,7 +374,7 @@ private final class CancellationRig: CustomStringConvertible {
         upload?.cancel()
         receipt = try await upload?.value
       case 3:
-        // Nobody awaits it: whoever drops it gives it up.
+        // It is not awaited, so releasing it cancels it.
         upload = nil
       default:
         upload?.suspend()

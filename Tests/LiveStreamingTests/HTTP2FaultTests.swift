@@ -1,4 +1,4 @@
-// A stream over HTTP/2 and nothing else, whose requests are broken off by HTTP/2's own means.
+// A stream that uses only HTTP/2, whose requests are aborted by HTTP/2's own means.
 
 import EventLoops
 import NetworkTesting
@@ -11,7 +11,7 @@ import UploadClient
 
 @Suite("Failures of HTTP/2", .serialized)
 struct HTTP2FaultTests {
-  /// Answers the first requests, a creation and its appends, resets all others, and tells of each.
+  /// Answers the first requests, a creation and its appends, resets all others, and reports each.
   private func server(
     answers answered: Int, _ code: HTTP2Connection.ErrorCode, _ requests: EventLog<Int>
   ) throws -> ScriptedServer {
@@ -24,7 +24,7 @@ struct HTTP2FaultTests {
           defer { count += 1 }
           return count
         }
-        // Told first: the answer may be the end of the test.
+        // Reported first, because the answer may end the test.
         requests.append(number)
         if number < answered {
           try http2.content(of: stream)
@@ -32,7 +32,7 @@ struct HTTP2FaultTests {
             number == 0 ? 201 : 204,
             [("location", "/uploads/0"), ("upload-draft-interop-version", "8"), ("upload-complete", "?0")], to: stream)
         } else {
-          // The connection stays for whoever wants to go on: what was sent is read before its end.
+          // The connection stays for later requests, and is read to its end.
           try http2.reset(stream, code)
         }
       }
@@ -61,7 +61,7 @@ struct HTTP2FaultTests {
       try source.push([1, 2, 3])
       try stream.waitUntilAcknowledged(3)
       try source.push([4, 5, 6])
-      // The second append is broken off, and then the question where to go on.
+      // The second append is aborted, and then the offset retrieval.
       try stream.waitForFailure(2)
       try requests.first("another request over HTTP/2") { $0 == 4 }
       stream.streamer.cancel()
@@ -76,7 +76,7 @@ struct HTTP2FaultTests {
   }
 
   @Test(
-    "a source that waits for space does not wait for ever, although TCP does not report the last bytes of HTTP/2",
+    "a source that waits for space does not wait forever, although TCP does not report the last bytes of HTTP/2",
     arguments: [0, 256 << 10])
   func smallBuffer(retention: Int) throws {
     let count = 400_000

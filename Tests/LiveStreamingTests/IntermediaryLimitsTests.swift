@@ -1,4 +1,4 @@
-// What a stream learns of the proxies on its way.
+// What a stream learns about the proxies on its path.
 
 import Testing
 
@@ -25,7 +25,7 @@ struct IntermediaryLimitsTests {
       for (request, end) in ends.enumerated() {
         for _ in 0..<5 { expectLast(false, &limits, UInt64(request)) }
         limits.ended(end)
-        // What is asked in between has none, and says nothing.
+        // Requests in between have none, and prove nothing.
         limits.ended(ended(204))
       }
       for request: UInt64 in 2...3 {
@@ -74,11 +74,11 @@ struct IntermediaryLimitsTests {
     for worked in [false, true] {
       for kind in [UploadError.Kind.connectionLost, .timedOut, .protocolViolation, .tlsFailed, .other] {
         var limits = IntermediaryLimits()
-        // As often as need be: a server that speaks only HTTP/2 is never out of reach.
+        // As often as necessary, so that a server with only HTTP/2 always stays reachable.
         for request: UInt64 in 0..<5 {
           limits.ended(.failure(UploadError(.http2Violation, "")))
           if worked {
-            // Failures before the response do not count, and what HTTP/2 has answered earlier neither.
+            // Failures before the response do not count, and neither do earlier answers over HTTP/2.
             if request % 2 == 0 { limits.ended(ended(503)) } else { expectLast(false, &limits, request) }
             for _ in 0..<2 {
               limits.ended(.failure(UploadError(kind, "")))

@@ -38,7 +38,7 @@ struct LiveStreamTaskTests {
     let server = try StreamServer()
     let session = try UploadSession()
     var configuration = LiveStreamConfiguration(to: server.url + "/s", contentType: "text/plain")
-    // Smaller than what is written, so that writers wait for room and for one another.
+    // Smaller than the written amount, so that writers wait for space and for each other.
     configuration.buffer = .bytes(65_536)
     let summary = try await session.withStream(configuration: configuration) { stream in
       try await withThrowingTaskGroup(of: Void.self) { group in
@@ -89,7 +89,7 @@ struct LiveStreamTaskTests {
             written.append(1)
           }
         }
-        // Until nothing has moved for some time: then the writer waits.
+        // Until nothing has moved for some time, which means that the writer is waiting.
         var (before, rests) = (-1, 0)
         while rests < 20 {
           try await Task.sleep(for: .milliseconds(10))
@@ -213,7 +213,7 @@ struct LiveStreamTaskTests {
     #expect(last?.progress.acknowledged == 1000)
   }
 
-  /// A sequence that never ends, and whether somebody still wants its elements.
+  /// A sequence that never ends, and whether its elements are still requested.
   private func endless() -> (bytes: AsyncStream<UInt8>, isStopped: AsyncStream<Void>) {
     let stopped = AsyncStream.makeStream(of: Void.self)
     let bytes = AsyncStream.makeStream(of: UInt8.self)
@@ -260,7 +260,7 @@ struct LiveStreamTaskTests {
     default: break
     }
     stream = nil
-    // Its end is what is waited for.
+    // The test waits for its end.
     for await _ in isStopped {}
     try await waitUntil("the release of the stream") { operation.object == nil }
   }
@@ -275,7 +275,7 @@ struct LiveStreamTaskTests {
     _ = try await session.stream(Countdown(left: 10), to: server.url + "/nobody").value
     let (bytes, _) = endless()
     let stream = try session.stream(bytes, to: server.url + "/s")
-    // The first observer gets everything from the start, however late it comes.
+    // The first observer gets all events from the start, however late it begins.
     var first: [String] = []
     for await event in stream.events {
       first.append(String("\(event)".prefix { $0 != "(" }))
@@ -298,7 +298,7 @@ struct LiveStreamTaskTests {
       count += 1
       if count == observers.count { break }
     }
-    // It leaves in the middle, and nobody else does.
+    // It leaves in the middle, and no other does.
     observers[0].cancel()
     _ = await observers[0].value
     stream.finish()
@@ -319,7 +319,7 @@ struct LiveStreamTaskTests {
     let stream = try session.stream(source, configuration: configuration)
     var iterator = stream.events.makeAsyncIterator()
     _ = await iterator.next()
-    // Another one sees enough of them.
+    // Another one receives enough of them.
     let count = 2 * StreamOperation.eventLimit
     var seen = 0
     for await _ in stream.events {
@@ -396,7 +396,7 @@ struct LiveStreamTaskTests {
     }
     let reason = await #expect(throws: LiveStreamError.self) { try await writer.value }
     #expect(reason?.kind == .cancelled)
-    // And nothing begins afterwards.
+    // Nothing begins afterwards.
     #expect(throws: LiveStreamError.self) { try session.stream(bytes, to: url) }
     await #expect(throws: LiveStreamError.self) { try await session.withStream(to: url) { try await $0.write("x") } }
     await #expect(throws: FileUploadError.self) { try await session.upload(file: file, to: url) }
@@ -404,7 +404,7 @@ struct LiveStreamTaskTests {
 
   @Test("a released session ends its thread and closes its connections after its last stream has ended")
   func sessionIsDropped() async throws {
-    // In a process of its own, whose descriptors and threads can be counted.
+    // In a separate process, whose descriptors and threads can be counted.
     await #expect(processExitsWith: .success) {
       await recordingErrors { try await Self.dropSessions() }
     }
@@ -416,14 +416,15 @@ struct LiveStreamTaskTests {
       let session = try UploadSession(lanes: 3)
       let reference = WeakReference(session)
       let stream = try session.stream(Countdown(left: 3000), to: server.url + "/s")
-      // The stream keeps its session.
+      // The stream retains its session.
       _ = consume session
       #expect(try await stream.value.progress.acknowledged == 3000)
-      // It is over: who keeps it keeps nothing else.
+      // It is over, so a reference to it retains nothing else.
       try await waitUntil("the release of the session") { reference.object == nil }
       _ = consume stream
     }
-    // What is made once for a process is no leak: the state of libcurl, the epoll descriptor of the runtime's timers.
+    // Resources that are allocated once per process are not leaks: the state of libcurl, and the epoll descriptor of
+    // the runtime's timers.
     try await once()
     try await Task.sleep(for: .milliseconds(1))
     let before = try ProcessResources(without: server.directory.path)
@@ -431,7 +432,7 @@ struct LiveStreamTaskTests {
       try await once()
       try await waitForRelease(since: before, without: server.directory.path)
     }
-    // One that was never used, and one that was closed before it is dropped.
+    // One that was never used, and one that was closed before its release.
     for closes in [false, true] {
       let session = try UploadSession()
       if closes { session.close() }

@@ -11,7 +11,7 @@ import UploadClient
 @Suite("The lifetime of a live stream", .serialized)
 struct LiveStreamerLifeTests {
   @Test(
-    "events are a sequence that ends after the end, also for an owner without another reference",
+    "events are a sequence that ends after the end, even for an owner without another reference",
     .timeLimit(.minutes(10)))
   func sequence() async throws {
     let server = try ScriptedServer { connection, number in
@@ -24,7 +24,7 @@ struct LiveStreamerLifeTests {
     let source = HeartbeatSource(interval: .milliseconds(20))
     var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url))
     configuration.retry.initialCeiling = .milliseconds(20)
-    // Seldom: the task may start late, and what it misses it cannot act on.
+    // Seldom, because the task may start late, and cannot react to events that it misses.
     configuration.progressInterval = .seconds(1)
     configuration.resumable = .never
     let events = try session.stream(source, configuration: configuration).events
@@ -32,7 +32,7 @@ struct LiveStreamerLifeTests {
     for await event in events {
       last = String("\(event)".prefix { $0 != "(" })
       if kinds.last != last { kinds.append(last) }
-      // The stream reconnected and told how it stands: enough.
+      // The stream has reconnected and reported its state, which is enough.
       if kinds.count(where: { $0 == "streaming" }) == 2, kinds.contains("progress") {
         session.loop.execute { source.stop() }
       }
@@ -91,7 +91,8 @@ struct LiveStreamerLifeTests {
         stream.streamer.finish(within: kind == nil ? .seconds(600) : .milliseconds(100))
         let summary = try stream.summary()
         #expect(summary.error?.kind == kind && summary.progress.captured == 1000, "\(url), resumable: \(use)")
-        // What the silent server's TCP took counts as acknowledged without resumable uploads, if that was seen in time.
+        // Without resumable uploads, bytes accepted by the silent server's TCP count as acknowledged if that was seen
+        // in time.
         if kind != nil, url == nobody || use == .always { #expect(summary.progress.unsent == 1000, "\(url), \(use)") }
       }
     }
@@ -140,7 +141,7 @@ struct LiveStreamerLifeTests {
       _ = try connection.head()
       _ = try connection.body()
       for offset in stride(from: 200, through: 1000, by: 200) {
-        poll(nil, 0, 700)  // not a synchronisation: the passing of time is what is tested
+        poll(nil, 0, 700)  // not a synchronization: the passing of time is what is tested
         try connection.send(
           "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: \(offset)\r\n\(version)\r\n\r\n"
         )
@@ -186,7 +187,7 @@ struct LiveStreamerLifeTests {
       _ = try connection.body()
       try connection.respond("200 OK")
     }
-    // The unit is that of the last event that lost or skipped anything.
+    // The unit is that of the last event with a loss or an omission.
     let reports: [(lost: UInt64, skipped: UInt64, unit: SourceEvent.Unit)] = [
       (1, 0, .beats), (0, 1, .frames), (6, 0, .beats), (0, 0, .frames),
     ]
@@ -226,7 +227,7 @@ struct LiveStreamerLifeTests {
       let thread = try accounts.wait("the session's thread") { $0.first }
       let source = try PushedSource()
       let stream = try RunningStream(source, session, server.url) { $0.buffer = .bytes(64_000) }
-      // As much as leaves the most unreleased: what is kept for the server, and a step of returned memory.
+      // The case with the most unreleased bytes: those kept for the server, plus a step of returned memory.
       for _ in 0..<10 {
         try source.push([UInt8](repeating: 1, count: 52_000))
         _ = try stream.events.first("the stream") { if case .streaming = $0 { true } else { false } }
@@ -236,7 +237,7 @@ struct LiveStreamerLifeTests {
       let never = try EventCounter()
       #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(500)))
       let before = try thread.sleepCount()
-      // The time over which is counted.
+      // The period over which events are counted.
       #expect(!waitUntilReadable(never.descriptor, limit: .seconds(1)))
       #expect(try thread.sleepCount() - before <= 1)
       stream.streamer.finish()

@@ -21,7 +21,7 @@ struct LiveStreamerTests {
       if number < 2 {
         _ = try connection.chunk()
         try connection.respond("503 Service Unavailable", ["Retry-After: 1", "Connection: close"])
-        // Closing with bytes unread would destroy the answer under way.
+        // Closing with unread bytes would destroy the answer in flight.
         _ = connection.readToEnd()
         return
       }
@@ -56,7 +56,7 @@ struct LiveStreamerTests {
       try source.push([1, 2, 3])
       let summary = try stream.summary()
       let error = summary.error
-      // Its TCP has taken all three.
+      // Its TCP has accepted all three.
       #expect(summary.progress.acknowledged == 0 && summary.progress.unsent == 3)
       #expect(error?.kind == .notPermitted)
       #expect(error?.description.contains("the token has expired") == true)
@@ -75,7 +75,7 @@ struct LiveStreamerTests {
       let source = try PushedSource()
       let stream = try RunningStream(source, session, "http://127.0.0.1:\(port)/")
       try source.push(patternBytes(pattern, 0, 30_000))
-      // The end may come while nobody is there to hear of it.
+      // The end may come before anybody waits for it.
       if finishesFirst { stream.streamer.finish() }
       try stream.waitForFailure(3)
       let server = try ScriptedServer(.port(port)) { connection, _ in
@@ -112,7 +112,7 @@ struct LiveStreamerTests {
     let server = try ScriptedServer { connection, number in
       let head = try connection.head()
       if number == 0 {
-        // It has taken much more than it could keep.
+        // It has accepted much more than it could keep.
         var taken = 0
         while taken < 40_000 { taken += try connection.chunk()?.count ?? 0 }
         stored.store(patternBytes(OffsetPattern(), 0, 1_234), at: 0)
@@ -168,9 +168,9 @@ struct LiveStreamerTests {
       #expect(
         !gaps.isEmpty && summary.gaps == gaps.count && summary.progress.lost == UInt64(gaps.reduce(0) { $0 + $1.count })
       )
-      // Every hole was told. A gap may be told longer than the hole: the kernel goes on delivering what the old
-      // connection had in its send buffer.
-      // A request that was overtaken before its first byte leaves two gaps that touch.
+      // Every hole was reported. A reported gap may be longer than the hole, because the kernel still delivers the
+      // content of the old connection's send buffer. A request that was overtaken before its first byte leaves two
+      // adjacent gaps.
       var wholes: [Range<Int>] = []
       for gap in gaps {
         if let last = wholes.last, last.upperBound == gap.lowerBound {
@@ -204,7 +204,7 @@ struct LiveStreamerTests {
         $0.overflow = .stop
         $0.request.socket.sendBuffer = 65_536
       }
-      // Ends when the source does not read any more: that is the full buffer.
+      // Ends when the source no longer reads, because the buffer is full.
       let writer = try NamedThread("test writer") { [pattern] in
         var offset = 0
         while pipe.write(patternBytes(pattern, offset, 10_000)) { offset += 10_000 }
@@ -234,7 +234,7 @@ struct LiveStreamerTests {
           taken += UInt64(chunk.count)
         }
         connection.shutdownWriting()
-        // What TCP has acknowledged by then a plain server has to take.
+        // A plain server must have all bytes that TCP has acknowledged by then.
         _ = stored.take(connection, from: taken)
         return
       }

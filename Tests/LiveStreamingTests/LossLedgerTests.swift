@@ -5,7 +5,7 @@ import Testing
 
 @Suite("The account of lost, acknowledged and unsent bytes")
 struct LossLedgerTests {
-  /// A stream of a few hundred bytes, each of which is looked at.
+  /// A stream of a few hundred bytes, each of which is checked.
   private struct Model {
     var captured: UInt64 = 0
     var oldest: UInt64 = 0
@@ -23,7 +23,7 @@ struct LossLedgerTests {
       switch Int.random(in: 0..<6, using: &random) {
       case 0, 1: model.captured += UInt64.random(in: 0...20, using: &random)
       case 2:
-        // The server acknowledges, and what it has is given up.
+        // The server acknowledges bytes, and they are released.
         model.acknowledged = UInt64.random(
           in: model.acknowledged...max(model.acknowledged, model.captured), using: &random)
         model.oldest = max(model.oldest, min(model.acknowledged, UInt64.random(in: 0...model.captured, using: &random)))
@@ -32,7 +32,7 @@ struct LossLedgerTests {
         // The server has less than it had acknowledged.
         model.acknowledged = UInt64.random(in: 0...model.acknowledged, using: &random)
       default:
-        // The next request begins behind what is not kept.
+        // The next request begins after the bytes that are no longer kept.
         guard model.acknowledged < model.oldest else { continue }
         let end = UInt64.random(in: model.oldest...model.captured, using: &random)
         model.lost.formUnion(model.acknowledged..<end)
@@ -47,14 +47,14 @@ struct LossLedgerTests {
     }
   }
 
-  @Test("each of many gaps counts, also if their number exceeds the limit")
+  @Test("each of many gaps counts, even if their number exceeds the limit")
   func manyGaps() {
     var ledger = LossLedger()
     for index in 0..<10_000 as Range<UInt64> { ledger.add(index * 10..<index * 10 + 3) }
     #expect(ledger.total == 30_000 && ledger.end == 99_993)
     let (acknowledged, lost) = ledger.account(captured: 100_000, oldest: 99_993, acknowledgedUpTo: 100_000)
     #expect(acknowledged == 70_000 && lost == 30_000)
-    // Those that have no place any more do not count twice either, and one that reaches beyond them counts from there.
+    // Ranges beyond the limit do not count twice either, and one that extends further counts from its new part on.
     for index in 0..<10_000 as Range<UInt64> { ledger.add(index * 10..<index * 10 + 3) }
     #expect(ledger.total == 30_000)
     ledger.add(0..<100_000)

@@ -1,4 +1,4 @@
-// The client and the server together, where the server has closed a recording while the client could not reach it.
+// The client and the server together, after the server has closed a recording while the client could not reach it.
 
 import Glibc
 import NetworkTesting
@@ -11,7 +11,7 @@ import UploadServer
 
 @Suite("A stream that the server has closed", .serialized)
 struct NextPartTests {
-  /// `sluice mic` writes one like it: two channels of 16 bits.
+  /// Like the one that `sluice mic` writes: two channels of 16 bits.
   private static let header: [UInt8] =
     Array("RIFF".utf8) + [255, 255, 255, 255] + Array("WAVEfmt ".utf8) + [16, 0, 0, 0, 1, 0, 2, 0]
     + [0x80, 0xBB, 0, 0, 0, 0xEE, 2, 0, 4, 0, 16, 0] + Array("data".utf8) + [255, 255, 255, 255]
@@ -39,12 +39,12 @@ struct NextPartTests {
       server.waitUntilEnded()
     }
     let samples = (0..<60_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
-    // In the middle of a frame, as a rule.
+    // Usually in the middle of a frame.
     let cut = Int.random(in: 1000...30_000, using: &random)
     let stream = Self.header + samples
     let events = try EventLog<ServerEvent>()
     let isToldOf = random.chance(70)
-    // Up to where the client knows what the first server has.
+    // The offset that the client knows the first server has.
     var told = 0
     let first = try server(socket, finishAfter: .seconds(60), events)
     try withSession { session throws in
@@ -54,13 +54,13 @@ struct NextPartTests {
         $0.request.fields.append(.init(name: "Content-Type", value: "audio/wav"))
         $0.streamID = "a"
         $0.resumable = isResumable ? .always : .never
-        // The request is still under way when the server ends.
+        // The request is still active when the server ends.
         $0.rollOver.after = .seconds(60)
       }
       try source.push(Array(stream[..<cut]))
       let file = recordings + "/kitchen-a.part"
       while ((try? fileContents(file))?.count ?? 0) < cut { poll(nil, 0, 1) }
-      // A client that does not know what the server has sends all of it once more.
+      // A client that does not know what the server has sends everything again.
       if isResumable && isToldOf {
         try running.events.wait("the acknowledgement") { _ in
           running.events.all.contains { if case .acknowledged(UInt64(cut)) = $0 { true } else { false } } ? true : nil
@@ -70,7 +70,7 @@ struct NextPartTests {
       stop(first)
       try running.waitForFailure()
       for case .acknowledged(let offset) in running.events.all { told = max(told, Int(offset)) }
-      // A server that the client does not reach closes the recording.
+      // A server that the client cannot reach closes the recording.
       let closing = try server(socket + "2", finishAfter: .milliseconds(100), events)
       try events.wait("the recording is closed") { $0.contains { $0.kind == .closed } ? true : nil }
       stop(closing)
@@ -82,7 +82,7 @@ struct NextPartTests {
       #expect(summary.error == nil && summary.gaps == 0)
     }
     let parts = try ["kitchen-a.wav", "kitchen-a~2.wav"].map { try fileContents(recordings + "/" + $0) }
-    // The server has put in the true sizes; what else the header says is a copy.
+    // The server has written the true sizes. The rest of the header is a copy.
     #expect(Array(parts[0].dropFirst(44)) == Array(stream[44..<parts[0].count]))
     for part in parts { #expect(part[8..<40] == Self.header[8..<40]) }
     let text = String(decoding: try fileContents(recordings + "/kitchen-a~2.gaps"), as: UTF8.self)

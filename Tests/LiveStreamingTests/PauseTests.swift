@@ -1,5 +1,5 @@
-// A source that gives nothing for longer than the buffer holds: what was captured before it is stored, and so is what
-// comes after, at its offset.
+// A source that pauses for longer than the buffer lasts. The bytes captured before and after are stored at their
+// offsets.
 
 import EventLoops
 import Glibc
@@ -57,7 +57,7 @@ struct PauseTests {
       for round in 0..<3 {
         let run = offset..<offset + 50_000 + round
         try push(source, run)
-        // The last pause but one comes while what is before it is still under way.
+        // The last pause but one occurs while the bytes before it are still in flight.
         if round != 1, use != .never { try stream.waitUntilAcknowledged(UInt64(run.upperBound)) }
         runs.append(run)
         offset = run.upperBound + length
@@ -103,7 +103,7 @@ struct PauseTests {
       try push(source, 0..<first)
       #expect(try source.pause(UInt64(length)))
       try starts.first("the request") { $0 == "0" }
-      // Not a synchronisation: three times as long as everything must have been delivered.
+      // Not a synchronization: three times longer than the delivery must take.
       poll(nil, 0, 3000)
       #expect(starts.all == ["0"] && stream.failures().isEmpty)
       gate.append(true)
@@ -138,7 +138,7 @@ struct PauseTests {
 
   @Test("losses in a row on both sides of a pause double the free space each time, and omitted silence is no loss")
   func lossesInARow() throws {
-    // The source brings more than the buffer holds while each upload resource is created.
+    // The source produces more than the buffer's capacity while each upload resource is created.
     let (starts, answers) = (try EventLog<Int>(), try EventLog<Int>())
     let server = try ResumableServer { request, _ in
       guard request.method == "POST" else { return .proper }

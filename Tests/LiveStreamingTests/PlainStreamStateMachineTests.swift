@@ -12,7 +12,7 @@ struct PlainStreamStateMachineTests {
   private static func refused(_ offset: UInt64? = nil) -> Verdict {
     .transient(.response(503), retryAfter: nil, serverOffset: offset)
   }
-  /// What is at hand of a stream that goes on.
+  /// The supply of a stream that continues.
   private static func supply(_ oldest: UInt64, _ head: UInt64 = 1000, headroom: UInt64 = 0, isFinished: Bool = false)
     -> Supply
   {
@@ -23,7 +23,7 @@ struct PlainStreamStateMachineTests {
   }
   private static func at(_ seconds: Int64) -> MonotonicInstant { .init(nanoseconds: seconds * 1_000_000_000) }
 
-  /// A stream with a server, a buffer and a network that do as they like, within what is possible.
+  /// A stream with a server, a buffer and a network of random behaviour, within the possible.
   private struct World {
     var machine: PlainStreamStateMachine
     var random: SplitMix64
@@ -78,7 +78,7 @@ struct PlainStreamStateMachineTests {
         let before = machine.acknowledged
         machine.acknowledged(bodyCount: UInt64.random(in: 0...(cursor - requestStart), using: &random), now: now)
         #expect(machine.acknowledged >= before)
-        // What is acknowledged may be released.
+        // Acknowledged bytes may be released.
         oldest = max(oldest, min(machine.acknowledged, oldest + 500))
       case 8:
         let serverOffset = random.chance(30) ? UInt64.random(in: 0...machine.sent, using: &random) : nil
@@ -101,8 +101,8 @@ struct PlainStreamStateMachineTests {
     var world = World(seed.value)
     world.perform(world.machine.start(Supply(oldest: 0, head: 0, isFinished: false)))
     for _ in 0..<500 { world.step() }
-    // Gaps and requests together leave no byte of the stream out: each request begins at or before what was reached
-    // by then, or right behind a gap that does.
+    // Gaps and requests together cover every byte of the stream: each request begins at or before the position reached
+    // by then, or directly after a gap that begins there.
     var reached: UInt64 = 0
     var gapByEnd = [UInt64: UInt64]()
     for gap in world.gaps { gapByEnd[gap.offset + gap.length] = gap.offset }
@@ -141,7 +141,7 @@ struct PlainStreamStateMachineTests {
     #expect(machine.acknowledged == 200)
   }
 
-  @Test("discarded bytes are a gap from the last acknowledged one to a little behind the oldest")
+  @Test("discarded bytes are a gap from the last acknowledged one to slightly after the oldest")
   func overflow() {
     var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
     _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
@@ -183,7 +183,8 @@ struct PlainStreamStateMachineTests {
     #expect(machine.retryIsDue(Self.supply(0, 100, headroom: 10)) == .open(at: 0, attempt: 2, gap: nil))
     machine.wrote(upTo: 100)
     machine.acknowledged(bodyCount: 90, now: Self.at(2))
-    // In a long request most has been released since: the server had its time to keep that, but nobody knows.
+    // In a long request, most bytes have been released by then. The server had enough time to store them, but that is
+    // not known.
     let released = machine.requestEnded(
       Self.refused(), Self.supply(70), sentUpTo: 0, now: Self.at(2), draw: random.next())
     #expect(Self.unconfirmed(released) == 70)
@@ -227,7 +228,7 @@ struct PlainStreamStateMachineTests {
       _ = machine.retryIsDue(Self.supply(0, 100, headroom: 0))
     }
     #expect(machine.state == .ended)
-    // Full jitter up to 15 s: some eighty attempts in ten minutes, not a thousand.
+    // Full jitter up to 15 s: about eighty attempts in ten minutes, not a thousand.
     #expect(delays.count < 150 && delays.contains { $0 > .seconds(5) }, "\(delays.count) attempts")
   }
 
@@ -276,7 +277,7 @@ struct PlainStreamStateMachineTests {
       return
     }
     _ = machine.retryIsDue(Self.supply(0, 100, headroom: 0))
-    // Reconnected, silent for another hour.
+    // Reconnected, and silent for another hour.
     machine.connected()
     guard
       case .wait = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(7200), draw: random.next())
@@ -284,7 +285,7 @@ struct PlainStreamStateMachineTests {
       Issue.record("given up at the second outage")
       return
     }
-    // But then nobody is there for longer than that.
+    // But then the server is unreachable for longer than that.
     for second in [7210, 7230, 7250] as [Int64] {
       _ = machine.retryIsDue(Self.supply(0, 100, headroom: 0))
       guard
@@ -337,7 +338,7 @@ struct PlainStreamStateMachineTests {
     .unexpected(LiveStreamError(.refused, "nothing here"), .response(status), retryAfter: nil, serverOffset: nil)
   }
 
-  /// A stream of 1,000 bytes so far whose server has acknowledged 500 of them, in so many seconds.
+  /// A stream of 1,000 bytes so far, of which its server has acknowledged 500, after this number of seconds.
   private func streaming(_ seconds: Int64) -> PlainStreamStateMachine {
     var machine = PlainStreamStateMachine(policy: RetryPolicy())
     _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
@@ -461,16 +462,16 @@ struct PlainStreamStateMachineTests {
     #expect(error.kind == .unreachable && second == 80)
   }
 
-  /// Places that keep the last request that reached them, as a plain server does with PUT.
+  /// URLs that keep only the last request, like a plain server with PUT.
   private struct ReplacingServer {
     var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
     var random: SplitMix64
     var head: UInt64 = 0
     var oldest: UInt64 = 0
     var start: UInt64 = 0
-    /// One past the last byte that the current request has brought.
+    /// The offset after the last byte that the current request has sent.
     var end: UInt64 = 0
-    /// What the requests of each part have brought, as far as none of them was refused.
+    /// The bytes that the unrefused requests of each part have sent.
     var stored: [Int: Range<UInt64>] = [:]
     var part = 1
     /// Unconfirmed bytes of the current request.
@@ -482,7 +483,7 @@ struct PlainStreamStateMachineTests {
       switch action {
       case .open(let offset, _, let gap):
         if machine.part > part {
-          // What this part has and the next one does not is reported.
+          // Bytes of this part that the next one lacks are reported.
           reported += machine.takeUnconfirmed() ?? 0
           #expect(start + reported + (gap?.length ?? 0) == offset)
         }
@@ -508,7 +509,7 @@ struct PlainStreamStateMachineTests {
       case 4:
         guard case .streaming = machine.state else { return }
         let isRefused = random.chance(20)
-        // The server may have all that was sent, also where TCP's word for it has not come.
+        // The server may have all sent bytes, even if TCP's acknowledgement has not arrived.
         if !isRefused, end > start { stored[part] = start..<max(end, stored[part]?.upperBound ?? 0) }
         perform(
           machine.requestEnded(
@@ -550,7 +551,7 @@ struct PlainStreamStateMachineTests {
     #expect(machine.part == 2)
   }
 
-  @Test("a file whose response is too late each time is sent three times, and not for ever")
+  @Test("a file whose response is too late each time is sent three times, and not forever")
   func unansweredFile() {
     var machine = PlainStreamStateMachine(policy: RetryPolicy(), isLive: false)
     let late = Verdict.transient(.timedOut("no response"), retryAfter: nil, serverOffset: nil)

@@ -9,7 +9,7 @@ import Testing
 struct RefusedEndTests {
   private enum Answer: CaseIterable {
     case permanent, unexpected, refusal
-    /// No answer: what TCP has acknowledged is the best that is known.
+    /// No answer, so TCP's acknowledgement is the best information.
     case none
 
     func verdict(_ offset: UInt64?) -> Verdict {
@@ -30,7 +30,7 @@ struct RefusedEndTests {
       for serverOffset in [nil, 0, 250, 700] as [UInt64?] {
         for start in [0, 300] as [UInt64] {
           for oldest in [0, 100, 400, 650] as [UInt64] {
-            // Its second request begins where the server has said that it has the stream.
+            // Its second request begins at the offset that the server has reported.
             var machine = PlainStreamStateMachine(policy: RetryPolicy())
             let now = MonotonicInstant(nanoseconds: 1)
             _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
@@ -75,7 +75,7 @@ struct DeniedSuccessTests {
   ]
 
   @Test(
-    "it is no success, and only the bytes that the server reports count as acknowledged", arguments: [true, false],
+    "it is a failure, and only the bytes that the server reports count as acknowledged", arguments: [true, false],
     [0, 44])
   func denied(isLive: Bool, headerLength: UInt64) {
     for status in [200, 201, 204] {
@@ -132,7 +132,7 @@ struct RefusedAttemptTests {
           stream.acknowledgedByTransport(bodyCount: 400, now: now)
           let lost = RequestEnd(result: .failure(UploadError(.connectionLost, "reset")), sentUpTo: 500)
           _ = stream.requestEnded(lost, supply(0), now: now, draw: 0)
-          // The beginning is not kept any more, so a second URL follows.
+          // The beginning is no longer kept, so a second URL follows.
           oldest = 300
           var step = stream.retryIsDue(supply(oldest))
           for _ in 0..<attempts {

@@ -1,4 +1,4 @@
-// That a loss is reported once, and none is left out.
+// Each loss is reported exactly once.
 
 import PropertyTesting
 import Testing

@@ -89,10 +89,9 @@ struct ResumableControlTests {
     }
   }
 
-  /// Three bytes, and silence. Like a load test's source it tells at once that it has been stopped, in the midst of the
-  /// call.
+  /// Three bytes, and then silence. Like a load test's source, it reports its stop at once, within the call.
   private final class ThreeBytes: RepeatableSource, @unchecked Sendable {
-    // Owned by the loop's thread: unchecked for that reason.
+    // Owned by the loop's thread; unchecked for that reason.
     private var arrived: () -> Void = {}
     private(set) var isFinished = false
     private let bytes: [UInt8] = [1, 2, 3]
@@ -121,13 +120,13 @@ struct ResumableControlTests {
       let events = try EventLog<LiveStreamEvent>()
       let streamer = LiveStreamer(ThreeBytes(), configuration: configuration, session: session)
       streamer.start { events.append($0) }
-      // By a request's final answer: this server says no 104 in between. Nothing is left to be sent then.
+      // By a request's final answer, because this server sends no 104 in between. Then nothing is left to send.
       try events.first("the acknowledgement") { if case .acknowledged(3) = $0 { true } else { false } }
       streamer.cancel()
       let end = try events.first("the end") { if case .ended = $0 { true } else { false } }
       guard case .ended(let summary) = end else { return }
       #expect(summary.error?.kind == .cancelled && summary.resumeData?.upload == server.url + "/uploads/0")
-      // What had gone out with the end would be there before this.
+      // Bytes sent together with the end would arrive before this.
       let other = try RunningStream(PushedSource(), session, server)
       other.streamer.finish()
       #expect(try other.summary().error == nil)
@@ -156,7 +155,7 @@ struct ResumableControlTests {
     }
   }
 
-  // MARK: Carrying on
+  // MARK: Continuing
 
   @Test("another session continues an upload without sending the server's bytes again")
   func carriesOn() throws {
@@ -199,7 +198,7 @@ struct ResumableControlTests {
       OddAnswer(status: "501 Not Implemented"), OddAnswer(status: "511 Network Authentication Required"),
     ], [1, 2, 12])
   func portalAtFirst(_ odd: OddAnswer, times: Int) throws {
-    // Twice no upload is an answer; a third time would be believed.
+    // An answer that the upload is gone is given twice. A third one would be believed.
     let times = odd.bytes.contains(" 404 ") ? min(times, 2) : times
     let directory = try TemporaryDirectory()
     let isAway = Lock(false)

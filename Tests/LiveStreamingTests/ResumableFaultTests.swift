@@ -12,7 +12,7 @@ import UploadClient
 struct ResumableFaultTests {
   private let pattern = OffsetPattern()
 
-  /// Streams 300 000 bytes and expects them whole in the first upload resource, each kept once.
+  /// Streams 300 000 bytes, and expects them completely in the first upload resource, each stored once.
   @discardableResult
   private func stream(
     _ server: ResumableServer, _ change: (inout LiveStreamConfiguration) -> Void = { _ in },
@@ -72,7 +72,7 @@ struct ResumableFaultTests {
     let server = try ResumableServer(receiveBuffer: 16_384) { request, _ in
       request.method == "PATCH" && request.number == 0 ? .early(after: 50_000, status, []) : .proper
     }
-    // So little is under way that the answer comes before the content's end.
+    // With so little data in flight, the answer arrives before the content's end.
     try stream(server) { $0.request.socket.sendBuffer = 16_384 }
     #expect(server.nth("PATCH", 1)?.offset == 50_000)
   }
@@ -274,7 +274,7 @@ struct ResumableFaultTests {
     let server = try ResumableServer(.init(limits: "max-age=2", progress: 1))
     try withSession { session throws in
       let source = try PushedSource()
-      // Nothing but the end of its life ends the request under way.
+      // Only the end of its lifetime ends the active request.
       let stream = try RunningStream(source, session, server) { $0.rollOver.after = .seconds(3600) }
       try source.push(patternBytes(pattern, 0, 1000))
       try stream.events.first("the new part") { if case .upload(.newPart) = $0 { true } else { false } }
@@ -298,12 +298,12 @@ struct ResumableFaultTests {
       let source = try PushedSource()
       let stream = try RunningStream(source, session, server) { $0.rollOver.after = .seconds(3600) }
       try server.wait(for: "POST")
-      // Some of the first life passes before the second is told.
+      // Part of the first lifetime passes before the second is reported.
       let never = try EventCounter()
       #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(600)))
       try source.push(patternBytes(pattern, 0, 1000))
       try stream.events.first("the new part") { if case .upload(.newPart) = $0 { true } else { false } }
-      // A stream uses the first half of a life that is so short.
+      // A stream uses the first half of such a short lifetime.
       #expect(.now - (try #require(told.withLock { $0 })) >= .seconds(1))
       stream.streamer.finish()
       #expect(try stream.summary().error == nil)

@@ -41,7 +41,7 @@ struct ResumableFileTests {
     }
     try withSession { session throws in
       let stream = try RunningStream(try file(directory, 4_000_000), session, server.url + "/take") {
-        // So little is under way that there is time to hear the 104.
+        // With so little data in flight, there is time to receive the 104.
         $0.request.socket.sendBuffer = 16_384
       }
       let summary = try stream.summary()
@@ -105,7 +105,7 @@ struct ResumableFileTests {
     #expect(whole.count >= 1 && server.plain.allSatisfy { ($0.head["Stream-Offset"] ?? "0") == "0" })
   }
 
-  @Test("a file that has become shorter is an error, and is not retried for ever")
+  @Test("a file that has become shorter is an error, and is not retried forever")
   func shortened() throws {
     let directory = try TemporaryDirectory()
     let path = try directory.write("data", patternBytes(pattern, 0, 100_000))

@@ -8,7 +8,7 @@ import UploadClient
 
 @testable import LiveStreaming
 
-/// A server that is replaced by something else for so many requests, once it has acknowledged bytes.
+/// A server that is replaced for this number of requests, once it has acknowledged bytes.
 private final class Outage: Sendable {
   private let state: Lock<(random: SplitMix64, left: Int)>
   private let answer: @Sendable (inout SplitMix64, ResumableServer.Request) -> ResumableServer.Conduct
@@ -35,7 +35,7 @@ private final class Outage: Sendable {
 extension RunningStream {
   fileprivate var hasEnded: Bool { if case .ended? = events.all.last { true } else { false } }
 
-  /// Gives the source this many more bytes, and waits until they are acknowledged, or something goes wrong.
+  /// Gives the source this many more bytes, and waits until they are acknowledged, or an attempt fails.
   fileprivate func push(_ count: Int, of pattern: OffsetPattern, at offset: Int, from source: PushedSource) throws {
     let seen = events.all.count
     try source.push(patternBytes(pattern, offset, count))
@@ -55,7 +55,7 @@ extension RunningStream {
 struct ResumableOutageTests {
   private let pattern = OffsetPattern()
 
-  /// Streams, lets something else answer `count` requests in the middle, and expects every byte at the server.
+  /// Streams, has `count` requests in the middle answered by something else, and expects every byte at the server.
   @discardableResult
   private func stream(
     _ session: UploadSession, _ outage: Outage, for count: Int,
@@ -84,7 +84,7 @@ struct ResumableOutageTests {
     return (summary, stream, server)
   }
 
-  /// The uploads together have the stream, and each has nothing else.
+  /// The uploads together have the stream, and nothing else.
   private func expectWhole(_ server: ResumableServer, _ count: Int) {
     var reached = 0
     for upload in server.uploads {
@@ -136,7 +136,7 @@ struct ResumableOutageTests {
     try withSession { session throws in
       let (summary, stream, server) = try stream(session, outage, for: 8)
       #expect(summary.error == nil && summary.gaps == 0, "\(summary.error?.description ?? "")")
-      // The first answers may send it to HEAD at once, and redirects are followed; all others are waited for.
+      // The first answers may cause a HEAD at once, and redirects are followed. The client pauses after all others.
       #expect(stream.failures().count >= (odd.bytes.contains("Redirect") ? 1 : 3))
       #expect(server.uploads.count <= 2)
     }
@@ -193,7 +193,7 @@ struct ResumableOutageTests {
       var count: UInt64 = 0
       for next in ["one", "", nil, "two words", "two"] as [String?] {
         token.withLock { $0 = next }
-        // Two appends: the first one may have begun before.
+        // Two appends, because the first one may have begun before.
         for _ in 0..<2 {
           try source.push([UInt8(truncatingIfNeeded: count)])
           count += 1
@@ -216,7 +216,7 @@ struct ResumableOutageTests {
     try withSession { session throws in
       let source = try PushedSource()
       let stream = try RunningStream(source, session, server) {
-        // Those of the command.
+        // The command's settings.
         $0.retry = RetryPolicy()
         $0.retry.giveUpAfter = .milliseconds(100)
         $0.request.socket.sendBuffer = 16_384

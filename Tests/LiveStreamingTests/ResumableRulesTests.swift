@@ -8,7 +8,7 @@ import Testing
 @testable import LiveStreaming
 @testable import UploadClient
 
-/// The rules of a stream of bytes that are all kept, with a clock of its own, and a server that the test plays.
+/// The rules of a stream whose bytes are all kept, with a clock of its own, and with the test as the server.
 private struct Rules {
   static let upload = "http://host/uploads/1"
   var machine: ResumableStream
@@ -16,9 +16,9 @@ private struct Rules {
   var now = MonotonicInstant(nanoseconds: 1_000_000_000)
   var head: UInt64
   var isFinished = false
-  /// What the server has of it, once it plays a sound one.
+  /// The server's bytes once it behaves correctly.
   var stored: UInt64 = 200
-  /// What every answer takes.
+  /// The latency of every answer.
   var latency = Duration.milliseconds(1)
   var failures: [FailedAttempt] = []
   var connects = 0
@@ -36,7 +36,7 @@ private struct Rules {
     take(machine.start(supply, now: now))
   }
 
-  /// One that has created its upload and sent everything, of which the server has acknowledged so much.
+  /// A stream that has created its upload and sent everything, of which the server has acknowledged this much.
   static func streaming(acknowledged: UInt64, _ change: (inout RetryPolicy) -> Void = { _ in }) -> Rules {
     var rules = Rules(500, change)
     rules.answer(201, ["Location": upload])
@@ -44,7 +44,7 @@ private struct Rules {
     return rules
   }
 
-  /// A file that went out with its creation; a 104 has acknowledged 200 bytes of it.
+  /// A file that was sent with its creation. A 104 has acknowledged 200 bytes of it.
   static func file(_ change: (inout RetryPolicy) -> Void = { _ in }) -> Rules {
     var rules = Rules(500, isFile: true, change)
     rules.interim(["Location": upload, "Upload-Offset": "200"])
@@ -56,7 +56,7 @@ private struct Rules {
   var method: String? { request.map { $0.method ?? "CREATE" } }
   var end: LiveStreamError?? { if case .end(let error) = step { .some(error) } else { nil } }
 
-  /// The delay of the pause that it is in.
+  /// The delay of the present pause.
   var pause: Duration? { if case .wait(let attempt) = step { attempt.retryDelay } else { nil } }
 
   mutating func take(_ next: StreamStep) {
@@ -116,7 +116,7 @@ private struct Rules {
     guard let pause else { return }
     now = now + pause
     let next = machine.retryIsDue(supply)
-    // Nothing would ever end a stream that does not ask, wait or end now.
+    // A stream that does not ask, wait or end now would never end.
     #expect(next != .none)
     take(next)
   }
@@ -128,7 +128,7 @@ private struct Rules {
     .certificateNotYetValid, .badCredentialsFile, .protocolViolation, .http2NotSupported, .cut, .other,
   ]
 
-  /// One answer, whatever is asked, for ever.
+  /// The same answer to every request, forever.
   private enum Forever: CustomStringConvertible {
     case status(Int, bare: Bool)
     case failure(UploadError.Kind)
@@ -170,7 +170,7 @@ private struct Rules {
     }
     #expect(rules.method == "HEAD")
     rules.answer(204, ["Upload-Offset": "500"])
-    // The source says that this was all, and the connection is lost again, with nothing more acknowledged.
+    // The source ends, and the connection is lost again without a further acknowledgement.
     rules.isFinished = true
     rules.take(rules.machine.bytesAreReady(rules.supply))
     #expect(rules.method == "PATCH")
@@ -195,7 +195,7 @@ private struct Rules {
       while rules.end == nil, rules.now - start < .seconds(1000), requests < 20_000 {
         requests += 1
         switch answer {
-        // A server that forgets uploads, and creates new ones: another rule.
+        // A server that forgets uploads and creates new ones is subject to another rule.
         case .status(let status, let bare):
           rules.answer(rules.method == "CREATE" && status < 300 ? 503 : status, isBare: bare)
         case .failure(let kind): rules.fail(kind)
@@ -208,7 +208,7 @@ private struct Rules {
         }
       }
       let lasted = rules.now - start
-      // A whole answer to an append that completes nothing is progress, for this server.
+      // For this server, a complete answer to an append that completes nothing is progress.
       if case .status(let status, bare: false) = answer, status < 300 { continue }
       let limits = [
         giveUp.map { Duration.seconds($0) }, answer.isRefusal ? onRefusal.map { .seconds($0) } ?? .seconds(600) : nil,
@@ -296,7 +296,7 @@ private struct Rules {
       rules.fail()
       #expect(rules.pause == .milliseconds(25))
       rules.goOn()
-      // All of it is there; an append without content shows it, which is refused at first.
+      // All bytes are there. An append without content, which is refused at first, shows that.
       rules.answer(204, ["Upload-Offset": "\(rules.head)"])
       rules.answer(503)
       rules.goOn()
@@ -397,9 +397,9 @@ private struct Rules {
           let context = SourceContext(loop: session.loop, overflow: .dropOldest, report: { _ in }, fail: { _ in })
           try live.start(on: session.loop, context: context, dataArrived: { calls.append(1) })
           _ = live.writer.requestWakeUp(at: 1)
-          // Its end is news as its bytes are: whoever watched it now would be called.
+          // Its end is an event like new bytes, so a watcher would be called now.
           live.stop(on: session.loop)
-          // On one thread, all of it.
+          // All on one thread.
           nonisolated(unsafe) let kept = live
           session.loop.execute { session.loop.execute { withExtendedLifetime(kept) { done.append(true) } } }
         } catch {

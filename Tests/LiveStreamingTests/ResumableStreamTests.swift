@@ -152,7 +152,7 @@ struct ResumableStreamTests {
       #expect(.now - start < .seconds(10), "thirty half buffers at ten seconds each would be five minutes")
     }
     #expect(server.upload(0).matches(pattern, count: 1_000_000) && server.connections == 1)
-    // One for each half of the buffer that is full, and not one for each piece that is written.
+    // One for each filled half of the buffer, and not one for each written piece.
     #expect((20...100).contains(server.of("PATCH").count), "\(server.of("PATCH").count) requests")
   }
 
@@ -295,10 +295,10 @@ struct ResumableStreamTests {
       let never = try EventCounter()
       #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(200)))
       let before = try thread.sleepCount()
-      // The time over which is counted.
+      // The period over which wake-ups are counted.
       #expect(!waitUntilReadable(never.descriptor, limit: .seconds(1)))
       #expect(try thread.sleepCount() - before <= 1)
-      // Five bytes, one after another: each one wakes the thread, its writes and the answer.
+      // Five bytes, one after another. Each wakes the thread for its write and for the answer.
       for round in 0..<5 {
         try source.push([UInt8(round)])
         try stream.waitUntilAcknowledged(UInt64(4 + round))

@@ -11,13 +11,13 @@ import UploadClient
 struct ResumableWildTests {
   private let pattern = OffsetPattern()
 
-  /// As SwiftNIO's resumable upload handler: versions 3, 5 and 6, a 400 that names 6, an absolute `Location`, no
-  /// progress, completeness by the wrong field in what the wrapped handler answers.
+  /// Like SwiftNIO's resumable upload handler: versions 3, 5 and 6, a 400 that names 6, an absolute `Location`, no
+  /// progress, and the wrong completeness field in answers of the wrapped handler.
   private static let swiftNIO = ResumableServer.Habits(
     versions: [3, 5, 6], strange: ("400 Bad Request", ["Upload-Draft-Interop-Version: 6"]), tellsOffset: true,
     swapsCompleteness: true)
 
-  /// As tusd: what it does not understand is tus 1.0 to it; no completeness but in answers to HEAD.
+  /// Like tusd: unknown versions count as tus 1.0, and only answers to HEAD report completeness.
   private static let tusd = ResumableServer.Habits(
     versions: [3, 4, 5, 6],
     strange: ("200 OK", ["Tus-Resumable: 1.0.0", "Tus-Version: 1.0.0", "Tus-Extension: creation,termination"]),
@@ -127,7 +127,7 @@ struct ResumableWildTests {
   @Test(
     "a Location with another host is followed, or only its path is used, as the user chooses", arguments: [true, false])
   func otherHost(_ keeps: Bool) throws {
-    // Nobody is there; whoever goes there does not come back.
+    // Nothing listens there, so a request to it would never return.
     let elsewhere = try freePort()
     let server = try ResumableServer(.init(location: { "http://127.0.0.1:\(elsewhere)\($0)" }))
     let (summary, stream) = try stream(server, 1000) {
@@ -191,7 +191,7 @@ struct ResumableWildTests {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.number == 0 ? .destroy(status, ["Location: /elsewhere/0"]) : .proper
     }
-    // What was moved is found where it went.
+    // A moved upload is found at its new URL.
     let (summary, stream) = try stream(server, 1000)
     #expect(summary.error == nil && server.of("HEAD").first?.target == "/elsewhere/0")
     #expect(stream.parts == ["gone"], "nothing is there any more: but it was asked")

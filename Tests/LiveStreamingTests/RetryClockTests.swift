@@ -119,7 +119,7 @@ struct RetryClockTests {
         }
         #expect(error?.kind == .unreachable && attempts >= 3, "after \(attempts) attempts")
         #expect(now - 1 >= limit, "\(now - 1) s of \(limit)")
-        // The attempt at its end, the two that there have to be before, and what they take.
+        // The attempt at its end, the two required before, and their durations.
         #expect(now - 1 <= limit + 3 * (spacing + 0.25) + 0.01, "\(now - 1) s of \(limit), \(spacing) apart")
         #expect(error.map { "\($0)".contains(limit == 0.1 ? "100 ms" : limit == 60 ? "60 s" : "503") } == true)
       }
@@ -172,7 +172,7 @@ struct RetryClockTests {
     let refused = Self.refused(hasAcknowledged: hasAcknowledged)
     var clock = RetryClock(policy: Self.policy(onRefusal: .seconds(30)))
     _ = try clock.failed(refused, now: Self.at(1), draw: .max)
-    // A suspended process comes back.
+    // A suspended process resumes.
     _ = try clock.failed(refused, now: Self.at(100), draw: .max)
     #expect(throws: LiveStreamError.self) { try clock.failed(refused, now: Self.at(101), draw: .max) }
     clock = RetryClock(policy: Self.policy(onRefusal: .zero))

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("The pause before the next attempt")
 struct RetryPolicyTests {
-  /// The longest pause that the rule allows.
+  /// The longest pause that the rule permits.
   private func ceiling(_ outage: Duration, _ policy: RetryPolicy = RetryPolicy()) -> Duration {
     min(max(outage / 4, policy.initialCeiling), policy.maximumCeiling)
   }
@@ -33,7 +33,7 @@ struct RetryPolicyTests {
       let delay = RetryPolicy().delay(outage: .seconds(3600), retryAfter: nil, draw: random.next())
       tenths[max(0, min(9, Int((delay - .milliseconds(7500)) / .milliseconds(750))))] += 1
     }
-    // Six standard deviations of a binomial with p = 1/10: one run in a hundred million is off by chance.
+    // Six standard deviations of a binomial with p = 1/10: one run in a hundred million fails by chance.
     #expect(tenths.allSatisfy { abs($0 - count / 10) < 180 }, "\(tenths)")
   }
 
@@ -63,7 +63,7 @@ struct RetryPolicyTests {
         if asked == .seconds(8) { pauses.append(delay) }
       }
     }
-    // The whole range is used: clients that were asked at once do not return at once.
+    // The whole range is used, so clients that were asked to return at once do not do so simultaneously.
     #expect(pauses.min()! < .milliseconds(8100) && pauses.max()! > .milliseconds(9900))
   }
 
@@ -88,7 +88,7 @@ struct RetryPolicyTests {
     #expect(policy.delay(outage: .seconds(9), retryAfter: .seconds(9), draw: .max) == .zero)
   }
 
-  /// Clients that one server has, and what they do while it is away.
+  /// The clients of one server, and their attempts while it is down.
   private struct Herd {
     /// Attempts in each tenth of a second.
     var attempts: [Int] = []
@@ -96,7 +96,7 @@ struct RetryPolicyTests {
     var returns: [Double] = []
 
     /// - Parameters:
-    ///   - outage: how long the server is away, in seconds. Each client notices at once.
+    ///   - outage: how long the server is down, in seconds. Each client notices it at once.
     ///   - slowness: the longest time that an attempt takes to fail, in milliseconds.
     init(of count: Int, outage: Double, slowness: Int, _ random: inout SplitMix64) {
       for _ in 0..<count {
@@ -126,7 +126,7 @@ struct RetryPolicyTests {
       returns.sort()
     }
 
-    /// The most attempts in any second from `start` on.
+    /// The maximum number of attempts in any second from `start` on.
     func rate(from start: Int) -> Int {
       attempts.indices.dropFirst(start * 10).map { attempts[$0..<min(attempts.count, $0 + 10)].reduce(0, +) }.max() ?? 0
     }

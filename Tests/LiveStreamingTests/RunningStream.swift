@@ -1,4 +1,4 @@
-// A live stream in a test's hands, and sources that give what the test says.
+// A live stream controlled by a test, and sources with the test's bytes.
 
 import EventLoops
 import NetworkTesting
@@ -8,7 +8,7 @@ import UploadClient
 
 @testable import LiveStreaming
 
-/// A source that the test's thread writes for.
+/// A source that the test's thread writes to.
 final class PushedSource: StreamSource {
   private let producer = Lock<CircularBuffer.Producer?>(nil)
   private let context = Lock<SourceContext?>(nil)
@@ -29,13 +29,13 @@ final class PushedSource: StreamSource {
     context.withLock { $0?.report(event) }
   }
 
-  /// Ends the stream with a reason of the source's, after what is buffered.
+  /// Ends the stream with an error of the source, after the buffered bytes.
   func fail(_ error: LiveStreamError) throws {
     try started.first("the source's start") { $0 }
     context.withLock { $0?.fail(error) }
   }
 
-  /// Leaves bytes out; false when the buffer does not allow it.
+  /// Omits bytes. Returns false if the buffer does not allow it.
   func pause(_ length: UInt64) throws -> Bool {
     try started.first("the source's start") { $0 }
     return producer.withLock { $0?.pause(length) ?? false }
@@ -48,7 +48,7 @@ final class PushedSource: StreamSource {
     }
   }
 
-  /// Writes all of `bytes`, or as much as the overflow policy takes; returns how many were taken.
+  /// Writes all of `bytes`, or as many as the overflow policy accepts. Returns their number.
   @discardableResult
   func push(_ bytes: [UInt8]) throws -> Int {
     try started.first("the source's start") { $0 }
@@ -56,7 +56,7 @@ final class PushedSource: StreamSource {
       var done = 0
       while done < bytes.count {
         let piece = bytes.span.bytes.extracting(done..<min(bytes.count, done + 4096))
-        // Dropping the oldest fails only while the reader holds them, for as long as it copies.
+        // Dropping the oldest bytes fails only while the reader uses them, for the duration of its copy.
         switch producer?.write(copying: piece) {
         case .written(let count)? where count > 0: done += count
         case .full?, .written?:
@@ -93,7 +93,7 @@ final class RunningStream: Sendable {
     var configuration = LiveStreamConfiguration(request: UploadRequest(url: url))
     configuration.retry.initialCeiling = .milliseconds(20)
     configuration.retry.maximumCeiling = .milliseconds(50)
-    // Most servers of these tests take one plain request, and no question before it.
+    // Most servers of these tests accept one plain request, without a preceding OPTIONS.
     configuration.resumable = .never
     change(&configuration)
     let events = try EventLog<LiveStreamEvent>()
@@ -124,7 +124,7 @@ final class RunningStream: Sendable {
     }
   }
 
-  /// The requests that ended before their stream; several in one outage, as a rule.
+  /// The requests that ended before their stream, usually several in one outage.
   func failures() -> [FailedAttempt] {
     events.all.compactMap {
       switch $0 {
@@ -144,7 +144,7 @@ final class RunningStream: Sendable {
 }
 
 extension RunningStream {
-  /// A stream of a source into a server that may support resumable uploads.
+  /// A stream of a source to a server that may support resumable uploads.
   convenience init(
     _ source: any StreamSource, _ session: UploadSession, _ server: ResumableServer,
     _ change: (inout LiveStreamConfiguration) -> Void = { _ in }
@@ -166,7 +166,7 @@ extension RunningStream {
   }
 }
 
-/// What a plain server has of a stream: bytes at their offsets, whichever connection they came by.
+/// A plain server's bytes of a stream at their offsets, from all connections.
 final class StoredBytes: Sendable {
   private let state = Lock<(bytes: [UInt8], present: [Bool])>(([], []))
 
@@ -186,13 +186,13 @@ final class StoredBytes: Sendable {
 
   var count: Int { state.withLock { $0.bytes.count } }
 
-  /// The first offset at which something else is stored than the pattern says.
+  /// The first offset at which a stored byte differs from the pattern.
   func firstDifference(from pattern: OffsetPattern) -> Int? {
     state.withLock { state in state.bytes.indices.first { state.present[$0] && state.bytes[$0] != pattern[UInt64($0)] }
     }
   }
 
-  /// Offsets at which nothing is stored.
+  /// Offsets without stored bytes.
   var holes: [Range<Int>] {
     state.withLock { state in
       var holes: [Range<Int>] = []
@@ -207,7 +207,7 @@ final class StoredBytes: Sendable {
     }
   }
 
-  /// Stores a whole request's body as it comes; true if it came to its end.
+  /// Stores a request's body as it arrives. Returns true if it was complete.
   func take(_ connection: ServerConnection, from offset: UInt64) -> Bool {
     var offset = offset
     do {

@@ -1,4 +1,4 @@
-// The client and the server together, where another client has continued the stream while this one was away.
+// The client and the server together, after another client has continued the stream while this one was away.
 
 import Glibc
 import NetworkTesting
@@ -11,10 +11,10 @@ import UploadServer
 
 @Suite("A stream that another client has continued", .serialized)
 struct SharedStreamTests {
-  /// Where the part of the other client begins, as seen from what the first server had acknowledged.
+  /// The start of the other client's part, relative to the offset that the first server had acknowledged.
   enum Place: CaseIterable { case inside, atEnd, behind }
 
-  /// What the other client does that leaves this one no place at all.
+  /// The other client's action that leaves no valid offset for this one.
   enum Contradiction: CaseIterable { case endsBefore, endsBehind, otherBytes }
 
   @Test(
@@ -32,7 +32,7 @@ struct SharedStreamTests {
       }
     let (running, summary) = try rig.run(cut: cut, other: other, Array(rig.stream[other..<other + 100]))
     #expect(summary.error == nil, "\(place): \(running.events.all.suffix(12))")
-    // What the other client has brought is there. What this one no longer had, or nobody can store, is reported.
+    // The other client's bytes are stored. Bytes that this one no longer had, or that nobody can store, are reported.
     let stored = max(cut, other + 100)
     let lost = place == .behind ? cut..<stored : min(other + 100, cut)..<cut
     let gaps = running.gaps().map { Int($0.offset)..<Int($0.offset + $0.length) }
@@ -76,7 +76,7 @@ struct SharedStreamTests {
   }
 }
 
-/// A live stream of one client, a server that closes its recording, and what another client does with the stream then.
+/// A live stream of one client, a server that closes its recording, and the continuation by another client.
 private final class SharedStream {
   let stream = (0..<60_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
   let directory: TemporaryDirectory
@@ -107,8 +107,8 @@ private final class SharedStream {
 
   /// - Parameters:
   ///   - cut: how much the server acknowledges before it ends.
-  ///   - other: where the other client begins.
-  ///   - bytes: what it brings.
+  ///   - other: the offset at which the other client begins.
+  ///   - bytes: the other client's bytes.
   ///   - completes: whether it ends the stream.
   /// - Returns: the stream of the first client, which has ended.
   func run(cut: Int, other: Int, _ bytes: [UInt8], completes: Bool = false) throws -> (RunningStream, StreamSummary) {
@@ -119,7 +119,7 @@ private final class SharedStream {
         $0.request.unixSocket = socket
         $0.streamID = "a"
         $0.resumable = .always
-        // The request is still under way when the server ends.
+        // The request is still active when the server ends.
         $0.rollOver.after = .seconds(60)
       }
       try source.push(Array(stream[..<cut]))
@@ -127,7 +127,7 @@ private final class SharedStream {
       unlink(socket)
       stop(first)
       try running.waitForFailure()
-      // A server that the client does not reach closes the recording, and another client continues the stream.
+      // A server that the client cannot reach closes the recording, and another client continues the stream.
       let closing = try server(socket + "2", finishAfter: .milliseconds(100))
       try events.wait("the recording is closed") { $0.contains { $0.kind == .closed } ? true : nil }
       stop(closing)

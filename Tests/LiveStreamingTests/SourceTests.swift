@@ -7,7 +7,7 @@ import Testing
 
 @testable import LiveStreaming
 
-/// What a source told, and the reading end of its buffer.
+/// The events of a source, and the reading end of its buffer.
 private final class Outlet: Sendable {
   let loop: EventLoop
   let events: EventLog<SourceEvent>
@@ -44,7 +44,7 @@ private final class Outlet: Sendable {
     }
   }
 
-  /// Runs `body` while the bytes at `offset` are being read and so cannot be overwritten.
+  /// Runs `body` during a read of the bytes at `offset`, which therefore cannot be overwritten.
   func whileReading(at offset: UInt64, _ body: (_ head: () -> UInt64) -> Void) {
     consumer.withLock { consumer in
       _ = consumer.read(at: offset) { [head = consumer.head] _ in body { head } }
@@ -57,7 +57,7 @@ private final class Outlet: Sendable {
   func release(upTo offset: UInt64) { consumer.withLock { $0.release(upTo: offset) } }
 }
 
-/// Asks again and again until `condition` holds: for what has no event of its own.
+/// Polls until `condition` holds, for conditions without an event.
 private func eventually(_ what: String, _ condition: () throws -> Bool) throws {
   let never = try EventCounter()
   let deadline = MonotonicInstant.now + .seconds(20)
@@ -75,7 +75,7 @@ struct SourceTests {
   func discardsNoMoreThanComes(pieceSize: Int) throws {
     let pipe = try TestPipe()
     let outlet = try Outlet(DescriptorSource(descriptor: pipe.reading, name: "a pipe"), capacity: 1 << 20, .dropOldest)
-    // Full to the last byte, then some pieces more.
+    // Full to the last byte, and then some more pieces.
     var total = 0
     func write(_ count: Int) throws {
       #expect(pipe.write([UInt8](repeating: 7, count: count)))
@@ -124,11 +124,11 @@ struct SourceTests {
     try eventually("the first beat") { outlet.head > 0 }
     let seen = MonotonicInstant.now
     let length = UInt64(try #require(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat)))
-    /// Beats sent, and beats that it says it has left out: on a busy machine there are some.
+    /// The beats that were sent and reported as omitted. On a busy machine there are some.
     func beats() -> Double { Double(outlet.head / length + outlet.events.all.reduce(0) { $0 + $1.lost + $1.skipped }) }
     try eventually("400 beats") { beats() >= 400 }
-    // Whoever waits for the interval anew each time is a tenth of a millisecond later with each beat, and never catches
-    // up.
+    // A source that restarts the interval after each beat is a tenth of a millisecond later each time, and never
+    // catches up.
     try eventually("as many beats as there are intervals since the first") {
       let elapsed = MonotonicInstant.now - seen
       return beats() >= elapsed / interval
@@ -142,7 +142,7 @@ struct SourceTests {
     "a line is in the stream completely or not at all, and omitted lines are reported",
     arguments: [OverflowPolicy.wait, .stop])
   func wholeLines(_ overflow: OverflowPolicy) throws {
-    // A page of 4096 bytes is no multiple of 31.
+    // A page of 4096 bytes is not a multiple of 31.
     let source = HeartbeatSource(interval: .milliseconds(1))
     let outlet = try Outlet(source, capacity: 4096, overflow)
     if overflow == .stop {
@@ -150,7 +150,7 @@ struct SourceTests {
       try eventually("the end") { outlet.isFinished }
     } else {
       try outlet.events.first("a beat left out") { $0.kind == "full" && $0.lost == 1 }
-      // Room again: it goes on where a line ends.
+      // There is space again, so it continues at the end of a line.
       outlet.release(upTo: 31)
       try eventually("another beat") { outlet.head >= 133 * 31 }
       outlet.loop.execute { source.stop() }
@@ -221,11 +221,11 @@ struct SourceTests {
     try eventually("a full buffer") { outlet.head == 16_384 }
     outlet.whileReading(at: 0) { _ in
       _ = pipe.write([UInt8](repeating: 2, count: 40_000))
-      // Until the source has met the reader: it cannot write, and nothing tells so.
+      // Until the source has met the reader. It cannot write then, and no event reports that.
       let never = try? EventCounter()
       if let never { _ = waitUntilReadable(never.descriptor, limit: .milliseconds(100)) }
     }
-    // Nobody releases anything.
+    // Nothing is released.
     try eventually("all of it") { outlet.head == 56_384 }
     pipe.closeWriting()
     try eventually("the end") { outlet.isFinished }

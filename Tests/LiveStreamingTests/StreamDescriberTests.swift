@@ -22,7 +22,7 @@ struct StreamDescriberTests {
     #expect(ahead.clockSteps == [.init(offset: 10, milliseconds: 3_600_000)] && ahead.started == 1000)
     let back = try description(11, 1000, 50_050)
     #expect(back.clockSteps.last == .init(offset: 11, milliseconds: -3_650_198))
-    // Numbers that no clock has end nothing.
+    // Impossible clock values do not end the process.
     for wall in [Int64.min, .max, 0] { _ = describer.value(at: .max, now: ClockReading(wall: wall, sinceBoot: .min)) }
   }
 

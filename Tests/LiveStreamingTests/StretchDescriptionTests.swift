@@ -1,4 +1,4 @@
-// The texts that a spool keeps beside the bytes of a stretch, for another process.
+// The texts that a spool keeps with the bytes of a stretch, for another process.
 
 import HTTPMessages
 import PropertyTesting
@@ -29,7 +29,7 @@ struct StretchDescriptionTests {
         upload: "http://host/.uploads/1", target: "http://host/x", base: UInt64(random.size(upTo: 1000)), length: nil,
         streamID: "cam", version: [.none, .newest, InteropVersion.drafts.last!].randomElement(using: &random)!)
     }
-    // Structured fields hold integers of 15 digits.
+    // Structured fields can contain integers of 15 digits.
     if random.chance(50) { resumption.acknowledged = [0, 1, 999_999_999_999_999].randomElement(using: &random)! }
     if random.chance(50) { resumption.description = "type=live, rate=\(random.next())" }
     #expect(StretchResumption(resumption.text) == resumption, "\(seed)")

@@ -1,4 +1,4 @@
-// What the tests of tasks share: names in a server's answers, and what a process has open.
+// Common parts of the tests of tasks: names in a server's answers, and a process's open resources.
 
 import EventLoops
 import Glibc
@@ -8,7 +8,7 @@ import UploadClient
 
 @testable import LiveStreaming
 
-/// The name under which `UploadServer` says that it stored what a request brought.
+/// The name under which `UploadServer` reports a request's stored content.
 func storedName(_ response: HTTPResponse?) throws -> String {
   let body = response.map { String(decoding: $0.body, as: UTF8.self) } ?? ""
   guard let start = body.firstRange(of: "\"name\":\"")?.upperBound, let end = body[start...].firstIndex(of: "\"") else {
@@ -17,12 +17,12 @@ func storedName(_ response: HTTPResponse?) throws -> String {
   return String(body[start..<end])
 }
 
-/// Runs the body of a test in a process of its own: an error that is thrown there would show as a crash.
+/// Runs the body of a test in a separate process, where a thrown error would look like a crash.
 func recordingErrors(_ body: () async throws -> Void) async {
   do { try await body() } catch { Issue.record(error) }
 }
 
-/// Waits until this process has nothing open that was not open before, and no session.
+/// Waits until this process has no session, and nothing open that was not open before.
 func waitForRelease(since before: ProcessResources, without directory: String) async throws {
   do {
     try await waitUntil("the end of thread and connections") {
@@ -33,7 +33,8 @@ func waitForRelease(since before: ProcessResources, without directory: String) a
   }
 }
 
-/// Asks once per millisecond, for what nothing can be waited on: the end of a thread, the last release of an object.
+/// Polls once per millisecond for conditions without an event, such as the end of a thread or the last release of an
+/// object.
 func waitUntil(_ what: String, _ isTrue: () -> Bool) async throws {
   for _ in 0..<20_000 {
     if isTrue() { return }
@@ -42,31 +43,31 @@ func waitUntil(_ what: String, _ isTrue: () -> Bool) async throws {
   throw TestFailure("\(what) did not come")
 }
 
-/// What this process has open, and how many threads of sessions it has.
+/// A process's open descriptors, and the number of its session threads.
 struct ProcessResources: CustomStringConvertible {
-  /// What descriptors are open on: `socket`, `anon_inode`, a path. Timers of the runtime do not count.
+  /// The targets of the descriptors: `socket`, `anon_inode`, or a path. Timers of the runtime do not count.
   private(set) var descriptors: [String: Int] = [:]
   private(set) var threads = 0
 
   /// - Parameter directory: files in it are not counted.
   init(without directory: String) throws {
     threads = try entries("/proc/self/task").count {
-      // One that ends in between has no name any more.
+      // A thread that has ended meanwhile has no name any more.
       (try? fileContents("/proc/self/task/\($0)/comm")) == Array("sluice-network\n".utf8)
     }
     for descriptor in try entries("/proc/self/fd") {
       var target = [CChar](repeating: 0, count: 4096)
       let count = readlink("/proc/self/fd/\(descriptor)", &target, target.count)
       let path = String(decoding: target.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
-      // "." and "..", and one that was closed in between.
+      // ".", "..", and one that was closed meanwhile.
       if count <= 0 { continue }
-      // Dispatch makes one for `Task.sleep`, and closes it when nothing sleeps. Nothing of ours has one.
+      // Dispatch opens one for `Task.sleep`, and closes it when nothing sleeps. Our code uses none.
       if path == "anon_inode:[timerfd]" { continue }
       if !path.hasPrefix(directory) { descriptors[String(path.prefix { $0 != ":" }), default: 0] += 1 }
     }
   }
 
-  /// Whether there is nothing here that is not in `other`, and no session.
+  /// Whether everything here is also in `other`, and there is no session.
   func isWithin(_ other: ProcessResources) -> Bool {
     threads == 0 && descriptors.allSatisfy { $0.value <= other.descriptors[$0.key] ?? 0 }
   }
@@ -85,9 +86,9 @@ private func entries(_ path: String) throws -> [String] {
   return names
 }
 
-/// A reference that does not keep its object.
+/// A reference that does not retain its object.
 final class WeakReference<Object: AnyObject & Sendable>: @unchecked Sendable {
-  // Weak references may be read from any thread; nothing writes this one.
+  // Weak references may be read from any thread, and nothing writes this one.
   weak var object: Object?
   init(_ object: Object) { self.object = object }
 }

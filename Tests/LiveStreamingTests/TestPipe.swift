@@ -21,7 +21,7 @@ final class TestPipe: Sendable {
     closeWriting()
   }
 
-  /// Writes all of it, waiting for the reader; false when that has gone.
+  /// Writes all bytes, and waits for the reader. Returns false if the reader has closed.
   func write(_ bytes: [UInt8]) -> Bool {
     var rest = bytes[...]
     while !rest.isEmpty {
@@ -32,12 +32,12 @@ final class TestPipe: Sendable {
     return true
   }
 
-  /// Waits until nothing more fits for a while: the reader has stopped reading.
+  /// Waits until nothing has fitted for a while, because the reader has stopped reading.
   func waitUntilFull() {
     while true {
       var entry = pollfd(fd: writing, events: Int16(POLLOUT), revents: 0)
       if poll(&entry, 1, 0) == 0 {
-        // Full; does it stay so?
+        // It is full. Check that it stays so.
         if poll(&entry, 1, 300) == 0 { return }
       }
       sched_yield()

@@ -62,7 +62,7 @@ struct VerdictTests {
     #expect(kind(verdict) == expected)
     guard let error = verdict.error else { return }
     #expect(error.description.contains("\(status)"))
-    // The server's own reason, or where it sends us.
+    // The server's own reason, or the target of its redirect.
     #expect(error.description.contains(status < 400 ? "http://elsewhere/" : "because of the moon"))
     #expect(error.kind == (expected == .refusal ? .notPermitted : .refused))
     if case .unexpected(_, let cause, let retryAfter, let offset) = verdict {

@@ -1,4 +1,4 @@
-// Numbers as people read them.
+// Numbers in the format for people.
 
 import Testing
 

@@ -1,4 +1,4 @@
-// That outages are put together as a timeline shows them, whatever the order in which they are reported.
+// Outages are combined as on a timeline, whatever the order of their reports.
 
 import PropertyTesting
 import Testing

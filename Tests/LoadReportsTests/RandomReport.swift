@@ -1,18 +1,18 @@
-// Reports of runs that never were, filled through the same calls as real ones.
+// Reports of simulated runs, made through the same calls as real ones.
 
 import PropertyTesting
 
 @testable import LoadReports
 @testable import LoadTesting
 
-/// A run whose loops were told of random events.
+/// A run whose loops receive random events.
 struct RandomRun {
   var loops: [LoopFigures]
-  /// Of each second, of each loop.
+  /// For each second and each loop.
   private var intervals: [[LoadInterval]] = []
 
   /// - Parameters:
-  ///   - streams: the numbers of its streams, dealt to the loops in turn.
+  ///   - streams: the numbers of its streams, which are distributed to the loops in turn.
   init(loops loopCount: Int, streams: StrideTo<Int>, seconds: Int, using random: inout SplitMix64) {
     loops = (0..<loopCount).map { _ in LoopFigures() }
     var alive: [(loop: Int, figures: StreamFigures)] = []

@@ -12,7 +12,7 @@ struct ReportCSVTests {
     var random = SplitMix64(state: seed.value)
     let trouble = Int.random(in: 0..<20, using: &random)
     var report = SampleRun(streams: 5, seconds: 30, trouble: trouble..<trouble + 5, seed: seed.value).report
-    // The last second was not a whole one.
+    // The last second was incomplete.
     report.measured -= 250_000_000
     let lines = report.csv.split(separator: "\n", omittingEmptySubsequences: false)
     #expect(lines.last == "", "the last line is ended as well")

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("The comparison of two runs")
 struct ReportComparisonTests {
-  /// What a run is made of: its delays are drawn anew from one distribution for each of some seconds.
+  /// The model of a run. Its delays are drawn from one distribution for each of some seconds.
   private struct Model: CustomTestStringConvertible {
     var delay = 5e6
     var bytes = 1000
@@ -15,13 +15,13 @@ struct ReportComparisonTests {
     var streams = 100
     var seconds = 30
     var perSecond = 200
-    /// How much the delays of a second are multiplied by: the logarithm's deviation, and how much of it stays for the
-    /// next second.
+    /// The variation of the factor for the delays of a second: the standard deviation of its logarithm, and the share
+    /// that persists in the next second.
     var unrest = 0.0
     var memory = 0.0
-    /// Connections in the first second; one for each message without.
+    /// Connections in the first second; one for each message if nil.
     var connects: Int?
-    /// How late the generator is, at most.
+    /// The maximum lateness of the generator.
     var lateness: Int64 = 1_000_000
 
     var testDescription: String {
@@ -85,7 +85,7 @@ struct ReportComparisonTests {
       if !different.isEmpty { wrong.append(different.map(\.name).joined(separator: " and ")) }
       if different.isEmpty { #expect(comparison.verdict == .same) }
     }
-    // Half of one is to be expected; five or more come once in five thousand times.
+    // Half of one is expected. Five or more occur once in five thousand times.
     #expect(judged > 6 * pairs && wrong.count < 5, "\(wrong)")
   }
 
@@ -93,7 +93,7 @@ struct ReportComparisonTests {
     "a quantile of few delays is shown and not judged, because the largest of them is not representative",
     arguments: [4, 5, 10, 20, 50, 500])
   func few(_ count: Int) {
-    // The same shape: one delay of ten times the others' in each run, or in one.
+    // The same shape: one delay of ten times the others' in each run, or in only one.
     func report(largest: Int64) -> LoadReport {
       var report = Model().report(1)
       report.histograms[.connect] = LatencyHistogram()
@@ -135,7 +135,7 @@ struct ReportComparisonTests {
     let comparison = ReportComparison(before: Model().report(1), after: behind)
     #expect(comparison.sentence == "A and B cannot be compared: the generator did not keep up in B.")
     #expect(comparison.rows.first { $0.name == "ack p50" }?.verdict == .unjudged)
-    // What the server refused, it refused.
+    // The server's own refusals count in any case.
     for _ in 0..<500 { behind.totals.countError("http-503", example: "") }
     #expect(ReportComparison(before: Model().report(1), after: behind).verdict == .worse)
   }
@@ -146,7 +146,7 @@ struct ReportComparisonTests {
     var slow = Model()
     slow.delay *= 1.2
     let slower = verdicts(usual, slow.report(2))
-    // 1 ms is what a generator that is up to 1 ms late may add.
+    // A generator that is up to 1 ms late may add 1 ms.
     #expect(slower["ack p50"] == .worse && slower["ack p99"] == .worse && slower["goodput"] == .same)
     #expect(verdicts(slow.report(2), usual)["ack p50"] == .better)
     var less = Model()
@@ -214,7 +214,7 @@ struct ReportComparisonTests {
       #expect(comparison.verdict == verdict && comparison.sentence.hasPrefix(start), "\(comparison.sentence)")
       #expect(comparison.table.hasPrefix(start) && comparison.html.contains("id=\"verdict\"><p>\(start)"))
       let delay = try #require(comparison.rows.first { $0.name == "ack p99" })
-      // The page has one figure for one thing.
+      // The page shows the same figure everywhere.
       for (name, figure) in [("A", delay.before), ("B", delay.after)] where figure != "–" {
         #expect(comparison.html.contains(try Regex("id=\"verdict-\(name)\">.*p99 from due to acknowledged \(figure);")))
       }

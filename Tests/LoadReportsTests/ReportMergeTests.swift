@@ -31,7 +31,7 @@ struct ReportMergeTests {
     #expect(try LoadReport.merge(named(parts)) == whole)
     let some = try LoadReport.merge(named(Array(parts[..<2])))
     #expect(some.missingParts == parts[2].parts.map(\.index))
-    // Written and read in between, as by a command that collects them.
+    // Written and read in between, like a command that collects them.
     let read = try LoadReport(json: Array(some.json.utf8), file: "some.json")
     #expect(try LoadReport.merge([("some.json", read), ("rest.json", parts[2])]) == whole)
     #expect(whole.missingParts.isEmpty)

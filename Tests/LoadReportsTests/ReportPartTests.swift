@@ -1,4 +1,4 @@
-// Parts of a report that no run of a test fills by itself.
+// Parts of a report that no run in a test fills by itself.
 
 import PropertyTesting
 import Testing

@@ -10,7 +10,7 @@ struct ReportTableTests {
     table.split(separator: "\n", omittingEmptySubsequences: false).dropLast()
   }
 
-  /// A run with something of everything, and texts that somebody made long and hostile.
+  /// A run with every kind of event, and with long and hostile texts.
   private func worst() -> LoadReport {
     var random = Seed(7).generator
     let run = RandomRun(loops: 2, streams: stride(from: 0, to: 300, by: 1), seconds: 5, using: &random)

@@ -1,4 +1,4 @@
-// The sentence above a report says what happened, and how bad it is.
+// The sentence above a report states what happened, and how serious it is.
 
 import Testing
 
@@ -87,7 +87,7 @@ struct ReportVerdictTests {
     #expect(ReportVerdict(report { $0.totals.interruptions.onPurpose = 9 }).level == .good)
     let late = ReportVerdict(report { $0.generator.bottlenecks = ["it was late"] })
     #expect(late.level == .bad && late.sentence.hasSuffix("the generator did not keep up."))
-    // The delays of what was never acknowledged are ages: they are no answer.
+    // The delays of unacknowledged messages are ages, and not answers.
     let silent = ReportVerdict(
       report {
         $0.totals.messages.acknowledged = 0

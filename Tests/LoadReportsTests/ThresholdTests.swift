@@ -6,7 +6,7 @@ import Testing
 
 @Suite("A threshold")
 struct ThresholdTests {
-  /// A run of 10 s with 100 messages acknowledged after 1 to 100 ms, of 1 kB each, and some trouble.
+  /// A run of 10 s with 100 messages of 1 kB, acknowledged after 1 to 100 ms, and some errors.
   private static let report: LoadReport = {
     var loop = LoopFigures()
     var stream = loop.streamStarted(index: 0, now: 0)
@@ -46,7 +46,7 @@ struct ThresholdTests {
       ("goodput < 95%", "goodput is 80 % of the offered bytes, but must be at least 95 % of the offered bytes"),
       ("goodput < 1MB/s", "goodput is 10.0 kB/s, but must be at least 1 MB/s"),
       ("goodput < 1 MB", "goodput is 10.0 kB/s, but must be at least 1 MB/s"),
-      // Nothing was measured: that is no success.
+      // Nothing was measured, which is not a success.
       ("slow.ack.p50 > 1s", "slow.ack.p50 was not measured, but must be at most 1 s"),
       ("connect.p99.9 > 1s", "connect.p99.9 was not measured, but must be at most 1 s"),
     ])

@@ -26,7 +26,7 @@ struct ArrivalPlanTests {
     }
     let plan = ArrivalPlan(rate: rate, stages: stages, duration: 0)
     let length = stages.reduce(0) { $0 + $1.duration }
-    // The area up to a time, by adding up stages.
+    // The area up to a time, as a sum over the stages.
     func area(_ time: Int64) -> Double {
       var (level, start, sum) = (rate, Int64(0), 0.0)
       for stage in stages where start < time {

@@ -1,4 +1,4 @@
-// Each figure by itself: what it is the difference, the sum or the time of.
+// Each figure separately, compared with its definition as a difference, a sum or a time.
 
 import EventLoops
 import Glibc
@@ -35,7 +35,7 @@ struct FigureDetailTests {
         since = since ?? now
       default:
         figures.acknowledgement(&stream, now: now)
-        // What comes after an interruption tells nothing of how often the server acknowledges.
+        // The time after an interruption does not show how often the server acknowledges.
         if let last, since == nil { rhythm.append(now - last) }
         last = now
         figures.acknowledged(bytes: 10, dueAt: dueAt, now: now, &stream)

@@ -62,7 +62,7 @@ struct LoopFiguresTests {
     figures.connected(&stream, after: 5)
     figures.acknowledged(bytes: 1, dueAt: 90, now: 200, &stream)
     figures.acknowledged(bytes: 1, dueAt: 90, now: 300, &stream)
-    // All of it, and what is left of it without the generator's own pauses.
+    // The whole time, and the rest of it without the generator's own pauses.
     #expect(figures.histograms[.outage].count == 1 && figures.histograms[.outage].max == 100)
     #expect(figures.histograms[.resume].count == 1 && figures.histograms[.resume].max == 100 - 10 - 20 - 9)
     #expect(figures.totals.interruptions.onPurpose == 1 && figures.totals.interruptions.unplanned == 1)
@@ -81,7 +81,7 @@ struct LoopFiguresTests {
     for index in streams.indices where index > 0 {
       figures.acknowledged(bytes: 1, dueAt: 0, now: 2000 + Int64(index), &streams[index])
     }
-    // One never comes back.
+    // One never returns.
     figures.streamEnded(&streams[0], .failed, now: 5000)
     #expect(figures.totals.interruptions.unplanned == 100 && figures.totals.interruptions.failedAttempts == 500)
     let outages = figures.totals.outages.outages

@@ -1,4 +1,4 @@
-// That the streams which live at any time are those that the stages ask for.
+// At any time, the live streams are those that the stages require.
 
 import LoadReports
 import PropertyTesting

@@ -34,7 +34,7 @@ struct StreamScheduleTests {
     return profile
   }
 
-  /// Which of two states a chunk is in, by going through them from the start: true for the first.
+  /// Whether a chunk is in the first of two states, determined by iterating from the start.
   private static func state(
     of number: Int, _ first: LengthDistribution, _ second: LengthDistribution, _ chunk: Int64,
     _ generator: SeededGenerator
@@ -144,7 +144,7 @@ struct StreamScheduleTests {
     for (count, step) in [(10, 1), (1000, 1), (15_000, 1), (1000, 3), (1000, 8), (15_000, 10)] {
       let offsets = stride(from: 0, to: count * step, by: step).map { RampPlan.startOffset(of: $0, chunk: chunk) }
       #expect(offsets.allSatisfy { (0..<chunk).contains($0) })
-      // No tenth of the period has fewer than half, or more than twice, its share.
+      // No tenth of the period has fewer than half of its share, or more than twice.
       for tenth in 0..<10 {
         let inside = offsets.count { $0 / (chunk / 10) == tenth }
         #expect((count / 20...count / 5).contains(inside), "\(count) by \(step): \(inside) in \(tenth)")
@@ -179,7 +179,7 @@ struct StreamScheduleTests {
       var random = SeededGenerator(seed: seed.value)
       let count = 40_000
       let sum = (0..<count).reduce(0.0) { sum, _ in sum + Double(distribution.draw(using: &random)) }
-      // 40,000 draws of a deviation of the mean's size: their mean is within 3 % at six standard errors.
+      // 40,000 draws with a deviation of the mean's size: their mean is within 3 % at six standard errors.
       #expect(abs(sum / Double(count) / Double(distribution.mean) - 1) < 0.03, "\(distribution)")
     }
   }

@@ -22,7 +22,7 @@ struct UnansweredMessagesTests {
     messages.recordAges(at: now, in: &ages)
     for due in dues { exact.record(now - due) }
     #expect(ages.count == exact.count && messages.entries.count <= UnansweredMessages.limit)
-    // A granule of 1 ms at first, and at most a 32,768th of the run then; and the precision of a histogram.
+    // A granule of 1 ms at first and later at most a 32,768th of the run, plus the precision of a histogram.
     let granule = max(1_000_000, now / (1 << 15))
     for fraction in [0, 0.01, 0.5, 0.9, 0.99, 1] {
       let (age, truth) = (ages.quantile(fraction) ?? 0, exact.quantile(fraction) ?? 0)

@@ -1,4 +1,4 @@
-// What a collector writes down is what the next one reads, and nothing else is taken for it.
+// The next collector reads the checkpoint that a collector has written, and accepts no other text.
 
 import PropertyTesting
 import StreamServing

@@ -1,4 +1,4 @@
-// Brokers that die, stop, are full, or are not as they have to be.
+// Brokers that are killed, stopped, full, or unsuitable.
 
 import BrokerTesting
 import EventLoops
@@ -23,7 +23,7 @@ struct BrokerFaultTests {
     try broker.kill()
     try client.sendChunk("meanwhile ")
     try waitUntil("the server knows") { !server.server.isReady }
-    // Whoever comes now is told to come back.
+    // New clients are asked to return later.
     let other = try server.connect()
     try other.request("POST", "/t", ["Upload-Complete: ?0"], body: "")
     let refused = try other.final().answer
@@ -49,7 +49,7 @@ struct BrokerFaultTests {
     try broker.pause()
     let total = 24
     let sent = Atomic<Int>(0)
-    // Touched by this thread only until it has ended.
+    // Only this thread uses it until that thread has ended.
     nonisolated(unsafe) let sender = client
     let thread = try NamedThread("sender") {
       for _ in 0..<total {
@@ -64,7 +64,7 @@ struct BrokerFaultTests {
       last = now
       return unchanged > 300
     }
-    // What sockets, the server and its one message under way hold, in MiB.
+    // The capacity of the sockets, the server and its one message in progress, in MiB.
     #expect(last < 12, "\(last) MiB were taken from the client")
     broker.resume()
     thread.join()

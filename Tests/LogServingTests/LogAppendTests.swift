@@ -1,4 +1,4 @@
-// The state machine of an append against a model of a broker: random losses, repetitions and rivals.
+// The state machine of an append against a model of a broker, with random losses, repetitions and rivals.
 
 import JetStream
 import PropertyTesting
@@ -25,7 +25,7 @@ struct LogAppendTests {
     }
   }
 
-  /// A request: what it has sent of the pattern, and what it has heard.
+  /// A request: the part of the pattern that it has sent, and its answers.
   private struct Appender {
     var machine: LogAppend
     var isOver = false
@@ -42,12 +42,12 @@ struct LogAppendTests {
       var random = SplitMix64(state: seed)
       var (log, now, rounds) = (Log(), Int64(0), 0)
       var appenders: [Appender] = []
-      // Requests that were answered before they arrived: a broker may take a message long after its sender gave up.
+      // Delayed requests: a broker may accept a message long after its sender gave up.
       var late: [(Int, LogAppend.Batch, UInt64)] = []
       while rounds < 60 {
         rounds += 1
         if appenders.isEmpty || random.chance(10) {
-          // A client continues at what the log has.
+          // A client continues at the end of the log.
           let offset = UInt64(log.bytes.count)
           appenders.append(
             Appender(
@@ -61,7 +61,7 @@ struct LogAppendTests {
         appenders[index].sent += UInt64(count)
         var action = appenders[index].machine.next(limit: 5)
         var steps = 0
-        // A few steps, then others have their turn, while a message may be under way.
+        // A few steps, and then others have their turn, possibly with a message in progress.
         while action != .nothing, steps < 6 {
           steps += 1
           switch action {
@@ -85,7 +85,7 @@ struct LogAppendTests {
             if random.chance(10) {
               action = appenders[index].machine.failed(.noResponders, now: now)
             } else {
-              // Sometimes a broker answers that is behind.
+              // Sometimes an outdated broker answers.
               let isStale = random.chance(10) && log.messages.count > 1
               let message = isStale ? log.messages[log.messages.count - 2] : log.messages.last
               action = appenders[index].machine.found(
@@ -140,7 +140,7 @@ struct LogAppendTests {
     #expect(machine.durable == 10)
   }
 
-  @Test("the server waits for brokers that accept nothing with growing pauses, and not for ever")
+  @Test("the server waits for brokers that accept nothing with growing pauses, and not forever")
   func patience() {
     var machine = LogAppend(after: 0, at: 0, announcing: true)
     _ = machine.next(limit: 9)

@@ -25,7 +25,7 @@ struct LogDigestTests {
     return try client.final().answer.status
   }
 
-  @Test("content that is not what its Content-Digest says is not appended")
+  @Test("content that does not match its Content-Digest is not appended")
   func content() throws {
     let broker = try TestBroker()
     let (one, other) = (try LogServer(broker), try LogServer(broker))
@@ -47,7 +47,7 @@ struct LogDigestTests {
     #expect(try client.final().answer.status == 400)
   }
 
-  @Test("content with a Content-Digest that is too long to be held is refused before and while it comes")
+  @Test("content with a Content-Digest that is too long to be held back is refused, before or while it arrives")
   func tooLong() throws {
     let broker = try TestBroker()
     let server = try LogServer(broker)
@@ -65,7 +65,7 @@ struct LogDigestTests {
     #expect(try server.head(location)["upload-offset"] == "0")
   }
 
-  @Test("content with a digest that breaks off is kept as far as it came")
+  @Test("interrupted content with a digest is kept as far as it arrived")
   func brokenOff() throws {
     let broker = try TestBroker()
     let server = try LogServer(broker)
@@ -78,7 +78,7 @@ struct LogDigestTests {
     #expect(try server.head(location)["upload-offset"] == "3")
   }
 
-  @Test("an upload that is not what its Repr-Digest says is not completed, and nothing of it is kept")
+  @Test("an upload that does not match its Repr-Digest is not completed, and none of its bytes are kept")
   func representation() throws {
     let broker = try TestBroker()
     let (one, other) = (try LogServer(broker), try LogServer(broker))
@@ -97,7 +97,7 @@ struct LogDigestTests {
     }
   }
 
-  @Test("one request with a Repr-Digest is compared, with the protocol and without it")
+  @Test("the Repr-Digest of a single request is compared, with and without the protocol")
   func oneRequest() throws {
     let broker = try TestBroker()
     let server = try LogServer(broker)
@@ -117,7 +117,7 @@ struct LogDigestTests {
     }
   }
 
-  @Test("a message that has changed is noticed where the Repr-Digest is compared")
+  @Test("a changed message is detected when the Repr-Digest is compared")
   func changed() throws {
     let broker = try TestBroker()
     let server = try LogServer(broker)
@@ -127,7 +127,7 @@ struct LogDigestTests {
     let token = String(location.dropFirst(10))
     let last = try #require(try stream.lastMessage(of: token))
     var entry = try #require(LogEntry(last.content))
-    // Another message in its place, which is as good as the first but for what is before it.
+    // Another message in its place, which differs only in the earlier content that it refers to.
     entry.mark = .init(publisher: "x", number: 1)
     (entry.offset, entry.count) = (7, 0)
     let message = entry.message([], behind: .init(number: 3, digest: "another"))

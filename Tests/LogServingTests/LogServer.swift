@@ -1,4 +1,4 @@
-// A real server that stores its uploads in a log, and what it has stored there.
+// A real server that stores its uploads in a log, and its stored messages.
 
 import BrokerTesting
 import EventLoops
@@ -9,7 +9,7 @@ import UploadServer
 
 @testable import LogServing
 
-/// One of any number of servers with the same broker.
+/// One of any number of servers that share a broker.
 final class LogServer {
   let server: UploadServer
   let events: EventLog<ServerEvent>
@@ -35,7 +35,7 @@ final class LogServer {
 
   func head(_ location: String) throws -> RawClient.Answer { try connect().head(location) }
 
-  /// Creates an upload with that content.
+  /// Creates an upload with this content.
   func create(_ content: String = "", _ lines: [String] = []) throws -> String {
     let client = try connect()
     try client.request("POST", "/t.txt", ["Upload-Complete: ?0"] + lines, body: content)
@@ -46,7 +46,7 @@ final class LogServer {
 }
 
 extension TestBroker {
-  /// The messages of an upload, which are checked for what holds of each: no hole, no byte twice.
+  /// The messages of an upload. Checks that they have no hole and no repeated byte.
   func messages(of location: String) throws -> [StoredMessage] {
     let stream = try BrokerLoop(BrokerOptions(servers: [url])).open("sluice")
     let messages = try stream.messages(of: String(location.dropFirst("/.uploads/".count)))

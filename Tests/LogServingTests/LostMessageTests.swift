@@ -1,4 +1,4 @@
-// A broker that has lost messages: the servers notice, and complete nothing that is not.
+// A broker that has lost messages. The servers detect it, and complete no incomplete upload.
 
 import BrokerTesting
 import JetStream
@@ -38,7 +38,7 @@ struct LostMessageTests {
   }
 
   @Test(
-    "an upload that has lost a message is over at every server, and the operator hears of it", arguments: [0, 1, 2])
+    "an upload that has lost a message ends at every server, and the operator is informed", arguments: [0, 1, 2])
   func askedFor(_ place: Int) throws {
     let broker = try TestBroker()
     let (one, other) = (try LogServer(broker), try LogServer(broker))
@@ -111,7 +111,7 @@ struct LostMessageTests {
     for message in messages {
       let entry = try #require(LogEntry(message.content))
       #expect(entry.link == last.next(message.content))
-      // Whatever a header says, the digest depends on it; that of the payload is one.
+      // The digest depends on all headers, and the payload's digest is one of them.
       var changed = message.content
       for index in changed.headers.indices {
         let header = changed.headers[index]

@@ -25,7 +25,7 @@ struct SharedUploadTests {
     let response = try last.final().answer
     #expect(response.status == 201 && response["upload-complete"] == "?1")
     #expect(response["stream-id"] == "mic-1" && response["stream-offset"] == "1018")
-    // A client that did not see the response asks for it again, anywhere.
+    // A client that missed the response can request it from any server.
     try client.patch(location, at: 18, completes: true, body: "")
     #expect(try client.final().answer.body == response.body)
     #expect(try other.head(location)["upload-length"] == "18")
@@ -60,7 +60,7 @@ struct SharedUploadTests {
     try stray.sendChunk("first")
     try stray.awaitProgress(5)
     #expect(try other.head(location)["upload-offset"] == "5")
-    // What the stray sends now is not stored, and its connection ends without an answer.
+    // Later bytes of the stray request are not stored, and its connection ends without an answer.
     try stray.sendChunk("stray")
     #expect(throws: (any Error).self) { try stray.awaitProgress(10) }
     let client = try other.connect()
@@ -87,7 +87,7 @@ struct SharedUploadTests {
     #expect(try one.head(location).status == 410)
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
     #expect(try stream.messages(of: String(location.dropFirst(10))).map(\.content.payload) == [[]])
-    // What is complete is given up as an upload, and stays.
+    // The upload of a complete stream is removed, and the stream is kept.
     let complete = try one.create("kept")
     try client.patch(complete, at: 4, completes: true, body: "")
     _ = try client.final()
@@ -110,7 +110,7 @@ struct SharedUploadTests {
     try longer.patch(location, at: 5, chunked: true)
     try longer.sendChunk("world!")
     #expect(try longer.final().answer.status == 400)
-    // Longer than was announced: the upload is over, everywhere.
+    // Longer than announced, so the upload is over at every server.
     #expect(try servers[1].head(location).status == 410)
     let large = try servers[0].connect()
     try large.request("POST", "/t", ["Upload-Complete: ?0"], chunked: true)
@@ -167,7 +167,7 @@ struct SharedUploadTests {
     let pattern = OffsetPattern(seed: 3)
     let acknowledged = Lock<UInt64>(0)
     let failures = Lock<[String]>([])
-    /// Each byte follows from its offset, so it does not matter whose it is.
+    /// Each byte follows from its offset, so it does not matter which client sent it.
     @Sendable func text(_ offset: UInt64, _ count: Int) -> String {
       String(decoding: (0..<UInt64(count)).map { 0x20 + pattern[offset + $0] % 0x5F }, as: UTF8.self)
     }
@@ -181,7 +181,7 @@ struct SharedUploadTests {
             let client = try RawClient(addresses[Int.random(in: 0...1, using: &random)])
             var offset = guess
             if index == 0 || random.chance(50) {
-              // Read before the answer: nothing that was acknowledged by now may be missing in it.
+              // Read before the answer, which must include every byte that was acknowledged by now.
               let floor = acknowledged.withLock { $0 }
               let answer = try client.head(location)
               // 503: the other client publishes too fast.
@@ -191,12 +191,12 @@ struct SharedUploadTests {
             }
             let count = Int.random(in: 1...400, using: &random)
             try client.patch(location, at: Int(offset), body: text(offset, count))
-            // A client that loses its patience, or its network.
+            // A client that gives up, or loses its network.
             if random.chance(20) {
               client.disconnect()
               continue
             }
-            // No answer: taken over.
+            // No answer, because another client has taken over.
             guard let (answer, _) = try? client.final() else { continue }
             if answer.status == 204, let end = answer["upload-offset"].flatMap({ UInt64($0) }) {
               acknowledged.withLock { $0 = max($0, end) }

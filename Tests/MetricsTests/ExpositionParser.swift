@@ -1,10 +1,10 @@
-// A strict reader of the format, written from its description and not from our writer.
+// A strict parser of the format, written from the specification and not from our writer.
 
 struct ExpositionError: Error, CustomStringConvertible {
   let description: String
 }
 
-/// A page taken apart; throws for everything that promtool would complain of.
+/// A parsed page. Throws for everything that promtool would report.
 struct ExpositionParser {
   struct Sample {
     var name: String

@@ -1,4 +1,4 @@
-// The page as Prometheus reads it: every line judged by the grammar of the format, and every value read back.
+// The page as Prometheus reads it: every line is checked against the format's grammar, and every value is read back.
 
 import Metrics
 import PropertyTesting
@@ -53,7 +53,7 @@ struct MetricsTextTests {
     var random = seed.generator
     var (whole, parts) = (Distribution(), [Distribution(), Distribution()])
     for _ in 0..<1000 {
-      // Sixteenths are exact, so that sums are equal whatever the order.
+      // Sixteenths are exact, so sums do not depend on the order.
       let value = Double(Int.random(in: 0..<600, using: &random)) / 16
       whole.record(value)
       parts[Int.random(in: 0..<2, using: &random)].record(value)

@@ -1,4 +1,4 @@
-// Which libraries a program loads that depends on this package.
+// The libraries that a program loads if it depends on this package.
 
 import NetworkTesting
 import TestRigs

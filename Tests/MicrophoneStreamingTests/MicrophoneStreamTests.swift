@@ -65,7 +65,7 @@ struct MicrophoneStreamTests {
     #expect(dropped.microphone == nil)
   }
 
-  /// Keeps a microphone until it is taken, and then watches whether anybody else does.
+  /// Holds a microphone until it is taken, and then observes whether anything else retains it.
   private final class DroppedMicrophone {
     private var kept: Microphone?
     private weak var watched: Microphone?

@@ -1,4 +1,4 @@
-// What a microphone's stream reports of losses that have no event of their own.
+// What a microphone's stream reports about losses without an event of their own.
 
 import Testing
 

@@ -1,25 +1,24 @@
-// Lists the places of Swift files where a small change makes a mutant, as JSON Lines: the first half of `make
+// Lists the places in Swift files where a small change makes a mutant, as JSON Lines. It is the first half of `make
 // mutation`.
 //
-// Compiled by `mutation.py` against the parser that the toolchain brings along (SwiftParser), so that no package is
-// needed.
+// `mutation.py` compiles it with the toolchain's own parser (SwiftParser), so that no package is needed.
 
 import Foundation
 import SwiftOperators
 import SwiftParser
 import SwiftSyntax
 
-/// One possible change of a file. Offsets are bytes; `mutated` stands on one line, so that line numbers stay what they
-/// are.
+/// One possible change of a file. Offsets are in bytes. `mutated` has no line breaks, so that line numbers do not
+/// change.
 struct Mutant: Encodable {
   enum Form: String, Encodable {
     /// An expression: `(switch ? mutated : original)`.
     case expression
     /// A condition: `(switch != (original))`.
     case condition
-    /// A statement that is left out: `if !switch { original }`.
+    /// A statement that is removed: `if !switch { original }`.
     case removal
-    /// A statement that becomes another one: `if switch { mutated } else { original }`.
+    /// A statement that is replaced: `if switch { mutated } else { original }`.
     case statement
   }
 
@@ -44,8 +43,7 @@ final class MutantFinder: SyntaxVisitor {
     "&+": ("arithmetic", "&-"), "&-": ("arithmetic", "&+"), "<<": ("arithmetic", ">>"), ">>": ("arithmetic", "<<"),
   ]
   private static let assignments = ["+=": "-=", "-=": "+=", "&+=": "&-=", "&-=": "&+="]
-  /// Calls whose absence changes nothing that these tests could see: it leaks memory, which `make test-address` finds,
-  /// or costs time.
+  /// Calls whose absence these tests could not detect: it leaks memory, which `make test-address` finds, or costs time.
   private static let unobservable: Set<String> = [
     "precondition", "assert", "assertionFailure", "print", "free", "deallocate", "deinitialize", "reserveCapacity",
     "posix_fadvise", "curl_free", "curl_url_cleanup", "curl_slist_free_all", "curl_easy_cleanup",
@@ -63,7 +61,7 @@ final class MutantFinder: SyntaxVisitor {
     super.init(viewMode: .sourceAccurate)
   }
 
-  // MARK: What is not mutated
+  // MARK: Code without mutants
 
   override func visit(_ node: AttributeSyntax) -> SyntaxVisitorContinueKind { .skipChildren }
   override func visit(_ node: IfConfigClauseListSyntax) -> SyntaxVisitorContinueKind { .skipChildren }
@@ -87,7 +85,7 @@ final class MutantFinder: SyntaxVisitor {
     guard let name = node.operator.as(BinaryOperatorExprSyntax.self)?.operator.text,
       let (kind, replacement) = Self.operators[name]
     else { return .visitChildren }
-    // Texts and arrays have a `+` but no `-`.
+    // Strings and arrays have a `+` but no `-`.
     let operands = [node.leftOperand, node.rightOperand]
     if name == "+", operands.contains(where: { $0.is(StringLiteralExprSyntax.self) || $0.is(ArrayExprSyntax.self) }) {
       return .visitChildren
@@ -132,7 +130,7 @@ final class MutantFinder: SyntaxVisitor {
     } else if let infix = expression.as(InfixOperatorExprSyntax.self) {
       let name = infix.operator.trimmedDescription
       if name == "=" {
-        // What an initializer leaves out does not compile.
+        // Without a statement of its initializer, a type may not compile.
         if !isInInitializer(Syntax(node)) { add(node, "statement", .removal, "") }
       } else if let replacement = Self.assignments[name] {
         add(
@@ -143,7 +141,7 @@ final class MutantFinder: SyntaxVisitor {
     return .visitChildren
   }
 
-  /// Whether a statement may be the value of what contains it.
+  /// Whether a statement may be the value of the enclosing block.
   private func isImplicitReturn(_ node: CodeBlockItemSyntax) -> Bool {
     guard let list = node.parent?.as(CodeBlockItemListSyntax.self), list.count == 1, let owner = list.parent else {
       return false
@@ -174,7 +172,7 @@ final class MutantFinder: SyntaxVisitor {
 
   private func add(_ node: some SyntaxProtocol, _ kind: String, _ form: Mutant.Form, _ mutated: String) {
     let original = node.trimmedDescription
-    // `try` and `await` may not stand on the right of an operator; a comment would swallow the rest of the one line.
+    // `try` and `await` must not be on the right of an operator, and a comment would swallow the rest of the line.
     if form != .removal {
       let marks = ["try ", "try?", "await ", "//", "#"]
       if marks.contains(where: { original.contains($0) }) { return }
@@ -187,7 +185,7 @@ final class MutantFinder: SyntaxVisitor {
         kind: kind, form: form, declaration: declaration(Syntax(node)), original: text(node), mutated: mutated))
   }
 
-  /// Whether the place is run, and is no default of a parameter or a property.
+  /// Whether the code at this place runs, and is not a default of a parameter or a property.
   private func isInBody(_ node: Syntax) -> Bool {
     var place = node.parent
     while let current = place {
@@ -198,7 +196,7 @@ final class MutantFinder: SyntaxVisitor {
     return false
   }
 
-  /// The names of what the place is in, e.g. `CircularStorage.release`.
+  /// The names of the enclosing declarations, such as `CircularStorage.release`.
   private func declaration(_ node: Syntax) -> String {
     var names: [String] = []
     var place = node.parent
@@ -222,7 +220,7 @@ let encoder = JSONEncoder()
 encoder.outputFormatting = [.sortedKeys, .withoutEscapingSlashes]
 for path in CommandLine.arguments.dropFirst() {
   let source = try String(contentsOfFile: path, encoding: .utf8)
-  // Folded: the parser alone takes a chain of operators for a flat list.
+  // Folded, because the parser alone treats a chain of operators as a flat list.
   let folded = OperatorTable.standardOperators.foldAll(Parser.parse(source: source)) { _ in }
   guard let tree = folded.as(SourceFileSyntax.self) else { continue }
   let finder = MutantFinder(file: path, tree: tree)

@@ -1,28 +1,27 @@
-// One client's connection and the one to the server that belongs to it: passes bytes on, knowing where messages begin
-// and end, until a fault says otherwise.
+// A client's connection and its connection to the server. It forwards bytes with knowledge of the message boundaries,
+// until a fault changes that.
 
 internal import EventLoops
 
-/// Both halves of a proxied connection. The loop's thread only.
+/// Both halves of a proxied connection. On the loop's thread only.
 final class ChaosConnection {
   let number: Int
   let client: ProxySocket
   let server: ProxySocket
   private unowned let traffic: ChaosTraffic
 
-  // What a fault takes away. Whether bytes are passed on or dropped, and whether an end is passed on or kept to
-  // ourselves.
+  // The state that a fault changes: whether bytes and ends are forwarded or dropped.
   var passesUp = true, passesDown = true
   var endReachesServer = true, endReachesClient = true
-  /// Content to be dropped before both sides see the end; nil when that is not what a fault wants.
+  /// Content to drop before both sides see the end; nil if the fault does not require it.
   private var dropsBeforeEnd: Int?
-  /// The response that now comes from the server is dropped: the client was answered in its stead.
+  /// Whether the server's next response is dropped, because the client already has another answer.
   private var dropsResponse = false
   private var isOver = false
 
   private var requests = MessageScanner(.requests)
   private var responses = MessageScanner(.responses)
-  /// Requests whose final response is not over, the oldest first. The newest may still be coming in.
+  /// Requests whose final response is not over, the oldest first. The newest one may still be arriving.
   private(set) var exchanges: [ProxiedExchange] = []
 
   init(_ number: Int, client: ProxySocket, server: ProxySocket, traffic: ChaosTraffic) {
@@ -62,7 +61,7 @@ final class ChaosConnection {
   }
 
   private func content(_ bytes: Span<UInt8>, _ range: Range<Int>) {
-    // Without a request's head in front of it this is no HTTP: passed on as it is.
+    // Without a preceding request head, this is not HTTP, and is forwarded unchanged.
     guard let index = exchanges.indices.last else { return pass(up: record(bytes, range)) }
     var rest = range
     if passesUp, let (fault, count) = traffic.strike(within: rest.count, of: exchanges[index].request) {
@@ -83,7 +82,7 @@ final class ChaosConnection {
     }
   }
 
-  /// A copy of these bytes, which are kept for a replay too.
+  /// A copy of these bytes, which are also kept for a replay.
   private func record(_ bytes: Span<UInt8>, _ range: Range<Int>) -> ArraySlice<UInt8> {
     let copy = bytes.extracting(range).withUnsafeBufferPointer { Array($0) }
     if let index = exchanges.indices.last, passesUp, exchanges[index].recording.count < ProxiedExchange.recordingLimit {
@@ -138,7 +137,7 @@ final class ChaosConnection {
     }
     let told = traffic.lie(in: head, answering: exchange, on: self)
     pass(down: told.bytes[...])
-    // A lie acknowledges nothing that could be counted on.
+    // A lie acknowledges nothing reliably.
     if told == head { traffic.answered(exchange, head) }
   }
 
@@ -185,7 +184,8 @@ final class ChaosConnection {
       traffic.dropInterims(for: duration)
     case .lie(let lie):
       traffic.prepareLie(lie, fault)
-      // Below the truth the server has more than the client was told; above it, the client has sent more than it has.
+      // Below the true offset, the server has more than the client was told. Above it, the client has sent more than
+      // the server has.
       if case .lower = lie { endBoth() } else { dropThenEnd(ChaosTraffic.droppedForLie) }
     }
   }
@@ -244,7 +244,7 @@ final class ChaosConnection {
   private func clientEnded() {
     if dropsBeforeEnd != nil { endBoth() }
     if endReachesServer { server.finish() }
-    // Nothing more will come for it, so nothing else would ever close it.
+    // Nothing more will arrive for it, so nothing else would ever close it.
     if !passesDown || !endReachesClient || !server.isOpen { client.finish() }
   }
 
@@ -257,7 +257,7 @@ final class ChaosConnection {
     passesDown = false
     server.wantsBytes = true
     if endReachesServer {
-      // What is held back for the server still arrives there, late.
+      // Bytes that are held back for the server still arrive there later.
       if isBroken && !server.isHeld { server.reset() } else { server.finish() }
     }
     checkIfOver()

@@ -1,25 +1,25 @@
-// Faults drawn from a generator: a seed and a kind give the same fault again.
+// Faults from a generator: equal seeds and kinds give equal faults.
 
 package import PropertyTesting
 
 extension ChaosFault {
-  /// When in the life of an upload a fault is to strike; that decides which requests there are.
+  /// The moment in an upload's life at which a fault strikes, which determines the possible requests.
   package enum Moment: Sendable {
     /// Before the upload exists: discovery and creation.
     case start
     /// Appends follow one another.
     case steady
-    /// Another fault has just struck: the client asks for the offset and goes on.
+    /// Another fault has just struck, and the client asks for the offset and continues.
     case recovery
     /// The request that ends the upload, and its answer.
     case completion
   }
 
-  /// What "a little" means to the client that is to be troubled.
+  /// The meaning of "a little" for the affected client.
   package struct Scale: Sendable {
-    /// How many bytes of content may pass at most before a fault within it.
+    /// The maximum number of content bytes before a fault within the content.
     package var span: Int
-    /// After how long the client gives a silent request up.
+    /// The time after which the client gives up a silent request.
     package var patience: Duration
 
     package init(span: Int, patience: Duration) {
@@ -28,7 +28,7 @@ extension ChaosFault {
     }
   }
 
-  /// A fault of this kind for this moment, or nil where the two do not go together.
+  /// A fault of this kind for this moment; nil if the two do not fit.
   package static func draw(
     _ kind: Kind, at moment: Moment, scale: Scale, using random: inout SplitMix64
   ) -> ChaosFault? {
@@ -54,12 +54,12 @@ extension ChaosFault {
     case .finToClient: places = [.beforeResponse, .withinResponse]
     case .blackhole, .delay: places = [.beforeRequest, .beforeResponse, .withinResponse]
     case .serverError, .serverKill: places = [.beforeRequest, .beforeResponse]
-    // Neither answers a creation: to one, either would be the end.
+    // Neither answers a creation, because either would end the upload.
     case .conflict, .locked: places = moment == .start ? [] : [.beforeRequest, .beforeResponse]
     case .dropResponse: return .beforeResponse
     case .finToServer, .truncate, .replay, .dropInterims, .offsetLower, .offsetHigher, .offsetBeyond: places = []
     }
-    // A creation, an answer to HEAD and the end of an upload have no content, or none that can be relied upon.
+    // A creation, an answer to HEAD and the end of an upload have no content, or an unpredictable amount.
     if moment == .steady, places.isEmpty || random.chance(60) {
       return .requestBody(after: random.size(upTo: scale.span) - 1)
     }
@@ -71,12 +71,12 @@ extension ChaosFault {
   ) -> Effect {
     switch kind {
     case .reset: return .reset
-    // Often the client's side has to find out by itself.
+    // Often the client's side must find out by itself.
     case .finToServer: return .finToServer(reachesClient: random.chance(70))
     case .finToClient: return .finToClient
     case .blackhole: return .blackhole
     case .delay:
-      // Now and then so long that the client has given the connection up when it goes on.
+      // Sometimes so long that the client has given up the connection before it continues.
       let milliseconds = Int(scale.patience.milliseconds)
       return .delay(
         .milliseconds(

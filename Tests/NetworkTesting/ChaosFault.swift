@@ -1,8 +1,8 @@
-// What a network and the machines along it do to a connection, one fault at a time: which, where and how.
+// The effects of networks and intermediaries on a connection, one fault at a time: which, where and how.
 
-/// One fault, to be applied once, to the first connection on which its place comes.
+/// One fault, which is applied once, to the first connection that reaches its place.
 package struct ChaosFault: Sendable, CustomStringConvertible {
-  /// The names that a report counts by and that `--kinds` takes.
+  /// The names for the report's counts and for `--kinds`.
   package enum Kind: String, CaseIterable, Sendable {
     case reset
     case finToServer = "fin-to-server"
@@ -20,59 +20,59 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
     case offsetLower = "offset-lower"
     case offsetHigher = "offset-higher"
     case offsetBeyond = "offset-beyond"
-    /// SIGKILL and a new start: the harness's own, at a place that the proxy tells, counted and timed with the others.
+    /// SIGKILL and a restart. The harness itself causes it at a place that the proxy reports, and it is counted and
+    /// timed like the others.
     case serverKill = "server-kill"
   }
 
-  /// Where on a connection it strikes.
+  /// The place on a connection where it strikes.
   package enum Place: Equatable, Sendable {
-    /// A request's head is here whole, and not a byte of it has been passed on.
+    /// A request's head has arrived completely, and none of it has been forwarded.
     case beforeRequest
-    /// This number of content bytes has been passed on since the fault was armed, over all requests and
-    /// connections.
+    /// This number of content bytes has been forwarded since the fault was armed, over all requests and connections.
     case requestBody(after: Int)
-    /// The final response has come, and not a byte of it has been passed on.
+    /// The final response has arrived, and none of it has been forwarded.
     case beforeResponse
-    /// Half of the final response's head has been passed on.
+    /// Half of the final response's head has been forwarded.
     case withinResponse
-    /// The final response has been passed on; the connection is idle.
+    /// The final response has been forwarded, and the connection is idle.
     case afterResponse
   }
 
   package enum Effect: Equatable, Sendable {
-    /// Nothing is done here: whoever waits for the event does something elsewhere, and then says
+    /// The proxy does nothing. The receiver of the event causes a fault elsewhere, and then calls
     /// ``ChaosProxy/awaitRecovery()``.
     case tell
-    /// RST to both sides; what was under way here is gone.
+    /// RST to both sides. Bytes in flight are lost.
     case reset
-    /// An orderly end towards the server, while the client's bytes are still taken, and dropped. When the server closes
-    /// in its turn, the client hears of it or it does not.
+    /// An orderly end towards the server, while the client's bytes are still accepted, and dropped. When the server
+    /// closes as well, the client is either notified or not.
     case finToServer(reachesClient: Bool)
-    /// An orderly end towards the client; what the client still sends is passed on.
+    /// An orderly end towards the client, whose later bytes are still forwarded.
     case finToClient
-    /// Everything is taken and dropped for as long as either side wants; the server's side stays open after the
+    /// Everything is accepted and dropped for as long as either side continues. The server's side stays open after the
     /// client's.
     case blackhole
-    /// Nothing is passed on or read for so long; then it goes on, whether the client is still there or not.
+    /// Nothing is forwarded or read for this time. Then forwarding continues, even if the client has left.
     case delay(Duration)
-    /// So many more bytes of the body are taken off the client's hands and dropped; then both sides see an orderly end.
+    /// This number of further body bytes is accepted from the client and dropped. Then both sides see an orderly end.
     case truncate(Int)
-    /// Both sides see an orderly end, and so much later the sockets are closed, whatever still lies in them.
+    /// Both sides see an orderly end. After this time, the sockets are closed, even with unread bytes.
     case doubleFin(Duration)
-    /// Both sides are reset. When the client has sent its next POST or PATCH over another connection, then so much
-    /// later what was recorded of the broken request arrives at the server after all, over a connection of its own.
+    /// Both sides are reset. This time after the client has sent its next POST or PATCH over another connection, the
+    /// recorded bytes of the broken request arrive at the server, over a separate connection.
     case replay(Duration, ends: ReplayEnd)
-    /// The client is answered here. Before a response, instead of it; elsewhere the server sees the end of the
-    /// connection.
+    /// The proxy answers the client. Before a response, it replaces that response. Elsewhere, the server sees the end
+    /// of the connection.
     case answer(Answer)
-    /// The server's answer is dropped and the client's connection reset.
+    /// The server's answer is dropped, and the client's connection is reset.
     case dropResponse
-    /// No 104 is passed on for so long.
+    /// No 104 is forwarded for this time.
     case dropInterims(Duration)
     /// Both sides see an orderly end, and the next answer to HEAD is changed.
     case lie(Lie)
 
-    /// Whether the request that it struck is over for the client, so that only a later one can be the recovery.
+    /// Whether the affected request is over for the client, so that only a later one can be the recovery.
     var endsRequest: Bool {
       switch self {
       case .delay, .dropInterims, .replay: false
@@ -80,8 +80,7 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
       }
     }
 
-    /// Whether what happens at the fault's place is only the preparation: it has struck when its bytes or its lie are
-    /// told.
+    /// Whether the fault's place only prepares it: it strikes when its bytes or its lie are sent.
     var strikesLater: Bool {
       switch self {
       case .replay, .lie: true
@@ -91,17 +90,17 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
   }
 
   package enum ReplayEnd: Equatable, Sendable {
-    /// The recorded bytes, then nothing until the server closes.
+    /// Sends the recorded bytes, and then nothing until the server closes.
     case hang
     case reset
   }
 
-  /// An answer of the proxy's own, without content.
+  /// The proxy's own answer, without content.
   package struct Answer: Equatable, Sendable {
     package var status: Int
     /// `Retry-After`, in seconds.
     package var retryAfter: Int?
-    /// `Upload-Offset`, counted from the request's own; below zero it is zero.
+    /// `Upload-Offset`, relative to the request's own. Below zero it becomes zero.
     package var offsetFromRequest: Int?
 
     package init(status: Int, retryAfter: Int? = nil, offsetFromRequest: Int? = nil) {
@@ -111,21 +110,21 @@ package struct ChaosFault: Sendable, CustomStringConvertible {
     }
   }
 
-  /// What `Upload-Offset` says in the answer to HEAD instead of the truth. The associated number (0..<1024) chooses
-  /// within the range that is known only then.
+  /// The false `Upload-Offset` in an answer to HEAD. The associated number (0..<1024) selects a value in the range,
+  /// which is known only at that time.
   package enum Lie: Equatable, Sendable {
-    /// From what the client had been acknowledged to just below the truth.
+    /// From the acknowledged offset to just below the true one.
     case lower(Int)
-    /// Above the truth and below what the client had sent.
+    /// Above the true offset and below the sent one.
     case higher(Int)
-    /// This number of bytes beyond what the client had sent.
+    /// This number of bytes beyond the sent offset.
     case beyond(Int)
   }
 
   package var kind: Kind
   package var place: Place
   package var effect: Effect
-  /// The methods of the requests that it strikes.
+  /// The methods of the affected requests.
   package var methods: Set<String>
   /// Whether it waits for the request that ends the upload: `Upload-Complete: ?1`.
   package var atCompletion: Bool

@@ -1,27 +1,28 @@
-// A proxy between client and server that does to connections what networks and the machines along them do, at a byte
-// that the test chooses.
+// A proxy between client and server that injects the faults of networks and intermediaries, at a byte that the test
+// chooses.
 
 package import EventLoops
 internal import Glibc
 internal import PropertyTesting
 internal import Synchronization
 
-/// Passes HTTP/1.1 on between any number of clients and one server, and applies one armed fault at a time.
+/// Forwards HTTP/1.1 between any number of clients and one server, and applies one armed fault at a time.
 ///
-/// One thread on an ``EventLoop``. Its sockets' buffers are bounded, so that what can be under way is known.
+/// One thread with an ``EventLoop``. Its sockets' buffers are limited, so that the amount of data in flight is known.
 package final class ChaosProxy: Sendable {
-  /// What happened, in order.
+  /// The events, in order.
   package enum Event: Sendable {
     case opened(connection: Int)
     case closed(connection: Int)
-    /// No connection to the server could be begun; the client saw a reset.
+    /// No connection to the server could be established, and the client received a reset.
     case unreachable(connection: Int)
-    /// A fault has struck; its number counts those of this proxy from 1. No connection: it struck beside them.
+    /// A fault has struck. Its number counts this proxy's faults from 1. The connection is nil if the fault struck
+    /// elsewhere.
     case applied(number: Int, ChaosFault, connection: Int?, at: MonotonicInstant)
-    /// After that fault the client was acknowledged, in answer to an append, a byte that it had not been before.
+    /// After that fault, an answer to an append acknowledged a new byte to the client.
     case recovered(number: Int, ChaosFault.Kind, acknowledged: UInt64, after: Duration)
     case droppedInterim
-    /// The proxy itself could not do something, in words: no result of a run in which this happens is to be trusted.
+    /// The proxy itself failed, with details in words. The results of such a run are not reliable.
     case failed(String)
   }
 
@@ -34,9 +35,9 @@ package final class ChaosProxy: Sendable {
   private let thread: Lock<NamedThread?>
 
   /// - Parameters:
-  ///   - server: `ADDRESS:PORT`, IPv4. Need not be there yet, and may go away and come back.
+  ///   - server: `ADDRESS:PORT`, IPv4. It need not exist yet, and may stop and return.
   ///   - listen: where to listen; port 0 lets the kernel choose.
-  /// - Throws: ``SystemError`` or ``TestFailure`` when it cannot listen there.
+  /// - Throws: ``SystemError`` or ``TestFailure`` if it cannot listen there.
   package init(to server: String, listen: String = "127.0.0.1:0") throws {
     let (server, local) = (try IPv4Address(server), try IPv4Address(listen))
     let listener = try BoundedSocket.make()
@@ -69,23 +70,23 @@ package final class ChaosProxy: Sendable {
 
   package var url: String { "http://\(address)" }
 
-  /// Applies `fault` where its place comes next; one that is still armed is forgotten. Armed when this returns: what is
-  /// sent afterwards meets it. Any thread but the proxy's.
+  /// Applies `fault` at the next occurrence of its place, and discards a fault that is still armed. It is armed when
+  /// this returns, so that later bytes are affected. Any thread but the proxy's.
   package func arm(_ fault: ChaosFault) throws { try onLoop { $0.arm(fault) } }
 
-  /// Forgets a fault that has not struck. Any thread but the proxy's.
+  /// Discards a fault that has not struck. Any thread but the proxy's.
   package func disarm() throws { try onLoop { $0.disarm() } }
 
-  /// The harm that the harness does itself (``ChaosFault/Effect/tell``) is done: from here on the client has to
-  /// recover. Any thread but the proxy's.
+  /// The harness has caused its own fault (``ChaosFault/Effect/tell``). From here on the client must recover. Any
+  /// thread but the proxy's.
   package func awaitRecovery() throws {
     let start = MonotonicInstant.now
     try onLoop { $0.awaitRecovery(since: start) }
   }
 
-  /// Runs `work` between two turns and returns after it.
+  /// Runs `work` between two turns, and returns after it.
   private func onLoop(_ work: @escaping @Sendable (ChaosTraffic) -> Void) throws {
-    // Kept by the work too: a wait that was given up must not take the counter away from under it.
+    // The work retains it too, because an abandoned wait must not release the counter.
     final class Done: Sendable {
       let counter: EventCounter
       init() throws(SystemError) { counter = try EventCounter() }
@@ -107,7 +108,7 @@ package final class ChaosProxy: Sendable {
     }
   }
 
-  /// How much content of appends has come in, repetitions included, in bytes. Any thread.
+  /// The number of content bytes of appends that have arrived, including repetitions. Any thread.
   package var contentReceived: UInt64 { traffic.contentCount.load(ordering: .relaxed) }
 
   /// How many faults of each kind have struck.
@@ -117,12 +118,11 @@ package final class ChaosProxy: Sendable {
     }
   }
 
-  /// How many bytes of one direction the proxy and the kernel may hold between client and server, in bytes: what its
-  /// receiving socket and its sending socket may keep by the kernel's word, and what it has read and not written.
+  /// The maximum number of bytes that the proxy and the kernel can hold in one direction between client and server: the
+  /// capacities of its receiving and sending sockets, and its own unwritten bytes.
   package static func bytesHeld() throws -> Int { try socketBuffers() + ProxySocket.readSize }
 
-  /// What a receive buffer and a send buffer together may hold that are asked for as the proxy's are (64 KiB each), in
-  /// bytes.
+  /// The combined capacity of a receive buffer and a send buffer with the proxy's settings (64 KiB each), in bytes.
   package static func socketBuffers() throws -> Int {
     let probe = try BoundedSocket.make()
     defer { close(probe) }

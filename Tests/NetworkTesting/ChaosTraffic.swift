@@ -1,14 +1,14 @@
-// What the connections of a chaos proxy share: the fault that is armed, what the client was told, and who is to be told
-// of it.
+// The shared state of a chaos proxy's connections: the armed fault, the acknowledged offset, and the receiver of
+// events.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 internal import Synchronization
 
-/// Owned by the ``ChaosProxy``; unchecked because the loop's thread is the only one that touches it once it runs.
+/// Owned by the ``ChaosProxy``. Unchecked, because only the loop's thread uses it once it runs.
 final class ChaosTraffic: @unchecked Sendable {
-  /// Content that is dropped to make room for a lie between what the server has and what the client has sent, in bytes.
+  /// How many content bytes are dropped to make room for a lie between the server's offset and the sent one.
   static let droppedForLie = 8 << 10
 
   private struct Replay {
@@ -23,7 +23,7 @@ final class ChaosTraffic: @unchecked Sendable {
     let number: Int
     let kind: ChaosFault.Kind
     let start: MonotonicInstant
-    /// What the client had been acknowledged before.
+    /// The offset that was acknowledged to the client before.
     let acknowledged: UInt64
     /// The first request that can be the recovery.
     let firstRequest: Int
@@ -45,10 +45,10 @@ final class ChaosTraffic: @unchecked Sendable {
   private var faultCount = 0
   private var lastFault: ChaosFault?
   private var recovery: Recovery?
-  /// The furthest byte of the upload that the client was acknowledged, and that it has sent.
+  /// The furthest byte of the upload that was acknowledged to the client, and the furthest sent one.
   private var acknowledged: UInt64 = 0
   private var sentEnd: UInt64 = 0
-  /// Content of appends that came in, repetitions included. The only thing here that other threads read.
+  /// The number of content bytes of appends, including repetitions. Other threads read only this.
   let contentCount = Atomic<UInt64>(0)
 
   init(listener: Int32, server: IPv4Address, loop: EventLoop, tell: @escaping (ChaosProxy.Event) -> Void) {
@@ -90,7 +90,7 @@ final class ChaosTraffic: @unchecked Sendable {
     while true {
       let descriptor = accept4(listener, nil, nil, Int32(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue))
       guard descriptor >= 0 else {
-        // Whatever else a connection reports here, accept(2), is for the next one to tell again.
+        // Other errors of a connection that accept(2) reports appear again at the next call.
         if errno == EMFILE || errno == ENFILE { tell(.failed("no descriptor is left")) }
         return
       }
@@ -138,7 +138,7 @@ final class ChaosTraffic: @unchecked Sendable {
     return takeFault()
   }
 
-  /// After how many of these bytes it strikes.
+  /// The number of these bytes after which it strikes.
   func strike(within count: Int, of request: MessageHead) -> (ChaosFault, Int)? {
     guard let count = trigger?.strike(within: count, of: request), let fault = takeFault() else { return nil }
     return (fault, count)
@@ -149,18 +149,18 @@ final class ChaosTraffic: @unchecked Sendable {
     return trigger?.fault
   }
 
-  /// It has happened, on a connection or beside them: from here on the client has to recover.
+  /// It has struck, on a connection or elsewhere. From here on the client must recover.
   func applied(_ fault: ChaosFault, on connection: ChaosConnection?) {
     let now = MonotonicInstant.now
     faultCount += 1
     lastFault = fault
-    // What is done elsewhere is done a moment later: until then the client is acknowledged as before.
+    // A fault elsewhere happens a moment later. Until then, acknowledgements continue as before.
     recovery = nil
     if fault.effect != .tell { awaitRecovery(since: now) }
     tell(.applied(number: faultCount, fault, connection: connection?.number, at: now))
   }
 
-  /// The last fault has done its harm: the next new byte of an append that is acknowledged is the recovery from it.
+  /// The last fault has struck. The next acknowledged new byte of an append is the recovery from it.
   func awaitRecovery(since start: MonotonicInstant) {
     guard let lastFault else { return }
     recovery = Recovery(
@@ -170,18 +170,18 @@ final class ChaosTraffic: @unchecked Sendable {
 
   // MARK: What was sent and acknowledged
 
-  /// So much more content of this request has come, which is counted in it.
+  /// Further content of this request has arrived, and is counted.
   func sent(_ count: Int, of exchange: ProxiedExchange) {
     guard exchange.appends else { return }
     contentCount.wrappingAdd(UInt64(count), ordering: .relaxed)
     sentEnd = max(sentEnd, exchange.offset + exchange.contentCount)
   }
 
-  /// A response was passed on as the server sent it.
+  /// A response was forwarded unchanged.
   func answered(_ exchange: ProxiedExchange, _ response: MessageHead) {
     guard let offset = exchange.acknowledged(by: response) else { return }
     acknowledged = max(acknowledged, offset)
-    // HEAD tells what arrived before the fault; recovered is who gets new bytes across.
+    // HEAD reports bytes from before the fault. The client has recovered when new bytes arrive.
     guard let recovery, exchange.appends, exchange.number >= recovery.firstRequest, offset > recovery.acknowledged
     else { return }
     self.recovery = nil
@@ -209,7 +209,7 @@ final class ChaosTraffic: @unchecked Sendable {
 
   func prepareLie(_ lie: ChaosFault.Lie, _ fault: ChaosFault) { pendingLie = (lie, fault) }
 
-  /// The head that the client is to see in the place of this one.
+  /// The head that replaces this one for the client.
   func lie(in head: MessageHead, answering exchange: ProxiedExchange, on connection: ChaosConnection) -> MessageHead {
     guard let (lie, fault) = pendingLie, exchange.request.method == "HEAD", (200..<300).contains(head.status),
       let truth = head.integer("Upload-Offset")
@@ -224,7 +224,8 @@ final class ChaosTraffic: @unchecked Sendable {
     case .beyond(let count):
       offset = max(truth, sentEnd) + 1 + UInt64(count)
     default:
-      // There is no such number this time, as everything sent was acknowledged: the fault waits for another chance.
+      // Everything sent was acknowledged, so there is no such number this time. The fault waits for another
+      // opportunity.
       arm(fault)
       return head
     }
@@ -241,7 +242,7 @@ final class ChaosTraffic: @unchecked Sendable {
     pendingReplay = Replay(bytes: bytes, connection: connection.number, pause: pause, end: end, fault: fault)
   }
 
-  /// A request has come; its number. If the client has moved on, the bytes of its former connection are due.
+  /// A request has arrived. Returns its number. If the client has moved on, the bytes of its former connection are due.
   func requestArrived(_ head: MessageHead, on connection: ChaosConnection) -> Int {
     defer { requestCount += 1 }
     if let replay = pendingReplay, connection.number > replay.connection,
@@ -260,7 +261,7 @@ final class ChaosTraffic: @unchecked Sendable {
     socket.ended = { [unowned socket] in socket.finish() }
     if replay.end == .reset {
       socket.drained = { [unowned socket, weak self] in
-        // A little later, so that the server has begun to read and does not find the reset first.
+        // A little later, so that the server has begun to read and does not see the reset first.
         self?.schedule(after: .milliseconds(5)) { [weak socket] in socket?.reset() }
       }
     }

@@ -1,16 +1,16 @@
-// What happened, in order, for a test that waits for it instead of sleeping.
+// A log of events in order, so that a test can wait for one instead of sleeping.
 
 public import EventLoops
 internal import Glibc
 internal import PropertyTesting
 
-/// A wait that ended without what it waited for.
+/// A wait that ended without its event.
 public struct TestFailure: Error, CustomStringConvertible {
   public let description: String
   public init(_ description: String) { self.description = description }
 }
 
-/// Collects events from any thread; one thread waits for them.
+/// Collects events from any thread. One thread waits for them.
 public final class EventLog<Event: Sendable>: Sendable {
   private let events = Lock<[Event]>([])
   private let arrived: EventCounter
@@ -24,7 +24,7 @@ public final class EventLog<Event: Sendable>: Sendable {
 
   public var all: [Event] { events.withLock { $0 } }
 
-  /// Waits until `find` makes something of the events so far.
+  /// Waits until `find` returns a value for the events so far.
   @discardableResult
   public func wait<Found>(
     _ what: @autoclosure () -> String, within limit: Duration = .seconds(20), _ find: ([Event]) -> Found?
@@ -32,7 +32,8 @@ public final class EventLog<Event: Sendable>: Sendable {
     try wait(what(), within: limit, from: 0) { find(Array($0)) }
   }
 
-  /// Waits until `find` makes something of the events from number `start` on; the indices of the slice count them all.
+  /// Waits until `find` returns a value for the events from number `start` on. The indices of the slice count all
+  /// events.
   @discardableResult
   package func wait<Found>(
     _ what: @autoclosure () -> String, within limit: Duration = .seconds(20), from start: Int,
@@ -56,7 +57,7 @@ public final class EventLog<Event: Sendable>: Sendable {
   }
 }
 
-/// Asks again and again, for what no event tells; a server that never gets there fails a test instead of hanging it.
+/// Polls for a condition without an event. A server that never reaches it fails the test instead of blocking it.
 package func waitUntil(_ claim: String, within seconds: Int = 20, _ condition: () throws -> Bool) throws {
   for _ in 0..<(seconds * 1000) {
     if try condition() { return }

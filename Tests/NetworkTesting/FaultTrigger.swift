@@ -1,9 +1,9 @@
-// When an armed fault strikes: counted over whatever connections there are. A value; no I/O.
+// Decides when an armed fault strikes, over all connections. A value without I/O.
 
 /// Waits for the place of one fault.
 struct FaultTrigger: Sendable {
   let fault: ChaosFault
-  /// Content that is still to be passed on before a fault within a body.
+  /// The content that is still to be forwarded before a fault within a body.
   private var contentLeft: Int
 
   init(_ fault: ChaosFault) {
@@ -14,10 +14,11 @@ struct FaultTrigger: Sendable {
   /// Whether it strikes before this head.
   func strikes(beforeRequest head: MessageHead) -> Bool { fault.place == .beforeRequest && concerns(head) }
 
-  /// After how many of the next `count` bytes of this request's content it strikes; nil if not within them.
+  /// The number of this request's next `count` content bytes after which it strikes; nil if not within them.
   mutating func strike(within count: Int, of request: MessageHead) -> Int? {
     guard case .requestBody = fault.place, concerns(request) else { return nil }
-    // Not after the last byte of these: another piece may never come, and then it strikes the next request's first.
+    // Not after the last of these bytes. Another piece may never arrive, and then it strikes at the first byte of the
+    // next request.
     guard contentLeft < count else {
       contentLeft -= count
       return nil
@@ -35,21 +36,21 @@ struct FaultTrigger: Sendable {
   }
 }
 
-/// A request and what was seen of it, until its final response is over.
+/// A request and its observed state, until its final response is over.
 struct ProxiedExchange {
-  /// Counts the requests of all connections.
+  /// Its number among the requests of all connections.
   let number: Int
   let request: MessageHead
-  /// Where its content begins in the upload: `Upload-Offset`, 0 for a creation.
+  /// The offset of its content in the upload: `Upload-Offset`, or 0 for a creation.
   let offset: UInt64
-  /// Content that has come from the client.
+  /// The number of content bytes that the client has sent.
   var contentCount: UInt64 = 0
-  /// Whether it has come to its end.
+  /// Whether the content has ended.
   var isWhole = false
-  /// Its head and the beginning of its body, to be sent again by a replay.
+  /// Its head and the beginning of its body, for a replay.
   var recording: [UInt8]
 
-  /// As much as is kept of a body: more than the request of a live stream has when it is cut early.
+  /// How much of a body is kept: more than the request of a live stream contains if it is cut early.
   static let recordingLimit = 64 << 10
 
   init(_ number: Int, _ request: MessageHead) {
@@ -61,11 +62,11 @@ struct ProxiedExchange {
 
   var appends: Bool { ["POST", "PUT", "PATCH"].contains(request.method) }
 
-  /// The offset that a response lets the client believe is kept; nil if it says nothing of the kind.
+  /// The offset that a response confirms to the client; nil if there is none.
   func acknowledged(by response: MessageHead) -> UInt64? {
     guard response.status == 104 || (200..<300).contains(response.status) else { return nil }
     if let offset = response.integer("Upload-Offset") { return offset }
-    // A 2xx to an append is the acknowledgement of all of it; the field is not required there.
+    // A 2xx to an append acknowledges all of it, and need not have the field.
     return response.status != 104 && appends && isWhole ? offset + contentCount : nil
   }
 }

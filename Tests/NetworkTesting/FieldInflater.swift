@@ -1,4 +1,4 @@
-// HPACK as libcurl's own HTTP/2 library reads it: nghttp2 is there wherever libcurl is, its header files are not.
+// HPACK with libcurl's own HTTP/2 library. nghttp2 is installed with libcurl, but its header files are not.
 
 internal import Glibc
 

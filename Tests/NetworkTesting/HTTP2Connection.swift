@@ -1,5 +1,5 @@
-// The server's side of an HTTP/2 connection without TLS, frame by frame, for a server that breaks off as no real one
-// does on command.
+// The server's side of an HTTP/2 connection without TLS, frame by frame, for a server that can break off on command,
+// unlike real ones.
 
 /// Serves requests of a client with prior knowledge (RFC 9113, section 3.3). Used by one thread at a time.
 public final class HTTP2Connection {
@@ -18,7 +18,7 @@ public final class HTTP2Connection {
     static let windowUpdate: UInt8 = 8
     static let continuation: UInt8 = 9
   }
-  /// Of DATA and HEADERS; for SETTINGS the same bit says that they are acknowledged.
+  /// For DATA and HEADERS. For SETTINGS, the same bit means an acknowledgement.
   private static let endStream: UInt8 = 1
   private static let acknowledged: UInt8 = 1
   private static let endHeaders: UInt8 = 4
@@ -30,17 +30,17 @@ public final class HTTP2Connection {
   /// A request's head.
   package struct Request {
     package var stream: UInt32
-    /// Its line has method and target.
+    /// Its line has the method and the target.
     package var head: ServerConnection.Head
     package var hasContent: Bool
   }
 
   private let connection: ServerConnection
   private let inflater: FieldInflater
-  /// Those whose heads came while another one's content was read.
+  /// Requests whose heads arrived while another one's content was being read.
   private var waiting: [Request] = []
 
-  /// Takes the client's preface, and says hello.
+  /// Reads the client's preface, and sends the settings.
   public init(_ connection: ServerConnection) throws {
     self.connection = connection
     inflater = try FieldInflater()
@@ -50,7 +50,7 @@ public final class HTTP2Connection {
     try send(FrameType.settings, stream: 0)
   }
 
-  /// Waits for the next request's head, and gives its stream's number.
+  /// Waits for the next request's head, and returns its stream's number.
   public func request() throws -> UInt32 { try nextRequest().stream }
 
   /// Waits for the next request's head.
@@ -61,16 +61,16 @@ public final class HTTP2Connection {
     }
   }
 
-  /// Waits for the end of a request's content, whose head had not ended it.
+  /// Waits for the end of a request's content. The head must not have ended it.
   public func content(of stream: UInt32) throws {
     var isEnd = false
     while !isEnd { _ = try piece(of: stream, isEnd: &isEnd) }
   }
 
-  /// The next bytes of a request's content as they come, perhaps none.
+  /// The next bytes of a request's content, which may be empty.
   ///
   /// - Parameter isEnd: whether they are the last.
-  /// - Throws: when the client has broken the request off, or begun another one.
+  /// - Throws: if the client has aborted the request, or begun another one.
   package func piece(of stream: UInt32, isEnd: inout Bool) throws -> [UInt8] {
     while true {
       let frame = try receive()
@@ -107,17 +107,17 @@ public final class HTTP2Connection {
       hasContent: frame.flags & Self.endStream == 0)
   }
 
-  /// Gives the client room for this many more bytes: of one stream, or of the connection (0).
+  /// Enlarges the client's window by this number of bytes: for one stream, or for the connection (0).
   package func enlargeWindow(of stream: UInt32, by count: UInt32) throws {
     try send(FrameType.windowUpdate, stream: stream, (0..<4).map { UInt8(truncatingIfNeeded: count >> (24 - 8 * $0)) })
   }
 
-  /// The bytes of a response, interim or final, to be sent as they are or otherwise.
+  /// The bytes of a response, interim or final, which the test may send unchanged or modified.
   package static func response(
     _ status: Int, _ fields: [(name: String, value: String)], body: [UInt8] = [], isInterim: Bool = false,
     to stream: UInt32
   ) -> [UInt8] {
-    // RFC 7541, section 6.2.2: literals that are not indexed; number 8 of the static table is ":status".
+    // RFC 7541, section 6.2.2: literals that are not indexed. Number 8 of the static table is ":status".
     var block: [UInt8] = [8] + literal("\(status)")
     for field in fields { block += [0] + literal(field.name.lowercased()) + literal(field.value) }
     var bytes: [UInt8] = []
@@ -134,7 +134,7 @@ public final class HTTP2Connection {
     return body.isEmpty ? bytes : bytes + frame(FrameType.data, endStream, stream: stream, body)
   }
 
-  /// Content of a response that does not end with it, at most 16 KiB.
+  /// Content of an unfinished response, at most 16 KiB.
   package static func data(_ bytes: [UInt8], to stream: UInt32) -> [UInt8] {
     frame(FrameType.data, 0, stream: stream, bytes)
   }
@@ -145,7 +145,7 @@ public final class HTTP2Connection {
     try send(FrameType.goAway, stream: 0, number + [0, 0, 0, code])
   }
 
-  /// Ends one stream, with any code there is.
+  /// Ends one stream, with any code.
   package func reset(_ stream: UInt32, code: UInt8) throws {
     try send(FrameType.reset, stream: stream, [0, 0, 0, code])
   }
@@ -157,10 +157,10 @@ public final class HTTP2Connection {
     try connection.send(Self.response(status, fields, to: stream))
   }
 
-  /// Ends one stream; the connection stays.
+  /// Ends one stream. The connection stays.
   public func reset(_ stream: UInt32, _ code: ErrorCode) throws { try reset(stream, code: code.rawValue) }
 
-  /// As it is, behind its length (sections 5.1 and 5.2 there).
+  /// Unencoded, after its length (RFC 7541, sections 5.1 and 5.2).
   private static func literal(_ text: String) -> [UInt8] {
     let bytes = Array(text.utf8)
     guard bytes.count >= 127 else { return [UInt8(bytes.count)] + bytes }

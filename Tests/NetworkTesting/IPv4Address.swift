@@ -1,4 +1,4 @@
-// Where a proxy listens and connects to, and what its sockets can hold.
+// The addresses of a proxy, and the capacity of its sockets.
 
 internal import EventLoops
 package import Glibc
@@ -7,7 +7,7 @@ package import Glibc
 package struct IPv4Address: Sendable, CustomStringConvertible {
   private var name = sockaddr_in()
 
-  /// - Parameter text: `ADDRESS:PORT`, as `sluice serve` says it.
+  /// - Parameter text: `ADDRESS:PORT`, as `sluice serve` prints it.
   package init(_ text: String) throws {
     let parts = text.split(separator: ":")
     name.sin_family = sa_family_t(AF_INET)
@@ -40,23 +40,22 @@ package struct IPv4Address: Sendable, CustomStringConvertible {
   }
 }
 
-/// Sockets whose buffers are bounded, so that what is lost with a connection is bounded too: loopback's own hold
+/// Sockets with limited buffers, so that the loss with a connection is limited too. Loopback's default buffers hold
 /// megabytes.
 enum BoundedSocket {
-  /// `SO_RCVBUF` and `SO_SNDBUF`, in bytes; the kernel doubles what is asked for and counts its own overhead,
-  /// socket(7).
+  /// `SO_RCVBUF` and `SO_SNDBUF`, in bytes. The kernel doubles the requested size for its own overhead, socket(7).
   static let bufferSize: Int32 = 64 << 10
-  /// `TCP_MAXSEG`, in bytes: loopback's 64 KiB segments would fill such a buffer with one.
+  /// `TCP_MAXSEG`, in bytes. Loopback's 64 KiB segments would fill such a buffer with one segment.
   static let maximumSegment: Int32 = 1448
 
-  /// A non-blocking TCP socket. What is set here before listen(2) is inherited by accepted sockets.
+  /// A non-blocking TCP socket. Accepted sockets inherit options that are set before listen(2).
   static func make() throws -> Int32 {
     let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
     let descriptor = try retryingInterrupts("socket") { socket(AF_INET, type, 0) }
     set(descriptor, SOL_SOCKET, SO_RCVBUF, bufferSize)
     set(descriptor, SOL_SOCKET, SO_SNDBUF, bufferSize)
     set(descriptor, Int32(IPPROTO_TCP), TCP_MAXSEG, maximumSegment)
-    // What arrives is passed on at once: a proxy that waits for more would be measured instead of the two ends.
+    // Received bytes are forwarded at once. A proxy that waits for more would affect the measurement of the two ends.
     set(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, 1)
     return descriptor
   }
@@ -66,7 +65,7 @@ enum BoundedSocket {
     setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
   }
 
-  /// What both buffers of a socket may hold by the kernel's word, in bytes.
+  /// The reported capacity of a socket's buffer, in bytes.
   static func capacity(of descriptor: Int32, _ option: Int32) -> Int {
     var value: Int32 = 0
     var length = socklen_t(MemoryLayout<Int32>.size)

@@ -1,21 +1,20 @@
-// Where the messages of one direction of an HTTP/1.1 connection begin and end: as much of RFC 9112, section 6, as a
-// proxy has to know that passes everything on as it is. Lenient on purpose: what is malformed is for the ends to
-// refuse.
+// The message boundaries in one direction of an HTTP/1.1 connection, according to RFC 9112, section 6, as far as a
+// transparent proxy needs them. It is lenient on purpose, because the ends must refuse malformed messages.
 
-/// Takes a connection's bytes apart into heads, framing and content. A value; no I/O.
+/// Divides a connection's bytes into heads, framing and content. A value without I/O.
 package struct MessageScanner: Sendable {
   package enum Direction: Sendable { case requests, responses }
 
-  /// Ranges are positions in the bytes that were handed in.
+  /// Ranges are positions in the input bytes.
   package enum Piece: Equatable, Sendable {
-    /// Everything that was handed in is used up; give more.
+    /// The whole input was used. More is needed.
     case incomplete
-    /// A whole head. Its bytes were in none of the other pieces.
+    /// A complete head. Its bytes are in none of the other pieces.
     case head(MessageHead)
     /// Chunk sizes, line ends, trailers.
     case framing(Range<Int>)
     case content(Range<Int>)
-    /// The message is over. Interim responses have no end of their own: they are nothing but a head.
+    /// The message is over. Interim responses consist only of a head, and have no end of their own.
     case end
   }
 
@@ -26,21 +25,22 @@ package struct MessageScanner: Sendable {
     case chunkData(UInt64)
     case chunkEnd
     case trailers
-    /// A response without a length, a protocol that was switched to, or what is no HTTP.
+    /// A response without a length, a switched protocol, or data that is not HTTP.
     case untilClose
     case ended
   }
 
   private let direction: Direction
   private var state = State.head
-  /// The beginning of a head or of a line whose end has not come.
+  /// The beginning of an incomplete head or line.
   private var partial: [UInt8] = []
 
   package init(_ direction: Direction) { self.direction = direction }
 
-  /// Reads on from `position`, which is moved past what was used. To be called again until it says `incomplete`.
+  /// Continues reading at `position`, which advances past the bytes used. Call it again until it returns `incomplete`.
   ///
-  /// - Parameter method: of the request that a response answers: a response to HEAD has fields of a body and no body.
+  /// - Parameter method: the method of the request that a response answers. A response to HEAD has the fields of a body
+  ///   but no body.
   package mutating func next(_ octets: Span<UInt8>, _ position: inout Int, answering method: String? = nil) -> Piece {
     if case .ended = state {
       state = .head
@@ -66,7 +66,7 @@ package struct MessageScanner: Sendable {
       let range = position..<octets.count
       position = octets.count
       return .content(range)
-    case .ended: return .incomplete  // taken above
+    case .ended: return .incomplete  // handled above
     }
   }
 
@@ -76,7 +76,7 @@ package struct MessageScanner: Sendable {
     return start..<position
   }
 
-  /// A line without its end, or nil when the end has not come.
+  /// A line without its end; nil if the end has not arrived.
   private mutating func nextLine(_ octets: Span<UInt8>, _ position: inout Int) -> [UInt8]? {
     while position < octets.count {
       let octet = octets[position]
@@ -118,7 +118,7 @@ package struct MessageScanner: Sendable {
     return .incomplete
   }
 
-  /// RFC 9112, section 6.3: how long the body is.
+  /// RFC 9112, section 6.3: the length of the body.
   private func bodyState(of head: MessageHead, _ method: String?) -> State {
     if direction == .responses {
       if head.isInterim { return .head }

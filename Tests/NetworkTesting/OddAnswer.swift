@@ -1,5 +1,5 @@
-// What answers in a server's place while something is wrong: a portal, a maintenance page, a proxy that is set up anew,
-// or a line that spoils what passes by.
+// Answers that do not come from the server: from a portal, a maintenance page, a proxy that is being reconfigured, or a
+// link that corrupts data.
 
 package import PropertyTesting
 
@@ -7,9 +7,9 @@ package import PropertyTesting
 package struct OddAnswer: Sendable, CustomStringConvertible {
   package enum End: Sendable { case goesOn, closes, resets, waits }
 
-  /// What is sent; nothing for silence.
+  /// The bytes to send; empty for silence.
   package var bytes: String
-  /// Whether the request's content is read first. None of it is kept.
+  /// Whether to read the request's content first. None of it is kept.
   package var readsContent: Bool
   package var end: End
 
@@ -27,7 +27,7 @@ package struct OddAnswer: Sendable, CustomStringConvertible {
     "\(bytes.prefix { $0 != "\r\n" })… (\(bytes.utf8.count) bytes, \(readsContent ? "late" : "early"), \(end))"
   }
 
-  /// Sends it; false if the connection has to end.
+  /// Sends it. Returns false if the connection must end.
   package func send(on connection: ServerConnection) throws -> Bool {
     try connection.send(bytes)
     switch end {
@@ -39,9 +39,9 @@ package struct OddAnswer: Sendable, CustomStringConvertible {
     return false
   }
 
-  /// Any status but those by which a server says of an upload that it is no more, too large, or in conflict (409, 410,
-  /// 413), and 404, which is believed when it is said again and again; fields that are missing, doubled or absurd; cut
-  /// anywhere, early, late or never.
+  /// Any status except those by which a server reports an upload as gone, too large or conflicting (409, 410, 413), and
+  /// 404, which is believed after repetitions. Fields may be missing, doubled or absurd. The answer may be cut
+  /// anywhere, and come early, late or never.
   ///
   /// - Parameter isHead: whether a response has no body (RFC 9110, section 9.3.2).
   package static func draw(_ random: inout SplitMix64, isHead: Bool) -> OddAnswer {

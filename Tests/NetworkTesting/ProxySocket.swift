@@ -1,11 +1,11 @@
-// One end of a proxied connection: a non-blocking socket on the proxy's loop, and what it has not taken yet.
+// One end of a proxied connection: a non-blocking socket on the proxy's loop, and its unsent bytes.
 
 internal import EventLoops
 internal import Glibc
 
-/// A socket that reads when its owner wants bytes and writes what it was given. The loop's thread only.
+/// A socket that reads when its owner wants bytes, and writes the owner's bytes. On the loop's thread only.
 final class ProxySocket {
-  /// How much is read at once, and at most kept of one direction, in bytes.
+  /// The size of a read, and the maximum number of bytes kept in one direction.
   static let readSize = 32 << 10
 
   private let descriptor: Int32
@@ -20,21 +20,21 @@ final class ProxySocket {
   private(set) var hasEnded = false
   /// Whether our own end has been sent.
   private(set) var hasFinished = false
-  /// Held back: nothing is written or read.
+  /// Whether it is paused: nothing is written or read.
   var isHeld = false { didSet { if isHeld != oldValue { isHeld ? settle() : flush() } } }
-  /// Whether bytes may come: false while those that came before have not been passed on.
+  /// Whether to read: false while earlier bytes have not been forwarded.
   var wantsBytes = true { didSet { if wantsBytes != oldValue { settle() } } }
 
-  /// Bytes have come.
+  /// Called with received bytes.
   var received: (Span<UInt8>) -> Void = { _ in }
-  /// The peer has ended its direction.
+  /// Called when the peer has ended its direction.
   var ended: () -> Void = {}
-  /// The socket was closed: both directions had ended, or the connection broke.
+  /// Called when the socket was closed, because both directions had ended or the connection broke.
   var closed: (_ isBroken: Bool) -> Void = { _ in }
-  /// Everything has been written.
+  /// Called when everything has been written.
   var drained: () -> Void = {}
 
-  /// Takes the descriptor over.
+  /// Takes ownership of the descriptor.
   init(_ descriptor: Int32, _ loop: EventLoop) throws(SystemError) {
     self.descriptor = descriptor
     self.loop = loop
@@ -42,7 +42,7 @@ final class ProxySocket {
     try loop.register(descriptor, .readable) { [unowned self] in ready($0) }
   }
 
-  /// A connection that is being made; what is sent meanwhile waits.
+  /// A connection that is being established. Bytes sent meanwhile wait.
   convenience init(connectingTo address: IPv4Address, _ loop: EventLoop) throws {
     let descriptor = try BoundedSocket.make()
     let status = address.withPointer { connect(descriptor, $0, $1) }
@@ -60,7 +60,7 @@ final class ProxySocket {
 
   var hasUnsent: Bool { unsentStart < unsent.count }
 
-  // MARK: The loop's word
+  // MARK: Events of the loop
 
   private func ready(_ readiness: EventLoop.Readiness) {
     if readiness.contains(.writable) { flush() }
@@ -68,7 +68,7 @@ final class ProxySocket {
     if reads {
       if !readiness.isDisjoint(with: [.readable, .hangUp, .error]) { readOnce() }
     } else if !readiness.isDisjoint(with: [.hangUp, .error]) {
-      // Told for as long as it lasts, wanted or not: the only way to hear of a reset while nothing is read.
+      // Reported for as long as it lasts, because this is the only sign of a reset while nothing is read.
       broken()
     }
   }
@@ -121,7 +121,7 @@ final class ProxySocket {
     do throws(SystemError) { try loop.modify(descriptor, wanted) } catch { broken() }
   }
 
-  // MARK: What the owner does
+  // MARK: Orders of the owner
 
   func send(_ bytes: some Collection<UInt8>) {
     guard isOpen, !hasFinished, !finishesWhenSent else { return }
@@ -129,14 +129,14 @@ final class ProxySocket {
     flush()
   }
 
-  /// An orderly end after what was sent; what comes is still read.
+  /// Sends an orderly end after earlier bytes. Received bytes are still read.
   func finish() {
     guard isOpen, !hasFinished, !finishesWhenSent else { return }
     finishesWhenSent = true
     flush()
   }
 
-  /// The next packet that the peer sees is a reset; what was not sent is gone.
+  /// Sends a reset as the next packet, and discards unsent bytes.
   func reset() {
     guard isOpen else { return }
     var option = linger(l_onoff: 1, l_linger: 0)
@@ -144,7 +144,7 @@ final class ProxySocket {
     close()
   }
 
-  /// Closes at once: an orderly end, or a reset where bytes lie unread, as TCP has it.
+  /// Closes at once: an orderly end, or as TCP requires, a reset if there are unread bytes.
   func close() {
     guard isOpen else { return }
     isOpen = false

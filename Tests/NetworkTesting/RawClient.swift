@@ -1,11 +1,11 @@
-// A client that sends exactly what a test says, and nothing of its own accord.
+// A client that sends exactly the test's bytes, and nothing by itself.
 
 internal import Glibc
 package import HTTPServer
 
-/// One connection, blocking, with a limit on every wait so that a broken server fails a test instead of hanging it.
+/// One blocking connection. Every wait is limited, so that a broken server fails a test instead of blocking it.
 package final class RawClient {
-  /// Closed on exec: a program that another test starts must not keep the connection open.
+  /// Close-on-exec, because a program that another test starts must not keep the connection open.
   private static let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
 
   package let descriptor: Int32
@@ -19,7 +19,7 @@ package final class RawClient {
     package var description: String { "\(status) \(fields) \(body)" }
   }
 
-  /// A socket that is made before its connection, with a number that no limit of descriptors set later has room for.
+  /// A socket that is created before its connection, with a number beyond any later limit of descriptors.
   package static func reservedSocket(above number: Int32 = 1000) throws -> Int32 {
     let low = socket(AF_INET, type, 0)
     let high = fcntl(low, F_DUPFD_CLOEXEC, number)
@@ -28,14 +28,14 @@ package final class RawClient {
     return high
   }
 
-  /// - Parameter reserved: of ``reservedSocket(above:)``.
+  /// - Parameter reserved: a result of ``reservedSocket(above:)``.
   package init(_ address: ListenAddress, reserved: Int32? = nil) throws {
     switch address {
     case .tcp(let host, let port):
       var hints = addrinfo()
       hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
       var list: UnsafeMutablePointer<addrinfo>?
-      // A server that listens on every address is reached at the loopback one.
+      // A server that listens on every address is reached at the loopback address.
       guard getaddrinfo(host == "::" ? "::1" : host, String(port), &hints, &list) == 0, let list else {
         throw TestFailure("no such address")
       }
@@ -105,7 +105,7 @@ package final class RawClient {
     return Int(count)
   }
 
-  /// The next answer, interim ones included. `withBody` is false for the answer to HEAD.
+  /// The next answer, including interim ones. `withBody` is false for the answer to HEAD.
   package func answer(withBody: Bool = true) throws -> Answer {
     while true {
       if let end = received.firstRange(of: Array("\r\n\r\n".utf8)) {
@@ -128,7 +128,7 @@ package final class RawClient {
     }
   }
 
-  /// Whether anything has come that was not read.
+  /// Whether there are unread bytes.
   package var hasAnswer: Bool {
     var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     return poll(&entry, 1, 0) == 1
@@ -137,7 +137,7 @@ package final class RawClient {
   /// Whether the server closes without sending another byte.
   package func isClosedByServer() -> Bool { ((try? receive()) ?? true) == false && received.isEmpty }
 
-  /// False at the end.
+  /// Returns false at the end.
   private func receive() throws -> Bool {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     let count = recv(descriptor, &buffer, buffer.count, 0)

@@ -1,21 +1,22 @@
-// A proxy that changes nothing, and reports each message that passes.
+// A transparent proxy that reports each message.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 
-/// Passes HTTP/1.1 on between clients and servers, which take the connections in turn. One thread on an ``EventLoop``.
+/// Forwards HTTP/1.1 between clients and servers, which get the connections in rotation. One thread with an
+/// ``EventLoop``.
 package final class RecordingProxy: Sendable {
   package enum Event: Sendable {
     /// The head of a request is about to go to the server.
     case request(MessageHead)
-    /// So many bytes of the request's content are about to go to the server.
+    /// This number of the request's content bytes is about to go to the server.
     case content(Int)
-    /// The request is whole.
+    /// The request is complete.
     case requestEnded
     /// The head of a response, interim or final, is about to go to the client.
     case response(MessageHead)
-    /// No final response comes any more.
+    /// No final response will follow.
     case broken
   }
 
@@ -26,9 +27,9 @@ package final class RecordingProxy: Sendable {
   private let thread: Lock<NamedThread?>
 
   /// - Parameters:
-  ///   - servers: `ADDRESS:PORT`, IPv4. Any of them may be away.
+  ///   - servers: `ADDRESS:PORT`, IPv4. Any of them may be down.
   ///   - listen: where to listen; port 0 lets the kernel choose.
-  ///   - record: called on the proxy's thread, with the number of the exchange that it is about.
+  ///   - record: called on the proxy's thread, with the number of the exchange.
   package init(
     to servers: [String], listen: String = "127.0.0.1:0", record: @escaping @Sendable (Int, Event) -> Void
   ) throws {
@@ -55,7 +56,7 @@ package final class RecordingProxy: Sendable {
 
   deinit { stop() }
 
-  /// Ends all connections and the thread: nothing is recorded afterwards. Not on the proxy's own thread.
+  /// Ends all connections and the thread, after which nothing is recorded. Not on the proxy's own thread.
   package func stop() {
     loop.stop()
     thread.withLock { thread in
@@ -65,7 +66,7 @@ package final class RecordingProxy: Sendable {
   }
 }
 
-/// Unchecked because only the loop's thread touches it once it runs.
+/// Unchecked, because only the loop's thread uses it once it runs.
 private final class RecordedTraffic: @unchecked Sendable {
   private let listener: Int32
   private let servers: [IPv4Address]
@@ -81,7 +82,7 @@ private final class RecordedTraffic: @unchecked Sendable {
   }
 
   func start() {
-    // Only a descriptor of the wrong kind is refused.
+    // Fails only for a descriptor of the wrong kind.
     try? loop.register(listener, .readable) { [unowned self] _ in acceptAll() }
   }
 
@@ -121,7 +122,7 @@ private final class RecordedTraffic: @unchecked Sendable {
   }
 }
 
-/// A client's connection and the one to the server that belongs to it.
+/// A client's connection and its connection to a server.
 private final class RecordedConnection {
   private let number: Int
   private let client: ProxySocket

@@ -1,21 +1,21 @@
-// A server of resources that may change, that breaks off where it is told, and that may go away and come back.
+// A server whose resources may change, whose responses break off on request, and which may stop and return.
 
 internal import EventLoops
 internal import Glibc
 
-/// Answers GET with Range and If-Range as RFC 9110 says, each resource with a strong entity tag of its content.
+/// Answers GET with Range and If-Range according to RFC 9110. Each resource has a strong entity tag for its content.
 public final class ResourceServer: Sendable {
   private struct State {
-    /// All that a resource ever was; the last is what it is.
+    /// All versions of each resource. The last one is the present one.
     var bodies: [String: [[UInt8]]] = [:]
     var breaksAfter: Int?
     var server: ScriptedServer?
   }
 
-  /// A request that has come.
+  /// A received request.
   public struct Request: Sendable {
     public var path: String
-    /// Where the range begins that it asks for; nil for the whole.
+    /// The start of the requested range; nil for the whole resource.
     public var start: Int?
   }
 
@@ -42,10 +42,10 @@ public final class ResourceServer: Sendable {
 
   public func body(_ path: String) -> [UInt8] { bodies(path).last ?? [] }
 
-  /// All that a resource ever was.
+  /// All versions of a resource.
   public func bodies(_ path: String) -> [[UInt8]] { state.withLock { $0.bodies["/\(path)"] ?? [] } }
 
-  /// After how many bytes of its content each response ends; nil for at its end.
+  /// The number of content bytes after which each response breaks off; nil for none.
   public var breaksAfter: Int? {
     get { state.withLock { $0.breaksAfter } }
     set { state.withLock { $0.breaksAfter = newValue } }
@@ -56,7 +56,7 @@ public final class ResourceServer: Sendable {
 
   /// Accepts connections again.
   public func open() throws {
-    // Until the port is free again.
+    // Retries until the port is free again.
     let deadline = MonotonicInstant.now + .seconds(20)
     while true {
       do {

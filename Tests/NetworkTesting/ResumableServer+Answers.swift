@@ -1,4 +1,4 @@
-// How the strange server answers: as it should, but for what its habits and the test's conduct say.
+// The answers of the configurable server: correct, except for its habits and the test's conduct.
 
 import EventLoops
 
@@ -26,7 +26,7 @@ extension ResumableServer {
     }
   }
 
-  /// False if the connection has to end.
+  /// Returns false if the connection must end.
   private func answer(_ request: Request, _ connection: ServerConnection, _ conduct: Conduct) throws -> Bool {
     if let version = request.version, !habits.versions.contains(version) {
       _ = try take(request, connection, nil, .proper)
@@ -141,7 +141,7 @@ extension ResumableServer {
       return state.uploads[index].bytes
     }
     if case .hangUp = conduct {
-      // After the first byte of an answer libcurl does not try again by itself.
+      // After the first byte of an answer, libcurl does not retry by itself.
       try connection.send("HTTP/1.1 102 Processing\r\n\r\n")
       return false
     }
@@ -168,8 +168,8 @@ extension ResumableServer {
 
   // MARK: Content
 
-  /// Reads the content as it comes and keeps it in an upload (-1: the plain request's). False if the connection has to
-  /// end.
+  /// Reads the content as it arrives, and keeps it in an upload (-1: the plain request's). Returns false if the
+  /// connection must end.
   private func take(
     _ request: Request, _ connection: ServerConnection, _ index: Int?, _ conduct: Conduct, isLogged: Bool = true
   ) throws -> Bool {
@@ -222,8 +222,8 @@ extension ResumableServer {
       if request.method == "PATCH" {
         connection.reset()
       } else {
-        // A 104 was sent ahead: a client that sends may see a reset before it reads that, and would not know where the
-        // upload is.
+        // A 104 was sent before. A sending client may see a reset before it reads the 104, and would not know the
+        // upload's URL.
         connection.shutdownWriting()
         _ = connection.readToEnd()
       }

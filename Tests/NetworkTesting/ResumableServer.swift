@@ -1,17 +1,17 @@
-// A server for resumable uploads that does as it should, but for what a test says: written by hand, so that it can be
-// as strange as the servers that people run.
+// A correct server for resumable uploads that a test can configure to deviate. It is written by hand, so that it can
+// imitate the deviations of real servers.
 
 package import EventLoops
 package import PropertyTesting
 
-/// Keeps uploads in memory, one thread a connection.
+/// Keeps uploads in memory, with one thread per connection.
 package final class ResumableServer: Sendable {
-  /// How it speaks, for all requests.
+  /// Its behaviour for all requests.
   package struct Habits: Sendable {
     package var versions: Set<Int>
-    /// The answer to a version that it does not speak.
+    /// The answer to a version that it does not support.
     package var strange: (status: String, fields: [String])
-    /// `Upload-Limit` where it belongs; nil for never.
+    /// The `Upload-Limit` in all appropriate responses; nil for none.
     package var limits: String?
     /// Whether creations are announced by 104.
     package var announces: Bool
@@ -21,15 +21,15 @@ package final class ResumableServer: Sendable {
     package var tellsCompleteness: Bool
     /// `Upload-Offset` in the same.
     package var tellsOffset: Bool
-    /// As SwiftNIO: of a final response, completeness by the other field.
+    /// Like SwiftNIO: uses the other version's completeness field in final responses.
     package var swapsCompleteness: Bool
-    /// What `Location` says of `/uploads/1`.
+    /// The `Location` for `/uploads/1`.
     package var location: @Sendable (String) -> String
-    /// Forgets an upload when it is complete.
+    /// Whether to forget an upload when it is complete.
     package var forgets: Bool
-    /// `Repr-Digest` for what it has.
+    /// The `Repr-Digest` for the stored bytes.
     package var digest: (@Sendable ([UInt8]) -> String)?
-    /// More fields of the responses to creations.
+    /// Additional fields in the responses to creations.
     package var creationFields: [String]
 
     package init(
@@ -46,24 +46,24 @@ package final class ResumableServer: Sendable {
     }
   }
 
-  /// What to do with one request.
+  /// The behaviour for one request.
   package enum Conduct: Sendable {
     case proper
     /// The test has answered.
     case answered
-    /// Ends the connection before a byte of the content is read.
+    /// Ends the connection before any content is read.
     case close
-    /// Keeps this number of content bytes, and ends the connection: an append's by a reset.
+    /// Keeps this number of content bytes, and ends the connection. For an append, it is a reset.
     case cut(after: Int)
-    /// Reads this number of content bytes and keeps them, answers, and neither reads on nor closes.
+    /// Reads and keeps this number of content bytes, and answers. Then it neither continues to read nor closes.
     case early(after: Int, String, [String])
-    /// Reads and keeps the content, and answers nothing.
+    /// Reads and keeps the content, without an answer.
     case silent
-    /// Does as it should, but ends the connection instead of answering.
+    /// Behaves correctly, but ends the connection instead of answering.
     case hangUp
-    /// Reads the content, keeps nothing, forgets the upload, and answers this.
+    /// Reads the content, keeps none of it, forgets the upload, and sends this answer.
     case destroy(String, [String])
-    /// Reads and keeps the content, and answers this.
+    /// Reads and keeps the content, and sends this answer.
     case answer(String, [String])
     /// Something else answers in the server's place.
     case odd(OddAnswer)
@@ -71,16 +71,16 @@ package final class ResumableServer: Sendable {
 
   package struct Request: Sendable {
     package var connection: Int
-    /// How many requests of this method came before.
+    /// How many requests of this method preceded it.
     package var number: Int
     package var head: ServerConnection.Head
     package var method: String { String(head.line.prefix { $0 != " " }) }
     package var target: String { String(head.line.split(separator: " ")[1]) }
     package var offset: UInt64? { head["Upload-Offset"].flatMap { UInt64($0) } }
     package var version: Int? { head["Upload-Draft-Interop-Version"].flatMap { Int($0) } }
-    /// The last request of an upload, whatever the version calls it.
+    /// Whether it is the last request of an upload, in either version's field.
     package var completes: Bool { head["Upload-Complete"] == "?1" || head["Upload-Incomplete"] == "?0" }
-    /// Bytes of its content that were read.
+    /// How many bytes of its content were read.
     package var count = 0
   }
 
@@ -88,7 +88,7 @@ package final class ResumableServer: Sendable {
     package var bytes: [UInt8] = []
     package var isComplete = false
     package var isGone = false
-    /// Of the request that created it.
+    /// The head of the request that created it.
     package var head: ServerConnection.Head?
   }
 
@@ -124,7 +124,7 @@ package final class ResumableServer: Sendable {
 
   deinit { server.withLock { $0 }?.close() }
 
-  // MARK: What a test sees
+  // MARK: Observations
 
   package var uploads: [Upload] { state.withLock { $0.uploads } }
   /// The bodies of plain requests.
@@ -133,17 +133,17 @@ package final class ResumableServer: Sendable {
   package var connections: Int { Set(requests.all.map(\.connection)).count }
   package func of(_ method: String) -> [Request] { requests.all.filter { $0.method == method } }
 
-  /// The request of that method with this number, from 0.
+  /// The request with this method and number, counted from 0.
   package func nth(_ method: String, _ number: Int) -> Request? { of(method).dropFirst(number).first }
-  /// An upload, which has nothing if there is none.
+  /// An upload, which is empty if it does not exist.
   package func upload(_ index: Int) -> Upload {
     let uploads = uploads
     return uploads.indices.contains(index) ? uploads[index] : Upload()
   }
 
-  /// Loses what it has of an upload.
+  /// Loses all bytes of an upload.
   package func forget(_ index: Int) { state.withLock { $0.uploads[index].isGone = true } }
-  /// Loses its last bytes.
+  /// Loses the last bytes of an upload.
   package func truncate(_ index: Int, to count: Int) {
     state.withLock { $0.uploads[index].bytes.removeSubrange(count...) }
   }
@@ -158,7 +158,7 @@ package final class ResumableServer: Sendable {
 }
 
 extension ResumableServer.Upload {
-  /// Whether it is what the stream holds from `start` on.
+  /// Whether it equals the stream's bytes from `start` on.
   package func matches(_ pattern: OffsetPattern, from start: Int = 0, count: Int? = nil) -> Bool {
     count ?? bytes.count == bytes.count
       && bytes.indices.allSatisfy { bytes[$0] == pattern[UInt64(start + $0)] }

@@ -1,16 +1,17 @@
-// A server that does exactly what a test says, one thread a connection: it may stall, answer early, lie and reset.
+// A server that follows a test's script exactly, with one thread per connection. It may stall, answer early, lie and
+// reset.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 
-/// Listens, and hands each connection to the test's script.
+/// Listens, and runs the test's script for each connection.
 public final class ScriptedServer: Sendable {
   public enum Address: Sendable {
     case ipv4
     case ipv6
     case unix(String)
-    /// A port that must be that one, e.g. because a client knows it already.
+    /// A specific port, for example because a client already knows it.
     case port(UInt16)
   }
 
@@ -21,10 +22,10 @@ public final class ScriptedServer: Sendable {
   private let isIPv6: Bool
 
   /// - Parameters:
-  ///   - receiveBuffer: `SO_RCVBUF` of its connections, in bytes: how much the peer's TCP takes off our hands unread.
-  ///   - serve: called on a thread of its own for each connection, with its number, from 0. The connection is closed
-  ///     after it, behind what it sent last by a FIN; what it throws is of no interest (the test sees the
-  ///     consequences).
+  ///   - receiveBuffer: `SO_RCVBUF` of its connections, in bytes. It limits how many unread bytes the server's TCP
+  ///     accepts.
+  ///   - serve: called on a separate thread for each connection, with its number, from 0. When it returns, a FIN closes
+  ///     the connection after the last sent bytes. Its errors are ignored, because the test sees the consequences.
   public init(
     _ address: Address = .ipv4, receiveBuffer: Int32? = nil,
     _ serve: @escaping @Sendable (ServerConnection, Int) throws -> Void
@@ -53,7 +54,7 @@ public final class ScriptedServer: Sendable {
 
   deinit { close() }
 
-  /// Refuses connections from here on; those that stand go on.
+  /// Refuses connections from here on. Existing ones continue.
   public func close() {
     isClosed.withLock { closed in
       if !closed { shutdown(listener, Int32(SHUT_RDWR)) }
@@ -85,7 +86,7 @@ public final class ScriptedServer: Sendable {
     withUnsafeMutablePointer(to: &name) {
       _ = $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { getsockname(descriptor, $0, &nameLength) }
     }
-    // The port is at the same place in both families.
+    // The port has the same position in both families.
     return (descriptor, storage.ss_family == AF_UNIX ? 0 : UInt16(bigEndian: name.sin6_port))
   }
 
@@ -116,7 +117,7 @@ public final class ScriptedServer: Sendable {
   }
 }
 
-/// A port of the loopback on which nobody listens at the moment.
+/// A loopback port on which nothing currently listens.
 public func freePort() throws -> UInt16 {
   let server = try ScriptedServer { _, _ in }
   defer { server.close() }

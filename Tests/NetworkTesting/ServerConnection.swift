@@ -1,4 +1,4 @@
-// The server's side of one connection, read and written by hand.
+// The server's side of one connection, controlled by the test.
 
 internal import EventLoops
 internal import Glibc
@@ -19,7 +19,7 @@ public final class ServerConnection: @unchecked Sendable {
   }
 
   public let descriptor: Int32
-  /// Whether it is open, and whether the last thing done on it was to send.
+  /// Whether it is open, and whether the last operation on it was to send.
   private let state = Lock((isOpen: true, hasSentLast: false))
   private var received: [UInt8] = []
   private var position = 0
@@ -41,12 +41,12 @@ public final class ServerConnection: @unchecked Sendable {
     }
   }
 
-  /// From here on what is sent and received goes through TLS. Waits for the handshake.
+  /// From here on, sends and receives through TLS. Waits for the handshake.
   package func startTLS(_ context: TLSContext) throws { tls = try TLSSession(context, descriptor) }
 
-  /// Ends the connection behind a script. What that has sent last is meant to be read: a close with bytes unread, or
-  /// one that bytes still come after, is a reset, and a client that is sending may see it before it reads. So a FIN
-  /// comes first, and what is under way is read.
+  /// Ends the connection after a script. Its last bytes should be read. Closing with unread bytes, or before the last
+  /// bytes arrive, is a reset, which a sending client may see before it reads. So a FIN comes first, and bytes in
+  /// flight are read.
   func end() {
     if state.withLock({ $0.isOpen && $0.hasSentLast }) {
       shutdownWriting()
@@ -62,10 +62,10 @@ public final class ServerConnection: @unchecked Sendable {
     close()
   }
 
-  /// Ends the connection in both directions, whatever another thread does with it.
+  /// Ends the connection in both directions, whatever another thread is doing with it.
   package func breakOff() { state.withLock { if $0.isOpen { shutdown(descriptor, Int32(SHUT_RDWR)) } } }
 
-  /// Sends a FIN and reads on.
+  /// Sends a FIN, and continues to read.
   public func shutdownWriting() {
     tls?.end()
     shutdown(descriptor, Int32(SHUT_WR))
@@ -91,11 +91,11 @@ public final class ServerConnection: @unchecked Sendable {
     try send(lines.map { "\($0)\r\n" }.joined() + "\r\n" + body)
   }
 
-  /// Passes bytes on between this connection and a port of the loopback, both ways, until either side ends.
+  /// Forwards bytes between this connection and a loopback port, both ways, until either side ends.
   public func relay(toPort port: UInt16) throws {
     let other = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
     setCloseOnExec(other)
-    // It closes the descriptor, in every case.
+    // It closes the descriptor in every case.
     let far = ServerConnection(other)
     var name = sockaddr_in()
     name.sin_family = sa_family_t(AF_INET)
@@ -158,13 +158,13 @@ public final class ServerConnection: @unchecked Sendable {
     return Int(count)
   }
 
-  /// From here on this side's kernel drops, unseen and unacknowledged, whatever comes in: a machine that has died. What
-  /// is in the receive queue stays. SO_ATTACH_FILTER, socket(7), with the program "return 0".
+  /// From here on, this side's kernel drops all incoming packets, unseen and unacknowledged, like a machine that has
+  /// died. Bytes in the receive queue stay. SO_ATTACH_FILTER, socket(7), with the program "return 0".
   public func goDeaf() throws {
     // struct sock_filter: code (BPF_RET | BPF_K), jt, jf, k.
     var program: [UInt8] = [0x06, 0, 0, 0, 0, 0, 0, 0]
     let status = program.withUnsafeMutableBytes { bytes -> Int32 in
-      // struct sock_fprog: the number of instructions, and where they are.
+      // struct sock_fprog: the number of instructions, and their address.
       var descriptor = (count: UInt(1), address: UInt(bitPattern: bytes.baseAddress))
       return withUnsafeBytes(of: &descriptor) {
         setsockopt(self.descriptor, SOL_SOCKET, SO_ATTACH_FILTER, $0.baseAddress, 16)
@@ -173,7 +173,7 @@ public final class ServerConnection: @unchecked Sendable {
     guard status == 0 else { throw TestFailure("SO_ATTACH_FILTER: \(String(cString: strerror(errno)))") }
   }
 
-  /// What is in the receive queue now, without waiting for more.
+  /// The present content of the receive queue, without waiting for more.
   public func takeQueued() -> [UInt8] {
     var all = Array(received[position...])
     position = received.count
@@ -249,7 +249,7 @@ public final class ServerConnection: @unchecked Sendable {
 }
 
 extension ServerConnection {
-  /// The other side of a connection, for a test that plays the client too.
+  /// The other side of a connection, for a test that also acts as the client.
   ///
   /// - Parameter address: `ADDRESS:PORT`, IPv4.
   package convenience init(connectingTo address: String) throws {
@@ -264,7 +264,7 @@ extension ServerConnection {
 }
 
 extension ServerConnection {
-  /// Sends zeros until nothing more is taken for `patience`; returns how many were.
+  /// Sends zeros until none are accepted for `patience`. Returns their number.
   package func sendWithoutWaiting(upTo count: Int, patience: Duration) -> Int {
     let zeros = [UInt8](repeating: 0, count: 64 << 10)
     var sent = 0
@@ -280,6 +280,6 @@ extension ServerConnection {
     return sent
   }
 
-  /// What the kernel says that this side's send buffer holds at present, in bytes.
+  /// The kernel's present size of this side's send buffer, in bytes.
   package var sendBufferCapacity: Int { BoundedSocket.capacity(of: descriptor, SO_SNDBUF) }
 }

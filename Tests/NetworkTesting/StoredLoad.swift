@@ -1,4 +1,4 @@
-// What a server has stored of a load test's streams, compared with the bytes that they are made of by definition.
+// Compares a server's stored bytes of a load test with the definition of its streams.
 
 internal import EventLoops
 internal import Glibc
@@ -6,21 +6,21 @@ internal import Glibc
 /// The file of one stream, and the server's record of its holes.
 public struct StoredLoad: Sendable {
   public let name: String
-  /// The stream's number in its run, and which one in its place it was: its name ends with them.
+  /// The stream's number in its run, and its generation in its place. Its name ends with them.
   public let index: Int
   public let generation: Int
   public let bytes: [UInt8]
   public let holes: [Range<Int>]
 
   public var missing: Int { holes.reduce(0) { $0 + $1.count } }
-  /// Whether the stream came to its end: what is not whole yet is called `.part`.
+  /// Whether the stream has ended. The name of an incomplete one ends with `.part`.
   public var isFinished: Bool { name.hasSuffix(".bin") }
 
   /// Reads `stream-load-TOKEN-INDEX[-GENERATION].bin` or `.part`, and the record beside it if there is one.
   private init(_ directory: String, _ name: String) throws {
     self.name = name
     let stem = name.prefix { $0 != "." }
-    // The server may give it its final name just now.
+    // The server may be renaming it at this moment.
     bytes = try (try? fileContents("\(directory)/\(name)")) ?? fileContents("\(directory)/\(stem).bin")
     let numbers = stem.split(separator: "-").dropFirst(3).compactMap { Int($0) }
     guard let index = numbers.first else { throw TestFailure("\(name) is no stream of a load test") }
@@ -28,7 +28,7 @@ public struct StoredLoad: Sendable {
     holes = try storedHoles(in: directory, ofStream: stem)
   }
 
-  /// All streams in a directory, whether they have ended or not.
+  /// All streams in a directory, finished or not.
   public static func all(in directory: String) throws -> [StoredLoad] {
     let names = try fileNames(in: directory).filter { $0.hasSuffix(".bin") || $0.hasSuffix(".part") }
     let all = try names.map { try StoredLoad(directory, $0) }
@@ -40,10 +40,10 @@ public struct StoredLoad: Sendable {
 
   // MARK: Content
 
-  /// The first byte outside of the holes that is not what the verifying pattern has there; nil if all are right.
+  /// The first byte outside the holes that differs from the verifying pattern; nil if all are correct.
   ///
-  /// The pattern is made here by its definition, powers of 3 modulo the prime 65,537, and not by the code that sends
-  /// it.
+  /// The pattern is computed here from its definition, powers of 3 modulo the prime 65,537, and not with the code that
+  /// sends it.
   public func firstDifference() -> Int? {
     firstDifference { offset, maximum in
       let start = (offset + 7919 * index) % Self.pattern.count
@@ -62,7 +62,7 @@ public struct StoredLoad: Sendable {
       }
       let end = min(bytes.count, holes.map(\.lowerBound).filter { $0 > at }.min() ?? bytes.count)
       let piece = expected(at, end - at)
-      // As a whole first: byte by byte takes a debug build seconds. Neither is empty.
+      // First as a whole, because comparing bytes takes a debug build seconds. Neither is empty.
       let isSame = bytes.withUnsafeBytes { own in
         piece.withUnsafeBytes { memcmp(own.baseAddress! + at, $0.baseAddress!, $0.count) == 0 }
       }
@@ -81,7 +81,7 @@ public struct StoredLoad: Sendable {
   }()
 }
 
-/// What is missing of a stream by the server's own record, in offsets of the stream.
+/// The missing ranges of a stream in the server's own record, in stream offsets.
 package func storedHoles(in directory: String, ofStream stem: some StringProtocol) throws -> [Range<Int>] {
   guard try fileNames(in: directory).contains("\(stem).gaps") else { return [] }
   let record = String(decoding: try fileContents("\(directory)/\(stem).gaps"), as: UTF8.self)

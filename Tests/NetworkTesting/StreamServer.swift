@@ -1,9 +1,9 @@
-// Sluice's own server on a loopback port, with its events to wait for.
+// Sluice's own server on a loopback port, with awaitable events.
 
 internal import EventLoops
 public import UploadServer
 
-/// An ``UploadServer`` over a directory, which may be another's that was stopped before.
+/// An ``UploadServer`` with a directory, which may come from a stopped server.
 public final class StreamServer: Sendable {
   public let directory: TemporaryDirectory
   public let events: EventLog<ServerEvent>
@@ -30,7 +30,7 @@ public final class StreamServer: Sendable {
   public var port: UInt16 { server.localAddresses[0].port ?? 0 }
   public var url: String { "http://\(server.localAddresses[0])" }
 
-  /// Ends at once and waits for it.
+  /// Ends at once, and waits for the end.
   public func stop() {
     server.shutdown(grace: .zero)
     server.waitUntilEnded()

@@ -1,19 +1,19 @@
-// A way from clients to a server that is open, broken, silent, or ends at somebody else, as the test orders.
+// A path from clients to a server that is open, broken, silent, or ends at something else, as the test requests.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 internal import PropertyTesting
 
-/// Passes connections on to a server as long as it is told to. One thread; orders from any other.
+/// Forwards connections to a server as long as it is configured to. One thread, with orders from any other.
 package final class SwitchedRelay: Sendable {
   package enum Mode: Sendable {
     case passes
-    /// Every connection is reset, and every new one.
+    /// Every connection is reset, including new ones.
     case resets
-    /// Nothing goes through in either direction, and nobody is told.
+    /// Nothing is forwarded in either direction, and nobody is notified.
     case silent
-    /// Something in the server's place gives every request this answer.
+    /// Something in the server's place answers every request like this.
     case answers(String)
   }
 
@@ -23,7 +23,7 @@ package final class SwitchedRelay: Sendable {
   private let traffic: RelayedTraffic
   private let thread: NamedThread
 
-  /// - Parameter server: `ADDRESS:PORT`, IPv4. May go away and come back.
+  /// - Parameter server: `ADDRESS:PORT`, IPv4. It may stop and return.
   package init(to server: String) throws {
     let (server, loop) = (try IPv4Address(server), try EventLoop())
     let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
@@ -52,7 +52,7 @@ package final class SwitchedRelay: Sendable {
     thread.join()
   }
 
-  /// Returns when the order is obeyed. Connections are reset, unless the way becomes silent or was.
+  /// Returns when the mode has changed. Connections are reset, unless the relay becomes silent or was.
   package func set(_ mode: Mode) throws {
     let done = try EventCounter()
     loop.execute { [traffic] in
@@ -63,13 +63,13 @@ package final class SwitchedRelay: Sendable {
   }
 }
 
-/// The relay's connections. Unchecked because only the loop's thread touches them once it runs.
+/// The relay's connections. Unchecked, because only the loop's thread uses them once it runs.
 private final class RelayedTraffic: @unchecked Sendable {
   private let listener: Int32
   private let server: IPv4Address
   private let loop: EventLoop
   private var mode = SwitchedRelay.Mode.passes
-  /// Each connection's sockets: the client's, and the one to the server where there is one.
+  /// Each connection's sockets: the client's, and the server's if there is one.
   private var sockets: [Int: [ProxySocket]] = [:]
   private var count = 0
 
@@ -80,7 +80,7 @@ private final class RelayedTraffic: @unchecked Sendable {
   }
 
   func start() {
-    // Only a descriptor of the wrong kind is refused.
+    // Fails only for a descriptor of the wrong kind.
     try? loop.register(listener, .readable) { [unowned self] _ in acceptAll() }
   }
 
@@ -140,7 +140,7 @@ private final class RelayedTraffic: @unchecked Sendable {
     if case .silent = mode { (client.isHeld, server.isHeld) = (true, true) }
   }
 
-  /// Answers the head of a request and ends; what comes after it is read, so that no reset overtakes the answer.
+  /// Answers the head of a request, and ends. Later bytes are read, so that no reset overtakes the answer.
   private func reply(_ answer: String, _ client: ProxySocket, _ number: Int) {
     var head: [UInt8] = []
     var isAnswered = false

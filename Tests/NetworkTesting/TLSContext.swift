@@ -1,11 +1,11 @@
-// TLS on a connection that a script serves: OpenSSL, so that a test decides about each connection and each byte.
+// TLS on a connection of a script: OpenSSL, so that a test controls each connection and each byte.
 
 internal import CSSL
 internal import Glibc
 
-/// A server's certificate and key. Speaks HTTP/2 with a client that offers it, HTTP/1.1 otherwise.
+/// A server's certificate and key. It uses HTTP/2 with a client that offers it, and HTTP/1.1 otherwise.
 package final class TLSContext: @unchecked Sendable {
-  // SSL_CTX is counted and locked by OpenSSL (SSL_CTX_new(3)).
+  // OpenSSL counts references to SSL_CTX and locks it (SSL_CTX_new(3)).
   fileprivate let context: OpaquePointer
 
   /// - Parameters:
@@ -53,18 +53,18 @@ final class TLSSession {
 
   deinit { SSL_free(session) }
 
-  /// As recv(2): 0 at the end.
+  /// Like recv(2): 0 at the end.
   func receive(_ buffer: inout [UInt8]) -> Int {
     let count = SSL_read(session, &buffer, Int32(clamping: buffer.count))
     if count > 0 { return Int(count) }
     return SSL_get_error(session, count) == SSL_ERROR_ZERO_RETURN ? 0 : -1
   }
 
-  /// As send(2).
+  /// Like send(2).
   func send(_ bytes: ArraySlice<UInt8>) -> Int {
     bytes.withUnsafeBytes { Int(SSL_write(session, $0.baseAddress, Int32(clamping: $0.count))) }
   }
 
-  /// Says that nothing more follows.
+  /// Sends the end of the TLS stream.
   func end() { SSL_shutdown(session) }
 }

@@ -1,20 +1,20 @@
-// nginx as people put it in front of a server: TLS, HTTP/2 by ALPN, and certificates of an authority that only we
-// trust.
+// nginx in front of a server, as in a typical installation: TLS, HTTP/2 by ALPN, and certificates of an authority that
+// only the tests trust.
 
 internal import Glibc
 
-// One process and no master: a test that dies takes it along, and no worker is left behind.
-/// nginx (Debian's `nginx-light`) that ends TLS on a loopback port and passes requests on, unbuffered.
+// nginx (Debian's `nginx-light`), which ends TLS on a loopback port and forwards requests unbuffered. It is one process
+// without a master, so that it ends with the test and leaves no worker.
 public final class TLSFrontEnd: Sendable {
-  /// Requests are passed on from here, HTTP/2 or HTTP/1.1.
+  /// The port from which requests are forwarded, HTTP/2 or HTTP/1.1.
   public let port: UInt16
-  /// The same, but only for those who show a certificate of ours.
+  /// The same, but only for clients with a certificate of ours.
   public let clientCertificatePort: UInt16
   /// The authority's certificate; a client's, and its key: PEM files.
   public var authority: String { "\(directory.path)/ca.pem" }
   public var clientCertificate: String { "\(directory.path)/client.pem" }
   public var clientKey: String { "\(directory.path)/client.key" }
-  /// Where nginx writes protocol, status and subject for each request.
+  /// The log to which nginx writes protocol, status and subject of each request.
   public var accessLog: String { String(decoding: (try? directory.contents("access.log")) ?? [], as: UTF8.self) }
 
   /// For each request, in the order of their ends, the number of the client's connection.
@@ -37,7 +37,7 @@ public final class TLSFrontEnd: Sendable {
     try nginx.lines.first("nginx's start") { $0.text.contains("event method") }
   }
 
-  /// Stops it as a process that hangs: its kernel goes on to acknowledge what it is sent.
+  /// Stops it like a hanging process, whose kernel continues to acknowledge.
   public func stop() { nginx.signal(SIGSTOP) }
   public func goOn() { nginx.signal(SIGCONT) }
 

@@ -3,7 +3,7 @@
 public import Glibc
 internal import Synchronization
 
-/// Removed with everything in it when the test is over.
+/// Removed with its content when the test is over.
 public final class TemporaryDirectory: Sendable {
   public let path: String
   private let isKept = Atomic<Bool>(false)
@@ -11,7 +11,7 @@ public final class TemporaryDirectory: Sendable {
   public init() throws {
     var template = Array("/tmp/sluice-test.XXXXXX".utf8CString)
     let made = template.withUnsafeMutableBufferPointer { buffer in
-      // The array has a base address: it is not empty.
+      // The array has a base address, because it is not empty.
       mkdtemp(buffer.baseAddress!).map { String(cString: $0) }
     }
     guard let made else { throw TestFailure("mkdtemp: \(String(cString: strerror(errno)))") }
@@ -22,16 +22,16 @@ public final class TemporaryDirectory: Sendable {
     if !isKept.load(ordering: .relaxed) { _ = try? TestProcess("/bin/rm", ["-rf", path]).wait() }
   }
 
-  /// Leaves it where it is, for whoever wants to see what went wrong.
+  /// Keeps it for an analysis of the failure.
   package func keep() { isKept.store(true, ordering: .relaxed) }
 
-  /// Writes a file and returns its path.
+  /// Writes a file, and returns its path.
   @discardableResult
   public func write(_ name: String, _ text: String, mode: mode_t = 0o600) throws -> String {
     try write(name, Array(text.utf8), mode: mode)
   }
 
-  /// Writes a file and returns its path.
+  /// Writes a file, and returns its path.
   @discardableResult
   public func write(_ name: String, _ bytes: [UInt8], mode: mode_t = 0o600) throws -> String {
     let file = "\(path)/\(name)"
@@ -45,17 +45,17 @@ public final class TemporaryDirectory: Sendable {
 
   public func contents(_ name: String) throws -> [UInt8] { try fileContents("\(path)/\(name)") }
 
-  /// The names in it, without those that begin with a dot and without sidecars.
+  /// The names in it, without hidden files and without sidecars.
   public var names: [String] { (try? fileNames(in: path)) ?? [] }
 }
 
-/// The names in a directory, without those that begin with a dot and without sidecars, which appear when a server has
-/// the time for their digests.
+/// The names in a directory, without hidden files and without sidecars, which appear only when a server has the time
+/// for their digests.
 package func fileNames(in path: String) throws -> [String] {
   try allNames(in: path).filter { !$0.hasPrefix(".") && !$0.hasSuffix(".sidecar") }
 }
 
-/// All names in a directory, in their order.
+/// All names in a directory, in order.
 package func allNames(in path: String) throws -> [String] {
   guard let directory = opendir(path) else { throw TestFailure("\(path): \(String(cString: strerror(errno)))") }
   defer { closedir(directory) }
@@ -67,7 +67,7 @@ package func allNames(in path: String) throws -> [String] {
   return names.sorted()
 }
 
-/// All bytes of a file; one in /proc, too.
+/// All bytes of a file, including files in /proc.
 public func fileContents(_ path: String) throws -> [UInt8] {
   let descriptor = open(path, O_RDONLY | O_CLOEXEC)
   guard descriptor >= 0 else { throw TestFailure("reading \(path): \(String(cString: strerror(errno)))") }

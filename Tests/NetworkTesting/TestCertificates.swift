@@ -1,10 +1,10 @@
-// Certificates of an authority that only the tests trust, and one of an authority that nobody trusts.
+// Certificates of an authority that only the tests trust, and one of an untrusted authority.
 
-/// PEM files, made by openssl(1).
+/// PEM files, made with openssl(1).
 package enum TestCertificates {
   /// Writes `ca.pem`, `server.pem` and `client.pem` of that authority, `foreign.pem` of another, and the keys of all.
   ///
-  /// - Parameter hosts: names of the server besides `localhost` and 127.0.0.1.
+  /// - Parameter hosts: names of the server in addition to `localhost` and 127.0.0.1.
   package static func make(in directory: TemporaryDirectory, hosts: [String] = []) throws {
     let path = directory.path
     func openssl(_ arguments: [String]) throws {

@@ -1,17 +1,17 @@
-// Another program, its outputs line by line, its signals and its exit status.
+// Another program, with its output lines, its signals and its exit status.
 
 internal import EventLoops
 public import Glibc
 
-/// A child process. Killed when the test forgets it.
+/// A child process. Killed when it is released.
 public final class TestProcess: Sendable {
-  /// Where its standard input comes from.
+  /// The source of its standard input.
   public enum Input: Sendable {
     case nothing
-    /// Not open at all, as `<&-` has it.
+    /// Not open at all, as with `<&-`.
     case closed
     case file(String)
-    /// Written by ``send(_:)``, ended by ``endInput()``.
+    /// Written by ``send(_:)``, and ended by ``endInput()``.
     case pipe
   }
 
@@ -29,13 +29,13 @@ public final class TestProcess: Sendable {
   }
 
   public let pid: pid_t
-  /// Whole lines of both outputs, as they come.
+  /// Complete lines of both outputs, as they arrive.
   public let lines: EventLog<Line>
   private let inputEnd: Lock<Int32>
   private let readers: [NamedThread]
   private let status = Lock<Int32?>(nil)
 
-  /// - Parameter environment: added to this process's own; a nil value takes a variable away.
+  /// - Parameter environment: added to this process's own. A nil value removes a variable.
   public init(
     _ program: String, _ arguments: [String] = [], input: Input = .nothing, environment: [String: String?] = [:]
   ) throws {
@@ -51,7 +51,7 @@ public final class TestProcess: Sendable {
     }
     posix_spawn_file_actions_adddup2(&actions, outputs[0].writing, 1)
     posix_spawn_file_actions_adddup2(&actions, outputs[1].writing, 2)
-    // As a shell starts it. This thread may be one of Dispatch's, which block signals.
+    // Like a shell. This thread may belong to Dispatch, whose threads block signals.
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     defer { posix_spawnattr_destroy(&attributes) }
@@ -84,21 +84,21 @@ public final class TestProcess: Sendable {
 
   deinit {
     endInput()
-    // Not if it was waited for: its number may be another process's by now.
+    // Not after a successful wait, because its number may then belong to another process.
     signal(SIGKILL)
     _ = try? wait()
   }
 
   public func signal(_ number: Int32) { if status.withLock({ $0 }) == nil { kill(pid, number) } }
 
-  /// Whether it has ended, waited for or not.
+  /// Whether it has ended, even without a wait.
   package var hasEnded: Bool {
     if status.withLock({ $0 }) != nil { return true }
     var info = siginfo_t()
     return waitid(P_PID, id_t(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_signo == SIGCHLD
   }
 
-  /// Writes to the standard input; false when nobody reads there any more.
+  /// Writes to the standard input. Returns false if it is closed.
   @discardableResult
   public func send(_ bytes: [UInt8]) -> Bool {
     let descriptor = inputEnd.withLock { $0 }
@@ -118,8 +118,8 @@ public final class TestProcess: Sendable {
     }
   }
 
-  /// Waits for its end and returns its exit status; 128 and the signal's number if one ended it. All of its lines are
-  /// in ``lines`` afterwards.
+  /// Waits for its end, and returns its exit status, or 128 and the number of the signal that ended it. Afterwards, all
+  /// of its lines are in ``lines``.
   @discardableResult
   public func wait() throws -> Int32 {
     try status.withLock { known in
@@ -135,9 +135,9 @@ public final class TestProcess: Sendable {
     }
   }
 
-  /// What it wrote to standard output, in lines.
+  /// The lines on standard output.
   public var output: [String] { lines.all.compactMap { if case .output(let text) = $0 { text } else { nil } } }
-  /// What it wrote to standard error, in lines.
+  /// The lines on standard error.
   public var errors: [String] { lines.all.compactMap { if case .error(let text) = $0 { text } else { nil } } }
 
   // MARK: Set-up

@@ -1,19 +1,19 @@
-// What a thread costs while it has nothing to do.
+// The cost of an idle thread.
 
 internal import Glibc
 
-/// Reads a thread's account from /proc: proc(5).
+/// Reads a thread's statistics from /proc: proc(5).
 public struct ThreadAccount: Sendable {
   private let directory: String
 
-  /// The calling thread's.
+  /// The statistics of the calling thread.
   public init() {
     var target = [CChar](repeating: 0, count: 64)
     readlink("/proc/thread-self", &target, 63)
     directory = "/proc/" + String(decoding: target.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
   }
 
-  /// How often it has gone to sleep: every wake-up ends in one.
+  /// How often it has gone to sleep, which every wake-up ends with.
   public func sleepCount() throws -> Int {
     let text = String(decoding: try fileContents("\(directory)/status"), as: UTF8.self)
     for line in text.split(separator: "\n") where line.hasPrefix("voluntary_ctxt_switches:") {
@@ -25,7 +25,7 @@ public struct ThreadAccount: Sendable {
   /// `S` asleep, `R` running, …
   public func state() throws -> Character {
     let text = String(decoding: try fileContents("\(directory)/stat"), as: UTF8.self)
-    // Behind the name, which is in parentheses and may hold anything.
+    // After the name, which is in parentheses and may contain anything.
     guard let end = text.lastIndex(of: ")"), let state = text[end...].dropFirst(2).first else {
       throw TestFailure("no account of \(directory)")
     }
@@ -33,7 +33,7 @@ public struct ThreadAccount: Sendable {
   }
 }
 
-/// Lets this process have as many descriptors as it is permitted: thousands of connections need thousands.
+/// Raises the descriptor limit to its maximum, because thousands of connections need thousands.
 public func raiseDescriptorLimit() throws {
   var limit = rlimit()
   guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { throw TestFailure("getrlimit") }

@@ -1,7 +1,7 @@
-// The protocol spoken by hand, one field at a time, so that a test shows what goes over the wire.
+// The protocol with explicit fields, so that a test shows the bytes on the wire.
 
 extension RawClient {
-  /// Sends a request; with `body` it has a Content-Length, with `chunked` its content is to be sent by the test.
+  /// Sends a request. With `body` it has a Content-Length. With `chunked`, the test sends its content.
   package func request(
     _ method: String, _ target: String, version: Int? = 8, _ lines: [String] = [], body: String? = nil,
     chunked: Bool = false
@@ -46,7 +46,7 @@ extension RawClient {
     }
   }
 
-  /// What the resource says of itself.
+  /// The resource's own report.
   package func head(_ location: String) throws -> Answer {
     try request("HEAD", location)
     return try final(withBody: false).answer

@@ -1,10 +1,10 @@
-// A chaos proxy between a client and a server that only watch, in a test's hands.
+// A chaos proxy between a client and a server that the test controls.
 
 import EventLoops
 import NetworkTesting
 import Testing
 
-/// What the suites about the proxy share.
+/// The common part of the suites about the proxy.
 struct ChaosBench {
   let pattern = (0..<400_000).map { UInt8(truncatingIfNeeded: $0 &* 2_654_435_761 >> 7) }
   let server: WatchingServer
@@ -47,7 +47,7 @@ struct ChaosBench {
     }
   }
 
-  /// How a client's reading ends: true when orderly.
+  /// Whether a client's connection ends in an orderly way.
   func endsOrderly(_ client: ServerConnection) throws -> Bool {
     do {
       while try client.receive() != nil {}

@@ -1,4 +1,4 @@
-// What is drawn: the same from the same seed, every kind at some time, and only what goes with the moment.
+// The random faults: equal for equal seeds, every kind eventually, and only those that fit the moment.
 
 import NetworkTesting
 import PropertyTesting
@@ -37,7 +37,7 @@ struct ChaosFaultTests {
           guard let fault = draw(kind, moment, &random) else { continue }
           #expect(fault.kind == kind)
           if case .requestBody(let count) = fault.place {
-            // Only appends of the steady state have content that can be relied upon.
+            // Only appends of the steady state have a predictable amount of content.
             #expect(moment == .steady && (0..<scale.span).contains(count), "\(fault)")
           }
           if moment == .start { #expect(kind != .conflict && kind != .locked, "\(fault)") }

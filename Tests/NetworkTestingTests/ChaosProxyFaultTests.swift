@@ -1,4 +1,4 @@
-// Each fault of the chaos proxy, done to a real connection.
+// Each fault of the chaos proxy on a real connection.
 
 import EventLoops
 import NetworkTesting
@@ -65,9 +65,9 @@ struct ChaosProxyFaultTests {
     if reachesClient {
       #expect(try bench.endsOrderly(client))
     } else {
-      // Far more than any buffer: somebody takes it.
+      // More than all buffers hold, so something must be reading it.
       try client.send([UInt8](repeating: 0, count: 2_000_000))
-      // The server has closed long since. Nothing of it is to come, so there is no event to wait for.
+      // The server has closed long before. Nothing should arrive, so there is no event to wait for.
       #expect(!waitUntilReadable(client.descriptor, limit: .milliseconds(300)))
     }
     client.close()
@@ -96,14 +96,15 @@ struct ChaosProxyFaultTests {
     try client.send([UInt8](repeating: 0, count: 2_000_000))
     try server.waitForContent(0, 70_000)
     client.close()
-    // Nothing is to happen, so there is no event to wait for: many times what an end takes to be passed on.
+    // Nothing should happen, so there is no event to wait for. This is many times longer than the forwarding of an end
+    // takes.
     #expect(throws: TestFailure.self) { try server.waitForEnd(0, within: .milliseconds(300)) }
     #expect(!bench.closed(0))
     #expect(server.content(0) == Array(pattern[..<70_000]))
   }
 
   @Test(
-    "delay: bytes after the place arrive late, and also after the client has disconnected", arguments: [false, true])
+    "delay: bytes after the place arrive late, even after the client has disconnected", arguments: [false, true])
   func delay(clientGoes: Bool) throws {
     let pause = Duration.milliseconds(150)
     try proxy.arm(ChaosFault(.delay, .requestBody(after: 70_000), .delay(pause)))
@@ -173,7 +174,7 @@ struct ChaosProxyFaultTests {
     #expect(head.line.hasPrefix("HTTP/1.1 503 "))
     #expect(head["Retry-After"] == "2")
     #expect(head["Connection"] == "close")
-    // No reset overtakes the answer, however much the client still sends.
+    // No reset overtakes the answer, however much more the client sends.
     try client.send([UInt8](repeating: 0, count: 1_000_000))
     #expect(try client.receive() == nil)
     client.close()
@@ -235,7 +236,7 @@ struct ChaosProxyFaultTests {
     var random = seed.generator
     let choice = Int.random(in: 0..<1024, using: &random)
     let cases: [(ChaosFault.Kind, ChaosFault.Lie, ClosedRange<UInt64>)] = [
-      // The server says 1000 and the client was acknowledged 10; it has sent more than 40,000.
+      // The server reports 1000, 10 bytes were acknowledged to the client, and it has sent more than 40,000.
       (.offsetLower, .lower(choice), 10...999), (.offsetHigher, .higher(choice), 1001...50_010),
       (.offsetBeyond, .beyond(choice), 40_011...60_000),
     ]

@@ -55,7 +55,7 @@ struct ChaosProxyTests {
     let client = try ServerConnection(connectingTo: proxy.address)
     try client.send(bench.patchHead(100_000_000))
     let taken = client.sendWithoutWaiting(upTo: 100_000_000, patience: .milliseconds(300))
-    // The client's own send buffer and the server's receive buffer lie outside of the proxy.
+    // The proxy does not control the client's own send buffer and the server's receive buffer.
     #expect(try taken <= ChaosProxy.bytesHeld() + client.sendBufferCapacity + 128 << 10, "\(taken)")
     client.reset()
   }

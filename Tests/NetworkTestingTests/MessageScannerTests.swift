@@ -1,4 +1,4 @@
-// The scanner that finds the ends of messages, against messages whose parts are known, however they are cut up.
+// Tests the scanner that finds the ends of messages with known messages, split in every way.
 
 import NetworkTesting
 import PropertyTesting
@@ -6,7 +6,7 @@ import Testing
 
 @Suite("The boundaries of messages")
 struct MessageScannerTests {
-  /// What a direction of a connection holds, merged so that it does not depend on how the bytes came.
+  /// The content of one direction of a connection, merged so that it does not depend on the splits.
   private struct Parts: Equatable {
     var heads: [String] = []
     var content: [String] = []

@@ -1,4 +1,4 @@
-// That a scripted server's last word reaches a client, whatever that is doing.
+// A client receives the last message of a scripted server, whatever it is doing.
 
 import NetworkTesting
 import PropertyTesting
@@ -15,7 +15,7 @@ struct ScriptedServerTests {
     let client = try ServerConnection(connectingTo: "127.0.0.1:\(server.port)")
     try client.send("POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n")
     #expect(client.readToEnd().starts(with: "HTTP/1.1 403 Forbidden\r\n".utf8))
-    // After a reset only the first of them would be taken.
+    // After a reset, only the first of them would be accepted.
     for _ in 0..<100 { try client.send("content that nobody wants") }
   }
 

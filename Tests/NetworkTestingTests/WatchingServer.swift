@@ -1,20 +1,20 @@
-// A server that tells what it sees, and answers a request that has come whole.
+// A server that reports what it receives, and answers each complete request.
 
 import NetworkTesting
 
-/// What came, connection by connection; the first is number 0.
+/// The events of each connection. The first connection has the number 0.
 enum Seen: Sendable {
   case request(Int, ServerConnection.Head)
   case content(Int, [UInt8])
   case ended(Int, orderly: Bool)
 }
 
-/// Reads requests with a `Content-Length` one after another.
+/// Reads requests with a `Content-Length`, one after another.
 final class WatchingServer: Sendable {
   let seen: EventLog<Seen>
   private let server: ScriptedServer
 
-  /// - Parameter answer: called with each request that has come whole; by default 204 with `Upload-Offset`.
+  /// - Parameter answer: called with each complete request; by default 204 with `Upload-Offset`.
   init(
     receiveBuffer: Int32? = nil,
     answer: @escaping @Sendable (ServerConnection, ServerConnection.Head, _ contentCount: Int) throws -> Void =
@@ -62,14 +62,14 @@ final class WatchingServer: Sendable {
     }
   }
 
-  /// Waits until that much content has come on a connection.
+  /// Waits until that much content has arrived on a connection.
   func waitForContent(_ connection: Int, _ count: Int) throws {
     try seen.wait("\(count) bytes on connection \(connection)") { _ in
       content(connection).count >= count ? true : nil
     }
   }
 
-  /// Waits for the end of a connection; whether it was orderly.
+  /// Waits for the end of a connection. Returns whether it was orderly.
   @discardableResult
   func waitForEnd(_ connection: Int, within limit: Duration = .seconds(20)) throws -> Bool {
     try seen.wait("the end of connection \(connection)", within: limit) { events in

@@ -1,11 +1,11 @@
-// A stream whose every byte follows from its offset, so that a reader needs nothing but the offset to check it.
+// A stream in which every byte follows from its offset, so that a reader needs only the offset to check it.
 
 internal import Glibc
 
-/// Pseudorandom bytes with a prime period: no power-of-two slip, such as a whole lap of a buffer, goes unseen.
+/// Pseudorandom bytes with a prime period, so that shifts by powers of two, such as a lap of a buffer, are detected.
 public struct OffsetPattern: Sendable {
   private static let period = 65_521
-  /// Two periods, so that a run of up to one period is contiguous wherever it begins.
+  /// Two periods, so that a run of up to one period is contiguous at any start.
   private let bytes: [UInt8]
 
   /// The longest run that ``fill(_:at:)`` and ``matches(_:at:)`` take at once, in bytes.
@@ -17,7 +17,7 @@ public struct OffsetPattern: Sendable {
     bytes = once + once
   }
 
-  /// Writes the stream's bytes from `offset` on over all of `target`.
+  /// Fills `target` with the stream's bytes from `offset` on.
   public func fill(_ target: UnsafeMutableRawBufferPointer, at offset: UInt64) {
     precondition(target.count <= Self.longestRun)
     let start = Int(offset % UInt64(Self.period))
@@ -26,7 +26,7 @@ public struct OffsetPattern: Sendable {
     }
   }
 
-  /// Whether `found` is what the stream holds from `offset` on.
+  /// Whether `found` equals the stream's bytes from `offset` on.
   public func matches(_ found: UnsafeRawBufferPointer, at offset: UInt64) -> Bool {
     guard let address = found.baseAddress, found.count > 0 else { return true }
     precondition(found.count <= Self.longestRun)

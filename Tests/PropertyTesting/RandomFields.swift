@@ -1,4 +1,4 @@
-// Structured fields drawn at random: every type, every limit, and texts bent out of shape.
+// Random structured fields: every type, every limit, and corrupted texts.
 
 package import HTTPMessages
 
@@ -40,7 +40,7 @@ package struct RandomFields {
     }
   }
 
-  /// Mostly around what matters: zero, the limits, a number of digits.
+  /// Mostly around critical values: zero, the limits, and numbers of digits.
   private mutating func number() -> Int64 {
     let largest = BareItem.largestInteger
     switch Int.random(in: 0..<4, using: &random) {
@@ -53,7 +53,7 @@ package struct RandomFields {
   }
 
   private mutating func scalar() -> Unicode.Scalar {
-    // The surrogates among them are no scalars: U+FFFD stands for those.
+    // The surrogates among them are not scalars, and become U+FFFD.
     random.chance(50)
       ? Unicode.Scalar(UInt8.random(in: 0...127, using: &random))
       : Unicode.Scalar(UInt32.random(in: 0...0x10FFFF, using: &random)) ?? "\u{FFFD}"
@@ -83,9 +83,9 @@ package struct RandomFields {
     list[Int.random(in: 0..<list.count, using: &random)]
   }
 
-  // MARK: Texts that need not be anything
+  // MARK: Arbitrary texts
 
-  /// What structured fields are made of, and their limits.
+  /// The elements of structured fields, and their limits.
   private static let fragments: [[UInt8]] = [
     "\"", ":", "?", "?1", "?0", "@", "%\"", "%", "(", ")", ";", "=", ",", ", ", " ", "\t", "-", ".", "0",
     "999999999999999",
@@ -94,7 +94,7 @@ package struct RandomFields {
     "\u{0}", "\r\n", "\u{7f}", "\u{e9}",
   ].map { Array($0.utf8) }
 
-  /// Octets put together from what the grammar knows, or from nothing.
+  /// Octets composed of the grammar's elements, or of random ones.
   package mutating func garbage() -> [UInt8] {
     if random.chance(20) {
       return (0..<random.size(upTo: 60)).map { _ in UInt8.random(in: 0...255, using: &random) }

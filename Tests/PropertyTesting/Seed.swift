@@ -1,12 +1,11 @@
-// Random tests that can be run again: every random decision of a test comes from one printed number.
+// Repeatable random tests: every random decision of a test follows from one printed number.
 
 internal import Glibc
 
 /// A random test's start value, as an argument of `@Test(arguments:)`: Swift Testing prints it when a case begins.
 ///
-/// `SLUICE_SEED=<number>` in the environment, decimal or `0x…`, replaces all seeds of a run by that one.
-/// `SLUICE_SEEDS_OF=<text>` draws them from that text instead of anew: the same files have the same cases wherever they
-/// are tested.
+/// `SLUICE_SEED=<number>` in the environment, decimal or `0x…`, replaces all seeds of a run. `SLUICE_SEEDS_OF=<text>`
+/// derives them from that text instead, so that the same files have the same cases wherever they are tested.
 public struct Seed: Hashable, Sendable, CustomStringConvertible {
   public let value: UInt64
 
@@ -55,7 +54,7 @@ public struct SplitMix64: RandomNumberGenerator, Sendable {
   /// True in `percent` of 100 calls.
   public mutating func chance(_ percent: Int) -> Bool { Int.random(in: 0..<100, using: &self) < percent }
 
-  /// A size as programs use them: mostly small, at times as large as allowed.
+  /// A size as programs use them: mostly small, and sometimes the maximum.
   public mutating func size(upTo limit: Int) -> Int {
     let bound = max(1, limit >> Int.random(in: 0...8, using: &self))
     return Int.random(in: 1...bound, using: &self)

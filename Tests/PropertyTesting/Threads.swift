@@ -1,4 +1,4 @@
-// What tests with real threads need: an end of something moved to its thread, and a wait that cannot hang for ever.
+// Tools for tests with real threads: a value moved to another thread, and waits with a limit.
 
 internal import EventLoops
 internal import Glibc
@@ -9,7 +9,7 @@ public final class Handover<Value: ~Copyable & Sendable>: Sendable {
 
   public init(_ value: consuming Value) { self.value = Lock(consume value) }
 
-  /// The value; once.
+  /// Returns the value, once.
   public func take() -> Value {
     value.withLock { value in
       guard let taken = value.take() else { fatalError("taken twice: an error of the test itself") }
@@ -18,13 +18,13 @@ public final class Handover<Value: ~Copyable & Sendable>: Sendable {
   }
 }
 
-/// Runs each body on a thread of its own and returns when all have ended.
+/// Runs each body on a thread of its own, and returns when all have ended.
 public func concurrently(_ bodies: (@Sendable () -> Void)...) throws {
   let threads = try bodies.enumerated().map { try NamedThread("test \($0)", $1) }
   for thread in threads { thread.join() }
 }
 
-/// Waits until `descriptor` is readable; false after `limit`, which a test reports as a lost wake-up.
+/// Waits until `descriptor` is readable. Returns false after `limit`, which a test reports as a lost wake-up.
 public func waitUntilReadable(_ descriptor: Int32, limit: Duration = .seconds(30)) -> Bool {
   let deadline = MonotonicInstant.now + limit
   var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
@@ -33,7 +33,7 @@ public func waitUntilReadable(_ descriptor: Int32, limit: Duration = .seconds(30
     let result = poll(&entry, 1, Int32(max(0, remaining)))
     if result > 0 { return true }
     if result == 0 { return false }
-    // -1 is EINTR here: go on with what is left of the time.
+    // -1 is EINTR here: continue with the remaining time.
   }
 }
 

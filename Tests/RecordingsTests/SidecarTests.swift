@@ -1,4 +1,4 @@
-// The sidecar's text: written and read again, and read when it is damaged.
+// The sidecar's text: written, read again, and read when it is damaged.
 
 import PropertyTesting
 import Recordings
@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Sidecars")
 struct SidecarTests {
-  /// Any sidecar that can be.
+  /// Any valid sidecar.
   private static func random(_ generator: inout some RandomNumberGenerator) -> RecordingSidecar {
     func text() -> String {
       let characters: [Character] = ["a", "\"", "\\", "\u{7}", "é", "🎙", "\n", "0", "\u{202E}"]
@@ -63,7 +63,7 @@ struct SidecarTests {
     for _ in 0..<300 {
       let text = Array(Self.random(&generator).text.utf8)
       for cut in stride(from: 0, to: text.count - 1, by: 7) {
-        // Without its last brace it is no object.
+        // Without its last brace it is not an object.
         #expect(throws: SidecarError.self) { try RecordingSidecar(parsing: Array(text[..<cut])) }
       }
       for _ in 0..<20 {

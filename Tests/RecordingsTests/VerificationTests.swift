@@ -1,4 +1,4 @@
-// A directory with everything that may lie in one, and what a verification says of it.
+// A directory with every kind of file, and the result of its verification.
 
 import Digests
 import Glibc
@@ -23,7 +23,7 @@ struct VerificationTests {
       rmdir(path)
     }
 
-    /// Each path before those in it.
+    /// Each path before those inside it.
     private static func names(_ path: String) -> [String] {
       guard let stream = opendir(path) else { return [] }
       defer { closedir(stream) }
@@ -45,7 +45,7 @@ struct VerificationTests {
 
     func make(_ name: String) { #expect(mkdir(path + "/" + name, 0o700) == 0) }
 
-    /// A recording and its sidecar, which describes these bytes.
+    /// Writes a recording, and a sidecar that describes these bytes.
     func record(_ name: String, _ bytes: [UInt8], described: [UInt8]? = nil) throws {
       try write(name, bytes)
       let described = described ?? bytes
@@ -56,7 +56,7 @@ struct VerificationTests {
       try write(String(name[..<(name.lastIndex(of: ".") ?? name.endIndex)]) + ".sidecar", Array(sidecar.text.utf8))
     }
 
-    /// Kinds by path, the summary, and the last progress.
+    /// Returns the kinds by path, the summary, and the last progress.
     func verify() throws -> (
       found: [String: RecordingVerification.Kind], summary: RecordingVerification.Summary,
       progress: [RecordingVerification.Progress]
@@ -69,7 +69,7 @@ struct VerificationTests {
       return (found, summary, progress)
     }
 
-    /// What of a directory this process has open.
+    /// The files of a directory that this process has open.
     private static func openFiles(_ path: String) -> [String] {
       (0..<1024).compactMap { descriptor in
         var target = [CChar](repeating: 0, count: 4096)
@@ -110,7 +110,7 @@ struct VerificationTests {
     ] {
       #expect(summary.jsonLine.contains(part), "\(summary.jsonLine)")
     }
-    // Two bytes without a sidecar lie behind the first recording, and three of a wrong length before the last one.
+    // Two bytes without a sidecar follow the first recording, and three of a wrong length precede the last one.
     #expect(progress.map(\.read) == [1000, 1005, 1508] && progress.allSatisfy { $0.total == 1508 }, "\(progress)")
   }
 

@@ -1,4 +1,4 @@
-// How a client appends, and what it makes of each answer (draft, section Upload Append).
+// Tests how a client appends, and how it reacts to each answer (draft, section Upload Append).
 
 import HTTPMessages
 import Testing
@@ -59,7 +59,7 @@ import Testing
     client.lose()
     client.answer(204, ["Upload-Offset": "400"])
     #expect(client.next == "PATCH 400" && client.fields["Upload-Length"] == nil)
-    // Without content there is a Content-Length of 0, which says the same.
+    // Without content the request has a Content-Length of 0, which means the same.
     client = .created(0, isFinished: true)
     #expect(client.maximum == 0 && client.fields["Upload-Length"] == nil)
   }
@@ -144,7 +144,7 @@ import Testing
     client.sendAll()
     #expect(client.answer(status, ["Upload-Complete": "?1"]) == .fail(.processingFailed(status: status)))
     #expect(client.machine.isForgotten)
-    // SwiftNIO says it by the other field.
+    // SwiftNIO uses the other field for this.
     client = .created(500, isFinished: true)
     client.sendAll()
     #expect(client.answer(status, ["Upload-Incomplete": "?0"]) == .fail(.processingFailed(status: status)))
@@ -187,7 +187,7 @@ import Testing
     #expect(client.next == "PATCH 0" && client.request?.url == ClientScript.other)
     var strayed = client
     #expect(strayed.answer(status) == .fail(.noLocation))
-    // 307 is for the time being, 308 for ever.
+    // A 307 is temporary, a 308 is permanent.
     client.lose()
     #expect(client.next == "HEAD")
     #expect(client.request?.url == (status == 308 ? ClientScript.other : ClientScript.upload))

@@ -1,4 +1,4 @@
-// What the client does exactly at a limit, and one before it.
+// Tests the client exactly at each limit, and one below it.
 
 import HTTPMessages
 import Testing
@@ -34,7 +34,7 @@ import Testing
       client.lose()
       _ = client.machine.takeNotes()
       let fields: HeaderFields = ["Upload-Offset": "\(claimed)", "Upload-Complete": "?0", "Stream-ID": "s"]
-      // An answer can be spoiled on its way.
+      // An answer can be damaged on its way.
       #expect(client.next == "HEAD" && client.answer(204, fields) == .wait)
       client.goOn()
       client.answer(204, fields)
@@ -42,7 +42,7 @@ import Testing
         #expect(client.next == "PATCH \(claimed)" && client.maximum == nil && client.machine.base == 0)
         #expect(client.machine.takeNotes() == [.serverWentBack(from: 200, to: claimed)])
       } else {
-        // It ends, or is asked to say so once more.
+        // The upload ends, or the client asks the server to confirm it.
         #expect(client.maximum == 0)
       }
     }
@@ -75,7 +75,7 @@ import Testing
     #expect(creations == 9 && client.failure == .noProgress(status: 410))
   }
 
-  @Test("each upload has its length, also one that replaces another with a length")
+  @Test("each upload has its length, even one that replaces another with a length")
   func lengthIsToldAnew() {
     var client = ClientScript.created(500, isFinished: true)
     #expect(client.next == "PATCH 0" && client.fields["Upload-Length"] == "500")

@@ -1,4 +1,4 @@
-// How a client gives an upload up, and what another process needs to carry one on.
+// Tests how a client cancels an upload, and what another process needs to continue one.
 
 import HTTPMessages
 import Testing
@@ -19,7 +19,7 @@ import Testing
   @Test("only an explicit response means that the upload is deleted")
   func cancellationAnswers() {
     for (status, isForgotten) in [
-      // A portal says 200, too.
+      // A portal also answers 200.
       (200, false), (204, true), (404, true), (410, true), (401, false), (405, false), (503, false),
     ] {
       var client = ClientScript.created(500)
@@ -111,7 +111,7 @@ import Testing
     ] {
       #expect(ResumeData(wrong) == nil, "\(wrong)")
     }
-    // What a later version of this format adds is no obstacle.
+    // Additions of a later version of this format are ignored.
     #expect(ResumeData("\(text), colour=\"red\"") == least)
   }
 }

@@ -1,4 +1,4 @@
-// HEAD answers that a cache gives, against the upload resource's own answers to appends.
+// Tests answers to HEAD that come from a cache and contradict the upload resource's own answers to appends.
 
 import HTTPMessages
 import PropertyTesting
@@ -7,15 +7,15 @@ import Testing
 @testable import ResumableUploads
 
 @Suite("Contradictions between HEAD and 409") struct ClientConflictTests {
-  /// What HEAD is answered with, one after another; the last one for ever. nil is the truth.
+  /// The successive answers to HEAD. The last one is repeated. nil stands for the true offset.
   private typealias Heads = [UInt64?]
 
-  /// An upload resource that is sound, behind something that answers HEAD in its place.
+  /// A correct upload resource, behind an intermediary that answers HEAD in its place.
   private struct Server {
     var stored: UInt64
     var heads: Heads
     var requests = 0
-    /// Whether the upload is complete, or another upload resource is asked for.
+    /// Whether the upload is complete, or the client has turned to another upload resource.
     var hasEnded = false
 
     mutating func answer(_ client: inout ClientScript) {
@@ -42,7 +42,7 @@ import Testing
     private func void(_: UploadClientStateMachine.Action) {}
   }
 
-  /// 500 bytes were sent and 200 acknowledged, and the connection is lost.
+  /// A client that has sent 500 bytes, of which 200 are acknowledged, and has lost its connection.
   private func interrupted(isFile: Bool, joinsParts: Bool, oldest: UInt64) -> ClientScript {
     var client: ClientScript
     if isFile {
@@ -100,7 +100,7 @@ import Testing
   func impossible() {
     for stored in [200, 300, 500] as [UInt64] {
       for told in [501, 10_000] as [UInt64] {
-        // Proven to be an upload resource: it has reported progress on an append.
+        // The resource is proven to be an upload resource because it has reported progress on an append.
         var client = ClientScript.created(500, isFinished: true) { $0.length = 500 }
         client.sendAll()
         client.interim(["Upload-Offset": "200"])

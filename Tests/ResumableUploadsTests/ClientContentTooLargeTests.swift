@@ -1,4 +1,4 @@
-// 413 (Content Too Large): how a client finds a size that is taken (draft, section Limits).
+// Tests how a client finds a size that is accepted after 413 (Content Too Large; draft, section Limits).
 
 import HTTPMessages
 import Testing

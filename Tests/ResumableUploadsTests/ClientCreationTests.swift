@@ -1,4 +1,4 @@
-// How a client creates an upload resource, and what it makes of each answer (draft, section Upload Creation).
+// Tests how a client creates an upload resource, and how it reacts to each answer (draft, section Upload Creation).
 
 import HTTPMessages
 import Testing
@@ -29,7 +29,7 @@ import Testing
     client.start()
     #expect(client.request?.content == .bytes(from: 0, maximum: nil) && client.request?.method == nil)
     #expect(client.fields["Upload-Complete"] == "?1")
-    // Content-Length is the same: a file has not more and not less.
+    // Content-Length is the same because the client sends exactly the file.
     #expect(client.fields["Upload-Length"] == "500")
   }
 
@@ -245,14 +245,14 @@ import Testing
     }
   }
 
-  /// Whether a 104 announced the upload resource, whether one acknowledged bytes, whether the response has a Location,
-  /// and whether it is early.
+  /// All combinations of four properties: a 104 announced the upload resource, a 104 acknowledged bytes, the response
+  /// has a Location, and the response is early.
   private var product: [(Bool, Bool, Bool, Bool)] {
     let both = [false, true]
     return both.flatMap { announced in
       both.flatMap { acknowledged in
         both.flatMap { location in
-          // Without a Location a 104 acknowledges nothing.
+          // A 104 without a Location acknowledges nothing.
           both.map { (announced, acknowledged && announced, location, $0) }
         }
       }
@@ -393,7 +393,7 @@ import Testing
       client.answer(status)
       #expect(client.next == "HEAD" && client.request?.url == Self.upload)
     }
-    // Said with Upload-Complete it is the target's word (example D).
+    // With Upload-Complete the answer comes from the target (example D).
     var client = ClientScript.file(500)
     client.start()
     client.interim(location: Self.upload)
@@ -411,7 +411,7 @@ import Testing
     #expect(client.next == "CREATE" && client.request?.content == .empty && client.fields["Upload-Complete"] == "?0")
     #expect(client.fields["Upload-Length"] == "500")
     client.answer(201, location: Self.upload)
-    // With Upload-Complete: ?1 and a Content-Length the length is the same as before: it must be.
+    // With Upload-Complete: ?1 and a Content-Length the request fixes the length, which must be the same as before.
     #expect(client.next == "PATCH 0" && client.maximum == 500 && client.fields["Upload-Complete"] == "?1")
     #expect(client.fields["Upload-Length"] == nil, "some servers refuse it twice")
   }

@@ -1,4 +1,4 @@
-// How an upload ends: complete, gone, or in parts.
+// Tests the ways in which an upload ends: complete, gone, or in parts.
 
 import HTTPMessages
 import Testing
@@ -179,7 +179,7 @@ import Testing
 
   @Test("without that, a lost upload is not complete, although all bytes were acknowledged")
   func forgottenBeforeComplete() {
-    // The request that asks it to be complete is itself the one that is refused.
+    // The server refuses the very request that would complete the upload.
     var client = ClientScript.created(500)
     client.sendAll()
     client.supply.isFinished = true
@@ -187,7 +187,7 @@ import Testing
     #expect(client.next == "PATCH 500" && client.fields["Upload-Complete"] == "?1")
     client.insist(404)
     #expect(client.next == "CREATE")
-    // Nobody has asked it yet.
+    // No request has tried to complete it yet.
     client = .created(500)
     client.sendAll()
     client.interim(["Upload-Offset": "500"])
@@ -195,7 +195,7 @@ import Testing
     client.lose()
     client.insist(404)
     #expect(client.next == "CREATE")
-    // Its content had not ended.
+    // The content of the request had not ended.
     client = .created(500, isFinished: true)
     client.send(upTo: 499)
     client.lose()
@@ -266,7 +266,7 @@ import Testing
     #expect(client.next == "CREATE" && client.machine.base == 300)
   }
 
-  @Test("only bytes that the server withdrew are lost with them, also if it then reports the upload as complete")
+  @Test("only bytes that the server withdrew are lost with them, even if it then reports the upload as complete")
   func tookBackAndCompleted() {
     var client = ClientScript.created(1000)
     client.send(upTo: 300)
@@ -277,7 +277,7 @@ import Testing
     for _ in 0..<2 where client.next == "HEAD" {
       if client.answer(204, ["Upload-Offset": "200", "Upload-Complete": "?0"]) == .wait { client.goOn() }
     }
-    // The end of the part has arrived, and its answer has not.
+    // The end of the part has arrived, but its answer is lost.
     #expect(client.next == "PATCH 200" && client.fields["Upload-Complete"] == "?1")
     _ = client.machine.takeNotes()
     client.lose()
@@ -294,14 +294,14 @@ import Testing
     client.interim(location: ClientScript.upload)
     client.send(upTo: 300)
     client.lose()
-    // It may be a slip: the server has acknowledged bytes.
+    // It may be a passing error because the server has acknowledged bytes.
     for _ in 0..<10 where client.failure == nil {
       if client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?1"]) == .wait { client.goOn() }
     }
     #expect(client.failure == .completedEarly)
   }
 
-  @Test("a server that always completes everything at once does not receive uploads for ever")
+  @Test("a server that always completes everything at once does not receive uploads forever")
   func completedForEver() {
     var client = ClientScript.live(500)
     client.start()
@@ -334,7 +334,7 @@ import Testing
       client.machine.takeNotes() == [
         .gap(from: 200, to: 400, isServersFault: false), .newPart(.gap, previous: ClientScript.upload, from: 400),
       ])
-    // A server that takes nothing but creations is not waited for without end.
+    // The client does not wait forever for a server that accepts only creations.
     let before = client.machine.advances
     client.interim(["Upload-Offset": "0"], location: ClientScript.upload)
     client.answer(201, ["Upload-Offset": "0"], location: ClientScript.upload)

@@ -1,4 +1,4 @@
-// What a client makes of 104 (Upload Resumption Supported), and of other interim responses.
+// Tests how a client reacts to 104 (Upload Resumption Supported) and to other interim responses.
 
 import HTTPMessages
 import Testing

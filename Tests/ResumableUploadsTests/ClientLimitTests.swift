@@ -1,4 +1,4 @@
-// How a client keeps to what the server allows (draft, section Limits).
+// Tests how a client respects the limits of a server (draft, section Limits).
 
 import HTTPMessages
 import Testing
@@ -104,13 +104,13 @@ import Testing
     client.start()
     #expect(client.interim(["Upload-Limit": "max-size=500"], location: ClientScript.upload) == nil)
     #expect(client.interim(["Upload-Limit": "max-size=499"]) == .tooLarge(limit: 499))
-    // In the very 104 that says where the upload is.
+    // The limit comes in the same 104 that announces the upload resource.
     client = .file(500)
     client.start()
     #expect(client.interim(["Upload-Limit": "max-size=499"], location: ClientScript.upload) == .tooLarge(limit: 499))
     client.perform(client.machine.cancel())
     #expect(client.next == "DELETE" && client.request?.url == ClientScript.upload)
-    // In a final response.
+    // The limit comes in a final response.
     client = .file(500)
     client.start()
     client.sendAll()
@@ -188,7 +188,7 @@ import Testing
       client.answer(204)
       #expect(client.failure == .limitTooSmall(limit))
     }
-    // What needs no second request is not too much for anybody.
+    // A request that carries everything does not violate the limit.
     guard limit > 0 else { return }
     client = .created(limit, isFinished: true, limits: "\(key)=\(limit)") { $0.smallestLimit = 1000 }
     #expect(client.next == "PATCH 0" && client.maximum == limit)
@@ -253,7 +253,7 @@ import Testing
     #expect(client.next == "CREATE" && client.machine.base == 200 && client.newParts() == [.expiry])
   }
 
-  @Test("an upload without progress in its life has no successor, because a life of no seconds would repeat for ever")
+  @Test("an upload without progress in its life has no successor, because a life of no seconds would repeat forever")
   func expiryWithoutProgress() {
     var client = ClientScript.created(500, limits: "max-age=0")
     #expect(client.machine.expiresSoon() == false)

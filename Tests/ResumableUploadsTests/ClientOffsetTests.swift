@@ -1,4 +1,4 @@
-// How a client learns how far the server is, and what it believes of it (draft, section Offset Retrieval).
+// Tests how a client retrieves the offset, and which answers it believes (draft, section Offset Retrieval).
 
 import HTTPMessages
 import Testing
@@ -6,7 +6,7 @@ import Testing
 @testable import ResumableUploads
 
 @Suite("The client requests the offset") struct ClientOffsetTests {
-  /// A stream of 500 bytes, of which 300 were sent when its connection was lost; HEAD is under way.
+  /// A stream of 500 bytes, of which 300 were sent before the connection was lost. HEAD is under way.
   private func interrupted(acknowledged: UInt64 = 0, isFinished: Bool = false) -> ClientScript {
     var client = ClientScript.created(500, isFinished: isFinished)
     client.send(upTo: 300)
@@ -53,7 +53,7 @@ import Testing
     #expect(client.machine.acknowledged == 200)
   }
 
-  @Test("without data to append, an append without content confirms it, because a full buffer would wait for ever")
+  @Test("without data to append, an append without content confirms it, because a full buffer would wait forever")
   func confirmedWithoutBytes() {
     var client = ClientScript.created(500)
     client.sendAll()
@@ -147,7 +147,7 @@ import Testing
       ])
   }
 
-  /// How the server answers the append that completes what it has.
+  /// How the server answers the append that completes the upload.
   enum Completion: CaseIterable { case answered, lost, completeBefore }
 
   @Test(
@@ -271,7 +271,7 @@ import Testing
       let complete: HeaderFields = ["Upload-Offset": "500", "Upload-Complete": "?1"]
       client.answer(204, complete)
       client.answer(status, fields)
-      // What is complete may be forgotten; an error is no reason to believe HEAD at once.
+      // A server may forget a complete upload. After an error the client does not believe HEAD immediately.
       if ![404, 410].contains(status) {
         #expect(client.next == "wait")
         client.goOn()

@@ -1,5 +1,5 @@
-// What a client makes of answers that are not its server's: a portal's, a proxy's that is set up anew, a maintenance
-// page's.
+// Tests how a client reacts to answers that do not come from its server: those of a portal, of a proxy during a
+// restart, or of a maintenance page.
 
 import HTTPMessages
 import PropertyTesting
@@ -18,7 +18,7 @@ import Testing
     return client
   }
 
-  /// Whether everything there is to be asked goes on being asked, at the same upload resource.
+  /// Whether the client keeps sending its requests to the same upload resource.
   private func goesOn(_ client: ClientScript) -> Bool {
     var client = client
     if client.next == "wait" { client.goOn() }
@@ -27,14 +27,14 @@ import Testing
     return client.next == "PATCH 300" && client.machine.takeNotes().isEmpty
   }
 
-  /// What an odd answer answers, once the server has acknowledged bytes.
+  /// The request that receives an odd answer after the server has acknowledged bytes.
   enum Question: CaseIterable, Sendable { case append, emptyAppend, lastByte, offset, creation }
 
   private func asking(_ question: Question) -> ClientScript {
     switch question {
     case .append: return streaming()
     case .emptyAppend:
-      // The server has all of it, as HEAD says.
+      // The server has all bytes, and reports this in its answer to HEAD.
       var client = streaming(300)
       client.lose()
       client.answer(204, ["Upload-Offset": "300"])
@@ -111,7 +111,7 @@ import Testing
       if client.next == "CREATE" {
         client.answer(201, location: ClientScript.upload)
       } else if client.answer(status, silent: true) == .wait {
-        // As long as it is asked to.
+        // The client waits for as long as the answer asks for.
         if ClientAnswer(status: status, fields: [:]).allowsRetry || [401, 403, 407].contains(status) { return }
         client.goOn()
       }
@@ -383,8 +383,8 @@ import Testing
 
   // MARK: Any of them, in any order
 
-  /// The rule, in short: whatever is answered, the stream waits, asks, or ends with a reason; and when the server
-  /// itself answers again, it has the whole stream in the end, and nothing is left out that the server had not lost.
+  /// The rule in short: after any answer the client waits, asks, or ends with a reason. When the server itself answers
+  /// again, it ends up with the whole stream, and only bytes that the server had lost are missing.
   @Test(
     "unexpected responses in any phase and order: every byte arrives once the server returns",
     arguments: Seed.several(20) + [Seed(6_336_278_219_097_352_176), Seed(4_886_867_862_079_863_935)])
@@ -399,14 +399,14 @@ import Testing
   }
 }
 
-/// A client, a sound server that keeps its uploads, and something in front of it that answers in its place for a while.
+/// A client, a correct server that keeps its uploads, and an intermediary that answers in its place for a while.
 private struct OddWorld {
   var random: SplitMix64
   var client: ClientScript
   var uploads: [String: (base: UInt64, count: UInt64, isComplete: Bool)] = [:]
   var length: UInt64
   var violation: String?
-  /// Below this the server has everything, in one upload or another.
+  /// Below this offset the server has all bytes, in one upload or another.
   var parts: [(base: UInt64, count: UInt64)] { uploads.values.map { ($0.base, $0.count) } }
 
   init(_ seed: Seed) {
@@ -423,7 +423,8 @@ private struct OddWorld {
   private var isFile: Bool { client.machine.configuration.length != nil }
 
   mutating func run() {
-    // The server is itself until it has acknowledged something; then comes the outage, and then it is itself again.
+    // The server itself answers until it has acknowledged bytes. Then comes the outage, and then the server answers
+    // again.
     var steps = 0
     while !client.machine.hasAcknowledged, client.last != .completed, steps < 1000 {
       step(odd: 0)
@@ -440,7 +441,7 @@ private struct OddWorld {
       violation = "no end: \(client.next), \(client.machine.state)"
       return
     }
-    // All of it is there, in one piece or in parts that overlap or meet.
+    // All bytes are there, either in one piece or in parts that overlap or meet.
     var reached: UInt64 = 0
     for part in parts.sorted(by: { $0.base < $1.base }) where part.base <= reached {
       reached = max(reached, part.base + part.count)
@@ -458,7 +459,7 @@ private struct OddWorld {
       client.supply.head = head
       client.supply.isFinished = head == length
     }
-    // What is acknowledged is given up.
+    // The client releases acknowledged bytes.
     if !isFile { client.supply.oldest = max(client.supply.oldest, client.machine.acknowledged) }
     client.supply.restart = client.supply.oldest
     switch client.last {
@@ -474,7 +475,7 @@ private struct OddWorld {
     }
   }
 
-  /// Every status that no protocol has in mind for this, fields that are missing, doubled or absurd, and silence.
+  /// Answers with statuses that no protocol uses here, with missing, doubled or absurd fields, or not at all.
   private mutating func oddly() {
     client.send(upTo: random.chance(50) ? client.supply.head : client.sentUpTo)
     if random.chance(20) {

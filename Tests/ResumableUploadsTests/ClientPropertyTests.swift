@@ -1,4 +1,4 @@
-// The client's state machine against a server that says anything at all, in any order, and then the truth.
+// Tests the client's state machine against a server that first answers anything in any order, and then correctly.
 
 import HTTPMessages
 import PropertyTesting
@@ -7,7 +7,7 @@ import Testing
 @testable import ResumableUploads
 
 @Suite("The client and random responses") struct ClientPropertyTests {
-  /// A client, its buffer, and a server that keeps what it is sent and answers as it likes.
+  /// A client, its buffer, and a server that keeps the bytes that it receives and answers at random.
   private struct World {
     var random: SplitMix64
     var machine: UploadClientStateMachine
@@ -15,7 +15,7 @@ import Testing
     let length: UInt64
     var head: UInt64 = 0
     var isFinished = false
-    /// What the client has let go.
+    /// The stream offset up to which the client has released bytes.
     var released: UInt64 = 0
     var current: ClientRequest?
     var sentUpTo: UInt64 = 0
@@ -23,11 +23,11 @@ import Testing
     var awaited: UInt64?
     var outcome: UploadClientStateMachine.Action?
     var requests = 0
-    /// The uploads of the server that are not gone: base, bytes, whether complete.
+    /// The remaining uploads of the server: base, number of bytes, and whether complete.
     var uploads: [String: (base: UInt64, count: UInt64, isComplete: Bool)] = [:]
     var uploadCount = 0
     var violation: String?
-    /// What was acknowledged in the current upload by an answer that may be believed: 104, 2xx.
+    /// The offset that credible answers (104, 2xx) have acknowledged in the current upload.
     var acknowledged: UInt64 = 0
 
     init(_ seed: Seed) {
@@ -51,7 +51,7 @@ import Testing
 
     mutating func perform(_ action: UploadClientStateMachine.Action) {
       for case .serverWentBack(_, let offset) in machine.takeNotes() {
-        // It has said that it has lost them, and was asked twice.
+        // The server has reported twice that it has lost these bytes.
         acknowledged = min(acknowledged, offset)
       }
       if machine.acknowledged > machine.sent && machine.sent != 0 { violation = "acknowledged what was never sent" }
@@ -67,7 +67,7 @@ import Testing
         switch request.content {
         case .bytes(let start, _):
           sentUpTo = start
-          // The heart of it: what is acknowledged goes out no more, unless its upload is no more.
+          // The central property: acknowledged bytes are not sent again, unless their upload is gone.
           if request.purpose == .append, start < acknowledged {
             violation = "\(start) was acknowledged up to \(acknowledged)"
           }
@@ -82,7 +82,7 @@ import Testing
       }
     }
 
-    /// The client's own doings; true if there was one.
+    /// Performs an action of the client; true if there was one.
     mutating func move() -> Bool {
       if !isFinished, random.chance(20) {
         head = min(length, head + UInt64(random.size(upTo: 300)))
@@ -161,8 +161,8 @@ import Testing
       upload.count = sentUpTo - upload.base
       upload.isComplete = machine.version.completeness(request.fields) == true
       uploads[url] = upload
-      // An invented Location may have led a later part to an earlier one's upload, which counts from another offset. What
-      // that upload says acknowledges none of these bytes.
+      // An invented Location may have sent a later part to the upload of an earlier one, which counts from another
+      // offset. That upload's offset acknowledges none of these bytes.
       if upload.base == machine.base { acknowledged = sentUpTo }
       finish(upload.isComplete ? 200 : 204)
     }
@@ -198,14 +198,14 @@ import Testing
           current = nil
           perform(machine.cancel())
         }
-        // Acknowledged is acknowledged, whoever said so.
+        // An acknowledgement counts, whoever sent it.
         acknowledged = max(acknowledged, machine.acknowledged)
         perform(.none)
       default:
         let status =
           [200, 204, 307, 308, 400, 404, 408, 409, 410, 412, 413, 423, 429, 500, 501, 503].randomElement(using: &random)
           ?? 500
-        // A redirect to another upload would be a lie that nobody can find out.
+        // A redirect to another upload would be a false answer that no client can detect.
         let location = [307, 308].contains(status) ? current?.url : place
         answer(status, anyFields(), location: location, isEarly: random.chance(30))
         acknowledged = machine.acknowledged
@@ -226,7 +226,7 @@ import Testing
         if !world.move() { world.random.chance(60) ? world.answerTruly() : world.answerAnything() }
         steps += 1
       }
-      // Any 2xx that was invented may have moved the client elsewhere than the server is; the truth sets that right.
+      // An invented 2xx may have moved the client to another offset than the server's. True answers correct this.
       var quiet = 0
       while world.outcome == nil, world.violation == nil, quiet < 20_000 {
         if !world.move() { world.answerTruly() }
@@ -255,7 +255,7 @@ import Testing
             world.answerTruly()
           } else {
             world.hand(all: false)
-            // What arrived of it stays.
+            // The bytes of it that have arrived stay.
             if let request = world.current, request.purpose == .append, let url = request.url,
               let upload = world.uploads[url], UploadFields.offset(request.fields) == upload.count,
               !upload.isComplete, world.sentUpTo > upload.base + upload.count

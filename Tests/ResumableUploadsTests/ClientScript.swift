@@ -1,18 +1,18 @@
-// A client's state machine in a test's hands: what the server says goes in, the next request comes out.
+// Drives a client's state machine in a test: takes the server's answers, and returns the client's next request.
 
 import HTTPMessages
 import Testing
 
 @testable import ResumableUploads
 
-/// A client, what of its stream is at hand, and how far the request under way has got.
+/// A client, the available bytes of its stream, and the progress of the request under way.
 struct ClientScript {
   static let upload = "http://host/uploads/1"
   static let other = "http://host/uploads/2"
 
   var machine: UploadClientStateMachine
   var supply: Supply
-  /// Stream offset up to which the request under way was handed over.
+  /// The stream offset up to which bytes of the request under way were handed over.
   var sentUpTo: UInt64 = 0
   private(set) var last = UploadClientStateMachine.Action.none
 
@@ -27,7 +27,7 @@ struct ClientScript {
     self.supply = supply
   }
 
-  /// A stream of this many bytes, all available, that continues.
+  /// A stream that continues and has this many bytes so far, all of them available.
   static func live(
     _ head: UInt64, isFinished: Bool = false,
     _ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }
@@ -46,7 +46,7 @@ struct ClientScript {
     }
   }
 
-  /// A live stream whose upload resource exists; the next request is an append, or awaits bytes.
+  /// A live stream whose upload resource exists. Its next request is an append or waits for bytes.
   static func created(
     _ head: UInt64, isFinished: Bool = false, limits: String? = nil,
     _ change: (inout UploadClientStateMachine.Configuration) -> Void = { _ in }
@@ -74,7 +74,7 @@ struct ClientScript {
   @discardableResult
   mutating func start() -> UploadClientStateMachine.Action { perform(machine.start(supply)) }
 
-  /// The request under way hands over everything that it may.
+  /// Hands over all bytes that the request under way may carry.
   mutating func sendAll() { send(upTo: supply.head) }
 
   mutating func send(upTo end: UInt64) {
@@ -103,7 +103,7 @@ struct ClientScript {
       interim: ClientAnswer(status: status, fields: fields, location: location), sentUpTo: sentUpTo)
   }
 
-  /// Every request is answered so, after each pause, until something else happens than that the client asks once more.
+  /// Answers each request with this status, after each pause, until the client does something else than repeat it.
   mutating func insist(_ status: Int, atMost count: Int = 10) {
     for _ in 0..<count {
       guard answer(status) == .wait else { return }
@@ -111,14 +111,14 @@ struct ClientScript {
     }
   }
 
-  /// The connection is lost; after the delay the client goes on.
+  /// The connection is lost, and the client continues after the delay.
   @discardableResult
   mutating func lose() -> UploadClientStateMachine.Action {
     let action = machine.interrupted(sentUpTo: sentUpTo)
     return action == .wait ? goOn() : perform(action)
   }
 
-  /// A pause is followed by a request, or by the end: nothing would end a second pause.
+  /// Lets a pause end. A request or the end of the upload must follow because no timer would end a second pause.
   @discardableResult
   mutating func goOn() -> UploadClientStateMachine.Action {
     let action = perform(machine.goOn(supply))
@@ -133,7 +133,7 @@ struct ClientScript {
     return machine.state == .ready ? perform(machine.bytesAreReady(supply)) : last
   }
 
-  /// Bytes before that offset are not kept any more.
+  /// Releases the bytes before that offset.
   mutating func release(upTo oldest: UInt64, restart: UInt64? = nil) {
     supply = Supply(oldest: oldest, head: supply.head, isFinished: supply.isFinished, restart: restart)
   }
@@ -143,7 +143,7 @@ struct ClientScript {
   var request: ClientRequest? { if case .send(let request) = last { request } else { nil } }
   var fields: HeaderFields { request?.fields ?? [:] }
   var failure: ClientFailure? { if case .fail(let failure) = last { failure } else { nil } }
-  /// Method and offset, as `PATCH 100`; else the action.
+  /// The method and the offset, as `PATCH 100`; otherwise the action.
   var next: String {
     switch last {
     case .send(let request):
@@ -157,7 +157,7 @@ struct ClientScript {
     case .completed: return "completed"
     }
   }
-  /// Bytes that the request may carry at most; 0 for an empty content, nil for none or no limit.
+  /// The most bytes that the request may carry: 0 for empty content, nil for no request or no limit.
   var maximum: UInt64? {
     switch request?.content {
     case .bytes(_, let maximum): maximum

@@ -1,4 +1,4 @@
-// What another process has left, and a server that has less than that, exactly that, or more.
+// Tests an upload that another process has begun, with a server that has fewer, exactly as many, or more bytes.
 
 import HTTPMessages
 import PropertyTesting
@@ -7,15 +7,15 @@ import Testing
 @testable import ResumableUploads
 
 @Suite("The client ends the upload of another process at any offset of the server") struct ClientSurplusTests {
-  /// An upload resource that keeps to the protocol, as far as a client can see.
+  /// An upload resource that follows the protocol as far as a client can see.
   private struct Resource {
     var count: UInt64
     var isComplete = false
-    /// Its answers to the requests with these numbers are lost.
+    /// The numbers of the requests whose answers are lost.
     var lost: Set<Int> = []
-    /// Its answers to HEAD with these numbers are spoiled.
+    /// The numbers of the HEAD requests whose answers are damaged.
     var spoiled: Set<Int> = []
-    /// Whether it is forgotten with its completion.
+    /// Whether the server forgets the upload once it is complete.
     var forgets = false
     var requests: [String] = []
 

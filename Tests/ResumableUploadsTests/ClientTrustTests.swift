@@ -1,4 +1,4 @@
-// An upload resource that a response has named, and that never answers as one.
+// Tests an upload resource that a response has named but that never answers as one.
 
 import HTTPMessages
 import PropertyTesting
@@ -9,10 +9,10 @@ import Testing
 @Suite("The client and an upload resource that never responds as one") struct ClientTrustTests {
   private static let portal = "http://portal/login"
 
-  /// What answers at the portal: a status without a word of the protocol, or nothing.
+  /// How the portal answers: with a status but without fields of the protocol, or not at all.
   enum Voice: CaseIterable, Sendable { case page, redirect, notFound, error, refusal, silence }
 
-  /// Lets the portal answer everything, until the client asks something else; how many requests that took.
+  /// Lets the portal answer each request until the client turns elsewhere. Returns the number of requests.
   private func askPortal(_ client: inout ClientScript, _ voice: Voice) -> Int {
     var count = 0
     while count < 1000, client.failure == nil, client.next == "wait" || client.request?.url == Self.portal {
@@ -33,7 +33,7 @@ import Testing
     return count
   }
 
-  /// A live stream of 500 bytes, of which the server has acknowledged 200 and no longer knows the upload resource.
+  /// A live stream of 500 bytes whose server has acknowledged 200 bytes and no longer knows the upload resource.
   private func gone() -> ClientScript {
     var client = ClientScript.created(500)
     client.send(upTo: 300)
@@ -45,7 +45,7 @@ import Testing
     return client
   }
 
-  /// A creation is answered by a portal: at once, or by a 104 before the connection is lost.
+  /// A portal answers a creation, either immediately or by a 104 before the connection is lost.
   private func misdirect(_ client: inout ClientScript, byInterim: Bool) {
     if byInterim {
       client.interim(location: Self.portal)
@@ -62,7 +62,7 @@ import Testing
     var client = ClientScript.live(500)
     client.start()
     misdirect(&client, byInterim: byInterim)
-    // Before an acknowledgement a redirect or a page may end a stream, or count as an append's acceptance.
+    // Before an acknowledgement, a redirect or a page may end a stream, or count as the acceptance of an append.
     guard voice != .page && voice != .redirect else { return }
     let count = askPortal(&client, voice)
     #expect((1...13).contains(count) && client.next == "CREATE" && client.machine.base == 0)
@@ -112,7 +112,7 @@ import Testing
     #expect(client.next == "PATCH 300" && client.machine.takeNotes().isEmpty)
   }
 
-  @Test("an irreplaceable part is created once more at its start, also after many turns")
+  @Test("an irreplaceable part is created once more at its start, even after many turns")
   func nextPart() {
     var client = ClientScript.created(500, limits: "max-size=200")
     client.sendAll()
@@ -123,7 +123,7 @@ import Testing
       #expect(client.next == "CREATE" && client.machine.base == 200)
       misdirect(&client, byInterim: false)
       _ = askPortal(&client, .page)
-      // The creation fails, and the portal is asked again.
+      // The creation fails, and the client asks the portal again.
       client.lose()
       #expect(client.request?.url == Self.portal)
       _ = askPortal(&client, .error)
@@ -134,7 +134,7 @@ import Testing
     #expect(client.machine.acknowledged == 500 && client.machine.base == 200)
   }
 
-  @Test("a file that restarts begins at its first byte, also if a 104 to its creation had an offset")
+  @Test("a file that restarts begins at its first byte, even if a 104 to its creation had an offset")
   func file() {
     var client = ClientScript.file(500)
     client.start()
@@ -166,7 +166,7 @@ import Testing
     #expect(client.next == "HEAD" && client.request?.url == ClientScript.upload)
   }
 
-  @Test("an outage just after the creation does not lose the upload resource: it is asked far more often than left")
+  @Test("an outage just after the creation does not lose the upload resource, because the client asks it many times")
   func outage() {
     var client = ClientScript.created(500)
     client.sendAll()

@@ -1,4 +1,4 @@
-// What a client has learnt in one turn of a stream, and must have forgotten, or must still know, in the next.
+// Tests what a client must remember, and what it must forget, between successive phases of a stream.
 
 import HTTPMessages
 import Testing
@@ -9,7 +9,7 @@ import Testing
 struct ClientTurnTests {
   private static let portal = "http://portal/login"
 
-  /// A live stream whose first creation was answered by a portal that never answers as an upload resource.
+  /// A live stream whose first creation was answered by a portal that never acts as an upload resource.
   private func misled() -> ClientScript {
     var client = ClientScript.live(500)
     client.start()
@@ -70,8 +70,8 @@ struct ClientTurnTests {
     client.send(upTo: 4_400)
     client.lose()
     client.answer(204, ["Upload-Offset": "4400", "Upload-Limit": "max-size=\(limit)"])
-    // 600 bytes are left. A limit below that is not believed, as the server has taken more before; one that they fit in
-    // is kept, so that they go to another upload resource.
+    // 600 bytes are left. The client does not believe a lower limit because the server has accepted more before. It
+    // keeps a limit that they fit into, so they go to another upload resource.
     #expect((client.next == "PATCH 4400" && client.maximum == 600) == (limit < 600))
   }
 }

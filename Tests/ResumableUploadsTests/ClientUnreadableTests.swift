@@ -1,4 +1,4 @@
-// Successful answers that say something of the upload that cannot be read. They are not silent: HEAD decides.
+// Tests successful answers whose fields about the upload are unreadable. They do not count as silent: HEAD decides.
 
 import HTTPMessages
 import Testing
@@ -6,7 +6,7 @@ import Testing
 @testable import ResumableUploads
 
 @Suite("The client sends HEAD after a response with unreadable fields") struct ClientUnreadableTests {
-  /// Which fields cannot be read.
+  /// Which fields are unreadable.
   enum Fields: CaseIterable { case offset, completeness, both }
 
   /// The request that is answered.
@@ -53,7 +53,7 @@ import Testing
     }
   }
 
-  /// A client of 500 bytes that has sent this request as a whole.
+  /// A client with 500 bytes that has sent this request completely.
   static func client(_ request: Request, _ version: InteropVersion) -> ClientScript {
     var client: ClientScript
     switch request {
@@ -150,7 +150,7 @@ import Testing
       for answer in Fields.allCases.flatMap({ Self.answers($0, .newest) }) {
         var client = Self.client(request, .newest)
         client.answer(201, answer, location: Self.upload)
-        // The final response is asked for again, and an offset that can be read contradicts HEAD some times.
+        // The client asks for the final response again. A readable offset contradicts HEAD several times.
         for _ in 0..<20 where client.next != "completed" {
           switch client.next {
           case "wait": client.goOn()

@@ -1,4 +1,4 @@
-// How a client finds out whether a server supports resumable uploads, and which of the drafts it speaks.
+// Tests how a client finds out whether a server supports resumable uploads, and in which draft version.
 
 import HTTPMessages
 import Testing
@@ -59,7 +59,7 @@ import Testing
     var client = asking()
     client.answer(status, ["Allow": "GET, POST"])
     #expect(client.next == "unsupported")
-    // Without Allow it need not be that server's: once more.
+    // Without Allow the answer may come from another server, so the client asks once more.
     client = asking()
     client.answer(status)
     #expect(client.next == "OPTIONS")
@@ -204,7 +204,7 @@ import Testing
       #expect(client.next == "CREATE")
       client.answer(status, [InteropVersion.fieldName: "\(number)"])
       #expect(client.next == "CREATE" && client.fields[InteropVersion.fieldName] == "\(number)")
-      // Only downwards: so that it ends.
+      // The client only steps down, so that this ends.
       client.answer(status, [InteropVersion.fieldName: "\(number)"])
       #expect(client.failure == .refused(status: status) || client.next == "unsupported" || client.next == "wait")
     }

@@ -1,5 +1,5 @@
-// docs/resumable-uploads.md names a test for each sentence of the draft that has a key word. A name that no test has
-// any more would be a promise that nobody keeps.
+// docs/resumable-uploads.md names a test for each sentence of the draft that contains a key word. This checks that each
+// of these tests exists.
 
 import Glibc
 import Testing
@@ -11,7 +11,7 @@ import Testing
   func table() throws {
     let document = try #require(Self.contents("\(Self.root)/docs/resumable-uploads.md"))
     let rows = document.split(separator: "\n").compactMap { Self.row($0) }
-    // As many as the draft has them, for client and server.
+    // The number of such sentences in the draft, for client and server.
     #expect(rows.count == 99)
 
     var named = 0
@@ -34,7 +34,7 @@ import Testing
     var shown: Substring
   }
 
-  /// nil for a line that is no row of that table: section, key word, who, gist, what shows it.
+  /// nil for a line that is not a row of that table: section, key word, role, gist, proof.
   private static func row(_ line: Substring) -> Row? {
     let cells: [Substring] = line.split(separator: "|").map { cell in cell.drop { $0 == " " } }
     guard cells.count == 5, keyWords.contains(cells[1].dropLast()) else { return nil }
@@ -48,7 +48,7 @@ import Testing
     return path
   }()
 
-  /// The text of each `Tests/*/<suite>.swift`.
+  /// The source text of each `Tests/*/<suite>.swift`.
   private static func sources(of suite: Substring) -> [String] {
     guard let directory = opendir("\(root)/Tests") else { return [] }
     defer { closedir(directory) }

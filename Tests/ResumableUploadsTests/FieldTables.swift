@@ -1,8 +1,7 @@
-// Values of fields that tests of several fields share: what is an integer, what is a boolean, and what only looks like
-// one.
+// Field values that the tests of several fields share: integers, booleans, and values that only look like them.
 
 enum FieldTables {
-  /// Items that are non-negative integers, with what they mean.
+  /// Items that are non-negative integers, with their values.
   static let counts: [(text: String, value: UInt64)] = [
     ("0", 0), ("5", 5), ("-0", 0), ("007", 7), ("  5  ", 5), ("1234567890", 1_234_567_890),
     ("999999999999999", 999_999_999_999_999), ("000000000000001", 1),
@@ -10,12 +9,12 @@ enum FieldTables {
     ("5;unit=bytes", 5), ("5;a;b=?0; c=\"x\"", 5),
   ]
 
-  /// What is no integer at all.
+  /// Items that are not integers.
   static let otherTypes = [
     "5.0", "0.1", "\"5\"", "five", "*", ":NQ==:", "::", "?1", "?0", "@5", "%\"5\"", "(5)", "()", "a=5",
   ]
 
-  /// What is no item at all.
+  /// Texts that are not items at all.
   static let noItems = [
     "", " ", "+5", "5 6", "5,", ",5", "5, 5", "5,6", "0x10", "5;", "5; ", "5;=1", "5;A", "5 ;a", "--5",
     "- 5",

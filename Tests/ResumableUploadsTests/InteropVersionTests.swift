@@ -1,5 +1,5 @@
-// The drafts as rows of one table: what each row says, how a client steps down, and the RFC to come, which has no
-// number.
+// Tests the table of the drafts: the contents of each row, the way in which a client steps down, and the future RFC,
+// which has no number.
 
 import HTTPMessages
 import PropertyTesting
@@ -19,7 +19,7 @@ import Testing
     var testDescription: String { number.map { "version \($0)" } ?? "the RFC" }
   }
 
-  /// What the drafts say, written down apart from the code.
+  /// The rules of the drafts, written down independently of the code.
   static let rows = [
     Row(
       number: 3, completeness: "Upload-Incomplete", complete: "?0", tellsProgress: false, namesMediaType: false,
@@ -80,7 +80,7 @@ import Testing
       version = current.older
     }
     #expect(steps == [8, 7, 6, 5, 4, 3])
-    // The RFC is no draft: there is nothing below it that a server of it would speak.
+    // The RFC is not a draft. No lower version exists that a server of the RFC would speak.
     #expect(InteropVersion.none.older == nil)
   }
 

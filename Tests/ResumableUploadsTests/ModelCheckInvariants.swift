@@ -1,11 +1,11 @@
-// What has to be true of client and server after each step, and at the end.
+// The conditions that client and server must meet after each step and at the end.
 
 @testable import ResumableUploads
 
 extension ModelWorld {
-  /// Stream offset up to which the server has everything, as durably as it promises.
+  /// The stream offset up to which the server has all bytes, as durably as it promises.
   ///
-  /// - Parameter lives: without what upload resources had that are no more.
+  /// - Parameter lives: whether to leave out upload resources that became inactive before they were complete.
   private func kept(lives: Bool = false) -> UInt64 {
     var reach: UInt64 = 0
     var grows = true
@@ -28,12 +28,11 @@ extension ModelWorld {
     violation = "the client let go of everything up to \(released), and the server has kept \(kept) (invariant 2)"
   }
 
-  /// What has to be true when the client has ended.
+  /// Checks the conditions that must hold when the client has ended.
   func finalViolation(liesWereTold: Bool, mayEndEarly: Bool) -> String? {
-    // "The client cannot continue the upload" (section "Upload Creation", example D), where it cannot begin another
-    // one.
+    // "The client cannot continue the upload" (section "Upload Creation", example D), if it cannot begin another one.
     if mayEndEarly, outcome == .fail(.completedEarly) { return nil }
-    // A server that loses over and over what it had acknowledged is given up, which is said as well.
+    // The client gives up on a server that repeatedly loses acknowledged bytes, and reports this.
     if conditions.losesAcknowledged, case .fail(.noProgress)? = outcome { return nil }
     guard outcome == .completed else { return "the client ended with \(outcome.map { "\($0)" } ?? "nothing")" }
     guard isFinished, released == conditions.length else {
@@ -47,21 +46,21 @@ extension ModelWorld {
       {
         return nil
       }
-      // What is lost is said: there is a break that names both parts, and no upload that passes for a whole one.
+      // The loss is reported: an event names both parts, and no incomplete upload passes for a whole one.
       return breaks.isEmpty && gaps.isEmpty
         ? "the server has \(kept) bytes of \(conditions.length), and nobody says so" : nil
     }
     guard kept == conditions.length else { return "the server has \(kept) bytes of \(conditions.length)" }
     guard let last = parts.last, let resource = server.resources.first(where: { $0.url == last.url }) else {
-      // An optimistic creation whose resource was never announced: it is the last one.
+      // The last resource comes from an optimistic creation that was never announced to the client.
       return server.resources.contains { $0.state.phase == .complete || $0.wasComplete }
         ? nil : "no upload resource is complete"
     }
     if !conditions.endsUploads, !conditions.losesAcknowledged, resource.state.phase != .complete {
       return "\(resource.url) is not complete"
     }
-    // Lies and expiry may cost a part that begins anew; else the parts are side by side, nothing lost and nothing
-    // twice.
+    // False answers and expiry may cause a part that begins anew. Otherwise the parts are contiguous: no byte is lost
+    // or stored twice.
     guard !conditions.endsUploads, !conditions.losesAcknowledged, !liesWereTold else { return nil }
     if !gaps.isEmpty { return "the client tells of a loss where none was: \(gaps)" }
     var end: UInt64 = 0
@@ -70,7 +69,7 @@ extension ModelWorld {
         return "\(part.url) is nowhere"
       }
       guard part.base == resource.base else { return "\(part.url) begins elsewhere for the client" }
-      // Where parts are joined, the server finds what it has.
+      // If parts are joined, the server may already have the first bytes.
       guard part.base == end || (conditions.joinsParts && part.base < end) else {
         return "a part begins at \(part.base), and the one before it ends at \(end)"
       }

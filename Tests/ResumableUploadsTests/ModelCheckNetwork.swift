@@ -1,21 +1,20 @@
-// What is between client and server in the model: requests, what they bring, what comes back, and where all of it
-// stands.
+// The connections between client and server in the model: requests, their content, the answers, and their progress.
 
 import HTTPMessages
 
 @testable import ResumableUploads
 
-/// What an exchange brings to the server, in order.
+/// What an exchange delivers to the server, in order.
 enum Upstream: Equatable {
   case head(ModelRequest)
   case bytes([UInt8])
-  /// The content's end, as it should be.
+  /// The regular end of the content.
   case end
-  /// The connection's end, before that of the content or after it.
+  /// The end of the connection, before or after the end of the content.
   case closed
 }
 
-/// What the server gives back on it.
+/// What the server returns on the exchange.
 enum Downstream: Equatable {
   case interim(HeaderFields)
   case final(ServerAnswer)
@@ -24,21 +23,21 @@ enum Downstream: Equatable {
 
 struct ModelRequest: Equatable {
   var method: String
-  /// nil for the target that uploads are for.
+  /// The URL of the upload resource; nil for the target of creations.
   var url: String?
   var fields: HeaderFields
   var content: RequestSummary.Content
 }
 
-/// A request on its way, with its answers: its connection, as far as it matters to the protocol.
+/// A request under way with its answers. It stands for the connection, as far as the protocol is concerned.
 struct ModelExchange {
   let number: Int
   let request: ModelRequest
-  /// On the way to the server, and to the client.
+  /// The messages on the way to the server and to the client.
   var up: [Upstream]
   var down: [Downstream] = []
   var isClientThere = true
   var isServerThere = true
-  /// All that the client has sent, for a replay.
+  /// All messages that the client has sent, for a replay.
   var sent: [Upstream]
 }

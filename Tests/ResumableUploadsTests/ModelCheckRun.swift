@@ -1,4 +1,4 @@
-// One run of the model checker: events and faults until the client is done, and what to show of a run that fails.
+// One run of the model checker: events and faults until the client ends, and the report of a run that fails.
 
 import HTTPMessages
 import PropertyTesting
@@ -6,21 +6,21 @@ import PropertyTesting
 @testable import ResumableUploads
 
 enum ModelFault: CaseIterable {
-  /// The client gives up; of what is under way a part arrives, late or never, and then the connection's end or nothing.
+  /// The client loses the connection. Messages under way arrive late, in part, or never; the end may not arrive either.
   case loss
-  /// The server sees the connection's end, the client sees nothing.
+  /// The server sees the end of the connection, but the client does not.
   case serverSideLoss
   case lostInterims
   case lostAnswer
-  /// Somebody in between answers with a 5xx or the like, before the server saw the request or instead of its answer.
+  /// An intermediary answers with a 5xx or similar, before the server saw the request or instead of its answer.
   case gatewayError
-  /// 400 or 409 without an offset.
+  /// A 400 or 409 without an offset.
   case refusal
-  /// An offset in an answer is changed: too low, too high, or beyond what was ever sent.
+  /// An offset in an answer is changed: too low, too high, or beyond the bytes that were ever sent.
   case lie
-  /// A request of before arrives once more, whole or in part.
+  /// An earlier request arrives again, whole or in part.
   case replay
-  /// The upload resource's last final answer comes once more, for another request.
+  /// The upload resource's last final answer arrives again, as the answer to another request.
   case duplicate
   case restart
   case powerFailure
@@ -31,7 +31,7 @@ enum ModelFault: CaseIterable {
 struct ModelRun {
   struct Plan {
     var seed: UInt64
-    /// Faults beyond that many are left out, to find out which are needed.
+    /// Leaves out the faults after this number, to find out which ones are needed.
     var maximumFaults = Int.max
     var leftOut: Set<Int> = []
     var traces = false
@@ -44,31 +44,31 @@ struct ModelRun {
   private(set) var faultCount = 0
   private(set) var stepCount = 0
   private(set) var applied: [ModelFault] = []
-  /// Steps that the run took after the last fault.
+  /// How many steps the run took after the last fault.
   private(set) var quietSteps = 0
   private(set) var violation: String?
 
   private var former: [(request: ModelRequest, sent: [Upstream])] = []
-  /// As it left the server, with the upload resource that it is about.
+  /// The answer as it left the server, with its upload resource.
   private var lastAnswer: (url: String?, answer: ServerAnswer)?
-  /// The exchange whose answer is a lie.
+  /// The exchange whose answer was falsified.
   private var spoiled: Int?
-  /// Faults since the last progress for which a client is right to lose patience.
+  /// The number of faults since the last progress that justify that a client gives up.
   private var provocations = 0
   private var progress: UInt64 = 0
   private var liesWereTold = false
-  /// Faults that wait for an answer which they can spoil, with the number that they draw from.
+  /// Faults that wait for an answer to spoil, with the number that seeds their random choices.
   private var armed: [(fault: ModelFault, random: SplitMix64)] = []
 
-  /// So long faults go on, if the client does not come to its end in spite of them.
+  /// Faults stop after this many steps, if the client has not ended by then.
   private static let noisySteps = 1500
-  /// Percent of steps.
+  /// The chance of a fault in each step, in percent.
   private static let faultRate = 7
 
   private init(_ plan: Plan) {
     self.plan = plan
     world = ModelWorld(seed: plan.seed, traces: plan.traces, sabotage: plan.sabotage)
-    // Of their own, so that the events before a fault are the same without it.
+    // Faults have their own generator, so the events before a fault are the same without it.
     faults = SplitMix64(state: ~plan.seed)
   }
 
@@ -78,7 +78,7 @@ struct ModelRun {
     return run
   }
 
-  /// How many steps a client and a server may need when nothing goes wrong any more.
+  /// How many steps a client and a server may need after the last fault.
   private var patience: Int { 2000 + 10 * Int(world.conditions.length) }
 
   private mutating func run() {
@@ -105,7 +105,7 @@ struct ModelRun {
       let exchange = world.exchanges[place]
       if former.last?.request != exchange.request { former.append((exchange.request, [])) }
       former[former.count - 1].sent = exchange.sent
-      // A final refusal that is taken for another's answer ends an upload, and rightly so.
+      // Leaves out final refusals: as the answer to another request, one would rightly end the upload.
       if case .final(let answer)? = exchange.down.last, answer.status < 400 || answer.status == 409,
         exchange.number != spoiled
       {
@@ -123,7 +123,7 @@ struct ModelRun {
   // MARK: Faults
 
   private mutating func fault() {
-    // All that a fault draws comes from one number, so that leaving it out changes nothing of the next.
+    // Each fault seeds its own generator with one number, so leaving a fault out does not change the next one.
     var random = SplitMix64(state: faults.next())
     faultCount += 1
     if faultCount > plan.maximumFaults || plan.leftOut.contains(faultCount) { return }
@@ -142,7 +142,7 @@ struct ModelRun {
     if violation == nil { violation = world.violation }
   }
 
-  /// Whether there was anything to spoil.
+  /// Returns whether there was a message to spoil.
   private mutating func apply(_ kind: ModelFault, _ random: inout SplitMix64) -> Bool {
     let place = world.current.flatMap { world.place($0) }
     switch kind {
@@ -178,13 +178,13 @@ struct ModelRun {
       let number = world.replay(Array(sent.prefix(Int.random(in: 1...max(1, sent.count), using: &random))), request)
       world.log("  #\(number) is \(request.method) \(request.url ?? "/") \(ModelWorld.text(request.fields)) again")
     case .duplicate:
-      // Another upload resource counts from elsewhere: as an acknowledgement, its offset cannot be found out either.
+      // The offset of another upload resource would count as an acknowledgement, and no client could detect the error.
       guard let place, let url = world.exchanges[place].request.url, let (about, answer) = lastAnswer,
         about == nil || about == url, provoke()
       else { return false }
       checkDuplicate(answer, of: url)
       world.exchanges[place].down.insert(.final(answer), at: 0)
-      // What was true then need not be true now.
+      // An offset that was true then may be false now.
       liesWereTold = true
     case .restart: world.restartServer(isPowerFailure: false, tells: random.chance(80), &random)
     case .powerFailure: world.restartServer(isPowerFailure: true, tells: random.chance(20), &random)
@@ -201,8 +201,8 @@ struct ModelRun {
   }
 
   private mutating func lie(_ place: Int?, _ random: inout SplitMix64) -> Bool {
-    // An answer to HEAD or a refusal. Who acknowledges what it has not kept, in a 104 or a 2xx, cannot be found out;
-    // and who calls complete what is not all of it has ended it.
+    // Changes an answer to HEAD or a refusal. No client could detect a false acknowledgement in a 104 or a 2xx, and an
+    // answer that calls an incomplete upload complete ends it.
     guard let place, case .final(var answer)? = world.exchanges[place].down.last,
       world.exchanges[place].request.method == "HEAD" || answer.status == 409,
       world.machine.version.completeness(answer.fields) != true,
@@ -219,13 +219,13 @@ struct ModelRun {
     answer.fields.append(UploadFields.offset, String(lie))
     world.exchanges[place].down[world.exchanges[place].down.count - 1] = .final(answer)
     liesWereTold = true
-    // A lie that is told once must not become an acknowledgement, nor be confirmed by itself.
+    // A lie that occurs once must not become an acknowledgement, nor confirm itself.
     spoiled = world.exchanges[place].number
     world.log("  \(offset) becomes \(lie)")
     return true
   }
 
-  /// What comes once more was true before: what the server has told it has kept, so it still has it.
+  /// A repeated answer was true before: the server has kept the bytes that it reported, so it still has them.
   private mutating func checkDuplicate(_ answer: ServerAnswer, of url: String) {
     guard !world.conditions.losesAcknowledged, plan.sabotage == nil, let told = UploadFields.offset(answer.fields),
       let resource = world.server.resources.first(where: { $0.url == url })
@@ -234,7 +234,7 @@ struct ModelRun {
     if told > kept { violation = "the model repeats an answer that tells \(told), and \(url) has kept \(kept)" }
   }
 
-  /// Counts what brings a client nearer to giving up; a few in a row are to be endured.
+  /// Counts the faults that bring a client closer to giving up. Returns whether it must endure this one.
   private mutating func provoke() -> Bool {
     provocations += 1
     return provocations <= 3

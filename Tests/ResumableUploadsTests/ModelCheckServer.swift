@@ -1,54 +1,54 @@
-// The server's state machine with a disk and nothing else: what its shell does, in memory, one event after another.
+// The server's state machine with only a disk: does in memory what its shell does, one event after another.
 
 import HTTPMessages
 import PropertyTesting
 
 @testable import ResumableUploads
 
-/// A server on which the checker has to find fault: the proof that it can.
+/// A faulty server, in which the checker must find the fault. This proves that it can.
 enum Sabotage: CaseIterable {
-  /// An offset is told before its bytes are kept.
+  /// The server announces an offset before it has kept the bytes.
   case announcesEarly
-  /// After a restart a byte of the end is missing, and nobody says so.
+  /// After a restart the last byte is missing without any report.
   case losesOnRestart
-  /// An older request may still append when a newer one has taken over.
+  /// An older request may still append after a newer one has taken over.
   case letsOldRequestsAppend
-  /// A PATCH is appended wherever it begins.
+  /// The server appends a PATCH at any offset.
   case ignoresOffsets
-  /// HEAD tells the offset of the disk, and not the one that the next PATCH has to begin at.
+  /// HEAD returns the offset of the disk instead of the offset at which the next PATCH must begin.
   case tellsOldOffset
-  /// A roll-over's acknowledgement does not wait for the disk.
+  /// The acknowledgement of a roll-over does not wait for the disk.
   case acknowledgesBeforeDisk
 }
 
 struct ModelServer {
   struct Resource {
     let url: String
-    /// Stream offset of its first byte, as the client said it.
+    /// The stream offset of its first byte, as the client stated it.
     let base: UInt64
     var state: UploadResourceState
     var bytes: [UInt8] = []
-    /// How many of them would survive a power failure, and how many after the sync that is under way.
+    /// How many of its bytes would survive a power failure, now and after the sync that is under way.
     var synced = 0
     var syncing: Int?
-    /// The exchange of the state's transfer.
+    /// The exchange that carries the state's transfer.
     var transfer: (number: Int, exchange: Int, version: InteropVersion, isCreation: Bool)?
-    /// The handler has the whole representation and makes its response.
+    /// Whether the handler has the whole representation and is preparing its response.
     var isResponding = false
-    /// Offset that went out in the last answer to HEAD, as long as nothing has touched the resource since.
+    /// The offset in the last answer to HEAD, until something touches the resource.
     var promised: UInt64?
-    /// Its handler has had everything and has answered: the resource may go, what it was for stays.
+    /// Whether its handler has received everything and has answered. The resource may go, but the result stays.
     var wasComplete = false
-    /// The largest offset that was told since the server started: no later one may be smaller.
+    /// The largest offset announced since the server started. No later one may be smaller.
     var told: UInt64 = 0
   }
 
-  /// What waits until the disk has so much of a resource.
+  /// An action that waits until the disk has this much of a resource.
   private struct Pending {
     var exchange: Int
     var resource: Int
     var count: Int
-    /// nil: the handler may begin.
+    /// The answer to send; nil if the handler may begin instead.
     var answer: ServerAnswer?
   }
 
@@ -60,7 +60,7 @@ struct ModelServer {
   private let joinsParts: Bool
   private let pattern: OffsetPattern
   private let sabotage: Sabotage?
-  /// What must never happen, and did.
+  /// The first violation of an invariant, if there was one.
   private(set) var violation: String?
 
   init(
@@ -70,19 +70,19 @@ struct ModelServer {
     (self.pattern, self.sabotage) = (pattern, sabotage)
   }
 
-  /// What the server has to send since the last call.
+  /// The messages that the server has to send since the last call.
   mutating func takeOutput() -> [(exchange: Int, message: Downstream)] {
     defer { output = [] }
     return output
   }
 
-  /// Whether an answer on this exchange may still come by itself.
+  /// Whether the server may still answer this exchange without another event from the client.
   func owes(_ exchange: Int) -> Bool {
     pending.contains { $0.exchange == exchange }
       || resources.contains { $0.isResponding && $0.transfer?.exchange == exchange }
   }
 
-  /// The exchange at work on the resource that `request` is about: all that has arrived of it is taken first.
+  /// The exchange at work on the resource of `request`. All that has arrived of it is processed first.
   func exchangeAtWork(_ request: ModelRequest) -> Int? {
     index(request.url).flatMap { resources[$0].transfer?.exchange }
   }
@@ -99,7 +99,7 @@ struct ModelServer {
     case .closed:
       pending.removeAll { $0.exchange == exchange && $0.answer != nil }
       guard let index = transferring(exchange), let transfer = resources[index].transfer else { return }
-      // All bytes have come: processing goes on for whoever asks for the response.
+      // All bytes have arrived. Processing continues for a client that asks for the response.
       resources[index].state.ended(transfer.number)
       resources[index].transfer = nil
     }
@@ -136,7 +136,7 @@ struct ModelServer {
     } catch {
       return refuse(error, transfer.version, nil, exchange)
     }
-    // The record is on the disk before anybody hears of the resource, so a restart finds it.
+    // The record is on the disk before anybody learns of the resource, so a restart finds it.
     let base = request.fields["Stream-Offset"].flatMap { UInt64($0) } ?? 0
     resources.append(Resource(url: "http://server/.uploads/\(resources.count)", base: base, state: state))
     let index = resources.count - 1
@@ -178,7 +178,7 @@ struct ModelServer {
       if former != nil { disconnect(index) }
       let number = resources[index].state.transfer?.number ?? 0
       resources[index].transfer = (number, exchange, request.version, false)
-      // Tells the client that the offset matched, where that may be told yet.
+      // Tells the client that the offset matched, if this may be announced already.
       if !awaitsDisk || resources[index].state.durable == resources[index].state.offset {
         tellProgress(index, again: true)
       }
@@ -257,7 +257,7 @@ struct ModelServer {
     if let index { self.answer(answer, index, exchange) } else { output.append((exchange, .final(answer))) }
   }
 
-  /// Answers once the disk has what the answer speaks of.
+  /// Answers once the disk has the bytes that the answer reports.
   private mutating func answer(_ answer: ServerAnswer, _ index: Int, _ exchange: Int) {
     let pending = Pending(exchange: exchange, resource: index, count: resources[index].bytes.count, answer: answer)
     if sabotage == .acknowledgesBeforeDisk { perform(pending) } else { whenDurable(pending) }
@@ -276,7 +276,7 @@ struct ModelServer {
     output.append((item.exchange, .final(answer)))
   }
 
-  /// Invariant 3, of whatever leaves the server.
+  /// Checks invariant 3 for each message that leaves the server.
   private mutating func check(_ fields: HeaderFields, _ index: Int) {
     guard let offset = UploadFields.offset(fields) else { return }
     let resource = resources[index]
@@ -318,7 +318,7 @@ struct ModelServer {
     output.append((transfer.exchange, .interim(fields)))
   }
 
-  /// The handler's response, when it has everything or early.
+  /// The handler responds, either after it has received everything or early.
   mutating func respond(_ index: Int) {
     resources[index].isResponding = false
     let transfer = resources[index].transfer
@@ -331,26 +331,26 @@ struct ModelServer {
 
   mutating func expire(_ index: Int) {
     resources[index].wasComplete = resources[index].wasComplete || resources[index].state.phase == .complete
-    // What is inactive already stays what it is.
+    // An inactive resource stays as it is.
     _ = try? resources[index].state.deactivate(.expired)
     disconnect(index)
   }
 
-  /// The process dies, or the machine: of what the disk has not, a part is gone then.
+  /// The process or the machine dies. A part of the bytes that the disk does not have is lost.
   mutating func restart(isPowerFailure: Bool, _ random: inout SplitMix64) {
     pending = []
     for index in resources.indices {
       var resource = resources[index]
       (resource.transfer, resource.syncing, resource.isResponding, resource.promised) = (nil, nil, false, nil)
-      // What is complete is on the disk, whatever the durability.
+      // A complete upload is on the disk, whatever the durability.
       if isPowerFailure, resource.state.phase != .complete {
         resource.bytes.removeLast(Int.random(in: 0...resource.bytes.count - resource.synced, using: &random))
       }
       if sabotage == .losesOnRestart, !resource.bytes.isEmpty { resource.bytes.removeLast() }
-      // Who does not wait for the disk may not know what was told either.
+      // A server that does not wait for the disk may also forget the offsets that it announced.
       let isForgotten = isPowerFailure && !awaitsDisk && random.chance(50)
       if isForgotten { resource.told = min(resource.told, UInt64(resource.bytes.count)) }
-      // A response that was not stored is made again, by whoever completes the upload again.
+      // A response that was not stored is made again when a client completes the upload again.
       let phase = resource.state.phase == .processing ? .incomplete : resource.state.phase
       resource.synced = resource.bytes.count
       resource.state = UploadResourceState(

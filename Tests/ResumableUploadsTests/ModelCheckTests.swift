@@ -1,10 +1,10 @@
-// The model checker: both state machines against each other under everything that networks, crashes and other people's
-// software do to them.
+// The model checker runs both state machines against each other under all faults of networks, crashes and other
+// software.
 //
-// Invariants, looked at after every step: the server keeps exactly the stream's bytes, in order, none lost or twice
-// (1); the client lets go of no byte that the server has not durably kept (2); the server tells no offset beyond what
-// it has kept (3); an offset told to HEAD is one that the next PATCH may begin at; one request at a time. And when the
-// faults stop, the upload completes within a bounded number of steps.
+// It checks these invariants after every step: the server keeps exactly the stream's bytes, in order, none lost or
+// doubled (1); the client releases no byte that the server has not durably kept (2); the server announces no offset
+// beyond the bytes that it has kept (3); the next PATCH may begin at any offset that HEAD returns; only one request at
+// a time is under way. After the last fault the upload completes within a bounded number of steps.
 
 import Glibc
 import PropertyTesting
@@ -31,11 +31,11 @@ import Testing
       plan.seed = seeds.next()
     }
     print(total.summary)
-    // A check under faults that do not happen would check nothing.
+    // A check under faults that do not happen would be worthless.
     for fault in ModelFault.allCases { #expect(total.faults[fault, default: 0] > 0, "\(fault) never happened") }
   }
 
-  /// A lie of HEAD came once more as the answer to an append. No client can see that such an acknowledgement is false.
+  /// A false answer to HEAD came again as the answer to an append. No client can detect such a false acknowledgement.
   @Test("a response that was changed on its way is not repeated as another's", arguments: [3_509_950_163_444_664_056])
   func lieOfHEAD(seed: UInt64) { #expect(ModelRun.run(ModelRun.Plan(seed: seed)).violation == nil) }
 
@@ -75,7 +75,7 @@ private struct Tally {
   }
 }
 
-/// A failing run with as few faults as it needs.
+/// Searches for a failing run with as few faults as possible.
 private struct Shrinking {
   private(set) var plan: ModelRun.Plan
   private(set) var run: ModelRun
@@ -83,7 +83,7 @@ private struct Shrinking {
   init(_ failing: ModelRun.Plan) {
     plan = failing
     run = ModelRun.run(failing)
-    // Perhaps another seed comes to it sooner.
+    // Another seed may fail sooner.
     var seeds = SplitMix64(state: failing.seed)
     for _ in 0..<100 {
       var other = failing
@@ -91,7 +91,7 @@ private struct Shrinking {
       let found = ModelRun.run(other)
       if found.violation != nil, found.applied.count < run.applied.count { (plan, run) = (other, found) }
     }
-    // First by halves: how many of the faults are enough.
+    // First by bisection: how many of the faults are enough.
     var (enough, few) = (run.faultCount, -1)
     while enough - few > 1 {
       let middle = (enough + few + 1) / 2
@@ -100,7 +100,7 @@ private struct Shrinking {
       let found = ModelRun.run(shorter)
       if found.violation != nil { (plan, run, enough) = (shorter, found, middle) } else { few = middle }
     }
-    // Then one by one, the last first, until none can be spared.
+    // Then one by one, beginning with the last, until all remaining faults are needed.
     var spared = true
     while spared {
       spared = false
@@ -109,7 +109,7 @@ private struct Shrinking {
         shorter.leftOut.insert(fault)
         let found = ModelRun.run(shorter)
         guard found.violation != nil else { continue }
-        // A fault that had nothing to spoil is spared without a change.
+        // A fault that had nothing to spoil can be left out without any effect.
         spared = spared || found.applied.count < run.applied.count
         (plan, run) = (shorter, found)
       }

@@ -1,5 +1,5 @@
-// Client and server against each other in memory: one event after another, each drawn at random from those that may
-// come next.
+// Runs client and server against each other in memory, one event after another. Each event is drawn at random from
+// those that may come next.
 
 import HTTPMessages
 import PropertyTesting
@@ -7,7 +7,7 @@ import PropertyTesting
 @testable import ResumableUploads
 
 struct ModelWorld {
-  /// What happened, in words; a class, for it is written to while the world is looked at.
+  /// The log of events in words. It is a class because it is written while the world is read.
   final class Trace { var lines: [String] = [] }
 
   let conditions: ModelConditions
@@ -24,12 +24,12 @@ struct ModelWorld {
   private(set) var isFinished = false
   /// The oldest byte that the client still has.
   private(set) var released: UInt64 = 0
-  /// The exchange under way; everything that comes on another is nobody's.
+  /// The exchange under way. Messages on any other exchange are ignored.
   private(set) var current: Int?
   private var content: (position: UInt64, end: UInt64?, hasEnded: Bool) = (0, 0, true)
   private var waits = false
   private var awaited: UInt64?
-  /// The upload resources that the client knows of, with where it believes that they begin.
+  /// The upload resources that the client knows, with the base offset that it assumes for each.
   private(set) var parts: [(url: String, base: UInt64)] = []
   private(set) var gaps: [ClientNote] = []
   private(set) var breaks: [ClientNote] = []
@@ -55,7 +55,7 @@ struct ModelWorld {
 
   private var supply: Supply { Supply(oldest: oldest, head: head, isFinished: isFinished) }
 
-  /// A file can be read again; of a stream, what was let go is gone.
+  /// A file can be read again, but bytes of a stream are lost once they are released.
   private var oldest: UInt64 { conditions.configuration.length == nil ? released : 0 }
 
   private mutating func perform(_ action: UploadClientStateMachine.Action) {
@@ -100,7 +100,7 @@ struct ModelWorld {
       }
       content = (start, maximum.map { start + $0 }, false)
       summary = .unsized
-      // Where the stream has ended, the content's size is known.
+      // When the stream has ended, the size of the content is known.
       if isFinished, conditions.sizesContent {
         content.end = min(content.end ?? head, head)
         summary = .sized((content.end ?? head) - start)
@@ -128,7 +128,7 @@ struct ModelWorld {
     if exchanges[place].isServerThere { exchanges[place].up.append(message) }
   }
 
-  /// Nobody listens on the current exchange any more; what is under way on it still arrives, or does not.
+  /// The client abandons the current exchange. Messages under way on it may still arrive.
   mutating func leaveCurrent(closes: Bool) {
     guard let number = current, let place = place(number) else { return }
     exchanges[place].isClientThere = false
@@ -183,7 +183,7 @@ struct ModelWorld {
     return events
   }
 
-  /// A live append may roll over whenever it is large enough; one that completes has to bring everything.
+  /// A live append may roll over whenever it is large enough, but a completing append must bring all bytes.
   private var mayEndContent: Bool {
     if let end = content.end, content.position == end { return true }
     if isFinished && content.position == head { return true }
@@ -191,13 +191,13 @@ struct ModelWorld {
     return content.position - append.start >= max(1, machine.limits.minimumAppendSize ?? 1)
   }
 
-  /// Whether the current request's content has a size, which it must have then.
+  /// Whether the current request's content must have a known size.
   private var sizes: Bool {
     guard let current, let place = place(current), case .sized = exchanges[place].request.content else { return false }
     return true
   }
 
-  /// One event; false when nothing can happen any more.
+  /// Performs one event. Returns false when no event is possible any more.
   mutating func step() -> Bool {
     guard let event = events.randomElement(using: &random) else { return false }
     perform(event)
@@ -234,12 +234,12 @@ struct ModelWorld {
     }
   }
 
-  /// The next of what is under way to the server arrives.
+  /// Delivers the next message that is under way to the server.
   private mutating func deliverUp(_ number: Int) {
     guard let place = place(number), !exchanges[place].up.isEmpty else { return }
     let message = exchanges[place].up.removeFirst()
     if case .head(let request) = message, let other = server.exchangeAtWork(request), other != number {
-      // What had arrived on the connection at work is taken first: any part of what is under way may have.
+      // First delivers any number of the messages that are under way on the connection at work.
       for _ in 0..<Int.random(in: 0...(self.place(other).map { exchanges[$0].up.count } ?? 0), using: &random) {
         deliverUp(other)
         collect()
@@ -255,7 +255,7 @@ struct ModelWorld {
     server.receive(message, on: number)
   }
 
-  /// Puts what the server has sent on its way, and takes over what it found wrong.
+  /// Sends the server's messages, and records any violation that it found.
   mutating func collect() {
     for (number, message) in server.takeOutput() {
       switch message {
@@ -300,7 +300,7 @@ struct ModelWorld {
     }
   }
 
-  /// After an interim response no action follows, but bytes may go and notes may come.
+  /// No action follows an interim response, but bytes and notes may.
   private mutating func perform(interimEffects: Void) {
     let (waited, awaitedBefore) = (waits, awaited)
     perform(UploadClientStateMachine.Action.none)
@@ -315,7 +315,7 @@ struct ModelWorld {
     for place in exchanges.indices {
       exchanges[place].isServerThere = false
       exchanges[place].up = []
-      // The kernel says so, or, with the whole machine gone, nobody.
+      // The kernel reports the end, unless the whole machine is gone.
       if exchanges[place].isClientThere, tells { exchanges[place].down.append(.closed) }
     }
     checkReleased()

@@ -1,4 +1,4 @@
-// The names, types and numbers that the draft registers.
+// Tests the names, types and numbers that the draft registers.
 
 import ResumableUploads
 import Testing

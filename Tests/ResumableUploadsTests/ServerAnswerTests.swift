@@ -1,4 +1,4 @@
-// Which fields the answers of an upload resource carry, in each version.
+// Tests the fields in the answers of an upload resource, for each version.
 
 import HTTPMessages
 import Testing
@@ -75,7 +75,7 @@ struct ServerAnswerTests {
   func noLimits() {
     let answer = ServerAnswer.discovered(UploadLimits(), .newest, allow: "POST")
     #expect(answer.fields["Upload-Limit"] == "min-size=0" && answer.fields["Allow"] == "POST")
-    // Who names no version learns the newest.
+    // A client that names no version learns the newest.
     for version in [InteropVersion.none] + InteropVersion.drafts {
       let answer = ServerAnswer.discovered(UploadLimits(), version, allow: "POST")
       #expect(answer.fields[InteropVersion.fieldName] == "\(version.number ?? 8)")
@@ -144,7 +144,7 @@ struct ServerAnswerTests {
     let step = ProgressSchedule.interval / 10
     #expect(schedule.accepted(now: 0) == .announce)
     #expect(schedule.kept(100, now: 1) == .announce)
-    // A stream of pieces: one timer at a time, and an announcement each time it fires.
+    // A stream of pieces: only one timer runs at a time, and each time it fires, an offset is announced.
     var announcements = 0
     var timer: Int64?
     for now in stride(from: 2, through: 40 * step, by: Int64.Stride(step)) {
@@ -162,7 +162,7 @@ struct ServerAnswerTests {
       }
     }
     #expect((3...5).contains(announcements))
-    // What came last is announced by the timer that is left.
+    // The remaining timer announces the last bytes.
     #expect(timer != nil)
   }
 
@@ -171,7 +171,7 @@ struct ServerAnswerTests {
     var schedule = ProgressSchedule()
     #expect(schedule.accepted(now: 0) == .announce)
     var (announcements, announced, furthestBehind): (Int, UInt64, UInt64) = (0, 0, 0)
-    // 256 KiB at a time, in no time at all: no timer ever fires.
+    // 256 KiB at a time and without delay, so no timer ever fires.
     for kept in stride(from: 256 << 10, through: 10 << 30, by: 256 << 10) {
       if schedule.kept(256 << 10, now: 1) == .announce {
         announcements += 1
@@ -180,7 +180,7 @@ struct ServerAnswerTests {
       if kept <= 256 << 20 { furthestBehind = max(furthestBehind, UInt64(kept) - announced) }
     }
     #expect(furthestBehind < ProgressSchedule.step)
-    // libcurl's limit of 300 KB, at a hundred bytes or so each.
+    // The bound follows from libcurl's limit of 300 KB, at about a hundred bytes per response.
     #expect((500...700).contains(announcements))
   }
 
@@ -197,7 +197,7 @@ struct ServerAnswerTests {
           if schedule.timerFired(now: now) == .announce { announced.append(now) }
         }
         let action = schedule.kept(1 << 20, now: now)
-        // No timer runs for what may not be announced any more.
+        // No timer runs when no further announcement is allowed.
         if announced.count == limit, timer == nil { #expect(action == .nothing) }
         switch action {
         case .announce: announced.append(now)

@@ -1,4 +1,4 @@
-// Random orders of everything that can happen to an upload resource, against a model that stores the bytes themselves.
+// Tests random orders of all events of an upload resource against a model that stores the bytes themselves.
 
 import PropertyTesting
 import Testing
@@ -7,7 +7,7 @@ import Testing
 
 @Suite("An upload resource in any order of events")
 struct ServerModelTests {
-  /// What the shell would keep: a byte is its offset in the representation.
+  /// The bytes that the shell would keep. Each byte equals its offset in the representation.
   private struct Model {
     var kept: [UInt64] = []
     var uncounted = 0
@@ -15,7 +15,7 @@ struct ServerModelTests {
     var announced: UInt64 = 0
     var retrieved: UInt64?
     var isOver = false
-    /// Requests that a client may still believe to be at work, with the next byte that each would send.
+    /// Requests that a client may still believe to be at work, each with the next byte that it would send.
     var clients: [(number: Int, cursor: UInt64, completes: Bool)] = []
   }
 
@@ -43,7 +43,7 @@ struct ServerModelTests {
     for _ in 0..<60 {
       let wasOver = state.isInactive
       switch Int.random(in: 0..<12, using: &random) {
-      case 0...4:  // bytes of any request that a client ever made, late ones too
+      case 0...4:  // bytes of any earlier request, even late ones
         guard let client = model.clients.indices.randomElement(using: &random) else { break }
         let count = UInt64.random(in: 1...8, using: &random)
         let intake = state.received(count, by: model.clients[client].number)
@@ -55,7 +55,7 @@ struct ServerModelTests {
         }
         state.kept(stored)
         if intake.refusal != nil { state.ended(model.clients[client].number) }
-      case 5:  // the end of any of them
+      case 5:  // the end of any of these requests
         guard let client = model.clients.randomElement(using: &random) else { break }
         let isCurrent = state.transfer?.number == client.number && state.phase == .incomplete
         if isCurrent, state.transfer?.request.hasDigest == true {
@@ -70,7 +70,7 @@ struct ServerModelTests {
         let action = state.contentEnded(client.number)
         #expect((action == .ignore) == !isCurrent)
         if action == .process { #expect(client.completes && state.length == state.offset) }
-      case 6:  // the connection of any of them breaks
+      case 6:  // the connection of any of these requests breaks
         guard let client = model.clients.randomElement(using: &random) else { break }
         state.ended(client.number)
       case 7:
@@ -83,7 +83,7 @@ struct ServerModelTests {
         }
         #expect(ended == before)
         model.retrieved = retrievable(&state)
-      case 8, 9:  // an append: at the offset that was told, at the right one, or anywhere
+      case 8, 9:  // an append at the announced offset, at the right one, or anywhere
         let offset =
           model.retrieved ?? (random.chance(60) ? state.offset : UInt64.random(in: 0...45, using: &random))
         let request = request(&random, offset: offset)
@@ -91,7 +91,7 @@ struct ServerModelTests {
         switch state.append(request) {
         case .begin(let replaced):
           #expect(replaced == before.transfer?.number && offset == before.offset && before.phase == .incomplete)
-          // What did not count is sent again.
+          // The client sends the bytes again that did not count.
           model.kept.removeLast(model.kept.count - Int(state.keptCount))
           model.clients.append((state.transfer?.number ?? 0, offset, request.completes))
         case .awaitResponse: #expect(before.phase == .processing)
@@ -100,7 +100,7 @@ struct ServerModelTests {
           #expect(refusal == .inconsistentLength && ended == before.transfer?.number && state.isInactive)
           #expect(offset == before.offset && before.phase == .incomplete)
         case .refuse(let refusal):
-          // A refusal changes nothing for the request at work.
+          // A refusal does not affect the request at work.
           #expect(state == before)
           if case .mismatchingOffset(let expected, _) = refusal {
             #expect(expected == before.offset && model.retrieved == nil)
@@ -119,7 +119,7 @@ struct ServerModelTests {
         if random.chance(20) { _ = state.responded() }
       }
       if state.transfer != nil { model.retrieved = model.retrieved.flatMap { $0 == state.offset ? $0 : nil } }
-      // The bytes that are kept are the representation's, each once and in order.
+      // The kept bytes are those of the representation, each exactly once and in order.
       #expect(model.kept == (0..<UInt64(model.kept.count)).map { $0 })
       #expect(UInt64(model.kept.count) == state.keptCount)
       #expect(state.offset <= state.keptCount && state.announced <= state.offset && state.announced >= model.announced)
@@ -129,7 +129,7 @@ struct ServerModelTests {
     }
   }
 
-  /// The offset that goes out; with a disk to be awaited only after it has everything.
+  /// The announced offset, after the disk has all bytes.
   private func retrievable(_ state: inout UploadResourceState) -> UInt64 {
     state.synced(to: state.offset)
     let offset = state.announceOffset()

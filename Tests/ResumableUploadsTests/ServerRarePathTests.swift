@@ -1,5 +1,5 @@
-// What an upload resource does when the server fails it: processing that is put off, bytes that the disk has lost, and
-// what each refusal is called.
+// Tests an upload resource when the server fails it: deferred processing, bytes that the disk has lost, and the status
+// of each refusal.
 
 import HTTPMessages
 import Testing
@@ -55,7 +55,7 @@ struct ServerRarePathTests {
     }
   }
 
-  /// What the drafts and the RFCs say, written down apart from the code; for versions 3, 6 and 8.
+  /// The rules of the drafts and the RFCs for versions 3, 6 and 8, written down independently of the code.
   private static let statuses: [(UploadRefusal, [Int])] = [
     (.unsupportedVersion, [400]), (.missingOffset, [400]), (.missingCompleteness, [400]), (.appendFields, [400]),
     (.mediaType, [415]), (.mismatchingOffset(expected: 1, provided: 2), [409]), (.inconsistentLength, [400]),

@@ -1,4 +1,4 @@
-// What outlives the server, as text and back.
+// Tests the record that survives the server, as text and back.
 
 import HTTPMessages
 import PropertyTesting
@@ -64,7 +64,7 @@ struct ServerRecordTests {
       }
       var changed = text
       changed[Int.random(in: 0..<changed.count, using: &random)] = UInt8.random(in: 0...255, using: &random)
-      // Another record, or none; what is read is what would be written.
+      // The changed text is another record or none. If it can be read, writing the result returns the same text.
       let changedText = String(decoding: changed, as: UTF8.self)
       if let read = UploadRecord(parsing: changedText) { #expect(read.text == changedText) }
     }

@@ -1,4 +1,4 @@
-// What a server takes a request for, judged by its head alone.
+// Tests how a server classifies a request by its head alone.
 
 import HTTPMessages
 import Testing
@@ -107,7 +107,7 @@ struct ServerRequestTests {
       }
       #expect(creation.completes == completes && creation.version.number == 3)
     }
-    // The other field is not its own.
+    // The other field belongs to another version.
     var fields: HeaderFields = ["Upload-Complete": "?0"]
     fields.append(contentsOf: named)
     #expect(request("POST", fields) == .plain)

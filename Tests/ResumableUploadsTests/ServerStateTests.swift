@@ -1,4 +1,4 @@
-// An upload resource as a state machine: the draft's rules one by one, and random orders of events against a model.
+// Tests an upload resource as a state machine: each rule of the draft, and random orders of events against a model.
 
 import PropertyTesting
 import Testing
@@ -50,7 +50,7 @@ struct ServerStateTests {
     #expect(state.transfer?.number == 1)
     #expect(state.append(Self.request(7)) == .begin(replacing: 1))
     #expect(state.transfer?.number == 2)
-    // What still comes of the older one is nobody's.
+    // Later bytes of the older request are ignored.
     #expect(state.received(10, by: 1) == .init(count: 0, refusal: nil))
     #expect(state.contentEnded(1) == .ignore)
     let wasAtWork = state.ended(1)
@@ -89,7 +89,7 @@ struct ServerStateTests {
     #expect(throws: UploadRefusal.inconsistentLength) {
       try Self.resource(Self.request(completes: true, .sized(5), length: 6))
     }
-    // A part says nothing about the whole.
+    // The size of a part does not determine the size of the whole.
     #expect(try Self.resource(Self.request(completes: false, .sized(5), length: 6)).length == 6)
     #expect(try Self.resource(Self.request(completes: true, .sized(5))).length == 5)
     #expect(try Self.resource(Self.request(completes: true, .unsized)).length == nil)
@@ -126,7 +126,7 @@ struct ServerStateTests {
   func sizeExceedsLength(completes: Bool) throws {
     var state = try Self.holding(5, length: 10)
     #expect(state.append(Self.request(5)) == .begin(replacing: nil))
-    // A stray of another offset spoils nothing.
+    // A stray request with another offset does no harm.
     #expect(
       state.append(Self.request(4, completes: completes, .sized(7)))
         == .refuse(.mismatchingOffset(expected: 5, provided: 4)))
@@ -149,7 +149,7 @@ struct ServerStateTests {
     }
     #expect(state.length == nil)
     #expect(state.append(Self.request(5, completes: true, .sized(3))) == .begin(replacing: nil))
-    // What could not be written down is not known.
+    // A length that could not be recorded counts as unknown.
     state.lengthNotRecorded(nil)
     #expect(state.length == nil)
   }
@@ -171,7 +171,7 @@ struct ServerStateTests {
 
   @Test("bytes of an earlier server are announced when the disk has them, and never withdrawn")
   func restored() throws {
-    // More than was promised: a client may have been told of all of it.
+    // More bytes than were promised, because a client may already know of all of them.
     var state = UploadResourceState(
       restoring: .incomplete, offset: 9, promised: 5, synced: 5, length: nil, limits: UploadLimits(), awaitsDisk: true)
     #expect(state.offset == 9 && state.durable == 5 && state.announced == 9)
@@ -221,7 +221,7 @@ struct ServerStateTests {
     }
     #expect(throws: UploadRefusal.contentTooLarge) { try Self.resource(Self.request(0, .sized(61)), limits: limits) }
     #expect(throws: UploadRefusal.contentTooSmall) { try Self.resource(Self.request(0, .sized(9)), limits: limits) }
-    // The minimum is not for a creation without content, nor for the end.
+    // The minimum applies neither to a creation without content nor to the end.
     _ = try Self.resource(Self.request(0, .sized(0)), limits: limits)
     _ = try Self.resource(Self.request(completes: true, .sized(9)), limits: limits)
 
@@ -238,7 +238,7 @@ struct ServerStateTests {
     #expect(state.append(Self.request(60)) == .begin(replacing: nil))
     #expect(state.received(50, by: 2) == .init(count: 40, refusal: .representationTooLarge))
     state.kept(40)
-    // What is kept can still be completed.
+    // The kept bytes can still be completed.
     _ = state.ended(2)
     #expect(state.append(Self.request(100, completes: true, .sized(0))) == .begin(replacing: nil))
   }
@@ -259,7 +259,7 @@ struct ServerStateTests {
     var state = try Self.resource(Self.request(completes: true))
     state.kept(5)
     #expect(state.contentEnded(1) == .process)
-    // Before the response: the client that asks for it takes the place of the one that is gone.
+    // Before the response, a client that asks for it takes the place of the one that is gone.
     #expect(state.append(Self.request(5, completes: true, .sized(0))) == .awaitResponse(replacing: 1))
     #expect(state.append(Self.request(5)) == .refuse(.completed))
     #expect(state.append(Self.request(4)) == .refuse(.mismatchingOffset(expected: 5, provided: 4)))
@@ -267,7 +267,7 @@ struct ServerStateTests {
     #expect(state.phase == .complete)
     #expect(state.responded() == nil)
     #expect(state.append(Self.request(5, completes: true, .absent)) == .replay)
-    // -05: a complete upload answers every append with 400.
+    // Draft -05 answers each append to a complete upload with 400.
     var sixth = Self.request(5, completes: true, .absent)
     sixth.version = try #require(InteropVersion(number: 6))
     #expect(state.append(sixth) == .refuse(.completed))
@@ -304,13 +304,13 @@ struct ServerStateTests {
         var state = UploadResourceState(
           restoring: .incomplete, offset: 9, promised: 5, synced: 7, length: nil, limits: UploadLimits(),
           awaitsDisk: false)
-        // Whoever asks is told all of it.
+        // A client that asks learns of all of it.
         if isAsked { _ = state.announceOffset() }
         state.goBack(to: told)
         let isBack = !isAsked && (5..<9).contains(told)
         #expect(state.offset == (isBack ? told : 9) && state.announced == state.offset, "\(told)")
         #expect(state.durable == min(7, state.offset))
-        // Only once.
+        // This works only once.
         state.goBack(to: 5)
         #expect(state.offset == (isBack ? told : isAsked ? 9 : 5))
       }
@@ -349,7 +349,7 @@ struct ServerStateTests {
     state.kept(5)
     #expect(state.offset == 0 && state.keptCount == 5)
     #expect(state.announceProgress() == nil)
-    // Not what it should be: nothing of it counts.
+    // The content does not match its digest, so none of it counts.
     var wrong = state
     wrong.contentRefuted()
     #expect(wrong.offset == 0 && wrong.keptCount == 0)
@@ -361,7 +361,7 @@ struct ServerStateTests {
     let ended = try cut.retrieve()
     #expect(ended == 1)
     #expect(cut.offset == 5)
-    // Whoever begins where the client stands sends it again.
+    // A client that begins at the announced offset sends it again.
     #expect(state.append(Self.request(0)) == .begin(replacing: 1))
     #expect(state.offset == 0 && state.keptCount == 0)
   }

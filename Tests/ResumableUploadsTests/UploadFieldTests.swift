@@ -1,4 +1,4 @@
-// Upload-Offset, Upload-Length and Upload-Complete: what is no value of theirs is as if it were not there.
+// Tests Upload-Offset, Upload-Length and Upload-Complete: an invalid value counts as a missing field.
 
 import HTTPMessages
 import PropertyTesting
@@ -20,10 +20,10 @@ import Testing
     }
     #expect(read([:]) == nil)
     #expect(read(["X-\(name)": "5", "Upload-Offse": "5", "Upload-Lengt": "5"]) == nil)
-    // Names are compared without regard to case, and no further than that.
+    // Names are compared without regard to case, but must otherwise match exactly.
     #expect(read([name.uppercased(): "5"]) == 5 && read([name.lowercased(): "5"]) == 5)
     #expect(read([name.replacing("o", with: "ο"): "5"]) == nil, "a Greek omicron")
-    // Two lines are a list (RFC 9110, section 5.2), and a list is no item, not even of equal values.
+    // Two lines form a list (RFC 9110, section 5.2), and a list is not an item, even if its values are equal.
     #expect(read([name: "5", "Other": "x", name.lowercased(): "5"]) == nil)
     #expect(read([name: "5", name: ""]) == nil)
   }
@@ -84,7 +84,7 @@ import Testing
         read += 1
         #expect(UploadFields.value(offset).map { UploadFields.offset(["Upload-Offset": $0]) } == offset)
       }
-      // One octet string is never two types at once.
+      // The same text never has two types at once.
       if InteropVersion.newest.completeness(lines) != nil { #expect(offset == nil, "\(octets) (\(seed))") }
       for version in InteropVersion.drafts {
         if let limits = UploadLimits(lines, version: version) {

@@ -1,4 +1,4 @@
-// Upload-Limit: a known key of an unexpected type spoils the whole field, an unknown key spoils nothing.
+// Tests Upload-Limit: a known key of an unexpected type invalidates the whole field, but an unknown key does not.
 
 import HTTPMessages
 import PropertyTesting

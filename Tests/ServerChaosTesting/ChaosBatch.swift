@@ -1,4 +1,4 @@
-// Many sequences on one server, which the same event strikes.
+// Many sequences on one server, with one event for all.
 
 internal import Digests
 internal import EventLoops
@@ -6,7 +6,7 @@ internal import Glibc
 internal import NetworkTesting
 internal import PropertyTesting
 
-/// Sequences of one setting and one event (or none), each with streams and tokens of its own.
+/// Sequences with one setting and one event (or none), each with its own streams and tokens.
 struct ChaosBatch {
   private static let workers = 8
 
@@ -16,7 +16,7 @@ struct ChaosBatch {
   private var setting: ServerSetting { sequences[0].setting }
   private var event: Operation? { sequences[0].event }
 
-  /// Runs all of them and gives the runs, in their order.
+  /// Runs all sequences, and returns the runs in order.
   func run() throws -> [SequenceRun] {
     let scratch = try ScratchDirectory()
     defer { scratch.remove() }
@@ -69,7 +69,7 @@ struct ChaosBatch {
 
   /// Runs a part of each sequence, several at the same time.
   private func each(_ runs: [SequenceRun], _ body: @escaping @Sendable (SequenceRun) -> Void) throws {
-    // Each run is touched by one thread at a time.
+    // Only one thread at a time uses each run.
     nonisolated(unsafe) let runs = runs
     let count = min(Self.workers, runs.count)
     let threads = try (0..<count).map { first in
@@ -82,7 +82,7 @@ struct ChaosBatch {
 
   // MARK: Events
 
-  /// Leaves all uploads alone for as long as they live. Some are asked something at the moment when that is over.
+  /// Leaves all uploads idle for their whole lifetime. Some receive a request at the moment when it ends.
   private func expire(_ runs: [SequenceRun]) throws {
     let inOrder = runs.sorted { ($0.deadline ?? .now) < ($1.deadline ?? .now) }
     try each(inOrder) { run in
@@ -90,7 +90,7 @@ struct ChaosBatch {
       run.launch()
       run.collect()
     }
-    // This duration is the point: nobody is asked until all is over.
+    // The duration is the purpose: no request is sent until all lifetimes are over.
     Self.sleep(until: .now + .milliseconds(1200))
   }
 
@@ -99,7 +99,7 @@ struct ChaosBatch {
     while clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nil) == EINTR {}
   }
 
-  /// Ends the server while requests come, and starts the next one.
+  /// Ends the server while requests arrive, and starts the next one.
   private func strike(
     _ event: Operation, _ server: ServerProcess, _ runs: [SequenceRun], _ options: inout ServerOptions,
     _ scratch: ScratchDirectory, _ random: inout SplitMix64
@@ -155,14 +155,14 @@ struct ChaosBatch {
   }
 }
 
-/// A directory in memory, where there is one: what a disk adds is the forgetful disk's delays.
+/// A directory in memory if possible. The forgetful disk simulates a disk's delays.
 final class ScratchDirectory {
   let path: String
 
   init() throws {
     let parent = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"
     var template = Array("\(parent)/sluice-chaos.XXXXXX".utf8CString)
-    // The array has a base address: it is not empty.
+    // The array has a base address, because it is not empty.
     guard let made = template.withUnsafeMutableBufferPointer({ mkdtemp($0.baseAddress!).map { String(cString: $0) } })
     else { throw TestFailure("mkdtemp: \(String(cString: strerror(errno)))") }
     path = made

@@ -1,4 +1,4 @@
-// What is sent: each stream's bytes follow from their offset, and no two tokens ever send the same.
+// The content of requests: each stream's bytes follow from their offset, and no two tokens ever send the same.
 
 internal import Digests
 internal import PropertyTesting
@@ -10,7 +10,7 @@ struct ChaosBytes: Sendable {
     return (0..<65_521).map { _ in UInt8(truncatingIfNeeded: random.next()) }
   }()
 
-  /// Where in the pattern the stream begins.
+  /// The offset in the pattern at which the stream begins.
   let shift: UInt64
 
   subscript(range: Range<UInt64>) -> [UInt8] {

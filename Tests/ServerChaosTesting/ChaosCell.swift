@@ -1,11 +1,11 @@
-// The matrix: what is combined with what, and how often each combination came about.
+// The matrix: the combinations, and how often each occurred.
 
-/// What happens to a stream or an upload, and what happens to the server while streams and uploads are there.
+/// The operations on a stream or an upload, and the events of the server meanwhile.
 package enum Operation: String, CaseIterable, Sendable {
   case create, append, complete, head, delete
   case expire, restart, terminate, kill, powerCut
 
-  /// Whether it is a request. The others happen to all sequences of a batch at once.
+  /// Whether it is a request. The other operations apply to all sequences of a batch at once.
   package var isRequest: Bool {
     switch self {
     case .create, .append, .complete, .head, .delete: true
@@ -15,16 +15,16 @@ package enum Operation: String, CaseIterable, Sendable {
   package static let events = allCases.filter { !$0.isRequest }
 }
 
-/// The request that comes at the same time, and what it has in common with the first one.
+/// The simultaneous request, and its relation to the first one.
 package enum Second: String, CaseIterable, Sendable {
   case none
   /// Another upload of the same stream.
   case createSameStream
-  /// Another upload whose stream has the same `Stream-ID` and name, and another type.
+  /// Another upload whose stream has the same `Stream-ID` and name, but another type.
   case createSameName
   /// A plain request for the same stream.
   case plain
-  /// To the same upload resource.
+  /// A request to the same upload resource.
   case append, complete, head, delete
 
   var needsUpload: Bool {
@@ -39,7 +39,7 @@ package enum Issuer: String, CaseIterable, Sendable {
   case sameToken, otherToken
 }
 
-/// How the server runs.
+/// The configuration of the server.
 package struct ServerSetting: Hashable, Sendable, CustomStringConvertible {
   package var durability: String
   package var threads: Int
@@ -61,7 +61,7 @@ package struct ChaosCell: Hashable, Sendable, CustomStringConvertible {
   package var second: Second
   package var issuer: Issuer
 
-  /// All combinations; without a second request there is nobody to issue it.
+  /// All combinations. Without a second request, there is no other token.
   package static let all: [ChaosCell] = ServerSetting.all.flatMap { setting in
     Operation.allCases.flatMap { operation in
       pairs.map {
@@ -78,11 +78,11 @@ package struct ChaosCell: Hashable, Sendable, CustomStringConvertible {
   }
 }
 
-/// What all sequences together have done.
+/// The total counts of all sequences.
 package struct ChaosTally: Sendable, CustomStringConvertible {
   var requests = 0
   var announcedOffsets = 0
-  /// Appends that had to be accepted where they began.
+  /// Appends that had to be accepted at their offset.
   var probes = 0
   var quotas = 0
   var expired = 0
@@ -106,7 +106,7 @@ package struct ChaosTally: Sendable, CustomStringConvertible {
   }
 }
 
-/// How often each combination came about.
+/// How often each combination occurred.
 package struct ChaosCoverage: Sendable {
   package private(set) var counts: [ChaosCell: Int] = [:]
 

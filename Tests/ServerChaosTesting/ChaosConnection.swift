@@ -1,4 +1,4 @@
-// A connection that sends exactly what a sequence says, and reads answers with a limit on every wait.
+// A connection that sends exactly the bytes of a sequence, and reads answers with a limit on every wait.
 
 internal import EventLoops
 internal import Glibc
@@ -11,7 +11,7 @@ struct ChaosAnswer: Sendable {
 
   subscript(name: String) -> String? { fields[name] }
   var offset: UInt64? { fields["upload-offset"].flatMap { UInt64($0) } }
-  /// `Upload-Complete`, or `Upload-Incomplete` the other way round.
+  /// `Upload-Complete`, or the inverted `Upload-Incomplete`.
   var isComplete: Bool? {
     if let text = fields["upload-complete"] { return text == "?1" }
     if let text = fields["upload-incomplete"] { return text == "?0" }
@@ -19,16 +19,16 @@ struct ChaosAnswer: Sendable {
   }
 }
 
-/// What came of one request.
+/// The result of one request.
 struct ChaosOutcome: Sendable {
   var interims: [ChaosAnswer] = []
-  /// nil when the connection ended without an answer.
+  /// nil if the connection ended without an answer.
   var final: ChaosAnswer?
   var isHung = false
 
   var status: Int { final?.status ?? 0 }
   var isSuccess: Bool { (200..<300).contains(status) }
-  /// The largest offset that was told.
+  /// The largest offset that was reported.
   var announced: UInt64? { (interims + (final.map { [$0] } ?? [])).compactMap(\.offset).max() }
   var location: String? {
     (interims + (final.map { [$0] } ?? [])).compactMap { $0["location"] }.first
@@ -57,7 +57,7 @@ final class ChaosConnection {
   private var received: [UInt8] = []
   private(set) var isOpen = true
 
-  /// nil if nobody listens there (any more).
+  /// nil if nothing listens there (any more).
   init?(port: UInt16) {
     descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
     var address = sockaddr_in()
@@ -70,7 +70,7 @@ final class ChaosConnection {
       }
     }
     guard descriptor >= 0, status == 0 else {
-      // The end of this object closes the descriptor.
+      // The deinit of this object closes the descriptor.
       isOpen = descriptor >= 0
       return nil
     }
@@ -95,7 +95,7 @@ final class ChaosConnection {
     disconnect()
   }
 
-  /// What the server does not take any more is lost, as on any connection that ends.
+  /// Bytes that the server no longer accepts are lost, as on any connection that ends.
   func send(_ bytes: ArraySlice<UInt8>) {
     var rest = bytes
     while isOpen, !rest.isEmpty {
@@ -105,7 +105,7 @@ final class ChaosConnection {
     }
   }
 
-  /// Waits until the server's TCP has all that was sent.
+  /// Waits until the server's TCP has all sent bytes.
   func waitUntilTaken() {
     for _ in 0..<20_000 where isOpen {
       var count: Int32 = 0
@@ -141,7 +141,7 @@ final class ChaosConnection {
     }
   }
 
-  /// True if bytes came, false at the end, nil if nothing came within the limit.
+  /// Returns true if bytes arrived, false at the end, and nil if nothing arrived within the limit.
   private func receive() -> Bool? {
     guard isOpen else { return false }
     return withUnsafeTemporaryAllocation(byteCount: 16_384, alignment: 8) { buffer in

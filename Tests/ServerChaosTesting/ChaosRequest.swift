@@ -38,10 +38,10 @@ struct ChaosRequest: Sendable {
     bytes += Array("0\r\n\r\n".utf8)
   }
 
-  /// Where a share of the request ends, from 0 (nothing but its head) to 1 (all of it).
+  /// The position at which a share of the request ends, from 0 (only its head) to 1 (all of it).
   func end(at share: Double) -> Int { headCount + Int(Double(bytes.count - headCount) * share) }
 
-  /// The line that says whether an upload is complete by this request.
+  /// The line that states whether this request completes the upload.
   static func completeness(_ completes: Bool, version: Int?) -> String {
     version == 3 ? "Upload-Incomplete: ?\(completes ? 0 : 1)" : "Upload-Complete: ?\(completes ? 1 : 0)"
   }

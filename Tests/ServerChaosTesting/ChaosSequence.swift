@@ -1,53 +1,53 @@
-// A sequence as a value: what is drawn from a seed, what is run, and what a shorter one is made of.
+// A sequence as a value, which is drawn from a seed, run, and shortened after a failure.
 
 internal import PropertyTesting
 
-/// Details of one request that do not decide what it is.
+/// Details of one request that do not determine its kind.
 struct RequestDetail: Sendable {
   /// Bytes of content.
   var count = 0
   var isChunked = false
   var digest = Digest.none
   enum Digest: Sendable { case none, right, wrong }
-  /// Where in the request, from 0 to 1, its client drops the connection; nil if it waits for the answer.
+  /// The point in the request, from 0 to 1, at which its client drops the connection; nil if it waits for the answer.
   var drop: Double?
   var dropsByReset = false
-  /// How long its client waits between parts of it, in microseconds.
+  /// How long its client waits between its parts, in microseconds.
   var pauses: [Int] = []
-  /// How far from the true offset an append begins.
+  /// The distance of an append's offset from the true one.
   var misplacement = 0
-  /// Bytes between the end of the stream and the beginning of what a creation brings.
+  /// The number of bytes between the end of the stream and the beginning of a creation's content.
   var hole = 0
-  /// Whether a creation announces the length of the whole.
+  /// Whether a creation announces the whole length.
   var announcesLength = false
-  /// Whether a creation is the whole upload.
+  /// Whether a creation contains the whole upload.
   var completes = false
-  /// The interop version of a creation and of all requests to that upload; nil for the RFC to come.
+  /// The interop version of a creation and of all requests to that upload; nil for the future RFC.
   var version: Int? = 8
   var isOnNewConnection = true
-  /// Whether the other token's request has the bytes that are stored.
+  /// Whether the other token's request has the same bytes as the stored ones.
   var guessesRight = false
 }
 
 /// When the second request is sent.
 enum Interleaving: Sendable {
   case afterFirst, beforeFirst
-  /// Behind that part of the first one, from 0 to 1.
+  /// After that part of the first one, from 0 to 1.
   case within(Double)
   /// On the connection of the first one.
   case pipelined
 }
 
-/// How a step's result is looked at.
+/// How a step's result is checked.
 enum Inspection: Sendable {
-  /// HEAD, and an append at the offset that it announces.
+  /// HEAD, and an append at the offset that it reports.
   case headThenAppend
   case headOnly
-  /// An append at the offset that the step's own answer announces.
+  /// An append at the offset that the step's own answer reports.
   case appendAtAnnounced
 }
 
-/// One operation, and a request at the same time.
+/// One operation, and a simultaneous request.
 package struct ChaosStep: Sendable {
   package var operation: Operation
   package var second: Second
@@ -56,31 +56,30 @@ package struct ChaosStep: Sendable {
   var secondDetail: RequestDetail
   var interleaving: Interleaving
   var inspection: Inspection
-  /// Bytes of the append that shows whether an announced offset holds.
+  /// The number of bytes in the append that verifies a reported offset.
   var probe: Int
-  /// Whether the step may meet an upload that has ended.
+  /// Whether the step may use an upload that has ended.
   var takesEnded: Bool
-  /// When an event strikes after the second request was begun, or how far from its deadline the request comes, in
-  /// microseconds.
+  /// The delay of an event after the second request was begun, or of the request from its deadline, in microseconds.
   var delay: Int
 }
 
-/// Some steps over the uploads and streams of two tokens.
+/// Several steps over the uploads and streams of two tokens.
 package struct ChaosSequence: Sendable {
   package var seed: UInt64
   package var index: Int
   package var setting: ServerSetting
   package var steps: [ChaosStep]
-  /// Whether quotas are counted to the byte at the end.
+  /// Whether quotas are verified to the byte at the end.
   var countsQuota: Bool
-  /// The first of the repeated runs of one sequence has 0.
+  /// The number of this repetition of the sequence; the first one has 0.
   package var copy = 0
 
-  /// Which of the steps is the batch's event.
+  /// The index of the batch's event among the steps.
   var eventIndex: Int? { steps.firstIndex { !$0.operation.isRequest } }
   package var event: Operation? { eventIndex.map { steps[$0].operation } }
 
-  /// The sequence of that index: the step that the cell asks for, with others before and behind it.
+  /// The sequence with that index: the step that the cell requires, with others before and after it.
   package init(seed: UInt64, index: Int, cell: ChaosCell) {
     self.seed = seed
     self.index = index
@@ -88,8 +87,8 @@ package struct ChaosSequence: Sendable {
     var random = SplitMix64(state: seed &+ UInt64(index) &* 0x9E37_79B9_7F4A_7C15)
     _ = random.next()
     steps = []
-    // An event belongs to a batch, so it can only come once, and where its cell asks for it.
-    // What is over when it comes has to outlive it as well.
+    // An event belongs to a batch, so it can occur only once, and where its cell requires it. Uploads that are over by
+    // then must also outlive it.
     let earlier: [Operation] =
       cell.operation.isRequest
       ? [.append, .append, .create, .head] : [.append, .append, .create, .complete, .complete, .delete]
@@ -124,7 +123,7 @@ extension ChaosStep {
       case 3: .pipelined
       default: .afterFirst
       }
-    // A request that is dropped is followed by nothing on its connection.
+    // Nothing follows a dropped request on its connection.
     if case .pipelined = step.interleaving { (step.detail.drop, step.secondDetail.drop) = (nil, nil) }
     return step
   }

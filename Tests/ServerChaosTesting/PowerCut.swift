@@ -1,16 +1,15 @@
-// What a disk holds after a power cut: what a sync covered, and of the rest whatever the kernel may have written by
-// then.
+// The content of a disk after a power failure: all synced data, and whatever else the kernel may have written by then.
 
 internal import Glibc
 internal import NetworkTesting
 package import PropertyTesting
 
-/// Puts a directory together again from a journal of the forgetful disk (`Tests/ForgetfulDisk`).
+/// Reconstructs a directory from a journal of the forgetful disk (`Tests/ForgetfulDisk`).
 ///
-/// The names of each directory are those of some moment between its last sync and the end: the kernel writes such
-/// changes in their order, but those of one directory may be older than those of another. A file has what its last sync
-/// covered, or what was written last, or that as far as it extends what was synced. Like ext4 (data=ordered), XFS and
-/// Btrfs, the disk never gives a file a length whose bytes were not written.
+/// The names of each directory are those of some moment between its last sync and the end. The kernel writes such
+/// changes in order, but one directory may be older than another. A file has its last synced content, its last written
+/// content, or that content as far as it extends the synced one. Like ext4 (data=ordered), XFS and Btrfs, the disk
+/// never gives a file a length whose bytes were not written.
 package struct PowerCut {
   private struct Synced {
     var number = 0
@@ -26,14 +25,13 @@ package struct PowerCut {
   }
 
   private let root: String
-  /// Changes in each directory, in their order, with their numbers. One between two directories is an addition and a
-  /// removal.
+  /// Numbered changes in each directory, in order. A change between two directories is an addition and a removal.
   private var changes: [String: [(number: Int, change: Change)]] = [:]
   private var syncedNames: [String: Int] = [:]
   private var synced: [UInt64: Synced] = [:]
-  /// Where each inode is at the end, to look what was written to it last.
+  /// The final path of each inode, to find its last written content.
   private var inodes: [UInt64: String] = [:]
-  /// All names as they are while the journal is read.
+  /// All names while the journal is read.
   private var names: [String: UInt64] = [:]
 
   package init(journal: String, root: String) throws {
@@ -45,7 +43,7 @@ package struct PowerCut {
   private mutating func read(_ journal: ArraySlice<UInt8>) throws {
     var rest = journal
     while let letter = rest.first {
-      // The numbers and paths of a record are words; the content of a sync follows the fourth.
+      // The numbers and paths of a record are words. The content of a sync follows the fourth.
       if letter == UInt8(ascii: "S") {
         var words: [Substring] = []
         var position = rest.startIndex
@@ -75,7 +73,7 @@ package struct PowerCut {
     case "D": syncedNames[path] = max(syncedNames[path] ?? -1, number)
     case "C", "L":
       guard let inode = UInt64(words[2]) else { return }
-      // The number of a file that is gone may be given to a new one.
+      // The number of a removed file may be reused for a new one.
       if words[0] == "C" { synced[inode] = nil }
       names[path] = inode
       add(number, path, .add(name: Self.name(path), inode: inode))
@@ -113,9 +111,9 @@ package struct PowerCut {
     String(path[(path.index(after: path.lastIndex(of: "/") ?? path.startIndex))...])
   }
 
-  // MARK: What is left
+  // MARK: The result
 
-  /// Writes what the disk holds into a new directory.
+  /// Writes the disk's content to a new directory.
   package func write(to target: String, _ random: inout SplitMix64) throws {
     try write(root, to: target, &random)
   }
@@ -124,7 +122,7 @@ package struct PowerCut {
     guard mkdir(target, 0o700) == 0 else { throw TestFailure("mkdir \(target)") }
     let all = changes[directory] ?? []
     let certain = all.prefix { $0.number < syncedNames[directory] ?? -1 }.count
-    // At times nothing more than what was synced, at times everything.
+    // Sometimes only the synced changes, and sometimes all.
     let last =
       switch Int.random(in: 0..<3, using: &random) {
       case 0: certain

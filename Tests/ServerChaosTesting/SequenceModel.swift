@@ -1,48 +1,47 @@
-// What was acknowledged to whom: the streams and uploads of one sequence, as far as its clients can know.
+// What was acknowledged to each token: the streams and uploads of one sequence, as far as its clients can know.
 
 internal import EventLoops
 
-/// Something that the server must not do.
+/// A violation of the server's rules.
 package struct Violation: Error, Sendable, CustomStringConvertible {
-  /// The same for the same defect, so that a shorter sequence can be compared with a longer one.
+  /// Equal for equal defects, so that a shorter sequence can be compared with a longer one.
   package var kind: String
   package var detail: String
   package var description: String { detail.isEmpty ? kind : "\(kind): \(detail)" }
 }
 
-/// One stream, whoever's it is: what the requests for it have in common are the names of its files.
+/// One stream, whoever owns it. Its requests share the names of its files.
 final class StreamModel {
   let stem: String
   let id: String
-  /// Of the final file that each type gives.
+  /// The final file that each type gives.
   static let types = [(suffix: ".txt", type: "text/plain"), (suffix: ".wav", type: "audio/wav")]
   let type: Int
-  /// What each token would send.
+  /// The content of each token.
   let content: [ChaosBytes]
-  /// What each token has sent.
+  /// The ranges that each token has sent.
   var sent = [SentRanges(), SentRanges()]
-  /// Up to which offset each token's requests have gone: an empty one that completes may leave a hole in
-  /// front of it.
+  /// The offset that each token's requests have reached. An empty one that completes may leave a hole before it.
   var sentEnd: [UInt64] = [0, 0]
-  /// Whether anything at all was sent for it: a hole alone is no recording.
+  /// Whether any byte was sent for it, because a hole alone is not a recording.
   var hasContent = false
-  /// Whether a request of each token may have made the stream that token's.
+  /// Whether a request of each token may have made it the owner.
   var claims = [false, false]
-  /// Up to which offset a plain request of each token was acknowledged.
+  /// The offset up to which a plain request of each token was acknowledged.
   var plainEnd: [UInt64] = [0, 0]
-  /// Tokens that were told that bytes are stored.
+  /// Tokens that learned that bytes are stored.
   var evidence: Set<Int> = []
-  /// Its length, once a 2xx has said that it is complete.
+  /// Its length, once a 2xx has reported it complete.
   var completeEnd: UInt64?
-  /// Whether it was asked to be complete and nobody knows whether it is.
+  /// Whether it was to be completed, with unknown result.
   var mayBeComplete = false
-  /// Whether a request that may have made something was not answered, or a plain one has come.
+  /// Whether a request that may have created something was not answered, or a plain one arrived.
   var hasUnknown = false
-  /// Whether another token's request was dropped, which may be served when its owner has let go of the stream.
+  /// Whether another token's request was dropped. It may be processed after its owner has released the stream.
   var mayBeginLate = false
-  /// Whether its newest upload was deleted, and so all that is not complete.
+  /// Whether its newest upload was deleted, which removes everything incomplete.
   var wasCancelled = false
-  /// Whether a power cut may have taken anything of it.
+  /// Whether a power failure may have destroyed any of it.
   var mayHaveLost = false
 
   init(stem: String, id: String, type: Int, content: [ChaosBytes]) {
@@ -50,21 +49,21 @@ final class StreamModel {
   }
 
   var base: String { "\(stem)-\(id)" }
-  /// Whether a token's requests have left bytes out.
+  /// Whether a token's requests have left a hole.
   func hasHole(_ token: Int) -> Bool { sent[token].end(from: 0) < sentEnd[token] }
-  /// Whose it certainly is.
+  /// The certain owner.
   var owner: Int? { evidence.count == 1 ? evidence.first : nil }
 
-  /// Nothing of it is there any more, for all that anybody knows.
+  /// Nothing of it exists any more, as far as is known.
   func reset() {
     (plainEnd, evidence, claims) = ([0, 0], [], [false, false])
     (completeEnd, mayBeComplete) = (nil, false)
   }
 }
 
-/// Which bytes of a stream one token has sent.
+/// The bytes of a stream that one token has sent.
 struct SentRanges {
-  /// In order, and none touches the next.
+  /// Sorted, without adjacent ranges.
   private var ranges: [Range<UInt64>] = []
 
   mutating func insert(_ range: Range<UInt64>) {
@@ -77,7 +76,7 @@ struct SentRanges {
     ranges.insert(start..<end, at: index)
   }
 
-  /// Up to where all bytes from `start` on were sent.
+  /// The offset up to which all bytes from `start` on were sent.
   func end(from start: UInt64) -> UInt64 {
     ranges.first { $0.lowerBound <= start && $0.upperBound >= start }?.upperBound ?? start
   }
@@ -87,16 +86,16 @@ struct SentRanges {
 final class UploadModel {
   enum Phase: Equatable {
     case open
-    /// With that many bytes.
+    /// Complete with that many bytes.
     case complete(UInt64)
-    /// With an answer that refuses the whole of it.
+    /// Refused as a whole by an answer.
     case refused
     /// Deleted while it was unfinished.
     case deleted
-    /// Its record was deleted after it was complete.
+    /// Its record was deleted after its completion.
     case forgotten(UInt64)
     case expired
-    /// The server that knew it has ended, or a power cut has taken it.
+    /// The server that knew it has ended, or a power failure has destroyed it.
     case lost
   }
 
@@ -107,18 +106,18 @@ final class UploadModel {
   let token: Int
   let version: Int?
   var length: UInt64?
-  /// The length that a completing request has given, whether or not it was taken.
+  /// The length that a completing request has stated, whether or not it was accepted.
   var givenLength: UInt64?
   /// The largest offset that its client was told.
   var acknowledged: UInt64 = 0
-  /// The offset, where nothing that is under way can move it.
+  /// The offset, if no active request can change it.
   var exact: UInt64?
   var phase = Phase.open
   var mayBeGone = false
   var mayBeComplete = false
   /// Whether a DELETE was not answered.
   var mayBeDeleted = false
-  /// Whether a client did not wait for the answer to what would complete it.
+  /// Whether a client did not wait for the answer to a completing request.
   var mayBeCompleteUnseen = false
   var lastTouch = MonotonicInstant.now
 
@@ -128,31 +127,31 @@ final class UploadModel {
   }
 
   var isOpen: Bool { phase == .open }
-  /// The largest offset that it can have: what is behind a hole is not its own.
+  /// Its largest possible offset, because bytes after a hole do not belong to it.
   var sentEnd: UInt64 { stream.sent[token].end(from: base) - base }
   /// Whether the version has `application/partial-upload` and `Upload-Length`.
   static func isNew(_ version: Int?) -> Bool { (version ?? 8) >= 6 }
 }
 
-/// What a request is for.
+/// The purpose of a request.
 enum Intent: String {
   case create, plain, append, complete, head, delete
 }
 
-/// One request of a sequence, from what it is meant to do to what came of it.
+/// One request of a sequence, from its intent to its result.
 final class Call {
   let intent: Intent
   let token: Int
   let upload: UploadModel?
   let stream: StreamModel
   let detail: RequestDetail
-  /// Of an append in its upload, of a creation or a plain request in its stream.
+  /// The offset of an append in its upload, or of a creation or a plain request in its stream.
   let offset: UInt64
   let count: UInt64
   let completes: Bool
   let length: UInt64?
   let request: ChaosRequest
-  /// What was known before it was sent.
+  /// The acknowledged offset before it was sent.
   let acknowledgedBefore: UInt64
   let exactBefore: UInt64?
   let phaseBefore: UploadModel.Phase?
@@ -160,7 +159,7 @@ final class Call {
   var connection: ChaosConnection?
   var sentAt = MonotonicInstant.now
   var isDropped = false
-  /// Whether nothing but a refusal is right, because what it asks for is certainly another token's.
+  /// Whether it must be refused, because its target certainly belongs to another token.
   var mustBeRefused = false
   var outcome = ChaosOutcome()
 
@@ -177,7 +176,7 @@ final class Call {
     ownerBefore = stream.owner
   }
 
-  /// Whether the upload is another token's.
+  /// Whether the upload belongs to another token.
   var isForeign: Bool { upload.map { $0.token != token } ?? false }
   var hasAnswer: Bool { outcome.final != nil }
 }

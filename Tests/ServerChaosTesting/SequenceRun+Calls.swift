@@ -1,4 +1,4 @@
-// A sequence's requests: made, sent at the same time, answered.
+// A sequence's requests: made, sent simultaneously, and answered.
 
 internal import EventLoops
 internal import Glibc
@@ -9,7 +9,7 @@ extension SequenceRun {
   func create(_ detail: RequestDetail, token: Int, _ stream: StreamModel, otherType: Bool = false) -> Call {
     let type = StreamModel.types[otherType ? 1 - stream.type : stream.type]
     let end = knownEnd(stream, token)
-    // From its beginning, which repeats what is stored, or from where it ends.
+    // From the beginning, which repeats stored bytes, or from the end.
     let offset = detail.hole > 0 ? end + UInt64(detail.hole) : detail.isChunked ? 0 : end
     let completes = detail.completes
     let content = content(
@@ -81,14 +81,14 @@ extension SequenceRun {
         intent == .head ? "HEAD" : "DELETE", upload.location, token: tokens[token], version: upload.version, []))
   }
 
-  /// Up to where a token knows that a stream goes.
+  /// The end of a stream as known to a token.
   private func knownEnd(_ stream: StreamModel, _ token: Int) -> UInt64 {
     let ends = uploads.filter { $0.stream === stream && $0.token == token && $0.isOpen }
       .map { $0.base + ($0.exact ?? $0.acknowledged) }
     return max(ends.max() ?? 0, stream.plainEnd[token])
   }
 
-  /// What a token sends for a range of a stream: its own bytes, or a guess of the other's.
+  /// A token's content for a range of a stream: its own bytes, or a guess of the other's.
   private func content(
     of stream: StreamModel, from token: Int, _ range: Range<UInt64>, _ detail: RequestDetail, completes: Bool
   ) -> [UInt8] {
@@ -118,14 +118,14 @@ extension SequenceRun {
       call.connection = ChaosConnection(port: port)
     }
     kept[call.token] = nil
-    // Requests of both tokens that were pipelined leave one connection for both.
+    // Pipelined requests of both tokens leave one connection for both.
     if kept[1 - call.token] === call.connection { kept[1 - call.token] = nil }
     call.sentAt = .now
   }
 
-  /// Sends one request, or two at the same time, and reads what comes of them.
+  /// Sends one request or two simultaneous ones, and reads the results.
   func send(_ first: Call, _ second: Call?, _ interleaving: Interleaving) {
-    // Both connections are there before a byte is sent.
+    // Both connections are established before a byte is sent.
     connect(first)
     if let second {
       if case .pipelined = interleaving { second.connection = first.connection } else { connect(second) }
@@ -155,7 +155,7 @@ extension SequenceRun {
         guard stop > position else { continue }
         call.connection?.send(call.request.bytes[position..<stop])
         position = stop
-        // So that bytes come while the disk is busy with others.
+        // So that bytes arrive while the disk is busy with others.
         usleep(UInt32(pause))
       }
       call.connection?.send(call.request.bytes[position...])
@@ -167,7 +167,7 @@ extension SequenceRun {
     call.isDropped = true
   }
 
-  /// Reads the answer; the connection is kept if there is no doubt about it.
+  /// Reads the answer. The connection is kept if its state is certain.
   func finish(_ call: Call) {
     tally.requests += 1
     let who = call.token == 0 ? "owner" : "other"

@@ -1,9 +1,9 @@
-// What lies in the directory when the server has ended: what was acknowledged, and nothing of anybody else's.
+// The directory after the server's end: it must have all acknowledged bytes, and none of another token.
 
 internal import EventLoops
 
 extension SequenceRun {
-  /// Whether what was acknowledged lies in a stream's files, and nothing else does.
+  /// Checks that a stream's files have the acknowledged bytes, and nothing else.
   func checkFiles(of stream: StreamModel, in directory: StoredFiles) throws(Violation) {
     let files = directory.files(of: stream.base)
     let recordings = try directory.recordings(of: stream.base)
@@ -15,7 +15,7 @@ extension SequenceRun {
     if recordings.isEmpty, !files.isEmpty, !stream.mayHaveLost {
       throw fail("the record of gaps is left without its stream", stream.base)
     }
-    // Without durability the record of its gaps may be older than a file.
+    // Without durability, the record of its gaps may be older than a file.
     if !isVague(stream) { for recording in recordings { try checkContent(of: recording, stream) } }
     guard !stream.mayHaveLost else { return }
     try checkLength(of: stream, recordings, mine)
@@ -26,7 +26,7 @@ extension SequenceRun {
     }
   }
 
-  /// All bytes are one token's.
+  /// All bytes belong to one token.
   private func checkContent(of recording: StoredRecording, _ stream: StreamModel) throws(Violation) {
     let tokens = stream.owner.map { [$0] } ?? [0, 1]
     let differences = tokens.map { difference(recording, stream.content[$0]) }
@@ -35,7 +35,7 @@ extension SequenceRun {
       "a file has bytes that are not the stream's", "\(recording.name) differs at \(first) of \(recording.end)")
   }
 
-  /// The first offset outside of the gaps at which a file is not what a token would have sent.
+  /// The first offset outside the gaps at which a file differs from a token's content.
   private func difference(_ recording: StoredRecording, _ expected: ChaosBytes) -> UInt64? {
     let (start, end) = (recording.start, recording.end)
     var position = start
@@ -50,7 +50,7 @@ extension SequenceRun {
     return nil
   }
 
-  /// Everything that was acknowledged is there.
+  /// All acknowledged bytes are there.
   private func checkLength(
     of stream: StreamModel, _ recordings: [StoredRecording], _ mine: [UploadModel]
   ) throws(Violation) {
@@ -59,10 +59,11 @@ extension SequenceRun {
         guard upload.token == stream.owner, upload.acknowledged > 0 else { return false }
         let isLive = upload.length == nil && upload.givenLength == nil
         switch upload.phase {
-        // A file whose client was silent for so long while the server was still up for others may be gone.
+        // The file of a client that was silent for this long, while the server was still running for others, may be
+        // gone.
         case .open: return isLive || MonotonicInstant.now - upload.lastTouch < .seconds(options.maximumAge)
         case .complete, .forgotten: return true
-        // Age deletes nothing of a live stream.
+        // Age removes nothing of a live stream.
         case .expired: return isLive && !stream.wasCancelled
         case .refused, .deleted, .lost: return false
         }

@@ -1,13 +1,13 @@
-// What the model says of an answer: what it may be, and what is known behind it.
+// The model's judgement of an answer: whether it is permitted, and what is known after it.
 
 internal import EventLoops
 
 extension SequenceRun {
-  /// Judges what came of requests that were sent at the same time.
+  /// Judges the results of simultaneous requests.
   ///
-  /// - Parameter isOrdered: whether the first was under way before the second.
+  /// - Parameter isOrdered: whether the first was active before the second.
   func judge(_ calls: [Call], isOrdered: Bool = true) throws(Violation) {
-    // As it was before any of them, and not as they have made it.
+    // By the state before all of them, and not by their effects.
     for call in calls { call.mustBeRefused = call.isForeign || isAnothers(call, calls) }
     for call in calls {
       if call.outcome.isHung { throw fail("a request is never answered", call.request.text) }
@@ -18,7 +18,7 @@ extension SequenceRun {
     for call in calls where call.upload == nil && !call.mustBeRefused {
       if ![401, 403, 404].contains(call.outcome.status) { call.stream.claims[call.token] = true }
     }
-    // What a creation says comes first: it may be what the others have to do with.
+    // The answer to a creation comes first, because the others may concern its upload.
     for call in calls where !call.mustBeRefused {
       let others = calls.filter { $0 !== call }
       switch call.intent {
@@ -44,19 +44,19 @@ extension SequenceRun {
 
   // MARK: Another token's
 
-  /// Whether the stream is certainly another token's than the request's, whatever comes of the others.
+  /// Whether the stream certainly belongs to another token than the request's, whatever the others do.
   private func isAnothers(_ call: Call, _ calls: [Call]) -> Bool {
     guard call.upload == nil, let owner = call.ownerBefore, owner != call.token else { return false }
     if isVague(call.stream) { return false }
     if isLeft(by: owner, call.stream) { return false }
-    // Whoever deletes the last of a stream lets go of it; where nothing is stored, so does its completion.
+    // Deleting the last upload of a stream releases it. If nothing is stored, so does its completion.
     return !calls.contains {
       $0.stream === call.stream && $0.token == owner
         && ($0.intent == .delete || !isStored && ($0.completes || $0.intent == .plain))
     }
   }
 
-  /// Whether all that a token has of a stream may have expired, with what was stored.
+  /// Whether a token's whole part of a stream may have expired, with the stored bytes.
   private func isLeft(by token: Int, _ stream: StreamModel) -> Bool {
     guard stream.plainEnd[token] == 0, stream.completeEnd == nil else { return false }
     return uploads.filter { $0.stream === stream && $0.token == token && $0.phase != .deleted }.allSatisfy { upload in
@@ -65,12 +65,12 @@ extension SequenceRun {
     }
   }
 
-  /// Another token learns nothing and moves nothing: not even that what it asks for is there.
+  /// Another token learns and changes nothing. It does not even learn that the target exists.
   private func judgeForeign(_ call: Call) throws(Violation) {
     guard call.mustBeRefused else { return }
     if call.isDropped, call.upload == nil { call.stream.mayBeginLate = true }
     guard let final = call.outcome.final else { return }
-    // A server that stops looks at no request any more.
+    // A stopping server examines no further requests.
     guard [401, 403, 404].contains(final.status) || final.status == 503 && isStopping else {
       throw fail(
         "another token's \(call.intent.rawValue) is answered with \(final.status)",
@@ -81,32 +81,32 @@ extension SequenceRun {
     }
   }
 
-  // MARK: What is allowed
+  // MARK: Permitted answers
 
-  /// Whether nobody else's request has to do with this one's result.
+  /// Whether no other request can affect this one's result.
   func isAlone(_ call: Call, _ others: [Call]) -> Bool {
     !isStopping && !call.isDropped && !mayBeOthers(call.stream, call.token)
       && others.allSatisfy(\.mustBeRefused)
       && uploads.filter { $0.stream === call.stream }.count <= 1 && !call.stream.hasUnknown
   }
 
-  /// Whether a power cut may have taken the record of whose it is: without durability nothing is certain then.
+  /// Whether a power failure may have destroyed the record of the owner. Without durability, nothing is certain then.
   func isVague(_ stream: StreamModel) -> Bool { stream.mayHaveLost && options.setting.durability == "none" }
 
-  /// Whether the stream may be another token's than this one.
+  /// Whether the stream may belong to another token.
   func mayBeOthers(_ stream: StreamModel, _ token: Int) -> Bool {
     if isVague(stream) { return true }
     return stream.owner != token && (stream.claims[1 - token] || stream.evidence.contains(1 - token))
   }
 
-  /// Whether an upload's URL may be answered with 404 or 410.
+  /// Whether a request to an upload's URL may be answered with 404 or 410.
   private func mayBeGone(_ upload: UploadModel, _ others: [Call]) -> Bool {
     switch upload.phase {
     case .deleted, .expired, .lost, .forgotten: return true
     case .open, .complete, .refused: break
     }
     if upload.mayBeGone || mayBeOthers(upload.stream, upload.token) { return true }
-    // Two uploads of one stream: the newer one may take it away from the older.
+    // For two uploads of one stream, the newer one may take it from the older.
     if uploads.filter({ $0.stream === upload.stream }).count > 1 || upload.stream.hasUnknown { return true }
     if others.contains(where: { $0.upload === upload && $0.intent == .delete && $0.token == upload.token }) {
       return true
@@ -117,7 +117,7 @@ extension SequenceRun {
     return MonotonicInstant.now - upload.lastTouch >= .seconds(options.maximumAge)
   }
 
-  /// An upload is answered as one that is not there.
+  /// A request to an upload is answered as if it did not exist.
   func gone(_ upload: UploadModel, _ others: [Call], _ text: String) throws(Violation) {
     guard mayBeGone(upload, others) else { throw fail("an upload is gone", text) }
     guard upload.isOpen || upload.phase == .lost else {
@@ -128,13 +128,13 @@ extension SequenceRun {
     upload.phase = others.contains { $0.intent == .delete } ? .deleted : isOld ? .expired : .lost
     if upload.phase == .expired { tally.expired += 1 }
     if upload.mayBeDeleted { cancelled(upload) }
-    // What was stored of a file goes with it, and the stream is anybody's.
+    // The stored bytes of a file are removed with it, and any token can own the stream then.
     let isLost = upload.stream.mayHaveLost && upload.stream.completeEnd == nil && options.setting.durability != "always"
     if isLost || isLeft(by: upload.token, upload.stream) { upload.stream.evidence.remove(upload.token) }
     upload.exact = nil
   }
 
-  /// Takes an offset that was announced to an upload's owner.
+  /// Processes an offset that was reported to an upload's owner.
   func announced(_ upload: UploadModel, _ call: Call) throws(Violation) {
     for answer in call.outcome.interims + (call.outcome.final.map { [$0] } ?? []) {
       guard let offset = answer.offset else { continue }
@@ -147,21 +147,21 @@ extension SequenceRun {
       }
       upload.acknowledged = max(upload.acknowledged, offset)
       tally.announcedOffsets += 1
-      // Where nothing is stored, a request at the same time may have completed the stream, which is forgotten then.
+      // If nothing is stored, a simultaneous request may have completed the stream, which is then forgotten.
       if offset > 0, isStored || upload.isOpen && !upload.mayBeGone { insert(upload.token, upload.stream) }
     }
   }
 
-  /// A token was told that bytes of a stream are stored for it.
+  /// A token learned that bytes of a stream are stored for it.
   func insert(_ token: Int, _ stream: StreamModel) {
-    // Where nothing is stored, a stream is forgotten with its completion, whether or not that is answered.
+    // If nothing is stored, a stream is forgotten with its completion, whether or not that is answered.
     if let owner = stream.owner, owner != token, isLeft(by: owner, stream) || !isStored || isVague(stream) {
       stream.evidence = []
     }
     stream.evidence.insert(token)
   }
 
-  /// An upload is complete by a 2xx.
+  /// A 2xx has completed an upload.
   func completed(_ upload: UploadModel, _ total: UInt64) {
     upload.phase = .complete(total)
     upload.acknowledged = max(upload.acknowledged, total)
@@ -171,7 +171,7 @@ extension SequenceRun {
       insert(upload.token, stream)
       stream.completeEnd = max(stream.completeEnd ?? 0, upload.base + total)
     } else {
-      // Where nothing is stored, a complete stream is forgotten.
+      // If nothing is stored, a complete stream is forgotten.
       stream.evidence.remove(upload.token)
       for other in uploads where other.stream === stream && other !== upload { other.mayBeGone = true }
     }
@@ -217,7 +217,7 @@ extension SequenceRun {
         if upload.mayBeComplete || isCompleting, !isShared, !mayBeOthers(upload.stream, upload.token) {
           if let offset = final.offset { completed(upload, offset) }
         } else {
-          // The stream would not have its bytes: that answer is the upload's.
+          // The stream refused its bytes, and that answer is the upload's.
           upload.phase = .refused
           if !isStored { upload.stream.evidence.remove(upload.token) }
         }
@@ -258,16 +258,16 @@ extension SequenceRun {
     }
   }
 
-  /// An unfinished upload was deleted. What is stored of the stream goes with it, unless the client of another one was
-  /// told of bytes.
+  /// An unfinished upload was deleted. The stored bytes of the stream are removed with it, unless another upload's
+  /// client learned of bytes.
   private func cancelled(_ upload: UploadModel) {
     let stream = upload.stream
     let siblings = uploads.filter { $0.stream === stream && $0 !== upload && $0.token == upload.token }
     if !siblings.isEmpty { stream.wasCancelled = true }
     let isNewest = uploads.last { $0.stream === stream && $0.token == upload.token } === upload
-    // One that has brought no byte holds nothing of it.
+    // An upload without bytes holds nothing of it.
     let isLast = siblings.allSatisfy { [.deleted, .expired, .lost].contains($0.phase) || $0.acknowledged == 0 }
-    // Nor can one continue that others have made longer than its length.
+    // Neither can an upload continue if others have made the stream longer than its length.
     let isTooLong = { (upload: UploadModel) in
       (upload.length ?? upload.givenLength).map { upload.sentEnd > $0 } ?? false
     }
@@ -280,7 +280,7 @@ extension SequenceRun {
     if !isComplete || !isStored, stream.plainEnd[upload.token] == 0 { stream.evidence.remove(upload.token) }
   }
 
-  /// What two requests of one token to one upload must not both be answered.
+  /// Combinations of answers that two requests of one token to one upload must not have.
   private func judgePair(_ calls: [Call], _ isOrdered: Bool) throws(Violation) {
     guard calls.count == 2, let upload = calls[0].upload, upload === calls[1].upload,
       calls[0].token == upload.token, calls[1].token == upload.token
@@ -291,7 +291,7 @@ extension SequenceRun {
     {
       throw fail("two appends at one offset were accepted", "\(calls[0].offset)")
     }
-    // HEAD behind a request ends that request, and counts what had come of it.
+    // A HEAD after a request ends that request, and counts its bytes.
     guard let query = calls.last, query.intent == .head, isOrdered, isTransfer[0], upload.isOpen,
       query.outcome.isSuccess, let offset = query.outcome.final?.offset
     else {

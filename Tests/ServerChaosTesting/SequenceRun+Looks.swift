@@ -1,9 +1,9 @@
-// Looks behind a step: what an upload says of itself, whether that holds, what is left of a quota.
+// Checks after a step: an upload's reported offset, whether it is valid, and the rest of a quota.
 
 internal import EventLoops
 
 extension SequenceRun {
-  /// Asks an upload where it stands, and appends there.
+  /// Asks an upload for its offset, and appends there.
   func settle(_ upload: UploadModel, probe count: Int?) throws(Violation) {
     guard !upload.location.isEmpty else { return }
     let call = query(.head, token: upload.token, upload)
@@ -12,10 +12,10 @@ extension SequenceRun {
     if let count { try probe(upload, count) }
   }
 
-  /// Appends where an upload is said to stand, which must be accepted.
+  /// Appends at an upload's reported offset, which must be accepted.
   func probe(_ upload: UploadModel, _ count: Int) throws(Violation) {
     guard upload.isOpen, upload.exact != nil else { return }
-    // A stream that somebody else has completed, or may have, takes no more.
+    // A stream that another request has completed, or may have, accepts no more.
     guard upload.stream.completeEnd == nil, !upload.stream.mayBeComplete else { return }
     var detail = RequestDetail()
     (detail.count, detail.isChunked, detail.isOnNewConnection) = (count, count % 2 == 0, count % 3 == 0)
@@ -24,20 +24,19 @@ extension SequenceRun {
     tally.probes += 1
     let offset = call.offset
     try judge([call])
-    // However many requests have brought bytes of the stream.
+    // However many requests have added bytes of the stream.
     if call.outcome.status == 409 {
       throw fail("an announced offset is refused", "\(offset): \(call.outcome.text)")
     }
   }
 
-  /// Deletes what is unfinished and fills each token's quota to the last byte: what others did must not have used any
-  /// of it.
+  /// Deletes unfinished uploads and fills each token's quota to the last byte, which other uploads must not have used.
   func countQuota() throws(Violation) {
-    // What nobody knows the URL of, or what is in a stream of plain requests, cannot be deleted.
+    // Uploads with an unknown URL, or in a stream of plain requests, cannot be deleted.
     guard !streams.contains(where: \.hasUnknown) else { return }
-    // Of a recording that several uploads have stored, a deletion may leave a part.
+    // A deletion may leave a part of a recording that several uploads have stored.
     guard Set(uploads.map { ObjectIdentifier($0.stream) }).count == uploads.count else { return }
-    // What an upload has brought that became longer than its length stays for a while.
+    // The bytes of an upload that became longer than its length stay for a while.
     guard !uploads.contains(where: { $0.phase == .lost }) else { return }
     note("quotas")
     for upload in uploads where upload.isOpen {
@@ -69,7 +68,7 @@ extension SequenceRun {
     for token in 0...1 { try countPlain(token) }
   }
 
-  /// What a plain request stores counts against the quota of its token and of no other, until the stream is complete.
+  /// The bytes of a plain request count against its own token's quota only, until the stream is complete.
   private func countPlain(_ token: Int) throws(Violation) {
     note("a plain request of \(token == 0 ? "owner" : "other") in the quotas")
     let stream = newStream()
@@ -83,7 +82,7 @@ extension SequenceRun {
     open.connection?.waitUntilTaken()
     for isOver in [false, true] {
       if isOver { open.connection?.disconnect() }
-      // HEAD waits until the server has served what has come.
+      // HEAD waits until the server has processed everything that has arrived.
       for anchor in anchors { send(query(.head, token: anchor.token, anchor), nil, .afterFirst) }
       try fill(1 - token, upTo: options.quota)
       try fill(token, upTo: options.quota - count)
@@ -105,7 +104,7 @@ extension SequenceRun {
     try fill(token, upTo: options.quota)
   }
 
-  /// An upload takes exactly that many bytes of a token's quota.
+  /// An upload uses exactly that many bytes of a token's quota.
   private func fill(_ token: Int, upTo room: UInt64) throws(Violation) {
     var detail = RequestDetail()
     (detail.count, detail.isChunked) = (Int(options.quota) + 1, true)

@@ -1,12 +1,12 @@
-// What the model says of requests that bring bytes.
+// The model's judgement of requests that bring bytes.
 
 extension SequenceRun {
   func judgeCreation(_ call: Call, _ others: [Call]) throws(Violation) {
     let (outcome, stream) = (call.outcome, call.stream)
-    // What it brings may be bytes of the others too.
+    // Its bytes may belong to the other uploads too.
     for upload in uploads where upload.stream === stream { upload.exact = nil }
     guard let location = outcome.location ?? (outcome.isSuccess && call.completes ? "" : nil) else {
-      // Whether there is an upload nobody knows.
+      // It is unknown whether there is an upload.
       if ![401, 403, 404].contains(outcome.status) { stream.hasUnknown = true }
       if !call.hasAnswer, call.completes { stream.mayBeComplete = true }
       let isExpected =
@@ -20,7 +20,7 @@ extension SequenceRun {
     if location.isEmpty { (upload.mayBeGone, stream.hasUnknown) = (true, true) } else { uploads.append(upload) }
     upload.lastTouch = call.sentAt
     try announced(upload, call)
-    // The request has reached further than its answer.
+    // The request has had more effect than its answer shows.
     if !call.hasAnswer, call.completes { (upload.mayBeComplete, stream.mayBeComplete) = (true, true) }
     guard outcome.isSuccess else {
       if outcome.final?.isComplete == true { upload.phase = .refused }
@@ -45,7 +45,7 @@ extension SequenceRun {
     if others.isEmpty { upload.exact = call.count }
   }
 
-  /// Whether bytes that never came may lie behind where a request begins, or in front of it.
+  /// Whether missing bytes may precede or follow the start of a request.
   private func mayMeetHole(_ call: Call) -> Bool {
     call.detail.hole > 0 || call.stream.hasHole(call.token) || call.stream.mayHaveLost
   }
@@ -82,18 +82,18 @@ extension SequenceRun {
 
   func judgeAppend(_ call: Call, _ others: [Call]) throws(Violation) {
     guard let upload = call.upload else { return }
-    // What would complete it may have, whether or not that was answered.
+    // A completing request may have completed it, whether or not it was answered.
     let alone = isAlone(call, others) && call.phaseBefore == .open && !call.stream.mayBeComplete
-    // However many uploads share the stream: nothing has come since the offset was announced.
+    // However many uploads share the stream, nothing has arrived since the offset was reported.
     let isQuiet =
       others.isEmpty && !isStopping && call.phaseBefore == .open && call.stream.completeEnd == nil
       && !call.stream.mayBeComplete && !mayBeOthers(call.stream, call.token)
     let outcome = call.outcome
     try announced(upload, call)
-    // More than the length that was given invalidates the whole.
+    // More bytes than the stated length invalidate the upload.
     if call.misfitsLength { upload.mayBeGone = true }
     guard let final = outcome.final else {
-      // It may have been taken as far as it came.
+      // A prefix of it may have been accepted.
       if call.phaseBefore == .open { upload.exact = nil }
       if call.completes { (upload.mayBeComplete, call.stream.mayBeComplete) = (true, true) }
       if call.completes, call.isDropped || isStopping { upload.mayBeCompleteUnseen = true }
@@ -103,9 +103,9 @@ extension SequenceRun {
     if outcome.isSuccess {
       switch call.phaseBefore {
       case .open: break
-      // The response is asked for again.
+      // The response is requested again.
       case .complete(let total) where call.completes && call.count == 0 && call.offset == total: return
-      // Others have completed the stream, and so the upload.
+      // Others have completed the stream, and the upload with it.
       case .refused where call.completes && call.count == 0: return
       default: throw fail("an append to an upload that is over is accepted", outcome.text)
       }
@@ -139,11 +139,11 @@ extension SequenceRun {
     case 507 where call.exceedsQuota(options): upload.exact = nil
     case 503 where isStopping:
       upload.exact = nil
-      // The representation may have been at work on its end.
+      // The handler may have been finishing the representation.
       if call.completes { (upload.mayBeComplete, call.stream.mayBeComplete) = (true, true) }
     default:
       if call.phaseBefore == .open { upload.exact = nil }
-      // A request that was dropped may be served late, and take the stream over for a moment.
+      // A dropped request may be processed late, and take over the stream for a moment.
       let isLasting = final.status != 503 || final["retry-after"] == nil
       guard !alone && !(isQuiet && isLasting) || call.exactBefore != call.offset else {
         throw fail("an append is refused with \(final.status)", outcome.text)
@@ -153,12 +153,11 @@ extension SequenceRun {
 }
 
 extension Call {
-  /// Whether it may be too much for what its token may keep: half of the quota is more than other requests of a
-  /// sequence take.
+  /// Whether it may exceed its token's quota. Half of the quota is more than the other requests of a sequence use.
   fileprivate func exceedsQuota(_ options: ServerOptions) -> Bool {
     outcome.status == 507 && stream.sentEnd[token] > options.quota / 2
   }
-  /// Whether the announced length leaves no room for it.
+  /// Whether it exceeds the announced length.
   fileprivate var misfitsLength: Bool {
     guard let length = upload?.length ?? upload?.givenLength else { return false }
     return offset + count > length || completes && offset + count != length

@@ -1,9 +1,9 @@
-// One sequence against a server: the steps in their order, and what is asked behind each.
+// One sequence against a server: the steps in order, and the checks after each.
 
 internal import EventLoops
 internal import PropertyTesting
 
-/// Runs a sequence. By one thread at a time; a batch runs the parts before and behind its event.
+/// Runs a sequence on one thread at a time. A batch runs the parts before and after its event.
 final class SequenceRun {
   let sequence: ChaosSequence
   let options: ServerOptions
@@ -15,28 +15,28 @@ final class SequenceRun {
   var port: UInt16 = 0
   var streams: [StreamModel] = []
   var uploads: [UploadModel] = []
-  /// An empty upload of each token, while quotas are counted: an account lasts as long as its owner has an upload.
+  /// An empty upload of each token while quotas are verified, because an account lasts as long as its owner has an
+  /// upload.
   private(set) var anchors: [UploadModel] = []
-  /// Of each token, kept for its next request.
+  /// The connection of each token, kept for its next request.
   var kept: [ChaosConnection?] = [nil, nil]
-  /// The request that is under way while the event strikes.
+  /// The request that is active during the event.
   private var pending: Call?
-  /// Whether the server is being stopped, so that a request may remain without an answer.
+  /// Whether the server is being stopped, so that a request may stay unanswered.
   private(set) var isStopping = false
 
   init(_ sequence: ChaosSequence, _ options: ServerOptions, tokens: [String]) {
     (self.sequence, self.options, self.tokens) = (sequence, options, tokens)
   }
 
-  /// An event may end an upload without giving back at once what it kept.
-  /// Where nothing is stored nothing is counted.
+  /// An event may end an upload without refunding its bytes at once. If nothing is stored, nothing is counted.
   private var countsQuota: Bool { sequence.countsQuota && sequence.eventIndex == nil && isStored }
 
   var isStored: Bool { !options.setting.discards }
 
   func note(_ line: String) { transcript.append(line) }
 
-  /// Runs a part of the sequence; after a violation nothing runs any more.
+  /// Runs a part of the sequence. After a violation, nothing more runs.
   private func attempt(_ body: () throws(Violation) -> Void) {
     guard violation == nil else { return }
     do throws(Violation) { try body() } catch { violation = error }
@@ -46,7 +46,7 @@ final class SequenceRun {
 
   // MARK: Parts
 
-  /// The steps in front of the event, or all of them.
+  /// Runs the steps before the event, or all of them.
   func before() {
     attempt { () throws(Violation) in
       if countsQuota { try anchor() }
@@ -55,7 +55,7 @@ final class SequenceRun {
     }
   }
 
-  /// When an upload's life is over if nobody comes, so that a request can be sent at that moment.
+  /// When an idle upload's lifetime ends, so that a request can be sent at that moment.
   var deadline: MonotonicInstant? {
     guard let index = sequence.eventIndex, sequence.steps[index].operation == .expire else { return nil }
     guard let last = uploads.map(\.lastTouch).max() else { return nil }
@@ -63,7 +63,7 @@ final class SequenceRun {
     return last + .seconds(options.maximumAge) + .microseconds(delay * 10)
   }
 
-  /// Sends the request that comes at the same time as the event, or a part of it.
+  /// Sends the request that is simultaneous with the event, or a part of it.
   func launch() {
     attempt { () throws(Violation) in
       guard let index = sequence.eventIndex else { return }
@@ -84,7 +84,7 @@ final class SequenceRun {
     }
   }
 
-  /// Sends what is left of that request and reads what comes of it.
+  /// Sends the rest of that request, and reads its result.
   func collect() {
     attempt { () throws(Violation) in
       guard let index = sequence.eventIndex, let call = pending else { return }
@@ -97,7 +97,7 @@ final class SequenceRun {
     }
   }
 
-  /// The server is back, or its uploads have been left alone for as long as they live.
+  /// The server is back, or its uploads have been idle for their whole lifetime.
   func continued(on port: UInt16) {
     self.port = port
     kept = [nil, nil]
@@ -110,7 +110,7 @@ final class SequenceRun {
     }
   }
 
-  /// The last look at every upload before the server ends.
+  /// The last check of every upload before the server ends.
   func end() {
     attempt { () throws(Violation) in
       for upload in uploads { try settle(upload, probe: nil) }
@@ -126,7 +126,7 @@ final class SequenceRun {
     attempt { () throws(Violation) in for stream in streams { try checkFiles(of: stream, in: directory) } }
   }
 
-  /// Whatever else failed in the batch.
+  /// Any other failure in the batch.
   func failed(_ violation: Violation) { attempt { () throws(Violation) in throw violation } }
 
   // MARK: Steps
@@ -156,7 +156,7 @@ final class SequenceRun {
     }
   }
 
-  /// The upload that a step is about; made if there is none.
+  /// The upload that a step is about, created if necessary.
   private func target(_ step: ChaosStep) throws(Violation) -> UploadModel? {
     if let open = uploads.last(where: { $0.isOpen && $0.token == 0 }) { return open }
     if step.takesEnded, let last = uploads.last(where: { $0.token == 0 }) { return last }
@@ -190,7 +190,7 @@ final class SequenceRun {
     return stream
   }
 
-  /// What the server is asked first.
+  /// The first request.
   private func call(
     for operation: Operation, _ detail: RequestDetail, _ upload: UploadModel?, creatingBeside: Bool
   ) -> Call {
@@ -199,19 +199,20 @@ final class SequenceRun {
     case (.complete, let upload?): append(detail, token: 0, upload, completes: true)
     case (.head, let upload?): query(.head, token: 0, upload)
     case (.delete, let upload?): query(.delete, token: 0, upload)
-    // A creation beside a request to an upload is one of the same stream, or it would not be beside anything.
+    // A creation that is simultaneous with a request to an upload belongs to the same stream. Otherwise the two would
+    // be unrelated.
     case (_, let upload?) where creatingBeside || detail.isChunked: create(detail, token: 0, upload.stream)
     default: create(detail, token: 0, newStream())
     }
   }
 
-  /// The request at the same time.
+  /// The simultaneous request.
   private func second(_ step: ChaosStep, beside first: Call?) throws(Violation) -> Call? {
     let token = step.issuer == .sameToken ? 0 : 1
     let upload = first?.upload ?? uploads.last { $0.isOpen && $0.token == 0 } ?? uploads.last { $0.token == 0 }
     let stream = first?.stream ?? upload?.stream ?? newStream()
     var detail = step.secondDetail
-    // Where the stream may be let go of meanwhile, the other token may begin it anew, with bytes of its own.
+    // If the stream may be released meanwhile, the other token may begin it again with its own bytes.
     if !isStored || step.operation == .delete || step.operation == .expire { detail.guessesRight = false }
     switch (step.second, upload) {
     case (.none, _): return nil
@@ -226,9 +227,9 @@ final class SequenceRun {
     }
   }
 
-  /// What an event does to what is known.
+  /// The effect of an event on the known state.
   private func struck(_ event: Operation) {
-    // What a client was told last holds for the next server.
+    // The next server must honour the last reported offset.
     if !isStored || event == .expire || event == .powerCut { for upload in uploads { upload.exact = nil } }
     guard event != .expire else { return }
     if !isStored {
@@ -237,7 +238,7 @@ final class SequenceRun {
       return
     }
     guard event == .powerCut else { return }
-    // What was no more may be back, but with always no upload that was deleted.
+    // A removed upload may be back, except that with durability `always`, a deleted one may not.
     for upload in uploads where upload.phase == .deleted || upload.mayBeDeleted {
       upload.stream.mayHaveLost = true
       if upload.phase == .deleted, options.setting.durability != "always" {
@@ -250,7 +251,7 @@ final class SequenceRun {
       upload.stream.mayHaveLost = true
     }
     for upload in uploads where !upload.isOpen {
-      // The record of what is over may be an older one.
+      // The record of a finished upload may be outdated.
       upload.mayBeGone = true
     }
     for stream in streams where options.setting.durability == "none" || stream.completeEnd == nil {

@@ -1,4 +1,5 @@
-// Many batches at the same time: the plan, what failed and in how few steps, how often each combination came about.
+// Many batches at the same time: the plan, the failures with their shortest sequences, and the count of each
+// combination.
 
 internal import EventLoops
 internal import Glibc
@@ -15,7 +16,7 @@ package struct ServerChaos: Sendable {
     package var copies = 50
     package var jobs = 4
     package var stopsAtFirst = true
-    /// Which combinations are run; the others' sequences are left out.
+    /// The combinations to run. The others' sequences are omitted.
     package var isWanted: @Sendable (ChaosCell) -> Bool = { _ in true }
     /// The program that runs servers.
     package var program: String
@@ -26,7 +27,7 @@ package struct ServerChaos: Sendable {
       self.program = program ?? Self.ownProgram
     }
 
-    /// The program `chaos-server` that was built with a test bundle: beside it.
+    /// The program `chaos-server` that was built beside a test bundle.
     private static var ownProgram: String {
       var buffer = [CChar](repeating: 0, count: 4096)
       let count = readlink("/proc/self/exe", &buffer, buffer.count)
@@ -37,7 +38,7 @@ package struct ServerChaos: Sendable {
 
   /// Sequences on one server.
   private static let batchSize = 64
-  /// Where the power fails: what one stream has synced covers others', so that few show more than many do.
+  /// For power failures: one stream's syncs also cover others' data, so small batches reveal more than large ones.
   private static let powerCutBatchSize = 8
 
   private let options: Options
@@ -83,7 +84,7 @@ package struct ServerChaos: Sendable {
           kind: kind, count: found.count, sequences: Array(found.indices.prefix(5)), text: found.first,
           places: found.places))
     }
-    // The shortest sequence that still fails says most; each kind has its own.
+    // The shortest sequence that still fails is the most informative. Each kind has its own.
     for index in report.findings.indices.prefix(options.stopsAtFirst ? 1 : 0) {
       if let first = report.findings[index].sequences.first {
         say("making sequence \(first) shorter: \(report.findings[index].kind)")
@@ -93,7 +94,7 @@ package struct ServerChaos: Sendable {
     return report
   }
 
-  /// The indices of each batch: sequences of one setting and one event.
+  /// The indices of each batch: sequences with one setting and one event.
   private func plan() -> [[Int]] {
     var groups: [String: [Int]] = [:]
     for index in 0..<options.sequences {
@@ -110,14 +111,14 @@ package struct ServerChaos: Sendable {
         batches.append(Array(indices[start..<min(indices.count, start + size)]))
       }
     }
-    // Those that wait for a time-out beside those that compute.
+    // Mixes sequences that wait for a time-out with those that compute.
     var random = SplitMix64(state: options.seed)
     return batches.shuffled(using: &random)
   }
 
   // MARK: One sequence
 
-  /// Runs copies of one sequence on one server; what fails depends on who comes first, so one copy may show nothing.
+  /// Runs copies of one sequence on one server. The failure depends on the timing, so a single copy may not show it.
   private func copies(of sequence: ChaosSequence, _ count: Int) throws -> [Outcome] {
     let copies = (0..<count).map { number in
       var copy = sequence
@@ -175,13 +176,13 @@ package struct ServerChaos: Sendable {
   }
 }
 
-/// What came of one sequence.
+/// The result of one sequence.
 struct Outcome: Sendable {
   var index: Int
   var violation: Violation?
   var coverage: ChaosCoverage
   var tally: ChaosTally
-  /// Where it was: the event and the setting.
+  /// The event and the setting.
   var place: String
   var text: String
 
@@ -221,7 +222,7 @@ private struct Progress: Sendable {
     return batches.popLast()
   }
 
-  /// Returns a line for whoever watches, at times.
+  /// Occasionally returns a line of progress.
   mutating func add(_ outcomes: [Outcome], of total: Int) -> String? {
     for outcome in outcomes {
       count += 1

@@ -1,4 +1,4 @@
-// What a run found, in numbers and transcripts.
+// The results of a run, in numbers and transcripts.
 
 /// The result of a run.
 package struct ServerChaosReport: Sendable, CustomStringConvertible {
@@ -8,9 +8,9 @@ package struct ServerChaosReport: Sendable, CustomStringConvertible {
     package var sequences: [Int]
     /// The first sequence that failed in this way.
     package var text: String
-    /// How often in each setting, with each event.
+    /// How often it occurred in each setting, with each event.
     package var places: [String: Int] = [:]
-    /// The shortest that still does; nil if it did not fail again.
+    /// The shortest sequence that still fails; nil if it did not fail again.
     package var shortest: String?
   }
 
@@ -20,7 +20,7 @@ package struct ServerChaosReport: Sendable, CustomStringConvertible {
   package var coverage = ChaosCoverage()
   package var tally = ChaosTally()
   package var findings: [Finding] = []
-  /// Whether every combination must have come about.
+  /// Whether every combination must have occurred.
   package var isFull = false
 
   package var isClean: Bool { findings.isEmpty && (!isFull || coverage.missing.isEmpty) }

@@ -1,11 +1,11 @@
-// How a server is started, as the arguments of the process that runs it.
+// The configuration of a server, as arguments of its process.
 
-/// What a batch asks of its server.
+/// The configuration of a batch's server.
 package struct ServerOptions: Sendable {
   package var setting: ServerSetting
   package var directory: String
   package var tokenFile: String
-  /// Of one token, in bytes.
+  /// The quota of one token, in bytes.
   package var quota: UInt64
   package var maximumAge: Int
   /// Seconds of silence after which a live recording is closed.
@@ -13,7 +13,7 @@ package struct ServerOptions: Sendable {
   package var graceMilliseconds: Int
   package var parkMicroseconds: Int
   package var seed: UInt64
-  /// Where syncs and names are recorded; empty where no power cut is to come.
+  /// The file for syncs and names; empty without power failures.
   package var journal = ""
   package var bootID = ""
 

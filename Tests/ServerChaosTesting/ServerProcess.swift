@@ -1,4 +1,4 @@
-// The server of a batch as a process: started, signalled, killed, its output read to the end.
+// The server of a batch as a process: started, signalled, killed, and its output read to the end.
 
 internal import EventLoops
 internal import Glibc
@@ -16,7 +16,7 @@ final class ServerProcess: Sendable {
 
   init(_ program: String, _ options: ServerOptions) throws {
     var ends: [Int32] = [-1, -1]
-    // Closed on exec from the beginning: servers are started by several threads.
+    // Close-on-exec from the beginning, because several threads start servers.
     let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
     guard socketpair(AF_UNIX, type, 0, &ends) == 0 else {
       throw TestFailure("socketpair: \(String(cString: strerror(errno)))")
@@ -45,7 +45,7 @@ final class ServerProcess: Sendable {
         throw TestFailure("the server does not start: \(String(decoding: first, as: UTF8.self))")
       }
       first.append(byte)
-      // What it says of what it found comes before.
+      // Its reports about existing data come before.
       if byte == 10, !first.starts(with: "listening".utf8) { first = [] }
     }
     guard
@@ -66,7 +66,7 @@ final class ServerProcess: Sendable {
     }
   }
 
-  /// The last of what a server has written.
+  /// The end of a server's output.
   final class Output: Sendable {
     private let bytes = Lock<[UInt8]>([])
     func append(_ more: [UInt8]) {
@@ -77,7 +77,7 @@ final class ServerProcess: Sendable {
     }
     var text: String { bytes.withLock { String(decoding: $0.suffix(2000), as: UTF8.self) } }
   }
-  /// Signalled when nobody has the other end any more.
+  /// Signalled when the other end is closed everywhere.
   private final class OutputEnd: Sendable {
     let counter: EventCounter
     init() throws(SystemError) { counter = try EventCounter() }
@@ -92,7 +92,7 @@ final class ServerProcess: Sendable {
 
   func signal(_ number: Int32) { kill(pid, number) }
 
-  /// Its exit status when it has ended; 128 and the signal's number if one ended it; nil if it does not end.
+  /// Its exit status after it has ended, or 128 and the number of the signal that ended it; nil if it does not end.
   func end() -> Int32? {
     guard waitUntilReadable(ended.counter.descriptor, limit: .seconds(30)) else { return nil }
     return reap()

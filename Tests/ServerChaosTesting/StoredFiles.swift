@@ -1,29 +1,29 @@
-// A server's directory, when it has ended.
+// A server's directory after its end.
 
 internal import Glibc
 internal import NetworkTesting
 
-/// A file that holds a part of a stream, or all of it.
+/// A file with a part of a stream, or all of it.
 struct StoredRecording {
   var name: String
   /// The stream offset of its first byte.
   var start: UInt64
   var content: [UInt8]
-  /// What its record says is missing, in offsets of the stream.
+  /// The missing ranges in its record, in stream offsets.
   var gaps: [Range<UInt64>]
 
   var end: UInt64 { start + UInt64(content.count) }
   var isComplete: Bool { !name.hasSuffix(".part") }
 }
 
-/// The streams of a directory, by the names that they began with.
+/// The streams of a directory, by the beginnings of their file names.
 final class StoredFiles {
   private let path: String
   private var names: [String: [String]] = [:]
 
   init(_ path: String) throws {
     self.path = path
-    // No name of a sequence's stream has a dot in front of its extension, or a tilde in front of its part's number.
+    // No name of a sequence's stream has a dot before its extension, or a tilde before its part number.
     for name in try fileNames(in: path) {
       names[String(name.prefix { $0 != "." && $0 != "~" }), default: []].append(name)
     }
@@ -41,7 +41,7 @@ final class StoredFiles {
         for line in String(decoding: try contents(record), as: UTF8.self).split(separator: "\n") {
           guard let offset = Self.number("offset", line), let length = Self.number("length", line) else { continue }
           recording.gaps.append(offset..<(offset + length))
-          // Where a recording begins that is not the stream's first.
+          // Where a recording other than the stream's first begins.
           if line.split(separator: "\"next-part\"", omittingEmptySubsequences: false).count > 1 {
             recording.start = offset
           }

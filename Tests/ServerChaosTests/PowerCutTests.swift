@@ -1,4 +1,4 @@
-// What is shown by a disk that forgets is worth as much as that disk.
+// Tests with a disk that loses unsynced data are only as reliable as that disk, which is tested here.
 
 import NetworkTesting
 import PropertyTesting
@@ -11,7 +11,7 @@ struct PowerCutTests {
 
   init() throws { scratch = try TemporaryDirectory() }
 
-  /// What a disk may hold of `root/name` after a power cut, over many of them: nil where there is no such file.
+  /// The possible contents of `root/name` after a power failure, over many of them; nil if there is no such file.
   private func outcomes(_ journal: [String], of name: String, written: String) throws -> Set<String?> {
     let root = "\(scratch.path)/root"
     try scratch.write("journal", journal.map { $0.replacing("ROOT", with: root) + "\n" }.joined())

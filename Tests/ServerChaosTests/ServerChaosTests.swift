@@ -1,4 +1,4 @@
-// The matrix of `make chaos-server`, once each.
+// The matrix of `make chaos-server`, with each cell once.
 
 import ServerChaosTesting
 import Testing
@@ -16,7 +16,7 @@ struct ServerChaosTests {
   }
 
   @Test(
-    "after a power failure, the server has its acknowledged bytes or reports a possible loss, and nobody receives another's bytes"
+    "after a power failure, acknowledged bytes exist or a possible loss is reported, and no client gets another's bytes"
   )
   func powerFailure() throws {
     var options = ServerChaos.Options(seed: 20_261_122, sequences: 4 * ChaosCell.all.count)

@@ -1,4 +1,4 @@
-// The soak run by itself; see `SoakRun`.
+// Runs the soak test on its own; see `SoakRun`.
 
 internal import Glibc
 internal import SoakTesting
@@ -12,7 +12,7 @@ let usage = """
     --plant DEFECT  make the run go wrong: \(PlantedDefect.allCases.map(\.rawValue).joined(separator: ", "))
   """
 
-/// Standard output is for the figures.
+/// To standard error, because standard output has the figures.
 func log(_ text: String) {
   let line = Array((text + "\n").utf8)
   write(2, line, line.count)

@@ -1,19 +1,19 @@
-// Whether what is missing at the server is what the client reported as lost.
+// Compares the bytes missing at the server with the client's reports of losses.
 
 package import CommandTesting
 
-/// What became of a stream's bytes, and what was reported of them.
+/// The stored and missing bytes of a stream, and the reported ones.
 package struct LossComparison: Sendable {
-  /// How long the stream is.
+  /// The length of the stream.
   package var captured: Int
   /// What the recordings contain.
   package var stored: OffsetSet
-  /// Where they contain silence that the microphone did not hear.
+  /// Where they contain silence that the microphone did not record.
   package var silent: OffsetSet
   package var reported: OffsetSet
-  /// Lines of output that the client dropped, because nobody read them in time.
+  /// Lines of output that the client dropped, because they were not read in time.
   package var droppedLines: Int
-  /// Whether a recording was closed before the client knew what the server had stored of it.
+  /// Whether a recording was closed before the client knew how much the server had stored.
   package var wasClosed: Bool
 
   package init(
@@ -28,7 +28,7 @@ package struct LossComparison: Sendable {
     self.wasClosed = wasClosed
   }
 
-  /// What the client's events report as lost.
+  /// The losses that the client's events report.
   package static func reported(_ events: [FlatObject]) -> OffsetSet {
     OffsetSet(
       events.compactMap { event in
@@ -39,7 +39,7 @@ package struct LossComparison: Sendable {
       })
   }
 
-  /// What more than one gap has.
+  /// The ranges that more than one gap contains.
   package static func repeated(_ events: [FlatObject]) -> [Range<Int>] {
     var known = OffsetSet()
     return events.filter { $0.event == "gap" }.flatMap { event -> [Range<Int>] in
@@ -49,17 +49,17 @@ package struct LossComparison: Sendable {
     }
   }
 
-  /// How many lines the client says that it has dropped. Routine lines go first, and a run has many.
+  /// How many lines the client reports as dropped. Routine lines are dropped first, and a run has many.
   package static func droppedLines(_ events: [FlatObject]) -> Int {
     events.reduce(0) { $0 + ($1.event == "output-dropped" ? $1.integer("lines") ?? 0 : 0) }
   }
 
-  /// Bytes that no recording has and that nobody reported.
+  /// Bytes that are missing in all recordings and were not reported.
   package var unreported: OffsetSet {
     OffsetSet([0..<captured]).subtracting(stored).union(silent).subtracting(reported)
   }
 
-  /// What is wrong; empty when every loss was reported, and nothing else.
+  /// The violations; empty if every loss was reported, and nothing else.
   package var violations: [String] {
     var found: [String] = []
     if !unreported.ranges.isEmpty {
@@ -68,8 +68,8 @@ package struct LossComparison: Sendable {
     }
     let invented = stored.subtracting(OffsetSet([0..<captured]))
     if !invented.ranges.isEmpty { found.append("stored, and never captured: stream offsets \(invented.ranges)") }
-    // A frame of the microphone may be silent: where it is the last one before a loss, nobody can tell. A client does
-    // not know what a recording contains that the server has closed.
+    // A frame of the microphone may be silent, which is ambiguous for the last one before a loss. A client does not
+    // know the content of a recording that the server has closed.
     let falseAlarms = reported.subtracting(silent).subtracting(OffsetSet([0..<captured]).subtracting(stored))
       .ranges.filter { $0.count > 4 }
     if !wasClosed, !falseAlarms.isEmpty {

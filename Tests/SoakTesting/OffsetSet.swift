@@ -1,6 +1,6 @@
-// Which bytes of a stream something is true of.
+// A set of stream offsets.
 
-/// Stream offsets, as ranges that are ascending and apart from each other.
+/// Stream offsets, as ranges that are ascending and do not touch each other.
 package struct OffsetSet: Equatable, Sendable {
   package private(set) var ranges: [Range<Int>] = []
 

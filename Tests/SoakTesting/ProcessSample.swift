@@ -1,26 +1,26 @@
-// What a process takes of the machine, and whether that grows.
+// The resources of a process, and whether they grow.
 
 internal import Glibc
 internal import NetworkTesting
 
-/// One look at a process.
+/// One sample of a process.
 package struct ProcessSample: Sendable {
   /// Simulated hours since the run began.
   package var hour: Double
-  /// When the process began: a server that was killed has a successor.
+  /// When the process began, because a killed server has a successor.
   package var birth: Double
-  /// Bytes: resident in all, and of these not backed by a file.
+  /// The resident memory in bytes, in total and without file-backed pages.
   package var resident: Int
   package var anonymous: Int
   package var descriptors: Int
-  /// Of the descriptors those that are timers.
+  /// The number of descriptors that are timers.
   package var timers: Int
   package var threads: Int
 
   /// In simulated hours.
   var age: Double { hour - birth }
 
-  /// Of several looks the one that takes the least: what a request takes while it lasts is not what stays.
+  /// The lowest of several samples, because temporary resources of a request do not count.
   static func take(_ process: Int32, hour: Double, birth: Double, looks: Int, between: () -> Void) throws
     -> ProcessSample
   {
@@ -69,17 +69,17 @@ package struct ProcessSample: Sendable {
   }
 }
 
-/// What a figure of a process did over a run.
+/// The development of a process's figure over a run.
 package struct Trend: Sendable {
   let first: Int
   let last: Int
   let least: Int
   let most: Int
-  /// By the line through the samples, over the longest time that one process was looked at.
+  /// By the line through the samples, over the longest observed lifetime of one process.
   package let growth: Double
 
-  /// The line is Theil and Sen's: its slope is the median of the slopes between any two samples. A peak moves it
-  /// little. Where there were several processes, only samples of the same one are compared.
+  /// The line is Theil and Sen's: its slope is the median of the slopes between all pairs of samples, so a peak has
+  /// little effect. If there were several processes, only samples of the same one are compared.
   package init?(_ samples: [ProcessSample], _ figure: (ProcessSample) -> Int) {
     guard samples.count > 2 else { return nil }
     let values = samples.map(figure)

@@ -1,4 +1,4 @@
-// `sluice mic` for a week: millions of lines, of which only those that do not come every second are kept.
+// `sluice mic` for a week. Of its millions of lines, only those that do not come every second are kept.
 
 internal import CommandTesting
 internal import EventLoops
@@ -7,7 +7,7 @@ internal import NetworkTesting
 internal import PropertyTesting
 internal import TestRigs
 
-/// The client of a soak run, and what it writes.
+/// The client of a soak run, and its output.
 final class SoakClient: Sendable {
   private struct State {
     var last: [UInt8] = []
@@ -17,7 +17,7 @@ final class SoakClient: Sendable {
     var forgotten: [FlatObject] = []
   }
 
-  /// What comes with every second or request of a healthy stream.
+  /// Events that come with every second or request of a healthy stream.
   private static let routine = [
     "acknowledged", "accepted", "interim-response", "response", "connecting", "connected", "streaming",
   ]
@@ -25,10 +25,10 @@ final class SoakClient: Sendable {
   private let process: ChildProcess
   private let state = Lock(State())
   private let news: EventCounter
-  /// Whether to forget the losses that the client reports: a fault of the harness, to see it noticed.
+  /// Whether to discard the client's reports of losses. This is a planted defect, which the judge must detect.
   private let forgetsLosses: Bool
 
-  /// - Parameter fifo: a path for a FIFO to be made.
+  /// - Parameter fifo: the path of a new FIFO.
   init(_ command: [String], fifo: String, forgetsLosses: Bool) throws {
     self.forgetsLosses = forgetsLosses
     news = try EventCounter()
@@ -43,15 +43,15 @@ final class SoakClient: Sendable {
   func signal(_ number: Int32) { process.signal(number) }
   func waitUntilExit() -> Int32 { process.waitUntilExit() }
 
-  /// The reports that were forgotten on purpose.
+  /// The reports that were discarded on purpose.
   var forgotten: [FlatObject] { state.withLock { $0.forgotten } }
   var events: [FlatObject] { state.withLock { $0.events } }
-  /// Its last word on how far it is.
+  /// The client's last progress.
   var progress: FlatObject? { FlatObject(String(decoding: state.withLock { $0.last }, as: UTF8.self)) }
 
   func count(_ kind: String) -> Int { state.withLock { ($0.events + $0.forgotten).count { $0.event == kind } } }
 
-  /// Waits until `find` finds something in what the client said.
+  /// Waits until `find` finds something in the client's output.
   ///
   /// - Parameter limit: real time.
   func wait<Found>(_ what: String, limit: Duration = .seconds(120), _ find: (SoakClient) -> Found?) throws -> Found {

@@ -1,9 +1,9 @@
-// What goes wrong in a simulated week, and for how long.
+// The faults of a simulated week, and their durations.
 
 internal import NetworkTesting
 internal import PropertyTesting
 
-/// One thing that happens to a stream.
+/// One fault of a stream.
 package enum SoakFault: String, CaseIterable, Sendable {
   case serverKilled = "server killed and back"
   case networkCut = "network cut"
@@ -16,7 +16,7 @@ package enum SoakFault: String, CaseIterable, Sendable {
   case stopped = "SIGSTOP"
   case asleep = "machine asleep for hours"
 
-  /// In simulated seconds, while the buffer holds five minutes.
+  /// In simulated seconds, with a buffer of five minutes.
   var duration: ClosedRange<Double> {
     switch self {
     case .serverKilled: 2...120
@@ -34,7 +34,7 @@ package enum SoakFault: String, CaseIterable, Sendable {
     }
   }
 
-  /// How the way to the server is meanwhile, for faults of the network.
+  /// The state of the network during a network fault.
   var relayMode: SwitchedRelay.Mode? {
     switch self {
     case .networkCut, .bufferFull: .resets
@@ -47,11 +47,11 @@ package enum SoakFault: String, CaseIterable, Sendable {
   }
 }
 
-/// Something that is wrong on purpose, so that the judge has to say so.
+/// A deliberate defect that the judge must report.
 package enum PlantedDefect: String, CaseIterable, Sendable {
   /// Both programs leak (`Tests/ScaledClockPreload/leaks.c`).
   case memory, descriptor, timer, thread
-  /// A range of what is stored becomes silent.
+  /// A range of the stored data becomes silent.
   case hole
   /// The reports of losses disappear.
   case report
@@ -59,8 +59,8 @@ package enum PlantedDefect: String, CaseIterable, Sendable {
   var isLeak: Bool { self != .hole && self != .report }
 }
 
-/// Deals out faults: each kind once before any comes again. A server is killed in every fifth round only: whether it
-/// grows shows in one that lives long.
+/// Selects faults: each kind once before any is repeated. A server is killed only in every fifth round, because growth
+/// shows only in a process that lives long.
 struct FaultDeck {
   private var deck: [SoakFault] = []
   private var rounds = 0
@@ -85,7 +85,7 @@ struct FaultDeck {
 
   mutating func seconds(_ range: ClosedRange<Double>) -> Double { Double.random(in: range, using: &random) }
 
-  /// How far the wall clock is set, in seconds: minutes or hours, forwards and backwards in turn.
+  /// How far the wall clock is set, in seconds: minutes or hours, alternately forwards and backwards.
   mutating func clockStep() -> Int {
     isForwards.toggle()
     return Int.random(in: 60...6 * 3600, using: &random) * (isForwards ? 1 : -1)

@@ -1,4 +1,4 @@
-// What a soak run found, and whether it is right.
+// The results of a soak run, and their judgement.
 
 internal import CommandTesting
 internal import JSONLines
@@ -6,7 +6,7 @@ internal import NetworkTesting
 
 /// One run.
 package struct SoakReport: Sendable {
-  /// What descriptors, timers and threads may grow by in the life of a process: less than one.
+  /// The permitted growth of descriptors, timers and threads in the life of a process: less than one.
   static let countLimit = 1.0
 
   /// One figure of one process.
@@ -22,11 +22,11 @@ package struct SoakReport: Sendable {
   private let steps: Int
   private let rows: [Row]
   private let figures: [(name: String, value: UInt64)]
-  /// Which bytes are missing at the server and were not reported.
+  /// The bytes that are missing at the server and were not reported.
   package let unreported: OffsetSet
   /// The losses whose reports were removed on purpose.
   package let forgotten: OffsetSet
-  /// Which promises were not kept; empty after a run that went well.
+  /// The broken promises; empty after a successful run.
   package let violations: [String]
 
   init(_ run: SoakRun, _ summary: FlatObject, code: Int32) throws {
@@ -66,7 +66,7 @@ package struct SoakReport: Sendable {
     forgotten = LossComparison.reported(run.client.forgotten)
   }
 
-  /// What was reported of the offsets around `range`, some minutes on each side.
+  /// The events about offsets near `range`, some minutes on each side.
   private static func nearby(_ range: Range<Int>, _ events: [FlatObject]) -> [String] {
     let margin = 225 * Int(SoakRun.bytesPerSecond)
     return events.filter { event in
@@ -77,7 +77,7 @@ package struct SoakReport: Sendable {
 
   private static func rows(_ run: SoakRun) throws -> [Row] {
     try [("sluice mic", run.clientSamples), ("sluice serve", run.serverSamples)].flatMap { name, samples in
-      // Until every buffer has been as full as it gets.
+      // Until every buffer has reached its maximum.
       let warm = samples.filter { $0.age >= run.options.pace.warmUp / 3600 }
       func row(_ figure: String, _ limit: Double, _ value: (ProcessSample) -> Int) throws -> Row {
         guard let trend = Trend(warm, value) else { throw TestFailure("too few samples: \(samples.count)") }
@@ -92,7 +92,7 @@ package struct SoakReport: Sendable {
     }
   }
 
-  /// Lines of JSON: the run, then a line for each figure of each process.
+  /// JSON Lines: the run, and then a line for each figure of each process.
   package var jsonLines: [String] {
     var head = JSONLine(event: "soak")
     head.add("seed", options.seed)

@@ -1,4 +1,4 @@
-// A simulated week of `sluice mic`: the real command, the real server, the test microphone, and faults all the time.
+// A simulated week of `sluice mic`: the real command, the real server, the test microphone, and continuous faults.
 
 internal import CommandTesting
 internal import Glibc
@@ -6,15 +6,15 @@ internal import NetworkTesting
 internal import TestDeviceControl
 internal import TestRigs
 
-/// Streams a microphone whose time runs many times as fast as ours, looks at both processes every simulated hour, and
-/// compares what is stored with what the microphone heard.
+/// Streams a microphone with accelerated time, samples both processes every simulated hour, and compares the stored
+/// data with the recorded frames.
 package final class SoakRun {
   package struct Options: Sendable {
     package var seed: UInt64
     package var hours = 168
-    /// Simulated seconds in a real one.
+    /// Simulated seconds per real second.
     package var factor = 1000
-    /// nil for one fault an hour.
+    /// nil for one fault per hour.
     package var chosenPace: SoakPace?
     package var planted: Set<PlantedDefect> = []
 
@@ -32,7 +32,7 @@ package final class SoakRun {
       return options
     }
 
-    /// How many faults there are.
+    /// The number of faults.
     package var cycles: Int?
   }
 
@@ -40,14 +40,14 @@ package final class SoakRun {
   static let bytesPerSecond = 16_000.0
 
   let options: Options
-  // In memory: what a disk needs for a sync does not run faster with the clock.
+  // In memory, because a disk's sync is not accelerated with the clock.
   private let directory = ScratchDirectory(in: "/dev/shm")
   private let clientTime: SimulatedTime
   private let serverTime: SimulatedTime
   let microphone = TestMicrophone()
   private let address: String
   private let servers: Servers
-  /// In front of both programs' commands.
+  /// Precedes the commands of both programs.
   private let surroundings: [String]
   private let relay: SwitchedRelay
   let client: SoakClient
@@ -85,11 +85,11 @@ package final class SoakRun {
         + [
           "mic", "http://\(relay.address)/soak.wav", "--device", microphone.name(), "--rate", "8000", "--period", "1s",
           "--device-buffer", "60s", "--progress", "json", "--buffer", "\(Int(options.pace.buffer))s",
-          // A refusal that lasts longer because the machine is busy is no verdict.
+          // A refusal that lasts longer because the machine is busy must not fail the run.
           "--give-up-on-refusal", options.chosenPace == nil ? "10m" : "24h",
-          // Nor is an end that takes long.
+          // Neither must a slow end.
           "--finish-timeout", "24h",
-          // The server would compare its digest with a file whose beginning this run has taken away.
+          // The server would compare its digest with a file whose beginning this run has removed.
           "--digest", "none",
         ],
       fifo: directory.file("output"), forgetsLosses: options.planted.contains(.report))
@@ -108,9 +108,9 @@ package final class SoakRun {
     return (process, address)
   }
 
-  /// Runs to the end, and says what it found, right or wrong.
+  /// Runs to the end. Returns the results, successful or not.
   ///
-  /// - Throws: ``TestFailure`` where the run could not go on.
+  /// - Throws: ``TestFailure`` if the run could not continue.
   package func perform() throws -> SoakReport {
     do {
       try awaitFlow()
@@ -135,7 +135,7 @@ package final class SoakRun {
     if Int(start / pace.day) >= steps.count {
       let step = deck.clockStep()
       steps.append(step)
-      // Of both machines, and not to the same time.
+      // The clocks of both machines, and not to the same time.
       clientTime.step(by: step)
       serverTime.step(by: -step / 2)
       tell("hour \(Int(start / 3600)): \(client.progress?.description ?? "")")
@@ -153,7 +153,7 @@ package final class SoakRun {
     try timeline.advance()
   }
 
-  /// Silences some of what was stored and not yet compared.
+  /// Silences a range that was stored but not compared yet.
   private func makeHole() throws {
     guard !hasHole, let (path, compared) = timeline.newest else { return }
     let descriptor = open(path, O_WRONLY | O_CLOEXEC)
@@ -165,7 +165,7 @@ package final class SoakRun {
     hasHole = true
   }
 
-  /// The client is connected, and what it captured arrives.
+  /// Waits until the client is connected and captured bytes arrive.
   private func awaitFlow() throws {
     let captured = client.progress?.integer("captured") ?? 0
     let options = options
@@ -221,19 +221,19 @@ package final class SoakRun {
     case .asleep:
       try stop()
       let start = clientTime.elapsed
-      // In a short run less.
+      // Shorter in a short run.
       clientTime.pass(min(seconds, options.cycles.map { _ in options.pace.cycle * 0.6 } ?? Double(options.hours) * 300))
       clientTime.sleep(clientTime.elapsed - start)
       client.signal(SIGCONT)
     }
   }
 
-  /// Stops the client, and waits until it stands.
+  /// Stops the client, and waits until it is stopped.
   private func stop() throws {
     client.signal(SIGSTOP)
     for _ in 0..<20_000 {
       let status = String(decoding: try fileContents("/proc/\(client.identifier)/stat"), as: UTF8.self)
-      // After the program's name in parentheses.
+      // The state follows the program's name in parentheses.
       if status.split(separator: ")").last?.hasPrefix(" T") == true { return }
       poll(nil, 0, 1)
     }
@@ -254,14 +254,14 @@ package final class SoakRun {
   }
 }
 
-/// The servers of a run, one after the other.
+/// The servers of a run, one after another.
 private final class Servers {
   var all: [SluiceProcess] = []
 
   /// There is always one.
   var last: SluiceProcess { all[all.count - 1] }
 
-  /// At which stream offset a part begins, as far as the servers have said.
+  /// The stream offset at which a part begins, as far as the servers have reported it.
   func beginning(ofRecording name: String) -> Int? {
     all.lazy.flatMap { $0.events("begun") + $0.events("continued") }
       .first { $0.text("file")?.hasPrefix(name + ".") == true }?.integer("offset")

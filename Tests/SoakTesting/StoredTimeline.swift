@@ -1,32 +1,33 @@
-// What a server stores of the test microphone for a week, compared with the microphone while it comes.
+// Compares the test microphone's frames with the recording of a server as it grows, for a week.
 
 internal import Glibc
 internal import NetworkTesting
 internal import TestDeviceControl
 
-/// Reads a stream's recordings as they grow, and takes the disk space back of what it has seen.
+/// Reads a stream's recordings as they grow, and frees the disk space of the compared part.
 package struct StoredTimeline {
   private struct Recording {
     let name: String
     let descriptor: Int32
-    /// What to add to the place of a byte for its stream offset. The header of a later part is not the stream's.
+    /// The difference between a stream offset and the position of its byte. The header of a later part does not belong
+    /// to the stream.
     let base: Int
-    /// Bytes read so far; the header comes first.
+    /// The number of bytes read so far, header included.
     var position = 0
-    /// The first piece stays: the server copies its header into the next part.
+    /// The first piece stays, because the server copies its header into the next part.
     var punched = StoredTimeline.pieceLength
   }
 
   package static let headerLength = 80
   private static let pieceLength = 1 << 20
   private let directory: String
-  /// At which stream offset a later part begins; nil as long as that is not known.
+  /// The stream offset at which a later part begins; nil while that is unknown.
   private let beginning: (_ recording: String) -> Int?
   private var recordings: [Recording] = []
 
   /// Stream offsets.
   private var silences: [Range<Int>] = []
-  /// The microphone's frame that is due, and whether the last one seen was its.
+  /// The next frame of the microphone, and whether the last frame was the microphone's.
   private var nextFrame: UInt64 = 0
   private var isSound = false
   private var hasLostHeader = false
@@ -38,7 +39,7 @@ package struct StoredTimeline {
 
   package var count: Int { recordings.count }
 
-  /// Which bytes of the stream are in the recordings.
+  /// The bytes of the stream that are in the recordings.
   package var stored: OffsetSet {
     OffsetSet(
       recordings.enumerated().map { index, recording in
@@ -47,22 +48,22 @@ package struct StoredTimeline {
       })
   }
 
-  /// Where there is silence that the microphone did not hear.
+  /// Silence that the microphone did not record.
   package var silent: OffsetSet { OffsetSet(silences) }
 
-  /// The newest recording, and how many bytes of it were compared.
+  /// The newest recording, and how many of its bytes were compared.
   var newest: (path: String, compared: Int)? {
     recordings.last.map { ("\(directory)/\($0.name).part", $0.position) }
   }
 
-  /// Takes in what is there by now.
+  /// Processes what has been stored so far.
   ///
-  /// - Parameter isLast: nothing is written any more.
-  /// - Throws: ``TestFailure`` where something else is stored than the microphone's frames in their order, and silence.
+  /// - Parameter isLast: whether writing has ended.
+  /// - Throws: ``TestFailure`` if anything is stored except the microphone's frames, in order, and silence.
   package mutating func advance(isLast: Bool = false) throws {
     try findNew(isLast: isLast)
     for index in recordings.indices {
-      // What comes later is in the newest.
+      // Later bytes are in the newest one.
       while try readPiece(index, isLast: isLast || index + 1 < recordings.count) {}
       punch(index)
     }
@@ -77,7 +78,7 @@ package struct StoredTimeline {
       var base = 0
       if stem.contains("~") {
         guard let start = beginning(stem) else {
-          // What the server says of it is still to be read.
+          // The server's event about it has yet to be read.
           guard isLast else { return }
           throw TestFailure("no server has begun \(stem)")
         }
@@ -85,13 +86,13 @@ package struct StoredTimeline {
       }
       var found = open("\(directory)/\(stem).part", O_RDWR | O_CLOEXEC)
       if found < 0 { found = open("\(directory)/\(stem).wav", O_RDWR | O_CLOEXEC) }
-      // Renamed between the two looks: the next look finds it.
+      // It was renamed meanwhile, and the next attempt will find it.
       guard found >= 0 else { return }
       recordings.append(Recording(name: stem, descriptor: found, base: base))
     }
   }
 
-  /// A part begins where the client knew the end of the one before. The server may have stored more of that.
+  /// A part begins where the client knew the end of the previous one. The server may have stored more of that.
   private mutating func beginPart(_ index: Int) {
     let (last, start) = (recordings[index - 1], recordings[index].base + Self.headerLength)
     isSound = false
@@ -102,7 +103,7 @@ package struct StoredTimeline {
     stem.lastIndex(of: "~").flatMap { Int(stem[stem.index(after: $0)...]) } ?? 1
   }
 
-  /// Whether there may be more.
+  /// Returns whether there may be more.
   private mutating func readPiece(_ index: Int, isLast: Bool) throws -> Bool {
     let descriptor = recordings[index].descriptor
     var position = recordings[index].position
@@ -110,7 +111,7 @@ package struct StoredTimeline {
       var header = [UInt8](repeating: 0, count: Self.headerLength)
       guard pread(descriptor, &header, header.count, 0) == header.count else { return false }
       if header.allSatisfy({ $0 == 0 }), index == 0 || hasLostHeader {
-        // Lost with what followed it, before the first connection. Later parts have a copy of it.
+        // Lost with the bytes after it, before the first connection. Later parts have a copy of it.
         hasLostHeader = true
         if index == 0 { noteSilence(0, header.count) }
       } else if !header.starts(with: Array("RIFF".utf8)) {
@@ -123,7 +124,7 @@ package struct StoredTimeline {
     let count = samples.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, off_t(position)) }
     guard count >= 0 else { throw TestFailure("\(recordings[index].name): \(String(cString: strerror(errno)))") }
     let known = count / 2
-    // The end of what is there does not yet show what it belongs to.
+    // The end of the present content is still ambiguous.
     let isEnd = isLast && count < Self.pieceLength
     let (name, base) = (recordings[index].name, recordings[index].base)
     let consumed = try samples.withUnsafeBufferPointer { all in
@@ -133,7 +134,7 @@ package struct StoredTimeline {
     return consumed > 0 && count == Self.pieceLength
   }
 
-  /// How many samples are done with.
+  /// Returns how many samples were processed.
   private mutating func take(
     _ samples: UnsafeBufferPointer<Int16>, of name: String, at position: Int, _ offset: Int, isEnd: Bool
   ) throws -> Int {
@@ -160,7 +161,7 @@ package struct StoredTimeline {
         noteSilence(place + 2 * at, place + 2 * (at + silent))
         return at + silent
       }
-      // A frame of the microphone may be silent, too.
+      // A frame of the microphone may also be silent.
       var (frame, found) = sound
       while !found.isHalf, found.index > at, frame > nextFrame, testmic_sample(1, frame - 1, 0) == 0 {
         (found.index, frame) = (found.index - 1, frame - 1)
@@ -171,8 +172,8 @@ package struct StoredTimeline {
     return at
   }
 
-  /// Which frame the first sample after a silence is, and where it is; a loss may end within the frame before it. Nil
-  /// where nothing tells yet.
+  /// The frame number and the position of the first sample after a silence. A loss may end within the previous frame.
+  /// Nil while this is ambiguous.
   private func locate(
     _ samples: UnsafeBufferPointer<Int16>, _ index: Int, isEnd: Bool, _ place: @autoclosure () -> String
   ) throws -> (frame: UInt64, place: (index: Int, isHalf: Bool))? {
@@ -204,7 +205,7 @@ package struct StoredTimeline {
     }
   }
 
-  /// Returns to the file system what was seen, in whole megabytes. The file's length stays as it is.
+  /// Frees the disk space of the compared part, in whole megabytes. The file's length does not change.
   private mutating func punch(_ index: Int) {
     let recording = recordings[index]
     let end = recording.position & ~(Self.pieceLength - 1)

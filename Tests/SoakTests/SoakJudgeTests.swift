@@ -1,4 +1,4 @@
-// Whether the judge of a soak run is right: about figures that grow, about losses, about what is stored.
+// Tests the judge of a soak run: growing figures, losses, and stored data.
 
 import CommandTesting
 import Glibc
@@ -103,7 +103,7 @@ struct SoakJudgeTests {
     #expect(LossComparison.repeated(events + [again]) == [140..<150])
   }
 
-  // MARK: What is stored
+  // MARK: Stored data
 
   /// A recording of the microphone's frames, changed by `change`.
   private func recording(_ frames: Range<UInt64>, _ change: (inout [Int16]) -> Void = { _ in }) -> [UInt8] {
@@ -150,7 +150,7 @@ struct SoakJudgeTests {
   @Test("a part may only repeat the same stream offsets of the previous part")
   func parts() throws {
     let first = recording(0..<50_000)
-    // The client knew of 40,000 frames.
+    // The client has reported 40,000 frames.
     let second = try timeline(
       ["a-s.wav": first, "a-s~2.part": recording(40_000..<90_000)], beginnings: ["a-s~2": 80 + 80_000])
     #expect(second.stored.ranges == [0..<180_080] && second.silent.ranges == [] && second.count == 2)
@@ -160,7 +160,7 @@ struct SoakJudgeTests {
     let later = try timeline(
       ["a-s.wav": first, "a-s~2.part": recording(60_000..<90_000)], beginnings: ["a-s~2": 80 + 120_000])
     #expect(later.stored.ranges == [0..<100_080, 120_080..<180_080])
-    // No server has said where it begins.
+    // No server has reported where it begins.
     #expect(throws: TestFailure.self) { try timeline(["a-s.wav": first, "a-s~2.part": first]) }
   }
 

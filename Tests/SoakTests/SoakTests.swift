@@ -1,10 +1,10 @@
-// The simulated week in short; `make soak` is the long one.
+// A short version of the simulated week. `make soak` runs the long one.
 
 import PropertyTesting
 import SoakTesting
 import Testing
 
-/// One after the other: each has two programs whose time runs fast.
+/// Serialized, because each has two programs with accelerated time.
 @Suite("Soak", .serialized)
 struct SoakTests {
   @Test(
@@ -30,7 +30,7 @@ struct SoakTests {
     }
     #expect(report.violations.contains { $0.hasPrefix("missing at the server") })
     #expect(report.unreported.ranges.contains { (4096...4100).contains($0.count) }, "\(seed): \(report.unreported)")
-    // All of it but frames at the edges that the microphone heard as silence.
+    // All of it, except frames at the edges in which the microphone recorded silence.
     let overlooked = report.forgotten.subtracting(report.unreported).ranges
     #expect(!report.forgotten.ranges.isEmpty && overlooked.allSatisfy { $0.count <= 4 }, "\(seed): \(overlooked)")
   }

@@ -1,11 +1,11 @@
-// A machine whose processes keep a spool on one disk in memory. It kills them, and loses its power.
+// A machine whose processes keep a spool on one disk in memory. It can kill them, and lose power.
 
 package import EventLoops
 internal import Glibc
 package import PropertyTesting
 package import Spool
 
-/// One process runs at a time. What is left of an earlier one, such as its threads, finds a disk that refuses every call.
+/// One process runs at a time. Remains of an earlier one, such as its threads, get a disk that refuses every call.
 package final class SpoolMachine: Sendable {
   private struct State: Sendable {
     let disk: TestDisk
@@ -15,7 +15,7 @@ package final class SpoolMachine: Sendable {
 
   private let state: Lock<State>
 
-  /// - Parameter folder: is there already, with those above it.
+  /// - Parameter folder: must exist, like its parents.
   package init(_ random: SplitMix64, folder: String) throws(SystemError) {
     let disk = TestDisk(random)
     var path = ""
@@ -27,7 +27,7 @@ package final class SpoolMachine: Sendable {
     state = Lock(State(disk: disk))
   }
 
-  /// The disk, for a process that begins now, or that runs.
+  /// The disk for a process that begins now, or that is running.
   package func start() -> any SpoolDisk { DiskOfProcess(machine: self, number: state.withLock { $0.running }) }
 
   /// The process ends. The kernel still has everything that it has written.
@@ -38,7 +38,7 @@ package final class SpoolMachine: Sendable {
     }
   }
 
-  /// The power fails, and comes back.
+  /// The power fails and returns.
   package func cutPower() {
     state.withLock { state in
       state.running += 1
@@ -46,12 +46,12 @@ package final class SpoolMachine: Sendable {
     }
   }
 
-  /// From now on, each write fails with this error; with nil, none does.
+  /// From now on, each write fails with this error, or none fails if it is nil.
   package func failWrites(with code: Int32?) {
     state.withLock { $0.disk.lasting = code.map { [.write: (from: 0, code: $0)] } ?? [:] }
   }
 
-  /// How many times a process has had its bytes put on the disk.
+  /// How many times a process has synced its bytes to the disk.
   package var syncCount: Int { state.withLock { $0.disk.calls[.synchronizeData] ?? 0 } }
 
   fileprivate func call<Result: Sendable>(
@@ -77,7 +77,7 @@ private struct DiskOfProcess: SpoolDisk {
   }
 
   func close(_ descriptor: Int32) {
-    // The kernel has closed those of a process that has ended.
+    // The kernel has closed the descriptors of an ended process.
     try? call { $0.close(descriptor) }
   }
 

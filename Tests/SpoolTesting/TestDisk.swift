@@ -1,16 +1,16 @@
-// A disk in memory that forgets at a power cut what was not synced, fails calls on request, and dies in the middle of
-// one.
+// A disk in memory that loses unsynced data at a power failure, fails calls on request, and can die in the middle of a
+// call.
 
 package import EventLoops
 internal import Glibc
 package import PropertyTesting
 package import Spool
 
-/// Files and names as a kernel keeps them: what processes see, and what is on the disk for sure. One thread at a time.
+/// Files and names as a kernel keeps them: the processes' view, and the durable data. One thread at a time.
 ///
-/// Between two syncs, each 512-byte sector of a file has versions; a power cut leaves any one of them. Names change in
-/// order, as with a journal, and a power cut leaves some of the changes. A failed fdatasync drops pages: the next one
-/// succeeds without them, as on Linux.
+/// Between two syncs, each 512-byte sector of a file has versions, and a power failure leaves any one of them. Names
+/// change in order, as with a journal, and a power failure leaves some of the changes. A failed fdatasync drops pages,
+/// and the next one succeeds without them, as on Linux.
 package final class TestDisk: SpoolDisk, @unchecked Sendable {
   package static let sector = 512
 
@@ -21,21 +21,21 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
 
   package enum Fault: Sendable, Equatable {
     case error(Int32)
-    /// Fewer bytes than asked for; for reads and writes.
+    /// Fewer bytes than requested, for reads and writes.
     case short
-    /// Nothing of what was asked for, and no error either; for writes.
+    /// No bytes, and no error either, for writes.
     case nothing
-    /// The process is killed in the middle of the call: part of it is done, by whole pages, and no other call succeeds.
+    /// The process is killed in the middle of the call: whole pages of it are done, and no later call succeeds.
     case death
   }
 
-  /// What happens in the n-th call of a kind, counted from 1.
+  /// The faults of the n-th calls of each kind, counted from 1.
   package var faults: [Operation: [Int: Fault]] = [:]
   /// Fails every call of a kind from the n-th on.
   package var lasting: [Operation: (from: Int, code: Int32)] = [:]
   /// Calls so far.
   package private(set) var calls: [Operation: Int] = [:]
-  /// Calls of all kinds after which the process dies.
+  /// The total number of calls after which the process dies.
   package var dies: Int?
   package private(set) var callCount = 0
   package private(set) var isDead = false
@@ -75,9 +75,9 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     durableNames["/"] = Self.folder
   }
 
-  // MARK: What tests do to it
+  // MARK: For tests
 
-  /// The process ends, and its descriptors with it. The page cache stays.
+  /// The process ends, and its descriptors are closed. The page cache stays.
   package func killProcess() {
     for descriptor in descriptors.keys { release(descriptor) }
     descriptors = [:]
@@ -85,7 +85,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     (faults, lasting) = ([:], [:])
   }
 
-  /// The power fails, and comes back.
+  /// The power fails and returns.
   package func cutPower() {
     killProcess()
     for change in changes.prefix(Int.random(in: 0...changes.count, using: &random)) {
@@ -109,7 +109,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     }
   }
 
-  /// A file's bytes, to look at or to damage.
+  /// Passes a file's bytes, for inspection or damage.
   package func withFile<Result>(_ path: String, _ body: (inout [UInt8]) -> Result) -> Result? {
     guard let number = names[path], number != Self.folder, var inode = inodes.removeValue(forKey: number) else {
       return nil
@@ -120,7 +120,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     return result
   }
 
-  /// Puts a file there.
+  /// Creates a file.
   package func place(_ bytes: [UInt8], at path: String) {
     names[path] = nextInode
     durableNames[path] = nextInode
@@ -130,7 +130,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
 
   package func resetCalls() { calls = [:] }
 
-  // MARK: What a spool asks
+  // MARK: For a spool
 
   package func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32 {
     try enter(.open)
@@ -164,7 +164,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     if fault == .short { count = Int.random(in: 1...max(1, bytes.count - 1), using: &random) }
     if fault == .nothing { count = 0 }
     if fault == .death {
-      // The kernel looks for a fatal signal before each page.
+      // The kernel checks for a fatal signal before each page.
       let pages = (Int(offset) + count - 1) / 4096 - Int(offset) / 4096
       let end = (Int(offset) / 4096 + Int.random(in: 0...pages, using: &random)) * 4096
       count = max(0, min(count, end - Int(offset)))
@@ -264,7 +264,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     return holder != nil && holder != descriptor
   }
 
-  /// What was never written reads as zeros, and whole pages of zeros are holes.
+  /// Unwritten ranges read as zeros, and whole pages of zeros are holes.
   package func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
     try enter(.nextData)
     let hole = [UInt8](repeating: 0, count: 4096)
@@ -293,9 +293,9 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
 
   package func freeByteCount(at path: String) throws(SystemError) -> UInt64 { 1 << 30 }
 
-  // MARK: Inside
+  // MARK: Implementation
 
-  /// Counts a call, and fails it as asked; a fault that is no error is for the caller.
+  /// Counts a call, and fails it as requested. The caller handles a fault that is not an error.
   @discardableResult
   private func enter(_ operation: Operation) throws(SystemError) -> Fault? {
     if isDead { throw SystemError(operation: "dead", code: EIO) }
@@ -335,7 +335,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     }
   }
 
-  /// A failed fdatasync: each page was written, or is only in the cache from now on, or not even there.
+  /// A failed fdatasync: each page was written, is only in the cache from now on, or is lost.
   private func dropPages(of number: Int) {
     guard var inode = inodes[number] else { return }
     for page in Set(inode.versions.keys.map { $0 / 8 }).sorted() {

@@ -5,7 +5,7 @@ import Testing
 
 @testable import Spool
 
-/// Files in which one thing is wrong: it is named, the rest is used, and nothing is lost silently.
+/// Files with one defect: it is reported, the rest is used, and nothing is lost silently.
 @Suite("Damaged spool files")
 struct SpoolDamageTests {
   static let pattern = OffsetPattern(seed: 5)
@@ -16,7 +16,7 @@ struct SpoolDamageTests {
   static let header = SpoolHeader(
     id: Array(0..<16), created: 1_795_403_376_004, blockCount: blockCount, description: "d")
 
-  /// A file as a process leaves it that is killed between two commits: three checkpoints, and two blocks behind them.
+  /// The file of a process that was killed between two commits: three checkpoints, and two blocks after them.
   static func file() throws -> [UInt8] {
     let disk = TestDisk()
     try disk.makeFolder("/tmp", mode: 0)
@@ -38,7 +38,7 @@ struct SpoolDamageTests {
     return try SpoolFile.open(Self.path, access: .readOnly, disk: disk)
   }
 
-  /// Opens, reads and verifies; every byte that comes back is right, and every other position is named.
+  /// Opens, reads and verifies. Every returned byte must be right, and every other position must be reported.
   @discardableResult
   private func judge(_ bytes: [UInt8], _ comment: Comment) throws -> (file: SpoolFile, verification: SpoolVerification)
   {
@@ -55,7 +55,7 @@ struct SpoolDamageTests {
       for other in named where other.contains(position) { position = max(position, other.upperBound) }
       #expect(position >= range.upperBound, comment)
     }
-    // What is not there, behind the head, is explained by damage.
+    // Missing bytes after the head are explained by damage.
     #expect(file.head >= Self.head - 1000 || !verification.damage.isEmpty, comment)
     return (file, verification)
   }
@@ -78,7 +78,7 @@ struct SpoolDamageTests {
     var recovered = 0
     for call in 1...(disk.calls[.read] ?? 0) {
       disk.resetCalls()
-      // The step, and one block twice; or a checkpoint twice.
+      // The step, and one block twice, or a checkpoint twice.
       disk.faults[.read] = [call: .error(EIO), call + 1: .error(EIO), call + 2: .error(EIO)]
       guard let file = try? SpoolFile.open(Self.path, access: .readOnly, disk: disk) else { continue }
       disk.faults = [:]
@@ -148,7 +148,7 @@ struct SpoolDamageTests {
       bytes[Int(offset) + bit / 8] ^= 1 << UInt8(bit % 8)
       let (file, verification) = try judge(bytes, "bit \(bit)")
       let kinds = verification.damage.filter { $0.fileOffset == offset }.map(\.kind)
-      // The third slot has the newest. A damaged number may make another seem newer.
+      // The third slot has the newest. A damaged number may make another one seem newer.
       #expect(kinds == [.newestCheckpoint] || slot != 2 && kinds == [.checkpoint], "bit \(bit): \(kinds)")
       #expect(file.checkpoint.state.hasPrefix("commit"))
       #expect(file.head == 12 * 4064, "bit \(bit)")
@@ -169,7 +169,7 @@ struct SpoolDamageTests {
           let sum = checksum(Array(bytes[(start + 12)..<start + end]), from: SpoolHeader.seed(of: bytes))
           Self.change(&bytes, at: start + 8, UInt64(sum), size: 4)
         }
-        // Never a trap; whichever numbers are possible are used.
+        // It must never trap. Any consistent numbers are used.
         try judgeWithoutPattern(bytes, "\(offset): \(value)")
       }
     }
@@ -218,7 +218,7 @@ struct SpoolDamageTests {
     try disk.makeFolder("/tmp", mode: 0)
     let folder = try SpoolFolder(directory: "/tmp", stream: "s", disk: disk)
     let file = try SpoolFile.create(in: folder, description: "d", capacity: 512 * 4064)
-    // Where the ring's oldest block is, and whether it has gone around.
+    // The position of the ring's oldest block, and whether the ring has wrapped.
     var head: UInt64 = 0
     while head < earlierBlocks * 4064 {
       try file.append(Self.pattern, at: head, count: 100 * 4064)
@@ -268,7 +268,7 @@ struct SpoolDamageTests {
     let (start, size) = (Int(SpoolFormat.dataStart) + 4 * 4096, 4096)
     #expect(try kinds { $0.replaceSubrange(start + 512..<start + 1024, with: repeatElement(1, count: 512)) } == [.torn])
     #expect(try kinds { $0.replaceSubrange(start..<start + size, with: repeatElement(0, count: size)) } == [.unwritten])
-    // A block of a later or of an earlier index in its place.
+    // A block of a later or an earlier index in its place.
     #expect(
       try kinds { $0.replaceSubrange(start..<start + size, with: $0[start + size..<start + 2 * size]) } == [
         .overwritten

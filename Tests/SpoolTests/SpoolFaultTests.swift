@@ -5,13 +5,13 @@ import Testing
 
 @testable import Spool
 
-/// Each call of each kind fails once: as SQLite is tested. See "How SQLite Is Tested", section 3.
-@Suite("Each call of the disk fails in turn")
+/// Each call of each kind fails once, like in SQLite's tests. See "How SQLite Is Tested", section 3.
+@Suite("Each disk call fails once")
 struct SpoolFaultTests {
   static let pattern = OffsetPattern(seed: 9)
 
-  /// Creates a stretch, fills it for more than a lap, and releases, commits and reads on the way. After an error that
-  /// the disk made, the same call is made again, as often as it takes.
+  /// Creates a stretch, fills it for more than a lap, and meanwhile releases, commits and reads. After an error of the
+  /// disk, it repeats the call as often as necessary.
   struct Run {
     let disk = TestDisk()
     var errors: [SpoolError] = []
@@ -23,7 +23,7 @@ struct SpoolFaultTests {
       disk.resetCalls()
     }
 
-    /// - Returns: the file; nil if its folder or itself could not be made in three attempts.
+    /// - Returns: the file; nil if it or its folder could not be created in three attempts.
     mutating func run() throws -> SpoolFile? {
       let disk = disk
       let folder = try repeating { () throws(SpoolError) in
@@ -94,7 +94,7 @@ struct SpoolFaultTests {
           } else if case .error(let code) = fault {
             #expect(run.errors.allSatisfy { $0.code == code }, "\(operation) \(number): \(run.errors)")
           }
-          // A failed fdatasync may take pages with it. What is gone is named.
+          // A failed fdatasync may lose pages, which must be reported.
           let lost = operation == .synchronizeData ? file.damage.map(\.lostPositions) : []
           try expectAll(file, but: lost, "\(operation) \(number): \(fault)")
           run.disk.cutPower()
@@ -141,7 +141,7 @@ struct SpoolFaultTests {
       var run = try Run()
       run.disk.faults[.write] = [number: .nothing]
       let file = try #require(try run.run(), "\(number)")
-      // The first one writes who has the lock, which may be missing.
+      // The first write stores the owner of the lock, which may be missing.
       #expect(file.head == head && run.errors.map(\.code) == (number == 1 ? [] : [EIO]), "\(number): \(run.errors)")
       try expectAll(file, but: [], "\(number)")
     }
@@ -164,13 +164,13 @@ struct SpoolFaultTests {
           #expect(recovered.head >= run.durable, "\(operation) \(number)")
           try expectAll(recovered, but: [run.durable..<max(run.durable, recovered.head)], "\(operation) \(number)")
         }
-        // A stretch that was never returned may be gone, one that was is there.
+        // A stretch that was never returned may be missing, but a returned one must exist.
         if file != nil { #expect(try folder.stretches().count == 1, "\(operation) \(number)") }
       }
     }
   }
 
-  /// All bytes are there, but those of `lost`.
+  /// All bytes exist, except `lost`.
   private func expectAll(_ file: SpoolFile, but lost: [Range<UInt64>], _ comment: Comment) throws {
     let (bytes, missing) = try file.readAll(from: file.oldest)
     #expect(missing.allSatisfy { range in lost.contains { $0.clamped(to: range) == range } }, comment)

@@ -1,24 +1,24 @@
-// What a spool file must hold after any sequence of calls, failures and power cuts.
+// The required content of a spool file after any sequence of calls, failures and power failures.
 
 import PropertyTesting
 import Testing
 
 @testable import Spool
 
-/// Positions one by one, and what was promised when.
+/// The state of each position, and the promises.
 struct SpoolModel {
   enum State: UInt8 {
     /// Never appended.
     case absent
     case present
-    /// Appended by a call that failed, or joined with a hole, or exposed to a failed synchronization.
+    /// Appended by a failed call, joined with a hole, or affected by a failed synchronization.
     case possible
   }
 
-  /// What a commit promised.
+  /// The promise of a commit.
   struct Promise {
     var head: UInt64 = 0
-    /// The head that its checkpoint names: less than the other where blocks were synchronized behind it.
+    /// The head in its checkpoint, which is lower than the other if blocks were synchronized after it.
     var checkpointHead: UInt64 = 0
     var released: UInt64 = 0
     var oldest: UInt64 = 0
@@ -27,8 +27,7 @@ struct SpoolModel {
 
   private(set) var states: [State] = []
   private(set) var promise = Promise()
-  /// The last commit with `sync` that succeeded, the last commit of any kind, and the texts of all since the first of
-  /// them.
+  /// The last successful commit with `sync`, the last commit of any kind, and the texts of all since the first of them.
   private(set) var durable = Promise()
   private(set) var latest = Promise()
   private(set) var texts: Set<String> = [""]
@@ -46,17 +45,17 @@ struct SpoolModel {
     for position in range where state != .possible || states[Int(position)] == .absent { states[Int(position)] = state }
   }
 
-  /// A call that succeeded.
+  /// A successful call.
   mutating func append(_ range: Range<UInt64>) {
     var range = range
-    // Where nothing before it is needed, the block begins anew.
+    // If nothing before it is needed, the block starts again.
     let isFresh = range.lowerBound > head && oldest == head
     if isFresh { holeStart = nil }
     if !isFresh, range.lowerBound > head, head % Self.payload != 0,
       range.lowerBound / Self.payload == head / Self.payload
     {
       if holeStart != nil {
-        // A second hole in one block reaches to its end.
+        // A second hole in one block extends to its end.
         let next = (head / Self.payload + 1) * Self.payload
         guard range.upperBound > next else { return }
         range = next..<range.upperBound
@@ -70,7 +69,7 @@ struct SpoolModel {
     promise.head = range.upperBound
   }
 
-  /// A call that failed may have written any of its blocks.
+  /// A failed call may have written any of its blocks.
   mutating func appendFailed(_ range: Range<UInt64>) { set(range, .possible) }
 
   mutating func release(upTo position: UInt64) {
@@ -95,7 +94,7 @@ struct SpoolModel {
     }
   }
 
-  /// The blocks before the head's are on the disk, and the last checkpoint with them.
+  /// The blocks before the head's are on the disk, and so is the last checkpoint.
   mutating func blocksSynchronized() {
     durable = latest
     // The last of them may end in a hole.
@@ -104,7 +103,7 @@ struct SpoolModel {
     texts = [latest.text, promise.text]
   }
 
-  /// fdatasync(2) failed: what was complete since the last good one may be gone with its pages.
+  /// fdatasync(2) failed: blocks that were completed since the last good one may be lost with their pages.
   mutating func syncFailed() {
     hasFailedSync = true
     for position in durable.head..<max(durable.head, head) where states[Int(position)] == .present {
@@ -114,7 +113,7 @@ struct SpoolModel {
 
   // MARK: Judging
 
-  /// Checks a file that this process has had all the time.
+  /// Checks a file that this process has used all the time.
   func check(_ file: SpoolFile, _ pattern: OffsetPattern) throws {
     #expect((file.head, file.oldest, file.released) == (head, oldest, released))
     try checkBytes(file, pattern, mustHave: oldest..<head)
@@ -123,7 +122,7 @@ struct SpoolModel {
   /// Checks a file that was recovered.
   func checkRecovered(_ file: SpoolFile, _ pattern: OffsetPattern, afterPowerCut: Bool) throws {
     let base = afterPowerCut || hasFailedSync ? durable : latest
-    // Blocks behind the checkpoint may have given their places to newer ones, if none of them is needed.
+    // Newer blocks may have replaced those after the checkpoint, if none of them is needed.
     #expect(file.head >= (oldest < base.head ? base.head : base.checkpointHead))
     #expect(file.head <= UInt64(states.count))
     #expect(file.released >= base.released)
@@ -152,7 +151,7 @@ struct SpoolModel {
     #expect(
       silent.count == 0,
       "\(silent.count) bytes are missing from \(silent.first ?? 0) on, of \(mustHave); \(file.damage)")
-    // Whatever is missing is named.
+    // All missing bytes are reported.
     let verification = try file.verify()
     #expect(verification.intactByteCount == count)
     var named: [Range<UInt64>] = []

@@ -1,4 +1,4 @@
-// What a spool file says of positions: which were lost before they came, which were evicted, when they were captured.
+// What a spool file reports about positions: lost before they arrived, evicted, and the times of capture.
 
 import Glibc
 import PropertyTesting
@@ -44,7 +44,7 @@ struct SpoolPositionTests {
           let found = try current.verify()
           #expect(found.damage.isEmpty && found.holes == [end..<position], comment)
           #expect(found.intactByteCount == end + UInt64(count) && found.lostByteCount == position - end, comment)
-          // Whoever reads finds them, too.
+          // Readers find them, too.
           #expect(try joined(current.readAll(from: 0).missing) == [end..<position], comment)
           #expect(current.damage.isEmpty, comment)
           current = try reopened(current)
@@ -72,7 +72,7 @@ struct SpoolPositionTests {
     let offset = Int(SpoolFormat.blockOffset(block, blockCount: 8))
     disk.withFile(file.path) { bytes in for place in [40, 500, 4000] { bytes[offset + place] ^= 0xFF } }
     let lost = SpoolFormat.start(ofBlock: block)..<SpoolFormat.start(ofBlock: block + 1)
-    // Whether it is the first that is read, or comes behind others.
+    // Whether it is read first or after others.
     #expect(try file.readAll(from: lost.lowerBound).missing == [lost])
     #expect(file.damage.map(\.lostPositions) == [lost])
     #expect(try file.readAll(from: 0).missing == [lost])
@@ -80,7 +80,7 @@ struct SpoolPositionTests {
     #expect(try file.verify().damage.map(\.lostPositions) == [lost])
   }
 
-  @Test("the time of a block is that of its first byte, also after the file is reopened", arguments: Seed.several(4))
+  @Test("the time of a block is that of its first byte, even after the file is reopened", arguments: Seed.several(4))
   func times(seed: Seed) throws {
     var random = seed.generator
     let file = try make(blocks: 64)

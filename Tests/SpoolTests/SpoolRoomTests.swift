@@ -1,4 +1,4 @@
-// How much a spool file reads, and what it gives back to the file system.
+// How much a spool file reads, and how much space it returns to the file system.
 
 import Glibc
 import PropertyTesting
@@ -37,9 +37,9 @@ struct SpoolRoomTests {
     }
     file.release(upTo: file.head)
     try file.commit()
-    // Some of each lap went to blocks of the next one instead.
+    // In each lap, some of it was reused for blocks of the next one instead.
     #expect(disk.punchedByteCount > file.head / 4, "\(seed): \(disk.punchedByteCount)")
-    // A run of blocks that reaches beyond the ring's end goes on at its beginning.
+    // A run of blocks beyond the ring's end continues at its beginning.
     #expect(!disk.hasPunchedBeyondEnd, "\(seed)")
   }
 
@@ -50,7 +50,7 @@ struct SpoolRoomTests {
     let disk = TestDisk()
     let file = try make(disk, blocks: 3000)
     if let refusal { disk.lasting[.allocate] = (from: 2, code: refusal) }
-    // Two laps, of which the second begins in the middle of the first.
+    // Two laps, the second of which begins in the middle of the first.
     while file.head < 2 * file.capacity {
       try file.append(pattern, at: file.head, count: 47 * SpoolFormat.payloadSize)
       file.evict(upTo: file.head - min(file.head, 2500 * SpoolFormat.payload))
@@ -82,7 +82,7 @@ struct SpoolRoomTests {
     #expect(file.canSynchronizeBlocks)
     #expect(try file.synchronizeBlocks() == 2 * SpoolFormat.payload)
     #expect(disk.writtenByteCount - written == 2 * SpoolFormat.blockSize)
-    // More than bytes has changed.
+    // Not only bytes have changed.
     file.release(upTo: 1)
     #expect(!file.canSynchronizeBlocks)
     disk.cutPower()

@@ -39,7 +39,7 @@ extension OffsetPattern {
 }
 
 extension SpoolFile {
-  /// Appends what the pattern has at a position.
+  /// Appends the pattern's bytes at a position.
   func append(_ pattern: OffsetPattern, at position: UInt64, count: Int, time: Int64 = 0) throws {
     let bytes = pattern.bytes(count, at: position)
     try bytes.withUnsafeBytes { try append($0, at: position, time: time) }
@@ -49,7 +49,7 @@ extension SpoolFile {
     try commit(state: state, pausedByteCount: 0, pauses: [], isFinished: false, sync: sync)
   }
 
-  /// All bytes from `position` to the head, and the ranges between them that are missing.
+  /// All bytes from `position` to the head, and the missing ranges between them.
   func readAll(from position: UInt64, step: Int = 65_000) throws -> (
     bytes: [(UInt64, [UInt8])], missing: [Range<UInt64>]
   ) {

@@ -6,7 +6,7 @@ import Testing
 
 @testable import Spool
 
-/// Random calls on one stretch, on a disk that may fail, die or lose its power.
+/// Random calls on one stretch, on a disk that may fail, die or lose power.
 struct SpoolSequence {
   let disk: TestDisk
   var random: SplitMix64
@@ -26,7 +26,7 @@ struct SpoolSequence {
     file = try SpoolFile.create(in: folder, description: "text", capacity: capacity)
   }
 
-  /// One random call. Errors of the disk are part of the sequence; it returns false when the process has died.
+  /// One random call. Disk errors are part of the sequence. Returns false when the process has died.
   mutating func step() throws -> Bool {
     switch Int.random(in: 0..<100, using: &random) {
     case ..<55: try append()
@@ -40,7 +40,7 @@ struct SpoolSequence {
       model.evict(upTo: position)
     case ..<85: try commit(sync: random.chance(40))
     case ..<95: try synchronizeBlocks()
-    // Not where it may die in the middle of that.
+    // Not if it may die in the middle of that.
     default: if disk.dies == nil { try model.check(file, pattern) }
     }
     return !disk.isDead
@@ -65,7 +65,7 @@ struct SpoolSequence {
     }
   }
 
-  /// What a caller does when the ring is full.
+  /// The reaction of a caller to a full ring.
   private mutating func evict() {
     let position = model.oldest + (model.head - model.oldest) / UInt64.random(in: 1...3, using: &random)
     file.evict(upTo: position)
@@ -97,8 +97,8 @@ struct SpoolSequence {
     }
   }
 
-  /// Whether a read that ends with call `number` may have failed once before: a signal and a short count are part of
-  /// one read, so that EIO, EINTR and EIO are two failures in a row.
+  /// Whether a read that ends with call `number` may have failed once before. A signal and a short count are part of
+  /// one read, so EIO, EINTR and EIO are two failures in a row.
   func failsBefore(read number: Int) -> Bool {
     let faults = disk.faults[.read] ?? [:]
     var call = number - 1
@@ -109,7 +109,7 @@ struct SpoolSequence {
     return false
   }
 
-  /// Opens what is left, judges it, and opens it once more after a commit.
+  /// Opens the remains, checks them, and opens them again after a commit.
   mutating func recover(afterPowerCut: Bool) throws {
     let folder = try SpoolFolder(directory: "/tmp/spool", stream: "s", disk: disk)
     #expect(try folder.stretches() == [file.path])
@@ -118,7 +118,7 @@ struct SpoolSequence {
     let recovered = try SpoolFile.open(file.path, folder: folder)
     try model.checkRecovered(recovered, pattern, afterPowerCut: afterPowerCut)
     #expect((live.head, live.oldest, live.damage) == (recovered.head, recovered.oldest, recovered.damage))
-    // What is there now stays there.
+    // Existing bytes must stay.
     let before = try recovered.readAll(from: recovered.oldest)
     try recovered.commit(state: "again", sync: true)
     disk.cutPower()
@@ -132,7 +132,7 @@ struct SpoolSequence {
 
 @Suite("Sequences of spool calls")
 struct SpoolSequenceTests {
-  /// `make chaos-spool` asks for many times as many.
+  /// `make chaos-spool` requests many times as many.
   static func seeds(_ count: Int) -> [Seed] {
     let factor = getenv("SLUICE_SPOOL_SEQUENCES").flatMap { Int(String(cString: $0)) } ?? 1
     return Seed.several(count * max(1, factor))
@@ -173,7 +173,7 @@ struct SpoolSequenceTests {
       for call in 1...200 where sequence.random.chance(10) {
         let number = (sequence.disk.calls[operation] ?? 0) + call
         let code = [ENOSPC, EIO, EINTR][Int.random(in: 0...2, using: &sequence.random)]
-        // One failed read is read again.
+        // A read is repeated after one failure.
         let isShort = sequence.random.chance(25) && [.write, .read].contains(operation)
         let fault: TestDisk.Fault = isShort ? .short : .error(operation == .read && code == ENOSPC ? EINTR : code)
         if operation == .read, fault == .error(EIO), sequence.failsBefore(read: number) { continue }

@@ -1,4 +1,4 @@
-// A spool on a disk that refuses writes for a while: what it reports, and what it has in the end.
+// A spool on a disk that temporarily refuses writes: its reports, and its final content.
 
 import EventLoops
 import Glibc
@@ -39,7 +39,7 @@ struct FailingDiskTests {
       machine.failWrites(with: code)
       capture(5000)
       try SpoolDirectory.wait(for: "failure \(round)") { events.all.count >= 2 * round - 1 }
-      // It is tried again and again meanwhile.
+      // The disk is tried repeatedly meanwhile.
       capture(5000)
       machine.failWrites(with: nil)
       try SpoolDirectory.wait(for: "recovery \(round)") { events.all.count >= 2 * round }

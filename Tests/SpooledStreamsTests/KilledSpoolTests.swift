@@ -1,5 +1,5 @@
-// What killed processes leave of their stretches. A spool that is dropped without an end leaves what SIGKILL leaves: its
-// files, as they are.
+// The stretches of killed processes. A spool that is dropped without an end leaves the same as after SIGKILL: its files
+// in their current state.
 
 import EventLoops
 import Glibc
@@ -13,7 +13,7 @@ import Testing
 struct KilledSpoolTests {
   private static let pattern = OffsetPattern()
 
-  /// What one process has captured and said before it was killed.
+  /// The bytes that one process has captured and the text it has noted before it was killed.
   private struct Left {
     var total: UInt64
     var acknowledged: UInt64
@@ -22,7 +22,7 @@ struct KilledSpoolTests {
     var isDone: Bool { acknowledged == total && words.isEmpty }
   }
 
-  /// Writes into a buffer and has the beginning released.
+  /// Writes to a buffer, and releases its beginning.
   private static func capture(_ left: Left, _ buffer: SpooledBuffer, isUrgent: Bool) throws {
     guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
     while ends.producer.head < left.total {
@@ -51,7 +51,7 @@ struct KilledSpoolTests {
     for number in 0..<3 {
       let spool = try directory.open(
         syncInterval: [.milliseconds(10), .seconds(3600)].randomElement(using: &random)!)
-      // What the process before has left in memory goes to the disk.
+      // Bytes that the previous process has left in memory are written to the disk.
       let before = spool.backlog
       try SpoolDirectory.wait(for: "what memory had", seed) { try SpoolDirectory.inMemory(before).isEmpty }
       let total = UInt64(random.size(upTo: 200_000))
@@ -61,7 +61,7 @@ struct KilledSpoolTests {
       let buffer = try spool.begin(description: "\(number)", capacity: 64 << 10, overflow: .refuse)
       try Self.capture(left, buffer, isUrgent: random.chance(50))
       stretches.append(left)
-      // A name begins with a time in milliseconds, and two of the same have no order.
+      // A name begins with a time in milliseconds, and the order of two equal times is undefined.
       let now = WallClock.now.sinceEpoch
       while WallClock.now.sinceEpoch <= now { sched_yield() }
     }
@@ -72,7 +72,7 @@ struct KilledSpoolTests {
       let left = stretches[number]
       found.append(number)
       #expect(backlog.resumption == left.words, "\(seed)")
-      // What was acknowledged last may not have been noted: it is sent once more, or asked for.
+      // The last acknowledgement may not have been noted. Its bytes are sent or requested once more.
       #expect(backlog.released <= left.acknowledged && backlog.kept.lowerBound <= left.acknowledged, "\(seed)")
       #expect(backlog.kept.upperBound == left.total || left.acknowledged == left.total, "\(seed): \(backlog.kept)")
       guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
@@ -106,7 +106,7 @@ struct KilledSpoolTests {
     #expect(spool.backlog.count == 12)
     for name in spool.backlog {
       spool.open(name) { stretch in
-        // The spool's thread: all orders are there before it looks at the next stretch.
+        // On the spool's thread: all orders arrive before it examines the next stretch.
         areOrdered.wait()
         guard case .backlog(let stretch) = stretch else {
           Issue.record("\(name) was not opened")
@@ -123,7 +123,7 @@ struct KilledSpoolTests {
     }
     areOrdered.signal()
     try #require(waitUntilReadable(delivered))
-    // After everything that was begun meanwhile.
+    // After all work that has begun meanwhile.
     #expect(try spool.opened(spool.backlog.first) == nil)
     #expect(try directory.stretches() == [])
     #expect(directory.events.isEmpty, "\(directory.events)")
@@ -159,7 +159,7 @@ struct KilledSpoolTests {
   func eager() throws {
     let directory = try SpoolDirectory()
     let spool = try directory.open(syncInterval: .seconds(3600))
-    // More than the file system in memory has: only this process can have so much, as long as it does not use it.
+    // More than the file system in memory has. Only this process can have so much, as long as it does not use it.
     let buffer = try spool.begin(description: "", capacity: 1 << 40, overflow: .refuse)
     guard case .withoutSharedMemory(let error) = directory.events.first, directory.events.count == 1 else {
       Issue.record("\(directory.events)")

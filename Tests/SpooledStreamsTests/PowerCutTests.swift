@@ -1,5 +1,5 @@
-// What a power cut leaves of stretches: neither the memory in which a killed process leaves its last bytes, nor what the
-// disk has only in its cache.
+// The stretches after a power failure, which destroys the memory in which a killed process leaves its last bytes, and
+// everything that the disk has only in its cache.
 
 import EventLoops
 import Glibc
@@ -13,38 +13,38 @@ import Testing
 
 @Suite("A spool after a power cut")
 struct PowerCutTests {
-  /// When the power fails. Each is a moment at which the spool calls something safe.
+  /// The moment of the power failure. At each of them, the spool has called some data safe.
   enum Moment: CaseIterable, Sendable {
-    /// While the source continues. The stretch says that no byte would be lost.
+    /// While the source continues. The stretch has reported that no byte would be lost.
     case interval
-    /// After the source's end, in an interval that is not over. The stretch says that no byte would be lost.
+    /// After the source's end, during an interval. The stretch has reported that no byte would be lost.
     case sourceEnd
-    /// After a stream that ended without the server. Its end says that memory alone has nothing.
+    /// After a stream that ended without the server. Its end has reported that no byte exists only in memory.
     case streamEnd
-    /// After the process was killed. The next one has removed what memory had.
+    /// After the process was killed. The next one has removed its memory.
     case settled
-    /// The same, and the next one has ended its delivery without the server.
+    /// The same, but the next one has ended its delivery without the server.
     case undelivered
-    /// In an interval that is not over. Urgent words were synchronized.
+    /// During an interval. An urgent text was synchronized.
     case urgentWords
-    /// In a later process's delivery, in an interval that is not over, of a stretch that left memory only then. Words that
-    /// came without a release were synchronized, because no memory has them.
+    /// In a later process's delivery, during an interval, of a stretch that has just left memory. A text without a
+    /// release was synchronized, because it exists in no memory.
     case laterWords
-    /// After the process was killed on a disk without room for its file. The next one has removed what memory had.
+    /// After the process was killed on a disk without space for its file. The next one has removed its memory.
     case withoutFile
-    /// In a later process's delivery. The words that came with a release were synchronized after an interval.
+    /// In a later process's delivery. The text of a release was synchronized after an interval.
     case delivery
 
     /// Whether the interval is over before the power fails.
     var awaitsInterval: Bool { self == .interval || self == .delivery }
   }
 
-  /// Of this machine, for what looks where a folder is. What is in it is on the disk of the test.
+  /// A directory of this machine, for code that resolves a folder. The folder's content is on the test's disk.
   private let directory: TemporaryDirectory
   private let machine: SpoolMachine
   private let seed: Seed
 
-  /// Of all processes.
+  /// The events of all processes.
   private let events: EventLog<SpoolEvent>
 
   private func open(_ interval: Duration) throws -> StreamSpool {
@@ -74,7 +74,7 @@ struct PowerCutTests {
 
   private func cut(_ moment: Moment) throws {
     var random = SplitMix64(state: seed.value ^ 1)
-    // Without a file, there is no more than memory has room for.
+    // Without a file, the memory's capacity is the limit.
     let total = UInt64(random.size(upTo: moment == .withoutFile ? 64_000 : 200_000))
     let acknowledged = UInt64.random(in: 0..<total, using: &random)
     var words = "before"
@@ -116,7 +116,7 @@ struct PowerCutTests {
       let before = events.all.count
       let next = try open(moment.awaitsInterval ? .milliseconds(10) : .seconds(3600))
       if moment == .laterWords {
-        // It is settled when it is taken, because it could not be before.
+        // It is settled when it is opened, because that was impossible before.
         try SpoolDirectory.wait(for: "a failure", seed) { events.all.count > before }
         machine.failWrites(with: nil)
       }
@@ -146,7 +146,7 @@ struct PowerCutTests {
     withExtendedLifetime((spool, buffer)) {}
   }
 
-  /// What the next process finds once the power is back.
+  /// Checks what the next process finds after the power returns.
   private func check(_ words: String, total: UInt64?, released: ClosedRange<UInt64>) throws {
     let folder = "\(directory.path)/s"
     let names = try SpoolFolder.stretches(in: folder, disk: machine.start()).map { $0.dropFirst(folder.count + 1) }
@@ -155,11 +155,11 @@ struct PowerCutTests {
     let backlog = try #require(try spool.opened(spool.backlog.first), "\(seed)")
     #expect(spool.backlog.count == 1 && backlog.resumption == words, "\(seed): \(backlog.resumption)")
     #expect(total == nil || backlog.kept.upperBound == total, "\(seed): \(backlog.kept) of \(total ?? 0)")
-    // What was acknowledged last may not have been noted: it is sent once more, or asked for.
+    // The last acknowledgement may not have been noted. Its bytes are sent or requested once more.
     #expect(backlog.kept.lowerBound <= released.upperBound, "\(seed): \(backlog.kept), \(released)")
     guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
     var consumer = ends.consumer
-    // That is what a server says that it has.
+    // The server's present offset.
     var cursor = max(released.lowerBound, backlog.kept.lowerBound)
     while cursor < backlog.kept.upperBound {
       try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, seed) == 0, "\(seed): \(cursor)")

@@ -1,4 +1,4 @@
-// A spool directory of its own for each test, and calls on spools that wait for their thread.
+// A separate spool directory for each test, and calls on spools that wait for their thread.
 
 import EventLoops
 import Glibc
@@ -29,7 +29,7 @@ final class SpoolDirectory: Sendable {
           reported.withLock { $0.append(event) }
         }
       } catch {
-        // The folder of a spool that was dropped belongs to it until its thread has ended.
+        // The folder of a dropped spool belongs to it until its thread has ended.
         guard case .inUse(getpid()) = error.cause, .now < end else { throw error }
         usleep(1000)
       }
@@ -49,7 +49,7 @@ final class SpoolDirectory: Sendable {
     return try fileNames(in: "/dev/shm").filter { name in identifiers.contains { name.hasPrefix("sluice-\($0)") } }
   }
 
-  /// Looks until something is so on the disk: there is nothing to wait for but the file.
+  /// Polls until a condition holds on the disk, because the file is the only thing to wait for.
   static func wait(for what: String, _ seed: Seed? = nil, until isSo: () throws -> Bool) throws {
     let end = MonotonicInstant.now + .seconds(30)
     while !(try isSo()) {
@@ -60,7 +60,7 @@ final class SpoolDirectory: Sendable {
 }
 
 extension StreamSpool {
-  /// A stretch that an earlier process has left; nil if there is nothing left of it, or it cannot be opened.
+  /// A stretch that an earlier process has left; nil if nothing is left, or it cannot be opened.
   func opened(_ name: String?) throws -> SpooledBacklog? {
     guard let name else { return nil }
     let found = Lock<SpooledBacklog?>(nil)
@@ -74,7 +74,7 @@ extension StreamSpool {
     return found.withLock { $0 }
   }
 
-  /// Ends a stretch, and returns how many bytes only memory has.
+  /// Ends a stretch. Returns how many bytes exist only in memory.
   @discardableResult
   func finish(_ stretch: SpooledStretch, isDelivered: Bool) throws -> UInt64 {
     let count = Lock<UInt64>(0)

@@ -1,4 +1,4 @@
-// A circular buffer over a stretch on disk, with its real thread, on a real file system.
+// A circular buffer over a stretch on disk, with its real thread and a real file system.
 
 import EventLoops
 import Glibc
@@ -14,7 +14,7 @@ import Testing
 struct SpooledStretchTests {
   static let pattern = OffsetPattern()
 
-  /// How a stream and its consumer behave.
+  /// The behaviour of a stream and its consumer.
   private struct Course {
     var overflow = CircularBuffer.Overflow.refuse
     var limit: UInt64 = 64 << 20
@@ -51,7 +51,7 @@ struct SpooledStretchTests {
     let spool = try directory.open(limit: course.limit)
     let buffer = try spool.begin(description: "test", capacity: course.capacity, overflow: .dropOldest)
     let lost = try Self.run(course, buffer, seed)
-    // The producer does not wait, so the disk may have fallen behind besides.
+    // The producer does not wait, so the disk may also have fallen behind.
     #expect(lost >= course.total - course.limit - UInt64(course.capacity) - (64 << 10), "\(seed): \(lost)")
     #expect(lost < course.total, "\(seed)")
     try spool.finish(buffer.stretch, isDelivered: true)
@@ -113,7 +113,7 @@ struct SpooledStretchTests {
 
   // MARK: Both threads
 
-  /// Streams to the end; how many bytes were lost.
+  /// Streams to the end. Returns how many bytes were lost.
   private static func run(_ course: Course, _ buffer: SpooledBuffer, _ seed: Seed) throws -> UInt64 {
     guard let ends = buffer.takeEnds() else { throw Failure(reason: "taken already") }
     let (producer, consumer) = (Handover(ends.producer), Handover(ends.consumer))
@@ -161,7 +161,7 @@ struct SpooledStretchTests {
 
   struct Failure: Error { var reason: String }
 
-  /// Reads and compares once, when there is something; how many bytes were lost before it.
+  /// Reads and compares once if bytes are available. Returns how many bytes were lost before them.
   static func read(
     _ consumer: inout CircularBuffer.Consumer, _ cursor: inout UInt64, _ maximum: Int, _ seed: Seed
   ) throws -> UInt64 {

@@ -1,4 +1,4 @@
-// The rules of a bound pair against a model that only counts, over random orders of everything that may happen.
+// The rules of a bound pair against a model that only counts, in random orders of all possible events.
 
 import PropertyTesting
 import Testing
@@ -13,7 +13,7 @@ struct BoundPairStateMachineTests {
     for life in 0..<400 {
       var machine = BoundPairStateMachine(capacity: capacity)
       var model = BoundPairModel(capacity: capacity)
-      // Few of the events that end a life, so that most of it is writing and reading.
+      // Few ending events, so that most events are writes and reads.
       for step in 0..<60 {
         let event = Event.random(capacity: capacity, using: &random)
         if let difference = model.difference(after: event, in: &machine) {
@@ -48,7 +48,7 @@ struct BoundPairStateMachineTests {
   }
 }
 
-/// What an observer of both ends knows: who is open, how much is under way, and what each end has been told.
+/// The knowledge of an observer of both ends: who is open, how much is buffered, and which signals each end received.
 struct BoundPairModel {
   private enum End: Equatable { case notOpen, open, over }
 
@@ -59,11 +59,11 @@ struct BoundPairModel {
   private var output = End.notOpen
   private var input = End.notOpen
   private var underWay = 0
-  /// Whether the output end was told of space and has not used it.
+  /// Whether the output end has an unused signal for space.
   private var mayWrite = false
   private var outputBroke = false
   private var inputFailed = false
-  /// What a reader has room for, and what it was given; nil without such a reader.
+  /// The space that a reader offers, and the bytes written there; nil without such a reader.
   private var offered: (room: Int, given: Int)?
 
   init(capacity: Int) { self.capacity = capacity }
@@ -91,7 +91,7 @@ struct BoundPairModel {
     answer == expected ? nil : "\(answer), not \(expected)"
   }
 
-  /// Nobody is left waiting: who may not write has a full buffer to wait for.
+  /// No end waits forever: an output end without permission has a full buffer to wait for.
   private func check(_ machine: BoundPairStateMachine) -> String? {
     if machine.bufferedByteCount != underWay { return "\(machine.bufferedByteCount) bytes, not \(underWay)" }
     return output == .open && !mayWrite && underWay < capacity ? "space that nobody was told of" : nil
@@ -117,7 +117,7 @@ struct BoundPairModel {
   }
 
   private mutating func endOutput(broken: Bool) -> BoundPairStateMachine.Signals {
-    // Breaking off what nobody reads any more says nothing; closing it only makes it closed.
+    // Aborting a stream that nobody reads any more causes no signal. Closing it only makes it closed.
     guard output != .over, !(broken && input == .over) else { return .none }
     output = .over
     outputBroke = broken
@@ -161,7 +161,7 @@ struct BoundPairModel {
     if input == .over { return .refuse(.closed) }
     offered?.room = 0
     if outputBroke { return .fail(Self.broken) }
-    // "Empty" is a promise that bytesAvailable follows, so it is said only when nothing is there.
+    // "Empty" promises that bytesAvailable follows, so it is returned only if nothing is buffered.
     if underWay == 0 { return output == .over ? .end : .empty }
     let taken = min(count, underWay)
     underWay -= taken
@@ -170,7 +170,7 @@ struct BoundPairModel {
     return .take(taken, .init(output: freed ? .spaceAvailable : nil))
   }
 
-  /// Only a reader that left nothing behind, and that waits for nobody else, has room to offer.
+  /// Only a reader that has left nothing behind, and does not wait for anyone else, can offer space.
   private mutating func offerRoom(_ count: Int) -> Bool {
     guard count > 0, offered == nil, underWay == 0, input == .open, output == .open else { return false }
     offered = (count, 0)

@@ -1,4 +1,4 @@
-// The two ends of a bound pair on one thread: the article's rules, one by one, and what a byte costs.
+// The two ends of a bound pair on one thread: the article's rules one by one, and the cost of a byte.
 
 import CallCounter
 import EventLoops
@@ -91,7 +91,7 @@ struct BoundPairTests {
         var span = bytes.mutableSpan
         var target = span.mutableBytes
         guard case .bytes(let count) = input.read(into: &target) else { break }
-        // Only the end of what there is leaves room: nothing waits for a second call.
+        // Only the end leaves space unused, so nothing waits for a second call.
         let isWhole = count == size || found.count + count + writer.doneBefore == total
         #expect(isWhole, "\(count) of \(size) behind \(found.count)")
         found += bytes[..<count]
@@ -190,7 +190,7 @@ struct BoundPairTests {
   }
 }
 
-/// What the handlers were told, in order.
+/// The events that the handlers received, in order.
 final class EventLog: Sendable {
   private let entries = Lock<[String]>([])
   var all: [String] { entries.withLock { $0 } }
@@ -216,7 +216,7 @@ final class EventLog: Sendable {
   }
 }
 
-/// A writer on the reader's thread: it writes all that it has whenever it is told of space, and closes behind it.
+/// A writer on the reader's thread. It writes everything it has at each signal for space, and then closes.
 private final class RefillingWriter: @unchecked Sendable {
   private let output: BoundPair.Output
   private let source: [UInt8]

@@ -1,4 +1,4 @@
-// A bound pair with a thread at each end, ended by either side at any moment.
+// A bound pair with a thread at each end, which either side ends at a random moment.
 
 import EventLoops
 import PropertyTesting
@@ -8,7 +8,7 @@ import Testing
 
 @Suite("BoundPair with a thread at each end")
 struct BoundPairThreadTests {
-  /// Who ends the stream, and how.
+  /// Which end ends the stream, and how.
   enum Ending: CaseIterable { case outputCloses, outputFails, outputDropped, inputCloses, inputFails, inputDropped }
 
   static let pattern = OffsetPattern()
@@ -26,7 +26,7 @@ struct BoundPairThreadTests {
       let reader = try Side(seed: random.next(), end: total)
       let output = Handover(pair.output)
       let input = Handover(pair.input)
-      // Which end opens first is left to the threads; now and then one waits for the other.
+      // The threads determine which end opens first. Sometimes one waits for the other.
       let inputFirst = random.chance(30)
       let place = "life \(life), \(seed)"
       let accepted = Atomic<UInt64>(0)
@@ -45,7 +45,7 @@ struct BoundPairThreadTests {
     }
   }
 
-  /// Writes until told to end or the reader did; returns how many bytes were accepted.
+  /// Writes until it must end, or the reader has ended. Returns how many bytes were accepted.
   private static func write(
     _ output: consuming BoundPair.Output, _ side: Side, _ ending: Ending, _ place: String
   ) -> UInt64 {
@@ -71,7 +71,7 @@ struct BoundPairThreadTests {
         return cursor
       }
       while side.space.exchange(false, ordering: .acquiringAndReleasing) {
-        // Nothing left to write: what follows is the end, by this side or the other.
+        // Everything is written. The end follows, from either side.
         let count = min(random.size(upTo: 5000), Int(side.end - cursor))
         if count == 0 { break }
         bytes.withUnsafeMutableBytes { pattern.fill(UnsafeMutableRawBufferPointer(rebasing: $0[..<count]), at: cursor) }
@@ -89,7 +89,7 @@ struct BoundPairThreadTests {
     }
   }
 
-  /// Reads until told to end or the writer did; returns how many bytes were taken.
+  /// Reads until it must end, or the writer has ended. Returns how many bytes were taken.
   private static func read(
     _ input: consuming BoundPair.Input, _ side: Side, _ ending: Ending, _ place: String
   ) -> UInt64 {
@@ -135,7 +135,7 @@ struct BoundPairThreadTests {
   }
 }
 
-/// What a thread knows of its end: it sleeps on an eventfd that the handler signals.
+/// A thread's view of its end. It sleeps on an eventfd that the handler signals.
 final class Side: Sendable {
   let seed: UInt64
   let end: UInt64

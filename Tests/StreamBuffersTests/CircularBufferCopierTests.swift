@@ -1,4 +1,4 @@
-// The circular buffer with its third end: what is copied may be taken from memory before it is released.
+// The circular buffer with its third end: copied bytes may leave memory before they are released.
 
 import EventLoops
 import Glibc
@@ -65,7 +65,7 @@ struct CircularBufferCopierTests {
             position += UInt64(count)
             copier.copied(upTo: position)
           case .overwritten(let oldest):
-            // What the consumer has released needs no copy.
+            // Bytes that the consumer has released need no copy.
             guard overflow == .dropOldest || oldest <= copy.oldest else {
               return Self.fail("taken before it was copied (\(seed))")
             }
@@ -85,7 +85,7 @@ struct CircularBufferCopierTests {
         var consumer = consumer.take()
         var random = SplitMix64(state: seed.value ^ 1)
         var cursor: UInt64 = 0
-        // The buffer holds a quarter of that, so the rest is a copy.
+        // The buffer contains a quarter of that, so the rest is a copy.
         while overflow == .refuse, consumer.requestWakeUp(beyond: 64 << 10) {
           guard waitUntilReadable(consumer.dataDescriptor) else { return Self.fail("the producer stopped (\(seed))") }
           takeSignals(consumer.dataDescriptor)
@@ -112,7 +112,7 @@ struct CircularBufferCopierTests {
             lost.add(oldest - cursor, ordering: .relaxed)
             cursor = oldest
           }
-          // Seldom: most of it is taken from memory before it is released.
+          // Seldom, so that most bytes are taken from memory before they are released.
           if random.chance(2) { consumer.release(upTo: cursor) }
         }
       })
@@ -138,7 +138,7 @@ struct CircularBufferCopierTests {
     #expect(!isWoken())
     write(1)
     #expect(isWoken())
-    // Each wake-up comes once.
+    // Each wake-up occurs once.
     write(1000)
     #expect(!isWoken())
 
@@ -239,8 +239,8 @@ struct CircularBufferCopierTests {
       #expect(remains.note == note, "\(seed)")
       let all = pauses[..<passed].reduce(settings.pausedBefore) { $0 + $1.length }
       #expect(ends.consumer.pausedByteCount == all, "\(seed)")
-      // Where the consumer has passed a pause last, it passes that pause once more, and so knows which bytes there are
-      // not.
+      // At the position of the last passed pause, the consumer passes it once more, and so knows which bytes do not
+      // exist.
       let position = passed > 0 ? pauses[passed - 1].position : 0
       #expect(remains.passed == position, "\(seed)")
       let first = max(passed - 16, pauses.count - 31, pauses.firstIndex { $0.position >= position } ?? pauses.count)
@@ -285,7 +285,7 @@ struct CircularBufferCopierTests {
     #expect(next.copier.isFinished && next.copier.pauses(from: 5000).ahead.count == 1)
   }
 
-  @Test("the next process has all pauses, also a passed one and the maximum number of waiting ones")
+  @Test("the next process has all pauses, including a passed one and the maximum number of waiting ones")
   func adoptedWithPauses() throws {
     let path = "/dev/shm/sluice-test-waiting-\(getpid())"
     defer { unlink(path) }
@@ -308,7 +308,7 @@ struct CircularBufferCopierTests {
     #expect(found.byteCountBefore == 0 && found.ahead.count == 17)
   }
 
-  /// Nothing is kept elsewhere.
+  /// A backing that keeps nothing.
   private final class NoBacking: CircularBacking {
     var oldest: UInt64 { 0 }
     var capacity: Int { 0 }
@@ -349,7 +349,7 @@ struct CircularBufferCopierTests {
   }
 }
 
-/// Where the copier puts the bytes: everything, for ever.
+/// The copier's destination, which keeps everything forever.
 private final class CopyInMemory: CircularBacking, Sendable {
   private struct State {
     var bytes: [UInt8] = []

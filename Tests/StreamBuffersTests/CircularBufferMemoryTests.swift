@@ -1,4 +1,4 @@
-// What the circular buffer does with memory: maps it twice, allocates none later, gives it back when asked to.
+// The circular buffer's memory: it is mapped twice, never allocated later, and returned on request.
 
 import CLinux
 import CallCounter
@@ -22,7 +22,7 @@ struct CircularBufferMemoryTests {
     let pattern = OffsetPattern(seed: 4)
     var (head, count) = (UInt64(0), 0)
     while head < 20_000 {
-      // 0, 1, 2, and then more.
+      // 0, 1, 2, and then larger steps.
       count = count < 3 ? count + 1 : count * 3 / 2
       let size = count - 1
       var bytes = [UInt8](repeating: 0, count: size)
@@ -50,7 +50,7 @@ struct CircularBufferMemoryTests {
     var ends = try CircularBuffer.make(capacity: .bytes(1))
     let capacity = ends.producer.capacity
     #expect(capacity == Self.page)
-    // Twice round, one byte further each time: a full span begins at every place in the buffer.
+    // Two rounds, one byte further each time, so that a full span begins at every position in the buffer.
     for offset in 0..<UInt64(2 * capacity) {
       let result = ends.producer.write(minimum: ends.producer.freeByteCount) { span in
         span.withUnsafeMutableBytes { Self.pattern.fill($0, at: ends.consumer.head) }
@@ -98,7 +98,7 @@ struct CircularBufferMemoryTests {
       for round in 0..<rounds {
         _ = ends.producer.write(copying: source.span.bytes)
         _ = ends.producer.write(minimum: 10, maximum: 500) { $0.byteCount }
-        // Half of the time the consumer falls behind and learns that bytes are gone.
+        // Half of the time, the consumer falls behind and loses bytes.
         if round % 200 < 100 {
           switch ends.consumer.read(at: cursor, { $0.byteCount }) {
           case .bytes(let count): cursor += UInt64(count)
@@ -112,12 +112,12 @@ struct CircularBufferMemoryTests {
         ends.producer.drainSpaceSignals()
       }
     }
-    // Once before: the runtime looks up each generic type at its first use.
+    // A warm-up, because the runtime looks up each generic type at its first use.
     run(200)
     let before = allocations_of_this_thread()
     run(250_000)
     #expect(allocations_of_this_thread() - before == 0)
-    // The counter itself: an array is an allocation.
+    // The counter itself, because an array is an allocation.
     let counted = allocations_of_this_thread()
     withExtendedLifetime([UInt8](repeating: 1, count: Int.random(in: 1000...2000))) {}
     #expect(allocations_of_this_thread() > counted)
@@ -168,7 +168,7 @@ struct CircularBufferMemoryTests {
     var random = seed.generator
     let step = 64 << 10
     var ends = try CircularBuffer.make(capacity: .bytes(15 * step), memory: .returned)
-    // One step more than asked for, page by page.
+    // One step more than requested, in pages.
     let pageCount = 16 * step / Self.page
     var isResident = [Bool](repeating: false, count: pageCount)
     func mark(_ bytes: Range<Int>, _ value: Bool) {
@@ -183,7 +183,7 @@ struct CircularBufferMemoryTests {
       try #require(ends.consumer.residentBytes == isResident.count { $0 } * Self.page, "from \(released) to \(head)")
       let most = min(ends.producer.freeByteCount, ends.producer.largestMinimum)
       var count = Int.random(in: 0...most, using: &random)
-      // As often as not, the head stands at the edge of a step.
+      // In half of the cases, the head is at the edge of a step.
       if random.chance(50) { count = max(0, (head + count) / step * step - head) }
       if count > 0 {
         let result = ends.producer.write(minimum: count, maximum: count) { span in
@@ -205,7 +205,7 @@ struct CircularBufferMemoryTests {
     }
   }
 
-  /// Whether the kernel knows `MADV_POPULATE_WRITE`: Linux 5.14.
+  /// Whether the kernel supports `MADV_POPULATE_WRITE`: Linux 5.14.
   private static let canPrepare: Bool = {
     guard let memory = mmap(nil, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), memory != MAP_FAILED
     else { return false }
@@ -213,7 +213,7 @@ struct CircularBufferMemoryTests {
     return madvise(memory, page, SLUICE_MADV_POPULATE_WRITE) == 0
   }()
 
-  /// A process may not map 128 GiB 4000 times, and the kernel gives out the lowest free descriptor. Other tests have
+  /// A process cannot map 128 GiB 4000 times, and the kernel assigns the lowest free descriptor. Other tests have
   /// descriptors, too, but fewer than these buffers would leave behind.
   @Test("memory and descriptors are freed with the last end", .enabled(if: allocations_of_this_thread() >= 0))
   func nothingIsLeftBehind() throws {
@@ -221,7 +221,7 @@ struct CircularBufferMemoryTests {
     for _ in 0..<4000 {
       let ends = try CircularBuffer.make(capacity: .bytes(64 << 30))
       highest = max(highest, ends.consumer.dataDescriptor, ends.producer.spaceDescriptor)
-      // Dropped one after the other, the buffer lives until the second goes.
+      // The ends are dropped one after the other, and the buffer lives until the second one is.
       let producer = ends.producer
       #expect(producer.head == 0)
     }
@@ -241,7 +241,7 @@ struct CircularBufferMemoryTests {
 }
 
 extension CircularBuffer.Consumer {
-  /// How much memory the system holds for the buffer; mincore(2).
+  /// The resident size of the buffer; mincore(2).
   var residentBytes: Int {
     let page = sysconf(Int32(_SC_PAGESIZE))
     var pages = [UInt8](repeating: 0, count: capacity / page)

@@ -1,9 +1,9 @@
-// What a circular buffer has to do, said in the simplest way: all bytes ever written, and two numbers.
+// A simple model of a circular buffer: all bytes ever written, and two numbers.
 
 import Glibc
 import StreamBuffers
 
-/// The model: an array of all bytes of the stream, never given up, and the rules about what may be read of it.
+/// The model: an array of all bytes of the stream, and the rules about which are readable.
 struct CircularBufferModel {
   let capacity: Int
   let overflow: CircularBuffer.Overflow
@@ -11,7 +11,7 @@ struct CircularBufferModel {
   let releaseStep: UInt64
   private(set) var bytes: [UInt8] = []
   private(set) var released: UInt64 = 0
-  /// Where a read is going on, if one is.
+  /// The offset of the active read, if there is one.
   var pinned: UInt64?
 
   init(capacity: Int, overflow: CircularBuffer.Overflow, releaseStep: UInt64) {
@@ -23,7 +23,7 @@ struct CircularBufferModel {
   var head: UInt64 { UInt64(bytes.count) }
   var free: Int { capacity - Int(head - released) }
 
-  /// The span that a write gets: nil when it is refused.
+  /// The span that a write gets; nil if it is refused.
   mutating func room(minimum: Int, maximum: Int) -> Int? {
     if free < minimum {
       let oldest = head + UInt64(minimum) - UInt64(capacity)
@@ -39,14 +39,14 @@ struct CircularBufferModel {
     released = max(released, offset / releaseStep * releaseStep)
   }
 
-  /// What a read at `offset` finds: how many bytes, or from where on there are any.
+  /// The result of a read at `offset`: the number of bytes, or the offset from which there are any.
   func read(at offset: UInt64, maximum: Int) -> Found {
     if offset < released { return .overwritten(oldest: released) }
     if offset == head { return .empty }
     return .bytes(min(Int(head - offset), maximum))
   }
 
-  /// Whether `span` holds what was written from `offset` on.
+  /// Whether `span` equals the bytes that were written from `offset` on.
   func agrees(_ span: RawSpan, at offset: UInt64) -> Bool {
     span.withUnsafeBytes { found in
       bytes[Int(offset)..<Int(offset) + found.count].withUnsafeBytes { written in

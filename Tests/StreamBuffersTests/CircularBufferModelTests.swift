@@ -1,4 +1,4 @@
-// The circular buffer against its model, over thousands of random calls: one thread, so that every answer is exact.
+// The circular buffer against its model, over thousands of random calls. One thread, so that every answer is exact.
 
 import Glibc
 import PropertyTesting
@@ -34,7 +34,7 @@ struct CircularBufferModelTests {
       }
     }
     if let difference = run.finish() { Issue.record("at the end: \(difference) (\(seed))") }
-    // The run has to have been round the buffer often enough to mean anything.
+    // The run is meaningful only if it has wrapped the buffer often enough.
     #expect(run.model.head > UInt64(4 * run.model.capacity))
   }
 }
@@ -46,7 +46,7 @@ struct CircularBufferRun: ~Copyable {
   private var consumer: CircularBuffer.Consumer
   private var random: SplitMix64
   private var source: [UInt8]
-  /// Requests for wake-ups that stand, as the model has them.
+  /// The pending wake-up requests, according to the model.
   private var wakeUpRequested = false
   private var spaceRequested = 0
   private var finished = false
@@ -63,7 +63,7 @@ struct CircularBufferRun: ~Copyable {
     self.random = random
   }
 
-  /// Makes one random call; returns what was not as the model says.
+  /// Makes one random call. Returns the difference to the model, if there is one.
   mutating func step() -> String? {
     let call = Int.random(in: 0..<100, using: &random)
     var difference: String? =
@@ -80,7 +80,7 @@ struct CircularBufferRun: ~Copyable {
     return difference
   }
 
-  /// Says that the stream ends, and looks at what the consumer makes of it.
+  /// Ends the stream, and checks the consumer's reaction.
   mutating func finish() -> String? {
     let head = model.head
     guard consumer.requestWakeUp(beyond: head) else { return "a wake-up beyond the head was not granted" }
@@ -88,7 +88,7 @@ struct CircularBufferRun: ~Copyable {
     finished = true
     if takeSignals(consumer.dataDescriptor) != 1 { return "finishing did not wake the consumer" }
     if consumer.requestWakeUp(beyond: head) { return "a wake-up was promised after the end" }
-    // What was there before the end is still there after it.
+    // Bytes from before the end still exist after it.
     return read() ?? compareState()
   }
 
@@ -114,7 +114,7 @@ struct CircularBufferRun: ~Copyable {
     let bytes = randomSource(expected ?? 0)
     let result = producer.write(minimum: minimum, maximum: maximum) { span in
       seen = span.byteCount
-      // Published is only what is said here, though all of the span may be written.
+      // Only the returned number of bytes is published, even if the whole span was written.
       span.withUnsafeMutableBytes { target in
         source[bytes.prefix(target.count)].withUnsafeBytes { target.copyMemory(from: $0) }
       }
@@ -137,7 +137,7 @@ struct CircularBufferRun: ~Copyable {
     return result == .written(expected) ? checkDataSignal() : "copying gave \(result), not \(expected)"
   }
 
-  /// A signal came exactly if it was asked for.
+  /// A signal must arrive exactly if it was requested.
   private mutating func checkDataSignal() -> String? {
     defer { wakeUpRequested = false }
     let signals = takeSignals(consumer.dataDescriptor)
@@ -146,7 +146,7 @@ struct CircularBufferRun: ~Copyable {
 
   private mutating func randomOffset() -> UInt64 {
     let offset = UInt64.random(in: model.released...model.head, using: &random)
-    // Now and then one that was given up.
+    // Sometimes an offset that was dropped.
     return random.chance(10) ? offset - min(offset, UInt64.random(in: 0...10_000, using: &random)) : offset
   }
 
@@ -172,7 +172,7 @@ struct CircularBufferRun: ~Copyable {
     return found == expected ? nil : "read gave \(found), not \(expected)"
   }
 
-  /// The producer goes on, and overflows, while the consumer is in the middle of a read.
+  /// The producer continues, and overflows, during a read of the consumer.
   private mutating func readWhileWriting() -> String? {
     let offset = randomOffset()
     let expected = model.read(at: offset, maximum: .max)

@@ -1,4 +1,5 @@
-// The circular buffer with a thread at each end, where the order of memory accesses matters: run under ThreadSanitizer.
+// The circular buffer with a thread at each end, where the order of memory accesses matters. Run it under
+// ThreadSanitizer.
 
 import EventLoops
 import PropertyTesting
@@ -23,7 +24,7 @@ struct CircularBufferThreadTests {
       {
         var producer = producer.take()
         var random = random
-        // Asking for up to half keeps both sides waiting for each other all the time.
+        // Requesting up to half keeps both sides waiting for each other.
         while producer.head < total {
           let size = min(random.size(upTo: 2048), Int(total - producer.head))
           while producer.requestSpace(size) {
@@ -58,7 +59,7 @@ struct CircularBufferThreadTests {
           switch consumer.read(at: cursor, maximum: maximum, { Self.check($0, at: cursor) }) {
           case .bytes(let count?): cursor += UInt64(count)
           case .bytes(nil): return Self.fail("wrong bytes at \(cursor) (\(seed))")
-          // Woken by the end before all of it was there: the check after the loop tells.
+          // Woken by the end before everything was there. The check after the loop reports it.
           case .empty where consumer.isFinished && consumer.head == cursor: return Self.fail("ended at \(cursor)")
           case .empty: Issue.record("woken for nothing at \(cursor) (\(seed))")
           case .overwritten: return Self.fail("overwritten, though nothing may be dropped (\(seed))")
@@ -88,7 +89,8 @@ struct CircularBufferThreadTests {
         while producer.head < total {
           let size = min(random.size(upTo: producer.capacity / 2), Int(total - producer.head))
           let head = producer.head
-          // Full only while the consumer is using what would have to go: once more, at once, as hard as can be.
+          // Full only while the consumer uses the bytes that would be dropped. Tries again at once, for maximum
+          // contention.
           _ = producer.write(minimum: size, maximum: min(size, OffsetPattern.longestRun)) { span in
             span.withUnsafeMutableBytes { span in
               let part = UnsafeMutableRawBufferPointer(rebasing: span.prefix(OffsetPattern.longestRun))
@@ -104,7 +106,8 @@ struct CircularBufferThreadTests {
         var random = SplitMix64(state: seed.value ^ 1)
         var cursor: UInt64 = 0
         while true {
-          // First whether the head is final, then the head: the other way round the last bytes could come in between.
+          // First whether the head is final, and then the head. In the other order, the last bytes could arrive in
+          // between.
           if consumer.isFinished, cursor == consumer.head { return }
           switch consumer.read(at: cursor, maximum: random.size(upTo: 8192), { Self.check($0, at: cursor) }) {
           case .bytes(let count?):
@@ -160,7 +163,7 @@ struct CircularBufferThreadTests {
 
   private static func fail(_ words: String) { Issue.record(Comment(rawValue: words)) }
 
-  /// How many bytes `span` holds, nil when they are not the stream's bytes from `offset` on.
+  /// The number of bytes in `span`, or nil if they are not the stream's bytes from `offset` on.
   private static func check(_ span: RawSpan, at offset: UInt64) -> Int? {
     span.withUnsafeBytes { bytes in
       var done = 0

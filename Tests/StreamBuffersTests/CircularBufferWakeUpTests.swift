@@ -1,4 +1,4 @@
-// How the two ends of the circular buffer wake each other: exactly when asked, and never not at all.
+// How the two ends of the circular buffer wake each other: exactly when requested, and without a lost wake-up.
 
 import EventLoops
 import PropertyTesting
@@ -6,7 +6,7 @@ import StreamBuffers
 import Synchronization
 import Testing
 
-// `== true`: the macro takes a bare call apart and cannot do so with an end, which cannot be copied.
+// `== true`: the macro would capture an end, which cannot be copied, if the call stood alone.
 @Suite("CircularBuffer wakes waiting ends")
 struct CircularBufferWakeUpTests {
   @Test("the consumer receives exactly the promised signals, for any timing of the producer")
@@ -16,7 +16,7 @@ struct CircularBufferWakeUpTests {
     let consumer = Handover(ends.consumer)
     try concurrently(
       {
-        // Never waits, so that a write may fall between any two steps of a request.
+        // Never waits, so that a write may occur between any two steps of a request.
         var producer = producer.take()
         for _ in 0..<1_000_000 { _ = producer.write(maximum: 1) { _ in 1 } }
         producer.finish()
@@ -63,7 +63,7 @@ struct CircularBufferWakeUpTests {
         #expect(promised > 0)
       },
       {
-        // Never waits, and gives up one byte at a time.
+        // Never waits, and releases one byte at a time.
         var consumer = consumer.take()
         while !(consumer.isFinished && consumer.released == consumer.head) {
           if consumer.head > consumer.released { consumer.release(upTo: consumer.released + 1) }

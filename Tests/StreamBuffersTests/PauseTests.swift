@@ -1,4 +1,4 @@
-// Where the producer leaves bytes out, and the consumer learns of it.
+// Pauses, where the producer omits bytes, and how the consumer learns of them.
 
 import PropertyTesting
 import Testing
@@ -7,7 +7,7 @@ import Testing
 
 @Suite("Pauses of CircularBuffer")
 struct PauseTests {
-  /// As many as the buffer keeps.
+  /// The buffer's maximum.
   private static let most = 16
 
   @Test(
@@ -25,7 +25,7 @@ struct PauseTests {
         if isTaken { expected.append(CircularBuffer.Pause(position: ends.producer.head, length: length)) }
       case 2: _ = ends.producer.write(maximum: 1) { _ in 1 }
       default:
-        // Without a pause nothing happens.
+        // Without a pause, nothing happens.
         ends.consumer.passPause()
         if !expected.isEmpty { expected.removeFirst() }
       }

@@ -2,20 +2,20 @@
 
 internal import Glibc
 
-/// One configuration for the whole test process, because libasound reads one. Its devices take what differs as
-/// arguments:
+/// One configuration for the whole test process, because libasound reads only one. Differences are passed to its
+/// devices as arguments:
 ///
-/// - `testmic:CONTROL=/path` the test microphone; `testmic_narrow` has 44100 and 48000 Hz, 2 channels, S16_LE and
-///   S32_LE only, `testmic_stopping` stops when it overruns, whatever it is told; `testmic_short` holds 4800 frames at
-///   most;
-/// - `testmic_converted` a converter in front of one with 44100 and 48000 Hz, whose name does not say so;
-/// - `monitor:SERVER=/path` what is played into the sink `mic` of the PulseAudio server at that socket.
+/// - `testmic:CONTROL=/path`: the test microphone. `testmic_narrow` has 44100 and 48000 Hz, 2 channels, S16_LE and
+///   S32_LE only. `testmic_stopping` stops when it overruns, whatever its settings are. `testmic_short` has at most
+///   4800 frames.
+/// - `testmic_converted`: a converter in front of one with 44100 and 48000 Hz, whose name does not show it.
+/// - `monitor:SERVER=/path`: the audio that is played into the sink `mic` of the PulseAudio server at that socket.
 package enum AlsaConfiguration {
-  /// The configuration file, for the environment of other programs: `ALSA_CONFIG_PATH`. Written at first use, and set
-  /// for this process too.
+  /// The configuration file, for the environment of other programs: `ALSA_CONFIG_PATH`. Written at first use, and also
+  /// set for this process.
   package static let path: String = {
     let path = directory.write(text, to: "asound.conf")
-    // A static's deinit never runs.
+    // The deinit of a static never runs.
     atexit { AlsaConfiguration.directory.remove() }
     setenv("ALSA_CONFIG_PATH", path, 1)
     return path
@@ -23,7 +23,7 @@ package enum AlsaConfiguration {
 
   private static let directory = ScratchDirectory()
 
-  /// Where the package's products are: beside the test program.
+  /// The directory of the package's products, which contains the test program.
   package static let productDirectory: String = {
     var buffer = [CChar](repeating: 0, count: 4096)
     let count = readlink("/proc/self/exe", &buffer, buffer.count)

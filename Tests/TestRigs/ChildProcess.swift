@@ -1,13 +1,13 @@
-// Programs that a test runs: started by name, ended by process id, gone when the test is.
+// Programs that a test runs: started by name, ended by process id, and never longer than the test.
 
 internal import Glibc
 
-/// A running program. Killed with its last reference, and by the kernel should the test itself die.
+/// A running program. It is killed with its last reference, and by the kernel if the test itself dies.
 package final class ChildProcess: @unchecked Sendable {
   package let identifier: Int32
   private var status: Int32?
 
-  /// What keeps a program from being started.
+  /// The reason why a program cannot be started.
   package struct Missing: Error, CustomStringConvertible {
     package let program: String
     package let package: String
@@ -16,7 +16,7 @@ package final class ChildProcess: @unchecked Sendable {
     }
   }
 
-  /// Starts `arguments[0]`, found in PATH. Standard output and error go to `output`, or where the test's own go.
+  /// Starts `arguments[0]`, found in PATH. Standard output and error go to `output`, or to the test's own.
   ///
   /// - Parameters:
   ///   - package: the Debian package that has the program, for the error.
@@ -25,7 +25,7 @@ package final class ChildProcess: @unchecked Sendable {
     _ arguments: [String], package: String, environment: [String: String] = [:], output: String? = nil
   ) throws {
     guard Self.isInstalled(arguments[0]) else { throw Missing(program: arguments[0], package: package) }
-    // setpriv (util-linux) lets the kernel end the program when the test process dies, however it dies.
+    // setpriv (util-linux) makes the kernel end the program when the test process dies in any way.
     let command = ["setpriv", "--pdeathsig", "KILL"] + arguments
     var variables: [String] = []
     var at = environ
@@ -70,7 +70,7 @@ package final class ChildProcess: @unchecked Sendable {
     _ = waitUntilExit()
   }
 
-  /// Waits for the end; the exit code, or 128 + the signal that ended it.
+  /// Waits for the end. Returns the exit code, or 128 + the signal that ended it.
   package func waitUntilExit() -> Int32 {
     if let status { return status }
     var raw: Int32 = 0

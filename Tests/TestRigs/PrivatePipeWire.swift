@@ -1,14 +1,14 @@
-// A PipeWire of a test's own: the daemon, its session manager, and one microphone that hears nothing, in real time.
+// A separate PipeWire for a test: the daemon, its session manager, and one silent microphone in real time.
 
 internal import Glibc
 
-/// Started with nothing but its socket and the node `mic`. It needs no D-Bus, no systemd and no device.
+/// Started with only its socket and the node `mic`. It needs no D-Bus, systemd or device.
 package final class PrivatePipeWire: @unchecked Sendable {
   private let directory = ScratchDirectory()
   private let daemon: ChildProcess
   private let manager: ChildProcess
 
-  /// What keeps it from running.
+  /// The reason why it cannot run.
   package struct Failure: Error, CustomStringConvertible { package let description: String }
 
   package init() throws {
@@ -17,7 +17,7 @@ package final class PrivatePipeWire: @unchecked Sendable {
     directory.write(Self.daemonConfiguration, to: "pipewire.conf")
     directory.write(Self.alsaConfiguration(plugin), to: "asound.conf")
     for folder in ["wireplumber", "wireplumber/policy.lua.d"] { mkdir(directory.file(folder), 0o700) }
-    // The policy alone, which links streams with nodes. What else WirePlumber does (devices, Bluetooth, portals) needs
+    // Only the policy that links streams with nodes. The other parts of WirePlumber (devices, Bluetooth, portals) need
     // D-Bus.
     directory.write(
       """
@@ -28,7 +28,7 @@ package final class PrivatePipeWire: @unchecked Sendable {
     daemon = try ChildProcess(
       ["pipewire", "-c", directory.file("pipewire.conf")], package: "pipewire", environment: environment,
       output: directory.file("pipewire.log"))
-    // It has no word for "ready": its socket is there when it listens.
+    // It does not report that it is ready, but its socket exists when it listens.
     for _ in 0..<1000 where access(directory.file("pipewire-0"), F_OK) != 0 { poll(nil, 0, 10) }
     guard access(directory.file("pipewire-0"), F_OK) == 0 else {
       let log = String(decoding: directory.read("pipewire.log"), as: UTF8.self)
@@ -39,7 +39,7 @@ package final class PrivatePipeWire: @unchecked Sendable {
       output: directory.file("wireplumber.log"))
   }
 
-  /// A prefix that runs a program whose ALSA has this PipeWire as its default device.
+  /// A command prefix that gives a program this PipeWire as its default ALSA device.
   package var prefix: [String] {
     ["env"] + Self.environment(directory).map { "\($0.key)=\($0.value)" }
       + ["ALSA_CONFIG_PATH=\(directory.file("asound.conf"))"]
@@ -49,7 +49,8 @@ package final class PrivatePipeWire: @unchecked Sendable {
     ["HOME": directory.path, "XDG_RUNTIME_DIR": directory.path, "XDG_CONFIG_HOME": directory.path]
   }
 
-  /// ALSA's own configuration, and what the package pipewire-alsa adds to it where PipeWire is the sound server.
+  /// ALSA's own configuration, and the additions of the package pipewire-alsa for systems with PipeWire as the sound
+  /// server.
   private static func alsaConfiguration(_ plugin: String) -> String {
     """
     </usr/share/alsa/alsa.conf>
@@ -87,12 +88,12 @@ package final class PrivatePipeWire: @unchecked Sendable {
 
     """
 
-  /// Whether `make test-packages` has fetched all that it takes.
+  /// Whether `make test-packages` has downloaded everything that it needs.
   package static var isAvailable: Bool {
     plugin != nil && ["pipewire", "wireplumber"].allSatisfy(ChildProcess.isInstalled)
   }
 
-  /// The package pipewire-alsa, unpacked: installed, it would take PulseAudio away.
+  /// The package pipewire-alsa, unpacked. Installing it would remove PulseAudio.
   private static var package: String {
     let root = #filePath.split(separator: "/").dropLast(3).joined(separator: "/")
     return "/\(root)/.build/pipewire-alsa"

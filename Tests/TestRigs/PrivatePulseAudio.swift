@@ -1,14 +1,14 @@
-// A PulseAudio server of a test's own, with a null sink whose monitor is a microphone in real time.
+// A separate PulseAudio server for a test, with a null sink whose monitor is a microphone in real time.
 
 internal import Glibc
 
-/// Started with nothing but a socket and the sink `mic`; not seen by, and not seeing, any other PulseAudio.
+/// Started with only a socket and the sink `mic`, and isolated from any other PulseAudio.
 package final class PrivatePulseAudio: @unchecked Sendable {
   package let rate: Int, channels: Int
   private let directory = ScratchDirectory()
   private var server: ChildProcess
 
-  /// What keeps the server from running.
+  /// The reason why the server cannot run.
   package struct Failure: Error, CustomStringConvertible { package let description: String }
 
   /// Starts the server and waits until it answers.
@@ -45,7 +45,7 @@ package final class PrivatePulseAudio: @unchecked Sendable {
       package: "pulseaudio-utils", environment: environment, output: directory.file("paplay.log"))
   }
 
-  /// Kills the server, as a crash would.
+  /// Kills the server like a crash.
   package func crash() { server.end(SIGKILL) }
 
   /// Starts it again, at the same socket.
@@ -58,7 +58,7 @@ package final class PrivatePulseAudio: @unchecked Sendable {
   private var environment: [String: String] { Self.environment(directory) }
 
   private static func environment(_ directory: ScratchDirectory) -> [String: String] {
-    // Its own home and runtime directory: no cookie, no configuration and no socket of the user's.
+    // A home and a runtime directory of its own, without the user's cookie, configuration and socket.
     [
       "HOME": directory.path, "XDG_RUNTIME_DIR": directory.path, "XDG_CONFIG_HOME": directory.path,
       "PULSE_RUNTIME_PATH": directory.file("pulse"), "PULSE_STATE_PATH": directory.file("pulse"),
@@ -75,7 +75,7 @@ package final class PrivatePulseAudio: @unchecked Sendable {
       package: "pulseaudio", environment: environment(directory), output: directory.file("pulseaudio.log"))
   }
 
-  /// It listens when a connection is accepted; it says nothing when it is ready, so it is asked until it is.
+  /// It listens when a connection is accepted. It does not report that, so it is polled.
   private func waitUntilItAnswers() throws {
     for _ in 0..<1000 {
       if canConnect() { return }

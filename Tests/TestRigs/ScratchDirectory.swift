@@ -1,8 +1,8 @@
-// A directory that a test may fill, and that is gone afterwards.
+// A directory for a test, which is removed afterwards.
 
 internal import Glibc
 
-/// A fresh directory under `TMPDIR` (or /tmp), removed with everything in it when the last reference goes.
+/// A new directory under `TMPDIR` (or /tmp), removed with its content when the last reference is released.
 package final class ScratchDirectory: Sendable {
   package let path: String
 

@@ -1,9 +1,9 @@
-// The test microphone from Swift: its orders, and the truth that it keeps.
+// The test microphone in Swift: its orders, and its record of what really happened.
 
 internal import Glibc
 package import TestDeviceControl
 
-/// One test microphone, fresh: its control page in a scratch directory. See `testmic_control.h` for each order.
+/// A new test microphone, with its control page in a scratch directory. See `testmic_control.h` for each order.
 package final class TestMicrophone: @unchecked Sendable {
   /// The page, for orders: `testmic_order_overrun(microphone.page, 300)`. All its accesses are atomic.
   package let page: UnsafeMutablePointer<testmic_page>
@@ -11,7 +11,7 @@ package final class TestMicrophone: @unchecked Sendable {
 
   package init() {
     _ = AlsaConfiguration.path
-    // The file is new and the directory ours; only a full disk could refuse.
+    // The file is new and the directory is ours, so only a full disk could cause an error.
     page = testmic_map(directory.file("control"))!
   }
 
@@ -22,7 +22,7 @@ package final class TestMicrophone: @unchecked Sendable {
   /// The PCM's name for the given kind of test microphone (see ``AlsaConfiguration``).
   package func name(_ kind: String = "testmic") -> String { "\(kind):CONTROL=\(controlPath)" }
 
-  /// Runs of device frames that nobody was given.
+  /// Runs of device frames that no program received.
   package var gaps: [Range<UInt64>] {
     (0..<min(testmic_gap_count(page), UInt32(TESTMIC_GAPS))).map {
       let gap = testmic_gap_at(page, $0)
@@ -30,8 +30,8 @@ package final class TestMicrophone: @unchecked Sendable {
     }
   }
 
-  /// Waits for something that only the device knows; it has no descriptor to wait on, so it is asked every millisecond.
-  /// Gives up after 20 s: the checks that follow will say what is missing.
+  /// Waits for a state that only the device knows. It has no descriptor, so it is polled every millisecond. Gives up
+  /// after 20 s, and then the following checks show what is missing.
   package func wait(until done: (UnsafeMutablePointer<testmic_page>) -> Bool) {
     for _ in 0..<20_000 where !done(page) { poll(nil, 0, 1) }
   }

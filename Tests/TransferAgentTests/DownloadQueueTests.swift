@@ -1,4 +1,4 @@
-// Downloads in the agent: their parts, what is left of them, and how they end.
+// Downloads in the agent: their parts, their remains, and their ends.
 
 import EventLoops
 import Glibc
@@ -19,7 +19,7 @@ struct DownloadQueueTests {
     return request
   }
 
-  @Test("an agent with a pending deletion is not idle, also while it waits for its next attempt")
+  @Test("an agent with a pending deletion is not idle, even while it waits for its next attempt")
   func idleness() {
     var queue = TransferQueue()
     _ = queue.handle(.submitted(download("/part"), version: "", size: nil), now: 0)
@@ -52,7 +52,7 @@ struct DownloadQueueTests {
     #expect(queue.abandoned.isEmpty && !actions.contains { if case .abandon = $0 { true } else { false } })
   }
 
-  @Test("a program receives the part of a timed-out download when nobody writes into it", arguments: 0..<3)
+  @Test("a program receives the part of a timed-out download once no process writes into it", arguments: 0..<3)
   func noTimeLeft(_ way: Int) {
     var queue = TransferQueue()
     var request = download("/part", resumeData: "handed in")

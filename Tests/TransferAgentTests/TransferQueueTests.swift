@@ -1,4 +1,4 @@
-// The queue under random orders, ends and kills, and what its database has of it.
+// The queue under random orders, ends and kills, and the content of its database.
 
 import NetworkTesting
 import PropertyTesting
@@ -50,7 +50,7 @@ struct TransferQueueTests {
     }
   }
 
-  /// Secrets wherever a request can have one.
+  /// A request with a secret in every possible place.
   private static func secretRequest() -> TransferRequest {
     var request = TransferRequest(key: "k", url: "http://user:s3cret-url@h/", path: "/x")
     (request.token, request.fields) = ("s3cret-token", ["Authorization: s3cret-field"])
@@ -115,7 +115,7 @@ struct TransferQueueTests {
     #expect(queue.acknowledged.count == AcknowledgedTransfer.limit && queue.id(ofKey: "b") == nil)
   }
 
-  @Test("results that nobody awaits are removed after 90 days, or when there are too many, the oldest first")
+  @Test("results that no program awaits are removed after 90 days, or when there are too many, the oldest first")
   func unawaited() {
     var queue = TransferQueue()
     queue.resultLimit = 20
@@ -186,7 +186,7 @@ struct TransferQueueTests {
     #expect(pauses == [10, 20, 40, 80, 160, 320, 640, 900, 900, 900].map { $0 * 1000 })
   }
 
-  @Test("the upload of a cancelled transfer is deleted with its token, also after it was acknowledged")
+  @Test("the upload of a cancelled transfer is deleted with its token, even after it was acknowledged")
   func abandonment() throws {
     for isAcknowledged in [false, true] {
       var request = TransferRequest(key: "k", url: "http://h/", path: "/x")
@@ -202,7 +202,7 @@ struct TransferQueueTests {
       }
       let transfer = try #require(abandoned(actions).first)
       #expect(transfer.request.token == "secret" && transfer.resumeData == "r")
-      // A server that does not answer is asked again, ever more seldom, and after a kill at once; for a day.
+      // A server that does not answer is asked again for a day, at growing intervals, and at once after a kill.
       #expect(abandoned(queue.handle(.abandoned(1, isDone: false), now: 4)).isEmpty)
       #expect(abandoned(queue.handle(.timeCame, now: 10_003)).isEmpty)
       #expect(abandoned(queue.handle(.timeCame, now: 10_004)).count == 1)
@@ -225,22 +225,22 @@ struct TransferQueueTests {
   }
 }
 
-/// A queue, what the disk has of it, and what runs: what has to hold after each event.
+/// A queue, its database, and the running transfers, with the conditions that must hold after each event.
 private struct QueueWorld {
   var random: SplitMix64
   var queue = TransferQueue()
   var now: Int64 = 1000
-  /// What the database has.
+  /// The content of the database.
   var disk: [Int64: Transfer] = [:]
   var lastID: Int64 = 0
-  /// The keys that the database has of those that were acknowledged.
+  /// The keys of acknowledged transfers in the database.
   var past: [String: AcknowledgedTransfer] = [:]
-  /// What the database has of those of which something is left, and which are being deleted.
+  /// The transfers with remains in the database, and those that are being deleted.
   var left: [Int64: AbandonedTransfer] = [:]
   var deleting: Set<Int64> = []
-  /// What the engine runs, and whether it has been asked to stop.
+  /// The transfers that the engine runs, and whether each was asked to stop.
   var engine: [Int64: Bool] = [:]
-  /// Results that were on disk: they never change.
+  /// Results that were on disk, which must never change.
   var results: [Int64: TransferResult] = [:]
   var accepted: [String: Int64] = [:]
   var acknowledged: Set<Int64> = []
@@ -259,7 +259,7 @@ private struct QueueWorld {
         try happen(.abandoned(id, isDone: random.chance(60)))
       }
     case 12:
-      // An attempt has failed, or succeeds.
+      // An attempt has failed or succeeded.
       if let id = engine.keys.sorted().randomElement(using: &random) {
         queue.note(id, trouble: .some(random.chance(70) ? "no server" : nil))
         try happen(.timeCame)
@@ -311,7 +311,7 @@ private struct QueueWorld {
   private mutating func finishOne() throws {
     guard let id = engine.keys.sorted().randomElement(using: &random), let isStopping = engine[id] else { return }
     engine[id] = nil
-    // What was asked to stop may have ended otherwise just before.
+    // A transfer that was asked to stop may have ended differently just before.
     let ending: TransferQueue.Ending =
       isStopping && random.chance(80)
       ? .stopped(resumeData: random.chance(50) ? "s" : nil)
@@ -322,7 +322,7 @@ private struct QueueWorld {
     try happen(.finished(id, ending))
   }
 
-  /// The process is killed: what is left is on disk.
+  /// The process is killed. Only the data on disk remains.
   private mutating func kill() {
     (engine, deleting) = ([:], [])
     (wake, network) = (nil, nil)
@@ -341,14 +341,14 @@ private struct QueueWorld {
       }
     }
     if actions.contains(where: isOnDisk), random.chance(5) {
-      // The disk refuses: as if nothing had happened. What has ended is told again.
+      // The disk refuses, as if nothing had happened. Ends are reported again.
       #expect(queue == before)
       if case .finished(let id, _) = event { engine[id] = before.running[id] == .stopping }
       return
     }
     if case .abandoned(let id, _) = event { deleting.remove(id) }
     queue = next
-    // As the shell does it: what is stored comes first.
+    // Like the shell: stored actions come first.
     for action in actions.filter(isOnDisk) + actions.filter({ !isOnDisk($0) }) {
       switch action {
       case .store(let transfer):
@@ -407,7 +407,7 @@ private struct QueueWorld {
     for id in accepted.values { #expect(disk[id] != nil || acknowledged.contains(id), "transfer \(id) is forgotten") }
   }
 
-  /// Lets all of it end.
+  /// Lets all transfers end.
   mutating func drain() throws {
     for id in disk.keys.sorted() { try happen(.resume(id)) }
     try setNetwork(isGood: true)

@@ -1,4 +1,4 @@
-// How an agent is found, or started: the program that is run is a script of the test.
+// How an agent is found or started. The started program is a script of the test.
 
 import EventLoops
 import Glibc
@@ -90,7 +90,7 @@ struct AgentLaunchTests {
 
   @Test("the agent receives its directory and socket, and inherits no blocked or ignored signal")
   func inheritance() throws {
-    // Without another process, for which a shell blocks signals.
+    // Without a shell, which would block signals for another process.
     let program = try script(
       #"""
       cd "${0%/*}"; printf '%s\n' "$@" > arguments
@@ -107,13 +107,13 @@ struct AgentLaunchTests {
       try text("arguments")
         == "agent\n--detach\n--state-directory\n\(location.directory)\n--socket\n\(location.socket)\n")
     let signals = try text("signals").split(separator: "\n")
-    // Those that glibc keeps to itself, which a program cannot set: 32 and 33.
+    // The signals that glibc reserves, which a program cannot set: 32 and 33.
     let others = signals.map { (UInt64($0, radix: 16) ?? .max) & ~(0b11 << 31) }
     #expect(others == [0, 0], "\(signals)")
   }
 
   @Test(
-    "the program finds the listening agent, also if another program has started it",
+    "the program finds the listening agent, even if another program has started it",
     arguments: [0, 75])
   func found(code: Int) throws {
     let program = try script(

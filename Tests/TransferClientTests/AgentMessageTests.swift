@@ -1,4 +1,4 @@
-// What programs and the agent say to each other, and where.
+// The messages between programs and the agent, and the paths of its files.
 
 import JSONLines
 import PropertyTesting
@@ -101,7 +101,7 @@ struct AgentMessageTests {
 }
 
 extension SplitMix64 {
-  /// A string of whatever characters.
+  /// A string of arbitrary characters.
   fileprivate mutating func wordOfAny() -> String {
     String(
       String.UnicodeScalarView(

@@ -5,7 +5,7 @@ import Testing
 
 @testable import UploadClient
 
-/// What the peer's TCP had taken in when it went deaf, in body bytes: the truth that the client guesses from below.
+/// The number of body bytes that the peer's TCP had received when it went deaf. The client's count must not exceed it.
 private func bodyByteCount(onWire wire: [UInt8]) -> UInt64 {
   var (rest, count) = (wire[...], UInt64(0))
   while let end = rest.firstIndex(of: 0x0A),
@@ -20,11 +20,12 @@ private func bodyByteCount(onWire wire: [UInt8]) -> UInt64 {
 
 @Suite("Bytes that count as acknowledged", .serialized)
 struct AcknowledgementTests {
-  /// What the peer may have and not have acknowledged yet, in bytes. RFC 1122, section 4.2.3.2, allows two segments;
-  /// Linux waits for its timer with more of them while the window it could offer shrinks (`__tcp_ack_snd_check`).
+  /// The number of bytes that the peer may have received without acknowledging them yet. RFC 1122, section 4.2.3.2,
+  /// allows two segments. With more of them, Linux waits for its timer while its offered window would shrink
+  /// (`__tcp_ack_snd_check`).
   private static let delayable: UInt64 = 8 * 1448
 
-  /// Reads some of the body after `prologue`, goes deaf, tells the truth, and resets.
+  /// Reads some of the body after `prologue`, goes deaf, reports the true count, and resets.
   private func cuttingServer(
     _ seed: Seed, _ truths: EventLog<UInt64>, prologue: @escaping @Sendable (ServerConnection) throws -> Void = { _ in }
   ) throws -> ScriptedServer {
@@ -35,7 +36,7 @@ struct AcknowledgementTests {
       var wire: [UInt8] = []
       let wanted = random.size(upTo: 1 << 20)
       while wire.count < wanted, let bytes = try connection.receive(random.size(upTo: 65_536)) { wire += bytes }
-      // What has come so far has been acknowledged, or will have been; of what comes later nothing is.
+      // Bytes received so far are acknowledged now or soon, and later ones never.
       try connection.goDeaf()
       wire += connection.takeQueued()
       truths.append(bodyByteCount(onWire: wire))
@@ -55,7 +56,8 @@ struct AcknowledgementTests {
     return upload.task
   }
 
-  /// Cuts one upload after another: the count is never above the truth, and at most this number of bytes below it.
+  /// Cuts one upload after another. The count must never exceed the true one, and be at most this number of bytes below
+  /// it.
   private func cutMany(
     _ seed: Seed, block: Int? = nil, behind: UInt64, _ change: (inout UploadRequest) -> Void
   ) throws {
@@ -80,7 +82,7 @@ struct AcknowledgementTests {
     "after a reset at any point, the count is at most the bytes that the peer received, and close to it",
     arguments: Seed.several(4))
   func plain(_ seed: Seed) throws {
-    // How much libcurl may hold back makes no difference.
+    // The amount that libcurl may buffer makes no difference.
     try cutMany(seed, behind: Self.delayable) { $0.uploadBufferSize = 256 << 10 }
   }
 
@@ -88,7 +90,7 @@ struct AcknowledgementTests {
     "without chunk records, it is also never too high, and low by at most one piece and the framing of a send buffer",
     arguments: Seed.several(2))
   func withoutAccount(_ seed: Seed) throws {
-    // The newest piece, and eight bytes of framing for some hundred of those in a send buffer.
+    // The newest piece, and eight bytes of framing for each of about a hundred pieces in a send buffer.
     try cutMany(seed, block: 16_384, behind: 16_384 + 1024 + Self.delayable) { $0.countsChunks = false }
   }
 
@@ -97,7 +99,7 @@ struct AcknowledgementTests {
     var random = seed.generator
     let truths = try EventLog<UInt64>()
     let proxy = try cuttingServer(seed, truths) { connection in
-      // RFC 1928: version, methods; then the request, with the name of the host.
+      // RFC 1928: version and methods, and then the request with the name of the host.
       _ = try connection.receive(3)
       try connection.send([5, 0])
       _ = try connection.receive(4 + 1 + "a.long.name.that.makes.the.greeting.long.example".utf8.count + 2)
@@ -116,7 +118,7 @@ struct AcknowledgementTests {
     }
   }
 
-  /// What came before on the connection.
+  /// The earlier request on the connection.
   enum Before: String, CaseIterable, Sendable { case stream, file, options, emptyPost }
 
   @Test(
@@ -194,7 +196,7 @@ struct AcknowledgementTests {
     }
   }
 
-  @Test("while the source pauses, all bytes that the peer has read count, also without a kernel counter")
+  @Test("while the source pauses, all bytes that the peer has read count, even without a kernel counter")
   func unixSocket() throws {
     let directory = try TemporaryDirectory()
     let path = "\(directory.path)/socket"

@@ -56,7 +56,7 @@ struct BodyTests {
     try withSession { session in
       for number in 0..<10 {
         let start = number == 0 ? 0 : Int.random(in: 0..<file.size, using: &random)
-        // The first one is the whole; libcurl waits for 100 (Continue) on its own from 1 MiB on.
+        // The first one is the whole file. From 1 MiB on, libcurl would by itself wait for 100 (Continue).
         let count = number == 0 ? file.size : Int.random(in: 1...file.size - start, using: &random)
         var request = UploadRequest("PATCH", server.url)
         request.uploadBufferSize = [16 << 10, 64 << 10, 2 << 20].randomElement(using: &random) ?? 0
@@ -194,7 +194,7 @@ struct BodyTests {
       case .file: response = try RunningRequest(session, UploadRequest("PUT", server.url), try file.body()).response()
       }
       #expect(response.status == status && response["Location"] == "/other?x" && response.text == "go there")
-      // A second request: had the first been followed, it would have been seen by now.
+      // A second request. If the redirect had been followed, that would be visible by now.
       #expect(try RunningRequest(session, UploadRequest("GET", "\(server.url)/second")).response().status == status)
     }
     #expect(lines.all.count == 2 && lines.all.last == "GET /second HTTP/1.1")

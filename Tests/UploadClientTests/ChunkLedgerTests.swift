@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Which bytes of a chunked body are acknowledged")
 struct ChunkLedgerTests {
-  /// The body's wire form as a list: for each wire byte, how many body bytes are complete with it.
+  /// The body's wire format as a list: for each wire byte, how many body bytes are complete with it.
   struct Model {
     private(set) var bodyCountAfterWire: [UInt64] = [0]
     private var body: UInt64 = 0
@@ -66,7 +66,7 @@ struct ChunkLedgerTests {
       #expect(answer >= last)
       last = answer
     }
-    // Thousands are outstanding now, most of them merged: every count on the way is from below.
+    // Now thousands are outstanding, most of them merged. No count on the way may be too high.
     #expect(model.bodyCountAfterWire.count - wire > 20_000)
     for wire in wire..<model.bodyCountAfterWire.count
     where ledger.acknowledge(wireCount: UInt64(wire)) > model.bodyCountAfterWire[wire] {

@@ -1,4 +1,4 @@
-// A server that does not answer the attempt to connect, and what a proxy's answers mean.
+// A server that does not answer connection attempts, and the meaning of a proxy's answers.
 
 import CCurl
 import EventLoops
@@ -10,7 +10,7 @@ import Testing
 
 @Suite("Establishing a connection")
 struct ConnectLimitTests {
-  /// A port whose kernel answers nobody any more: its queue is full.
+  /// A port whose kernel no longer answers, because its queue is full.
   private final class SilentPort {
     let port: Int
     private var descriptors: [Int32] = []
@@ -24,7 +24,7 @@ struct ConnectLimitTests {
       try retryingInterrupts("listen") { listen(listener, 0) }
       let bound = try IPv4Address(of: listener)
       port = Int(bound.description.split(separator: ":")[1]) ?? 0
-      // One connection has room; the next one is not answered.
+      // There is space for one connection. The next one is not answered.
       for _ in 0..<4 {
         let client = try retryingInterrupts("socket") {
           socket(AF_INET, type | Int32(SOCK_NONBLOCK.rawValue), 0)
@@ -46,7 +46,7 @@ struct ConnectLimitTests {
       request.limits.connect = .milliseconds(300)
       let start = MonotonicInstant.now
       #expect(throws: UploadError.self) { try RunningRequest(session, request).response() }
-      // libcurl's own limit is five minutes, and the kernel's more than two.
+      // libcurl's own limit is five minutes, and the kernel's is more than two.
       #expect(.now - start < .seconds(60))
       do {
         _ = try RunningRequest(session, request).response()
@@ -69,7 +69,7 @@ struct ConnectLimitTests {
     let silent = try SilentIPv6Port(server.port)
     try withSession { session throws in
       for round in 1...2 {
-        // libcurl knows both of this name's addresses itself, and asks IPv6 first.
+        // libcurl knows both addresses of this name itself, and tries IPv6 first.
         let upload = try RunningUpload(session, UploadRequest(url: "http://localhost:\(server.port)/"))
         try upload.body.write("twelve bytes")
         try chunks.wait("the bytes") { $0.count == round ? true : nil }
@@ -87,7 +87,7 @@ struct ConnectLimitTests {
     withExtendedLifetime(silent) {}
   }
 
-  /// A port of ::1 whose kernel answers nobody: its queue is full.
+  /// A port of ::1 whose kernel does not answer, because its queue is full.
   private final class SilentIPv6Port {
     private var descriptors: [Int32] = []
 
@@ -131,14 +131,14 @@ struct ConnectLimitTests {
       }
       let refused = "127.0.0.1:\(try freePort())"
       for _ in 0..<5 {
-        // On the way to the connection: refused, by both addresses of the name, not answered, and no TLS.
+        // Before the connection: refused by both addresses of the name, not answered, and without TLS.
         for url in [
           "http://\(refused)", "http://localhost:\(try freePort())", "http://127.0.0.1:\(silent.port)",
           "https://127.0.0.1:\(ending.port)",
         ] {
           _ = try RunningRequest(session, request(url)).failure()
         }
-        // Given up by its owner: at once, on the way, and while the response is due.
+        // Cancelled by its owner: at once, while connecting, and while waiting for the response.
         for (port, isBegun) in [(silent.port, false), (silent.port, true), (Int(waiting.port), true)] {
           let running = try RunningRequest(session, UploadRequest("GET", "http://127.0.0.1:\(port)"))
           if isBegun { _ = try onThread(of: session) { true } }
@@ -152,7 +152,7 @@ struct ConnectLimitTests {
         let multi = session.lanes[0]
         return (multi.connections.isIdle && multi.transfers.isEmpty, multi.connections.count)
       }
-      // libcurl's pool: four for each request at the same time. It keeps one that was reset while the request was sent.
+      // libcurl's pool: four for each simultaneous request. It keeps one that was reset while the request was sent.
       #expect(isIdle && open <= 4, "\(open) connections")
     }
   }
@@ -167,7 +167,7 @@ struct ConnectLimitTests {
     let silent = try SilentPort()
     let server = try ScriptedServer { connection, _ in
       if ending == .reset {
-        // Before, libcurl may keep the connection in its pool.
+        // Until then, libcurl may keep the connection in its pool.
         _ = try connection.head()
         return connection.reset()
       }
@@ -222,7 +222,7 @@ struct ConnectLimitTests {
       let used = table.use(ends, by: second)
       let connection = try #require(used)
       #expect(connection === table[100_000] && connection.isNew && connection.isOpen)
-      // One that waits in libcurl's pool is nobody's attempt.
+      // One that waits in libcurl's pool belongs to no attempt.
       table.opened(100_001, by: third)
       table.forget(second)
       #expect(table.count == 2)
@@ -231,7 +231,7 @@ struct ConnectLimitTests {
     }
   }
 
-  @Test("requests of one lane use one connection in turn, and those of different lanes never do")
+  @Test("requests of one lane use one connection one after another, and those of different lanes never do")
   func lanes() throws {
     let seen = try EventLog<SeenRequest>()
     let server = try obligingServer(seen)

@@ -9,7 +9,7 @@ import UploadServer
 
 @Suite("One connection for successive requests", .serialized)
 struct ConnectionReuseTests {
-  /// A request of a random kind, to its end.
+  /// Sends a request of a random kind, and waits for its end.
   private func anyRequest(
     _ session: UploadSession, _ url: String, _ file: PatternFile, _ random: inout SplitMix64
   ) throws -> HTTPResponse {
@@ -62,7 +62,7 @@ struct ConnectionReuseTests {
     #expect(seen.all.map(\.connection) == connections)
   }
 
-  /// Appends that roll over: each begins in the handler that is told the end of the one before.
+  /// Appends that roll over. Each begins in the handler that receives the end of the previous one.
   private final class RollingUpload: Sendable {
     let statuses: EventLog<Int>
     private let session: UploadSession
@@ -82,7 +82,7 @@ struct ConnectionReuseTests {
         return left
       }
       var request = request
-      // HEAD, PATCH, POST by turns.
+      // Alternates between HEAD, PATCH and POST.
       let method = ["HEAD", "PATCH", "POST"][round % 3]
       request.method = method
       let body: UploadBody = method == "HEAD" ? .none : .empty
@@ -98,7 +98,7 @@ struct ConnectionReuseTests {
   func manyAtOnce() throws {
     let (uploads, rounds) = (60, 12)
     let seen = try EventLog<SeenRequest>()
-    // Answers only when all sixty wait, so that their ends come in one turn of the loop.
+    // Answers only when all sixty wait, so that their ends occur in one turn of the loop.
     let waiting = Lock<[ServerConnection]>([])
     let connections = Lock(0)
     let server = try ScriptedServer { connection, _ in
@@ -227,7 +227,7 @@ struct ConnectionReuseTests {
       func afterwards() throws {
         try closed.wait("the end of a connection") { $0.count > number ? true : nil }
         number += 1
-        // Until its FIN has reached us too: a busy kernel takes a moment.
+        // Until its FIN has also reached us, which takes a moment with a busy kernel.
         while try hasEstablishedConnection(toPort: server.port) { sched_yield() }
       }
       for _ in 0..<5 {
@@ -251,7 +251,7 @@ struct ConnectionReuseTests {
     let server = try ScriptedServer { connection, number in
       _ = try connection.head()
       try connection.respond(number == 0 ? status : "200 OK")
-      // The content stays unread, and so would whatever comes behind it.
+      // The content stays unread, so anything after it would stay unread, too.
       if number == 0 { _ = connection.waitForEnd() }
     }
     let file = try PatternFile(size: 20_000)
@@ -268,8 +268,8 @@ struct ConnectionReuseTests {
     defer { fclose(file) }
     var line = [CChar](repeating: 0, count: 512)
     let wanted = String(port, radix: 16, uppercase: true)
-    // Its remote port and its state, as they stand side by side. Lines are not taken apart: behind other tests there
-    // are tens of thousands of them.
+    // Its remote port and its state, which are adjacent. Lines are not parsed, because other tests leave tens of
+    // thousands of them.
     let established = ":" + String(repeating: "0", count: 4 - wanted.count) + wanted + " 01 "
     while fgets(&line, Int32(line.count), file) != nil {
       if strstr(line, established) != nil { return true }
@@ -277,8 +277,8 @@ struct ConnectionReuseTests {
     return false
   }
 
-  /// Answers a first request on each connection and ends the connection when the second one's head has come, or
-  /// something of its body.
+  /// Answers a first request on each connection, and ends the connection when the second one's head has arrived, or
+  /// some of its body.
   private func quittingServer(_ lines: EventLog<String>, inBody: Bool) throws -> ScriptedServer {
     try ScriptedServer { connection, number in
       for isFirst in [true, false] {
@@ -306,7 +306,7 @@ struct ConnectionReuseTests {
         #expect(request.connectedCount == 1 && request.endCount == 1)
       }
     }
-    // The third line is the second request once more; the next GET finds that connection and is retried itself.
+    // The third line repeats the second request. The next GET finds that connection and is retried itself.
     #expect(lines.all.prefix(3) == ["0 GET", "0 HEAD", "1 HEAD"])
     #expect(lines.all.filter { $0.hasSuffix("DELETE") }.count <= 2)
   }

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Bytes that libcurl buffers")
 struct HeldBytesTests {
-  /// Both ends of a connection on which nothing is under way.
+  /// Both ends of a connection without bytes in flight.
   private func withConnection(_ body: (Int32) throws -> Void) throws {
     let server = try ScriptedServer { connection, _ in _ = connection.waitForEnd() }
     defer { server.close() }
@@ -26,7 +26,7 @@ struct HeldBytesTests {
           bytesBefore: nil)
         bytes.handedOver(5000)
         bytes.handedOver(0)
-        // The kernel has nothing that is not acknowledged: what is not on its way is in libcurl.
+        // The kernel has no unacknowledged bytes, so everything that is not sent is in libcurl.
         #expect(bytes.update(socket: socket) == (isChunked && hasPlainFraming ? 5000 : 4000))
         #expect(bytes.update(socket: socket) == (isChunked && hasPlainFraming ? 5000 : 4000), "looking changes nothing")
       }
@@ -69,7 +69,7 @@ struct HeldBytesTests {
       request.localAddress = String(repeating: "x", count: 8_000_001)
       let error = try RunningUpload(session, request).failure()
       #expect(error.kind == .invalidRequest && error.description.contains("INTERFACE"), "\(error)")
-      // Nothing of it is begun, or stays.
+      // None of it has begun or remains.
       #expect(try onThread(of: session) { session.lanes[0].transfers.isEmpty })
     }
   }

@@ -1,4 +1,4 @@
-// What one request may cost and touch: memory, files, connections, and the peer at its end.
+// The resources of one request: memory, files, connections, and the effect of its end on the peer.
 
 import CCurl
 import EventLoops
@@ -25,7 +25,7 @@ struct LimitsOfOneRequestTests {
           machine.received(head: head)
             == (early ? length == 0 ? .endEarly : .stopSending : length == 0 ? .none : .startResponseBodyLimit))
         var left = length
-        // A server that sends more than it said ends nothing twice.
+        // A server that sends more than it announced must not end anything twice.
         for _ in 0..<12 {
           let isLast = left > 0 && left <= piece
           left -= piece
@@ -36,7 +36,7 @@ struct LimitsOfOneRequestTests {
     }
   }
 
-  /// What a server sends behind the head of its final response.
+  /// The bytes that a server sends after the head of its final response.
   enum Tail: String, CaseIterable {
     case nothing, drips, floods
   }
@@ -88,7 +88,7 @@ struct LimitsOfOneRequestTests {
       try connection.send("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")
       let piece = [UInt8](repeating: 120, count: 1 << 16)
       var entry = pollfd(fd: connection.descriptor, events: Int16(POLLOUT), revents: 0)
-      // Until the kernel takes no more of it, and nothing comes behind that.
+      // Until the kernel accepts no more of it, and nothing follows it.
       while poll(&entry, 1, 0) == 1 { if send(entry.fd, piece, piece.count, Int32(MSG_DONTWAIT)) <= 0 { break } }
       full.signal()
       _ = connection.waitForEnd()
@@ -99,7 +99,7 @@ struct LimitsOfOneRequestTests {
       let pair = BoundPair.make(bufferSize: 4096)
       let ended = try EventLog<Result<UploadTask.Outcome, UploadError>>()
       let task = try session.upload(request, body: isEarly ? .stream(pair.input) : .none) { event in
-        // The loop reads on when all of it is there.
+        // The loop continues to read when all of it is there.
         if case .interimResponse = event { #expect(waitUntilReadable(full.descriptor)) }
         if case .finished(let result) = event { ended.append(result) }
       }
@@ -169,7 +169,7 @@ struct LimitsOfOneRequestTests {
       let peer = accept(listener, nil, nil)
       defer { close(peer) }
       try upload.body.write("some of it")
-      // Until the body has come, chunk by chunk.
+      // Until the body has arrived, chunk by chunk.
       var received: [UInt8] = []
       var buffer = [UInt8](repeating: 0, count: 4_096)
       while !String(decoding: received, as: UTF8.self).contains("some of it") {

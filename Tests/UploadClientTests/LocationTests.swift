@@ -9,7 +9,7 @@ struct LocationTests {
     UploadRequest(url: url).resolving(location: location)
   }
 
-  /// RFC 3986, section 5.4: its base is `http://a/b/c/d;p?q`. Left out are those with a scheme that is not ours.
+  /// RFC 3986, section 5.4, whose base is `http://a/b/c/d;p?q`, without those of unsupported schemes.
   static let examples = [
     ("g", "http://a/b/c/g"), ("./g", "http://a/b/c/g"), ("g/", "http://a/b/c/g/"), ("/g", "http://a/g"),
     ("//g", "http://g/"), ("?y", "http://a/b/c/d;p?y"), ("g?y", "http://a/b/c/g?y"), ("#s", "http://a/b/c/d;p?q"),
@@ -17,7 +17,7 @@ struct LocationTests {
     ("g;x?y#s", "http://a/b/c/g;x?y"), (".", "http://a/b/c/"), ("./", "http://a/b/c/"), ("..", "http://a/b/"),
     ("../", "http://a/b/"), ("../g", "http://a/b/g"), ("../..", "http://a/"), ("../../", "http://a/"),
     ("../../g", "http://a/g"),
-    // Abnormal ones.
+    // Abnormal examples.
     ("../../../g", "http://a/g"), ("../../../../g", "http://a/g"), ("/./g", "http://a/g"), ("/../g", "http://a/g"),
     ("g.", "http://a/b/c/g."), (".g", "http://a/b/c/.g"), ("g..", "http://a/b/c/g.."), ("..g", "http://a/b/c/..g"),
     ("./../g", "http://a/b/g"), ("./g/.", "http://a/b/c/g/"), ("g/./h", "http://a/b/c/g/h"),
@@ -67,7 +67,7 @@ struct LocationTests {
     ])
   func garbage(_ location: String) {
     let found = resolve(location, from: "http://h/a")
-    // libcurl reads what is before the @ as a name; then it is another host, and said to be.
+    // libcurl treats the text before the @ as a name. Then it is another host, and reported as one.
     #expect(found == nil || found == "http://other/", "\(location) → \(found ?? "")")
   }
 
@@ -155,14 +155,15 @@ struct LocationTests {
     let base = "http://me:word@h:8080/a/b?c"
     let request = UploadRequest(url: base)
     var (draws, found, home) = (0, 0, 0)
-    // The pieces are such that all of it occurs: the rarest, another origin, once in a hundred and twenty times.
+    // The pieces are chosen such that everything occurs. The rarest, another origin, occurs once in a hundred and
+    // twenty times.
     while found < 500 || home < 100 || found - home < 20, draws < 100_000 {
       draws += 1
       let location = (0..<Int.random(in: 1...8, using: &random)).map { _ in pieces.randomElement(using: &random) ?? "" }
         .joined()
       guard let url = request.resolving(location: location) else { continue }
       found += 1
-      // It is a URL, and one that stays what it is.
+      // It is a valid URL, and stays unchanged.
       #expect((try? UploadRequest(url: url).validate()) != nil, "\(location) → \(url)")
       #expect(UploadRequest(url: url).resolving(location: url) == url, "\(location) → \(url)")
       let isHome = UploadRequest.origin(of: url) == "http://h:8080"

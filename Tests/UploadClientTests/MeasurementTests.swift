@@ -1,4 +1,4 @@
-// What a request tells of itself: when each step was over, and how much of its body libcurl has passed on.
+// A request's own measurements: when each step ended, and how much of its body libcurl has passed on.
 
 import EventLoops
 import NetworkTesting
@@ -39,7 +39,7 @@ struct MeasurementTests {
       let own = [measured.requestStart, measured.requestEnd, measured.responseStart]
       #expect(!own.contains(nil), "\(own)")
       let steps = (connection + own).compactMap { $0 } + [measured.end]
-      // libcurl counts whole microseconds, and on another clock.
+      // libcurl counts whole microseconds, with another clock.
       #expect(zip(steps, steps.dropFirst()).allSatisfy { $0 <= $1 + 0.001 }, "\(steps)")
       #expect(steps.allSatisfy { 0...elapsed + 0.001 ~= $0 }, "\(steps) within \(elapsed) s")
       #expect(measured.requestBodySize == 10 && measured.responseBodySize == 5)
@@ -62,7 +62,8 @@ struct MeasurementTests {
     let feed = try BodyFeed(pair.output)
     for number in 1...5 {
       try feed.write("0123456789")
-      // The next piece comes only when libcurl has paused: it is asked for the body more than once with the same count.
+      // The next piece is written only after libcurl has paused, because it requests the body more than once with the
+      // same count.
       try running.events.first("piece \(number)") {
         if case .accepted(let count) = $0 { count >= 10 * number } else { false }
       }

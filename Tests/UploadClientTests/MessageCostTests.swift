@@ -1,4 +1,4 @@
-// What one small message of a stream costs the session's thread, in calls of the kernel and of libcurl.
+// The cost of one small message of a stream for the session's thread, in calls of the kernel and of libcurl.
 
 import CallCounter
 import NetworkTesting

@@ -1,4 +1,4 @@
-// How many name lookups may be left running, against a simple model of their threads.
+// How many name lookups may keep running, against a simple model of their threads.
 
 import Glibc
 import PropertyTesting
@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Abandoned name lookups")
 struct NameLookupTests {
-  /// Threads of lookups that run, and of those that were left.
+  /// Threads of lookups that run, and of abandoned ones.
   private final class Threads {
     var running = 0
     var left = 0
@@ -62,7 +62,7 @@ struct NameLookupTests {
     #expect(openCommFiles() - before < 25)
   }
 
-  /// How many descriptors stand for a thread's name or for the list of threads.
+  /// How many descriptors belong to a thread's name or to the list of threads.
   private func openCommFiles() -> Int {
     (0..<Int32(4096)).count { descriptor in
       var target = [UInt8](repeating: 0, count: 256)

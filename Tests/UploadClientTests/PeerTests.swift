@@ -33,7 +33,7 @@ struct PeerTests {
       }
       try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
       let taken = try settled { upload.task.sentByteCount }
-      // Both sockets' buffers (the kernel doubles what is asked for), libcurl's, and nothing that grows.
+      // Both sockets' buffers (the kernel doubles the requested size) and libcurl's, but nothing that grows.
       #expect(taken > 0 && taken < 1 << 20)
       mayRead.signal()
       #expect(try upload.response().status == 200)
@@ -117,7 +117,7 @@ struct PeerTests {
     try withSession { session in
       let eventCount = Atomic<Int>(0)
       let upload = try RunningUpload(session, UploadRequest(url: server.url)) {
-        // The connection, the interim response, the end: epoll knew nothing of an end when libcurl was called.
+        // The connection, the interim response and the end. epoll had not reported the end when libcurl was called.
         guard eventCount.wrappingAdd(1, ordering: .relaxed).newValue == 2 else { return }
         mayEnd.signal()
         _ = waitUntilReadable(hasEnded.descriptor)
@@ -170,7 +170,7 @@ struct PeerTests {
       let upload = try RunningUpload(session, request)
       try upload.body.write("one")
       try chunks.wait("a chunk") { $0.first }
-      // Not waited for: the time that has to pass without harm.
+      // Not a synchronization: this time must pass without an effect.
       let never = try EventCounter()
       #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(1500)))
       try upload.body.write("two")

@@ -1,4 +1,4 @@
-// What the tests of requests with other bodies than a stream share: files to send, and a server that reads any body.
+// Common parts of the tests with bodies other than streams: files to send, and a server that reads any body.
 
 import EventLoops
 import Glibc
@@ -42,10 +42,10 @@ final class PatternFile: Sendable {
         descriptor: descriptor, range: UInt64(range.lowerBound)..<UInt64(range.upperBound), name: path))
   }
 
-  /// Cuts the file off.
+  /// Truncates the file.
   func truncate(to size: Int) { ftruncate(descriptor, size) }
 
-  /// Whether `bytes` are those of the file from `offset` on.
+  /// Whether `bytes` equal those of the file from `offset` on.
   func holds(_ bytes: [UInt8], at offset: Int = 0) -> Bool {
     bytes.withUnsafeBytes { bytes in
       stride(from: 0, to: bytes.count, by: OffsetPattern.longestRun).allSatisfy { start in
@@ -56,7 +56,7 @@ final class PatternFile: Sendable {
   }
 }
 
-/// A request as a server saw it.
+/// A request as a server received it.
 struct SeenRequest: Sendable {
   var connection: Int
   var head: ServerConnection.Head
@@ -65,7 +65,7 @@ struct SeenRequest: Sendable {
 }
 
 extension ServerConnection {
-  /// The whole body, chunked, of known length, or none.
+  /// The whole body, whether chunked, of known length, or absent.
   func anyBody(_ head: Head) throws -> [UInt8] {
     if head["Transfer-Encoding"] == "chunked" { return try body() }
     return try bytes(head["Content-Length"].flatMap { Int($0) } ?? 0)
@@ -81,7 +81,7 @@ extension ServerConnection {
   }
 }
 
-/// A server that takes any request and answers it with 200 and a body, except to HEAD, as HTTP has it.
+/// A server that accepts any request and answers 200 with a body, or without one for HEAD, as HTTP requires.
 func obligingServer(
   _ seen: EventLog<SeenRequest>,
   before: @escaping @Sendable (SeenRequest, ServerConnection) throws -> Void = { _, _ in }
@@ -106,17 +106,17 @@ extension UploadRequest {
 }
 
 extension UploadSession {
-  /// Sends a request and gives the response.
+  /// Sends a request, and returns the response.
   func send(_ request: UploadRequest, _ body: consuming UploadBody = .none) throws -> HTTPResponse {
     try RunningRequest(self, request, body).response()
   }
 
-  /// Sends a range of a file and gives the response.
+  /// Sends a range of a file, and returns the response.
   func send(_ request: UploadRequest, file: PatternFile, _ range: Range<Int>? = nil) throws -> HTTPResponse {
     try send(request, try file.body(range))
   }
 
-  /// Sends `text` as a stream and gives the response.
+  /// Sends `text` as a stream, and returns the response.
   func send(_ request: UploadRequest, streaming text: String) throws -> HTTPResponse {
     let upload = try RunningUpload(self, request)
     try upload.body.write(text)

@@ -6,7 +6,7 @@ import Testing
 
 @Suite("Bytes of response heads", .serialized)
 struct ResponseHeaderTests {
-  /// A 104 with its line ends, as draft-ietf-httpbis-resumable-upload has it, of a length that varies.
+  /// A 104 with its line ends, as in draft-ietf-httpbis-resumable-upload, with a varying length.
   private static func interim(_ number: Int) -> String {
     "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Draft-Interop-Version: 8\r\nUpload-Offset: \(number * number)\r\n\r\n"
   }
@@ -43,7 +43,7 @@ struct ResponseHeaderTests {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
       var number = 0
-      // Until nobody takes them any more.
+      // Until they are no longer accepted.
       while true {
         try connection.send(Self.interim(number))
         number += 1

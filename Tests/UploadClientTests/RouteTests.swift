@@ -5,7 +5,7 @@ import Testing
 
 @Suite("Addresses of a server, and the fields of a request", .serialized)
 struct RouteTests {
-  /// Sends "hello" and returns the request's head as the server saw it; the body has to arrive, too.
+  /// Sends "hello", and returns the request's head as the server received it. The body must arrive, too.
   private func head(
     _ address: ScriptedServer.Address = .ipv4, _ request: @escaping (ScriptedServer) -> UploadRequest
   ) throws -> ServerConnection.Head {
@@ -19,7 +19,7 @@ struct RouteTests {
       try upload.body.write("hello")
       upload.body.end()
       #expect(try upload.response().status == 201)
-      // A unix socket has no count of bytes that TCP acknowledged, a 201 has.
+      // A unix socket has no count of bytes acknowledged by TCP, but a 201 acknowledges them.
       #expect(upload.task.acknowledgedByteCount == 5)
     }
     return try heads.wait("the head") { $0.first }

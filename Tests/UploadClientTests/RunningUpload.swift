@@ -1,4 +1,4 @@
-// A request in a test's hands: its body is written from the test's thread, its events are waited for.
+// A request controlled by a test: its body is written on the test's thread, which waits for its events.
 
 import EventLoops
 import NetworkTesting
@@ -7,7 +7,7 @@ import StreamBuffers
 
 @testable import UploadClient
 
-/// The output end of a bound pair for a thread that may wait.
+/// The output end of a bound pair for a thread that may block.
 final class BodyFeed: Sendable {
   private let output: BoundPair.Output
   private let news: EventCounter
@@ -23,7 +23,7 @@ final class BodyFeed: Sendable {
     }
   }
 
-  /// Writes all of `bytes`, waiting for space; throws when nobody reads any more.
+  /// Writes all of `bytes`, and waits for space. Throws if the reader has ended.
   func write(_ bytes: [UInt8]) throws {
     var done = 0
     while done < bytes.count {
@@ -71,7 +71,7 @@ struct RunningRequest {
     self.events = events
   }
 
-  /// Waits for the end and gives its result.
+  /// Waits for the end, and returns its result.
   func result() throws -> Result<UploadTask.Outcome, UploadError> {
     try events.wait("the end") { Self.end($0) }
   }
@@ -91,7 +91,7 @@ struct RunningRequest {
     return nil
   }
 
-  /// How many ends were told; there should be one.
+  /// The number of reported ends, which should be one.
   var endCount: Int { events.all.count { if case .finished = $0 { true } else { false } } }
   var connectedCount: Int { events.all.count { if case .connected = $0 { true } else { false } } }
   var interim: [HTTPResponse] {
@@ -130,7 +130,7 @@ func withSession<Value>(_ body: (UploadSession) throws -> Value) throws -> Value
   return try body(session)
 }
 
-/// Waits until `value` has stayed what it is for a while: nothing flows any more.
+/// Waits until `value` has stayed the same for a while, because nothing flows any more.
 func settled<Value: Equatable>(_ value: () -> Value) throws -> Value {
   let never = try EventCounter()
   let deadline = MonotonicInstant.now + .seconds(20)
@@ -144,7 +144,7 @@ func settled<Value: Equatable>(_ value: () -> Value) throws -> Value {
   throw TestFailure("it never came to rest")
 }
 
-/// Asks again and again until `condition` holds: for what has no event of its own.
+/// Polls until `condition` holds, for conditions without an event.
 func eventually(_ what: String, _ condition: () -> Bool) throws {
   let never = try EventCounter()
   let deadline = MonotonicInstant.now + .seconds(20)

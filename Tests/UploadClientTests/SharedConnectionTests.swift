@@ -1,4 +1,4 @@
-// HTTP/2: several uploads over one connection, and none of them at another's expense.
+// HTTP/2: several uploads over one connection, without effects on each other.
 
 import EventLoops
 import Glibc
@@ -16,7 +16,7 @@ struct SharedConnectionTests {
     var body: [UInt8]
   }
 
-  /// Takes any number of bodies, and keeps those that end.
+  /// Accepts any number of bodies, and keeps those that end.
   private func backend(_ received: EventLog<Received>) throws -> ScriptedServer {
     try ScriptedServer { connection, _ in
       while true {
@@ -65,7 +65,7 @@ struct SharedConnectionTests {
       for upload in uploads {
         try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
       }
-      // Two are broken off in the middle, two rest for a while.
+      // Two are aborted in the middle, and two pause for a while.
       uploads[0].task.cancel()
       uploads[1].task.cut()
       uploads[2].task.suspend()
@@ -137,7 +137,7 @@ struct SharedConnectionTests {
     try withSharing(100) { session in
       var request = UploadRequest("PATCH", server.url)
       request.httpVersion = .http2
-      // While another one is under way, and after one that is over.
+      // During another one, and after one that is over.
       for round in 1...2 {
         let uploads = try (0..<3).map { _ in
           let upload = try RunningUpload(session, request)
@@ -184,7 +184,7 @@ struct SharedConnectionTests {
       defer { feeder.join() }
       let sent = try settled { held.task.sentByteCount }
       #expect(sent > 0 && sent < total)
-      // Over more than one of the pauses in which libcurl is kept from asking.
+      // Over more than one of the pauses in which libcurl is not called.
       let before = try onThread(of: session) { processorTime() }
       let never = try EventCounter()
       _ = waitUntilReadable(never.descriptor, limit: .milliseconds(800))
@@ -205,14 +205,14 @@ struct SharedConnectionTests {
   }
 }
 
-/// What `body` gives on the session's thread.
+/// The result of `body` on the session's thread.
 func onThread<Value: Sendable>(of session: UploadSession, _ body: @escaping @Sendable () -> Value) throws -> Value {
   let found = try EventLog<Value>()
   session.loop.execute { found.append(body()) }
   return try found.wait("the session's thread") { $0.first }
 }
 
-/// That of the calling thread.
+/// The processor time of the calling thread.
 func processorTime() -> Duration {
   var time = timespec()
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)

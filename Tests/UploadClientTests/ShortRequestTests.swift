@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Thousands of short requests")
 struct ShortRequestTests {
-  /// In a process of its own: other tests' memory is not the session's.
+  /// In a separate process, because other tests' memory does not belong to the session.
   @Test(
     "over thousands of requests of all kinds, memory is constant, and neither a task nor a descriptor leaks",
     .enabled(if: call_counter_works(), "a sanitizer's memory is not the session's"))
@@ -42,7 +42,7 @@ struct ShortRequestTests {
         let before = try footprint(session)
         try run(600)
         let after = try footprint(session)
-        // 6,600 requests: a transfer left behind by each would be 30 MB, the strings of a response 1 MB.
+        // 6,600 requests. Leaking a transfer for each would be 30 MB, and the strings of a response 1 MB.
         guard after.residentBytes - before.residentBytes < 500_000, after.descriptors == before.descriptors,
           forgotten == nil, connections.all == [0]
         else {
@@ -54,7 +54,7 @@ struct ShortRequestTests {
   }
 }
 
-/// Measured when the session's thread has let go of the last request.
+/// Measured after the session's thread has released the last request.
 private func footprint(_ session: UploadSession) throws -> Footprint {
   let turns = try EventLog<Int>()
   for number in 0..<2 {
@@ -64,7 +64,7 @@ private func footprint(_ session: UploadSession) throws -> Footprint {
   return try Footprint()
 }
 
-/// What this process has of the machine: proc(5).
+/// The resources of this process: proc(5).
 struct Footprint: CustomStringConvertible {
   let residentBytes: Int
   let descriptors: Int
@@ -74,7 +74,7 @@ struct Footprint: CustomStringConvertible {
     let line = status.split(separator: "\n").first { $0.hasPrefix("VmRSS:") }
     guard let kilobytes = line.flatMap({ Int($0.filter(\.isNumber)) }) else { throw TestFailure("no VmRSS") }
     residentBytes = kilobytes * 1024
-    // Each that is open has its flags.
+    // Each open one has flags.
     descriptors = (0..<1024).count { fcntl(Int32($0), F_GETFD) >= 0 }
   }
 

@@ -1,4 +1,4 @@
-// A peer that stops reading while its kernel goes on to acknowledge: HTTP/2's flow control hides it from TCP.
+// A peer that stops reading while its kernel continues to acknowledge. HTTP/2's flow control hides it from TCP.
 
 import EventLoops
 import Glibc
@@ -89,7 +89,7 @@ struct StallTests {
     let server = try ScriptedServer(receiveBuffer: 8_192) { connection, _ in
       _ = try connection.head()
       guard waitUntilReadable(mayRead.descriptor) else { return }
-      // Slower than the limit for the whole of it, but never silent for so long.
+      // Slower than the limit in total, but never silent for that long.
       var count = 0
       let never = try EventCounter()
       while count < 400_000, let bytes = try connection.receive(16_384) {
@@ -105,7 +105,7 @@ struct StallTests {
       let upload = try RunningUpload(session, request)
       try upload.body.write([1])
       let never = try EventCounter()
-      // The source rests for longer than the limit.
+      // The source pauses for longer than the limit.
       _ = waitUntilReadable(never.descriptor, limit: .milliseconds(900))
       #expect(upload.endCount == 0)
       mayRead.signal()
@@ -125,7 +125,7 @@ struct StallTests {
       var now = MonotonicInstant(nanoseconds: Int64.random(in: 0...1 << 40, using: &random))
       var look = StallWatch.Look(isWaiting: true, passedOn: 0, heard: 0, kernel: nil)
       var watch = StallWatch(limit: limit, look, now: now)
-      // It is noticed a quarter of the limit late at most, and nobody looks a thousand times a second.
+      // It is detected at most a quarter of the limit late, without checking a thousand times per second.
       #expect(watch.interval * 4 <= max(limit, .milliseconds(4)) && watch.interval >= .milliseconds(1))
       var lastMove = now
       for _ in 0..<40 {
@@ -140,7 +140,7 @@ struct StallTests {
           look.kernel = .init(queued: (look.kernel?.queued ?? 0) + 10, acknowledged: look.kernel?.acknowledged ?? 0)
           moves = false
         case 4:
-          // Only what was under way counts.
+          // Only bytes in flight count.
           moves = (look.kernel?.queued ?? 0) > 0
           look.kernel?.acknowledged += 10
         default: moves = false

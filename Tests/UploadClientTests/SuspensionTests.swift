@@ -8,7 +8,7 @@ import Testing
 
 @Suite("A suspended upload", .serialized)
 struct SuspensionTests {
-  /// Waits, and so gives what must not happen the time to happen.
+  /// Waits, so that an unwanted event has the time to occur.
   private func pass(_ time: Duration) throws {
     let never = try EventCounter()
     #expect(!waitUntilReadable(never.descriptor, limit: time))
@@ -47,7 +47,7 @@ struct SuspensionTests {
     }
   }
 
-  /// Reads a body as far as it is let.
+  /// Reads a body only as far as it is allowed.
   private final class SlowReader: Sendable {
     let received = Lock(0)
     let bodies: EventLog<[UInt8]>
@@ -106,7 +106,7 @@ struct SuspensionTests {
         let turns = try EventLog<Bool>()
         session.loop.execute { turns.append(true) }
         try turns.first("the suspension") { $0 }
-        // Everything that the kernel has is let through: what is missing afterwards is with libcurl.
+        // Everything in the kernel is let through, so the missing bytes are in libcurl.
         reader.allow(.max)
         rest = try settled { reader.received.withLock { $0 } }
         #expect(rest > stop && rest < file.size && upload.task.sentByteCount == sent)
@@ -137,7 +137,7 @@ struct SuspensionTests {
     session.loop.execute {
       for _ in 0..<3 {
         guard let request = try? RunningRequest(session, UploadRequest("GET", server.url)) else { continue }
-        // The loop's thread is here: the request has not begun.
+        // This is the loop's thread, so the request has not begun.
         request.task.suspend()
         requests.append(request)
       }
@@ -245,7 +245,7 @@ struct SuspensionTests {
     let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
       _ = try connection.head()
       guard waitUntilReadable(mayEnd.descriptor) else { return }
-      // Nothing of what has come is left unread, so that this is a FIN and no reset.
+      // No received bytes stay unread, so that this is a FIN and not a reset.
       _ = connection.takeQueued()
       connection.shutdownWriting()
       _ = connection.waitForEnd()
@@ -261,7 +261,7 @@ struct SuspensionTests {
       if !isFile { try output.write("begun") }
       try eventually("some of the body") { upload.task.sentByteCount > 0 }
       upload.task.suspend()
-      // The loop has heard of it.
+      // The loop has received it.
       _ = try settled { upload.task.sentByteCount }
       mayEnd.signal()
       #expect(try upload.failure().kind == .connectionLost)
@@ -297,7 +297,7 @@ struct SuspensionTests {
     }
   }
 
-  @Test("over HTTP/2, no byte is sent until it is resumed either")
+  @Test("over HTTP/2 too, no byte is sent until it is resumed")
   func http2() throws {
     let received = Lock(0)
     let server = try ScriptedServer { connection, _ in

@@ -130,7 +130,7 @@ struct TLSTests {
       request.httpVersion = version
       let upload = try RunningUpload(session, request)
       try upload.body.write("first ")
-      // A live stream would be over here if the proxy's answer were its own.
+      // A live stream would end here if it mistook the proxy's answer for its own.
       try eventually("the first part at the server") {
         ((try? site.server.directory.contents("tunnelled-tunnelled.part")) ?? []).count == 6
       }
@@ -152,14 +152,14 @@ struct TLSTests {
     try withSession { session throws in
       let uploads = try (0..<3).map { number in
         let upload = try RunningUpload(session, site.request("s\(number)"))
-        // The next one finds this connection, and that it speaks HTTP/2.
+        // The next one finds this connection, and knows that it supports HTTP/2.
         try upload.events.first("a connection") { if case .connected = $0 { true } else { false } }
         return upload
       }
       let block = [UInt8](repeating: 0x61, count: 400_000)
       for upload in uploads { try upload.body.write(block) }
       for (number, upload) in uploads.enumerated() {
-        // The last chunk and what libcurl may hold back stay in doubt.
+        // The last chunk and libcurl's buffered bytes stay uncertain.
         try eventually("an acknowledgement of \(number)") {
           session.loop.execute { upload.task.updateAcknowledged() }
           return upload.task.acknowledgedByteCount > 300_000

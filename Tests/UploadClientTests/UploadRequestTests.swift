@@ -47,7 +47,7 @@ struct UploadRequestTests {
   func injectedName(_ name: String) {
     let message = refusal { $0.fields = [.init(name: name, value: "v")] }
     #expect(message?.contains("is invalid") == true)
-    // What it says is one line, whatever it was given.
+    // The message is a single line for any input.
     #expect(message?.contains { $0.isNewline } == false)
   }
 

@@ -10,7 +10,7 @@ import UploadServer
 
 @Suite("An upload over a real socket", .serialized)
 struct UploadSessionTests {
-  /// A server that takes one body and answers 201, and what it got.
+  /// A server that accepts one body and answers 201, and the bytes it received.
   private func takingServer(_ bodies: EventLog<[UInt8]>) throws -> ScriptedServer {
     try ScriptedServer { connection, _ in
       while true {
@@ -90,7 +90,7 @@ struct UploadSessionTests {
       try chunks.wait("a chunk") { $0.contains(Array("one".utf8)) ? true : nil }
       _ = try settled { try? thread.sleepCount() }
       let before = try thread.sleepCount()
-      // Nothing is waited for here: this is the time over which is counted.
+      // Not a synchronization: this is the time over which events are counted.
       let never = try EventCounter()
       #expect(!waitUntilReadable(never.descriptor, limit: .seconds(2)))
       #expect(try thread.sleepCount() - before <= 1)
@@ -159,11 +159,11 @@ struct UploadSessionTests {
     }
     try withSession { session in
       var request = UploadRequest(url: server.url)
-      // Far beyond the test's own limit: the answer must be enough.
+      // Far beyond the test's own limit, because the answer must be enough.
       request.limits.response = .seconds(300)
       let upload = try RunningUpload(session, request)
       try upload.body.write("first")
-      // And then the source is silent: nothing but the answer can end this.
+      // Then the source is silent, so only the answer can end this.
       let outcome = try upload.result().get()
       #expect(outcome.isEarly)
       #expect(outcome.response.text == "because")
@@ -294,7 +294,7 @@ struct UploadSessionTests {
       }
       let port = try freePort()
       #expect(try kind("http://127.0.0.1:\(port)/") == .unreachable)
-      // RFC 6761, section 6.4: never a name.
+      // RFC 6761, section 6.4: such a name never exists.
       #expect(try kind("http://nowhere.invalid/") == .unknownHost)
       #expect(try kind(gibberish.url) == .protocolViolation)
       #expect(try kind(hangingUp.url) == .connectionLost)
@@ -307,7 +307,7 @@ struct UploadSessionTests {
     let interim = "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: 1\r\n\r\n"
     try withSession { session in
       for before in ["", interim] {
-        // libcurl takes a head for complete whose last line feed is missing.
+        // libcurl treats a head as complete even if its last line feed is missing.
         for count in 0..<head.utf8.count - 1 {
           for bodyEnds in [true, false] {
             let server = try ScriptedServer { connection, _ in
@@ -337,7 +337,7 @@ struct UploadSessionTests {
         ]
         return try RunningUpload(session, request) { threads.withLock { _ = $0.insert(UInt(pthread_self())) } }
       }
-      // All stand at the same time, half written, before the first one ends.
+      // All are active at the same time, half written, before the first one ends.
       for (number, upload) in uploads.enumerated() { try upload.body.write("begin \(number) ") }
       try server.events.wait("2,000 streams") { events in events.count { $0.kind == .begun } == 2_000 ? true : nil }
       for upload in uploads {

@@ -1,4 +1,4 @@
-// Every offset that the server announces is one that an append may follow, whatever runs at the same time.
+// Tests that an append may follow each offset that the server announces, whatever else happens at the same time.
 
 import EventLoops
 import Glibc
@@ -12,7 +12,7 @@ struct AnnouncedOffsetTests {
   struct Setting: CustomTestStringConvertible, Sendable {
     let durability: Durability
     let threads: Int
-    /// Whether the store keeps the bytes; otherwise they are spooled for a handler.
+    /// Whether the store keeps the bytes. Otherwise they are spooled for a handler.
     let isStored: Bool
     var testDescription: String { "\(durability), \(threads) threads, \(isStored ? "stored" : "spooled")" }
   }
@@ -23,7 +23,7 @@ struct AnnouncedOffsetTests {
     }
   }
 
-  /// What others do to the same upload meanwhile.
+  /// What other clients do to the same upload meanwhile.
   enum Disturbance: CaseIterable { case none, otherUploads, questions, strays }
 
   @Test(
@@ -80,13 +80,13 @@ struct AnnouncedOffsetTests {
     try test.append(location, at: 0, [1, 2, 3])
     test.stop()
     test = try server()
-    /// How many handlers a request made.
+    /// How many handlers the server made for a request.
     func made(_ ask: (RawClient) throws -> Void) throws -> Int {
       let before = count.withLock { $0 }
       try ask(try test.connect())
       return count.withLock { $0 } - before
     }
-    // The first request has the upload's record read.
+    // The first request makes the server read the upload's record.
     _ = try made { _ = try $0.head(location) }
     let asked = try made { _ = try $0.head(location) }
     for offset in [1, 7, 2] {
@@ -94,7 +94,7 @@ struct AnnouncedOffsetTests {
         try $0.patch(location, at: offset, body: "x")
         #expect(try $0.final().answer.status == 409)
       }
-      // An append that does not follow is judged once more when all that was sent before it has arrived.
+      // The server judges a mismatched append again after all bytes that were sent before it have arrived.
       #expect(appended == 2 * asked)
     }
   }
@@ -108,7 +108,7 @@ struct AnnouncedOffsetTests {
       $0.durability = durability
     }
     let location = try test.create()
-    // One that is there before: its request needs no way through the listener.
+    // This connection exists already, so its request does not wait for the listener.
     let waiting = try test.connect()
     _ = try waiting.head(location)
     for round in 0..<120 {
@@ -146,18 +146,18 @@ struct AnnouncedOffsetTests {
   }
 }
 
-/// One upload as its client sees it: what it has sent, and what it was told.
+/// One upload as its client sees it: the bytes that it has sent, and the announced offsets.
 private final class GrowingUpload: @unchecked Sendable {
   let bytes: [UInt8]
   private let test: TestServer
   private let id: String
   private let isDisturbed: Bool
   private var location = ""
-  /// The last offset that was announced.
+  /// The offset that was announced last.
   private var announced = 0
-  /// How many bytes the server can have at most.
+  /// The most bytes that the server can have.
   private var sent = 0
-  /// A request that is neither complete nor ended, and whether the server's TCP has all of it.
+  /// A request that has neither ended nor completed the upload, and whether the server's TCP has received all of it.
   private var hanging: (client: RawClient, hasArrived: Bool)?
   private var isComplete = false
 
@@ -180,7 +180,7 @@ private final class GrowingUpload: @unchecked Sendable {
     try told(answer, [201], exactly: count)
   }
 
-  /// Brings the upload to its end, in whatever steps.
+  /// Completes the upload in random steps.
   func complete(_ random: inout SplitMix64) throws {
     while !isComplete {
       do {
@@ -188,7 +188,7 @@ private final class GrowingUpload: @unchecked Sendable {
       } catch let error as Refused {
         throw error
       } catch {
-        // Cut off by a question of somebody's: that is what it is for.
+        // Another client's request has cut it off, which is the purpose of the disturbance.
         if !isDisturbed { throw error }
         hanging = nil
         try ask()
@@ -197,7 +197,7 @@ private final class GrowingUpload: @unchecked Sendable {
   }
 
   private func step(_ random: inout SplitMix64) throws {
-    // Whether it was complete already, only its client knows.
+    // Only the client knows whether it was complete already.
     if announced == bytes.count { return try end() }
     let count = Int.random(in: 0...(bytes.count - announced), using: &random)
     switch Int.random(in: 0..<10, using: &random) {
@@ -226,7 +226,7 @@ private final class GrowingUpload: @unchecked Sendable {
     try client.sendChunk(Array(bytes[announced..<(announced + count)]))
     if arrives { try waitUntil("all has arrived") { client.unacknowledged == 0 } }
     hanging = (client, arrives && announced + count == sent)
-    // Only who asks is told where it stands.
+    // The server reports the offset only to a client that asks.
     try ask()
   }
 
@@ -237,7 +237,7 @@ private final class GrowingUpload: @unchecked Sendable {
     try told(answer, [204], exactly: all)
   }
 
-  /// A request at a wrong offset, beside one that is at work or not.
+  /// Sends a request at a wrong offset, possibly while another request is at work.
   private func provoke(_ random: inout SplitMix64) throws {
     var client: RawClient?
     let count = Int.random(in: 0...(bytes.count - announced), using: &random)
@@ -257,7 +257,7 @@ private final class GrowingUpload: @unchecked Sendable {
       throw Refused("the two differ: \(refused)")
     }
     guard let client, random.chance(50) else { return }
-    // The one at work was not hurt.
+    // The request at work is not affected.
     try client.send("0\r\n\r\n")
     try told(try client.final().answer, [204], exactly: isDisturbed ? nil : sent)
   }
@@ -305,7 +305,7 @@ private final class GrowingUpload: @unchecked Sendable {
   }
 }
 
-/// Keeps nothing but for its end, when it hands out all that it was given.
+/// Keeps nothing until the end, when it returns all bytes that it received.
 private final class Gatherer: RequestHandler {
   private let done: ([UInt8]) -> Void
   private var exchange: (any Exchange)?

@@ -1,4 +1,4 @@
-// Handlers that are tasks: whatever a client does, they see one request with all of its body, or an error.
+// Tests handlers that are tasks. Whatever a client does, they see one request with its whole body, or an error.
 
 import Digests
 import EventLoops
@@ -10,13 +10,13 @@ import UploadServer
 
 @Suite("Handlers that are tasks", .serialized)
 struct AsynchronousHandlerTests {
-  /// How the content comes to the server.
+  /// How the content reaches the server.
   enum Transport: String, CaseIterable, CustomStringConvertible {
     case sized, chunked, resumable, resumedTwice, overARestart
     var description: String { rawValue }
   }
 
-  /// What the handler does with it.
+  /// How the handler reads the content.
   enum Reading: String, CaseIterable, CustomStringConvertible {
     case atOnce, later, inTheEnd
     var description: String { rawValue }
@@ -25,7 +25,7 @@ struct AsynchronousHandlerTests {
   private func server(_ directory: TemporaryDirectory = TemporaryDirectory(), _ reading: Reading = .atOnce) throws
     -> TestServer
   {
-    // Before it runs: uploads of the server before it look for their handler.
+    // Before the server runs, uploads of an earlier server look for their handler.
     try TestServer(
       in: directory,
       routes: { server in
@@ -279,7 +279,7 @@ struct AsynchronousHandlerTests {
   }
 }
 
-/// Opened once, for any number of tasks.
+/// A gate that opens once, for any number of tasks.
 private final class Gate: Sendable {
   private let state = Lock<(isOpen: Bool, waiting: [CheckedContinuation<Void, Never>])>((false, []))
 

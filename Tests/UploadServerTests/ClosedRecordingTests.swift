@@ -1,5 +1,5 @@
-// A live stream whose client does not come back: what came is closed and kept, and a client that does come back
-// continues.
+// Tests live streams whose client does not return: their recording is closed and kept. A client that does return
+// continues the stream.
 
 import Glibc
 import NetworkTesting
@@ -7,7 +7,7 @@ import Testing
 import UploadServer
 
 extension TestServer {
-  /// Sends bytes of a plain stream and breaks off, when all of them are stored.
+  /// Sends bytes of a plain stream and disconnects once all of them are stored.
   @discardableResult
   func plain(_ path: String = "/t.txt", id: String, offset: Int? = nil, type: String = "text/plain", _ text: [UInt8])
     throws -> ServerEvent
@@ -21,7 +21,7 @@ extension TestServer {
     return try events.wait(.interrupted, count: before + 1)
   }
 
-  /// Appends bytes to an upload, in a request that ends.
+  /// Appends bytes to an upload in a request that ends regularly.
   func append(_ location: String, at offset: Int, completes: Bool = false, _ bytes: [UInt8]) throws {
     let client = try connect()
     try client.patch(location, at: offset, completes: completes, ["Content-Length: \(bytes.count)"])
@@ -86,7 +86,7 @@ struct ClosedRecordingTests {
     try client.sendChunk("def")
     try client.send("0\r\n\r\n")
     #expect(try client.answer().status == 200)
-    // Another one is closed meanwhile: so much time has passed.
+    // The server closes another recording meanwhile, which shows that enough time has passed.
     try test.plain(id: "c", Array("x".utf8))
     _ = try test.events.wait(.closed, count: 2)
     #expect(test.directory.exists("t-c.txt"))
@@ -129,7 +129,7 @@ struct ClosedRecordingTests {
     let plain = try test.connect()
     try plain.send(TestServer.head(id: "b"))
     try plain.sendChunk("abc")
-    // So much time passes, more than once.
+    // The time limit passes more than once.
     for round in 1...2 {
       try test.plain(id: "c\(round)", Array("x".utf8))
       _ = try test.events.wait(.closed, count: round)
@@ -150,7 +150,7 @@ struct ClosedRecordingTests {
     Array("RIFF".utf8) + [255, 255, 255, 255] + Array("WAVEfmt ".utf8) + [16, 0, 0, 0, 1, 0, 2, 0]
     + [0x80, 0xBB, 0, 0, 0, 0xEE, 2, 0, 4, 0, 16, 0] + Array("data".utf8) + [255, 255, 255, 255]
 
-  /// With true sizes: of whole frames.
+  /// A header with the true sizes of whole frames.
   private static func header(dataLength: UInt8) -> [UInt8] {
     var header = header
     header.replaceSubrange(4..<8, with: [dataLength + 36, 0, 0, 0])
@@ -181,12 +181,12 @@ struct ClosedRecordingTests {
           "/kitchen.wav", id: "a", offset: range.lowerBound, type: "audio/wav", Array(stream[range]))
       }
     }
-    // In the middle of a frame.
+    // The first part ends in the middle of a frame.
     try send(0..<(44 + 101))
     _ = try test.events.wait(.closed)
     #expect(
       try test.directory.contents("kitchen-a.wav") == Self.header(dataLength: 100) + Array(stream[44..<145]))
-    // The client was told of less than the server has.
+    // The client knows of fewer bytes than the server has.
     try send((44 + 98)..<(44 + 206))
     _ = try test.events.wait(.closed, count: 2)
     #expect(try test.directory.contents("kitchen-a~2.wav") == Self.header(dataLength: 108) + Array(samples[96..<206]))
@@ -194,7 +194,7 @@ struct ClosedRecordingTests {
       try test.directory.text("kitchen-a~2.gaps")
         == "{\"offset\":140,\"length\":0,\"cause\":\"next-part\"}\n{\"offset\":250,\"length\":0,\"cause\":\"interrupted\"}\n"
     )
-    // The client has lost some bytes meanwhile; of the first frame a half is missing.
+    // The client has lost some bytes meanwhile, and the first frame is only half there.
     try send((44 + 302)..<444, completes: true)
     #expect(
       try test.directory.contents("kitchen-a~3.wav")
@@ -204,7 +204,7 @@ struct ClosedRecordingTests {
         == "{\"offset\":344,\"length\":0,\"cause\":\"next-part\"}\n{\"offset\":250,\"length\":96,\"cause\":\"not-received\"}\n"
     )
     #expect(test.directory.names.filter { $0.hasSuffix(".part") } == [])
-    // The stream has ended: asked once more, the answer is the same.
+    // The stream has ended, so a repeated request gets the same answer.
     guard !isResumable else { return }
     try send((44 + 302)..<444, completes: true)
   }
@@ -212,7 +212,7 @@ struct ClosedRecordingTests {
   @Test("after a part that repeats a piece of an earlier one, only missing bytes are recorded as not received")
   func repeatingPart() throws {
     let test = try server()
-    // The client of the second knew of less than the server had.
+    // The client of the second part knew of fewer bytes than the server had.
     for (number, range) in [0..<20, 5..<10, 20..<25, 12..<15, 30..<31].enumerated() {
       try test.plain(id: "a", offset: range.lowerBound, range.map { UInt8($0) })
       _ = try test.events.wait(.closed, count: number + 1)
@@ -241,7 +241,7 @@ struct ClosedRecordingTests {
     #expect(try test.connect().head(location)["upload-offset"] == "3")
     try test.append(location, at: 3, completes: true, "ghi")
     #expect(try directory.text("t-a.txt") == "abc" && directory.text("t-a~2.txt") == "defghi")
-    // Behind the end of a stream that has ended there is nothing.
+    // The stream has ended, so nothing may follow it.
     let late = try test.connect()
     try late.send(TestServer.head(id: "a", offset: 10))
     #expect(try late.answer().status == 409)
@@ -268,24 +268,24 @@ struct ClosedRecordingTests {
     for isPlain in [true, false] {
       let test = try server(finishAfter: .seconds(60)) {
         $0.uploads.maximumAge = .milliseconds(300)
-        // What expires has let go of its file by then.
+        // An upload that expires has closed its file by then.
         $0.uploads.parkDelay = .milliseconds(1)
       }
       var others = 0
-      /// Waits for the end of two, one after the other, and looks that this one is over, too.
+      /// Waits until two other uploads have expired in succession, and checks that this one has expired too.
       func expires(_ location: String) throws {
         for _ in 0..<2 {
           _ = try test.create("/t.txt", ["Upload-Length: 1"])
           others += 1
           _ = try test.events.wait(.expired, count: others)
         }
-        // It is forgotten after as long again.
+        // The server forgets it after the same time again.
         #expect([410, 404].contains(try test.connect().head(location).status))
       }
       let older = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 100", "Stream-Offset: 5"])
       try test.append(older, at: 0, "abc")
       #expect(test.directory.exists("t-a.gaps"))
-      // Nobody is at work on the stream when the older one expires.
+      // No request for the stream is at work when the older upload expires.
       var newer = ""
       if isPlain {
         try test.plain(id: "a", offset: 8, Array("def".utf8))
@@ -302,7 +302,7 @@ struct ClosedRecordingTests {
       }
       #expect(try test.directory.text("t-a.part") == "\0\0\0\0\0abcdefghi")
 
-      // Another one expires when the stream is complete.
+      // Another upload expires after the stream is complete.
       let last = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 100", "Stream-Offset: 14"])
       try test.append(last, at: 0, "jkl")
       let client = try test.connect()
@@ -335,7 +335,7 @@ struct ClosedRecordingTests {
     #expect(try test.directory.text("t-a~2.txt") == "DEF")
   }
 
-  @Test("a handler that stores nothing is informed, and the bytes stay, also after a restart")
+  @Test("a handler that stores nothing is informed, and the bytes stay, even after a restart")
   func wrapped() throws {
     let log = WrappedHandlerTests.Log()
     let directory = TemporaryDirectory()
@@ -355,7 +355,7 @@ struct ClosedRecordingTests {
     }
     let test = try server(directory) { $0.uploads.maximumAge = .milliseconds(200) }
     _ = try test.create("/t.txt", ["Upload-Length: 3"])
-    // So much time passes that a record of anything else would be forgotten.
+    // So much time passes that the record of any other upload would be forgotten.
     _ = try test.events.wait(.expired)
     _ = try test.create("/t.txt", ["Upload-Length: 3"])
     _ = try test.events.wait(.expired, count: 2)
@@ -366,7 +366,7 @@ struct ClosedRecordingTests {
   // MARK: Quotas
 
   @Test(
-    "closed recordings count against the quotas until they are removed, also after a restart",
+    "closed recordings count against the quotas until they are removed, even after a restart",
     arguments: ["plain", "upload", "wrapped"])
   func quota(_ kind: String) throws {
     let directory = TemporaryDirectory()
@@ -401,14 +401,14 @@ struct ClosedRecordingTests {
     }
     for (quota, perClient) in [(UInt64(10), UInt64?.none), (UInt64(1000), 10)] {
       try run(quota, perClient: perClient) { test in
-        // Closed recordings are looked for in the background.
+        // The server searches for closed recordings in the background.
         try waitUntil("the recording is counted") { (try? room(test)) == 0 }
       }
     }
     try run(14) { test in
       try waitUntil("the recording is counted") { (try? room(test)) == 4 }
       unlink(directory.path + "/" + file)
-      // Looked at once a second at most, when there is no room.
+      // If there is no room, the server checks at most once a second.
       try waitUntil("its removal is noticed") { (try? room(test)) == 10 }
     }
   }
@@ -433,7 +433,7 @@ struct ClosedRecordingTests {
     #expect(directory.exists(".e.part") && directory.exists("-f.part"))
   }
 
-  @Test("a server removes its records of a stream whose recordings somebody has removed, and of no other")
+  @Test("a server removes its records of a stream whose recordings another program has removed, and of no other")
   func forgotten() throws {
     let directory = TemporaryDirectory()
     do {
@@ -479,7 +479,7 @@ struct ClosedRecordingTests {
         try test.append(locations[locations.count - 1], at: 0, "abc")
       }
     }
-    // As after a week without a server, or with a clock that was set.
+    // The same happens after a week without a server, or when the clock is set.
     for location in locations {
       let token = location.split(separator: "/").last ?? ""
       try Command.run("touch", ["-d", "2001-01-01", "\(directory.path)/.uploads/\(token).upload"])
@@ -505,7 +505,7 @@ struct ClosedRecordingTests {
       location = try $0.create("/t.txt", ["Stream-ID: a", "Upload-Length: 6"])
       try $0.append(location, at: 0, "abc")
     }
-    // Each server sees less than a life, and two lives pass.
+    // Each server runs for less than the maximum age, but together they run for twice that time.
     var runs = 0
     var isOver = false
     while !isOver {

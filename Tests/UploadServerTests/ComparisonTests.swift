@@ -82,7 +82,7 @@ struct ComparisonTests {
 }
 
 extension String {
-  /// How often `text` occurs.
+  /// How many times `text` occurs.
   func components(of text: String) -> Int {
     var count = 0
     var rest = self[...]

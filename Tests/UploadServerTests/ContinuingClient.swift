@@ -1,17 +1,17 @@
-// A client that loses nothing if it does what it is told, and what the server must have at its end.
+// A client that loses no bytes if it follows the server's answers, and a check of what the server has at the end.
 
 import Glibc
 import NetworkTesting
 import Recordings
 
-/// A client of the protocol that sends `stream` with pauses, asks where to continue after each refusal, and begins a
-/// next part when its upload is gone.
+/// A client of the protocol that sends `stream` with pauses. After each refusal it asks where to continue, and if its
+/// upload is gone, it begins a next part.
 final class ContinuingClient {
   var test: TestServer
   let stream: [UInt8]
   let version: Int
   var location: String?
-  /// The stream offset at which the upload begins, and what is acknowledged.
+  /// The stream offset at which the upload begins, and the number of acknowledged bytes.
   var (base, acknowledged) = (0, 0)
   var isComplete = false
   var trace: [String] = []
@@ -60,7 +60,7 @@ final class ContinuingClient {
         "Upload-Complete: ?\(completes ? 1 : 0)",
       ],
       chunked: true)
-    // The disk is asked for each piece.
+    // The server syncs after each piece.
     for piece in stride(from: start, to: end, by: 150) {
       try? client.sendChunk(Array(stream[piece..<min(piece + 150, end)]))
       poll(nil, 0, 2)
@@ -79,9 +79,9 @@ final class ContinuingClient {
     isComplete = completes
   }
 
-  /// Checks that each byte of the stream is in a complete recording, in its place, and that nothing else is.
+  /// Checks that each byte of the stream is in a complete recording at its place, and that no other bytes are stored.
   ///
-  /// - Parameter head: how many bytes of the stream are its header, which each recording begins with.
+  /// - Parameter head: the size of the stream's header, with which each recording begins.
   func requireStored(in directory: TemporaryDirectory, head: Int, _ context: String) throws {
     var stored = [Bool](repeating: false, count: stream.count)
     for name in directory.names where name.hasPrefix("k-a") && name.hasSuffix(".wav") {

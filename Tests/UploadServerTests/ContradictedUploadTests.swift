@@ -1,4 +1,4 @@
-// Uploads whose bytes a stream does not take, because others have stored something else or are not done yet.
+// Tests uploads whose bytes a stream rejects, because others have stored different bytes or have not finished.
 
 import Glibc
 import NetworkTesting
@@ -8,7 +8,7 @@ import UploadServer
 
 @Suite("Uploads that contradict their stream")
 struct ContradictedUploadTests {
-  /// What keeps the stream from taking the upload.
+  /// Why the stream rejects the upload.
   private enum Reason: CaseIterable { case differentBytes, surplusBytes, mayStillCome, otherToken }
 
   private struct Sequence: CustomStringConvertible {
@@ -56,7 +56,7 @@ struct ContradictedUploadTests {
     }
   }
 
-  /// Has the server refuse the upload.
+  /// Makes the server refuse the upload.
   private func begin(_ sequence: Sequence, _ test: TestServer) throws -> (first: PlacedUpload, upload: PlacedUpload) {
     let first = PlacedUpload(test, version: 8, [Self.alpha])
     let isForeign = sequence.reason == .otherToken
@@ -97,7 +97,7 @@ struct ContradictedUploadTests {
     guard sequence.reason == .mayStillCome else {
       try require(standing.status == upload.inactive, "\(sequence): \(standing)")
       try require(try upload.append(at: 0, [0]).status == upload.inactive, "\(sequence)")
-      // The other upload, and what it has stored, are untouched.
+      // The other upload and its stored bytes stay unchanged.
       guard sequence.reason != .surplusBytes else {
         return #expect(try test.directory.text(file + ".txt") == "0123456789")
       }

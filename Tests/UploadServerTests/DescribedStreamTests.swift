@@ -1,4 +1,4 @@
-// What a sender says of its stream is in the sidecar, however many requests and servers the recording takes.
+// Tests that the sidecar contains a sender's description of its stream, even after several requests and servers.
 
 import NetworkTesting
 import Recordings

@@ -1,4 +1,4 @@
-// A server with few descriptors, whose clients have their own: their sockets are made before the limit is set, and have
+// Tests a server with few descriptors. The clients' sockets do not count: they exist before the limit is set, and have
 // numbers above it.
 
 import EventLoops
@@ -15,7 +15,7 @@ import Testing
 @testable import StreamStore
 @testable import UploadServer
 
-/// In a process of its own: the limit is the whole process's.
+/// Runs in a separate process because the limit applies to the whole process.
 private func limitDescriptors(_ count: UInt) {
   var limit = rlimit()
   getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
@@ -23,7 +23,7 @@ private func limitDescriptors(_ count: UInt) {
   setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
 }
 
-/// Sockets for clients, which no limit of the server's concerns.
+/// Sockets for clients, to which the server's limit does not apply.
 private final class Sockets {
   private var free: [Int32]
   init(_ count: Int) throws {
@@ -80,11 +80,11 @@ struct DescriptorTests {
         let metrics = try MetricsListener(listen: try ListenAddress("127.0.0.1:0")) { server.figures($0) }
         try metrics.start()
         limitDescriptors(64)
-        // The model: what each stream was sent.
+        // The model: the bytes that each stream received.
         var streams: [(client: RawClient, id: String, text: String)] = []
         var (turnedAway, completed) = (0, 0)
         for round in 0..<150 {
-          // First as many streams as there is room for, and more.
+          // First as many streams as fit, and then more.
           switch round < 40 ? 0 : Int.random(in: 0..<8, using: &random) {
           case 0 where streams.count < 60:
             let client = try sockets.connect(test.address)
@@ -110,7 +110,7 @@ struct DescriptorTests {
             try require(answer.body.contains("process_open_fds"), "the figures are there, and not \(answer)")
           case 0...4:
             let client = try sockets.connect(test.address)
-            // Asks nothing, and is closed to make room.
+            // The client sends no upload, so the server closes the connection to make room.
             try client.send(round % 2 == 0 ? "GET / HTTP/1.1\r\nHost: h\r\n\r\n" : "GET / HT")
           default:
             guard let index = streams.indices.randomElement(using: &random) else { continue }
@@ -145,7 +145,7 @@ struct DescriptorTests {
         try directory.write("t-a.txt", Array("abc".utf8))
         let free = open("/dev/null", O_RDONLY | O_CLOEXEC)
         close(free)
-        // The server itself takes some; the first that are missing may be those of the list.
+        // The server itself needs some descriptors. The listing may be the first to fail.
         limitDescriptors(UInt(free) + 8 + UInt(spare))
         guard
           let test = try? TestServer(

@@ -1,4 +1,4 @@
-// A server that keeps nothing is, to its clients, one that keeps everything.
+// Tests that a server which keeps nothing behaves towards its clients like one that keeps everything.
 
 import Glibc
 import NetworkTesting
@@ -86,7 +86,7 @@ struct DiscardTests {
     try third.patch(location, at: 6, completes: true, body: "g")
     let answer = try third.final().answer
     #expect(answer.status == 201 && answer["upload-offset"] == "7" && answer["upload-complete"] == "?1")
-    // Who did not see the answer asks for it.
+    // A client that missed the answer asks for it.
     #expect(try third.head(location)["upload-complete"] == "?1")
     #expect(test.directory.names.isEmpty)
   }

@@ -1,5 +1,5 @@
-// Uploads of one stream that are cancelled, or refused for their digest, in any order: what only they have stored goes,
-// and nothing else does.
+// Tests uploads of one stream that are cancelled, or refused because of their digest, in any order. The server must
+// remove exactly the bytes that only these uploads have stored.
 
 import Glibc
 import NetworkTesting
@@ -13,7 +13,7 @@ import Testing
 @testable import StreamStore
 @testable import UploadServer
 
-/// A stream that uploads and plain requests bring together, and what must be stored of it.
+/// A stream that uploads and plain requests send together, and the bytes that must be stored of it.
 private final class DiscardedStream {
   enum Format: String, CaseIterable, Sendable {
     /// In one file.
@@ -22,14 +22,14 @@ private final class DiscardedStream {
     case divided
   }
 
-  /// What a new server cannot do until it is over.
+  /// What a new server cannot do until the trouble is over.
   enum Trouble: String, CaseIterable, Sendable { case nothing, listing }
 
   struct Upload {
     var location: String
     var start: Int
     var owner: Int
-    /// How many bytes its client was told are stored.
+    /// How many bytes the server has acknowledged to its client.
     var acknowledged = 0
   }
 
@@ -45,12 +45,12 @@ private final class DiscardedStream {
   private var test: TestServer
   private var random: SplitMix64
   private var stream: [UInt8] = []
-  /// How far the stream has come.
+  /// The offset that the stream has reached.
   private var position = 0
   private var uploads: [Upload] = []
-  /// Who has stored bytes since the recording began: the owners of uploads, and 0 for plain requests.
+  /// The senders of all bytes since the recording began: the owners of uploads, and 0 for plain requests.
   private var senders: Set<Int> = []
-  /// Up to where the stream was closed before.
+  /// The offset at which the stream was closed before.
   private let closed: Int
   private(set) var steps: [String] = []
 
@@ -65,7 +65,7 @@ private final class DiscardedStream {
     (self.format, self.trouble, self.random) = (format, trouble, random)
     test = try Self.server(directory, sockets, finishAfter: isClosed ? .milliseconds(100) : .seconds(3600), head, limit)
     guard isClosed else {
-      // The stream begins while the server does not know what the one before it has left.
+      // The stream begins while the server does not know the files of its predecessor.
       if trouble != .nothing, self.random.chance(70) { try restart() }
       return
     }
@@ -126,7 +126,7 @@ private final class DiscardedStream {
     return Upload(location: location, start: position, owner: owner)
   }
 
-  /// Appends to an upload at the offset that the server reported.
+  /// Appends to an upload at the reported offset.
   private func append(_ index: Int) throws {
     var upload = uploads[index]
     let found = try test.connect().head(upload.location)
@@ -141,19 +141,19 @@ private final class DiscardedStream {
     uploads[index] = upload
   }
 
-  /// Ends an upload, with all that it alone has stored.
+  /// Cancels an upload, which removes the bytes that only it has stored.
   private func cancel(_ index: Int) throws {
     let client = try test.connect()
     try client.request("DELETE", uploads[index].location)
     let answer = try client.final().answer
-    // Nobody knows whose bytes are in the recording.
+    // The server does not know yet whose bytes the recording contains.
     if answer.status == 503, trouble != .nothing { return }
     guard answer.status == 204 else { throw TestFailure("\(uploads[index]): \(answer)") }
     uploads.remove(at: index)
     try checkWhatIsLeft()
   }
 
-  /// An upload whose content is not what its digest says.
+  /// Sends an upload whose content does not match its digest.
   private func refuse() throws {
     let upload = try create([Self.wrong])
     let bytes = someBytes()
@@ -161,7 +161,7 @@ private final class DiscardedStream {
     try client.patch(upload.location, at: 0, completes: true, ["Content-Length: \(bytes.count)"])
     try client.send(bytes)
     let answer = try client.final().answer
-    // Its length was not reached.
+    // The upload did not reach its length.
     guard answer.status == 400 else { throw TestFailure("\(upload): \(answer)") }
     senders.insert(upload.owner)
     position += bytes.count
@@ -205,7 +205,7 @@ private final class DiscardedStream {
         steps.append("end of trouble")
         try endTrouble()
       }
-      // A server knows an upload from when it is asked for it.
+      // A server knows an upload from the first request for it.
       if trouble == .nothing || random.chance(30) { try check() }
     }
     try endTrouble()
@@ -230,7 +230,7 @@ private final class DiscardedStream {
 
   // MARK: Checks
 
-  /// Every client finds what it was told is stored.
+  /// Checks that the server still reports all acknowledged bytes to each client.
   private func check() throws {
     for upload in uploads {
       let found = try test.connect().head(upload.location)
@@ -239,19 +239,19 @@ private final class DiscardedStream {
     }
   }
 
-  /// After the end of an upload: if it was the last one, and only uploads of one owner have stored bytes, nothing of
-  /// them is left.
+  /// Checks the files after the end of an upload. If it was the last one, and only uploads of one owner have stored
+  /// bytes, none of the bytes may remain.
   private func checkWhatIsLeft() throws {
     let isGrowing = files.contains { $0.hasSuffix(".part") }
     guard uploads.isEmpty, senders.count == 1, !senders.contains(0) else {
       if !senders.isEmpty, !isGrowing { throw TestFailure("bytes of \(senders) are gone: \(files)") }
       return
     }
-    // Until then others may have bytes in the recording, as far as the server knows.
+    // While the trouble lasts, the server assumes that other uploads have bytes in the recording.
     try endTrouble()
     let name = closed > 0 ? ["k-a.gaps", "k-a.sidecar", format == .text ? "k-a.txt" : "k-a.wav"] : []
     try waitUntil("only \(name) is left, and not \(files)") {
-      // The log is the last to go.
+      // The log is removed last.
       let log = (try? directory.text(".parts/k-a")) ?? ""
       return files.sorted() == name && names(in: ".removing").isEmpty && log.isEmpty == (closed == 0)
         && !log.contains("discarded")
@@ -264,7 +264,7 @@ private final class DiscardedStream {
     let hidden = names(in: ".").filter { $0.hasPrefix(".k-a") }
     guard hidden.isEmpty else { throw TestFailure("left: \(hidden)") }
     senders = []
-    // Other bytes, which are not compared with those that were there.
+    // The next bytes differ, and are not compared with the removed ones.
     stream = Array(stream[..<closed]) + Self.content(.text, head, stream.count - closed, position | 1)
     if format == .divided, closed == 0 { stream.replaceSubrange(..<head.bytes.count, with: head.bytes) }
     position = closed
@@ -283,7 +283,7 @@ private final class DiscardedStream {
     return names
   }
 
-  /// Brings the rest of the stream: all of it is there then, whoever has brought the beginning.
+  /// Sends the rest of the stream. After that all of it is stored, whoever sent the beginning.
   private func complete() throws {
     let client = try test.connect()
     let rest = Array(stream[position...])
@@ -362,7 +362,7 @@ struct DiscardedStreamTests {
         $0.split = split
       }
       let upload = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
-      // From now on the disk takes nothing.
+      // From now on each sync hangs.
       try test.append(upload, at: 0, Array(head.bytes))
       sync_gate_close()
       try test.append(upload, at: head.bytes.count, [UInt8](repeating: 1, count: limit + limit / 2))
@@ -371,7 +371,7 @@ struct DiscardedStreamTests {
       try client.request("DELETE", upload)
       try require(try client.final().answer.status == 204, "not cancelled")
       sync_gate_open()
-      // The next stream of that name is finished behind what the worker had to do for this one.
+      // The worker finishes the next stream of that name after its work for this one.
       let stream = Array(head.bytes) + [UInt8](repeating: 2, count: limit * 2)
       let next = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
       try test.append(next, at: 0, completes: true, stream)
@@ -420,7 +420,7 @@ struct DiscardedStreamTests {
       let found = try next.connect().head(upload)
       try require(found.status == 410, "\(found)")
       try waitUntil("nothing is left") { !left.names.contains { $0.contains("k-a") } && !left.exists(".parts") }
-      // The next stream of that name is another one.
+      // The next stream of that name is independent.
       let again = try next.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
       try next.append(again, at: 0, completes: true, Array(head.bytes) + [UInt8](repeating: 2, count: limit / 2))
       try waitUntil("it is complete") { left.exists("k-a.sidecar") }

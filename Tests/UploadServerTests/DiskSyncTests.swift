@@ -1,4 +1,5 @@
-// Files that wait for the disk together: each is on it before anybody is told, and a refusal has one file's name.
+// Tests files that wait for the disk together: each is synced before anybody learns of it, and a refusal names one
+// file.
 
 import DiskFiles
 import EventLoops
@@ -10,14 +11,14 @@ import Testing
 
 @Suite("Files that are synced together", .serialized, .enabled(if: disk_faults_are_possible() != 0))
 struct DiskSyncTests {
-  /// Files with bytes that no sync has covered, and a worker that begins when all wait.
+  /// Files with unsynced bytes, and a worker that begins once all of them wait.
   private final class Bench: @unchecked Sendable {
     let directory = TemporaryDirectory()
     let descriptor: Int32
     let worker = BackgroundWorker()
     let sync: DiskSync
     private let mayBegin: EventCounter
-    /// For each file, when its turn was over: the error, and how many of its bytes the disk did not have then.
+    /// For each file the error, and how many of its bytes were unsynced when its turn ended.
     let results = Lock<[Int: (error: SystemError?, unsynced: UInt)]>([:])
 
     init() throws {
@@ -41,7 +42,7 @@ struct DiskSyncTests {
       guard pwrite(file, "abc", 3, 0) == 3 else { throw TestFailure("write") }
     }
 
-    /// Has the disk take a file, and then those of each step.
+    /// Makes the disk sync a file, and then the files of each step.
     func take(_ number: Int, _ steps: [DiskSync.Step] = [], in parent: Int32? = nil) {
       let path = path(number)
       sync.sync(.named("\(number)", in: descriptor), "sync \(number)", steps, in: parent) { [self] error in
@@ -56,7 +57,7 @@ struct DiskSyncTests {
     }
   }
 
-  @Test("each file is on the disk before its sender is told, however many wait")
+  @Test("each file is on the disk before its sender is informed, however many wait")
   func all() async {
     await #expect(processExitsWith: .success) {
       for count in [1, 2, 15, 16, 40] {
@@ -94,7 +95,7 @@ struct DiskSyncTests {
   @Test("each file that a step touches is on the disk before the next step, and none follows a refusal")
   func steps() async {
     await #expect(processExitsWith: .success) {
-      // The file, two files of the first step and their directory, and one of the second.
+      // The syncs: the file, two files of the first step and their directory, and one file of the second step.
       for refused in 0...5 {
         let bench = try Bench()
         let seen = Lock<[UInt]>([])
@@ -122,12 +123,12 @@ struct DiskSyncTests {
     }
   }
 
-  @Test("a directory that the disk refuses is asked once for all who wait for it, and they all have the error")
+  @Test("a directory that the disk refuses is synced once for all waiting files, and all of them get the error")
   func directory() async {
     await #expect(processExitsWith: .success) {
       let bench = try Bench()
       for number in 0..<3 { try bench.write(number) }
-      // The first file, and then the directory.
+      // The first file succeeds, and the directory fails.
       disk_faults_fail(DISK_SYNC, 2, EIO)
       for number in 0..<3 { bench.take(number, in: number == 2 ? nil : bench.descriptor) }
       try bench.begin(awaiting: 3)

@@ -1,4 +1,4 @@
-// What the disk has refused stays refused after a restart: the kernel tells of it only once.
+// Tests that bytes which the disk has refused stay refused after a restart, because the kernel reports the error once.
 
 import Glibc
 import NetworkTesting
@@ -97,7 +97,7 @@ struct DistrustTests {
     }
   }
 
-  @Test("an idle recording is closed as one with refused bytes, also after a restart")
+  @Test("an idle recording is closed as one with refused bytes, even after a restart")
   func closed() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
@@ -120,7 +120,7 @@ struct DistrustTests {
 }
 
 extension TestServer {
-  /// Sends a part of the stream that goes up to its end.
+  /// Sends a part of the stream that reaches its end.
   fileprivate func send(_ body: String, at offset: Int = 0, asUpload: Bool) throws -> RawClient.Answer {
     let client = try connect()
     defer { client.disconnect() }

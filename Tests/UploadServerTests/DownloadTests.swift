@@ -1,5 +1,5 @@
-// What `allowsDownloads` hands out, to whom, and how: real requests to a real server, against a model; and downloads whose
-// recording, token or client goes away.
+// Tests which files `allowsDownloads` serves, to whom, and how: real requests to a real server are compared with a
+// model. Recordings, tokens and clients also disappear during downloads.
 
 import Digests
 import Glibc
@@ -14,7 +14,7 @@ import UploadServer
 struct DownloadTests {
   // MARK: Who gets what
 
-  /// A state that files of the directory can be in.
+  /// A state that the files of a recording can be in.
   private enum State: CaseIterable {
     case complete, digesting, closed, split, empty, growing, unknown, foreign, unowned, changed, link, directory, gaps,
       sidecar, hidden, record
@@ -25,7 +25,7 @@ struct DownloadTests {
 
   private static func sha256(_ text: String) throws -> Digest { try Digest(.sha256, of: Array(text.utf8).span.bytes) }
 
-  /// Makes the files of a state, and gives the path by which they are asked for.
+  /// Creates the files of a state, and returns the path for requests.
   private static func make(
     _ state: State, _ base: String, _ owner: Digest?, _ foreign: Digest, in directory: TemporaryDirectory
   ) throws -> String {
@@ -47,11 +47,11 @@ struct DownloadTests {
     case .changed: try directory.write(file, Array((text + "!").utf8))
     default: try directory.write(file, Array(text.utf8))
     }
-    // A stream of which nothing is left but a later part has a log of its parts.
+    // If only a later part of a stream remains, the stream has a log of its parts.
     if state == .split { try directory.write("\(base).wav", Array(text.utf8)) }
     if state == .closed || state == .gaps { try directory.write(fileBase + ".gaps", [0x0A]) }
     if state != .unknown {
-      // The disk has it later than the recording.
+      // The sidecar gets its final name later than the recording.
       let name = state == .digesting || state == .growing ? ".\(fileBase).sidecar" : "\(fileBase).sidecar"
       try directory.write(name, Array(sidecar.text.utf8))
     }
@@ -65,7 +65,7 @@ struct DownloadTests {
     }
   }
 
-  /// Where one asks from.
+  /// Who sends the request.
   private enum Client: CaseIterable { case owner, other, none }
 
   @Test(
@@ -76,7 +76,7 @@ struct DownloadTests {
     let directory = TemporaryDirectory()
     let (alpha, beta) = (try Self.sha256("alpha"), try Self.sha256("beta"))
     try directory.write("tokens", Array("\(alpha.hexadecimal)\n\(beta.hexadecimal)\n".utf8))
-    // Before the start of the server, which looks through the directory then.
+    // The files must exist before the server starts and searches the directory.
     let paths = try State.allCases.enumerated().map { index, state in
       (state, try Self.make(state, "s\(index)-a", asksForTokens ? alpha : nil, beta, in: directory))
     }
@@ -101,7 +101,7 @@ struct DownloadTests {
           continue
         }
         let isOwner = !asksForTokens || asker == .owner || state == .foreign
-        // Without tokens, everybody gets a recording that has no owner.
+        // Without tokens, anybody may get a recording that has no owner.
         let isAvailable =
           State.available.contains(state) && (asker != .other || !asksForTokens)
           || state == .foreign && asker == .other || state == .unowned && !asksForTokens
@@ -129,7 +129,7 @@ struct DownloadTests {
     }
   }
 
-  /// Draws a request for a recording that the client may have, and judges the answer.
+  /// Sends a random request for a recording that the client may read, and checks the answer.
   private static func check(
     _ ask: (String, [String]) throws -> RawClient.Answer, _ text: String, tag: String, date: String, isDigested: Bool,
     _ context: Comment, _ random: inout SplitMix64
@@ -152,7 +152,7 @@ struct DownloadTests {
     #expect(!isCached || answer["cache-control"] == "private, no-cache" && answer["vary"] == "authorization", told)
     if ifMatch == "\"other\"" { return #expect(answer.status == 412, told) }
     if ifNone == tag { return #expect(answer.status == 304 && answer.body.isEmpty, told) }
-    // The files are a moment old: their date does not tell which bytes they had.
+    // The files are so new that their date does not identify their content.
     let isCurrent = ifRange == nil || ifRange == tag
     let parts: [String: Range<Int>] = [
       "0-": 0..<octets.count, "3-5": 3..<6, "-4": max(0, octets.count - 4)..<octets.count,
@@ -162,7 +162,7 @@ struct DownloadTests {
       ["44-", "-0", "99-,100-"].contains(form) || octets.isEmpty && parts[form] != nil && form != "-4"
       || octets.isEmpty && form == "0-1,5-6"
     if ifRange == date, answer.status == 206 || answer.status == 416 {
-      // The test has taken longer than the date needs.
+      // The test has taken so long that the date does identify the content.
     } else if isCurrent, isUnsatisfiable {
       #expect(answer.status == 416 && answer["content-range"] == "bytes */\(octets.count)", told)
       return
@@ -179,11 +179,11 @@ struct DownloadTests {
     #expect(answer["x-content-type-options"] == "nosniff" && answer["accept-ranges"] == "bytes", told)
     #expect(answer["content-disposition"]?.hasPrefix("attachment; filename=\"s") == true, told)
     let digest = DigestField([("sha-256", try sha256(text).bytes)]).value
-    // The server is about to compute those that are missing.
+    // The server is still computing the missing digests.
     #expect(answer["repr-digest"] == digest || !isDigested && answer["repr-digest"] == nil, told)
   }
 
-  /// What is there of a stream that a token continues.
+  /// The existing files of a stream that a token continues.
   enum Claim: CaseIterable { case new, put, post, growing }
 
   @Test("without allowsDownloads, the response to GET is unchanged")
@@ -250,7 +250,7 @@ struct DownloadTests {
     #expect(try client.answer().status == 201)
     var tags: Set<String?> = []
     var digest: String?
-    // It is computed within moments, and nothing tells when: each answer counts.
+    // The digest is computed soon, but no event reports it, so each answer is checked.
     for _ in 0..<10_000 where digest == nil {
       try other.send("GET /archive/2026/kitchen-a.txt HTTP/1.1\r\nHost: h\r\n\r\n")
       let answer = try other.answer()
@@ -268,7 +268,7 @@ struct DownloadTests {
 
   private static let block = 1 << 16
 
-  /// So large that no socket buffers hold it. Each 64 KiB begin with their number.
+  /// Creates a file that is too large for all socket buffers. Each block of 64 KiB begins with its number.
   private static func makeLarge(in directory: TemporaryDirectory, blocks: Int = 1024) throws -> [UInt8] {
     var random = SplitMix64(state: 1)
     let noise = (0..<block / 8).flatMap { _ in withUnsafeBytes(of: random.next()) { Array($0) } }
@@ -285,7 +285,7 @@ struct DownloadTests {
     return bytes
   }
 
-  /// All that comes until the server closes, behind the head.
+  /// All bytes after the head until the server closes the connection.
   private static func body(_ client: RawClient) throws -> [UInt8] {
     var bytes: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 1 << 20)
@@ -316,7 +316,7 @@ struct DownloadTests {
     }
     let client = try server.connect()
     try client.send("GET /big-a.bin HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: Bearer alpha\r\n\r\n")
-    // Some of it has come; the rest does not fit into what the kernel keeps.
+    // Some bytes have arrived. The rest does not fit into the kernel's buffers.
     var first = [UInt8](repeating: 0, count: 1)
     #expect(recv(client.descriptor, &first, 1, Int32(MSG_PEEK)) == 1)
     let path = directory.path + "/big-a.bin"
@@ -338,7 +338,7 @@ struct DownloadTests {
     case .token: try directory.write("tokens", Array("\(try Self.sha256("beta").hexadecimal)\n".utf8))
     }
     if loss == .token {
-      // As soon as the other token is let in, the first one is not.
+      // As soon as the other token is accepted, the first one is not.
       let other = try server.connect()
       var status = 401
       for _ in 0..<1_000_000 where status == 401 {
@@ -369,7 +369,7 @@ struct DownloadTests {
     var first = [UInt8](repeating: 0, count: 1)
     #expect(recv(client.descriptor, &first, 1, Int32(MSG_PEEK)) == 1)
     unlink(directory.path + "/big-a.bin")
-    // The name of what is open and removed ends in " (deleted)".
+    // The kernel appends " (deleted)" to the name of an open file that was removed.
     try waitUntil("nothing has the removed recording open") {
       !(try ScratchListing("/proc/self/fd").names).contains {
         var target = [CChar](repeating: 0, count: 4096)
@@ -424,7 +424,7 @@ struct DownloadTests {
     }
     var buffer = [UInt8](repeating: 0, count: 1 << 18)
     var head = 0
-    // One reads until the other is disconnected, and then the rest.
+    // One client reads until the other is disconnected, and then reads the rest.
     while !server.events.all.contains(where: { $0.kind == .downloadInterrupted }) {
       head += recv(reader.descriptor, &buffer, 1 << 10, 0)
     }

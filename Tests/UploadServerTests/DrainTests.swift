@@ -1,5 +1,5 @@
-// A server that drains: whom it waits for, what it tells the others, and that nobody has to send a byte again that it
-// has told of. The model knows of each client what it has sent, and so what it must hear.
+// Tests a server that drains: which requests it waits for, what it reports to the other clients, and that no client has
+// to send an acknowledged byte again. The model knows what each client has sent, and so what the client must receive.
 
 import Glibc
 import NetworkTesting
@@ -13,7 +13,7 @@ struct DrainTests {
   struct Setting: CustomTestStringConvertible, Sendable {
     let threads: Int
     let durability: Durability
-    /// Whether one client never ends what it has begun.
+    /// Whether one client never ends its request.
     let hasStalledClient: Bool
     var testDescription: String { "\(threads) threads, \(durability)\(hasStalledClient ? ", one client stalls" : "")" }
 
@@ -32,7 +32,8 @@ struct DrainTests {
     let directory = TemporaryDirectory()
     let test = try server(setting, directory)
     var clients: [DrainingClient] = []
-    // Whoever asks nothing comes first: the requests of the others are answered after that was read.
+    // Clients without a complete request come first: the answers to the others show that the server has read their
+    // bytes.
     var kinds = [DrainingClient.Kind.slowHead, .slowHead]
     kinds += (0..<Int.random(in: 0...6, using: &random)).map { _ in
       DrainingClient.Kind.atWork[Int.random(in: 0..<DrainingClient.Kind.atWork.count, using: &random)]
@@ -47,8 +48,8 @@ struct DrainTests {
     let live = clients.filter { $0.isLive || $0 === stalled }
     for client in live { try client.waitUntilDelivered() }
 
-    // Long enough that a server which waits for its time to be over fails the test; or, with a client for which it has
-    // to, short.
+    // The limit is so long that a server which waits for it fails the test. If a client makes the server wait for it,
+    // the limit is short.
     test.server.drain(within: stalled == nil ? .seconds(600) : .milliseconds(400))
     for client in clients where client.kind == .idle { #expect(client.connection.isClosedByServer()) }
     for client in clients where client.kind == .slowHead {
@@ -59,7 +60,7 @@ struct DrainTests {
     if stalled == nil {
       try waitUntil("no connection is accepted") { (try? test.connect()) == nil }
       if !ending.isEmpty {
-        // Who can continue is served as long as others have to be waited for.
+        // The server continues to receive live streams while it has to wait for other requests.
         for client in live { try client.sendMore(&random) }
         for client in live { try client.waitUntilDelivered() }
       }
@@ -79,14 +80,14 @@ struct DrainTests {
     try TestServer(in: directory) {
       $0.threads = setting.threads
       $0.durability = setting.durability
-      // On a busy machine a client takes its time to read its answer.
+      // On a busy machine a client may read its answer late.
       $0.lingerTimeout = .seconds(60)
     }
   }
 
   @Test("an append and a HEAD that wait for the disk are answered when it has finished", arguments: [1, 2])
   func slowDisk(_ threads: Int) async {
-    // The gate is the whole process's.
+    // The gate applies to the whole process.
     await #expect(processExitsWith: .success) { [threads] in
       let directory = TemporaryDirectory()
       let test = try TestServer(in: directory) { ($0.threads, $0.durability) = (threads, .always) }
@@ -102,7 +103,7 @@ struct DrainTests {
       try appending.send("hello")
       try waitUntil("the disk is asked") { sync_gate_calls() > before }
       try asking.request("HEAD", location)
-      // Read, and not just sent.
+      // The server must have received the request.
       try waitUntil("the question has arrived") { asking.unacknowledged == 0 }
       let other = try test.connect()
       try other.request("OPTIONS", location)
@@ -114,7 +115,7 @@ struct DrainTests {
       let appended = try appending.final().answer
       try require(appended.status == 204 && appended["upload-offset"] == "5", "\(appended)")
       appending.disconnect()
-      // It has reached the server before, or it has not.
+      // The request may or may not have reached the server before it drained.
       if let told = try? asking.final(withBody: false).answer {
         try require(told.status == 503 || told["upload-offset"] == "5", "\(told)")
       }
@@ -125,7 +126,7 @@ struct DrainTests {
   }
 
   @Test(
-    "without a drain time, the server waits for nobody, and reported offsets stay valid", arguments: Durability.allCases
+    "without a drain time, the server waits for no client; reported offsets stay valid", arguments: Durability.allCases
   )
   func atOnce(_ durability: Durability) throws {
     let directory = TemporaryDirectory()

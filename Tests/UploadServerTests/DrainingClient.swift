@@ -1,4 +1,4 @@
-// What a client does while the server drains, and what it must hear.
+// A client while the server drains, and the answer that it must receive.
 
 import NetworkTesting
 import PropertyTesting
@@ -8,7 +8,7 @@ import UploadServer
 /// One client with a request in a known state.
 final class DrainingClient {
   enum Kind: CaseIterable {
-    /// Has been answered, and its connection is kept.
+    /// Has received its answer, and keeps the connection open.
     case idle
     /// Has sent a part of a head.
     case slowHead
@@ -28,20 +28,20 @@ final class DrainingClient {
 
   let kind: Kind
   let connection: RawClient
-  /// All that the client will ever send.
+  /// All bytes that the client would send.
   let all: [UInt8]
   private let number: Int
   private let path: String
   private let location: String?
   private var sent = 0
-  /// Where it has to continue.
+  /// The offset at which it must continue.
   private var told = 0
-  /// Whether the server has all of it.
+  /// Whether the server has all bytes.
   private var isOver = false
 
-  /// The server must wait for it.
+  /// Whether the server must wait for it.
   var isAwaited: Bool { kind == .sizedAppend || kind == .sizedPlain || kind == .unnamed }
-  /// The server tells it where to continue.
+  /// Whether the server tells it where to continue.
   var isLive: Bool { kind == .liveAppend || kind == .livePlain }
   private var isChunked: Bool { isLive || kind == .unnamed }
 
@@ -71,7 +71,7 @@ final class DrainingClient {
     if kind != .idle, kind != .slowHead { try sendMore(&random) }
   }
 
-  /// Sends a part of what is left, never all of it; an upload's progress is sometimes waited for.
+  /// Sends a part of the remaining bytes, never all of them. Sometimes waits for the upload's progress.
   func sendMore(_ random: inout SplitMix64) throws {
     let count = Int.random(in: 0...((all.count - sent) / 2), using: &random)
     guard count > 0 else { return }
@@ -84,12 +84,12 @@ final class DrainingClient {
     sent += bytes.count
   }
 
-  /// Waits until the server's TCP has what was sent: the server must find it there.
+  /// Waits until the server's TCP has received all bytes, so that the server can read them.
   func waitUntilDelivered() throws {
     try waitUntil("all bytes have arrived") { connection.unacknowledged == 0 }
   }
 
-  /// Sends the rest; it is complete.
+  /// Sends the rest. The request must then be complete.
   func finish() throws {
     try send(all[sent...])
     if isChunked { try connection.send("0\r\n\r\n") }
@@ -99,7 +99,7 @@ final class DrainingClient {
     connection.disconnect()
   }
 
-  /// The server tells how much it has: all that was sent.
+  /// The server must report as many bytes as were sent.
   func hearOffset() throws {
     let answer = try connection.final().answer
     let offset = answer[location == nil ? "stream-offset" : "upload-offset"]
@@ -108,9 +108,9 @@ final class DrainingClient {
     connection.disconnect()
   }
 
-  /// Continues where it was told to, with no byte before that.
+  /// Continues at the reported offset, without repeating a byte.
   func resume(at server: TestServer) throws {
-    // Nothing says of which stream a request without a name was.
+    // A request without a name cannot be continued.
     guard kind != .unnamed else { return }
     let connection = try server.connect()
     if let location {
@@ -128,10 +128,10 @@ final class DrainingClient {
     connection.disconnect()
   }
 
-  /// What is stored in the end.
+  /// The bytes that must be stored at the end.
   var stored: [UInt8] { isOver ? all : Array(all[..<sent]) }
 
-  /// The file of its stream.
+  /// The file that contains its stream.
   func file(in directory: TemporaryDirectory) -> String {
     directory.names.first { $0.hasPrefix("c\(number)-") } ?? "none"
   }

@@ -1,4 +1,4 @@
-// Downloads of a server that stops: who takes something is given time, and who takes nothing keeps nobody waiting.
+// Tests downloads from a server that stops: it gives time to clients that read, and waits for no client that does not.
 
 import EventLoops
 import Glibc
@@ -20,7 +20,7 @@ struct DrainingDownloadTests {
     return try TestServer(in: directory) { ($0.allowsDownloads, $0.threads) = (true, threads) }
   }
 
-  /// A client that was answered. Returns also how much it has read of the content.
+  /// A client that has received the head. Also returns how much of the content it has read.
   private static func begin(_ server: TestServer) throws -> RawClient {
     let client = try server.connect()
     try client.send("GET /big-a.bin HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -29,7 +29,7 @@ struct DrainingDownloadTests {
     return client
   }
 
-  /// How much has come in all when there is no more, or `isEnough` says so.
+  /// How many bytes have arrived when the connection ends or `isEnough` returns true.
   private static func read(
     _ client: RawClient, atMost limit: Int, pause: Int32 = 0, until isEnough: () -> Bool = { false }
   ) -> Int {
@@ -55,7 +55,7 @@ struct DrainingDownloadTests {
     var count = Self.read(steady, atMost: 4096, pause: 1) {
       server.events.all.contains { $0.kind == .downloadInterrupted }
     }
-    // A quarter of the time to read an answer.
+    // A quarter of the time limit for reading an answer.
     #expect(MonotonicInstant.now - begin >= .seconds(2))
     #expect(count < Self.size)
     count += Self.read(steady, atMost: 1 << 18) { server.events.all.contains { $0.kind == .downloaded } }
@@ -72,7 +72,7 @@ struct DrainingDownloadTests {
     let client = try Self.begin(server)
     let begin = MonotonicInstant.now
     server.server.drain(within: .seconds(2))
-    // What the kernel has by then comes all the same.
+    // Bytes that the kernel already has still arrive.
     let count = Self.read(client, atMost: 4096, pause: 5) {
       server.events.all.contains { $0.kind == .downloadInterrupted }
     }

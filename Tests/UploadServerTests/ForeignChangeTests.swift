@@ -1,4 +1,4 @@
-// Somebody else's hands in the directory while streams are stored there.
+// Tests changes by other programs in the directory while streams are stored there.
 
 import Glibc
 import NetworkTesting
@@ -147,7 +147,7 @@ struct ForeignChangeTests {
     file.release()
     #expect(files.closeIdle() == 1 && files.closeIdle() == 0)
     try file.check(length: 10)
-    // Opened again as the same file.
+    // The file is opened again, and is still the same file.
     _ = try file.acquire()
     file.release()
     #expect(files.closeIdle() == 1)

@@ -53,7 +53,7 @@ struct HTTPConnectionTests {
     #expect(try test.directory.text("old-a.txt") == "abc")
   }
 
-  @Test("several sized and chunked streams use one connection, also if they are sent all at once")
+  @Test("several sized and chunked streams use one connection, even if they are sent all at once")
   func keepAlive() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -100,7 +100,7 @@ struct HTTPConnectionTests {
     let test = try TestServer()
     let client = try test.connect()
     try client.send(TestServer.head(id: "a/b", framing: "Content-Length: 40000000"))
-    // Far more than the buffers hold: without a lingering close the reset would destroy the answer.
+    // The block is much larger than the buffers: without a lingering close the reset would destroy the answer.
     let block = [UInt8](repeating: 7, count: 1_000_000)
     for _ in 0..<30 { try client.send(block) }
     #expect(try client.answer().status == 400)
@@ -129,15 +129,15 @@ struct HTTPConnectionTests {
     #expect(try test.directory.text("t-a.part") == "abc")
   }
 
-  @Test("each head has its full time, also if it begins in the packet that ends the previous one")
+  @Test("each head has its full time, even if it begins in the packet that ends the previous one")
   func headTimeoutIsPerRequest() throws {
     let test = try TestServer { $0.headTimeout = .milliseconds(300) }
     let client = try test.connect()
     try client.send("GET / HTTP/1.1\r\nHo")
     let start = ContinuousClock.now
-    // For longer than one head may take altogether, and never without a head that has begun.
+    // This lasts longer than the limit for one head, and a head is always incomplete.
     while ContinuousClock.now - start < .milliseconds(700) {
-      usleep(20_000)  // not a synchronisation: the passing of time is what is tested
+      usleep(20_000)  // this is not a synchronisation: the test is about elapsed time
       try client.send("st: h\r\n\r\nGET / HTTP/1.1\r\nHo")
       #expect(try client.answer().status == 200)
     }

@@ -1,4 +1,5 @@
-// Uploads of one stream, some of which begin after bytes that never arrived: no response reports those bytes as stored.
+// Tests uploads of one stream, some of which begin after bytes that never arrived. No response may report those as
+// stored.
 
 import NetworkTesting
 import PropertyTesting
@@ -19,7 +20,7 @@ struct HoleTests {
     try HoleSequence(seed.generator, discards: discards, durability: durability).run()
   }
 
-  @Test("an upload behind which others have left a gap ends, and its recording stays", arguments: [false, true])
+  @Test("an upload ends if others have left a gap after it, and its recording stays", arguments: [false, true])
   func overtaken(_ restarts: Bool) throws {
     let directory = TemporaryDirectory()
     var test = try TestServer(in: directory)
@@ -35,7 +36,7 @@ struct HoleTests {
     let client = try test.connect()
     try client.request("DELETE", two)
     #expect(try client.final().answer.status == 204)
-    // What the first client was told of is not the second one's to remove.
+    // The second client must not remove bytes that were acknowledged to the first.
     #expect(try test.directory.text("t-a.part") == "01234\0\0\0\0\0abcde")
   }
 
@@ -45,7 +46,7 @@ struct HoleTests {
     let one = try test.create("/t.txt", ["Stream-ID: a"])
     try test.append(one, at: 0, "01234")
     let two = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 10"])
-    // The digest is compared at the end: until then the hole in front of the bytes may go again.
+    // The digest is compared at the end. Until then the hole before the bytes may disappear again.
     let writer = try test.connect()
     try writer.patch(
       two, at: 0, ["Content-Length: 9", "Content-Digest: sha-256=:\(String(repeating: "A", count: 43))=:"])
@@ -55,7 +56,7 @@ struct HoleTests {
     try client.request("DELETE", two)
     #expect(try client.final().answer.status == 204)
     try test.events.wait(.cancelled)
-    // Cancelling lets the first one go on: the recording keeps its name.
+    // Cancelling lets the first upload continue, and the recording keeps its name.
     #expect(try test.directory.text("t-a.part").hasPrefix("01234"))
   }
 
@@ -74,7 +75,7 @@ struct HoleTests {
     try test.append(one, at: 5, completes: true, "fg")
   }
 
-  /// What a server that was killed may leave of a hole of ten bytes, or of closing the recording.
+  /// The files that a killed server may leave after it made a hole of ten bytes or closed the recording.
   private static let remains = [
     "{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n",
     "{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n{\"offset\":10,\"length\":10,\"cause\":\"not-received\"}\n",
@@ -188,9 +189,9 @@ private final class HoleSequence {
   private final class Upload {
     let location: String
     let base: Int
-    /// The largest offset that its client was told.
+    /// The largest offset that was announced to its client.
     var announced = 0
-    /// A request that has not ended.
+    /// A request that has not ended yet.
     var open: RawClient?
 
     init(_ location: String, base: Int) { (self.location, self.base) = (location, base) }
@@ -202,13 +203,13 @@ private final class HoleSequence {
   private let directory = TemporaryDirectory()
   private var test: TestServer
   private var uploads: [Upload] = []
-  /// How far the stream goes, and what of it never came.
+  /// The end of the stream, and the ranges that never arrived.
   private var length = 0
   private var holes: [Range<Int>] = []
   private var steps: [String] = []
 
   private var holesEnd: Int { holes.map(\.upperBound).max() ?? 0 }
-  /// None is zero, as bytes in holes are.
+  /// No byte is zero, because holes contain zeros.
   private func content(_ range: Range<Int>) -> [UInt8] { range.map { UInt8($0 * 31 % 251 + 1) } }
 
   init(_ random: SplitMix64, discards: Bool, durability: Durability) throws {
@@ -236,7 +237,7 @@ private final class HoleSequence {
       case (4...8, let upload?): try append(upload)
       default: if uploads.count < 3 { try create() } else { uploads.removeFirst() }
       }
-      // Who does not ask knows an older offset, which holds as well.
+      // A client that does not ask knows an older offset, which must be valid too.
       for upload in uploads where random.chance(60) { try ask(upload) }
     }
     guard !discards else { return }
@@ -248,7 +249,7 @@ private final class HoleSequence {
     #expect(stored == expected, "\(steps)")
   }
 
-  /// At its end, behind a hole, or in front of bytes that are stored.
+  /// A random offset: at the end of the stream, after a hole, or before stored bytes.
   private func place() -> Int {
     switch Int.random(in: 0..<4, using: &random) {
     case 0: length + Int.random(in: 1...9, using: &random)
@@ -276,7 +277,7 @@ private final class HoleSequence {
     let answer = try client.final().answer
     #expect(answer.status == (offset < holesEnd ? 409 : 201), "\(steps): \(answer)")
     guard let location = answer["location"], answer.status == 201 else { return }
-    // A creation without content begins nothing.
+    // A creation without content does not begin a recording.
     if count > 0 { reached(offset, count: count) }
     let upload = Upload(location, base: offset)
     upload.announced = count
@@ -299,14 +300,14 @@ private final class HoleSequence {
       #expect(answer.status == 410, "\(steps): \(answer)")
       return
     }
-    // It may count what others have brought, or be asked to repeat that.
+    // The offset may include bytes that others have sent, or require the client to repeat them.
     let offset = answer["upload-offset"].flatMap { Int($0) } ?? -1
     let possible = upload.announced...max(upload.announced, length - upload.base)
     #expect(answer.status == 204 && possible.contains(offset), "\(steps): \(answer), and not in \(possible)")
     upload.announced = max(upload.announced, offset)
   }
 
-  /// What was announced takes an append, whatever others have brought since.
+  /// An append at the announced offset succeeds, whatever others have sent since.
   private func append(_ upload: Upload) throws {
     let (start, count) = (upload.base + upload.announced, Int.random(in: 1...20, using: &random))
     steps.append("append at \(start) with \(count)")
@@ -320,7 +321,7 @@ private final class HoleSequence {
     (upload.announced, upload.open) = (upload.announced + count, nil)
   }
 
-  /// An append that has not ended when the next request comes.
+  /// Begins an append that has not ended when the next request arrives.
   private func hang(_ upload: Upload) throws {
     if isOvertaken(upload) { return }
     let (start, count) = (upload.base + upload.announced, Int.random(in: 1...20, using: &random))
@@ -334,7 +335,7 @@ private final class HoleSequence {
   }
 
   private func restart() throws {
-    // A server that nobody asks anything tells the next one no more than it knew.
+    // A server without requests passes on exactly what it knew.
     for _ in 0..<Int.random(in: 1...3, using: &random) {
       steps.append("restart")
       test.stop()

@@ -1,4 +1,4 @@
-// Several requests of one stream: each upload keeps its own offset, and is complete when the stream is.
+// Tests several requests of one stream: each upload keeps its own offset, and is complete when the stream is.
 
 import NetworkTesting
 import PropertyTesting
@@ -7,7 +7,7 @@ import UploadServer
 
 @Suite("Uploads that join a stream")
 struct JoinedStreamTests {
-  /// How the recording came to have bytes before the upload under test began.
+  /// How the recording got its bytes before the tested upload began.
   enum First: CaseIterable { case plain, upload, complete }
 
   @Test(
@@ -28,13 +28,14 @@ struct JoinedStreamTests {
         let bytes = Array("0123456789abcdef".utf8)
         let stored = Int.random(in: 2...12, using: &random)
         try begin(first, test, Array(bytes[..<stored]))
-        // Not longer than what is stored: with the length, the end of what others have brought would be too far.
+        // The upload is not longer than the stored bytes, because the end of others' bytes would exceed its announced
+        // length.
         let start = Int.random(in: 0..<stored, using: &random)
         let end = isSized ? Int.random(in: start..<stored, using: &random) : stored
         let length = isSized ? ["Upload-Length: \(end - start)"] : []
         let location = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: \(start)"] + length)
         var told = 0
-        // At the end of a complete stream the upload is complete.
+        // An upload that reaches the end of a complete stream is complete.
         while told < end - start {
           let count = Int.random(in: 1...(end - start - told), using: &random)
           if first == .complete, start + told + count == stored { break }
@@ -172,7 +173,7 @@ struct JoinedStreamTests {
     #expect(told["upload-complete"] == "?1" && told["upload-offset"] == "10", "\(told)")
   }
 
-  /// Brings the stream from 5 to its end at 10.
+  /// Sends the stream from offset 5 to its end at 10.
   private func complete(_ test: TestServer, _ isPlain: Bool) throws {
     let client = try test.connect()
     let fields = ["Content-Type: text/plain", "Stream-ID: a", "Stream-Offset: 5"]

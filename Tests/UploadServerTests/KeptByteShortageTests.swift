@@ -1,4 +1,4 @@
-// The bytes of an upload stay, and count as before, when the server lacks something to read or to drop them.
+// Tests that the bytes of an upload stay valid when the server lacks a resource to read or to drop them.
 
 import Digests
 import Glibc
@@ -10,7 +10,7 @@ import Testing
 
 @Suite("A shortage of resources while bytes of an upload are read or dropped")
 struct KeptByteShortageTests {
-  /// Where the bytes of an upload are kept, and how the server is asked for one.
+  /// Where the bytes of an upload are kept, and the path that selects this.
   enum Keeper: String, CaseIterable {
     case spool, store
 
@@ -57,7 +57,7 @@ struct KeptByteShortageTests {
   func unreadable(_ keeper: Keeper, _ code: Int32) async {
     await #expect(processExitsWith: .success) { [name = keeper.rawValue as String, code = code as Int32] in
       let keeper = Keeper(rawValue: name) ?? .spool
-      // Read at once, and by the worker.
+      // Few bytes are read immediately, many by the worker.
       for count in [3, 3 << 20] {
         let directory = TemporaryDirectory()
         let bytes = (0..<count).map { 97 + UInt8((($0 &* 2_654_435_761) >> 11) & 15) }
@@ -122,7 +122,7 @@ struct KeptByteShortageTests {
           try early.patch(upload, at: 3, body: "d")
           let refused = try early.final().answer
           try require(refused.status == 503 && refused["upload-offset"] == "3", "\(code): \(refused)")
-          // Nobody is at work on it for a while, and the bytes do not become the upload's by that.
+          // No request is at work on the upload for a while, and the rejected bytes still do not count.
           let count = truncate_gate_failures()
           try waitUntil("it is tried again without a request") { truncate_gate_failures() > count + 1 }
         }
@@ -141,7 +141,7 @@ struct KeptByteShortageTests {
   }
 
   @Test(
-    "content with a wrong digest does not count, also if the bytes before it were being written to disk",
+    "content with a wrong digest does not count, even if the bytes before it were being written to disk",
     arguments: Keeper.allCases)
   func dropBesideSync(_ keeper: Keeper) async {
     await #expect(processExitsWith: .success) { [name = keeper.rawValue as String] in
@@ -150,7 +150,7 @@ struct KeptByteShortageTests {
       let upload = try test.create(keeper.path, ["Stream-ID: a"])
       sync_gate_close()
       try test.append(upload, at: 0, Array("abc".utf8))
-      // Time in which the server lets go of the handler as soon as the disk has what came.
+      // Leaves time in which the server would release the handler if the disk had the bytes.
       poll(nil, 0, 200)
       truncate_gate_fail(ENOMEM, keeper.file)
       let wrong = try test.connect()

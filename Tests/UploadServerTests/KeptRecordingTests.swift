@@ -1,5 +1,5 @@
-// Every way in which a stream can be left alone, with every way in which it can end, against a model that knows which
-// bytes were acknowledged: none of a live stream disappears, and nobody removes what is another's.
+// Tests each way in which a stream can be abandoned, combined with each way in which it can end, against a model that
+// knows the acknowledged bytes: none of a live stream disappears, and nobody removes the bytes of another.
 
 import Glibc
 import NetworkTesting
@@ -12,11 +12,11 @@ struct KeptRecordingTests {
   struct Cell: CustomTestStringConvertible, Sendable {
     var durability: Durability
     var threads: Int
-    /// Whether the server is restarted while the streams are left alone.
+    /// Whether the server is restarted while the streams are abandoned.
     var restarts: Bool
     var testDescription: String { "\(durability), \(threads) threads, \(restarts ? "restarted" : "one server")" }
 
-    /// Each pair of choices is among them.
+    /// Contains each pair of choices.
     static let all = Durability.allCases.enumerated().flatMap { number, durability in
       [1, 2].map { Cell(durability: durability, threads: $0, restarts: ($0 + number) % 2 == 0) }
     }
@@ -40,7 +40,7 @@ struct KeptRecordingTests {
     var bytes: [UInt8] = []
     var locations: [String] = []
     var client: RawClient?
-    /// What a client that came back has sent.
+    /// The bytes that a returning client has sent.
     var next: [UInt8] = []
 
     init(_ id: String, _ transport: Transport, _ leaving: Leaving, _ ending: Ending, lives: [Bool]) {
@@ -50,7 +50,7 @@ struct KeptRecordingTests {
     var description: String { "\(id): \(transport) \(leaving) \(ending) live \(lives) \(fate), \(bytes.count) bytes" }
     var path: String { transport == .wrapped ? "/echo.txt" : "/t.txt" }
     var body: String { ".uploads/\(locations.last?.split(separator: "/").last ?? "").body" }
-    /// What age makes of it.
+    /// The state of the recording after the maximum age.
     var outcome: Fate { transport == .plain || lives.contains(true) ? .closed : .removed }
   }
 
@@ -75,7 +75,7 @@ struct KeptRecordingTests {
       for leaving in Leaving.allCases {
         for ending in Ending.allCases {
           for isLive in [true, false] {
-            // A plain request has no DELETE, and a handler of one's own no stream that two uploads could share.
+            // A plain request has no DELETE, and two uploads cannot share a stream of a custom handler.
             if transport == .plain && ending == .delete
               || transport == .wrapped && (leaving == .two || leaving == .nextPart)
             {
@@ -103,7 +103,7 @@ struct KeptRecordingTests {
         isSettled(stream, directory)
       }
     }
-    // Those that were silent and connected are as they were.
+    // Silent streams that stayed connected are unchanged.
     for stream in streams where stream.client != nil { try complete(stream, &random) }
     for stream in streams where stream.leaving == .nextPart && stream.fate == .closed {
       try comeBack(stream, test, &random)
@@ -118,7 +118,7 @@ struct KeptRecordingTests {
     (0..<Int.random(in: 1...3000, using: &random)).map { _ in UInt8.random(in: 1...255, using: &random) }
   }
 
-  /// Brings bytes that are acknowledged, and leaves.
+  /// Sends bytes that are acknowledged, and abandons the stream.
   private func begin(_ stream: Stream, _ test: TestServer, _ random: inout SplitMix64) throws {
     for (number, isLive) in stream.lives.enumerated() {
       let bytes = some(&random)
@@ -128,7 +128,7 @@ struct KeptRecordingTests {
         let framing = isLive ? "Transfer-Encoding: chunked" : "Content-Length: \(bytes.count + 1)"
         try client.send(TestServer.head(stream.path, id: stream.id, offset: offset, framing: framing))
         if isLive { try client.sendChunk(bytes) } else { try client.send(bytes) }
-        // A reset throws away what was not read.
+        // A reset discards bytes that the server has not read.
         let file = "\(test.directory.path)/t-\(stream.id).part"
         try waitUntil("\(file) has everything") {
           var status = stat()
@@ -143,7 +143,7 @@ struct KeptRecordingTests {
         try client.awaitProgress(bytes.count)
       }
       stream.bytes += bytes
-      // The first of two is left in one way, the second in another.
+      // The first of two clients disconnects, and the second resets its connection.
       if stream.leaving == .silent {
         stream.client = client
       } else if stream.leaving == .cut || number == 1 {
@@ -162,10 +162,10 @@ struct KeptRecordingTests {
       try client.request("DELETE", stream.locations[stream.locations.count - 1])
       guard try client.final().answer.status == 204 else { return }
       stream.client = nil
-      // The first of two keeps its bytes, unless those of the last have made it longer than it was announced.
+      // The first of two keeps its bytes, unless the bytes of the last exceed its announced length.
       stream.fate = stream.lives.count > 1 && stream.lives[0] ? .open : .removed
     case .complete:
-      // One that is connected completes when it has been silent for long, if its server lives so long.
+      // A silent client that is still connected completes its stream later, if the server is not restarted.
       if stream.leaving == .silent && !cell.restarts { return }
       stream.client = nil
       let rest = stream.lives.last == true ? some(&random) : [7]
@@ -178,7 +178,7 @@ struct KeptRecordingTests {
       } else {
         let location = stream.locations[stream.locations.count - 1]
         let offset = try client.head(location)["upload-offset"].flatMap { Int($0) }
-        // Under load its time may be over already.
+        // Under load the upload may have expired already.
         guard let offset else { return }
         try client.patch(location, at: offset, completes: true, ["Content-Length: \(rest.count)"])
         try client.send(rest)
@@ -189,7 +189,7 @@ struct KeptRecordingTests {
     }
   }
 
-  /// Ends a request that is still under way.
+  /// Ends a request that is still open.
   private func complete(_ stream: Stream, _ random: inout SplitMix64) throws {
     guard let client = stream.client else { return }
     let isSized = stream.transport == .plain && stream.lives == [false]
@@ -210,7 +210,7 @@ struct KeptRecordingTests {
     }
   }
 
-  /// Continues a closed stream in a next part, which ends by itself.
+  /// Continues a closed stream in a next part and ends it.
   private func comeBack(_ stream: Stream, _ test: TestServer, _ random: inout SplitMix64) throws {
     stream.next = some(&random)
     let offset = stream.bytes.count

@@ -1,4 +1,4 @@
-// A directory that cannot be listed is an error: no name in it counts as free.
+// Tests that a directory which cannot be listed causes an error: no name in it may count as free.
 
 import EventLoops
 import Glibc
@@ -20,7 +20,7 @@ struct ListingTests {
     #expect(throws: (any Error).self) { try DirectoryNames.ifThere("/proc/self/status", in: AT_FDCWD) }
     #expect((try? DirectoryNames.ifThere("/nonexistent", in: AT_FDCWD))?.map { _ in true } == nil)
     #expect(throws: (any Error).self) { try CompleteRecordings(in: -1).scan(on: BackgroundWorker()) { _, _ in } }
-    // Its descriptor is closed under it: in a process of its own, where no other test has the number next.
+    // A separate process, because the test closes the server's descriptor and no other test may reuse its number.
     await #expect(processExitsWith: .success) {
       let directory = open("/proc/self/fd", O_RDONLY | O_DIRECTORY)
       let next = dup(directory)
@@ -67,7 +67,7 @@ struct ListingTests {
     let test = try TestServer(in: directory) { $0.finishAfter = .milliseconds(100) }
     #expect(try test.events.wait(.closed).file == "f-x.bin")
     test.stop()
-    // Whatever waits for its time is named at the end of a server at the latest.
+    // All files that wait for their final name have it when the server ends, at the latest.
     #expect(directory.names.filter { !$0.hasPrefix(".") } == ["-f.part", "-f~2.part", "f-x.bin", "f-x.gaps"])
   }
 
@@ -105,7 +105,7 @@ struct ListingTests {
     }
     try recordings.scan(on: BackgroundWorker()) { _, _ in }
     for number in 0..<10 {
-      // Asked for under another extension, it is found by the list.
+      // If the requested extension differs, the file is found by listing the directory.
       let asked = name(number).withExtension(".other")
       #expect(try recordings.find(asked)?.final == (number < 5 ? "a-\(number).rare" : nil))
     }

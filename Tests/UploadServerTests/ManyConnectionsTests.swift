@@ -7,7 +7,8 @@ import UploadServer
 @Suite("Many connections")
 struct ManyConnectionsTests {
   static let count = 2000
-  /// Both ends live in the test's process, each stream has a file, and the runner needs a few.
+  /// Whether this process may open enough files: both ends of each connection, a file for each stream, and a few
+  /// others.
   static let mayOpenEnough: Bool = {
     var limit = rlimit()
     getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
@@ -26,7 +27,7 @@ struct ManyConnectionsTests {
       setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
       let count = ManyConnectionsTests.count
       let test = try TestServer { $0.durability = .none }
-      // The first one pays for what is there once: the receive buffer, the run-time's tables.
+      // The first connection causes the one-time costs: the receive buffer and the tables of the runtime.
       let first = try test.connect()
       try first.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
       try require(try first.answer().status == 200, "the first client is served")
@@ -36,7 +37,7 @@ struct ManyConnectionsTests {
       clients.reserveCapacity(count)
       let before = residentBytes()
       for _ in 0..<count { clients.append(try test.connect()) }
-      // The end of an exchange on the last one: all before it are accepted.
+      // After an exchange on the last connection, all earlier ones are accepted.
       try clients[count - 1].send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
       try require(try clients[count - 1].answer().status == 200, "the last client is served")
       let idle = residentBytes()
@@ -48,7 +49,7 @@ struct ManyConnectionsTests {
       }
       for client in clients { try client.send("0\r\n\r\n") }
       for client in clients { try require(try client.answer().status == 201, "every stream is stored") }
-      // The run-time's own threads come and go, a few at a time.
+      // The number of the runtime's own threads varies by a few.
       try require(threadCount() < threads + 20, "connections have no threads of their own")
       for number in 0..<count {
         let text = try test.directory.text("t-\(number).txt")
@@ -58,7 +59,7 @@ struct ManyConnectionsTests {
       let perStream = (streaming - before) / count
       print("\(count) connections: \(perIdle) bytes resident each when idle, \(perStream) with a stream, both ends")
       fflush(nil)
-      // Both ends of each connection are in here, and a client's end is a few hundred bytes.
+      // This includes both ends of each connection. A client's end takes a few hundred bytes.
       try require(perIdle < 4096, "an idle connection costs less than 4 kB, and not \(perIdle)")
       try require(perStream < 8192, "a stream costs less than 8 kB, and not \(perStream)")
     }
@@ -66,7 +67,7 @@ struct ManyConnectionsTests {
   }
 }
 
-/// `VmRSS`, in bytes.
+/// The resident memory (`VmRSS`) in bytes.
 func residentBytes() -> Int {
   guard let text = try? fileContents("/proc/self/statm") else { return 0 }
   let fields = String(decoding: text, as: UTF8.self).split(separator: " ")

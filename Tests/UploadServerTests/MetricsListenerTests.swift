@@ -1,4 +1,4 @@
-// The figures as somebody reads them who may not upload, compared with what was done.
+// Compares the metrics, as read by a client that may not upload, with what really happened.
 
 import EventLoops
 import Glibc
@@ -7,7 +7,7 @@ import NetworkTesting
 import Testing
 import UploadServer
 
-/// A page on its way from another thread.
+/// Passes a page of metrics between threads.
 final class FigureBox: Sendable {
   private let text = Lock<String?>(nil)
 
@@ -100,7 +100,7 @@ struct MetricsListenerTests {
       try client.send(sent)
       return client
     }
-    // Sixteen that are being answered are as many as there may be.
+    // Sixteen requests are the maximum at one time.
     try waitUntil("the figures are there again") { (try? get(address).status) == 200 }
     for _ in 0..<3 { #expect(try get(address).status == 200) }
     withExtendedLifetime(idle) {}

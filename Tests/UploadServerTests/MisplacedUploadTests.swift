@@ -1,4 +1,4 @@
-// Uploads of a stream whose last recording is closed: others continue the stream while one of them has no byte yet.
+// Tests uploads of a stream whose last recording is closed: others continue the stream before one of them has any byte.
 
 import NetworkTesting
 import PropertyTesting
@@ -7,24 +7,24 @@ import UploadServer
 
 @Suite("Uploads that no longer fit their stream")
 struct MisplacedUploadTests {
-  /// How the client of an upload finds out where it may continue.
+  /// How the client of an upload learns where to continue.
   private enum Asking: CaseIterable { case head, append, brokenAppend }
 
-  /// One stream whose recording of three bytes is closed, and what two uploads do with it then.
+  /// A stream with a closed recording of three bytes, and the actions of two uploads after that.
   private struct Sequence: CustomStringConvertible {
     let version: Int
     let isBegun: Bool
     let offset: Int
-    /// Where the other upload begins, with content; nil if there is none.
+    /// Where the other upload begins with its content; nil if there is no other upload.
     let other: Int?
     let asking: Asking
     var id: String { "\(version)-\(isBegun)-\(offset)-\(other ?? 0)-\(asking)" }
     var description: String { id }
 
-    /// Whether an append may follow, by the rules of the documentation.
+    /// Whether the documented rules allow an append.
     var isContinued: Bool {
       guard let other else { return true }
-      // A part that begins before this upload leaves it its place; one without a hole in front of it, too.
+      // A part that begins before this upload does not affect it, nor does one that leaves no hole before its start.
       return isBegun ? other <= offset + 1 : other <= offset
     }
   }
@@ -46,12 +46,12 @@ struct MisplacedUploadTests {
   private static let settings = Durability.allCases.flatMap { durability in [1, 2].map { (durability, $0) } }
 
   @Test(
-    "behind a closed recording, an upload continues at the reported offset, or gets 410, and is never complete",
+    "after a closed recording, an upload continues at the reported offset, or gets 410, and is never complete",
     arguments: settings.indices)
   func announced(_ setting: Int) throws {
     let (durability, threads) = Self.settings[setting]
     let directory = TemporaryDirectory()
-    // All with the first setting, and a third with each of the others.
+    // The first setting tests all sequences, each other setting a third of them.
     let sequences = Self.sequences.indices.filter { $0 % 3 == setting % 3 || setting == 0 }.map { Self.sequences[$0] }
     func server(finishAfter: Duration) throws -> TestServer {
       try TestServer(in: directory) {
@@ -81,7 +81,7 @@ struct MisplacedUploadTests {
       try client.request(
         "POST", "/t.txt", ["Upload-Complete: ?0", "Stream-ID: \(sequence.id)", "Stream-Offset: \(other)"],
         body: String(decoding: Self.bytes[other..<other + 6], as: UTF8.self))
-      // In front of the part that this upload has begun there is no place for the other one.
+      // The other upload cannot begin before the part that this upload has begun.
       let isRefused = sequence.isBegun && other < sequence.offset
       let status = try client.final().answer.status
       try require(status == (isRefused ? 409 : 201), "\(sequence): \(status)")

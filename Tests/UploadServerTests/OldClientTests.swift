@@ -1,4 +1,4 @@
-// Exchanges as URLSession makes them (SwiftNIO's NIOResumableUploadTests show its requests), and what curl makes of us.
+// Imitates URLSession, whose requests SwiftNIO's NIOResumableUploadTests show, and tests curl with our server.
 
 import NetworkTesting
 import Testing
@@ -6,14 +6,14 @@ import UploadServer
 
 @Suite("Existing clients", .serialized)
 struct OldClientTests {
-  /// One iteration of the draft as Apple's systems speak it.
+  /// A version of the draft as Apple's systems use it.
   struct Dialect: CustomTestStringConvertible, Sendable {
     let version: Int
     let system: String
-    /// The field that says whether a request is the last, and its values for last and not last.
+    /// The field that shows whether a request is the last, with its values for last and not last.
     let completeness: (name: String, last: String, part: String)
     let tellsProgress: Bool
-    /// What else its creations and appends carry.
+    /// Further fields of its creations and appends.
     let creation: [String]
     let append: [String]
     var testDescription: String { "\(system), version \(version)" }
@@ -28,7 +28,7 @@ struct OldClientTests {
       creation: [], append: []),
     Dialect(
       version: 5, system: "iOS 18.0", completeness: ("Upload-Complete", "?1", "?0"), tellsProgress: true,
-      // Not of this version: it must not matter.
+      // This field belongs to another version and must have no effect.
       creation: ["Upload-Length: 999"], append: []),
     Dialect(
       version: 6, system: "iOS 18.1", completeness: ("Upload-Complete", "?1", "?0"), tellsProgress: true,
@@ -111,7 +111,7 @@ struct OldClientTests {
     let isEarly = dialect.version < 7
     let location = try test.create()
     func ask(_ method: String, _ lines: [String] = [], body: String? = nil) throws -> RawClient.Answer {
-      // A refusal ends its connection where content is left.
+      // A refusal ends its connection if content remains.
       let client = try test.connect()
       try client.request(method, location, version: dialect.version, lines, body: body)
       return try client.final(withBody: method != "HEAD").answer
@@ -184,7 +184,7 @@ struct OldClientTests {
     let url = "http://\(test.address)"
     let created = try curl([
       url + "/c.txt", "-H", "Upload-Complete: ?0", "--data-binary", "abc", "-H", "Content-Type: text/plain",
-      // SHA-256 of "abcdef", by sha256sum.
+      // The SHA-256 of "abcdef", computed by sha256sum.
       "-H", "Repr-Digest: sha-256=:vvV+x/U6bUC+tkCngKY5yDvCmsipgW8fxsXG3Nk8RyE=:",
     ])
     #expect(created.contains("HTTP/1.1 104") && created.contains("HTTP/1.1 201"))

@@ -1,4 +1,4 @@
-// Whose stream is whose: no combination of names and types gives one token what another has stored.
+// Tests who owns a stream: no combination of names and types gives a token access to the bytes of another.
 
 import EventLoops
 import Glibc
@@ -11,7 +11,7 @@ import Testing
 
 @Suite("Ownership of streams", .serialized)
 struct OwnershipTests {
-  // `printf %s alpha | sha256sum`, and the same of beta.
+  // The output of `printf %s alpha | sha256sum`, and the same for beta.
   private static let tokens = """
     8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8
     f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753
@@ -46,7 +46,7 @@ struct OwnershipTests {
     #expect(try client.final().answer.status == 201)
     try client.send(TestServer.head("/t.txt", id: "a", offset: 3, more: Self.alpha + "\r\n") + "0\r\n\r\n")
     #expect(try client.answer().status == 200)
-    // Two that expire one after the other: so much time has passed for the first one, too.
+    // Two uploads expire in succession, so the first one's time has passed as well.
     for count in 1...2 {
       let client = try test.connect()
       try client.request("POST", "/u.txt", ["Upload-Complete: ?0", "Upload-Length: 1", Self.alpha], body: "")
@@ -70,7 +70,7 @@ struct OwnershipTests {
     if origin == "an operator's" {
       try directory.write("k-a.txt", bytes)
     } else {
-      // Before there were tokens.
+      // Store a stream before tokens exist.
       let test = try TestServer(in: directory)
       let client = try test.connect()
       try client.send(
@@ -97,7 +97,7 @@ struct OwnershipTests {
       return try client.answer().status
     }
     if origin == "continued" {
-      // A stream that nobody owns goes on for whoever comes first, who does not get what was there by that.
+      // The first client to come may continue a stream without an owner, but does not get the earlier bytes by that.
       #expect(try send(6, " words") == 200)
       #expect(try send(0, "x", Self.beta) == 403)
     }
@@ -106,7 +106,7 @@ struct OwnershipTests {
       #expect(try send(offset, String(decoding: bytes[offset...offset], as: UTF8.self)) == 403)
       #expect(try send(offset, "~") == 403)
     }
-    // What alpha stores makes none of the others due.
+    // A new upload of alpha must not make any of the others expire.
     let own = try test.connect()
     try own.send(
       TestServer.head("/u.txt", id: "u", more: Self.alpha + "\r\n") + "12\r\n123456789012345678\r\n0\r\n\r\n")
@@ -119,13 +119,13 @@ struct OwnershipTests {
     #expect(try directory.text("k-a.txt") == "secret words")
   }
 
-  /// What is stored, and what a foreign request asks for.
+  /// A stored stream, and a foreign request.
   private struct Case: CustomStringConvertible {
-    /// The stream of alpha.
+    /// The path of alpha's stream.
     var ownPath: String
     var ownType: String
     var isComplete: Bool
-    /// The request of beta, with the same Stream-ID.
+    /// The path of beta's request, which has the same Stream-ID.
     var path: String
     var type: String
     var method: String
@@ -157,7 +157,7 @@ struct OwnershipTests {
       isChunked = random.chance(50)
       offset = Int.random(in: 0...16, using: &random)
       let rest = offset <= Self.content.count ? String(Self.content.dropFirst(offset)) : ""
-      // A right guess, the beginning of one, a wrong one, and more than there is.
+      // A right guess, its beginning, a wrong guess, and a longer text.
       body = [rest, String(rest.prefix(1)), "guess", rest + "more", ""].randomElement(using: &random) ?? ""
     }
 
@@ -169,7 +169,7 @@ struct OwnershipTests {
     }
   }
 
-  /// Every file of the directory and what is in it.
+  /// All files of the directory with their contents.
   private func snapshot(_ directory: TemporaryDirectory) throws -> [String: [UInt8]] {
     var files: [String: [UInt8]] = [:]
     for name in directory.names where !name.hasPrefix(".") && name != "tokens" {
@@ -216,7 +216,7 @@ struct OwnershipTests {
       let protocolLines = one.isResumable ? ["Upload-Complete: ?1"] : []
       if one.isChunked {
         try foreign.request(one.method, one.path, version: version, lines + protocolLines, chunked: true)
-        // The answer may be there before the body is.
+        // The server may answer before it has the body.
         _ = try? foreign.sendChunk(one.body.isEmpty ? "x" : one.body)
         _ = try? foreign.send("0\r\n\r\n")
       } else {
@@ -242,7 +242,7 @@ struct OwnershipTests {
       let again = try send(types.1, "hello")
       #expect(again.status == 200 && again.body.contains("\"mic-s\(index).\(types.0)\""), "\(types) \(again)")
     }
-    // Also by a server that has only the directory to go by.
+    // The same on a server that only has the directory.
     let second = test.directory
     test.stop()
     let other = try TestServer(in: second)
@@ -252,12 +252,12 @@ struct OwnershipTests {
     #expect(second.names == ["mic-s0.wav", "mic-s1.opus", "mic-s2.opus", "mic-s3.txt"])
   }
 
-  @Test("a complete stream keeps its owner over restarts, also after the owner has requested it under another type")
+  @Test("a complete stream keeps its owner over restarts, even after the owner has requested it under another type")
   func restarted() throws {
     let directory = TemporaryDirectory()
     for round in 0..<3 {
       let test = try guarded(directory)
-      // A connection each: a refused request ends the one that it came on.
+      // Each request has its own connection, because a refusal ends it.
       func status(_ path: String, _ lines: [String], version: Int? = nil, _ body: String) throws -> Int {
         let client = try test.connect()
         defer { client.disconnect() }
@@ -291,7 +291,7 @@ struct OwnershipTests {
         try client.request("POST", "/k.txt", ["Upload-Complete: ?0"] + lines, body: body)
       } else {
         try client.request("POST", "/k.txt", version: nil, lines, chunked: true)
-        // A stream that is refused may be answered before its body is there.
+        // A refusal may arrive before the body is sent.
         _ = try? client.sendChunk(body)
         if token == Self.beta { return try client.answer().status }
         try waitUntil("the bytes are stored") {
@@ -351,11 +351,11 @@ struct OwnershipTests {
     try Command.run("sh", ["-c", "rm \(directory.path)/k-*1.*"])
     test.stop()
     test = try server()
-    // Of those that end in 1, two each; of the others the files are there.
+    // Two recordings with each prefix have names that end in 1. The files of the others still exist.
     try waitUntil("the records are gone") { try records("k-e") == 18 && records("k-c") == 18 }
   }
 
-  @Test("a recording that somebody created while its stream grew is not overwritten, and the response is final")
+  @Test("a recording that another program created while its stream grew is not overwritten, and the response is final")
   func intruder() throws {
     let test = try TestServer()
     let client = try test.connect()

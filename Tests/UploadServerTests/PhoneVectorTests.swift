@@ -1,4 +1,4 @@
-// The test vectors of the article "Receive uploads from iPhones", sent to a server.
+// Sends the test vectors of the article "Receive uploads from iPhones" to a server.
 
 import NetworkTesting
 import Testing
@@ -27,7 +27,7 @@ struct PhoneVectorTests {
   }
 }
 
-/// An exchange, as lines: `> ` what a phone sends, `< ` what a server must answer, `* ` notes.
+/// An exchange as lines: `> ` for what a phone sends, `< ` for the required answer, `* ` for notes.
 struct PhoneVector {
   let title: String
   let lines: [String]
@@ -44,7 +44,7 @@ struct PhoneVector {
     }
   }
 
-  /// Sends what the phone sends, and returns the lines that the server has not answered.
+  /// Sends the phone's lines, and returns the lines that are missing in the server's answers.
   func play(_ test: TestServer) throws -> [String] {
     var client = try test.connect()
     var answer: RawClient.Answer?

@@ -1,14 +1,14 @@
-// An upload at some offset of a stream, whose client speaks any version of the draft.
+// An upload at a given offset of a stream. Its client uses one version of the draft.
 
 import NetworkTesting
 import UploadServer
 
-/// An upload whose client speaks one version of the draft.
+/// An upload whose client uses one version of the draft.
 final class PlacedUpload: @unchecked Sendable {
-  /// The server that has it, which a test may start anew.
+  /// The server of the upload. A test may restart it.
   var test: TestServer
   private let version: Int
-  /// Fields of each request.
+  /// The fields of each request.
   private let fields: [String]
   private var location = ""
 
@@ -16,7 +16,7 @@ final class PlacedUpload: @unchecked Sendable {
     (self.test, self.version, self.fields) = (test, version, fields)
   }
 
-  /// The status of an upload that is over.
+  /// The status that the server returns for an ended upload.
   var inactive: Int { version < 7 ? 404 : 410 }
 
   private func completeness(_ completes: Bool) -> String {
@@ -44,7 +44,7 @@ final class PlacedUpload: @unchecked Sendable {
     return try client.final().answer
   }
 
-  /// Sends the beginning of an append of `length` bytes, and does not wait for an answer.
+  /// Sends the beginning of an append of `length` bytes without waiting for an answer.
   func appendPart(at offset: Int, _ bytes: [UInt8], of length: Int) throws {
     let client = try test.connect()
     try client.request("PATCH", location, version: version, lines(at: offset) + ["Content-Length: \(length)"])
@@ -66,7 +66,7 @@ final class PlacedUpload: @unchecked Sendable {
     standing.status == 204 && saysIncomplete(standing) == true
   }
 
-  /// nil if an answer does not speak of it.
+  /// Whether an answer reports the upload as incomplete; nil if it does not report this.
   func saysIncomplete(_ answer: RawClient.Answer) -> Bool? {
     version == 3 ? answer["upload-incomplete"].map { $0 == "?1" } : answer["upload-complete"].map { $0 == "?0" }
   }

@@ -1,6 +1,7 @@
-// The machine stops without a warning: what the next server makes of uploads whose bytes the disk may not have.
+// Tests what the next server does with uploads whose bytes the disk may not have, after the machine has stopped without
+// a warning.
 //
-// A copy of the directory stands for what the disk has, and another boot identifier for the next boot of the machine.
+// A copy of the directory stands for the contents of the disk, and another boot identifier for the next boot.
 
 import Glibc
 import NetworkTesting
@@ -22,7 +23,7 @@ struct PowerFailureTests {
     }
   }
 
-  /// What a server that comes after the failure says of the upload, and its reason if it has given it up.
+  /// The answer of a server that starts after the failure, and the reason if it has given up the upload.
   private func after(
     _ test: TestServer, _ durability: Durability, boot: String, _ location: String, version: Int = 8
   ) throws -> (answer: RawClient.Answer, reason: String?) {
@@ -45,7 +46,7 @@ struct PowerFailureTests {
     try client.patch(location, at: 0, chunked: true)
     try client.sendChunk("abc")
     try client.awaitProgress(3)
-    // The server dies, and not the machine: the kernel has everything.
+    // Only the server dies, not the machine, so the kernel has all bytes.
     let restarted = try after(test, durability, boot: "first", location)
     #expect(restarted.answer.status == 204 && restarted.answer["upload-offset"] == "3" && restarted.reason == nil)
     let (answer, reason) = try after(test, durability, boot: "second", location)
@@ -55,7 +56,7 @@ struct PowerFailureTests {
       #expect(answer.status == 410 && answer["upload-offset"] == nil)
       #expect(reason == "the machine stopped before it had written all acknowledged bytes")
       #expect(try after(test, durability, boot: "second", location, version: 6).answer.status == 404)
-      // Whoever waits for the disk now cannot know what was promised before.
+      // A server that now waits for the disk does not know whether earlier promises did.
       #expect(try after(test, .always, boot: "second", location).answer.status == 410)
     }
   }
@@ -90,7 +91,7 @@ struct PowerFailureTests {
     try client.patch(location, at: 0, body: "abc")
     _ = try client.final()
     client.disconnect()
-    // After an end in order the record says that the disk has everything.
+    // After a regular end, the record states that the disk has all bytes.
     test.stop()
     test = try server(durability, in: directory, boot: "first")
     client = try test.connect()
@@ -100,7 +101,7 @@ struct PowerFailureTests {
     try client.patch(other, at: 0, body: "def")
     _ = try client.final()
     #expect(try client.head(location)["upload-offset"] == "6")
-    // Within the second that the disk may take longer.
+    // This is within the second after which the disk must have the bytes.
     #expect(try after(test, durability, boot: "second", location).answer.status == 410)
   }
 
@@ -122,7 +123,7 @@ struct PowerFailureTests {
     var location = ""
     for round in 0..<3 {
       let test = try server(durability, in: directory, boot: "boot \(round)") {
-        // Left alone, an upload has no file open.
+        // An idle upload has no open file.
         $0.uploads.parkDelay = .milliseconds(1)
       }
       if round == 0 { location = try test.create(path) }
@@ -130,7 +131,7 @@ struct PowerFailureTests {
       #expect(try client.head(location)["upload-offset"] == "\(round * 3)")
       try client.patch(location, at: round * 3, body: "abc")
       #expect(try client.final().answer["upload-offset"] == "\(round * 3 + 3)")
-      // From the first byte on it is as before.
+      // After the first new byte, the usual rules apply again.
       let (answer, reason) = try after(test, durability, boot: "other", location)
       #expect(
         answer.status == (durability == .always ? 204 : 410) || durability == .interval && answer.status == 204,
@@ -158,7 +159,7 @@ struct PowerFailureTests {
       }
       try waitUntil("the record says that the disk has everything") { isClean() }
       try require(try suite.after(test, .interval, boot: "second", location).answer["upload-offset"] == "3", "kept")
-      // A claim that fails must not wait for a disk that stands still.
+      // If an expectation fails, the server must not wait for a disk that hangs.
       defer { sync_gate_open() }
       sync_gate_close()
       let before = sync_gate_calls()
@@ -185,7 +186,7 @@ struct PowerFailureTests {
       test.stop()
       try require(sync_gate_calls() == 1, "one file")
       sync_gate_fail(EIO)
-      // What the disk refused is not relied on.
+      // The server does not rely on bytes that the disk has refused.
       let other = try suite.server(.none, boot: "first")
       let lost = try other.create()
       let second = try other.connect()
@@ -199,7 +200,7 @@ struct PowerFailureTests {
   }
 }
 
-/// Takes a body and says nothing.
+/// Receives a body and never answers.
 private final class Silent: RequestHandler {
   func begin(_ exchange: any Exchange) { exchange.acceptBody() }
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}

@@ -1,4 +1,4 @@
-// The small files beside the recordings, written by one loop while another one removes its own.
+// Tests the small files beside the recordings: one loop writes them while another loop removes its own.
 
 import EventLoops
 import Glibc
@@ -24,12 +24,12 @@ struct RecordThreadsTests {
       path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
   }
 
-  /// Streams of one of two loops.
+  /// The names of streams that belong to one of two loops.
   private static func names(_ assignment: LoopAssignment) -> [StreamName] {
     (0..<1000).map { StreamName(path: "/t", streamID: "\($0)", mediaType: "text/plain") }.filter(assignment.owns)
   }
 
-  /// What went wrong on one of the threads.
+  /// An error that was thrown on one of the threads.
   private static func failure(_ body: () throws -> Void) -> (any Error)? {
     do {
       try body()
@@ -98,14 +98,14 @@ struct RecordThreadsTests {
       let name = StreamName(path: "/k.wav", streamID: "\(number)", mediaType: "audio/wav")
       let stream = try #require(try store.open(name, for: nil, at: 0, creating: true))
       #expect(stream.write(bytes.span, [0..<bytes.count], skipping: 0, at: 0, maySplit: false).error == nil)
-      // Used by one of the threads only.
+      // Only one of the threads uses this.
       nonisolated(unsafe) let split = try store.split(stream, try #require(WAVHead(bytes)))
       let next = stream.name
       let isDone = Atomic(false)
       try concurrently(
         {
           split.finish(loop) { _ in }
-          // Until the sidecar has its final name, too.
+          // Wait until the sidecar has its final name too.
           while !store.isThere(name.sidecar) {}
           isDone.store(true, ordering: .releasing)
         },
@@ -133,7 +133,7 @@ struct RecordThreadsTests {
     #expect(try store.owners.files()?.next(10) == [])
   }
 
-  @Test("a growing recording keeps its stream's owner and log, also if it is the only one left")
+  @Test("a growing recording keeps its stream's owner and log, even if it is the only one left")
   func growing() throws {
     let (first, next) = (
       StreamName(path: "/t", streamID: "1", mediaType: nil), StreamName(path: "/t", streamID: "2", mediaType: nil)
@@ -143,7 +143,7 @@ struct RecordThreadsTests {
     (closed.number, closed.end, growing.number) = (1, 3, 2)
     try store.parts.append(closed, growing, to: next.base)
     try Command.run("touch", ["\(directory.path)/t-1.part", "\(directory.path)/t-2~2.part"])
-    // The log is older than it has to be.
+    // Make the log older than necessary.
     var times = [timespec(tv_sec: 1, tv_nsec: 0), timespec(tv_sec: 1, tv_nsec: 0)]
     #expect(utimensat(AT_FDCWD, "\(directory.path)/\(StreamParts.path(next.base))", &times, 0) == 0)
     var gone: Set<String> = []

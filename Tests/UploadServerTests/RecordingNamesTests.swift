@@ -1,5 +1,5 @@
-// Links that carry the time of a recording: what they are called, whom they lead to, and that no name of a client's
-// reaches anything else.
+// Tests links that contain the time of a recording: their names, who may follow them, and that no name from a client
+// reaches any other file.
 
 import EventLoops
 import Glibc
@@ -72,7 +72,7 @@ struct RecordingNamesTests {
   }
 
   @Test(
-    "each split recording has a link, also with equal seconds; others only on request; removing the recording removes the link"
+    "each split recording has a link, even with equal seconds; others only on request; removing the recording removes the link"
   )
   func links() throws {
     let directory = TemporaryDirectory()
@@ -102,7 +102,7 @@ struct RecordingNamesTests {
     }
     let base = "k/2025-11-21T22-02-47Z"
     let found = (1...6).map { link(directory, $0 == 1 ? "\(base).wav" : "\(base)~\($0).wav") }
-    // All of these began within one second.
+    // All of these streams began within one second.
     #expect(
       Set(found.compactMap(\.self))
         == ["../k-a.wav", "../k-a~2.wav", "../k-a~3.wav", "../k-b.wav", "../k-b~2.wav"], "\(found)")
@@ -147,7 +147,7 @@ struct RecordingNamesTests {
     }
     #expect(link(directory, "own/a.wav") == "../own-a.wav" && link(directory, "new/a.wav") == "../new-a.wav")
     #expect(outside.names == ["deep"], "\(outside.names)")
-    // It goes only if it is empty.
+    // The directory can only be removed if it is empty.
     #expect(rmdir("\(outside.path)/deep") == 0)
     for name in ["archive", "wide"] {
       let sidecar = try RecordingSidecar(parsing: directory.contents("\(name)-a.sidecar"))

@@ -74,7 +74,7 @@ struct ResumableUploadTests {
     let location = try #require(first["location"])
     #expect(location == answer["location"] && answer.status == 201)
     #expect(Set(interim.compactMap { $0["location"] }) == [location])
-    // 128 random bits, and nothing that tells of the inside (section "Security Considerations").
+    // 128 random bits that reveal nothing about the server (section "Security Considerations").
     #expect(location.hasPrefix("/.uploads/") && location.dropFirst(10).utf8.count == 32)
   }
 
@@ -162,7 +162,7 @@ struct ResumableUploadTests {
       let start = round * 50_000
       let older = try test.connect()
       try older.patch(location, at: start, chunked: true)
-      // The append is accepted when it is told where it stands.
+      // The append is accepted once the server reports its progress.
       try older.awaitProgress(start)
       try older.sendChunk([UInt8](repeating: UInt8(round), count: 50_000))
       try waitUntil("all has arrived") { older.unacknowledged == 0 }
@@ -242,11 +242,11 @@ struct ResumableUploadTests {
     let first = try test.create("/t", lines)
     try client.patch(first, at: 0, body: "hello")
     _ = try client.final()
-    // The client has lost its upload, and goes on from the oldest byte that it still has.
+    // The client has lost its upload, and continues at the oldest byte that it still has.
     let second = try test.create("/t", lines + ["Stream-Offset: 3"])
     try client.patch(second, at: 0, body: "lo wor")
     #expect(try client.final().answer["upload-offset"] == "6")
-    // The first one has these bytes too, for a byte of a stream is the same whoever brings it.
+    // The first upload counts these bytes too, because a byte of a stream is the same whoever sends it.
     #expect(try client.head(first)["upload-offset"] == "9")
     try client.patch(first, at: 9, completes: true, body: "ld")
     #expect(try client.final().answer.status == 201)
@@ -263,7 +263,7 @@ struct ResumableUploadTests {
   }
 
   @Test(
-    "a client that completes again receives a lost final response, also from a restarted server (draft, section Upload Append)"
+    "a client that completes again receives a lost final response, even from a restarted server (draft, section Upload Append)"
   )
   func replayed() throws {
     let test = try TestServer()
@@ -304,7 +304,7 @@ struct ResumableUploadTests {
       try client.awaitProgress(round * 5 + 5)
       if round == 3 {
         try client.send("0\r\n\r\n")
-        // The upload made the file, though an earlier server did.
+        // The upload created the file, although on an earlier server.
         #expect(try client.final().answer.status == 201)
       }
       client.disconnect()
@@ -418,7 +418,7 @@ struct ResumableUploadTests {
       $0.uploads.parkDelay = .milliseconds(1)
       if !isKept { $0.handler = { WrappedHandlerTests.Echo($0, log) { _ in nil } } }
     }
-    /// Whether a file of this server's is open, but for its directories and its lock.
+    /// Whether this server has a file open besides its directories and its lock.
     func holdsFile() -> Bool {
       guard let names = try? ScratchListing("/proc/self/fd").names else { return true }
       return names.contains { name in

@@ -1,5 +1,5 @@
-// What `RecordingRetention` removes, and what nothing removes: generated directories against a simple model, every
-// state in which a killed server can leave a removal, and a disk that runs full.
+// Tests what `RecordingRetention` removes and what it never removes: random directories against a simple model, each
+// state in which a killed server can leave a removal, and a full disk.
 
 import EventLoops
 import Glibc
@@ -28,7 +28,7 @@ struct RetentionTests {
       let recordings = (0..<Int.random(in: 0...12, using: &random)).map { number in
         let size = random.chance(5) ? .max : UInt64.random(in: 0...50, using: &random)
         return RetentionLedger.Recording(
-          // The parts of a stream one after another, and not by their names: ~10 is behind ~9.
+          // The parts of a stream come in numerical order, not by name: ~10 follows ~9.
           fileBase: number % 2 == 0 ? "r\(number)" : "s~\(number + 2)",
           owner: [nil, [1], [2]].randomElement(using: &random)!,  // not empty
           since: random.chance(90) ? Int64.random(in: 0...(random.chance(50) ? 3 : 100_000), using: &random) : nil,
@@ -68,7 +68,7 @@ struct RetentionTests {
       }
       return left.filter { $0.owner == owner }.sorted { key($0) < key($1) }
     }
-    /// The one that may go next, and the size of what its owner has.
+    /// The recording that may be removed next, and the total size of its owner's recordings.
     func next(_ owner: [UInt8]?) -> (recording: RetentionLedger.Recording, size: UInt128)? {
       let queue = queue(owner)
       guard let first = queue.first, first.since != nil, sum(Array(queue.dropFirst())) >= least else { return nil }
@@ -104,7 +104,7 @@ struct RetentionTests {
 
   // MARK: A directory
 
-  /// A recording that lies in a directory, with everything that decides whether it is removed.
+  /// A recording in a directory, with everything that determines whether it is removed.
   private struct Stored: CustomStringConvertible {
     enum Oddity: CaseIterable {
       case none, noSidecar, noDigest, otherLength, growing, pending, otherFile, link, laterFormat
@@ -113,7 +113,7 @@ struct RetentionTests {
     var base: String
     var fileExtension: String
     var owner: UInt8?
-    /// Before the test's time, in seconds.
+    /// The age at the time of the test, in seconds.
     var age: Int64
     var isTrusted: Bool?
     var seenAge: Int64?
@@ -126,16 +126,16 @@ struct RetentionTests {
         + "\(seenAge.map { "\($0)" } ?? "-"), \(size) bytes, \(oddity)"
     }
 
-    /// The parts of a stream one after another: r1~2 comes before r12.
+    /// Sorts the parts of a stream in order: r1~2 comes before r12.
     var place: (String, Int) {
       let pieces = base.split(separator: "~")
       return (String(pieces[0]), pieces.count > 1 ? 2 : 1)
     }
 
-    /// Since when it is kept, before the test's time; nil if no clock has told that can be trusted.
+    /// The age in seconds according to a trusted clock; nil if no clock could be trusted.
     var keptFor: Int64? { seenAge ?? (isTrusted == true && age >= 0 ? age : nil) }
 
-    /// - Parameter hole: how many bytes that take no room follow its own.
+    /// - Parameter hole: the size of the hole after its own bytes.
     func write(_ directory: TemporaryDirectory, hole: Int = 0) throws {
       let (path, bytes) = (directory.path, [UInt8](repeating: 7, count: size))
       if oddity == .link {
@@ -160,7 +160,7 @@ struct RetentionTests {
       var text = sidecar.text
       if oddity == .laterFormat { text.replace("\"version\": 1", with: "\"version\": 2") }
       if oddity == .pending {
-        // Somebody is still at work on it, and is not done when the server looks.
+        // The recording is still being finished when the server examines it.
         sidecar.stored = .init(bytes: UInt64(size + hole) + 1)
         try directory.write(".\(base).sidecar", Array(sidecar.text.utf8))
       }
@@ -169,7 +169,7 @@ struct RetentionTests {
 
     init(_ number: Int, _ random: inout SplitMix64) {
       owner = [nil, 1, 2][number / 2 % 3]
-      // The owner of a stream without a first part and without a log is forgotten.
+      // Without its first part and its log, a stream has lost its owner.
       base = "r\(number)" + (owner == nil && number % 2 == 1 ? "~2" : "")
       fileExtension = [".wav", ".txt", ".opus", ".bin"].randomElement(using: &random)!  // not empty
       age = Int64.random(in: -50...1000, using: &random)
@@ -184,7 +184,7 @@ struct RetentionTests {
   /// 2026-11-22T00:00:00Z
   fileprivate static let time: Int64 = 1_795_305_600
 
-  /// Which of them the rules remove, one at a time.
+  /// The recordings that the rules remove, one at a time.
   private static func removed(_ all: [Stored], _ rules: RecordingRetention) -> Set<String> {
     var left = all.filter { $0.oddity == .none }
     var removed: Set<String> = []
@@ -206,7 +206,7 @@ struct RetentionTests {
     }
   }
 
-  /// A server that has looked through its recordings at least once when this returns.
+  /// Starts a server, and returns after it has examined its recordings at least once.
   private static func served(
     _ directory: TemporaryDirectory, _ rules: RecordingRetention, isSynchronized: Bool = true, looks: Int = 3,
     _ check: (TestServer) throws -> Void = { _ in }
@@ -222,7 +222,7 @@ struct RetentionTests {
           return isSynchronized
         })
     }
-    // It is not asked while recordings are being removed.
+    // The server does not examine recordings while it removes some.
     try waitUntil("the server has looked") { asked.value >= looks }
     try check(test)
     test.stop()
@@ -255,10 +255,10 @@ struct RetentionTests {
         }
       } else {
         #expect(removed.isEmpty && warnings.count <= 1, context)
-        // Nobody can tell how old they are.
+        // Their age is unknown.
         let hasUndated = all.contains { $0.oddity == .none && $0.keptFor == nil }
         if rules.longestAge != nil, hasUndated { #expect(warnings.count == 1, context) }
-        // What would go under a clock that is right is a reason to say so.
+        // The server warns about recordings that it would remove if the clock were right.
         if !expected.isEmpty { #expect(warnings.count == 1, context) }
       }
     }
@@ -271,7 +271,7 @@ struct RetentionTests {
     #expect(Set(directory.allNames).subtracting([".removing"]) == left, context)
     #expect(!directory.exists(".removing") || directory.allNames(in: ".removing").isEmpty, context)
     guard isSynchronized else { return }
-    // From now on their age is known, for every server.
+    // From now on each server knows their age.
     for stored in all where stored.oddity == .none && stored.keptFor == nil && !expected.contains(stored.base) {
       let sidecar = try RecordingSidecar(parsing: try directory.contents(stored.base + ".sidecar"))
       #expect(sidecar.firstSeen == "2026-11-22T00:00:00.000Z", context)
@@ -319,7 +319,7 @@ struct RetentionTests {
 
   // MARK: Killed servers
 
-  /// What a server may have done of a removal when it was killed.
+  /// The steps of a removal that a server may have done when it was killed.
   private static let steps: [[String]] = [
     ["mkdir"], ["move", "k-a.sidecar"], ["move", "k-a.gaps"], ["move", "k-a.txt"], ["unlink", "k-a.sidecar"],
     ["unlink", "k-a.gaps"], ["unlink", "k-a.txt"],
@@ -331,7 +331,7 @@ struct RetentionTests {
     ["unlink", ".k-a.gaps"], ["unlink", ".k-a.sidecar"],
   ]
 
-  /// What a server was about to do, and after how many steps it was killed.
+  /// A removal, and the number of steps after which the server was killed.
   struct KilledRemoval: CustomTestStringConvertible, Sendable {
     var done: Int
     var hasRoom: Bool
@@ -361,11 +361,11 @@ struct RetentionTests {
     func verified() throws -> RecordingVerification.Summary {
       try RecordingVerification(directory: directory.path).run { #expect(!$0.kind.isProblem, "\($0)") }
     }
-    // While files are moved, a look at them sees a part of them.
+    // While files are being moved, a listing shows only some of them.
     if !removal.hasRoom { _ = try verified() }
     let isMoved = removal.done > (removal.hasRoom ? 3 : 2)
     let test = try TestServer(in: directory)
-    // The name is free as soon as the recording is gone.
+    // The name is free as soon as the recording is removed.
     if isReplaced, isMoved { try test.plain("/k.txt", id: "a", offset: 100, Array("new".utf8)) }
     try waitUntil("nothing is half removed") {
       (!directory.exists(".removing") || directory.allNames(in: ".removing").isEmpty)
@@ -398,14 +398,14 @@ struct RetentionTests {
           (stored.size, stored.oddity) = (500_000, .none)
           try stored.write(directory)
         }
-        // Six of eight megabytes are taken, four of them by nobody in particular; three are to be free.
+        // Six of eight megabytes are used, four of them by other files. Three must be free.
         let rules = RecordingRetention(freeSpace: .percent(36))
         try RetentionTests.served(directory, rules, looks: 10) { test in
           let removed = test.events.all.filter { $0.kind == .removed }.compactMap(\.file)
           try require(removed.count == 2, "two are enough: \(removed)")
           try require(removed.allSatisfy { ["r0", "r6"].contains($0.prefix { $0 != "." }) }, "the oldest: \(removed)")
         }
-        // Recordings with holes are longer than what they take of the disk: one look goes on until there is room.
+        // Recordings with holes take less disk space than their length. One examination continues until there is room.
         for number in 0..<3 {
           var stored = Stored(36 + 2 * number, &random)
           (stored.age, stored.isTrusted, stored.seenAge) = (2000 - Int64(number), true, nil)
@@ -425,7 +425,7 @@ struct RetentionTests {
         _ = try test.events.wait(.removed, count: 5)
         test.stop()
         try require(looks.value == 1, "\(looks.value) looks")
-        // With a lower bound that leaves nothing to remove, it says so once.
+        // If a lower bound leaves nothing to remove, the server reports it once.
         let strict = RecordingRetention(freeSpace: .bytes(7_000_000), leastSize: 10_000_000)
         try RetentionTests.served(directory, strict, looks: 10) { test in
           let said = test.events.all.compactMap(\.reason).filter { $0.contains("free space") }
@@ -444,7 +444,7 @@ private final class Counter: Sendable {
 }
 
 extension TemporaryDirectory {
-  /// All names but the lock's and the directories'.
+  /// All names except those of the lock and the directories.
   fileprivate var allNames: [String] { allNames(in: ".") }
 
   fileprivate func allNames(in directory: String) -> [String] {

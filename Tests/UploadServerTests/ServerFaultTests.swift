@@ -27,7 +27,7 @@ struct ServerFaultTests {
       let bytes = (0..<3_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
       let client = try test.connect()
       try client.send(TestServer.head())
-      // More than there is room for, and the client goes on sending: it must be able to read why it should not.
+      // The client sends more than fits, and keeps sending. It must still be able to read the refusal.
       for start in stride(from: 0, to: 2_000_000, by: 50_000) {
         do { try client.sendChunk(Array(bytes[start..<(start + 50_000)])) } catch { break }
       }
@@ -40,7 +40,7 @@ struct ServerFaultTests {
       try require(interrupted.status == 507 && interrupted.offset == UInt64(offset), "\(interrupted)")
       try require(try directory.contents("t-a.part") == Array(bytes[..<offset]), "they are those that were sent")
 
-      // Still full: the answer is the same, and nothing is lost or stored twice.
+      // The disk is still full: the answer is the same, and no byte is lost or stored twice.
       let early = try test.connect()
       try early.send(TestServer.head(offset: offset))
       try early.sendChunk(Array(bytes[offset..<(offset + 1000)]))
@@ -96,7 +96,7 @@ struct ServerFaultTests {
   func runsOnce() async {
     await #expect(processExitsWith: .failure) {
       let test = try TestServer()
-      // Its own thread may not have begun yet.
+      // The server's own thread may not run yet.
       _ = try test.connect().head("/")
       test.stop()
       test.server.serveOnThisThread()
@@ -147,7 +147,7 @@ struct ServerFaultTests {
 
   @Test("an address of another machine, and an unknown host, are refused")
   func otherAddresses() {
-    // However it is written: what was looked for is said.
+    // The message names the address that was looked up, however it is written.
     for text in ["192.0.2.1:80", "192.0.513:80"] {
       #expect(failure(listen: text) == .listening(.notOurAddress("192.0.2.1:80")))
     }
@@ -174,7 +174,8 @@ struct ServerFaultTests {
     test.server.shutdown(grace: .seconds(20))
     #expect(idle.isClosedByServer())
     #expect(throws: TestFailure.self) { try test.connect() }
-    // A stream that ends within the grace is complete. The other one's client can continue it, and is told so then.
+    // A stream that ends within the grace period is complete. The other client can continue its stream, and learns
+    // this.
     try ending.send("0\r\n\r\n")
     let answer = try ending.answer()
     #expect(answer.status == 201 && answer["connection"] == "close")
@@ -194,24 +195,24 @@ struct ServerFaultTests {
 
   @Test("a lack of descriptors is reported, nothing spins, and the server accepts again when some are free")
   func descriptorsExhausted() async {
-    // In a process of its own: the limit is the whole process's.
+    // Runs in a separate process because the limit applies to the whole process.
     await #expect(processExitsWith: .success) {
       let asked = try EventLog<String>()
       let test = try TestServer { $0.handler = { $0.target.path == "/wait" ? SilentHandler(asked) : nil } }
-      // At work: a connection that asks nothing would be closed to make room.
+      // This connection has a request at work. An idle one would be closed to make room.
       let client = try test.connect()
       try client.send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n")
       try asked.first("the request") { _ in true }
       var limit = rlimit(rlim_cur: 200, rlim_max: 200)
       setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-      // All numbers below the limit but the one that our own end of the next connection needs.
+      // Uses all numbers below the limit except the one for the client's end of the next connection.
       var taken: [Int32] = []
       while case let descriptor = dup(0), descriptor >= 0 { taken.append(descriptor) }
       close(taken.removeLast())
       let late = try test.connect()
       let told = try test.events.wait(.refused).reason ?? ""
       try require(told.contains("`ulimit -n 400`"), "the cause and the remedy are told: \(told)")
-      // Time in which a server that spins would ask again some thousands of times, and each is told.
+      // A server that spins would retry some thousands of times in this time, and report each failure.
       poll(nil, 0, 300)
       try require(test.events.all.count { $0.kind == .refused } == 1, "accepting rests")
       client.reset()
@@ -221,7 +222,7 @@ struct ServerFaultTests {
   }
 }
 
-/// What making such a server fails with; nil if it does not.
+/// The error of creating such a server; nil if it succeeds.
 private func failure(listen: String, directory: String? = nil) -> UploadServerError? {
   let own = TemporaryDirectory()
   return withExtendedLifetime(own) {
@@ -235,7 +236,7 @@ private func failure(listen: String, directory: String? = nil) -> UploadServerEr
   }
 }
 
-/// `#require` for code that runs in a process of its own.
+/// Replaces `#require` in code that runs in a separate process.
 func require(_ condition: Bool, _ claim: String) throws {
   if !condition { throw TestFailure("not so: \(claim)") }
 }

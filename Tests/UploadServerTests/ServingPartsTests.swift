@@ -1,5 +1,5 @@
-// Small parts of the server on their own: figures of several loops, what files are called, rates, and files that are
-// read or cannot be opened.
+// Tests small parts of the server: metrics of several loops, file names, rates, and files that are read or cannot be
+// opened.
 
 import EventLoops
 import Glibc
@@ -14,7 +14,7 @@ import Testing
 
 @Suite("Components of the server")
 struct ServingPartsTests {
-  /// Every figure has another value, from `first` on.
+  /// Metrics that all have different values, beginning with `first`.
   private static func figures(from first: Int) -> ServerFigures {
     var next = first
     func value() -> Int {
@@ -45,7 +45,7 @@ struct ServingPartsTests {
     return figures
   }
 
-  /// The figures in one order, the same for all.
+  /// The values of the metrics in a fixed order.
   private static func values(_ figures: ServerFigures) -> [Int] {
     let connections = figures.connections
     let wide: [UInt64] = [
@@ -92,7 +92,7 @@ struct ServingPartsTests {
       "/k-a.part", "/k-a.gaps", "/k-a.sidecar", "/k-a", "/k-a.", "/.k-a.wav", "/.x/k-a.wav", "/-k.wav", "/k-a~1.wav",
       "/k-a~02.wav", "/k-a~2~3.wav", "/k a.wav",
     ] { #expect(StreamName.recording(path: path) == nil, "\(path)") }
-    // An earlier server may have left any name there.
+    // An earlier server may have left any of these names.
     for file in ["k-a.part", "k-a~2.part"] { #expect(StreamName(partialFile: file)?.partial == file) }
     for file in ["k-a.wav", "k a.part", "k/a.part", ".k.part", "-k.part", ".part", "k~0.part", "k~x.part"] {
       #expect(StreamName(partialFile: file) == nil, "\(file)")
@@ -117,14 +117,14 @@ struct ServingPartsTests {
 
   @Test("bytes count for the window in which they arrive, and each window is examined")
   func rates() throws {
-    // The first has brought all before; the second brings enough in some windows, and then nothing.
+    // In the first case all bytes came before; in the second, enough bytes arrive in some windows, and then none.
     for rising in [0, 20] {
       let loop = try EventLoop()
       let watch = RateWatch(loop)
       var (looks, isTooSlow) = (0, false)
       watch.watch(minimum: 100, window: .milliseconds(1)) {
         looks += 1
-        // Without an end it would be looked at for ever.
+        // Without this the windows would never end.
         if looks > 200 { loop.stop() }
         return UInt64(100 + 100 * min(looks, rising))
       } tooSlow: {
@@ -136,7 +136,7 @@ struct ServingPartsTests {
     }
   }
 
-  @Test("the bytes behind a hole in one file are independent of the next file")
+  @Test("the bytes after a hole in one file are independent of the next file")
   func fileBehindHole() throws {
     let directory = TemporaryDirectory()
     func file(_ name: String, _ bytes: [UInt8], length: Int) -> FileStretch {
@@ -161,7 +161,7 @@ struct ServingPartsTests {
     #expect(throws: SystemError(operation: "open it", code: EMFILE)) {
       try OpenFiles().open("open it") {
         attempts += 1
-        // Another error ends what would otherwise never end.
+        // A different error ends the attempts, which would otherwise never end.
         errno = attempts < 10 ? EMFILE : EIO
         return -1
       }

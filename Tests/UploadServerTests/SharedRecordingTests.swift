@@ -1,4 +1,4 @@
-// Several uploads of one stream: the end of one takes no byte that the client of another was told is stored.
+// Tests several uploads of one stream: the end of one removes no byte that was acknowledged to another client.
 
 import Glibc
 import NetworkTesting
@@ -7,13 +7,13 @@ import UploadServer
 
 @Suite("Recordings that several uploads share")
 struct SharedRecordingTests {
-  /// How the upload that joined the stream last ends.
+  /// How the upload that joined last ends.
   enum End: String, CaseIterable, CustomStringConvertible {
     case cancelled, expired, interrupted, completedWrongly
     var description: String { rawValue }
   }
 
-  /// The first upload, when the second joins.
+  /// The state of the first upload when the second joins.
   enum First: String, CaseIterable, CustomStringConvertible {
     case atRest, appending
     var description: String { rawValue }
@@ -29,7 +29,7 @@ struct SharedRecordingTests {
 
   private func judge(_ end: End, _ first: First, isFirstLive: Bool, restarts: Bool) throws {
     let context: Comment = "\(end), the first \(first), live \(isFirstLive), restarts \(restarts)"
-    // The first does not expire in this test, and what expires is of the other kind.
+    // The first upload does not expire in this test. An upload that expires is of the other kind.
     let isSecondLive = end == .expired ? !isFirstLive : isFirstLive
     let directory = TemporaryDirectory()
     func server() throws -> TestServer {
@@ -64,7 +64,7 @@ struct SharedRecordingTests {
       try other.request("DELETE", two)
       #expect(try other.final().answer.status == 204, context)
     case .expired:
-      // One that is as old as the second when it was used last, of the same kind and of another stream.
+      // An upload of another stream, of the same kind and last used at the same time as the second.
       let clock = try test.create("/c.txt", ["Stream-ID: c"] + length(isSecondLive, 2))
       try test.append(clock, at: 0, "5")
       _ = try test.events.wait(isSecondLive ? .closed : .expired)

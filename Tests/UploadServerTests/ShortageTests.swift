@@ -1,4 +1,4 @@
-// A server that lacks descriptors or memory for a while has lost no byte, and says so.
+// Tests that a server which temporarily lacks descriptors or memory loses no byte and does not claim that it did.
 
 import Glibc
 import NetworkTesting
@@ -12,13 +12,13 @@ import Testing
 @Suite("A server that lacks something for a while")
 struct ShortageTests {
   private enum Place: CaseIterable {
-    /// The list of a stream's recordings.
+    /// Reading the list of a stream's recordings.
     case parts
-    /// The recording that grows.
+    /// Opening the growing recording.
     case file
     /// The sync itself.
     case sync
-    /// The record of an upload.
+    /// Writing the record of an upload.
     case record
 
     func fail(_ code: Int32) {
@@ -42,12 +42,12 @@ struct ShortageTests {
     var durability: Durability
     var restarts: Bool
 
-    /// Whether acknowledged bytes may be lost by it.
+    /// Whether the failure may lose acknowledged bytes.
     var isRefusal: Bool { place == .sync && (code == EIO || code == ENOSPC) }
   }
 
   @Test(
-    "what no sync has refused stays acknowledged, whatever fails and wherever the upload is",
+    "bytes that no sync has refused stay acknowledged, whatever fails and wherever the upload is",
     arguments: [Durability.always, .interval], [false, true])
   func product(_ durability: Durability, restarts: Bool) async {
     let name = durability.rawValue
@@ -74,7 +74,7 @@ struct ShortageTests {
     var test = try server()
     let left = try test.create("/left.bin", ["Stream-ID: a"])
     try test.append(left, at: 0, "abc")
-    // As if that server had been killed.
+    // Imitates a kill of that server.
     let note = try directory.contents(record(left))
     test.stop()
     try directory.write(record(left), note)
@@ -102,7 +102,7 @@ struct ShortageTests {
       Place.recover()
       test = try server()
     } else if cell.durability == .interval {
-      // What fails is tried again after that.
+      // The server retries after a failure.
       if cell.place == .record {
         try waitUntil("the next round") { open_gate_failures() > 2 }
         Place.recover()
@@ -119,7 +119,7 @@ struct ShortageTests {
       for location in [left, parked, taken, taker, open] {
         let answer = try test.connect().head(location)
         let offset = answer["upload-offset"].flatMap { Int($0) } ?? 0
-        // The other half of the stream, or what came while something was lacking.
+        // Also accepts the other half of the stream, or bytes that arrived during the shortage.
         let mayBeMore = location == taken || location == open
         try require(answer.status < 300 && (offset == 3 || mayBeMore && offset == 6), "\(cell): \(answer)")
       }
@@ -134,7 +134,7 @@ struct ShortageTests {
     test.stop()
   }
 
-  @Test("the record says that bytes are not synced before they are acknowledged, also after it could not be written")
+  @Test("the record marks bytes as not synced before they are acknowledged, even after it could not be written")
   func noted() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()

@@ -1,4 +1,4 @@
-// A live WAV stream in several files: together they are the stream, whatever happens to the server and to the client.
+// Tests a live WAV stream in several files: together they are the stream, whatever happens to server and client.
 
 import Digests
 import EventLoops
@@ -18,13 +18,13 @@ import Testing
 
 @Suite("Recordings that are split")
 struct SplitRecordingTests {
-  /// A file of the stream, as it is stored.
+  /// A stored file of the stream.
   private struct Piece {
     var sidecar: RecordingSidecar
     var bytes: [UInt8]
   }
 
-  /// All finished files of the stream in their order.
+  /// All finished files of the stream, in order.
   private static func pieces(_ directory: TemporaryDirectory) throws -> [Piece] {
     try directory.names.filter { $0.hasPrefix("k-a") && $0.hasSuffix(".wav") }.map { name in
       let sidecar = String(name.dropLast(4)) + ".sidecar"
@@ -34,10 +34,10 @@ struct SplitRecordingTests {
     }.sorted { $0.sidecar.part < $1.sidecar.part }
   }
 
-  /// Checks that the files are the stream: each is a WAV file with true sizes, begins where the one before it ends, and
-  /// holds whole frames.
+  /// Checks that the files form the stream: each is a WAV file with true sizes, begins where the previous one ends, and
+  /// contains whole frames.
   ///
-  /// - Parameter limit: the most bytes of samples in a file; nil where gaps or digests make some longer.
+  /// - Parameter limit: the most bytes of samples in a file; nil if gaps or digests make some files longer.
   private static func check(
     _ directory: TemporaryDirectory, _ stream: [UInt8], _ head: StreamedHead, limit: Int?, least: Int = 2,
     _ comment: Comment
@@ -70,7 +70,7 @@ struct SplitRecordingTests {
     #expect(left.isEmpty, "\(comment): \(left)")
   }
 
-  /// Also into files of a few bytes.
+  /// Splits even into files of a few bytes.
   private static func split(duration: Duration? = nil, size: UInt64? = nil) -> RecordingSplit {
     var split = RecordingSplit(duration: duration, size: size)
     split.leastLength = 0
@@ -92,7 +92,7 @@ struct SplitRecordingTests {
     }
   }
 
-  @Test("a head beyond 4 GiB says in its fact chunk that the sizes are elsewhere")
+  @Test("a head beyond 4 GiB states in its fact chunk that the sizes are elsewhere")
   func largeFact() throws {
     func little(_ number: Int, _ count: Int) -> [UInt8] {
       (0..<count).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
@@ -135,7 +135,7 @@ struct SplitRecordingTests {
       let room = try #require(split.room(head, fileLength: 44 + data))
       #expect((data + room) % frame == 0 && (data < limit ? data + room == limit : room < frame))
     }
-    // One frame per second, as far as the head says.
+    // One frame per second, according to the head.
     var slow = StreamedHead("slow").bytes
     slow.replaceSubrange(24..<28, with: [1, 0, 0, 0])
     #expect(RecordingSplit(duration: .seconds(10)).dataLength(try #require(WAVHead(slow))) == 65_536)
@@ -143,7 +143,7 @@ struct SplitRecordingTests {
     #expect(Self.split(size: 50).room(done, fileLength: 60) == nil)
   }
 
-  /// Who brings the stream.
+  /// How the stream is sent.
   enum Sender: CaseIterable, Sendable { case plain, upload }
 
   @Test(
@@ -153,7 +153,7 @@ struct SplitRecordingTests {
     for seed in Seed.several(6) {
       var random = seed.generator
       let head = try #require(StreamedHead.all.filter { $0.frameLength > 1 }.randomElement(using: &random))
-      // A file is not shorter than what is looked at to find its head.
+      // A file must not be shorter than the bytes that are searched for a head.
       let limit = Int.random(in: 2...60, using: &random) * 48 * head.frameLength
       let split =
         random.chance(50)
@@ -175,7 +175,7 @@ struct SplitRecordingTests {
           test = try Self.server(directory, split, durability)
         }
         var start = position
-        // A plain client that does not know what has arrived sends some of it again.
+        // A plain client that does not know what has arrived repeats some bytes.
         if sender == .plain, random.chance(40), position > 0 {
           start = Int.random(in: (hasGap ? max(0, position - 10) : 0)...position, using: &random)
         } else if sender == .plain, random.chance(15), position > head.bytes.count, position + 1 < stream.count {
@@ -208,17 +208,17 @@ struct SplitRecordingTests {
     }
   }
 
-  /// What an upload says of its digest, and what becomes of the files before its end.
+  /// What an upload states about its digest, and what happens to the files before its end.
   enum Compared: CaseIterable, Sendable { case right, wrong, wanted, movedAway, sidecarMovedAway }
 
   @Test(
-    "an upload in several files is compared with its Repr-Digest, also by the next server",
+    "an upload in several files is compared with its Repr-Digest, even by the next server",
     arguments: Compared.allCases, Seed.several(3))
   func digests(_ compared: Compared, _ seed: Seed) throws {
     var random = seed.generator
     for round in 0..<4 {
       let head = try #require(StreamedHead.all.filter { $0.frameLength > 1 }.randomElement(using: &random))
-      // The worker reads what is more than 1 MiB.
+      // The worker reads everything beyond 1 MiB.
       let limit =
         round == 0 ? 400_000 * head.frameLength : Int.random(in: 2...60, using: &random) * 48 * head.frameLength
       let split = Self.split(size: UInt64(head.bytes.count + limit))
@@ -266,7 +266,7 @@ struct SplitRecordingTests {
     }
   }
 
-  @Test("a digest waits for a server that lacks descriptors to find out what the first file's head was")
+  @Test("a digest waits until a server that lacks descriptors can read the head of the first file")
   func digestInShortage() async {
     await #expect(processExitsWith: .success) {
       let (head, directory) = (StreamedHead.all[0], TemporaryDirectory())
@@ -308,7 +308,7 @@ struct SplitRecordingTests {
   }
 
   @Test(
-    "a frame is recorded at the time that its clock shows, also after steps of the clock", arguments: Seed.several(5))
+    "a frame is recorded at the time that its clock shows, even after steps of the clock", arguments: Seed.several(5))
   func clock(_ seed: Seed) throws {
     var random = seed.generator
     let head = try #require(WAVHead(StreamedHead.all[0].bytes))
@@ -336,7 +336,7 @@ struct SplitRecordingTests {
         if let found { #expect(time > clock.started && (expected != nil || found > offsets[frames - 1]), "\(seed)") }
       }
     }
-    // What a header and a sender can claim at most.
+    // The largest values that a header and a sender can state.
     var extreme = try #require(StreamClock(started: .max, first: .max, head))
     _ = (extreme.time(at: .max), extreme.offset(of: .max), extreme.offset(of: .min))
     (extreme.started, extreme.first, extreme.rate) = (0, 80, UInt64(UInt32.max))
@@ -344,15 +344,15 @@ struct SplitRecordingTests {
     _ = (extreme.time(at: .max), extreme.offset(of: .max))
   }
 
-  @Test("files end at times of day: at those that the sender names, or at the server's, and each says when it began")
+  @Test("files end at times of day, either the sender's or the server's, and each states when it began")
   func timesOfDay() throws {
     for seed in Seed.several(6) {
       var random = seed.generator
       let head = try #require(StreamedHead.all.filter { $0.frameLength > 1 }.randomElement(using: &random))
       let isServers = random.chance(50)
-      // A sender cannot have files made that are shorter than 64 KiB.
+      // A sender cannot request files that are shorter than 64 KiB.
       let unit: Int64 = isServers ? 1 : 700
-      // The server's: one cut within the stream, at the time of day.
+      // For the server's time, one cut lies within the stream, at the time of day.
       let noon = try #require(LocalTime.next(.seconds(12 * 3600), after: WallClock.now.sinceEpoch))
       let started = noon - unit * Int64.random(in: 1...3, using: &random)
       var cuts = [Int(noon - started)]
@@ -377,7 +377,7 @@ struct SplitRecordingTests {
         }
         let end = min(stream.count, position + Int.random(in: 1...(2000 * Int(unit / 10 + 1)), using: &random))
         let client = try test.connect()
-        // A server that was restarted knows the sender's times from the next request that says them.
+        // After a restart the server learns the sender's times from the next request that contains them.
         try client.patch(
           location, at: position, completes: end == stream.count, ["Content-Length: \(end - position)", description])
         try client.send(Array(stream[position..<end]))
@@ -393,7 +393,7 @@ struct SplitRecordingTests {
     }
   }
 
-  @Test("720 files, a month of hours: the log of the stream stays short, and what it says is enough to continue")
+  @Test("720 files, a month of hours: the log of the stream stays short, and is enough to continue")
   func month() throws {
     let (head, directory) = (StreamedHead.all[0], TemporaryDirectory())
     let limit = 4 * 48
@@ -417,7 +417,7 @@ struct SplitRecordingTests {
     try Self.check(directory, stream, head, limit: limit, least: 720, "a month")
   }
 
-  @Test("a sender asks for it; each file says when it began")
+  @Test("a sender requests it, and each file states when it began")
   func requested() throws {
     let test = try TestServer()
     let head = StreamedHead.all[6]
@@ -452,9 +452,9 @@ struct SplitRecordingTests {
     let client = try test.connect()
     try client.send(TestServer.head("/k.wav", id: "a", type: "audio/wav"))
     try client.sendChunk(head.bytes)
-    // A stream that is opened later than the next step is refused, because its log cannot be read.
+    // If the stream were opened after the next step, it would be refused because its log cannot be read.
     try waitUntil("the stream is open") { test.directory.exists("k-a.part") }
-    // Where the log of the parts would be made, there is a file.
+    // A file has the name of the log of the parts.
     try Command.run("sh", ["-c", "rm -rf \"$0\" && touch \"$0\"", directory.path + "/.parts"])
     let frames = Self.samples(1_000 * head.frameLength)
     var stream = head.bytes
@@ -473,7 +473,7 @@ struct SplitRecordingTests {
     try Self.check(directory, stream, head, limit: nil, "\(seed)")
   }
 
-  @Test("what is no live WAV stream stays in one file")
+  @Test("a stream that is not a live WAV stream stays in one file")
   func others() throws {
     let test = try Self.server(TemporaryDirectory(), Self.split(size: 1000), .none)
     let client = try test.connect()
@@ -494,7 +494,7 @@ struct SplitRecordingTests {
     #expect(test.directory.names == ["k-a.txt", "k-b.wav", "k-c.raw"])
   }
 
-  @Test("a stream that falls silent after a split is closed, and its next part begins a series of its own")
+  @Test("a stream that falls silent after a split is closed, and its next part begins a new series")
   func closed() throws {
     let directory = TemporaryDirectory()
     let head = StreamedHead.all[0]

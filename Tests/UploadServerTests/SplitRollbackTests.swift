@@ -1,4 +1,4 @@
-// Splits of which a power cut has left the log, and not the end of the recording that was split.
+// Tests splits after a power failure that kept the log but lost the end of the recording that was split.
 
 import Glibc
 import NetworkTesting
@@ -12,7 +12,7 @@ import Testing
 
 @Suite("Splits that are taken back")
 struct SplitRollbackTests {
-  @Test("a recording that was split without its final name grows again, and what followed it is gone", arguments: 1...3)
+  @Test("a recording that was split without its final name grows again, and its successor is gone", arguments: 1...3)
   func undone(_ part: Int) throws {
     let directory = TemporaryDirectory()
     var split = RecordingSplit(duration: nil, size: 1000)
@@ -46,7 +46,7 @@ struct SplitRollbackTests {
     #expect(files == (1..<part).map { "\(base($0)).wav" } + ["\(base(part)).part"])
     let bytes = try directory.contents("\(base(part)).part")
     #expect(bytes.dropFirst(head.count).elementsEqual(stream[..<Int(extent.length)].suffix(bytes.count - head.count)))
-    // Again: the checkpoint still says the same.
+    // A second time: the checkpoint is unchanged.
     try store.undoSplit(name, to: extent)
     #expect(try store.growth(of: name) == extent)
     var found: [String] = []

@@ -1,4 +1,4 @@
-// The state machines and values behind the sockets and files, against simple models.
+// Tests the state machines and values behind the sockets and files against simple models.
 
 import EventLoops
 import PropertyTesting
@@ -13,7 +13,7 @@ import Testing
 @Suite("The server's state machines")
 struct StateMachineTests {
   @Test(
-    "whatever offsets requests begin at, each byte of the stream has one place, and repeated ones are compared",
+    "each byte of the stream has one place at any offsets of requests, and repeated bytes are compared",
     arguments: Seed.several(1))
   func placement(_ seed: Seed) {
     var generator = seed.generator
@@ -46,7 +46,7 @@ struct StateMachineTests {
           let place = Int(placement.cursor)
           #expect(repeated == max(0, min(count, file.count - place)))
           placement.verified(repeated)
-          // The disk may take less than all of it; the request is over then.
+          // The disk may accept fewer bytes. The request then ends.
           let stored = Int.random(in: 0...(count - repeated), using: &generator)
           if count > repeated {
             #expect(Int(placement.cursor) == file.count, "seed \(seed)")
@@ -61,23 +61,23 @@ struct StateMachineTests {
   }
 
   @Test(
-    "missing bytes are counted once, as far as the file goes, whatever the record looks like",
+    "missing bytes are counted once, up to the end of the file, whatever the record contains",
     arguments: [
       ("", 100, 0, 0),
       ("{\"offset\":5,\"length\":3,\"cause\":\"not-received\"}\n", 100, 3, 8),
-      // Written twice: the server died between the record and the hole.
+      // Written twice because the server died after the record, before the hole.
       ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":5,\"length\":4,\"cause\":\"x\"}\n", 100, 4, 9),
-      // The hole was not made.
+      // The hole does not exist.
       ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 5, 0, 0),
       ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n", 7, 2, 7),
-      // The last line was cut short.
+      // The last line is incomplete.
       ("{\"offset\":5,\"length\":3,\"cause\":\"x\"}\n{\"offset\":50,\"len", 100, 3, 8),
-      // The server that was killed within a line was followed by one that wrote another.
+      // A server was killed within a line, and the next one wrote another line.
       ("{\"offset\":50,\"len{\"offset\":5,\"length\":3,\"cause\":\"not-received\"}\n", 100, 3, 8),
       ("{\"offset\":5,\"length\":18446744073709551616,\"cause\":\"x\"}\n", 100, 0, 0),
       ("{\"offset\":5,\"length\":,\"cause\":\"x\"}\n{\"offset\":5,\"length\":1}\n{", 100, 0, 0),
       ("{\"offset\":5,\"length\":18446744073709551615,\"cause\":\"x\"}\n", 100, 95, 100),
-      // Where a recording begins or ends is no hole.
+      // The beginning or end of a recording is not a hole.
       ("{\"offset\":5,\"length\":0,\"cause\":\"interrupted\"}\n", 100, 0, 0),
       ("rubbish\n\n{}\n", 100, 0, 0),
     ])
@@ -86,10 +86,10 @@ struct StateMachineTests {
     #expect(summary == GapRecord.Summary(missing: missing, holesEnd: end))
   }
 
-  @Test("what is left of a growing recording's gaps is what a killed server had finished", arguments: Seed.several(20))
+  @Test("the remaining gaps of a growing recording are those that a killed server made", arguments: Seed.several(20))
   func remainingGaps(_ seed: Seed) {
     var random = seed.generator
-    // Holes, each with bytes behind it; the first may begin the stream.
+    // Holes that are each followed by bytes. The first may be at the beginning of the stream.
     var (lines, length): ([GapRecord], UInt64) = ([], UInt64.random(in: 0...1, using: &random) * 5)
     for _ in 0..<Int.random(in: 0...4, using: &random) {
       let hole = UInt64.random(in: 1...9, using: &random)
@@ -98,7 +98,7 @@ struct StateMachineTests {
     }
     let text = lines.map(\.jsonLine).joined()
     for _ in 0..<20 {
-      // What servers have left that were killed one after the other while they made a hole or closed the recording.
+      // The lines of several servers that were killed while they made a hole or closed the recording.
       var rest = ""
       var size = length
       for _ in 0..<Int.random(in: 0...3, using: &random) {

@@ -1,4 +1,4 @@
-// Each call of the disk under the server's store fails once, as SQLite is tested. See "How SQLite Is Tested", section 3.
+// Lets each disk call of the server's store fail once, as SQLite does (see "How SQLite Is Tested", section 3).
 
 import Glibc
 import NetworkTesting
@@ -10,10 +10,10 @@ import Testing
 @testable import UploadServer
 
 @Suite(
-  "Each call of the disk under the server's store fails in turn", .serialized,
+  "Each disk call of the server's store fails once", .serialized,
   .enabled(if: disk_faults_are_possible() != 0))
 struct StoreFaultTests {
-  /// A kind of calls, and how one of them fails.
+  /// A kind of call, and the error with which one call of this kind fails.
   struct Fault: Sendable, CustomTestStringConvertible {
     var call: disk_call
     var name: String
@@ -36,7 +36,7 @@ struct StoreFaultTests {
     ]
   }
 
-  /// How the server is set up.
+  /// The configuration of the server.
   struct Setting {
     var durability: Durability
     var isSplit: Bool
@@ -45,11 +45,11 @@ struct StoreFaultTests {
     }
   }
 
-  /// All errors for all calls; or, in each setting, one error for some calls.
+  /// Whether to test all errors of all calls, instead of one error of some calls in each setting.
   private static var isLong: Bool { getenv("SLUICE_STORE_FAULTS") != nil }
 
   @Test(
-    "what the server acknowledged is on the disk, what looks complete is complete, and nothing is left over",
+    "acknowledged bytes are on the disk, files that look complete are complete, and no file is left over",
     arguments: Fault.all.indices)
   func product(index: Int) async throws {
     // Each setting has a process of its own, because the calls are counted per process. They mostly wait.
@@ -92,7 +92,7 @@ struct StoreFaultTests {
   }
 }
 
-/// A server, a live stream, an upload of a file, one that is cancelled, and a stream that begins late.
+/// A server, a live stream, an upload of a file, a cancelled upload, and a stream that begins late.
 final class StoreRun {
   private let setting: StoreFaultTests.Setting
   private let fault: (call: disk_call, number: UInt, error: Int32)?
@@ -101,7 +101,7 @@ final class StoreRun {
   private let head = StreamedHead.all[0]
   private let stream: [UInt8]
   private var counts: [UInt] = []
-  /// The upload that is to be cancelled.
+  /// The upload that will be cancelled.
   private var cancelled: String?
 
   init(_ setting: StoreFaultTests.Setting, _ fault: (call: disk_call, number: UInt, error: Int32)?) throws {
@@ -132,7 +132,7 @@ final class StoreRun {
   private func start() throws -> TestServer {
     try TestServer(in: directory) {
       ($0.durability, $0.threads) = (setting.durability, 1)
-      // What the disk did not let a cancelled upload remove is closed then.
+      // After this time the server closes recordings that the disk did not let it remove after a cancellation.
       $0.finishAfter = .seconds(1)
       guard setting.isSplit else { return }
       $0.split = RecordingSplit(size: UInt64(head.bytes.count) + 400)
@@ -157,7 +157,7 @@ final class StoreRun {
     }
     try require(client.isComplete, "it never ends: \(context): \(client.trace)")
     client.test.stop()
-    // What the next server finishes is finished then.
+    // The next server has finished its work by then.
     let last = try server()
     try waitUntil("all is finished: \(context): \(directory.names) \(client.trace)") {
       directory.names.allSatisfy { !$0.hasSuffix(".part") }
@@ -204,7 +204,7 @@ final class StoreRun {
     }
   }
 
-  /// A client that is refused, or whose connection ends, comes again.
+  /// Repeats the requests of a client that is refused or loses its connection.
   private func repeated(_ what: String, _ attempt: () throws -> Bool) throws {
     for _ in 0..<20 where (try? attempt()) != true { poll(nil, 0, 5) }
   }
@@ -216,7 +216,7 @@ final class StoreRun {
     if setting.durability != .none {
       for name in directory.names { dropped += disk_faults_drop("\(directory.path)/\(name)") }
     }
-    // Whoever asked for less than `always` may lose what no sync has covered yet, and is told.
+    // With a durability below `always`, unsynced bytes may be lost, and the client is told.
     let mayLose = setting.durability == .interval && fault?.call == DISK_SYNC
     if dropped > 0 {
       try require(mayLose, "\(dropped) bytes were never synced: \(context) \(directory.names)")

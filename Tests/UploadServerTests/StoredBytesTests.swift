@@ -1,4 +1,4 @@
-// Bytes on their way to the disk and back, and the descriptors that they take.
+// Tests how bytes travel to the disk and back, and how many descriptors this takes.
 
 import EventLoops
 import Glibc
@@ -24,7 +24,7 @@ struct StoredBytesTests {
     let directory = TemporaryDirectory()
     let bytes = (0..<20_000).map { _ in UInt8.random(in: 0...255, using: &random) }
     for _ in 0..<40 {
-      // UIO_MAXIOV is 1,024: fewer, as many, and more than that.
+      // UIO_MAXIOV is 1,024. The counts are below, at and above it.
       let count = [1, 2, 1023, 1024, 1025, 2048, 2049, Int.random(in: 1...5000, using: &random)].randomElement(
         using: &random)!  // not empty
       var pieces: [Range<Int>] = []
@@ -53,7 +53,7 @@ struct StoredBytesTests {
     }
   }
 
-  @Test("a body of 10,000 chunks of one byte, sent at once, is stored whole")
+  @Test("a body of 10,000 chunks of one byte, sent at once, is stored completely")
   func oneByteChunks() throws {
     let test = try TestServer()
     let text = String((0..<10_000).map { Character(UnicodeScalar(UInt8(97 + $0 % 26))) })
@@ -61,7 +61,7 @@ struct StoredBytesTests {
     try client.send(TestServer.head() + text.map { "1\r\n\($0)\r\n" }.joined() + "0\r\n\r\n")
     #expect(try client.answer().status == 201)
     #expect(try test.directory.text("t-a.txt") == text)
-    // And as an upload.
+    // The same as an upload.
     let location = try test.create("/u.txt", ["Stream-ID: b"])
     try client.patch(location, at: 0, completes: true, chunked: true)
     try client.send(text.map { "1\r\n\($0)\r\n" }.joined() + "0\r\n\r\n")
@@ -69,7 +69,7 @@ struct StoredBytesTests {
     #expect(try test.directory.text("u-b.txt") == text)
   }
 
-  @Test("a body that waits for the disk keeps no descriptor, and the sync is of its own file")
+  @Test("a body that waits for the disk keeps no descriptor, and the sync applies to its own file")
   func closedBeforeSync() throws {
     let directory = TemporaryDirectory()
     let files = OpenFiles()
@@ -86,7 +86,7 @@ struct StoredBytesTests {
       handler: FixedResponseHandler(Response(200)), loop: loop, records: records, unreadable: { _ in })
     let bytes = Array("abc".utf8)
     #expect(body.append(bytes.span, pieces: [0..<3]) == nil)
-    // The disk is busy with something else.
+    // The worker is busy with other work.
     let gate = EndSignal()
     store.worker.execute { gate.wait() }
     let synced = try EventLog<SystemError?>()
@@ -95,7 +95,7 @@ struct StoredBytesTests {
       synced.append(error)
       loop.stop()
     }
-    // As at rest, and the number goes to somebody else: a pipe cannot be synced.
+    // The file is closed as for an idle upload, and a pipe gets its number. A pipe cannot be synced.
     body.closeFile()
     var pipes: [Int32] = [0, 0]
     pipe(&pipes)
@@ -105,9 +105,9 @@ struct StoredBytesTests {
     #expect(try synced.first("the sync") { _ in true } == nil)
   }
 
-  @Test("what fails leaves no descriptor open")
+  @Test("failures leave no descriptor open")
   func leaks() async {
-    // In a process of its own: other tests open and close descriptors, too.
+    // Runs in a separate process because other tests open and close descriptors too.
     await #expect(processExitsWith: .success) {
       func openDescriptors() -> Int {
         guard let directory = opendir("/proc/self/fd") else { return -1 }
@@ -128,7 +128,7 @@ struct StoredBytesTests {
           try client.send(TestServer.head(id: id, framing: "Content-Length: 1") + "x")
           try require(try client.answer().status == 500, "\(id) is no place for a stream")
         }
-        // A port that is taken would do as well, but whose it is takes long to find out.
+        // A port that is in use would do as well, but finding its owner takes long.
         for address in ["192.0.2.1:80", "unix:/nonexistent/socket"] {
           let isMade = (try? Listener.all(at: try ListenAddress(address), .init(), loop)) != nil
           try require(!isMade, "\(address) cannot be listened on")
@@ -143,7 +143,7 @@ struct StoredBytesTests {
       try failures()
       let before = openDescriptors()
       for _ in 0..<20 { try failures() }
-      // The server closes a client's connection when it has heard of its end.
+      // The server closes a connection once it has noticed that the client's end is closed.
       try waitUntil("all are closed: \(before) before, \(openDescriptors()) now") { openDescriptors() <= before }
     }
   }

@@ -1,4 +1,4 @@
-// The end of a stream that cannot have its final name, or is not what its sender announced.
+// Tests the end of a stream that cannot get its final name, or that differs from its sender's announcement.
 
 import Glibc
 import NetworkTesting
@@ -8,7 +8,7 @@ import UploadServer
 
 @Suite("Ends of streams that are refused")
 struct StreamEndTests {
-  /// Whose SHA-256 it is not.
+  /// A digest that matches none of the contents.
   private static let wrong = "sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:"
   /// `printf hello | openssl dgst -sha256 -binary | base64`
   private static let right = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:"
@@ -99,11 +99,11 @@ struct StreamEndTests {
     for chunked in [true, false] {
       #expect(try send(Self.wrong, at: 0, "hello", chunked: chunked).status == 400)
       #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
-      // An algorithm that the server does not know says nothing.
+      // The server ignores an algorithm that it does not know.
       #expect(try send("sha-3=:AAAA:", at: 0, "x", chunked: chunked).status == 201)
       unlink(test.directory.path + "/t-a.txt")
     }
-    // What was stored before stays as it was, and is compared all the same.
+    // Bytes that were stored before stay, and are included in the comparison.
     try test.plain(id: "a", Array("hel".utf8))
     if field == "Content-Digest" {
       #expect(try send(Self.right, at: 3, "lo", chunked: true).status == 400)
@@ -129,7 +129,7 @@ struct StreamEndTests {
     for body in ["", "x"] { #expect(try create(11, body) == 413) }
     #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
     guard !isPlain else { return }
-    // Uploads of one stream follow each other: each of them may be so large.
+    // Uploads of one stream follow each other, and the maximum applies to each of them.
     for offset in [0, 10, 20] { #expect(try create(offset, "0123456789") == 201) }
     #expect(try create(41, "x") == 413)
     #expect(try create(40, "x") == 201)

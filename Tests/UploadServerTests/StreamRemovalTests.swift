@@ -1,5 +1,5 @@
-// The removal of a stream that was divided into many files: whenever a server is killed, the next one finishes it, and
-// meanwhile nobody waits for it but who wants the same stream.
+// Tests the removal of a stream in many files: whenever a server is killed, the next one finishes the removal.
+// Meanwhile only requests for the same stream wait.
 
 import NetworkTesting
 import PropertyTesting
@@ -14,7 +14,7 @@ import Testing
 struct StreamRemovalTests {
   private static let head = StreamedHead.all[0]
   private static let limit = 48 * head.frameLength * 4
-  /// More than the log of a stream has lines.
+  /// More files than the log of a stream has lines.
   private static let count = 60
 
   private static func server(in directory: TemporaryDirectory, _ durability: Durability) throws -> TestServer {
@@ -28,7 +28,7 @@ struct StreamRemovalTests {
 
   private static func file(_ number: Int) -> String { number == 1 ? "k-a" : "k-a~\(number)" }
 
-  /// Begins a stream in ``count`` files, of which all but the last one have their sidecars.
+  /// Begins a stream with ``count`` files. All but the last one have their sidecars.
   private static func begin(_ test: TestServer) throws -> String {
     let upload = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
     try test.append(upload, at: 0, head.bytes + [UInt8](repeating: 1, count: (count - 1) * limit + limit / 2))
@@ -42,7 +42,7 @@ struct StreamRemovalTests {
     ((try? allNames(in: directory.path)) ?? []).filter { $0.contains("k-a") }
   }
 
-  /// The next stream of that name is stored whole, and is all that there is.
+  /// Checks that the next stream of that name is stored completely, and that no other file remains.
   private static func checkNext(_ test: TestServer) throws {
     let again = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
     let next = head.bytes + [UInt8](repeating: 2, count: limit / 2)
@@ -71,7 +71,7 @@ struct StreamRemovalTests {
   }
 
   @Test(
-    "a server that is killed while it removes a stream of 60 files leaves what the next one removes, unasked",
+    "if a server is killed while it removes a stream of 60 files, the next one removes the rest without a request",
     arguments: [Durability.none, .interval], Seed.several(4))
   func killed(_ durability: Durability, _ seed: Seed) async {
     await #expect(processExitsWith: .success) {
@@ -115,7 +115,7 @@ struct StreamRemovalTests {
     }
   }
 
-  @Test("while a stream of 60 files is removed, others are served, and who begins it anew waits")
+  @Test("while a stream of 60 files is removed, others are served, and a request that begins it again waits")
   func meanwhile() async {
     await #expect(processExitsWith: .success) {
       let test = try Self.server(in: TemporaryDirectory(), .interval)

@@ -1,4 +1,4 @@
-// The state machine of a request that stores a stream, against a simple model and without any file.
+// Tests the state machine of a request that stores a stream, against a simple model and without files.
 
 import PropertyTesting
 import Testing
@@ -10,23 +10,23 @@ import Testing
 struct StreamRequestStateTests {
   typealias Recording = StreamRequestState.Recording
 
-  /// A stream in memory: nil is a byte of a hole.
+  /// A stream in memory. nil stands for a byte of a hole.
   private struct Stream {
     var bytes: [UInt8?] = []
     var isComplete = false
-    /// How many bytes the quota leaves.
+    /// How many more bytes the quota allows.
     var room = Int.max
-    /// How many bytes the disk takes of the next ones.
+    /// How many of the next bytes the disk accepts.
     var diskRoom = Int.max
 
     var recording: Recording { Recording(length: UInt64(bytes.count), isComplete: isComplete) }
 
-    /// Whether bytes that are sent again are those that are stored. A hole has zeros.
+    /// Whether repeated bytes equal the stored ones. A hole contains zeros.
     func matches(_ sent: ArraySlice<UInt8>, at offset: Int) -> Bool {
       zip(sent, bytes[offset...]).allSatisfy { $0 == $1 ?? 0 }
     }
 
-    /// As a store does it: a hole that no byte follows is not there.
+    /// Writes like a store: a hole exists only once a byte follows it.
     mutating func write(_ sent: ArraySlice<UInt8>, at offset: Int) -> Int {
       let count = min(sent.count, diskRoom)
       guard count > 0 || offset <= bytes.count else { return 0 }
@@ -35,15 +35,15 @@ struct StreamRequestStateTests {
     }
   }
 
-  /// What came of some bytes.
+  /// The result for some bytes.
   private enum Outcome: Equatable {
     case kept(StreamRequestState.Limit?)
-    /// Not even the hole in front of them was made.
+    /// Nothing was stored, not even the hole before the bytes.
     case nothing(StreamRequestState.Limit?)
     case conflict(StreamConflict)
   }
 
-  /// What the machine has reported.
+  /// What the machine has reported so far.
   private struct Reports: Equatable {
     var beginnings = 0
     var overtakings = 0
@@ -114,7 +114,7 @@ struct StreamRequestStateTests {
         let sizeRoom = Bool.random(using: &generator) ? nil : Int.random(in: 0...8, using: &generator)
         stream.diskRoom =
           Int.random(in: 0..<3, using: &generator) == 0 ? Int.random(in: 0...6, using: &generator) : .max
-        // The model, written otherwise than the machine: one byte after the other.
+        // The model works differently from the machine: it processes one byte after another.
         var model = stream
         var expected = Outcome.kept(nil)
         var taken = 0
@@ -155,7 +155,7 @@ struct StreamRequestStateTests {
       let hasHole = stream.bytes.count > before.bytes.count && offset > length
       #expect(reports.beginnings == (hasHole ? 1 : 0), "seed \(seed), round \(round)")
       #expect(reports.overtakings == (hasHole && !isHeld ? 1 : 0), "seed \(seed), round \(round)")
-      // What was held back is told at the end, and once.
+      // Withheld offsets are announced once, at the end.
       #expect(state.leaves() == (hasHole && isHeld) && !state.leaves(), "seed \(seed), round \(round)")
     }
     #expect(seen.count >= 9, "the cases were not all met: \(seen)")
@@ -226,9 +226,9 @@ struct StreamRequestStateTests {
     #expect(state.leaves() == false)
   }
 
-  @Test("dropping restores the state before the request, and removes a hole with the bytes behind it")
+  @Test("dropping restores the state before the request, and removes a hole with the bytes after it")
   func dropped() {
-    // Behind a hole of four bytes.
+    // The request begins after a hole of four bytes.
     let growing = Recording(length: 8, isComplete: false)
     var state = streaming(at: 12, growing, isHeld: true)
     #expect(state.received(3, growing, sizeRoom: nil) == .reserve(7))
@@ -238,14 +238,14 @@ struct StreamRequestStateTests {
     #expect(state.countBefore == 0 && state.length(droppingTo: 0) == 8)
     state.dropped(to: 0)
     #expect(state.keptCount == 0 && !state.leaves(), "the hole is not there any more")
-    // The next byte makes it again.
+    // The next byte creates it again.
     #expect(state.received(1, growing, sizeRoom: nil) == .reserve(5))
     _ = state.reserved(5, growing)
     _ = state.wrote(1, growing)
     #expect(state.releases() == true, "the digest is right: the hole stays")
     #expect(state.releases() == false)
 
-    // Of bytes that were compared, none goes.
+    // Compared bytes are never removed.
     state = streaming(at: 4, growing)
     #expect(state.received(6, growing, sizeRoom: nil) == .compare(count: 4, offset: 4))
     #expect(state.compared(true, growing) == .reserve(2))

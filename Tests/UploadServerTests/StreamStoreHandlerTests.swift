@@ -1,4 +1,4 @@
-// What the handler of a stream does with what its state machine says, in front of real files.
+// Tests how the handler of a stream carries out the results of its state machine, with real files.
 
 import EventLoops
 import Glibc
@@ -15,13 +15,13 @@ import Testing
 
 @Suite("The handler of a stream")
 struct StreamStoreHandlerTests {
-  /// A connection that keeps what it is told.
+  /// A connection that records the calls that it receives.
   private final class Connection: Exchange {
     let loop: EventLoop
     var peer: String { "192.0.2.1:9" }
     var isAccepted = false
     var response: Response?
-    /// What has arrived and was not handed on yet.
+    /// Called for bytes that have arrived but were not delivered yet.
     var arrived: () -> Void = {}
 
     init(_ loop: EventLoop) { self.loop = loop }
@@ -83,7 +83,7 @@ struct StreamStoreHandlerTests {
     handler.receive(bytes.span, pieces: [0..<bytes.count])
   }
 
-  /// An upload that has brought three bytes of the stream.
+  /// An upload that has sent three bytes of the stream.
   private func begun() throws -> (Upload, StreamStoreHandler) {
     let upload = Upload()
     let keeper = try handler(at: 0)
@@ -94,7 +94,7 @@ struct StreamStoreHandlerTests {
     return (upload, keeper)
   }
 
-  @Test("a hole ends the uploads before it once the digest of the bytes behind it is right, and not before")
+  @Test("a hole ends the uploads before it once the digest of the bytes after it is right, and not before")
   func heldHole() throws {
     let (upload, _) = try begun()
     let connection = Connection(loop)
@@ -163,7 +163,7 @@ struct StreamStoreHandlerTests {
     #expect(try directory.text("t-a.part") == "late")
   }
 
-  @Test("a hole does not exist if the disk accepts none of the bytes behind it")
+  @Test("a hole does not exist if the disk accepts none of the bytes after it")
   func refusedBytes() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()

@@ -52,7 +52,7 @@ struct StreamStoreTests {
     #expect(ids.count == 3)
   }
 
-  @Test("a request that continues an interrupted stream is joined, also by a restarted server")
+  @Test("a request that continues an interrupted stream is joined, even by a restarted server")
   func continuedAfterRestart() throws {
     let directory = TemporaryDirectory()
     do {
@@ -94,7 +94,7 @@ struct StreamStoreTests {
     #expect(try test.directory.text("t-a.part") == "hello")
   }
 
-  @Test("a request that begins later leaves a hole of zeros, which is recorded and counted, also after a restart")
+  @Test("a request that begins later leaves a hole of zeros, which is recorded and counted, even after a restart")
   func hole() throws {
     let directory = TemporaryDirectory()
     do {
@@ -175,7 +175,7 @@ struct StreamStoreTests {
         }
       }
     }
-    // Also when an expectation fails: the server cannot end while its thread is held.
+    // Must also run if an expectation fails: the server cannot end while its thread is blocked.
     defer { eventfd_write(gate, 1) }
     let older = try test.connect()
     try older.send(TestServer.head() + "3\r\nabc\r\n")
@@ -187,7 +187,7 @@ struct StreamStoreTests {
     let keeper = try test.connect()
     try keeper.send(TestServer.head(id: "gate"))
     _ = try test.events.wait(.begun, count: 2)
-    // First in the queue is the newer one: without draining, the older one's bytes would come too late.
+    // The newer request is first in the queue. Without draining, the older one's bytes would come too late.
     try newer.send(TestServer.head(offset: 40_003) + "1\r\n!\r\n0\r\n\r\n")
     let block = (0..<40_000).map { UInt8(truncatingIfNeeded: $0 &* 7) }
     try older.sendChunk(block)
@@ -212,7 +212,7 @@ struct StreamStoreTests {
       try older.send(TestServer.head(id: id) + "3\r\nabc\r\n")
       _ = try test.events.wait(.begun, count: round + 1)
       try newer.send(TestServer.head(id: id, offset: 3) + "0\r\n\r\n")
-      // Whichever of the two is served first completes the stream; the other is told the same, or finds its end closed.
+      // The first of the two to be served completes the stream. The other gets the same answer or a closed connection.
       try? older.send("0\r\n\r\n")
       #expect(try newer.answer()["stream-offset"] == "3")
       #expect(try test.directory.text("t-\(id).txt") == "abc")
@@ -276,7 +276,7 @@ struct StreamStoreTests {
     #expect(outside.names == [])
   }
 
-  /// Leaves a `.part` of the stream `a` with these bytes.
+  /// Leaves a `.part` file of the stream `a` with these bytes.
   private func interrupted(_ test: TestServer, _ text: String) throws {
     let client = try test.connect()
     try client.send(TestServer.head())

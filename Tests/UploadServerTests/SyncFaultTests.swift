@@ -1,5 +1,5 @@
-// A disk that refuses one sync, whichever it is, and is well before and after: a client that does what it is told loses
-// nothing, and nothing takes the place of anything else.
+// Tests a disk that refuses a single sync, whichever it is: a client that follows the server's answers loses no bytes,
+// and no file or stream replaces another.
 
 import Glibc
 import NetworkTesting
@@ -18,7 +18,7 @@ struct SyncFaultTests {
   struct Cell: CustomTestStringConvertible, Sendable {
     var durability: Durability
     var isSplit: Bool
-    /// Whether the server is restarted when its disk has refused something.
+    /// Whether the server is restarted after its disk has refused a sync.
     var restarts: Bool
     var testDescription: String { "\(durability)\(isSplit ? ", split" : "")\(restarts ? ", restarted" : "")" }
 
@@ -58,7 +58,7 @@ struct SyncFaultTests {
     var hasRestarted = false
     for _ in 0..<200 where !client.isComplete {
       try client.attempt()
-      // At once, or when more has been acknowledged since.
+      // The restart happens immediately, or after further bytes have been acknowledged.
       if cell.restarts, !hasRestarted, sync_gate_has_failed() != 0, number % 2 == 0 || client.acknowledged > 1800 {
         hasRestarted = true
         client.test.stop()
@@ -70,7 +70,7 @@ struct SyncFaultTests {
     let context = "\(cell.testDescription), sync \(number), version \(version): \(client.trace)"
     try require(client.isComplete, "it never ends: \(context)")
     client.test.stop()
-    // What the next server finishes is finished then.
+    // The next server has finished its work by then.
     let last = try server()
     try waitUntil("all is finished: \(context)") {
       directory.names.filter { $0.hasPrefix("k-a") && ($0.hasSuffix(".wav") || $0.hasSuffix(".part")) }

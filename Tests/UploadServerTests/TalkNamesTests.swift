@@ -1,4 +1,5 @@
-// Apple's talk wraps a server's handlers in an `HTTPResumableUploadHandler`: the same names here, over real connections.
+// Tests the names of Apple's talk, which wraps a server's handlers in an `HTTPResumableUploadHandler`, over real
+// connections.
 
 import HTTPMessages
 import NetworkTesting
@@ -10,7 +11,7 @@ import UploadClient
 
 @Suite("HTTPResumableUploadHandler")
 struct TalkNamesTests {
-  /// Sends an informational response at once, and answers with how much it was sent.
+  /// Sends an informational response immediately, and answers with the number of received bytes.
   private final class ExampleHandler: RequestHandler {
     private var count = 0
     private var exchange: (any Exchange)?

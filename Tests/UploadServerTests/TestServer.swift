@@ -1,4 +1,4 @@
-// A real server on a loopback port with a directory of its own, and its events to wait for.
+// A real server on a loopback port with its own directory. Tests can wait for its events.
 
 import CLinux
 import EventLoops
@@ -25,7 +25,7 @@ final class TestServer {
     var configuration = UploadServer.Configuration(listen: [try ListenAddress(listen)], directory: directory.path) {
       events.append($0)
     }
-    // All tests can be run with several threads; `make test` does both.
+    // All tests can run with several threads; `make test` runs both variants.
     configuration.threads = getenv("SLUICE_SERVER_THREADS").flatMap { Int(String(cString: $0)) } ?? 1
     change(&configuration)
     server = try UploadServer(configuration: configuration)
@@ -35,7 +35,7 @@ final class TestServer {
 
   deinit { stop() }
 
-  /// Does not wait for clients to read their answers.
+  /// Stops the server without waiting for clients to read their answers.
   func stop() {
     server.drain(within: .zero)
     server.waitUntilEnded()
@@ -54,7 +54,7 @@ final class TestServer {
 }
 
 extension EventLog<ServerEvent> {
-  /// Waits until there are so many events of a kind, and gives the last of these.
+  /// Waits until this many events of a kind have occurred, and returns the last of them.
   @discardableResult
   func wait(_ kind: ServerEvent.Kind, count: Int = 1) throws -> ServerEvent {
     try wait("\(kind) event number \(count)") { events in
@@ -64,7 +64,7 @@ extension EventLog<ServerEvent> {
   }
 }
 
-/// Removed with everything in it when the test is over.
+/// A directory that is removed with its contents after the test.
 final class TemporaryDirectory {
   let path: String
   init(in parent: String = "/tmp") {
@@ -84,7 +84,7 @@ final class TemporaryDirectory {
   func text(_ name: String) throws -> String { String(decoding: try contents(name), as: UTF8.self) }
   func exists(_ name: String) -> Bool { access(path + "/" + name, F_OK) == 0 }
 
-  /// The names in the directory, without the lock and without sidecars, which have tests of their own.
+  /// The names in the directory, without the lock and without sidecars, which have their own tests.
   var names: [String] {
     guard let directory = opendir(path) else { return [] }
     defer { closedir(directory) }
@@ -97,13 +97,13 @@ final class TemporaryDirectory {
   }
 }
 
-/// A tmpfs. For a test in a process of its own, with which it goes, however that ends.
+/// A tmpfs for a test in a separate process. It disappears with the process, however that ends.
 final class SmallDisk {
   private let path: String
 
   static let isPossible = (try? Command.run("unshare", ["--mount", "true"])) == 0
 
-  /// Before the first thread of the test's is started: only these see it.
+  /// Must be created before the test starts its first thread: only threads that start later see it.
   init(at path: String, _ options: String = "size=1m") throws {
     self.path = path
     guard own_mounts_begin() == 0 else { throw TestFailure("unshare: \(String(cString: strerror(errno)))") }
@@ -119,9 +119,9 @@ final class SmallDisk {
   deinit { _ = try? Command.run("umount", ["-l", path]) }
 }
 
-/// Programs of the system.
+/// Runs programs of the system.
 enum Command {
-  /// Starts a program found in `PATH`; output goes to `output` if given, else to nowhere.
+  /// Starts a program found in `PATH`. Its output goes to `output` if given, and is discarded otherwise.
   static func spawn(_ name: String, _ arguments: [String], input: String = "/dev/null", output: String = "/dev/null")
     throws -> pid_t
   {
@@ -133,7 +133,7 @@ enum Command {
     posix_spawn_file_actions_adddup2(&actions, 1, 2)
     var vector: [UnsafeMutablePointer<CChar>?] = ([name] + arguments).map { strdup($0) } + [nil]
     defer { for pointer in vector { free(pointer) } }
-    // The threads that tests run on block signals, and a child inherits that: it could not be told to end.
+    // Test threads block signals. A child inherits this, and could then not be ended by a signal.
     var attributes = posix_spawnattr_t()
     posix_spawnattr_init(&attributes)
     defer { posix_spawnattr_destroy(&attributes) }
@@ -153,7 +153,7 @@ enum Command {
     return status & 0x7F == 0 ? status >> 8 & 0xFF : 128 + status & 0x7F
   }
 
-  /// Runs a program to its end and gives its exit status.
+  /// Runs a program to its end and returns its exit status.
   @discardableResult
   static func run(_ name: String, _ arguments: [String], input: String = "/dev/null", output: String = "/dev/null")
     throws -> Int32

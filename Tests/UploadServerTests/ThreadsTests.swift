@@ -1,4 +1,4 @@
-// A server with several loops: whatever connection a request comes on, it is served where its stream or upload is.
+// Tests a server with several loops: the loop of the stream or upload serves each request, whatever its connection.
 
 import Glibc
 import Metrics
@@ -29,7 +29,7 @@ struct ThreadsTests {
     let test = try server(threads: threads)
     for _ in 0..<6 {
       let location = try test.create("/t.txt")
-      // Connections come to the loops in turn: with two of them for each loop, both ways happen.
+      // The loops take new connections in rotation. With two connections for each loop, both cases occur.
       for offset in 0..<(2 * threads) {
         let client = try test.connect()
         try client.patch(location, at: offset, chunked: true)
@@ -156,7 +156,7 @@ struct ThreadsTests {
     for _ in 0..<300 {
       let number = Int.random(in: 0..<30, using: &random)
       let client = try test.connect()
-      // An answer of the protocol on the same connection, for another loop perhaps.
+      // Another request of the protocol on the same connection, possibly for another loop.
       let other = Int.random(in: 0..<30, using: &random)
       #expect(try client.head(uploads[other].location)["upload-offset"] == "\(uploads[other].kept)")
       try client.patch(uploads[number].location, at: uploads[number].kept, chunked: true)
@@ -204,7 +204,7 @@ struct ThreadsTests {
   }
 }
 
-/// A sample without labels of a server's figures.
+/// The value of a server's sample without labels.
 func figure(_ name: String, of server: UploadServer) throws -> Double {
   let box = FigureBox()
   server.figures { box.set($0.text) }

@@ -1,4 +1,4 @@
-// Who is let in, while the file that says so is changed, broken and mended.
+// Tests who is admitted while the token file is changed, damaged and repaired.
 
 import EventLoops
 import Glibc
@@ -13,7 +13,7 @@ import Testing
 
 @Suite("The token file")
 struct TokenFileTests {
-  /// SHA-256 of "alpha", by sha256sum.
+  /// The SHA-256 of "alpha", computed by sha256sum.
   private static let alpha = "8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8"
 
   private static func write(_ text: String, _ path: String) throws {
@@ -42,7 +42,7 @@ struct TokenFileTests {
         try trouble()
         for _ in 0..<3 { #expect(admitsAlpha == isAdmitted, "trouble \(number)") }
         #expect(complaints.withLock { $0 } == before + 1, "trouble \(number)")
-        // Readable again: with the other tokens, and no other change is needed.
+        // The file is readable again and has other tokens. No further change is needed.
         try Command.run("rm", ["-rf", path])
         try Self.write("# \(number)\n" + (isAdmitted ? "" : Self.alpha), path)
         #expect(admitsAlpha != isAdmitted, "trouble \(number)")
@@ -86,14 +86,14 @@ struct TokenFileTests {
       do { _ = try TestServer { $0.tokenFile = path } } catch { throw error }
     }
     rmdir(path)
-    // Nobody writes into it: whoever opens it otherwise waits for ever.
+    // The FIFO has no writer, so a plain open would wait forever.
     mkfifo(path, 0o600)
     #expect(throws: UploadServerError.tokenFile(path, line: nil, reason: "it is not a regular file")) {
       do { _ = try TestServer { $0.tokenFile = path } } catch { throw error }
     }
   }
 
-  @Test("a problem with it is a warning, and no refused request")
+  @Test("a problem with it causes a warning, and no refused request")
   func warning() throws {
     let directory = TemporaryDirectory()
     let path = directory.path + "/tokens"

@@ -1,4 +1,4 @@
-// Finished WAV files have true sizes, and nothing that a client may ask for again is changed by that.
+// Tests that finished WAV files have true sizes, and that this does not affect what a client may ask for again.
 
 import EventLoops
 import Glibc
@@ -8,7 +8,7 @@ import Recordings
 import Testing
 import UploadServer
 
-/// A WAV head as some program writes it that cannot seek.
+/// A WAV head from a program that cannot seek.
 struct StreamedHead: Sendable, CustomTestStringConvertible {
   var testDescription: String
   var bytes: [UInt8]
@@ -48,7 +48,7 @@ struct StreamedHead: Sendable, CustomTestStringConvertible {
     StreamedHead("little room", junk: 12),
   ]
 
-  /// What must stand in the finished file.
+  /// The head that the finished file must have.
   func finished(sampleByteCount: Int) -> [UInt8] {
     let frames = sampleByteCount / frameLength
     var head = bytes
@@ -61,7 +61,7 @@ struct StreamedHead: Sendable, CustomTestStringConvertible {
   }
 }
 
-/// How a stream comes to its end.
+/// How a stream ends.
 enum StreamEnd: CaseIterable, Sendable {
   case plain, upload, plainClosed, uploadClosed, continuedAfterRestart
 }
@@ -84,12 +84,12 @@ struct TrueHeaderTests {
     return try RecordingSidecar(parsing: try directory.contents(name))
   }
 
-  /// Sends a stream and ends it; returns the server at its end.
+  /// Sends a stream, ends it, and returns the server.
   private static func send(
     _ stream: [UInt8], ending end: StreamEnd, _ directory: TemporaryDirectory, _ durability: Durability
   ) throws {
     let path = "/k.wav"
-    // Within the head.
+    // The cut is within the head.
     let cut = 41
     switch end {
     case .plain:
@@ -99,7 +99,7 @@ struct TrueHeaderTests {
       try client.sendChunk(stream)
       try client.send("0\r\n\r\n")
       #expect(try client.answer().status == 201)
-      // The client that lost the answer asks again, and the head is compared with what it had sent.
+      // A client that lost the answer repeats its request, and the server compares the head with the one sent before.
       let again = try test.connect()
       try again.send(TestServer.head(path, type: "audio/wav"))
       try again.sendChunk(stream)
@@ -170,7 +170,7 @@ struct TrueHeaderTests {
   @Test("ffprobe, sox and Python find every frame", arguments: StreamedHead.all)
   func judged(_ head: StreamedHead) throws {
     let directory = TemporaryDirectory()
-    // The last frame is cut short.
+    // The last frame is incomplete.
     let stream = head.bytes + [UInt8](repeating: 0, count: head.frameLength * 4800 + 1)
     try Self.send(stream, ending: .plainClosed, directory, .interval)
     let judgement = try WAVJudgement(directory.path + "/k-a.wav")
@@ -199,7 +199,7 @@ struct TrueHeaderTests {
       try client.sendChunk(trueStream)
       try client.send("0\r\n\r\n")
       #expect(try client.answer().status == 201)
-      // A live stream that is no WAV file, by its type.
+      // A live stream whose type is not WAV.
       try client.send(TestServer.head("/k.bin", id: "d", type: "application/octet-stream"))
       try client.sendChunk(stream)
       try client.send("0\r\n\r\n")
@@ -216,7 +216,7 @@ struct TrueHeaderTests {
     }
   }
 
-  /// What a server leaves that dies between two steps of a recording's end.
+  /// The files of a server that dies between two steps of completing a recording.
   enum Death: CaseIterable, Sendable {
     case described, corrected, named, halfNewSidecar, halfPendingSidecar
   }
@@ -263,10 +263,10 @@ struct TrueHeaderTests {
     }
     let test = try Self.server(directory, durability)
     if death == .named || death == .halfNewSidecar {
-      // Nobody has to ask.
+      // No request is needed.
       _ = try Self.sidecar(directory)
     }
-    // The client has no answer: it sends all again, and the server compares all with what had come.
+    // The client has no answer. It sends everything again, and the server compares it with the stored bytes.
     let client = try test.connect()
     try client.send(TestServer.head("/k.wav", type: "audio/wav"))
     try client.sendChunk(stream)
@@ -288,7 +288,7 @@ struct TrueHeaderTests {
     try client.send(TestServer.head("/k.wav", type: "audio/wav"))
     try client.sendChunk(stream)
     _ = try test.events.wait(.begun)
-    // Somebody puts a recording there.
+    // Another program puts a recording there.
     let foreign = test.directory.path + "/k-a.wav"
     close(open(foreign, O_WRONLY | O_CREAT, 0o644))
     try client.send("0\r\n\r\n")
@@ -312,7 +312,7 @@ struct TrueHeaderTests {
     for (id, head) in [("a", StreamedHead.all[0]), ("b", StreamedHead.all[1])] {
       try test.plain("/k.wav", id: id, type: "audio/wav", head.bytes)
       let client = try test.connect()
-      // All but the last frame never comes: a hole, which takes no room on the disk.
+      // All frames except the last are missing. They form a hole, which takes no disk space.
       let last = head.bytes.count + Int(frames - 1) * 4
       try client.send(TestServer.head("/k.wav", id: id, offset: last, type: "audio/wav"))
       try client.sendChunk([1, 2, 3, 4])

@@ -1,4 +1,4 @@
-// A server that cannot list at its start what the one before it has left: nothing is decided before it can.
+// Tests a server that cannot list its predecessor's uploads at its start. It must decide nothing until it can.
 
 import Glibc
 import NetworkTesting
@@ -66,10 +66,10 @@ struct UnlistedUploadTests {
       }
       try test.append(uploads[0], at: 3, "d")
     }
-    // Time in which a server that takes them for nobody's would close the recordings.
+    // In this time the server would close the recordings if it assumed that no upload owns them.
     poll(nil, 0, 500)
     let early = test.events.all.filter { $0.kind == .closed }.compactMap(\.file)
-    // A recording that no upload can be in is nobody's whatever the records say.
+    // A recording without resumable uploads can be closed whatever the records contain.
     let mayBeClosed = trouble == .cannotReadRecord ? ["x-y.bin"] : []
     try require(early.allSatisfy(mayBeClosed.contains), "\(trouble), \(code): \(early)")
     Trouble.end()

@@ -1,4 +1,4 @@
-// Records of uploads that cannot be read after a restart: nothing that may belong to them is touched until they can.
+// Tests upload records that cannot be read after a restart: the server must not touch anything that may belong to them.
 
 import Glibc
 import NetworkTesting
@@ -9,7 +9,7 @@ import Testing
 @testable import StreamServing
 @testable import UploadServer
 
-/// The record of an upload, in the server's directory.
+/// The path of an upload's record in the server's directory.
 private func record(_ location: String) -> String { location.dropFirst() + ".upload" }
 
 @Suite("Records of uploads that cannot be read")
@@ -49,7 +49,7 @@ struct UnreadableRecordTests {
           try require(answer.status == 503 && answer["retry-after"] != nil, "\(method): \(answer)")
         }
       }
-      // Somebody else continues the stream of one of them, and falls silent as well.
+      // Another client continues the stream of one of them, and then also disconnects.
       let other = try test.connect()
       try other.send(TestServer.head("/file.txt", offset: 3))
       try other.sendChunk("d")
@@ -58,7 +58,7 @@ struct UnreadableRecordTests {
       try require(try test.events.wait(.closed).file == "x-y.bin", "only what is nobody's")
       let count = open_gate_failures()
       try waitUntil("they are read again") { open_gate_failures() >= count + 4 }
-      // Time in which a server that takes them for nobody's would close the recordings.
+      // In this time the server would close the recordings if it assumed that no upload owns them.
       poll(nil, 0, 400)
       try require(test.events.all.count { $0.kind == .closed } == 1, "\(test.events.all)")
       try require(test.events.all.count { $0.kind == .warning } == 2, "said once of each: \(test.events.all)")
@@ -66,7 +66,8 @@ struct UnreadableRecordTests {
       try require(directory.exists(record(live)) && directory.exists(record(file)), "the records")
 
       open_gate_fail(0, "")
-      // No request is needed for that: the live one, now known, is closed because nobody has continued it.
+      // This needs no request: the server now knows the live upload, and closes its recording because no client
+      // continued it.
       let closed = try test.events.wait(.closed, count: 2)
       try require(closed.file == "live-a.txt", "\(closed)")
       let answer = try test.connect().head(file)
@@ -102,13 +103,13 @@ struct UnreadableRecordTests {
 
   // MARK: Every operation, whatever is known
 
-  /// How far the server is with the list of uploads.
+  /// The state of the server's list of uploads.
   private enum Listing: CaseIterable {
     case notBegun, failed, brokenOff, inProgress, unreadable, done
 
-    /// Before the server starts.
+    /// Prepares this state before the server starts.
     ///
-    /// - Parameter hidden: the record of an upload that is not known for a while.
+    /// - Parameter hidden: the record of an upload that stays unknown for a while.
     func begin(hiding hidden: String) {
       switch self {
       case .notBegun: open_gate_delay(300_000, "/.uploads/.")
@@ -126,7 +127,7 @@ struct UnreadableRecordTests {
       list_gate_fail(0, "", 0)
     }
 
-    /// Whether nobody can tell when the list will be complete.
+    /// Whether the list cannot become complete by itself.
     var isStuck: Bool { self == .failed || self == .brokenOff || self == .unreadable }
   }
 
@@ -160,16 +161,16 @@ struct UnreadableRecordTests {
   private static func run(_ cell: Cell) throws {
     let directory = TemporaryDirectory()
     let first = try TestServer(in: directory) { $0.threads = cell.threads }
-    // Some whose records are read between those of the test.
+    // Further uploads whose records are read between those of the test.
     for number in 0..<8 { _ = try first.create("/f\(number).txt", ["Stream-ID: b"]) }
-    // SHA-256 of nothing that is sent.
+    // A digest that matches no content of the test.
     let wrong = "Repr-Digest: sha-256=:\(String(repeating: "A", count: 43))=:"
-    // The one whose end is tested has a length, so that it expires as a file does. The other has none.
+    // The upload whose end is tested has a length, so it expires like that of a file. The other has no length.
     let lines = ["Stream-ID: a", "Upload-Length: \(cell.isShared ? 6 : 9)"]
     var sharer = ""
     if cell.isShared {
-      // The recording of two uploads of files is the last one's to remove. One that expires is of a file, and the other is
-      // not, because it lives longer.
+      // If two uploads of files share a recording, the last one may remove it. In the test of expiry the other upload
+      // has no length, because it must live longer.
       let length = cell.operation == .expire ? [] : ["Upload-Length: 9"]
       sharer = try first.create("/t.txt", ["Stream-ID: a"] + length)
       try first.append(sharer, at: 0, Array("abc".utf8))
@@ -192,7 +193,7 @@ struct UnreadableRecordTests {
     test.stop()
   }
 
-  /// The operation, as far as it can be done.
+  /// Performs the operation as far as possible.
   private static func perform(_ cell: Cell, _ upload: String, _ test: TestServer) throws {
     let isUnreadable = cell.listing == .unreadable && !cell.isShared
     let client = try test.connect()
@@ -204,7 +205,7 @@ struct UnreadableRecordTests {
       try require(answer.status == 204 || answer["retry-after"] != nil, "\(cell): \(answer)")
     case .expire:
       _ = try client.head(upload)
-      // Time in which a server that does not know better would remove the recording.
+      // In this time the server would remove the recording if it did not know of the other upload.
       if cell.listing.isStuck { poll(nil, 0, 450) }
       try require(!cell.listing.isStuck || test.directory.exists("t-a.part"), "\(cell): \(test.directory.names)")
     case .reject, .complete:
@@ -229,7 +230,7 @@ struct UnreadableRecordTests {
     }
   }
 
-  /// What is there when all is known.
+  /// Checks the files after the server knows all uploads.
   private static func judge(_ cell: Cell, _ upload: String, _ sharer: String, _ test: TestServer) throws {
     let directory = test.directory
     if cell.operation == .cancel, cell.listing.isStuck {

@@ -1,4 +1,5 @@
-// The accounts of the limits: what is stored and unfinished counts, once, for whoever stored it, and nothing else does.
+// Tests the accounts of the limits: unfinished stored bytes count exactly once, for the client that stored them, and
+// nothing else counts.
 
 import EventLoops
 import Glibc
@@ -42,7 +43,7 @@ struct UploadAccountTests {
         })
     }
     for thread in threads { thread.join() }
-    // Never too many.
+    // The limit is never exceeded.
     let isExceeded = counters.isDone.load(ordering: .relaxed)
     #expect(!isExceeded)
     let share = usage.share(of: UploadOwner(credential: nil, address: "0"))
@@ -61,7 +62,7 @@ struct UploadAccountTests {
       let accounts = StreamAccounts(usage, in: descriptor)
       let owner = UploadOwner(credential: nil, address: "a")
       let names = ["a", "b"].map { StreamName(path: "/t.txt", streamID: $0, mediaType: "text/plain") }
-      // Two streams that are interrupted, whose files are gone.
+      // Two interrupted streams whose files are gone.
       for name in names {
         _ = accounts.open(name, length: 30, owner: owner)
         accounts.close(name)
@@ -72,7 +73,7 @@ struct UploadAccountTests {
       try waitUntil("the disk is asked") { status_gate_waiters() > 0 }
       let isDone = Lock(false)
       try NamedThread("loop") {
-        // Whichever of the two is asked for: a request begins to write, and has written, before the disk answers.
+        // For each of the two: a request begins to write, and has written bytes, before the disk answers.
         for name in names {
           _ = accounts.open(name, length: 30, owner: owner)
           accounts.close(name)
@@ -86,14 +87,14 @@ struct UploadAccountTests {
     }
   }
 
-  @Test("work that somebody waits for runs before the next slice of long work")
+  @Test("work that a client waits for runs before the next slice of long work")
   func slices() throws {
     let worker = BackgroundWorker()
     let events = try EventLog<String>()
     let counters = Counters()
     @Sendable func slice() {
       counters.sum.wrappingAdd(1, ordering: .relaxed)
-      // It never ends by itself.
+      // The slices never end by themselves.
       if counters.isDone.load(ordering: .relaxed) { events.append("done") } else { worker.executeSlice { slice() } }
     }
     worker.executeSlice { slice() }
@@ -106,7 +107,7 @@ struct UploadAccountTests {
   func digestOfAHole() throws {
     let test = try TestServer { $0.durability = .always }
     let client = try test.connect()
-    // Reading 12 GiB takes many seconds, whatever the machine.
+    // Reading 12 GiB takes many seconds on any machine.
     try client.send(TestServer.head("/t.txt", id: "a", offset: 12 << 30) + "3\r\nabc\r\n0\r\n\r\n")
     let answer = try client.answer()
     #expect(answer.status == 201, "\(answer)")
@@ -157,7 +158,7 @@ struct UploadAccountTests {
     }
   }
 
-  @Test("an upload at an exhausted quota makes the server detect that somebody has removed a file, each time")
+  @Test("an upload at an exhausted quota makes the server detect each time that another program has removed a file")
   func removedFiles() throws {
     let test = try TestServer {
       $0.uploads.quota = 3
@@ -188,13 +189,13 @@ struct UploadAccountTests {
 
     """
 
-  /// What the server should know: each unfinished stream with its owner's bytes.
+  /// The state that the server should have: each unfinished stream with its owner and size.
   private struct Model {
     struct Stream {
       var id: String
       var owner: Int
       var length = 0
-      /// Its upload, if it is resumable.
+      /// The URL of its upload, if it is resumable.
       var location: String?
     }
     var streams: [Stream] = []
@@ -262,7 +263,7 @@ struct UploadAccountTests {
             try Self.plain(&stream, count, &random, &model, test, hasTokens)
           }
         } else {
-          // There is one.
+          // The list is not empty.
           let index = own.randomElement(using: &random) ?? 0
           var stream = model.streams.remove(at: index)
           history.append("go on \(stream.id) resumable \(stream.location != nil) \(owner) \(count)")
@@ -278,15 +279,15 @@ struct UploadAccountTests {
             try Self.plain(&stream, count, &random, &model, test, hasTokens)
           }
         }
-        // What is on the disk is what the model has.
+        // The files on the disk match the model.
         let parts = test.directory.names.filter { $0.hasSuffix(".part") }
-        // One without a byte may go at any moment.
+        // A stream without bytes may disappear at any moment.
         let sizes = parts.compactMap { try? test.directory.contents($0).count }.sorted()
         let expected = model.streams.map(\.length).sorted()
         #expect(sizes.filter { $0 > 0 } == expected.filter { $0 > 0 }, "\(seed) \(round) \(history)")
         if sizes.filter({ $0 > 0 }) != expected.filter({ $0 > 0 }) { return }
       }
-      // All of it goes, and all room is free again, to the byte.
+      // After the removal of all files, the whole quota is free again, to the byte.
       try Command.run("sh", ["-c", "rm -f \(test.directory.path)/*.part"])
       test.stop()
       test = try bed.start()
@@ -303,7 +304,7 @@ struct UploadAccountTests {
     hasTokens ? ["Authorization: Bearer \(owner == 0 ? "alpha" : "beta")"] : []
   }
 
-  /// A plain request for new bytes of a stream.
+  /// Sends a plain request with new bytes of a stream.
   private static func plain(
     _ stream: inout Model.Stream, _ count: Int, _ random: inout SplitMix64, _ model: inout Model, _ test: TestServer,
     _ hasTokens: Bool
@@ -318,7 +319,7 @@ struct UploadAccountTests {
     _ stream: inout Model.Stream, _ count: Int, hole: Int = 0, cut: Bool, isChunked: Bool, _ model: inout Model,
     _ test: TestServer, _ hasTokens: Bool
   ) throws {
-    // The stream's own bytes count as well.
+    // The stream's own bytes count too.
     model.streams.append(stream)
     let room = model.room(stream.owner)
     model.streams.removeLast()
@@ -327,10 +328,10 @@ struct UploadAccountTests {
     let offset = stream.length + hole
     let fields = lines(stream.owner, hasTokens) + ["Stream-ID: \(stream.id)", "Stream-Offset: \(offset)"]
     let body = String(repeating: "x", count: count)
-    // What is refused before the body stores nothing.
+    // A request that is refused before its body stores nothing.
     let refusedAtOnce = (isNew && room == 0) || hole > room || (!isChunked && hole + count > room)
     let stored = refusedAtOnce ? 0 : min(count, room - hole)
-    // The hole is made with the first byte behind it, or with the end of the stream there.
+    // The hole is made by the first byte after it, or by an end of the stream at that place.
     let isMoved = stored > 0 || hole == 0 || count == 0 && !cut && !refusedAtOnce
     if isChunked {
       try client.request("POST", "/t.bin", version: nil, fields, chunked: true)
@@ -400,7 +401,7 @@ struct UploadAccountTests {
     let body = String(repeating: "x", count: count)
     let client = try test.connect()
     let isChunked = random.chance(50)
-    // A length that was announced holds for all requests to come.
+    // An announced length applies to all later requests.
     let completes = random.chance(40) && (isChunked || count <= room)
     let isCut = isChunked && random.chance(30)
     try client.patch(
@@ -452,7 +453,7 @@ struct UploadAccountTests {
   }
 
   @Test(
-    "a recording that was closed before its end counts until somebody removes it, also after a restart",
+    "a recording that was closed before its end counts until it is removed, even after a restart",
     arguments: [true, false])
   func closed(_ hasTokens: Bool) throws {
     let bed = Bed(directory: TemporaryDirectory(), hasTokens: hasTokens) {
@@ -474,7 +475,7 @@ struct UploadAccountTests {
       let client = try test.connect()
       try client.request("POST", "/u.bin", version: nil, Self.lines(0, hasTokens), body: "123")
       #expect(try client.final().answer.status == 507, "\(round)")
-      // The next part of a closed stream is charged for its own bytes alone.
+      // The next part of a closed stream is charged only for its own bytes.
       let next = try test.connect()
       try next.request(
         "POST", "/t.bin", version: nil, Self.lines(0, hasTokens) + ["Stream-ID: \(round == 0)", "Stream-Offset: 4"],
@@ -527,7 +528,7 @@ struct UploadAccountTests {
         let answer = try third.final().answer
         #expect(answer.status == 503 && answer["retry-after"] == "2", "\(answer)")
       }
-      // A newer request for the same stream takes the place of the older one.
+      // A newer request for the same stream replaces the older one.
       let newer = try test.connect()
       try newer.send(TestServer.head(id: "a", offset: 1) + "1\r\ny\r\n")
       _ = try test.events.wait(.continued)
@@ -588,7 +589,7 @@ struct UploadAccountTests {
       let status = try client.final().answer.status
       #expect(statuses.contains(status), "\(offset) \(status)")
     }
-    // Nobody's quota is used up by what was refused.
+    // Refused requests have used up no quota.
     let client = try test.connect()
     try client.request("POST", "/u.bin", version: version, more, body: "x")
     #expect(try client.final().answer.status == 201)

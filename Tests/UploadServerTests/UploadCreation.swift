@@ -1,4 +1,4 @@
-// Uploads that a test begins with.
+// Creates uploads for the beginning of a test.
 
 import NetworkTesting
 import UploadServer
@@ -13,6 +13,6 @@ extension TestServer {
     return location
   }
 
-  /// The only stream's file.
+  /// The file of the only stream.
   var onlyFile: String { directory.names.first { !$0.hasPrefix(".") } ?? "none" }
 }

@@ -1,5 +1,5 @@
-// What an acknowledgement promises, watched at the call that keeps the promise. Each test has a process of its own,
-// since fdatasync is the whole process's.
+// Tests the promise of an acknowledgement at the system call that keeps it. Each test runs in a separate process
+// because the gate for fdatasync applies to the whole process.
 
 import Glibc
 import NetworkTesting
@@ -9,7 +9,7 @@ import UploadServer
 
 @Suite("Durability of resumable uploads")
 struct UploadDurabilityTests {
-  @Test("with always, DELETE is answered when it is on the disk, and no later server knows the upload")
+  @Test("with always, DELETE is answered once the disk has recorded it, and no later server knows the upload")
   func cancellation() async {
     await #expect(processExitsWith: .success) {
       let test = try TestServer { $0.durability = .always }
@@ -63,7 +63,7 @@ struct UploadDurabilityTests {
       try require(try creator.final().answer["upload-offset"] == "3", "stored")
       creator.disconnect()
       first.stop()
-      // In the next server nobody has the stream open yet.
+      // In the next server no request has opened the stream yet.
       let test = try TestServer(in: directory) { $0.durability = .always }
       sync_gate_close()
       let before = sync_gate_calls()
@@ -101,7 +101,7 @@ struct UploadDurabilityTests {
       try waitUntil("all has arrived") { client.unacknowledged == 0 }
       let asking = try test.connect()
       try asking.request("HEAD", location)
-      // Another request is served meanwhile: the loop does not wait for the disk.
+      // Another request is served meanwhile, because the loop does not wait for the disk.
       let other = try test.connect()
       try other.request("GET", "/")
       try require(try other.final().answer.status == 200, "the loop goes on")
@@ -122,7 +122,7 @@ struct UploadDurabilityTests {
       let client = try test.connect()
       try client.patch(location, at: 0, chunked: true)
       try client.awaitProgress(0)
-      // A claim that fails must not wait for a disk that stands still.
+      // If an expectation fails, the server must not wait for a disk that hangs.
       defer { sync_gate_open() }
       sync_gate_close()
       try client.sendChunk("abc")
@@ -155,14 +155,14 @@ struct UploadDurabilityTests {
       let client = try test.connect()
       try client.patch(location, at: 0, chunked: true)
       try client.awaitProgress(0)
-      // A claim that fails must not wait for a disk that stands still.
+      // If an expectation fails, the server must not wait for a disk that hangs.
       defer { sync_gate_open() }
       sync_gate_close()
       try client.sendChunk("abc")
       try waitUntil("all has arrived") { client.unacknowledged == 0 }
       let asking = try test.connect()
       try asking.request("HEAD", location)
-      // It ends the append at work.
+      // The request ends the append at work.
       try require((try? client.final()) == nil, "cut off")
       let following = try test.connect()
       try following.patch(location, at: 3, body: "def")
@@ -193,7 +193,7 @@ struct UploadDurabilityTests {
         try client.patch(location, at: 0, chunked: true)
         try client.sendChunk("abc")
         try client.awaitProgress(3)
-        // A claim that fails must not wait for a disk that stands still.
+        // If an expectation fails, the server must not wait for a disk that hangs.
         defer { sync_gate_open() }
         sync_gate_close()
         try client.sendChunk("def")
@@ -222,10 +222,10 @@ struct UploadDurabilityTests {
       for durability in [Durability.interval, .always] {
         let test = try TestServer {
           $0.durability = durability
-          // What comes first is served first.
+          // One thread serves requests in the order of their arrival.
           $0.threads = 1
         }
-        // A claim that fails must not wait for a disk that stands still.
+        // If an expectation fails, the server must not wait for a disk that hangs.
         defer { sync_gate_open() }
         let location = try test.create(
           "/t.txt", ["Stream-ID: d", "Stream-Offset: 5", "Content-Type: text/plain", "Upload-Length: 3"])
@@ -279,7 +279,7 @@ struct UploadDurabilityTests {
       let busy = try TestServer { $0.durability = .interval }
       let upload = try busy.create()
       let appending = try busy.connect()
-      // The record's, in the background.
+      // The record is synced in the background.
       try waitUntil("the record is synced") { sync_gate_calls() > 0 }
       try appending.patch(upload, at: 0, chunked: true)
       try appending.awaitProgress(0)
@@ -290,7 +290,7 @@ struct UploadDurabilityTests {
       while time.tv_sec < start + 4 {
         try appending.sendChunk("x")
         pieces += 1
-        // A pause between pieces of a live stream.
+        // Pauses between pieces of a live stream.
         poll(nil, 0, 10)
         clock_gettime(CLOCK_MONOTONIC, &time)
       }
@@ -310,7 +310,7 @@ struct UploadDurabilityTests {
         try client.awaitProgress(0)
         return client
       }
-      // Two records each: that there is an upload, and that it has begun.
+      // Two records each: one for the existence of the upload, one for its beginning.
       try waitUntil("the records are synced") { sync_gate_calls() >= 4 }
       for round in 1...3 {
         let before = sync_gate_calls()
@@ -341,7 +341,7 @@ struct UploadDurabilityTests {
       if durability != .none {
         try waitUntil("the server asks the disk") { sync_gate_calls() > before }
         try require(test.directory.exists("t-a.part"), "no final name before the disk has the bytes")
-        // The end of the recording is noted before.
+        // The end of the recording is recorded before.
         try require(try test.directory.text("t-a.gaps").contains("interrupted"), "noted")
         sync_gate_open()
       }
@@ -396,7 +396,7 @@ struct UploadDurabilityTests {
           try require(try again.final().answer.status == 201, "and on")
           try require(try test.directory.text(test.onlyFile) == "abcDEF", "what was refused is not there")
         } else {
-          // It may have been given up a moment before, by the round of the second.
+          // The sync that runs each second may already have ended the upload.
           try require(refused.status == 410, "\(error): \(refused)")
           try require(try again.head(location).status == 410, "a loss is not papered over")
           try require(!test.directory.names.contains { $0.hasSuffix(".txt") }, "and nothing passes for whole")
@@ -429,11 +429,11 @@ struct UploadDurabilityTests {
           }
         }
         sync_gate_fail(0)
-        // Whoever has all of it sends all of it.
+        // A client that has all bytes sends all of them.
         let again = try send("a", at: 0, "abcdef")
         try require(again.status == 201 && again["stream-missing"] == "0", "\(error): \(again)")
         try require(try test.directory.text("t-a~2.txt") == "abcdef", "a file of its own")
-        // Whoever has not is told what is missing.
+        // A client without all bytes learns which ones are missing.
         let rest = try send("b", at: 6, "ghi")
         try require(rest.status == 201 && rest["stream-missing"] == "6", "\(error): \(rest)")
         try require(try test.directory.text("t-b~2.txt") == "ghi", "and so is this")
@@ -484,7 +484,7 @@ struct UploadDurabilityTests {
   }
 }
 
-/// Takes a body and says nothing.
+/// Receives a body and never answers.
 private final class Mute: RequestHandler {
   func begin(_ exchange: any Exchange) { exchange.acceptBody() }
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}

@@ -1,4 +1,4 @@
-// What is known of an upload, and what of that its record says: without a disk.
+// Tests, without a disk, what the server knows of an upload, and which of this the upload's record contains.
 
 import EventLoops
 import HTTPMessages
@@ -76,7 +76,7 @@ struct UploadLedgerTests {
     #expect(growing.state.phase == .incomplete && growing.state.offset == 3 && growing.state.durable == 0)
     growing.restored(.bytes(9))
     #expect(growing.state.offset == 9 && growing.state.promised == 3 && growing.state.durable == 0)
-    // The disk has all of what was promised.
+    // The disk has all promised bytes.
     var synced = restored(ledger) { $0.promised = 3 }
     synced.restored(.bytes(9))
     #expect(synced.state.durable == 3)
@@ -138,7 +138,7 @@ struct UploadLedgerTests {
     let (offset, first) = ledger.announcing(at: at(40)) { $0.announceOffset() }
     #expect(offset == 4 && first == .init(count: 4, delay: .milliseconds(30)))
     ledger.state.synced(to: 7)
-    // What came meanwhile is at most as old as the announcement before.
+    // Bytes that arrived meanwhile are at most as old as the previous announcement.
     #expect(ledger.announcing(at: at(45)) { $0.announceOffset() }.news == .init(count: 3, delay: .milliseconds(5)))
     #expect(ledger.announcing(at: at(50)) { $0.announceOffset() }.news == nil)
     #expect(ledger.hasUnwrittenOffset && ledger.hasUnwrittenPromise)

@@ -1,4 +1,4 @@
-// The length of an upload: what may be claimed of it, and what becomes of an upload that is longer.
+// Tests the length of an upload: which lengths a client may state, and what happens to an upload that is longer.
 
 import NetworkTesting
 import Testing
@@ -74,7 +74,7 @@ struct UploadLengthTests {
   }
 }
 
-/// Takes a body and says nothing.
+/// Receives a body and never answers.
 private final class Quiet: RequestHandler {
   func begin(_ exchange: any Exchange) { exchange.acceptBody() }
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}

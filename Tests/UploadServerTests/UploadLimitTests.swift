@@ -1,4 +1,4 @@
-// What the server allows, and to whom: limits, quotas, lifetimes, rates, tokens, digests of the whole.
+// Tests what the server allows to whom: limits, quotas, lifetimes, rates, tokens, and digests of the whole.
 
 import Glibc
 import NetworkTesting
@@ -41,7 +41,7 @@ struct UploadLimitTests {
     #expect(try bed.stored("a") == "1234567890")
   }
 
-  /// What is there of a stream when an upload of it is created.
+  /// The state of a stream when an upload of it is created.
   enum Standing: CaseIterable { case absent, growing, closed }
 
   @Test(
@@ -64,7 +64,7 @@ struct UploadLimitTests {
         switch standing {
         case .absent: offset <= 10
         case .growing: offset <= 18
-        // The next part begins there.
+        // The next part begins at that offset.
         case .closed: true
         }
       #expect(try client.final().answer.status == (isAllowed ? 201 : 413), "\(standing), \(offset)")
@@ -100,7 +100,7 @@ struct UploadLimitTests {
     let location = try test.create()
     let client = try test.connect()
     for _ in 0..<4 {
-      // SHA-256 of "abc", FIPS 180-4.
+      // The SHA-256 of "abc" (FIPS 180-4).
       try client.patch(
         location, at: 0, ["Content-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"], body: "12345678")
       let refused = try client.final().answer
@@ -110,7 +110,7 @@ struct UploadLimitTests {
     #expect(try client.final().answer.status == 201)
   }
 
-  @Test("the bytes of unfinished uploads are limited, also after a restart; a complete upload no longer counts")
+  @Test("the bytes of unfinished uploads are limited, even after a restart; a complete upload no longer counts")
   func quota() throws {
     let directory = TemporaryDirectory()
     var location = ""
@@ -148,7 +148,7 @@ struct UploadLimitTests {
     #expect(try client.head(location).status == 410)
   }
 
-  @Test("a running upload does not expire, however silent it is")
+  @Test("a running upload does not expire, however long it is silent")
   func silentButAtWork() throws {
     let test = try TestServer { $0.finishAfter = .seconds(1) }
     let live = try test.connect()
@@ -156,7 +156,7 @@ struct UploadLimitTests {
     try live.patch(location, at: 0, chunked: true)
     try live.sendChunk("abc")
     try live.awaitProgress(3)
-    // Another one expires meanwhile: so much time has passed.
+    // Another upload expires meanwhile, which shows that enough time has passed.
     _ = try test.create()
     _ = try test.events.wait(.expired)
     _ = try test.create()
@@ -183,10 +183,10 @@ struct UploadLimitTests {
 
   // MARK: Tokens
 
-  /// A server that lets in `alpha` and `beta`.
+  /// A server that admits `alpha` and `beta`.
   private func guarded(_ directory: TemporaryDirectory = TemporaryDirectory()) throws -> TestServer {
     let path = directory.path + "/tokens"
-    // SHA-256 of the two words, by sha256sum.
+    // The SHA-256 digests of the two words, computed by sha256sum.
     try write(
       """
       # who may stream
@@ -223,7 +223,7 @@ struct UploadLimitTests {
   }
 
   @Test(
-    "an upload and a stream belong to the token that created them, also after a restart (draft, section Security Considerations)"
+    "an upload and a stream belong to the token that created them, even after a restart (draft, section Security Considerations)"
   )
   func owners() throws {
     let directory = TemporaryDirectory()
@@ -254,7 +254,7 @@ struct UploadLimitTests {
     try check(test, offset: 3)
     test.stop()
     try check(try guarded(directory), offset: 6)
-    // The token itself is nowhere.
+    // The token itself is stored in no file.
     #expect(try Command.run("grep", ["-rqe", "alpha", directory.path]) == 1)
   }
 
@@ -274,7 +274,7 @@ struct UploadLimitTests {
     #expect(test.directory.names.contains { $0.hasSuffix(".part") })
   }
 
-  /// The file is looked at once a second at most.
+  /// The server checks the file at most once a second.
   private func withdrawAll(_ test: TestServer) throws {
     try write("# nobody\n", test.directory.path + "/tokens")
     try waitUntil("the token is withdrawn") { try !admitsAlpha(test) }
@@ -294,7 +294,7 @@ struct UploadLimitTests {
       _ = try test.events.wait(.begun)
       try withdrawAll(test)
       if sendsMore {
-        // Until the server has looked again; what it stored before that counts.
+        // Repeats until the server has checked the file again. Bytes that it stored before still count.
         while (try? client.sendChunk("abc")) != nil, !client.hasAnswer { poll(nil, 0, 10) }
       } else {
         try client.send("0\r\n\r\n")
@@ -321,7 +321,7 @@ struct UploadLimitTests {
 
   // MARK: Digests of the whole
 
-  // FIPS 180-4: SHA-256 and SHA-512 of "abc".
+  // The SHA-256 and SHA-512 of "abc" (FIPS 180-4).
   private let sha256 = "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
   private let sha512 =
     "sha-512=:3a81oZNherrMQXNJriBBMRLm+k6JqX6iCp7u5ktV05ohkpkqJ0/BqDa6PCOj/uu9RU1EI2Q86A4qmslPpUyknw==:"
@@ -370,7 +370,7 @@ struct UploadLimitTests {
     let client = try test.connect()
     try client.patch(location, at: 3, completes: true, body: "")
     #expect(try client.final().answer["repr-digest"] == sha256)
-    // Also the answer that is given again.
+    // This also applies to a repeated answer.
     try client.patch(location, at: 3, completes: true, body: "")
     #expect(try client.final().answer["repr-digest"] == sha256)
   }

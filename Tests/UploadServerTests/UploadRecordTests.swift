@@ -1,5 +1,5 @@
-// What the server writes down of uploads: how much, for whom, without secrets, and read again without keeping anyone
-// waiting.
+// Tests the records that the server writes about uploads: how many, for whom, without secrets, and that reading them
+// again delays no client.
 
 import EventLoops
 import Glibc
@@ -65,7 +65,7 @@ struct UploadRecordTests {
     try client.request(
       "POST", "/t.txt", ["Upload-Complete: ?0", "Stream-ID: a", alpha, "Content-Type: text/plain"], body: "abc")
     let location = try #require(try client.final().answer["location"])
-    // A directory in place of a file stands for whatever keeps the server from reading it.
+    // A directory in place of the file stands for any reason why the server cannot read it.
     let files = [".uploads/" + location.split(separator: "/")[1] + ".upload", "t-a.part", ".owners/t-a"]
     for (index, file) in files.enumerated() {
       let path = directory.path + "/" + file
@@ -82,7 +82,7 @@ struct UploadRecordTests {
       let answer = try head()
       #expect(answer.status == 503 && answer["retry-after"] != nil, "\(file): \(answer)")
       if index == 2 {
-        // Nobody gets 403 for a stream that may be his own.
+        // No client gets 403 for a stream that may be its own.
         let other = try test.connect()
         try other.request("POST", "/t.txt", version: nil, ["Stream-ID: a", alpha], body: "abc")
         #expect(try other.final().answer.status == 503)
@@ -131,17 +131,17 @@ struct UploadRecordTests {
     #expect(finished.count == 100)
   }
 
-  @Test("the oldest remaining records are removed first, also after others have expired and some have returned")
+  @Test("the oldest remaining records are removed first, even after others have expired and some have returned")
   func leftPlaces() {
     func owner(_ address: String) -> UploadOwner { UploadOwner(credential: nil, address: address) }
     func moment(_ number: Int) -> MonotonicInstant { MonotonicInstant(nanoseconds: Int64(number)) }
     var finished = FinishedUploads(.init(count: 20_000, countPerClient: 400))
     for number in 0..<200 { _ = finished.add("\(number)", of: owner("a"), bytes: 1, since: moment(number)) }
-    // One belongs to somebody else now, as of the same moment, and one was used again.
+    // One upload gets another owner at the same moment, and one is used again.
     _ = finished.add("10", of: owner("b"), bytes: 1, since: moment(10))
     _ = finished.add("11", of: owner("a"), bytes: 1, since: moment(1000))
     for number in 20..<200 { finished.remove("\(number)") }
-    // More of the places are gone than are left: they are sorted out.
+    // More places are unused than used, so the unused ones are removed.
     _ = finished.add("new", of: owner("a"), bytes: 1, since: moment(1001))
     #expect(finished.count == 21 && finished.placeCount == 21)
     var forgotten: [String] = []
@@ -163,7 +163,7 @@ struct UploadRecordTests {
     return names.sorted()
   }
 
-  @Test("finished uploads leave at most the maximum number of records, also after a restart with a lower limit")
+  @Test("finished uploads leave at most the maximum number of records, even after a restart with a lower limit")
   func bounded() throws {
     let directory = TemporaryDirectory()
     do {
@@ -187,14 +187,14 @@ struct UploadRecordTests {
       $0.uploads.loadPatience = .zero
     }
     try waitUntil("the records were read") { records(directory).count <= 5 }
-    // The bytes of the recordings are nobody's to remove.
+    // The bytes of the recordings must not be removed.
     #expect(directory.names.filter { $0.hasSuffix(".txt") }.count == 100)
     test.stop()
   }
 
   @Test("a server answers for every upload of the previous one before it has read all records", arguments: [1, 2])
   func lazily(_ threads: Int) throws {
-    // Unless an operator says otherwise, it waits for them so briefly that it answers within a second of its start.
+    // By default the server waits for them so briefly that it answers within a second of its start.
     #expect(UploadLimitsConfiguration().loadPatience <= .milliseconds(250))
     let directory = TemporaryDirectory()
     var uploads: [(location: String, offset: Int)] = []
@@ -219,7 +219,7 @@ struct UploadRecordTests {
       let answer = try client.head(upload.location)
       #expect(answer.status == 204 && answer["upload-offset"] == "\(upload.offset)", "\(answer)")
     }
-    // What is no token is no path either.
+    // An invalid token must not be used as a path.
     for name in ["../tokens", "..%2f..%2fetc", "record-0", String(repeating: "g", count: 32)] {
       try client.request("HEAD", "/.uploads/\(name)")
       #expect(try client.final(withBody: false).answer.status == 404)
@@ -235,7 +235,7 @@ struct UploadRecordTests {
     "Private-Token: hidden5", "X-Session-Id: hidden6", "X-Hub-Signature-256: hidden7",
   ]
 
-  /// Remembers what its request had.
+  /// Records the fields of its request.
   private final class Seen: RequestHandler, @unchecked Sendable {
     let fields: Lock<[HeaderFields]>
     private let head: RequestHead
@@ -275,7 +275,7 @@ struct UploadRecordTests {
     let client = try test.connect()
     try client.patch(location, at: 0, Self.secretLines, body: "abc")
     #expect(try client.final().answer["upload-offset"] == "3")
-    // Within the process the handler has what its request had.
+    // Within the process, the handler sees the fields of its request.
     if !isStore { #expect(log.last?.single("cookie") == "hidden1" && log.last?.single("x-plain") == "shown") }
     #expect(try Command.run("grep", ["-rqe", "hidden", directory.path]) == 1)
     client.disconnect()

@@ -1,4 +1,4 @@
-// Uploads when things go wrong: full disks, power cut between any two instants, several clients at once.
+// Tests uploads under difficult conditions: full disks, power failures at any moment, and several clients at once.
 
 import EventLoops
 import Glibc
@@ -20,7 +20,7 @@ struct UploadTroubleTests {
       let disk = try SmallDisk(at: directory.path)
       for durability in Durability.allCases {
         let test = try TestServer(in: directory) {
-          // On a busy machine a client takes its time to read the answer, and must not find the connection reset.
+          // On a busy machine a client may read its answer late, and must not find the connection reset.
           $0.lingerTimeout = .seconds(60)
           $0.durability = durability
         }
@@ -38,8 +38,8 @@ struct UploadTroubleTests {
         let offset = refused["upload-offset"].flatMap { Int($0) } ?? 0
         try require(offset > 500_000 && offset <= 1_048_576, "\(offset) bytes are kept")
         client.disconnect()
-        // No room for a record either, once those that were replaced have been written again: there is no upload then,
-        // and what there was stays.
+        // After the replaced records have been rewritten, there is no room for a new record. The server then creates no
+        // upload, and the stored bytes stay.
         let other = try test.connect()
         try waitUntil("there is no room for a record") {
           try other.request("POST", "/u", ["Upload-Complete: ?0"], body: "")
@@ -75,7 +75,7 @@ struct UploadTroubleTests {
           }
           let location = try test.create("/t.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
           try test.append(location, at: 0, StreamedHead.all[0].bytes + [UInt8](repeating: 3, count: 400))
-          // As many pages are left.
+          // Leaves room for this number of pages.
           try Command.run(
             "sh", ["-c", "cd \(directory.path); cat /dev/zero > filler; truncate -s -\(pages * 4096) filler"])
           let client = try test.connect()
@@ -97,7 +97,7 @@ struct UploadTroubleTests {
   }
 
   @Test(
-    "a recording that was split off on a full disk is finished when there is space, also after a restart",
+    "a recording that was split off on a full disk is finished when there is space, even after a restart",
     .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func refusedSplit() async {
     await #expect(processExitsWith: .success) {
@@ -124,7 +124,7 @@ struct UploadTroubleTests {
         _ = try client.final()
         test.stop()
         test = try server()
-        // Whatever it has tried by now, it has tried in vain.
+        // All attempts so far have failed.
         let asking = try test.connect()
         let offset = try asking.head(location)["upload-offset"].flatMap { Int($0) } ?? 0
         if directory.names.contains(where: { $0.hasSuffix(".part") }) { lateCount += 1 }
@@ -161,10 +161,11 @@ struct UploadTroubleTests {
       while let answer = try client.answerAtHand() {
         if answer.status == 104, let offset = answer["upload-offset"].flatMap({ Int($0) }) { told = offset }
       }
-      // Not before the file is there: cp lists the directory before it copies the record.
+      // Wait until the file exists, because cp lists the directory before it copies the record.
       guard told > 0, random.chance(25) else { continue }
       let copy = TemporaryDirectory()
-      // The server writes on meanwhile: a file is copied as it is at some instant, as a failing machine would leave it.
+      // The server keeps writing meanwhile. Each file is copied as it is at some moment, as a failing machine would
+      // leave it.
       try Command.run(
         "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
       let other = try TestServer(in: copy) { $0.durability = durability }
@@ -207,14 +208,14 @@ struct UploadTroubleTests {
           if standing["upload-complete"] == "?1" { return isOver.withLock { $0 = true } }
           let count = min(size - offset, Int.random(in: 0...30_000, using: &random))
           let completes = offset + count == size
-          // Whether the request is one that is answered.
+          // Whether the request will be answered.
           var isWhole = true
           if offset > 1, random.chance(10) {
-            // From long ago: refused, and nobody is hurt.
+            // A stale request, which is refused and has no other effect.
             try client.patch(location, at: offset / 2, chunked: true)
             try client.sendChunk("x")
           } else if random.chance(50) {
-            // At the offset that was told, which may be stale by now.
+            // A request at the announced offset, which may be stale by now.
             try client.patch(location, at: offset, completes: completes, ["Content-Length: \(count)"])
             try client.send(Array(all[offset..<(offset + count)]))
           } else if count > 0 {
@@ -227,7 +228,7 @@ struct UploadTroubleTests {
           }
           if isWhole, random.chance(70) { _ = try client.final() }
         } catch {
-          // Whoever is taken over from is cut off: that is what is tested.
+          // The test is about a client that is cut off because another takes over.
         }
       }
     }
@@ -277,7 +278,7 @@ struct UploadTroubleTests {
       let deleting = try test.connect()
       try completing.patch(location, at: 0, completes: true, ["Content-Length: 3"])
       if random.chance(50) { try completing.awaitProgress(0) }
-      // One turn of a loop more or less.
+      // The loop runs once more or once less.
       let isFirst = random.chance(50)
       if isFirst { try? completing.send("abc") }
       for _ in 0..<Int.random(in: 0...3, using: &random) { sched_yield() }
@@ -293,7 +294,7 @@ struct UploadTroubleTests {
   }
 }
 
-/// Gathers a body and hands it out at its end.
+/// Collects a body and returns it at its end.
 private final class Collector: RequestHandler {
   private let done: ([UInt8]) -> Void
   private var exchange: (any Exchange)?
@@ -317,7 +318,7 @@ private final class Collector: RequestHandler {
 }
 
 extension RawClient {
-  /// The next answer, if one has come whole.
+  /// The next answer, if it has arrived completely.
   fileprivate func answerAtHand() throws -> Answer? {
     var entry = pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0)
     guard poll(&entry, 1, 0) == 1 else { return nil }

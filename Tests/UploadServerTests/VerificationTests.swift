@@ -1,5 +1,5 @@
-// `RecordingVerification` on recordings that a server has stored: it accepts all of them, and finds each kind of
-// damage.
+// Tests `RecordingVerification` with recordings that a server has stored: it accepts all of them, and finds each kind
+// of damage.
 
 import Glibc
 import NetworkTesting
@@ -9,11 +9,11 @@ import UploadServer
 
 @Suite("Verification of recordings")
 struct VerificationTests {
-  /// What a server stores, and how.
+  /// How a server stores a recording.
   enum Recording: CaseIterable, Sendable {
     case live, wav, closedWAV, file, empty, nextPart, withHole
 
-    /// Stores one, with its sidecar, and returns the name of its file.
+    /// Stores a recording with its sidecar, and returns the name of its file.
     func store(in directory: TemporaryDirectory) throws -> String {
       let test = try TestServer(in: directory) {
         if [.closedWAV, .nextPart].contains(self) { $0.finishAfter = .milliseconds(100) }
@@ -61,7 +61,7 @@ struct VerificationTests {
         file = "k-a.txt"
       }
       let sidecars = self == .nextPart ? ["k-a.sidecar", "k-a~2.sidecar"] : ["k-a.sidecar"]
-      // The hidden one goes last.
+      // The hidden sidecar is removed last.
       for name in sidecars {
         try waitUntil("\(name) is written") { directory.exists(name) && !directory.exists("." + name) }
       }
@@ -73,7 +73,7 @@ struct VerificationTests {
     case none, changedByte, cutShort, extended, removed, sidecarRemoved, sidecarCut, sidecarRenamed, sidecarPending
     case recordingRenamed, unreadable
 
-    /// nil where the damage cannot be done to that file.
+    /// Returns nil if the damage cannot be done to that file.
     func perform(_ file: String, _ directory: String) throws -> [RecordingVerification.Kind]? {
       let path = "\(directory)/\(file)"
       let base = String(file.prefix { $0 != "." })

@@ -1,16 +1,16 @@
-// What other people's software makes of a WAV file.
+// Checks WAV files with other programs.
 
 import Glibc
 import NetworkTesting
 
-/// How many frames each program finds in a file; nil where it rejects the file.
+/// How many frames each program finds in a file; nil if it rejects the file.
 struct WAVJudgement: Equatable, CustomStringConvertible {
   var ffprobe: Int?
   var sox: Int?
-  /// Python's `wave` module.
+  /// The count of Python's `wave` module.
   var python: Int?
 
-  /// - Parameter readsAll: whether sox, which reads all of a file beyond 2 GiB, and Python are asked, too.
+  /// - Parameter readsAll: whether to also run Python, and sox, which reads all of a file beyond 2 GiB.
   init(_ path: String, readsAll: Bool = true) throws {
     ffprobe = try Self.number(
       "ffprobe", ["-v", "error", "-show_entries", "stream=duration_ts", "-of", "csv=p=0", path])
@@ -27,7 +27,7 @@ struct WAVJudgement: Equatable, CustomStringConvertible {
     let output = scratch.path + "/output"
     guard try Command.run(program, arguments, output: output) == 0 else { return nil }
     let text = try scratch.text("output")
-    // What else it has to say are warnings.
+    // The remaining output consists of warnings.
     return text.split(separator: "\n").compactMap { Int($0.trimmed) }.last
   }
 }

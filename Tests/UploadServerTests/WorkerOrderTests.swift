@@ -1,5 +1,5 @@
-// Whose turn it is in the store's thread: a few bytes behind a hole make a recording that takes long to hash, and many
-// of these must hold up nobody.
+// Tests the order of work in the store's thread: a few bytes after a large hole make a recording whose digest takes
+// long, and many of these must delay no client.
 
 import EventLoops
 import Glibc
@@ -18,12 +18,12 @@ import Testing
 
 @Suite("The order of work in a store")
 struct WorkerOrderTests {
-  @Test("between two slices that a client waits for, there is at most one that nobody waits for")
+  @Test("between two slices that a client waits for, there is at most one that no client waits for")
   func oneBetween() throws {
     let worker = BackgroundWorker()
     let events = try EventLog<String>()
     let gate = EndSignal()
-    // What the client's loop hands in when it has heard of its last slice.
+    // What the client's loop submits after it has received the result of its last slice.
     let answer = Lock<(@Sendable () -> Void)?>(nil)
     @Sendable func clientSlice(_ left: Int) {
       events.append("client")
@@ -48,7 +48,7 @@ struct WorkerOrderTests {
     #expect(order.prefix(20) == (0..<20).map { $0 % 2 == 0 ? "client" : "digest" }[...])
   }
 
-  @Test("of work that nobody waits for, the shortest runs first, equals in their order, each to its end")
+  @Test("of the work that no client waits for, the shortest runs first, equals in their order, each to its end")
   func shortestFirst() throws {
     let worker = BackgroundWorker()
     let events = try EventLog<String>()
@@ -120,7 +120,7 @@ struct WorkerOrderTests {
     let body = SpooledBody(
       file, keptCount: 0, account: StreamAccount(usage), share: usage.share(of: nil),
       handler: FixedResponseHandler(Response(200)), loop: loop, records: records, unreadable: { _ in })
-    // More than is read without the worker.
+    // This is more than the server reads without the worker.
     let bytes = [UInt8](repeating: 7, count: 3 << 20)
     #expect(body.append(bytes.span, pieces: [0..<bytes.count]) == nil)
     let digests = try #require(UploadDigests(["want-repr-digest": "sha-256=1"]))
@@ -136,7 +136,7 @@ struct WorkerOrderTests {
       verdict = $0
       loop.stop()
     }
-    // Long work of others, which clients wait for as well.
+    // Long work of other clients, which those clients wait for too.
     let worker = store.worker
     @Sendable func clientSlice(_ left: Int) {
       if left > 1 {
@@ -154,7 +154,7 @@ struct WorkerOrderTests {
   }
 
   @Test(
-    "the digests of all sparse recordings are written eventually, also after a restart",
+    "the digests of all sparse recordings are written eventually, even after a restart",
     arguments: Seed.several(2))
   func restart(_ seed: Seed) throws {
     var random = seed.generator

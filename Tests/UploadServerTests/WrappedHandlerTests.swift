@@ -1,4 +1,4 @@
-// Any handler behind resumable uploads: it sees one ordinary request, whatever becomes of the connections.
+// Tests handlers behind resumable uploads: each sees one ordinary request, whatever happens to the connections.
 
 import EventLoops
 import Glibc
@@ -8,17 +8,17 @@ import UploadServer
 
 @Suite("A handler behind resumable uploads", .serialized)
 struct WrappedHandlerTests {
-  /// What all handlers of a test were told, in order.
+  /// The calls that all handlers of a test received, in order.
   final class Log: Sendable {
     private let lines = Lock<[String]>([])
     func add(_ line: String) { lines.withLock { $0.append(line) } }
     var all: [String] { lines.withLock { $0 } }
 
-    /// How many handlers there are.
+    /// How many handlers exist.
     let living = Lock(0)
   }
 
-  /// Keeps nothing, and answers with all that it was given.
+  /// Keeps nothing, and answers with all bytes that it received.
   final class Echo: RequestHandler {
     private let head: RequestHead
     private let log: Log
@@ -26,7 +26,7 @@ struct WrappedHandlerTests {
     private var exchange: (any Exchange)?
     private var body = ""
 
-    /// - Parameter answers: an early answer to what has come so far.
+    /// - Parameter answers: an early answer to the bytes so far.
     init(_ head: RequestHead, _ log: Log, _ answers: @escaping (String) -> Response?) {
       self.head = head
       self.log = log
@@ -63,7 +63,7 @@ struct WrappedHandlerTests {
     }
   }
 
-  /// What a transfer that is cut off brings.
+  /// Sends a transfer that is cut off.
   private func interrupted(_ test: TestServer, _ location: String, at offset: Int, _ text: String) throws {
     let client = try test.connect()
     try client.patch(location, at: offset, chunked: true)
@@ -86,7 +86,7 @@ struct WrappedHandlerTests {
     #expect(answer.status == 200 && answer.body == "abcdefghi" && answer["x-length"] == "9")
     #expect(answer["upload-complete"] == "?1")
     #expect(log.all == ["begin POST /echo host=h x-mine=yes sized(9)", "end abcdefghi"])
-    // Its bytes are nobody's any more.
+    // Its bytes no longer belong to an upload.
     #expect(!(try ScratchListing(test.directory.path + "/.uploads").names.contains { $0.hasSuffix(".body") }))
   }
 
@@ -110,7 +110,7 @@ struct WrappedHandlerTests {
     try client.patch(location, at: 6, completes: true, body: "")
     #expect(try client.final().answer.body == "abcdef")
     #expect(log.all.count { $0.hasPrefix("begin") } == 2 && log.all.last == "end abcdef")
-    // What the handler is told anew has not begun anew.
+    // A handler that gets the bytes again does not make the upload begin again.
     #expect(!test.events.all.contains { $0.kind == .begun })
   }
 
@@ -118,7 +118,7 @@ struct WrappedHandlerTests {
     "a server that has ended retains nothing of an unfinished upload, whoever stored its bytes",
     arguments: ["/echo", "/t"])
   func endedServer(path: String) throws {
-    // Known to the server, and to the handlers that it makes.
+    // The server and the handlers that it makes retain this object.
     weak var left: Log?
     do {
       let log = Log()
@@ -128,7 +128,7 @@ struct WrappedHandlerTests {
       _ = try test.events.wait(.interrupted)
       test.stop()
     }
-    // Its thread has said that it is over, and may take a moment to be it.
+    // The thread has announced its end, but may need a moment to end.
     try waitUntil("the server is let go") { left == nil }
   }
 
@@ -159,7 +159,7 @@ struct WrappedHandlerTests {
       $0.handler = { head in Echo(head, log) { how == "early" && $0.utf8.count > 2 ? Response(422) : nil } }
       if how == "expiry" { $0.uploads.maximumAge = .seconds(1) }
     }
-    // Age removes nothing of what may be a live stream.
+    // Age never removes an upload that may be a live stream.
     let location = try test.create("/echo", ["length", "expiry"].contains(how) ? ["Upload-Length: 4"] : [])
     let client = try test.connect()
     try client.patch(location, at: 0, body: "ab")
@@ -199,7 +199,7 @@ struct WrappedHandlerTests {
     let log = Log()
     let test = try server(log) { how == "early" && $0.utf8.count > 2 ? Response(422) : nil }
     for _ in 0..<3 {
-      // SHA-256 of "abc", FIPS 180-4, which it is not.
+      // The SHA-256 of "abc" (FIPS 180-4), which does not match the content.
       let digest = "Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
       let location = try test.create("/echo", how == "digest" ? [digest] : [])
       let client = try test.connect()
@@ -296,7 +296,7 @@ struct WrappedHandlerTests {
     let test = try server(log)
     let location = try test.create("/echo")
     let client = try test.connect()
-    // SHA-256 of "abc", FIPS 180-4.
+    // The SHA-256 of "abc" (FIPS 180-4).
     let digest = "Content-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
     try client.patch(location, at: 0, [digest], body: "abd")
     let wrong = try client.final().answer
@@ -304,14 +304,14 @@ struct WrappedHandlerTests {
     #expect(try client.head(location)["upload-offset"] == "0")
     try client.patch(location, at: 0, [digest], body: "abc")
     #expect(try client.final().answer["upload-offset"] == "3")
-    // Cut short, nobody can judge it: as much as came is kept.
+    // A digest cannot be checked if the content was cut short. The server keeps the bytes that arrived.
     let cut = try test.connect()
     try cut.patch(location, at: 3, [digest], chunked: true)
     try cut.awaitProgress(3)
     try cut.sendChunk("ab")
     try waitUntil("all has arrived") { cut.unacknowledged == 0 }
     #expect(try client.head(location)["upload-offset"] == "5")
-    // Whoever begins where the client stands sends it again, and what nobody vouches for goes.
+    // A client that begins at the announced offset sends the bytes again, so unverified bytes are dropped.
     let older = try test.connect()
     try older.patch(location, at: 5, [digest], chunked: true)
     try older.awaitProgress(5)
@@ -327,7 +327,7 @@ struct WrappedHandlerTests {
   func representationDigest() throws {
     let log = Log()
     let test = try server(log)
-    // SHA-256 of "abc", FIPS 180-4.
+    // The SHA-256 of "abc" (FIPS 180-4).
     let location = try test.create(
       "/echo", ["Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:", "Upload-Length: 3"])
     let client = try test.connect()

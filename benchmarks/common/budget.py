@@ -1,4 +1,4 @@
-"""A control group (cgroups(7)): how much processor time and memory the processes in it may use together."""
+"""A control group (cgroups(7)), which limits the processor time and memory of the processes in it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PERIOD_US = 100_000
 
 
 class Budget:
-    """A control group of its own, for the time of a `with` block. Its processes must have ended by then."""
+    """A separate control group during a `with` block. Its processes must have ended by the end of the block."""
 
     def __init__(self, cores: float, memory: int) -> None:
-        """`cores` is a part of one core or more; `memory` is in bytes, page cache included."""
+        """`cores` may be a fraction. `memory` is in bytes, including the page cache."""
         self._cores = cores
         self._memory = memory
         self._is_unified = (ROOT / "cgroup.controllers").exists()
         name = f"sluice-benchmark-{os.getpid()}"
         self._processor = ROOT / name if self._is_unified else ROOT / "cpu" / name
         self._store = ROOT / name if self._is_unified else ROOT / "memory" / name
-        #: In front of a command, this runs the command in the group.
+        #: The beginning of a command line that runs the rest of it in the group.
         self.prefix = [
             "sh",
             "-c",
@@ -65,12 +65,12 @@ class Budget:
                 group.rmdir()
 
     def throttled_periods(self) -> tuple[int, int]:
-        """In how many periods of 0.1 s the group had to wait for the next one, and of how many in which it ran."""
+        """The number of throttled periods of 0.1 s, and the number of periods in which the group ran."""
         figures = self._read(self._processor / "cpu.stat")
         return int(figures["nr_throttled"]), int(figures["nr_periods"])
 
     def peak_memory(self) -> int:
-        """The most that was used at once, in bytes."""
+        """The peak memory in bytes."""
         return int((self._store / ("memory.peak" if self._is_unified else "memory.max_usage_in_bytes")).read_text())
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: a section for each benchmark, beside others that are written by hand; and its pictures."""
+"""Writes docs/benchmarks.md: a section for each benchmark beside hand-written sections, and the pictures."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from benchmarks.common.harness import REPOSITORY
 
 
 class Document:
-    """A Markdown file whose sections are replaced one by one, and a folder of its name for what it shows."""
+    """A Markdown file whose sections are replaced one by one, and a folder of the same name for its pictures."""
 
     def __init__(self, path: Path = REPOSITORY / "docs" / "benchmarks.md") -> None:
         self.path = path
         self.name = str(path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path)
 
     def write_section(self, title: str, body: str, about: Mapping[str, str]) -> None:
-        """Puts `body` under the heading `title`, in place of what was there, and `about` the machine below it."""
+        """Replaces the section with the heading `title` by `body` and the description of the machine, `about`."""
         text = self.path.read_text() if self.path.exists() else "# Benchmarks\n"
         known = "; ".join(f"{name} {value}" for name, value in about.items() if value)
         section = f"## {title}\n\n{body}\n\nMeasured on: {known}.\n"

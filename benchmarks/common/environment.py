@@ -1,4 +1,4 @@
-"""Rivals from PyPI, in an environment of their own below .build: never in the system."""
+"""Installs rivals from PyPI in a separate environment below .build, never in the system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.common.harness import REPOSITORY, BenchmarkError
 
 PLACE = REPOSITORY / ".build" / "benchmark-environment"
-#: What was measured: a later version may be another rival.
+#: The measured versions. Later versions may perform differently.
 VERSIONS = {
     "locust": "2.32.4",
     "uvicorn": "0.34.0",
@@ -22,14 +22,14 @@ VERSIONS = {
 
 
 def versions() -> dict[str, str]:
-    """Of what is installed there."""
+    """The versions of the installed packages."""
     return {
         name: version for name, version in VERSIONS.items() if any(PLACE.glob(f"lib/*/site-packages/{name}-{version}*"))
     }
 
 
 def program(name: str, *packages: str) -> Path:
-    """The path of a program; installs the packages, by their names in VERSIONS, if it is not there yet."""
+    """The path of a program. Installs the packages, by their names in VERSIONS, if the program does not exist yet."""
     path = PLACE / "bin" / name
     if not path.exists():
         _install(*packages)

@@ -1,7 +1,7 @@
-"""Starts, watches, measures and ends the processes of a benchmark. Nothing here knows what they do.
+"""Starts, watches, measures and ends the processes of a benchmark, whatever they do.
 
-Every process is a direct child, started without a shell, ended by its own id, and reaped with wait4(2), whose figures
-are what the kernel accounted. Waiting is for events (a pidfd, a line), always with a limit in time.
+Every process is a direct child, started without a shell, ended by its own id, and reaped with wait4(2), which returns
+the kernel's figures. All waits are for events (a pidfd, a line), and have a time limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MEMORY_FILE_SYSTEM = Path("/dev/shm")
 
 
 class BenchmarkError(Exception):
-    """Something that a run needs is missing or did not happen in time. The message says what and what to do."""
+    """A requirement of a run is missing or did not happen in time. The message names it and the remedy."""
 
 
 @dataclass
@@ -62,9 +62,9 @@ class Process:
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
-                # Its own group: a Ctrl-C at the terminal is for the benchmark, which then ends its children in order.
+                # A separate group, so that Ctrl-C at the terminal reaches only the benchmark, which ends its children.
                 process_group=group or 0,
-                # Members of a pipeline share files of the parent only by what is passed above.
+                # Members of a pipeline inherit no other files of the parent than those above.
                 close_fds=True,
             )
         except FileNotFoundError:
@@ -75,7 +75,7 @@ class Process:
 
     @property
     def pipes(self) -> subprocess.Popen[bytes]:
-        """For the ends of pipes that were asked for at the start."""
+        """The ends of the pipes that were requested at the start."""
         return self._popen
 
     def cpu_ns(self) -> int:
@@ -83,34 +83,34 @@ class Process:
         if self.exit:
             return self.exit.cpu_ns
         try:
-            # The clock of a process: clock_getcpuclockid(3) spelt out, as Python has no binding for other processes.
+            # The CPU clock of a process, as in clock_getcpuclockid(3), for which Python has no binding.
             return time.clock_gettime_ns((~self.pid << 3) | 2)
         except OSError:
             self.wait(0)
             return self.exit.cpu_ns if self.exit else 0
 
     def wait(self, seconds: float) -> bool:
-        """True once the process has ended; waits for that at most so long."""
+        """Waits at most this long for the process to end. Returns whether it has ended."""
         if self.exit:
             return True
         if not select.select([self._pidfd], [], [], max(0.0, seconds))[0]:
             return False
         _, status, usage = os.wait4(self.pid, 0)
         ended = time.monotonic_ns()
-        # Popen must not wait for a pid that is reaped (and could by then be someone else's).
+        # Popen must not wait for a reaped pid, which could belong to another process by then.
         self._popen.returncode = code = os.waitstatus_to_exitcode(status)
         self.exit = Exit(self.name, code, round((usage.ru_utime + usage.ru_stime) * 1e9), ended)
         os.close(self._pidfd)
         return True
 
     def send(self, what: signal.Signals) -> None:
-        """A signal, if it still runs: by pidfd, so that no other process can be hit."""
+        """Sends a signal if the process still runs. The pidfd ensures that no other process receives it."""
         if not self.exit:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, what)
 
     def end(self, politely: signal.Signals = signal.SIGTERM, seconds: float = 5) -> None:
-        """Asks, waits, kills."""
+        """Sends `politely`, waits, and then kills the process if necessary."""
         self.send(politely)
         if not self.wait(seconds):
             self.send(signal.SIGKILL)
@@ -167,11 +167,11 @@ class Pipeline:
         return all([member.wait(deadline - time.monotonic()) for member in self.members])
 
     def ended_by_itself(self) -> bool:
-        """Whether any member has gone already; to be asked before the pipeline is told to stop."""
+        """Whether any member has ended already. Call it before the pipeline is stopped."""
         return any([member.wait(0) for member in self.members])
 
     def interrupt(self, seconds: float = 5) -> None:
-        """What Ctrl-C does, to the first member; the others see the end of their input. Then by force."""
+        """Sends SIGINT to the first member, as Ctrl-C does. The others see the end of their input. Then kills them."""
         self.members[0].send(signal.SIGINT)
         if not self.wait(seconds):
             self.send(signal.SIGINT)
@@ -189,9 +189,9 @@ class Pipeline:
 
 
 class MemorySampler:
-    """Peak memory of a pipeline's members together, sampled from outside: the sampling is on nobody's account.
+    """The peak memory of a pipeline's members together. It is sampled from outside, so it costs the members nothing.
 
-    Not wait4's ru_maxrss: that begins with the pages of the Python process it was forked from.
+    wait4's ru_maxrss is unsuitable, because it begins with the pages of the Python process that was forked.
     """
 
     PERIOD = 0.2
@@ -205,7 +205,7 @@ class MemorySampler:
         self._thread.start()
 
     def finish(self) -> None:
-        """Takes a last sample; call before the pipeline is stopped."""
+        """Takes a last sample. Call it before the pipeline is stopped."""
         self._stop.set()
         self._thread.join()
         self._sample()
@@ -228,10 +228,10 @@ class MemorySampler:
 
 
 def free_port() -> int:
-    """A TCP port on 127.0.0.1 that nobody listens on.
+    """An unused TCP port on 127.0.0.1.
 
-    Below the range from which the kernel takes the ports of outgoing connections: a client that calls again and again
-    while the server is away could be given the very port it calls, and TCP then connects it to itself.
+    It is below the range of ports for outgoing connections. Otherwise a client that retries while the server is down
+    could get the server's port as its own, and TCP would connect it to itself.
     """
     for port in random.sample(range(10_000, 30_000), 100):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -242,7 +242,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def scratch_directory(parent: Path | None = None) -> Iterator[Path]:
-    """A directory that is gone afterwards, whatever happens."""
+    """A directory that is always removed afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="sluice-bench-", dir=parent))
     try:
         yield directory
@@ -251,20 +251,20 @@ def scratch_directory(parent: Path | None = None) -> Iterator[Path]:
 
 
 def free_bytes(directory: Path) -> int:
-    """What a process may still write there."""
+    """The number of bytes that a process may still write there."""
     room = os.statvfs(directory)
     return room.f_bavail * room.f_frsize
 
 
 def in_memory(size: int = 0) -> Path | None:
-    """For `scratch_directory`: where files are in memory, so that the disk's mood is not what is compared; None, which
-    is the disk, where there is no such place, or no room in it for `size` bytes."""
+    """A parent for `scratch_directory` whose files are in memory, so that the speed of the disk does not matter. None,
+    for the disk, if there is no such place or it lacks space for `size` bytes."""
     there = MEMORY_FILE_SYSTEM.is_dir() and free_bytes(MEMORY_FILE_SYSTEM) > size
     return MEMORY_FILE_SYSTEM if there else None
 
 
 def need(*programs: str) -> None:
-    """Ends with a list of what is missing and the Debian packages that bring it."""
+    """Raises an error if programs are missing, with the Debian packages that contain them."""
     packages = {
         "arecord": "alsa-utils",
         "curl": "curl",
@@ -282,17 +282,17 @@ def need(*programs: str) -> None:
 
 
 def need_built(program: Path, target: str) -> None:
-    """Ends unless a program of ours is there, with the target that makes it."""
+    """Raises an error if a program of ours does not exist, with the target that builds it."""
     if not program.exists():
-        raise BenchmarkError(f"{program} is not there: make {target}")
+        raise BenchmarkError(f"{program} does not exist. Run make {target}.")
 
 
 def end_on_signals() -> None:
-    """SIGTERM ends a benchmark like Ctrl-C does: by an exception, so that every `finally` ends its processes."""
+    """Lets SIGTERM end a benchmark by an exception, as Ctrl-C does, so that every `finally` ends its processes."""
 
     def leave(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, leave)
-    # A run leaves no core files behind on a small machine when a contender crashes.
+    # A crashing contender must not leave core files on a small machine.
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))

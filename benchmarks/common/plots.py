@@ -1,4 +1,4 @@
-"""Plots of what was measured, as SVG, by matplotlib (Debian: python3-matplotlib)."""
+"""Plots of measurements as SVG, drawn by matplotlib (Debian: python3-matplotlib)."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class Plot:
         matplotlib.use("svg")
         from matplotlib import pyplot, ticker
 
-        # The same figures give the same file: neither times nor random names in it, and text as text.
+        # The same figures must give the same file, so it contains neither times nor random names. Text stays text.
         pyplot.rcParams.update({"svg.hashsalt": self.file, "svg.fonttype": "none", "font.size": 9})
         figure, axes = pyplot.subplots(figsize=(6.4, 3.6), layout="constrained")
         for marker, curve in zip("osD^vP*X" * 2, self.curves):
             axes.plot(curve.x, curve.y, marker=marker, markersize=4, linewidth=1.2, label=curve.name)
         axes.set(xscale="log", yscale="log", xlabel=self.x_axis, ylabel=self.y_axis)
-        # 10, 20, 50, 100, …, as numbers: a decade alone says little where the figures span less than two.
+        # Labels at 10, 20, 50, 100 and so on, because decades alone are too few if the figures span less than two.
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
             axis.set_major_formatter("{x:g}")

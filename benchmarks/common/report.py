@@ -1,8 +1,8 @@
-"""What every benchmark has in common once it measures something else than the others: how its results come out.
+"""The output of results, which is the same for every benchmark.
 
-A benchmark measures within `Report.measuring`, adds its sections, and ends with what `Report.finish` returns. Sections
-are made after measuring, from whatever was measured until then: where something failed half way, that much is shown and
-stored, and docs/benchmarks.md keeps what it had.
+A benchmark measures within `Report.measuring`, adds its sections, and ends with the result of `Report.finish`. Sections
+are made after measuring, from all measurements so far. After a failure half way, these are shown and stored, and
+docs/benchmarks.md stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from benchmarks.common.tables import Table
 
 
 def add_arguments(parser: argparse.ArgumentParser, rounds: int | None = None, of: str = "") -> None:
-    """The options of every benchmark. `rounds` is how many there are without --rounds, and `of` tells of what; there is
-    no such option where it is None."""
+    """Adds the options of every benchmark. `rounds` is the default of --rounds, and `of` describes the rounds. Without
+    `rounds` there is no such option."""
     if rounds is not None:
         parser.add_argument("--rounds", type=int, default=rounds, help=f"{of} (default: {rounds})")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
@@ -33,14 +33,14 @@ def add_arguments(parser: argparse.ArgumentParser, rounds: int | None = None, of
 
 @dataclass(frozen=True)
 class Section:
-    """What stands under one heading of the document. A table without rows is left out: nothing was measured for it."""
+    """The content under one heading of the document. A table without rows is left out, because it has no results."""
 
     title: str
-    note: str  # what was measured and how, in Markdown
+    note: str  # describes the measurement, in Markdown
     tables: Sequence[Table]
-    remarks: Sequence[str] = ()  # on the tables: a line each in the terminal, one paragraph in the document
-    details: Sequence[str] = ()  # lines for the terminal alone
-    plots: Sequence[Plot] = ()  # for the document alone
+    remarks: Sequence[str] = ()  # about the tables: a line each in the terminal, one paragraph in the document
+    details: Sequence[str] = ()  # lines only for the terminal
+    plots: Sequence[Plot] = ()  # only for the document
 
     def measured(self) -> list[Table]:
         return [table for table in self.tables if table.rows]
@@ -60,13 +60,13 @@ class Section:
 
 
 class Report:
-    """Collects what one benchmark found."""
+    """Collects the results of one benchmark."""
 
     def __init__(self, name: str, document: Document | None = None, figures_name: str = "figures") -> None:
-        """`name` begins each message; `figures_name` is what the figures are called in JSON."""
+        """`name` begins each message. `figures_name` is the name of the figures in JSON."""
         self.name = name
         self.sections: list[Section] = []
-        #: Every figure, for --json: whatever JSON can hold, and dataclasses.
+        #: Every figure, for --json: JSON values and dataclasses.
         self.figures: object = {}
         self._figures_name = figures_name
         self._document = document or Document()
@@ -74,8 +74,8 @@ class Report:
 
     @contextlib.contextmanager
     def measuring(self) -> Iterator[None]:
-        """For the time of a `with` block, which a BenchmarkError ends early: the benchmark has then failed, and goes on
-        to show what was measured until then. A signal ends the program, after every `finally`."""
+        """Measures within a `with` block. A BenchmarkError ends it early: the benchmark has then failed, and still
+        shows the measurements so far. A signal ends the program, after every `finally`."""
         end_on_signals()
         try:
             yield
@@ -83,11 +83,11 @@ class Report:
             self.fail(error)
 
     def fail(self, error: BenchmarkError) -> None:
-        """Notes a failure after which there is more to measure."""
+        """Records a failure after which the measurements continue."""
         self._failures.append(str(error))
 
     def finish(self, options: argparse.Namespace) -> int:
-        """Shows, stores and writes all this, as `add_arguments`' options say; returns the exit code."""
+        """Shows, stores and writes the results, according to the options of `add_arguments`. Returns the exit code."""
         about = machine()
         print("; ".join(f"{name} {value}" for name, value in about.items() if value), end="\n\n")
         sections = [section for section in self.sections if not section.is_empty()]
@@ -103,7 +103,7 @@ class Report:
         return 1 if self._failures else 0
 
     def _write(self, sections: Sequence[Section], about: dict[str, str]) -> None:
-        # Drawn before anything is written: a failure must not leave new pictures beside old tables.
+        # Draw the plots before writing anything, because a failure must not leave new pictures beside old tables.
         with self.measuring():
             drawn = [[(plot, plot.svg()) for plot in section.plots if plot.curves] for section in sections]
         if self._failures:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """A header and rows of as many cells each: the first names what its row is about, the others are figures."""
+    """A header and rows with the same number of cells. The first cell names the subject of the row, the others are
+    figures."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -32,7 +33,7 @@ class Table:
 
 
 def median_and_spread(values: Sequence[float], digits: int = 2) -> str:
-    """The median, and the least and the greatest where they differ."""
+    """The median, and the minimum and the maximum if they differ."""
     middle = f"{statistics.median(values):.{digits}f}"
     least, most = (f"{value:.{digits}f}" for value in (min(values), max(values)))
     return middle if least == most else f"{middle} ({least}–{most})"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`make bench-foundation`: what Apple's names cost on Linux.
+"""`make bench-foundation`: the cost of FoundationUploads on Linux.
 
-An upload task and a download task beside curl, to and from the same `sluice serve`, turn by turn, each file compared
-byte for byte; a bound pair with delegates on two run loops beside a pipe(2) with two threads that block; the memory of
-a program that imports FoundationUploads beside one that imports FoundationNetworking; and the memory while a million
-pairs come and go.
+An upload task and a download task are compared with curl, alternately, to and from the same `sluice serve`. Each file
+is compared byte by byte. A bound pair with delegates on two run loops is compared with a pipe(2) and two blocking
+threads. The memory of a program that imports FoundationUploads is compared with one that imports FoundationNetworking.
+The last measurement is the memory while a million pairs are created and dropped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Contest:
     theirs: list[float] = field(default_factory=list)
 
     def run(self, rounds: int, mine: Callable[[], float], other: Callable[[], float]) -> None:
-        """A run of each that does not count, then turn by turn: every other round the other way round."""
+        """Runs each once without counting it, and then alternately, every other round in reverse order."""
         for number in range(-1, rounds):
             print(f"{self.title}, round {number + 1} of {rounds}", file=sys.stderr)
             turns = [(mine, self.ours), (other, self.theirs)]
@@ -65,7 +65,7 @@ class Contest:
     def row(self) -> list[str]:
         ratios = [mine / other for mine, other in zip(self.ours, self.theirs)]
         middle = statistics.median(ratios)
-        verdict = "no aim"
+        verdict = "no target"
         if self.aim is not None:
             met = middle >= self.aim if self.at_least else middle <= self.aim
             verdict = f"{'≥' if self.at_least else '≤'} {self.aim:.2f} {'met' if met else 'MISSED'}"
@@ -77,7 +77,7 @@ class Contest:
 def seconds_of(command: Sequence[str], directory: Path, name: str) -> float:
     """From exec to a successful exit."""
     (directory / name).mkdir(exist_ok=True)
-    # A download task's temporary file is where its target is: to move it there copies nothing.
+    # The temporary file of a download task is on the file system of its target, so moving it copies nothing.
     pipeline = Pipeline([command], {"TMPDIR": str(directory)}, directory / name)
     try:
         ended = pipeline.wait(PATIENCE)
@@ -173,13 +173,13 @@ def measure_memory(rounds: int) -> Contest:
 
 
 def count_pairs(count: int) -> str:
-    """One sentence on the memory while so many pairs come and go."""
+    """One sentence about the memory while this many pairs are created and dropped."""
     done = subprocess.run([str(PROGRAM), "pairs", str(count)], capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode != 0:
         raise BenchmarkError(f"{count} pairs: exit {done.returncode}; it said: {done.stderr}")
     kibibytes = [int(line) for line in done.stdout.split()]
     first, last = kibibytes[0], kibibytes[-1]
-    return f"{count:,} bound pairs, one after the other: {first} KiB resident after a tenth of them, {last} at the end"
+    return f"{count:,} bound pairs in succession: {first} KiB resident after a tenth of them, {last} KiB at the end"
 
 
 def main() -> int:
@@ -205,14 +205,14 @@ def main() -> int:
         contests.append(measure_pair(4096, 400_000_000, options.rounds, None))
         contests.append(measure_memory(options.rounds))
         remarks.append(count_pairs(options.pairs))
-    header = ["what", OURS, "rival", "which", "ratio, round by round", "aim"]
+    header = ["measurement", OURS, "rival", "name of the rival", "ratio, round by round", "target"]
     note = (
         f"{options.mebibytes} MiB by tasks of `URLSession` to and from an idle `sluice serve` in memory, from exec to "
         "exit; a bound pair with delegates on two run loops beside a pipe with two threads that block; proportional "
         "memory of a program that makes a session's configuration. "
         f"Median of {options.rounds} rounds (least–most). `make bench-foundation`."
     )
-    report.sections = [Section("Apple's names", note, [Table(header, [each.row() for each in contests])], remarks)]
+    report.sections = [Section("FoundationUploads", note, [Table(header, [each.row() for each in contests])], remarks)]
     report.figures = contests
     return report.finish(options)
 

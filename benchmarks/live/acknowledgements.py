@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`make bench-acknowledgements`: what it costs a microphone's stream that the server acknowledges what it has kept.
+"""`make bench-acknowledgements`: the cost of the server's acknowledgements for a microphone's stream.
 
-`sluice mic` to `sluice serve`, in turn as a resumable upload and as one plain request, and resumable without the digest
-that only such an upload has; beside them the least that a stream can cost (LeastMicrophone, C). A relay in between
-stamps and stores what arrives, in all of them alike.
+`sluice mic` streams to `sluice serve`, alternately as a resumable upload, as one without its digest, and as one plain
+request. For comparison, LeastMicrophone (C) shows the minimum cost of a stream. In all cases a relay in between stores
+the bytes and stamps their arrival.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from benchmarks.live.contenders import (
 from benchmarks.live.live import CHANNELS, RATE
 from benchmarks.live.live_path import measure
 
-#: A few percent: more would have to be explained.
+#: A few percent. A larger ratio would require an explanation.
 AIM = 1.05
 #: Of what the least program costs.
 LEAST_AIM = 1.4
@@ -50,7 +50,7 @@ COLUMNS = (
 def _with(base: Contender, key: str, title: str, *options: str) -> Contender:
     def commands(capture: Capture) -> list[Sequence[str]]:
         (command,) = base.commands(capture)
-        # Events for programs are not what is compared: nobody reads them here.
+        # Events for programs are turned off, because no program reads them here.
         return [[*command[: command.index("--progress")], "--progress", "none", *options]]
 
     return Contender(f"{base.key}-{key}", f"{base.title}, {title}", base.period_ms, commands, ours=True)

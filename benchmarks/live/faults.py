@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The fault table: the same faults for us and for them, and how much audio is then missing from what the server stored.
+"""The fault table: how much audio the stored stream of each contender lacks after the same faults.
 
-All contenders meet a fault at the same moment, each with a microphone and a server of its own. Socket buffers are those
-of a real path (64 KiB at both ends, segments of 1448 bytes; the sender's by a network namespace): loopback's own
-swallow seconds of audio and hide every stall. What is missing is counted in frames by the microphone's noise, over all
-bodies that the server stored.
+All contenders experience a fault at the same moment, each with its own microphone and server. Socket buffers have the
+sizes of a real path (64 KiB at both ends, segments of 1448 bytes). A network namespace limits those of the sender. The
+buffers of loopback would hold seconds of audio and hide every stall. The microphone's noise identifies each frame, so
+missing frames are counted over all bodies that the server stored.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Outcomes = dict[str, dict[str, list[Outcome]]]
 def play(
     fault: str, chosen: Sequence[Contender], tools: Path, directory: Path, found: dict[str, list[Outcome]]
 ) -> None:
-    """One fault, all contenders at once: nothing here measures time, and audio is a small load. Where one fails,
-    the outcomes of the others are kept all the same."""
+    """Plays one fault for all contenders at once, because nothing here measures time and audio is a small load. If one
+    fails, the outcomes of the others are kept."""
 
     def act(contender: Contender) -> Outcome:
         bed = TestMicrophoneBed(tools, RATE, CHANNELS)
@@ -60,7 +60,7 @@ def play(
 
 
 def play_all(faults: Sequence[str], chosen: Sequence[Contender], rounds: int, outcomes: Outcomes) -> None:
-    """Each fault in turn, and then again."""
+    """Plays all faults in each round."""
     need(*{program for contender in chosen for program in contender.programs})
     with scratch_directory() as scratch:
         tools = scratch / "tools"
@@ -91,7 +91,7 @@ def table(outcomes: Outcomes, chosen: Sequence[Contender]) -> Table:
 
 
 def details(outcomes: Outcomes) -> list[str]:
-    """All rounds, and what was said, where anything was missing or there twice."""
+    """All rounds and the contender's message, if any audio was missing or repeated."""
     lines = []
     for fault, found in outcomes.items():
         for key, rounds in found.items():
@@ -104,7 +104,7 @@ def details(outcomes: Outcomes) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Break things around contenders and count the missing audio.")
-    add_arguments(parser, rounds=3, of="how often each fault happens")
+    add_arguments(parser, rounds=3, of="how many times each fault happens")
     parser.add_argument("--only", default="", help="contenders, comma-separated: " + ", ".join(contenders.KEYS))
     parser.add_argument("--faults", default="", help="faults, comma-separated: " + ", ".join(FAULTS))
     options = parser.parse_args()
@@ -118,8 +118,8 @@ def main() -> int:
         play_all(faults, chosen, options.rounds, outcomes)
     buffers = "64 KiB at both ends" if bounded else "64 KiB at the server only"
     note = (
-        f"Audio missing from what the server stored, the median of {options.rounds} rounds, and what the contender "
-        f"said about it. {RATE // 1000} kHz mono, socket buffers of {buffers}. `make bench-faults`."
+        f"Audio that the stored stream lacks, the median of {options.rounds} rounds, and the contender's report of it. "
+        f"{RATE // 1000} kHz mono, with socket buffers of {buffers}. `make bench-faults`."
     )
     report.sections = [Section("Faults", note, [table(outcomes, chosen)], details=details(outcomes))]
     report.figures = outcomes

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`make bench`: ours beside what people use today, on the same device, in one run, turn by turn.
+"""`make bench`: Sluice compared with today's common tools, on the same device, in alternating runs.
 
-Each round runs every contender once, one after the other, so that what the machine does meanwhile happens to all. A
-ratio is ours to a rival's of the same round; the table gives the median of the rounds and the spread.
+Each round runs every contender once, one after the other, so that other work on the machine affects all of them. A
+ratio compares our value with a rival's of the same round. The table shows the median and the spread of the rounds.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ PIPE_COLUMNS = (
 
 
 def measure_live(bed: Bed, chosen: list[Contender], options: argparse.Namespace, scratch: Path, rounds: Rounds) -> None:
-    """All rounds on one bed, then system calls in runs of their own: strace makes everything slow."""
+    """All rounds on one bed. System calls are counted in separate runs, because strace makes everything slow."""
     for turn in range(options.rounds):
-        # Every other round backwards: what comes after a busy contender is not always the same one.
+        # Every other round is in reverse order, so that not always the same contender follows a busy one.
         for contender in chosen if turn % 2 == 0 else reversed(chosen):
             print(f"{bed.name}, round {turn + 1} of {options.rounds}: {contender.title}", file=sys.stderr)
             directory = scratch / f"{bed.name}-{turn}-{contender.key}"
@@ -103,13 +103,14 @@ class LiveBed:
 BEDS = {
     "testmic": LiveBed(
         TestMicrophoneBed,
-        "Test microphone (bounded ring on the monotonic clock): delay from capture to the server's recv.",
+        "Test microphone (bounded ring on the monotonic clock). The delay is from capture to the server's recv.",
         LIVE_TARGETS,
     ),
     "pulse": LiveBed(
         PulseBed,
-        "PulseAudio null sink, `pulse` plugin: delay above the quickest frame of the run, so no ratio of it.",
-        # Above the quickest frame of a run says nothing about another run's.
+        "PulseAudio null sink, `pulse` plugin. The delay is relative to the fastest frame of the run, so it has no "
+        "ratio.",
+        # A delay relative to one run's fastest frame cannot be compared with another run's.
         tuple(target for target in LIVE_TARGETS if not target.measure.startswith("delay")),
     ),
 }

@@ -1,4 +1,4 @@
-"""How much a fault took from a stream, by the microphone's noise in what the server stored, and what was said of it."""
+"""How much audio a fault destroyed, by the microphone's noise in the stored bytes, and what the contender reported."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from benchmarks.live.scenes import CHANNELS, RATE, Scene
 
 # Steady streaming after the fault: enough for every contender to catch up.
 AFTER = 9.0
-# The first moments are left out: ffmpeg throws a packet away while it looks what it is, fault or no fault.
+# The first moments are not counted, because ffmpeg discards a packet while it probes the format, even without a fault.
 BEGINNING = 0.1
-# What was captured in the last moment before the stop may still be on its way, which is no loss.
+# Audio from the last moment before the stop may still be on its way, so it does not count as lost.
 UNFINISHED = 1.0
 
 
@@ -25,18 +25,18 @@ UNFINISHED = 1.0
 class Outcome:
     """What a fault did to one contender."""
 
-    missing_ms: float  # captured, and nowhere in what the server stored
-    repeated_ms: float  # stored twice, beyond what Stream-Offset says is the same
+    missing_ms: float  # captured, but not stored
+    repeated_ms: float  # stored twice, except where Stream-Offset marks bytes as the same
     died: bool  # ended by itself
-    told: str  # "amount", "error" or "nothing": the most that the contender said about it
-    message: str  # the line in which it said so
+    told: str  # "amount", "error" or "nothing": the most precise report of the contender
+    message: str  # the line with that report
     requests: int
 
     def cell(self) -> str:
         """For the table."""
-        told = {"amount": "says how much", "error": "says an error", "nothing": "says nothing"}[self.told]
+        told = {"amount": "reports the amount", "error": "reports an error", "nothing": "reports nothing"}[self.told]
         said = "" if self.missing_ms == 0 and self.told == "nothing" else f", {told}"
-        return f"{self.missing_ms:.0f} ms{', dead' if self.died else ''}{said}"
+        return f"{self.missing_ms:.0f} ms{', ended' if self.died else ''}{said}"
 
 
 def merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -51,19 +51,19 @@ def merged(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def placed(requests: list[Request]) -> bytes:
-    """The stored stream: each body where its `Stream-Offset` says, or after all that came before."""
+    """The stored stream. Each body is at its `Stream-Offset`, or after all bodies before it."""
     stream = bytearray()
     for request in requests:
         offset = request.stream_offset
         start = len(stream) if offset is None else offset
-        # A hole that the client left, as a server would: silence.
+        # Fills a hole that the client left with silence, as a server would.
         stream.extend(bytes(max(0, start - len(stream))))
         stream[start : start + len(request.body)] = request.body
     return bytes(stream)
 
 
-# A number with its unit in a line that speaks of loss: "overrun!!! (at least 2490.123 ms long)", "dropped 38 samples".
-# (On a plugin's device arecord takes the clock's whole reading for the length; on a sound card the length is right.)
+# A number with its unit in a line about a loss: "overrun!!! (at least 2490.123 ms long)", "dropped 38 samples".
+# (On the device of a plugin, arecord reports the reading of the clock as the length. On a sound card it is right.)
 _LOSS = re.compile(r"overrun|lost|missing|dropped|gap|hole|silence|overwritten", re.IGNORECASE)
 _AMOUNT = re.compile(
     r"[1-9][\d.]*\s*(ms|s|seconds|samples|frames|bytes|kB|KiB|MiB)\b|(frames|bytes|ms|seconds)\"?:\s*[1-9]",
@@ -76,7 +76,7 @@ def _tells_amount(line: str) -> bool:
         return bool(_LOSS.search(line) and _AMOUNT.search(line))
     with contextlib.suppress(ValueError):
         event = json.loads(line)
-        # In an event every number has a name: `"lost": 0` tells that nothing was.
+        # In an event every number has a name: `"lost": 0` reports that nothing was lost.
         lost = [value for name, value in event.items() if _LOSS.search(name) and isinstance(value, int)]
         return event.get("event") == "gap" or any(value > 0 for value in lost if not isinstance(value, bool))
     return False
@@ -92,10 +92,10 @@ def _tells_error(line: str, contender: Contender) -> bool:
 
 
 def what_was_told(before_stop: str, at_end: str, contender: Contender, died: bool) -> tuple[str, str]:
-    """The most that was said: an amount (a summary at the end counts), an error, or nothing.
+    """The most precise report: an amount (which may be in a summary at the end), an error, or nothing.
 
-    Errors count only from before the stop: being interrupted makes some complain."""
-    # The last such line: a summary says more than the first thing that went wrong.
+    Errors count only before the stop, because some contenders report an error when they are interrupted."""
+    # The last such line, because a summary is more complete than the first error.
     for line in reversed(at_end.splitlines()):
         if _tells_amount(line):
             return "amount", line.strip()
@@ -106,7 +106,7 @@ def what_was_told(before_stop: str, at_end: str, contender: Contender, died: boo
 
 
 def conclude(scene: Scene) -> Outcome:
-    """Lets the contender recover, stops it, and looks at what its server has."""
+    """Lets the contender recover, stops it, and examines the bytes that its server has stored."""
     scene.pass_time(AFTER)
     died = scene.pipeline.ended_by_itself()
     said = scene.pipeline.said()
@@ -119,7 +119,7 @@ def conclude(scene: Scene) -> Outcome:
     stream = placed(requests)
     found = testmic_signal.read_runs(stream, CHANNELS)
     runs = [(run.first_frame, run.first_frame + run.frames) for run in found.runs]
-    # A microphone that was never started has no time of its own: then everything since the start is missing.
+    # If the microphone was never started, everything since the start of the contender is missing.
     started = scene.bed.capture_start_ns() or scene.pipeline.started_ns
     begin, end = int(BEGINNING * RATE), int(((stopped - started) / 1e9 - UNFINISHED) * RATE)
     there = sum(max(0, min(last, end) - max(first, begin)) for first, last in merged(runs))

@@ -13,7 +13,7 @@ from benchmarks.live.beds import TestMicrophoneBed
 from benchmarks.live.contenders import Capture, Contender
 
 RATE, CHANNELS = 48_000, 1
-# Steady streaming before the fault: enough for every contender to find its pace.
+# Steady streaming before the fault, so long that every contender has reached its pace.
 BEFORE = 3.0
 
 
@@ -37,7 +37,7 @@ class Scene:
         return self._pipeline
 
     def said(self) -> str:
-        """By the contender; nothing before it has been started."""
+        """The contender's output, which is empty before it has been started."""
         return self._pipeline.said() if self._pipeline else ""
 
     def start_contender(self) -> None:
@@ -46,14 +46,14 @@ class Scene:
         self._pipeline = Pipeline(self.contender.commands(capture), self.bed.environment, self._directory)
 
     def start_streaming(self) -> None:
-        """The server, then the contender, then some seconds in which all is well."""
+        """Starts the server, then the contender, and waits some seconds without a fault."""
         self.receiver.start()
         self.start_contender()
         self.receiver.wait_for("first byte", 20)
         self.pass_time(BEFORE)
 
     def pass_time(self, seconds: float) -> None:
-        """The world goes on, whether the contender lives or not. Not a wait for anything."""
+        """Lets time pass, whether the contender still runs or not. This waits for no event."""
         time.sleep(seconds)
 
     def close(self) -> None:
@@ -109,11 +109,11 @@ def server_refuses(scene: Scene) -> None:
 
 
 FAULTS: dict[str, tuple[str, Callable[[Scene], None]]] = {
-    "kill": ("server killed (SIGKILL), back after 3 s", server_killed),
+    "kill": ("server killed (SIGKILL), restarted after 3 s", server_killed),
     "stall": ("server reads nothing for 5 s", server_stalls),
-    "stall-kill": ("server reads nothing for 5 s, is then killed, back after 3 s", stalled_server_killed),
+    "stall-kill": ("server reads nothing for 5 s, is killed, and restarted after 3 s", stalled_server_killed),
     "stop": ("streaming process stopped (SIGSTOP) for 3 s", streamer_stopped),
-    "late": ("server 5 s late", server_late),
+    "late": ("server starts 5 s late", server_late),
     "reset": ("TCP connection reset", connection_reset),
     "refuse": ("503 for 5 s", server_refuses),
 }

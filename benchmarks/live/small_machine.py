@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`make bench-small`: do `sluice mic` and `sluice serve` fit into a tenth of a core and 64 MB, together?
+"""`make bench-small`: tests whether `sluice mic` and `sluice serve` together fit into a tenth of a core and 64 MB.
 
 Both run in one control group. The microphone captures 48 kHz stereo in real time. The server splits the recording every
-ten seconds and computes the digests of each part. At the end, each sample of all parts is compared with what the device
-gave, and `sluice verify` compares the digests.
+ten seconds and computes the digests of each part. At the end, each sample of all parts is compared with the samples
+that the device delivered, and `sluice verify` checks the digests.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, object]:
 
 
 def await_digests(store: Path) -> None:
-    """The sidecar of a part appears when its digests are known. Hidden ones wait for theirs."""
+    """Waits until no sidecar is hidden. The sidecar of a part appears when its digests are known."""
     for _ in range(600):
         if not list(store.glob("*.part")) and not list(store.glob(".*.sidecar")):
             return
@@ -129,10 +129,10 @@ def section(found: dict[str, object], options: argparse.Namespace) -> Section:
         ["recordings, each with its digests", str(found["parts"])],
         ["CPU of `sluice mic`, % of a core", f"{float(str(found['client_cpu'])) / seconds * 100:.2f}"],
         ["CPU of `sluice serve`, % of a core", f"{float(str(found['server_cpu'])) / seconds * 100:.2f}"],
-        ["periods of 0.1 s in which the group had to wait", f"{found['throttled']} of {found['periods']}"],
-        ["most memory at once, MiB", f"{int(str(found['peak_memory'])) / 2**20:.1f}"],
+        ["throttled periods of 0.1 s", f"{found['throttled']} of {found['periods']}"],
+        ["peak memory, MiB", f"{int(str(found['peak_memory'])) / 2**20:.1f}"],
     ]
-    return Section("A small machine", note, [Table(["", "found"], rows)])
+    return Section("A small machine", note, [Table(["", "result"], rows)])
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
-"""`make bench-load`, second half: `sluice load` beside libcurl alone, driven from C, with the same streams and server.
+"""`make bench-load`, second half: `sluice load` compared with a C program that uses only libcurl.
 
-Both hold N resumable uploads (an empty POST, one PATCH, 104s as acknowledgements) into a `sluice serve --discard` of
-their own, message by message on an absolute schedule. CPU time and memory of both are taken from outside, in the same
-way, over a window in which all streams are open. Delays are what each says itself: ours of the whole run, libcurl's
-without the time in which the streams begin.
+Both hold N resumable uploads (an empty POST, one PATCH, 104s as acknowledgements), each to its own `sluice serve
+--discard`, and send messages on the same absolute schedule. CPU time and memory of both are measured from outside in
+the same way, during a window in which all streams are open. Each program reports its own delays. Those of `sluice load`
+cover the whole run, and those of the C program exclude the time in which the streams begin.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from benchmarks.common.sluice_server import sluice_server
 from benchmarks.common.tables import Table, median_and_spread
 
 LIBCURL_LOAD = REPOSITORY / ".build" / "libcurl-load"
-#: At most so many times libcurl's own CPU time for a message.
+#: The maximum ratio to libcurl's own CPU time per message.
 AIM = 1.3
-#: Of memory for a stream in the client, kB; among so many streams that the program itself does not count.
+#: The maximum memory per stream in the client, in kB, with so many streams that the program itself hardly counts.
 CLIENT_AIM, MANY = 40, 5000
 #: Between all streams being open and the window.
 SETTLING = 3.0
@@ -109,7 +109,7 @@ def resident(process: Process) -> int:
 
 
 def _await_streams(process: Process, streams: int, seconds: float) -> None:
-    """Until it has a socket for each."""
+    """Waits until the process has a socket for each stream."""
     deadline = time.monotonic() + seconds
     while len(os.listdir(f"/proc/{process.pid}/fd")) < streams:
         if process.wait(0.1) or time.monotonic() > deadline:
@@ -117,7 +117,7 @@ def _await_streams(process: Process, streams: int, seconds: float) -> None:
 
 
 def measure(generator: Generator, load: Load, seconds: float, scratch: Path) -> Figures:
-    """One run with a server of its own; the window is `seconds` long."""
+    """One run with its own server. The window is `seconds` long."""
     with (
         scratch_directory(scratch) as directory,
         sluice_server(directory, "--discard", "--max-uploads", "100000") as server,
@@ -131,7 +131,7 @@ def measure(generator: Generator, load: Load, seconds: float, scratch: Path) -> 
             process = Process(command, stdout=report.fileno(), stderr=errors.fileno())
         try:
             _await_streams(process, load.streams, load.ramp + 20)
-            # All have sent a message, and the window is the same for both: not a wait for anything.
+            # All streams have sent a message by then. This waits for no event, so the window is the same for both.
             time.sleep(SETTLING)
             cpu, server_cpu, since = process.cpu_ns(), server.cpu_ns(), time.monotonic_ns()
             time.sleep(seconds)
@@ -158,11 +158,11 @@ def measure(generator: Generator, load: Load, seconds: float, scratch: Path) -> 
 
 
 COLUMNS = (
-    ("CPU µs a message", "cpu_us_per_message", 1),
-    ("kB a stream", "kb_per_stream", 1),
-    ("server: CPU µs a message", "server_cpu_us_per_message", 1),
-    ("server: kB a stream", "server_kb_per_stream", 1),
-    ("due → acknowledged ms: p50", "ack_p50_ms", 1),
+    ("CPU µs per message", "cpu_us_per_message", 1),
+    ("kB per stream", "kb_per_stream", 1),
+    ("server: CPU µs per message", "server_cpu_us_per_message", 1),
+    ("server: kB per stream", "server_kb_per_stream", 1),
+    ("due to acknowledged, ms: p50", "ack_p50_ms", 1),
     ("p99", "ack_p99_ms", 1),
     ("max", "ack_max_ms", 0),
 )
@@ -181,11 +181,11 @@ def rows(load: Load, rounds: Rounds) -> list[list[str]]:
 
 
 def ratio_row(load: Load, rounds: Rounds) -> list[str]:
-    """Ours to libcurl's, pair by pair; there is a pair at least."""
+    """The ratios of ours to libcurl's, pair by pair. At least one pair exists."""
     pairs = list(zip(*(rounds[each.title] for each in PAIR)))
     cpu = [ours.cpu_us_per_message / other.cpu_us_per_message for ours, other in pairs]
     memory = [ours.kb_per_stream / other.kb_per_stream for ours, other in pairs]
-    # Noise only ever adds to a run's CPU time: so the least of each side is given, too.
+    # Noise only increases a run's CPU time, so the ratio of both minimums is shown too.
     least = min(ours.cpu_us_per_message for ours, _ in pairs) / min(other.cpu_us_per_message for _, other in pairs)
     middle = statistics.median(cpu)
     kilobytes = statistics.median(ours.kb_per_stream for ours, _ in pairs)
@@ -198,7 +198,7 @@ def ratio_row(load: Load, rounds: Rounds) -> list[str]:
 
 def tables(found: dict[Load, Rounds]) -> list[Table]:
     header = ["streams × message / period", *(name for name, _, _ in COLUMNS)]
-    ratio_header = ["sluice load to libcurl alone", "CPU", "least to least", "aim", "memory", "aim (ours)"]
+    ratio_header = ["ratio to libcurl alone", "CPU", "of the minimums", "target", "memory", "target (sluice load)"]
     return [
         Table(header, [row for load, rounds in found.items() for row in rows(load, rounds)]),
         Table(ratio_header, [ratio_row(load, rounds) for load, rounds in found.items() if all(rounds.values())]),
@@ -206,7 +206,7 @@ def tables(found: dict[Load, Rounds]) -> list[Table]:
 
 
 def plots(found: dict[Load, Rounds]) -> list[Plot]:
-    """How CPU, memory and delay grow with the streams of a message a second."""
+    """How CPU, memory and delay grow with the number of streams of one message per second."""
     loads = [load for load, rounds in found.items() if load.period == 1 and all(rounds.values())]
 
     def plot(file: str, what: str, axis: str) -> Plot:
@@ -214,11 +214,11 @@ def plots(found: dict[Load, Rounds]) -> list[Plot]:
         for each in PAIR:
             middles = [statistics.median(getattr(one, what) for one in found[load][each.title]) for load in loads]
             curves.append(Curve(each.title, [load.streams for load in loads], middles))
-        return Plot(file, "streams of one message a second", axis, curves)
+        return Plot(file, "streams of one message per second", axis, curves)
 
     return [
-        plot("libcurl-cpu", "cpu_us_per_message", "CPU µs a message"),
-        plot("libcurl-memory", "kb_per_stream", "kB a stream, resident"),
+        plot("libcurl-cpu", "cpu_us_per_message", "CPU µs per message"),
+        plot("libcurl-memory", "kb_per_stream", "kB per stream, resident"),
         plot("libcurl-delay", "ack_p99_ms", "ms from due to acknowledged, p99"),
     ]
 
@@ -234,7 +234,7 @@ def parse_loads(words: str) -> list[Load]:
 
 
 def measure_pairs(load: Load, options: argparse.Namespace, scratch: Path, rounds: Rounds) -> None:
-    """Both generators in turn, every other round the other way round."""
+    """Runs both generators alternately, every other round in reverse order."""
     for turn in range(options.rounds):
         for generator in PAIR if turn % 2 == 0 else reversed(PAIR):
             print(f"{load.title}, round {turn + 1} of {options.rounds}: {generator.title}", file=sys.stderr)
@@ -242,7 +242,7 @@ def measure_pairs(load: Load, options: argparse.Namespace, scratch: Path, rounds
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="sluice load beside libcurl alone, pair by pair.")
+    parser = argparse.ArgumentParser(description="Compare sluice load with libcurl alone, pair by pair.")
     add_arguments(parser, rounds=3, of="pairs of each load")
     parser.add_argument("--loads", default="1000x1000/1,4000x1000/1,8000x1000/1,15000x1000/1,5000x1000/0.25")
     parser.add_argument("--seconds", type=float, default=10, help="of a window (default: 10)")
@@ -257,11 +257,12 @@ def main() -> int:
             found[load] = {each.title: [] for each in PAIR}
             measure_pairs(load, options, scratch, found[load])
     note = (
-        f"`sluice load` and libcurl alone (`benchmarks/LibcurlLoad`, C), one process with one thread each, into a "
-        f"`sluice serve --discard` on the same machine; resumable; {options.rounds} rounds in turn, windows of "
-        f"{options.seconds:g} s, median (least–most). `make bench-load`, `benchmarks/load/libcurl.py`."
+        "`sluice load` and a C program that uses only libcurl (`benchmarks/LibcurlLoad`), one process with one thread "
+        "each. Both send resumable uploads to `sluice serve --discard` on the same machine, in "
+        f"{options.rounds} alternating rounds with windows of {options.seconds:g} s. The tables show the median "
+        "(minimum–maximum). `make bench-load`, `benchmarks/load/libcurl.py`."
     )
-    report.sections = [Section("sluice load beside libcurl alone", note, tables(found), plots=plots(found))]
+    report.sections = [Section("sluice load compared with libcurl alone", note, tables(found), plots=plots(found))]
     report.figures = {load.title: rounds for load, rounds in found.items()}
     return report.finish(options)
 

@@ -1,7 +1,7 @@
-"""Locust's user that feeds a request's body slowly: a generator that sleeps, on an absolute schedule.
+"""A Locust user whose request body is a generator that sleeps, on an absolute schedule.
 
-Read by Locust, in an environment of its own: nothing of ours is imported. RATE is bytes a second, PERIOD seconds from
-piece to piece, SECONDS how long a stream lasts.
+Locust reads this file in a separate environment, so it imports nothing of ours. RATE is in bytes per second, PERIOD is
+the time between pieces in seconds, and SECONDS is the duration of a stream.
 """
 
 import os
@@ -16,7 +16,7 @@ PIECE = b"x" * round(RATE * PERIOD)
 
 
 def body() -> Iterator[bytes]:
-    """Never ahead of the schedule, and never later than the one piece before made it."""
+    """Yields each piece on schedule, or later only if the previous piece was late."""
     start = time.monotonic()
     for number in range(round(SECONDS / PERIOD)):
         gevent.sleep(max(0.0, start + number * PERIOD - time.monotonic()))

@@ -3,9 +3,9 @@
 
 A process may have 20,000 descriptors, and a destination address has 28,232 local ports. So two processes of `sluice
 load` each run one part of the same plan (`--part 1/2` and `2/2`) against receivers on two loopback addresses, and
-`sluice report --merge` joins their reports. The receivers judge the streams, as in `make bench-load`: a stream is held if
-it was there throughout the window and its bytes came at its rate, within 10 %. It is live if it was also never silent for
-more than four of its periods.
+`sluice report --merge` joins their reports. The receivers judge the streams, as in `make bench-load`: a stream is held
+if it existed throughout the window and its bytes arrived at its rate, within 10 %. It is live if it was also never
+silent for more than four of its periods.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def run(options: argparse.Namespace, scratch: Path) -> tuple[list[list[str]], in
             stack.callback(processes[-1].end, signal.SIGKILL)
         deadline = time.monotonic() + 2 * options.streams / STARTED_PER_SECOND + 30
         while sum(receiver.open() for receiver in receivers) < options.streams and time.monotonic() < deadline:
-            time.sleep(0.25)  # the receivers do not say when the last one comes
-        time.sleep(SETTLING)  # the last ones find their pace; not a wait for anything
+            time.sleep(0.25)  # the receivers do not report when the last one arrives
+        time.sleep(SETTLING)  # the last ones reach their pace; this waits for no event
         for receiver in receivers:
             receiver.open()
         before, since = [process.cpu_ns() for process in processes], time.monotonic_ns()
@@ -122,7 +122,8 @@ def main() -> int:
         need_built(SLUICE, "build")
         rows, live, sentence, report.figures = run(options, scratch)
         verdict = "met" if live >= ENOUGH * options.streams else "MISSED"
-        remarks = [f"Live: {live} of {options.streams}, at least {ENOUGH:.0%}: {verdict}", f"Merged report: {sentence}"]
+        goal = f"target: at least {ENOUGH:.0%}"
+        remarks = [f"Live: {live} of {options.streams} ({goal}): {verdict}", f"Merged report: {sentence}"]
         if verdict == "MISSED":
             report.fail(BenchmarkError(f"only {live} of {options.streams} streams were live"))
     note = (

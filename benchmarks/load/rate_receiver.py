@@ -1,4 +1,4 @@
-"""rate-receiver, the neutral judge of load testers, as a process: windows of time, and its verdicts on them."""
+"""rate-receiver, the neutral judge of load testers, as a process: its windows of time, and its results for them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ PROGRAM = REPOSITORY / ".build" / "rate-receiver"
 
 @dataclass
 class Window:
-    """What a window of time showed, of the requests that were there throughout it."""
+    """The results of a window of time, for the requests that existed throughout it."""
 
     seconds: float
     streams: int
-    held: int  # of them, at their rate within 10 %
-    live: int  # of these, never silent for longer than was allowed
-    bytes: int  # of body, on all connections together
+    held: int  # streams whose bytes arrived at their rate within 10 %
+    live: int  # held streams that were never silent for longer than allowed
+    bytes: int  # of bodies, on all connections together
     requests: int  # that began within the window
-    rate_median: float  # bytes a second of a stream
+    rate_median: float  # bytes per second of a stream
     silence_p99_ms: float  # of the streams' longest silences
-    cpu_share: float  # of one processor, by the receiver itself
+    cpu_share: float  # the receiver's own share of one processor
 
 
 class RateReceiver:
@@ -50,13 +50,14 @@ class RateReceiver:
                 pipe.close()
 
     def open(self) -> int:
-        """A window begins; returns how many requests are being received."""
+        """Begins a window. Returns how many requests are being received."""
         streams = int(str(self._order("open")["streams"]))
         self._opened_cpu, self._opened = self.process.cpu_ns(), time.monotonic_ns()
         return streams
 
     def close(self, rate: float, silence: float = 1) -> Window:
-        """The window ends. `rate` in bytes a second; `silence` in seconds is what a live stream may be silent for."""
+        """Ends the window. `rate` is in bytes per second. `silence` is the longest silence of a live
+        stream, in seconds."""
         spent, passed = self.process.cpu_ns() - self._opened_cpu, time.monotonic_ns() - self._opened
         found = self._order(f"close {rate:g} {silence * 1000:g}")
         return Window(

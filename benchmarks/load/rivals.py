@@ -1,10 +1,9 @@
-"""`make bench-load`, first half: how many live streams of 32 kB a second do load testers hold, and what does one cost?
+"""`make bench-load`, first half: how many live streams of 32 kB/s load testers hold, and how much each stream costs.
 
-The number of streams grows until a tester fails. A stream is held if it was there throughout a window of time and its
-bytes came at its rate, within 10 %, as a receiver saw it that belongs to none of them; live, if it was besides never
-silent for more than a second, four of its periods. CPU time and memory are those of
-all processes of the tester, divided by the streams. Nobody fails for what the receiver cannot take: its own share of a
-processor is in the figures.
+The number of streams grows until a tester fails. A stream is held if it existed throughout a window of time and its
+bytes arrived at a neutral receiver at its rate, within 10 %. It is live if it was also never silent for more than a
+second, which is four of its periods. CPU time and memory are those of all processes of the tester, divided by the
+number of streams. The receiver's own share of a processor is shown, so that it cannot be the hidden limit of a tester.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from benchmarks.common.tables import Table
 from benchmarks.load.rate_receiver import RateReceiver, Window
 from benchmarks.load.testers import RATE, TESTERS, Task, Tester
 
-#: Of the streams that were asked for.
+#: The share of the requested streams that must be held.
 ENOUGH = 0.99
-#: Descriptors of the receiver: one for each stream, and some.
+#: The receiver's limit: it needs a descriptor for each stream and a few others.
 MOST_STREAMS = 15_000
 SETTLING = 2.0
-#: Longer ramps than this are not waited for.
+#: A tester that needs a longer ramp is not run.
 LONGEST_RAMP = 60.0
-#: Of the memory that is available.
+#: The share of the available memory that a tester may use.
 SHARE_OF_MEMORY = 0.5
 
 
@@ -53,7 +52,7 @@ class Point:
 
 
 def proportional_memory(processes: list[Process]) -> int:
-    """Bytes, shared ones divided among who shares them (Pss in proc(5))."""
+    """Memory in bytes. Shared memory is divided among the processes that share it (Pss in proc(5))."""
     total = 0
     for process in processes:
         with contextlib.suppress(OSError):
@@ -68,7 +67,7 @@ def available_memory() -> int:
 
 
 def measure(tester: Tester, streams: int, seconds: float, scratch: Path) -> Point:
-    """Starts the tester, waits until its streams are there, and looks for `seconds`."""
+    """Starts the tester, waits until its streams exist, and measures for `seconds`."""
     ramp = max(1.0, streams / tester.started_per_second)
     patience = ramp + 20 if tester.paces else 4
     task_seconds = patience + SETTLING + seconds + 30
@@ -78,15 +77,15 @@ def measure(tester: Tester, streams: int, seconds: float, scratch: Path) -> Poin
         processes: list[Process] = []
         stack.callback(_end, processes)
         for number, command in enumerate(tester.commands(task)):
-            # One after the other where there are many: each is to have its share of the processors while it starts.
+            # Many processes start one after another, so that each gets its share of the processors while it starts.
             if number and number % 8 == 0:
                 time.sleep(8 / tester.started_per_second)
             quiet = messages.fileno()
             processes.append(Process(command, tester.environment(task), stdout=quiet, stderr=quiet))
         deadline = time.monotonic() + patience
         while receiver.open() < streams and time.monotonic() < deadline:
-            time.sleep(0.25)  # the receiver does not say when the last one comes
-        time.sleep(SETTLING)  # the testers find their pace; not a wait for anything
+            time.sleep(0.25)  # the receiver does not report when the last one arrives
+        time.sleep(SETTLING)  # the testers reach their pace; this waits for no event
         receiver.open()
         before, since = sum(process.cpu_ns() for process in processes), time.monotonic_ns()
         time.sleep(seconds)
@@ -102,7 +101,7 @@ def measure(tester: Tester, streams: int, seconds: float, scratch: Path) -> Poin
             cpu_ms_per_stream_second=(after - before) / 1e6 / ((until - since) / 1e9) / streams,
             pss_kb_per_stream=memory / 1000 / streams,
             processes=len(processes),
-            complaint=f"{gone} of {len(processes)} processes ended by themselves: {said[:160]}" if gone else "",
+            complaint=f"{gone} of {len(processes)} processes ended early: {said[:160]}" if gone else "",
         )
 
 
@@ -114,7 +113,7 @@ def _end(processes: list[Process]) -> None:
 
 
 def grow(tester: Tester, sizes: list[int], seconds: float, scratch: Path, points: list[Point]) -> str:
-    """Appends the points up to the first that fails; why it ended there."""
+    """Appends the points up to the first that fails. Returns why it ended there."""
     for streams in sizes:
         if not tester.paces and points:
             break
@@ -127,13 +126,13 @@ def grow(tester: Tester, sizes: list[int], seconds: float, scratch: Path, points
         print(f"{tester.title}: {streams} streams", file=sys.stderr)
         point = measure(tester, streams, seconds, scratch)
         if tester.paces and not point.is_held:
-            # Something else may have had the processors: once more.
+            # Try again, because other work may have used the processors.
             print(f"{tester.title}: {streams} streams, again", file=sys.stderr)
             point = max(point, measure(tester, streams, seconds, scratch), key=lambda each: each.window.held)
         points.append(point)
         if not point.is_held:
             return _why(tester, point)
-    return "the most that was tried" if tester.paces else _why(tester, points[-1])
+    return "the largest number tried" if tester.paces else _why(tester, points[-1])
 
 
 def _why(tester: Tester, point: Point) -> str:
@@ -141,19 +140,19 @@ def _why(tester: Tester, point: Point) -> str:
     if not tester.paces:
         return (
             f"{window.streams} of {point.streams} requests lasted; {window.requests / window.seconds:.0f} new ones and "
-            f"{window.bytes / window.seconds / 1e6:.1f} MB came each second"
+            f"{window.bytes / window.seconds / 1e6:.1f} MB arrived per second"
         )
     if point.complaint:
         return f"at {point.streams}: {point.complaint}"
     return (
-        f"at {point.streams}: {window.streams} were there, {window.held} of them at their rate; "
+        f"at {point.streams}: {window.streams} lasted, {window.held} of them at their rate; "
         f"median {window.rate_median / 1000:.1f} kB/s"
     )
 
 
 HEADER = [
-    *("load tester, streams of 32 kB/s", "held", "live", "CPU ms a stream and second", "kB a stream"),
-    *("longest silence ms, p99", "receiver's CPU %", "why no more"),
+    *("load tester, streams of 32 kB/s", "held", "live", "CPU ms per stream and second", "kB per stream"),
+    *("longest silence ms, p99", "receiver's CPU %", "why it stopped here"),
 ]
 
 
@@ -177,7 +176,7 @@ def rows(tester: Tester, points: list[Point], why: str) -> list[list[str]]:
 
 
 def most(found: dict[str, list[Point]], what: str) -> str:
-    """The greatest number that was held, or live, of ours and of the best of the others."""
+    """A sentence with the largest number of streams, held or live, of `sluice load` and of the best other tester."""
     counts = {
         key: max((each.streams for each in points if getattr(each.window, what) >= ENOUGH * each.streams), default=0)
         for key, points in found.items()
@@ -186,23 +185,23 @@ def most(found: dict[str, list[Point]], what: str) -> str:
     if not counts.get("sluice"):
         return ""
     if not rival:
-        return f"Most streams {what}: sluice load {counts['sluice']}, none of the others any."
+        return f"Most streams {what}: sluice load {counts['sluice']}, no other tester held any."
     ratio = counts["sluice"] / rival
-    text = f"Most streams {what}: sluice load {counts['sluice']}, the best of the others ({best}) {rival}: "
+    text = f"Most streams {what}: sluice load {counts['sluice']}, the best other tester ({best}) {rival}"
     if len(found["sluice"]) == len(found[best]):
-        return text + "neither failed within what was tried."
-    return text + f"{ratio:.1f} times; at least 10: {'met' if ratio >= 10 else 'MISSED'}."
+        return text + ". Neither failed at the largest number tried."
+    return text + f", ratio {ratio:.1f} (target: at least 10): {'met' if ratio >= 10 else 'MISSED'}."
 
 
 def plots(found: dict[str, list[Point]]) -> list[Plot]:
-    """What a stream costs, by how many there are."""
+    """The cost per stream, by the number of streams."""
     titles = {tester.key: tester.title for tester in TESTERS if tester.paces}
     held = {titles[key]: [each for each in points if each.is_held] for key, points in found.items() if key in titles}
     curves = [Curve(name, [each.streams for each in points], []) for name, points in held.items() if points]
     growths = []
     for file, axis, read in (
-        ("load-cpu", "CPU ms a stream and second", lambda each: each.cpu_ms_per_stream_second),
-        ("load-memory", "kB a stream (PSS)", lambda each: each.pss_kb_per_stream),
+        ("load-cpu", "CPU ms per stream and second", lambda each: each.cpu_ms_per_stream_second),
+        ("load-memory", "kB per stream (PSS)", lambda each: each.pss_kb_per_stream),
     ):
         drawn = [Curve(curve.name, curve.x, [read(each) for each in held[curve.name]]) for curve in curves]
         growths.append(Plot(file, "streams of 32 kB/s held", axis, drawn))
@@ -211,14 +210,14 @@ def plots(found: dict[str, list[Point]]) -> list[Plot]:
 
 @dataclass
 class Growths:
-    """What the testers showed, one after the other."""
+    """The results of the testers, one after another."""
 
     points: dict[str, list[Point]] = field(default_factory=dict)  # by the tester's key
     rows: list[list[str]] = field(default_factory=list)
-    are_whole: bool = True  # each was measured to where it failed by itself
+    are_whole: bool = True  # each tester was measured until it failed by itself
 
     def measure(self, tester: Tester, sizes: list[int], seconds: float, scratch: Path, report: Report) -> None:
-        """One tester. Where it fails, that is in its row, and the others are measured all the same."""
+        """Measures one tester. If that fails, its row shows the error, and the other testers are still measured."""
         points = self.points[tester.key] = []
         try:
             why = grow(tester, sizes, seconds, scratch, points)
@@ -229,13 +228,13 @@ class Growths:
         self.rows += rows(tester, points, why)
 
     def verdict(self) -> str:
-        """None where somebody could have held more than was measured."""
+        """The sentences of `most`; empty if a tester might have held more streams than were measured."""
         texts = (most(self.points, what) for what in ("held", "live")) if self.are_whole else ()
         return " ".join(text for text in texts if text)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Hold live streams with load testers, more and more of them.")
+    parser = argparse.ArgumentParser(description="Hold growing numbers of live streams with load testers.")
     add_arguments(parser)
     parser.add_argument("--sizes", default="10,100,300,1000,3000,10000,15000", help="numbers of streams")
     parser.add_argument("--seconds", type=float, default=10, help="of a window (default: 10)")
@@ -252,10 +251,10 @@ def main() -> int:
                 need_built(SLUICE, "build")
             found.measure(tester, sizes, options.seconds, scratch, report)
     note = (
-        f"Plain uploads of {RATE // 1000} kB/s each to one neutral receiver on the same machine, more and more of "
-        f"them, windows of {options.seconds:g} s. Held: there throughout, with bytes at their rate within 10 %; "
-        "live: besides, never silent for more than a second. "
-        "`make bench-load`, `benchmarks/load/rivals.py`."
+        f"Growing numbers of plain uploads of {RATE // 1000} kB/s each to one neutral receiver on the same machine, "
+        f"with windows of {options.seconds:g} s. A stream is held if it exists throughout the window and its bytes "
+        "arrive at its rate within 10 %. It is live if it is also never silent for more than a second. `make "
+        "bench-load`, `benchmarks/load/rivals.py`."
     )
     table = Table(HEADER, found.rows)
     section = Section("Load testers: live streams held", note, [table], [found.verdict()], plots=plots(found.points))

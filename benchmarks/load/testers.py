@@ -1,7 +1,7 @@
-"""The load testers: how each is told to hold N live streams of a given rate, with what its own manual offers.
+"""The load testers, and how each holds N live streams of a given rate, with the options that its own manual offers.
 
-Who can pace a body is given the pace: sluice load, curl (--limit-rate), ffmpeg (-re), Locust (a generator that sleeps).
-h2load, wrk and hey can pace requests only; they are run as people try it, for the judge to see what arrives.
+Testers that can pace a body do so: sluice load, curl (--limit-rate), ffmpeg (-re), Locust (a generator that sleeps).
+h2load, wrk and hey can only pace requests. They run as people would try it, and the receiver judges what arrives.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from pathlib import Path
 from benchmarks.common import environment
 from benchmarks.common.harness import SLUICE
 
-#: 16,000 samples of 16 bits a second, in pieces of a quarter of a second.
+#: 16,000 samples of 16 bits per second, in pieces of a quarter of a second.
 RATE, PERIOD = 32_000, 0.25
-#: curl takes no more with --parallel-max.
+#: curl accepts no larger value for --parallel-max.
 CURL_TRANSFERS = 300
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a tester is to do."""
+    """The task of a tester."""
 
     streams: int
     url: str
-    ramp: float  # seconds within which the streams may be begun
-    seconds: float  # how long they last, at least
-    directory: Path  # for files of its own
+    ramp: float  # seconds in which the streams may begin
+    seconds: float  # the minimum time for which they last
+    directory: Path  # for the tester's own files
 
 
 @dataclass(frozen=True)
 class Tester:
-    """One way to make load."""
+    """One way to create load."""
 
     key: str
     title: str
     commands: Callable[[Task], list[Sequence[str]]]  # processes side by side
-    package: str  # what brings it
-    paces: bool = True  # a body's bytes; else it can pace requests at best
+    package: str  # the package that contains it
+    paces: bool = True  # whether it can pace the bytes of a body, and not only requests
     environment: Callable[[Task], dict[str, str]] = lambda _: {}
-    started_per_second: float = 2000  # streams, without being in its own way
+    started_per_second: float = 2000  # how many streams it can start per second without delays
 
 
 def _zeros(task: Task, size: int) -> Path:
-    """A file of this size, as holes: nothing is read from a disk."""
+    """A sparse file of this size, so that nothing is read from a disk."""
     path = task.directory / f"{size}.bytes"
     if not path.exists():
         with open(path, "wb") as file:
@@ -59,7 +59,7 @@ def _sluice(task: Task) -> list[Sequence[str]]:
             *(str(SLUICE), "load", task.url, "--streams", str(task.streams), "--rate", str(RATE)),
             *("--chunk", f"{PERIOD * 1000:g}ms", "--duration", f"{task.ramp + task.seconds:g}s"),
             *("--ramp", f"{task.ramp:g}s", "--resumable", "never", "--progress", "none"),
-            # The others have a process for some or for each.
+            # The other testers run several processes.
             *("--threads", str(os.cpu_count() or 1)),
         ]
     ]
@@ -71,7 +71,7 @@ def _curl(task: Task) -> list[Sequence[str]]:
     for first in range(0, task.streams, CURL_TRANSFERS):
         count = min(CURL_TRANSFERS, task.streams - first)
         config = task.directory / f"curl-{first}"
-        # Options of a transfer hold up to the next "next".
+        # The options of a transfer apply up to the next "next".
         one = (
             f'upload-file = "{file}"\nurl = "{task.url}"\nheader = "Expect:"\nlimit-rate = {RATE}\noutput = /dev/null\n'
         )
@@ -118,7 +118,7 @@ def _wrk(task: Task) -> list[Sequence[str]]:
 
 
 def _hey(task: Task) -> list[Sequence[str]]:
-    # The nearest that it has: one request a second on each connection, with a second's bytes.
+    # The closest equivalent: one request per second on each connection, with the bytes of one second.
     file, many = _zeros(task, RATE), str(task.streams)
     return [["hey", "-z", f"{task.seconds:g}s", "-c", many, "-q", "1", "-m", "PUT", "-D", str(file), task.url]]
 
@@ -128,7 +128,7 @@ TESTERS = (
     OURS,
     Tester("curl", "curl --parallel --limit-rate", _curl, "curl"),
     Tester("locust", "Locust", _locust, "PyPI: locust", environment=_locust_environment, started_per_second=50),
-    Tester("ffmpeg", "ffmpeg -re, a process each", _ffmpeg, "ffmpeg", started_per_second=8 * (os.cpu_count() or 1)),
+    Tester("ffmpeg", "ffmpeg -re, one process each", _ffmpeg, "ffmpeg", started_per_second=8 * (os.cpu_count() or 1)),
     Tester("h2load", "h2load --data", _h2load, "nghttp2-client", paces=False),
     Tester("wrk", "wrk with a body", _wrk, "wrk", paces=False),
     Tester("hey", "hey -q 1 -D", _hey, "hey", paces=False),

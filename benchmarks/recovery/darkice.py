@@ -1,8 +1,8 @@
-"""darkice, the live streamer for Icecast servers, through a server's absence. It comes back by itself.
+"""Tests darkice, the live streamer for Icecast servers, during an outage of its server. It reconnects by itself.
 
-It captures the test microphone and sends MP3 at a constant 256 kbit/s, 32 kB of stream a second as the others do; so
-what the server lacks can be told by the clock, to a few frames of MP3 (24 ms each). Its protocol is Icecast's SOURCE,
-which the receiver understands.
+It captures the test microphone and sends MP3 at a constant 256 kbit/s, which is 32 kB/s like the other streams. So the
+clock shows how many bytes the server lacks, to a few frames of MP3 (24 ms each). Its protocol is Icecast's SOURCE,
+which the receiver supports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.recovery.interrupted_rivals import BEFORE, PATIENCE, Return
 
 TITLE = "darkice, 32 kB/s"
 BYTES_PER_SECOND = 32_000
-#: After the return: it sends by bursts of a quarter of a second.
+#: The time after the restart, because darkice sends in bursts of a quarter of a second.
 AFTER = 3.0
 
 CONFIGURATION = """\
@@ -59,7 +59,7 @@ def interrupted(bed: TestMicrophoneBed, down: float, directory: Path) -> Return:
         streamer = Process(["darkice", "-c", str(configuration)], bed.environment, stdout=said, stderr=said)
     try:
         receiver.wait_for("first byte", 20)
-        time.sleep(BEFORE)  # the world goes on; not a wait for anything
+        time.sleep(BEFORE)  # time passes; this waits for no event
         receiver.kill()
         time.sleep(down)
         returned = receiver.start()
@@ -76,7 +76,7 @@ def interrupted(bed: TestMicrophoneBed, down: float, directory: Path) -> Return:
 
 
 def missing(requests: Sequence[Request]) -> int:
-    """Bytes of a stream of constant rate that no request brought, by the times of its first and last arrival."""
+    """The missing bytes of a stream of constant rate, by the times of its first and last arrival."""
     arrivals = [arrival.ns for request in requests for arrival in request.arrivals]
     seconds = (max(arrivals) - min(arrivals)) / 1e9
     # The first arrival's bytes were captured before the clock began.

@@ -1,7 +1,7 @@
-"""What people use instead, for a server that goes and comes back: ffmpeg begun again by a shell loop, `curl --retry`.
+"""Tests the tools that people use instead when a server is restarted: ffmpeg in a shell loop, and `curl --retry`.
 
-Each is given what makes it come back soonest: a second between attempts, without end. One outage to a run: curl begins
-a file again from its first byte, so a later outage would cost it more than the one before.
+Each has the options for the fastest recovery: a second between attempts, without end. Each run has one outage, because
+curl sends a file again from its first byte, so a later outage would cost it more than an earlier one.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from benchmarks.common.recording import Request, read_requests
 
 # How long each streams before the server dies.
 BEFORE = 2.0
-# From the server's return until it counts as not coming back.
+# The time limit for a rival's recovery after the restart.
 PATIENCE = 40.0
 
 
 @dataclass(frozen=True)
 class Rival:
-    """A way to upload that has to survive."""
+    """A tool that uploads during an outage."""
 
     key: str
     title: str
     command: Callable[[str, Path], list[str]]  # from a URL and a file of the stream
-    is_live: bool  # reads a pipe, in real time; else the file
+    is_live: bool  # whether it reads a pipe in real time, instead of the file
 
 
 def _ffmpeg(url: str, _: Path) -> list[str]:
@@ -44,7 +44,7 @@ def _ffmpeg(url: str, _: Path) -> list[str]:
 
 
 def _ffmpeg_recovering(url: str, _: Path) -> list[str]:
-    # Its own way: the fifo muxer opens the output again, a second after it failed.
+    # ffmpeg's own recovery: the fifo muxer reopens the output a second after a failure.
     recovery = [
         *("-f", "fifo", "-fifo_format", "s16le", "-attempt_recovery", "1", "-recover_any_error", "1"),
         *("-recovery_wait_time", "1", "-queue_size", "1000"),
@@ -56,7 +56,7 @@ def _ffmpeg_recovering(url: str, _: Path) -> list[str]:
 
 
 def _curl(url: str, file: Path, *options: str) -> list[str]:
-    # Without the last one it does not try again after a reset, but ends.
+    # Without the last option it ends after a reset instead of trying again.
     retrying = ["--retry", "1000", "--retry-delay", "1", "--retry-connrefused", "--retry-all-errors"]
     return ["curl", "-sSf", "-T", str(file), "-H", "Expect:", *retrying, *options, url]
 
@@ -72,7 +72,7 @@ def _curl_paced(url: str, file: Path) -> list[str]:
 PACED = (
     Rival("ffmpeg", "ffmpeg in a loop, 32 kB/s", _ffmpeg, True),
     Rival("ffmpeg-fifo", "ffmpeg, recovery_wait_time 1, 32 kB/s", _ffmpeg_recovering, True),
-    # The feeder in arecord's place: its pipe takes 64 KiB, and what is captured beyond that is lost.
+    # The feeder replaces arecord. Its pipe holds 64 KiB, and bytes beyond that are lost.
     Rival("curl-live", "arecord | curl --retry, 32 kB/s", _curl_live, True),
     Rival("curl", "curl --retry, a file at 32 kB/s", _curl_paced, False),
 )
@@ -81,12 +81,12 @@ FAST = (Rival("curl-fast", "curl --retry, as fast as it goes", _curl, False),)
 
 @dataclass
 class Return:
-    """What the server's absence cost a rival."""
+    """The cost of the outage for a rival."""
 
     first_ms: float  # from the server's return to the first byte that it got
     new_ms: float  # … to the first byte that it did not have before
     again: int  # bytes sent again until then
-    lost: int  # bytes of the stream that are nowhere
+    lost: int  # bytes of the stream that the server never received
 
 
 def interrupted(rival: Rival, pattern: Pattern, file: Path, down: float, before: float, directory: Path) -> Return:
@@ -103,19 +103,19 @@ def interrupted(rival: Rival, pattern: Pattern, file: Path, down: float, before:
         feeder.start()
     try:
         receiver.wait_for("first byte", 20)
-        time.sleep(before)  # the world goes on; not a wait for anything
+        time.sleep(before)  # time passes; this waits for no event
         receiver.kill()
         time.sleep(down)
         returned = receiver.start()
         receiver.wait_for("first byte", PATIENCE)
         had = _longest(store)
-        # What is awaited here is in the record with its time: this only waits until it is there.
+        # The record contains the time of the awaited bytes. This only waits until they exist.
         deadline = time.monotonic() + PATIENCE
         while not rival.is_live and _last_length(store) <= had:
             if pipeline.members[0].wait(0.05) or time.monotonic() > deadline:
                 raise BenchmarkError(f"{rival.title} does not get beyond byte {had}; it said: {pipeline.said()}")
     finally:
-        # The shell of a loop and what it runs at the moment: a process group of their own.
+        # The shell of a loop and its current child have their own process group.
         os.killpg(pipeline.members[0].pid, signal.SIGKILL)
         pipeline.kill()
         if feeder:
@@ -143,7 +143,7 @@ def _judge(requests: list[Request], rival: Rival, pattern: Pattern, returned: in
         end = (pattern.offset(before[0].body) or 0) + len(before[0].body)
         start = pattern.offset(last.body[: 4 * PACED_PIECE])
         if start is None:
-            # Too little has come to hold a whole piece: nothing to tell the place by.
+            # The bytes do not contain a complete piece, which would show their position.
             raise BenchmarkError(f"{rival.title}: {len(last.body)} bytes after the return are too few")
         return Return(first_ms, first_ms, 0, start - end)
     had = max(len(each.body) for each in before)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`make bench-recovery`: how long a stream stands still after an outage, and what is sent twice for it.
+"""`make bench-recovery`: how long a stream stalls after an outage, and how many bytes are sent twice.
 
-Two kinds of outage. The server is killed and comes back: from the moment at which it listens again to the first byte
-that it newly acknowledges, the pause between attempts included. And the connection is reset while the server is up, over
-ways of several lengths: from the reset to the first byte newly acknowledged. Beside it what people use instead, in the
-same run.
+There are two kinds of outage. First, the server is killed and restarted. The time runs from the moment when it listens
+again to the first newly acknowledged byte, and includes the pause between attempts. Second, the connection is reset
+while the server runs, over paths of several lengths. The time runs from the reset to the first newly acknowledged byte.
+The same run also measures the tools that people use instead.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from benchmarks.recovery.session import Load, Outages, Session
 
 # From the server's return to the first byte newly acknowledged: median, and 99th percentile.
 RETURN_LIMIT_MS, RETURN_LIMIT_P99_MS = 500, 1500
-# After a reset: so many round trips and so much more.
+# After a reset: this many round trips and this many milliseconds.
 RESET_ROUND_TRIPS, RESET_LIMIT_MS = 3, 50
-# A fast stream fills a memory file system: after so many outages it ends, is checked, and another begins.
+# A fast stream fills a memory file system. After this many outages it ends and is checked, and another begins.
 OUTAGES_OF_A_FAST_STREAM = 5
 
 
@@ -59,8 +59,8 @@ def loads(names: str) -> list[Load]:
 
 
 def outages(load: Load, options: argparse.Namespace, scratch: Path, round_trip: float | None, found: Outages) -> None:
-    """All outages of one kind; `round_trip` in seconds for resets, None for a server that is killed. What is `found`
-    was all compared with what was streamed."""
+    """All outages of one kind. `round_trip` is in seconds for resets, and None for a server that is killed. Every
+    stream in `found` was compared with the streamed bytes."""
     kind = "server killed" if round_trip is None else f"reset, round trip of {round_trip * 1e3:g} ms"
     choose = random.Random(f"{options.seed} {load.title} {kind}")
     step = options.events if load.is_paced else OUTAGES_OF_A_FAST_STREAM
@@ -79,7 +79,7 @@ def outages(load: Load, options: argparse.Namespace, scratch: Path, round_trip: 
 def rival_returns(
     rival: Rival, load: Load, options: argparse.Namespace, scratch: Path, file: Path, found: list[Return]
 ) -> None:
-    """The same outages for a rival, each in a run of its own."""
+    """The same outages for a rival, each in a separate run."""
     choose = random.Random(f"{options.seed} {rival.key}")
     before = interrupted_rivals.BEFORE if load.is_paced else statistics.mean(load.steady)
     for number in range(options.events):
@@ -104,8 +104,8 @@ def darkice_returns(options: argparse.Namespace, scratch: Path, found: list[Retu
 Returns = Outages | list[Return]
 
 RETURN_HEADER = [
-    *("server killed and back, ms", "outages", "first new byte after: median", "p90", "p99", "max"),
-    *("of it pause: median", "sent again, KiB", "lost, KiB"),
+    *("server killed and restarted, ms", "outages", "to the first new byte: median", "p90", "p99", "max"),
+    *("of this, pause: median", "sent again, KiB", "lost, KiB"),
 ]
 
 
@@ -136,14 +136,14 @@ def return_verdict(title: str, found: Outages) -> str:
     middle, last = statistics.median(found.total_ms), percentile(sorted(found.total_ms), 0.99)
     is_met = middle <= RETURN_LIMIT_MS and last <= RETURN_LIMIT_P99_MS
     return (
-        f"{title}: median {middle:.0f} ms, at most {RETURN_LIMIT_MS}, and p99 {last:.0f} ms, at most "
-        f"{RETURN_LIMIT_P99_MS}: {'met' if is_met else 'MISSED'}; without the pause left at the return "
-        f"{statistics.median(found.above_ms):.1f} ms; {sum(found.failures)} attempts failed after the return; the server "
-        f"listens {statistics.median(found.starting_ms):.0f} ms after exec"
+        f"{title}: median {middle:.0f} ms (limit {RETURN_LIMIT_MS} ms), p99 {last:.0f} ms (limit {RETURN_LIMIT_P99_MS} "
+        f"ms): {'met' if is_met else 'MISSED'}; without the remaining pause {statistics.median(found.above_ms):.1f} "
+        f"ms; {sum(found.failures)} attempts failed after the restart; the server listens "
+        f"{statistics.median(found.starting_ms):.0f} ms after exec"
     )
 
 
-RESET_HEADER = ["connection reset, ms", "resets", "median", "p90", "max", "limit", "median is", "sent again, KiB"]
+RESET_HEADER = ["connection reset, ms", "resets", "median", "p90", "max", "limit", "result", "sent again, KiB"]
 
 
 def reset_row(load: Load, round_trip: float, found: Outages) -> list[str]:
@@ -168,11 +168,12 @@ class Found:
 
     def section(self, options: argparse.Namespace) -> Section:
         note = (
-            f"{options.events} outages of each kind. A server killed with SIGKILL is away for {options.least_down:g} to "
-            f"{options.down:g} s; times count from the moment at which it listens again to the first byte newly "
-            "acknowledged, the pause between attempts included. Resets: through a relay that delays. "
-            "After each run the stored stream was compared with the streamed one, byte for byte. The others stream to "
-            "a neutral server: from its return to the first byte that it did not have. `make bench-recovery`."
+            f"{options.events} outages of each kind. The server is killed with SIGKILL and restarted after "
+            f"{options.least_down:g} to {options.down:g} s. The time runs from the moment when it listens again to the "
+            "first newly acknowledged byte, and includes the pause between attempts. Resets happen at a relay that "
+            "delays the bytes. After each run, the stored stream was compared byte by byte with the streamed one. The "
+            "other programs stream to a neutral server, and their time ends at the first byte that it did not have. "
+            "`make bench-recovery`."
         )
         resets = [
             reset_row(load, float(round_trip) / 1e3, each)
@@ -185,19 +186,19 @@ class Found:
             note,
             [returns_table(self.returns), Table(RESET_HEADER, resets)],
             remarks=[return_verdict(title, each) for title, each in ours.items()],
-            # With which all this can be drawn again.
+            # The seed reproduces all random times.
             details=[f"seed {options.seed}"],
         )
 
 
 def measure_returns(load: Load, options: argparse.Namespace, scratch: Path, found: Found) -> None:
-    """Ours, when the server is killed and comes back."""
+    """Measures Sluice when the server is killed and restarted."""
     found.returns[load.title] = ours = Outages()
     outages(load, options, scratch, None, ours)
 
 
 def measure_rivals(load: Load, options: argparse.Namespace, scratch: Path, found: Found) -> None:
-    """What people use instead, when the server is killed and comes back."""
+    """Measures the tools that people use instead, when the server is killed and restarted."""
     need("curl", "ffmpeg", "darkice")
     file = scratch / "file"
     load.pattern.write(file, 4 << 20 if load.is_paced else 2 << 30)
@@ -212,14 +213,14 @@ def measure_rivals(load: Load, options: argparse.Namespace, scratch: Path, found
 
 
 def measure_resets(load: Load, options: argparse.Namespace, scratch: Path, found: Found) -> None:
-    """Ours, when the connection is reset, over each way."""
+    """Measures Sluice when the connection is reset, over each path."""
     for round_trip in options.round_trips.split(","):
         found.resets[round_trip, load] = ours = Outages()
         outages(load, options, scratch, float(round_trip) / 1e3, ours)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure how long a stream stands still after an outage.")
+    parser = argparse.ArgumentParser(description="Measure how long a stream stalls after an outage.")
     parser.add_argument("--events", type=int, default=30, help="outages of each kind (default: 30)")
     parser.add_argument("--down", type=float, default=5, help="seconds for which a server is away at most (default: 5)")
     parser.add_argument("--least-down", type=float, default=1, help="and at least (default: 1)")
@@ -233,7 +234,7 @@ def main() -> int:
     print(f"seed {options.seed}", file=sys.stderr)
     found = Found()
     report = Report("recovery")
-    # In memory: what a disk needs to create a file is not what is compared.
+    # In memory, because the time to create a file on a disk is not measured here.
     with report.measuring(), scratch_directory(in_memory()) as scratch:
         for load in loads(options.loads):
             if "return" in parts:

@@ -1,4 +1,4 @@
-"""One stream through its outages, and what they cost it: the measuring that recovery.py repeats."""
+"""Measures the outages of one stream. recovery.py repeats this measurement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.common.instruments import Relay
 from benchmarks.common.sluice_server import SluiceServer, sluice_server
 from benchmarks.recovery.sluice_stream import Event, SluiceStream
 
-# From an outage until it counts as never ending.
+# The time limit for the end of an outage.
 PATIENCE = 60.0
 
 
@@ -30,10 +30,10 @@ class Load:
 
 @dataclass
 class Outages:
-    """What the outages of one kind and load showed."""
+    """The measurements of the outages of one kind and load."""
 
     above_ms: list[float] = field(default_factory=list)  # from return, or reset, to the first new acknowledgement, less
-    pause_ms: list[float] = field(default_factory=list)  # the pause that was left to run
+    pause_ms: list[float] = field(default_factory=list)  # the remaining pause
     failures: list[int] = field(default_factory=list)  # attempts that failed after the return, in each
     starting_ms: list[float] = field(default_factory=list)  # of the server, from exec to listening
     resent: list[int] = field(default_factory=list)  # bytes, in each stream
@@ -56,7 +56,7 @@ def _is(kind: str, event: Event) -> bool:
 
 
 def _failed(event: Event) -> bool:
-    """An attempt has: the first one of an outage, or another one."""
+    """Whether the event reports a failed attempt, either the first of an outage or a later one."""
     return event.kind in ("outage", "attempt-failed")
 
 
@@ -69,7 +69,7 @@ class Session:
         self._choose = choose
 
     def through_returns(self, count: int, down: tuple[float, float]) -> Outages:
-        """The server is killed `count` times, and is away for a drawn time."""
+        """The server is killed `count` times, and restarted after a random time."""
         found = Outages()
         with ExitStack() as stack:
             server = stack.enter_context(sluice_server(self._directory))
@@ -77,7 +77,7 @@ class Session:
             for _ in range(count):
                 self._run_steadily(stream)
                 server.kill()
-                time.sleep(self._choose.uniform(*down))  # how long it is away; not a wait for anything
+                time.sleep(self._choose.uniform(*down))  # the duration of the outage; this waits for no event
                 started, returned = server.start()
                 found.starting_ms.append((returned - started) / 1e6)
                 self._note_return(stream, returned, found)
@@ -85,7 +85,7 @@ class Session:
         return found
 
     def through_resets(self, count: int, round_trip: float) -> Outages:
-        """The connection is reset `count` times, the server is up."""
+        """The connection is reset `count` times while the server runs."""
         found = Outages()
         with ExitStack() as stack:
             server = stack.enter_context(sluice_server(self._directory))
@@ -112,7 +112,7 @@ class Session:
         return stream
 
     def _run_steadily(self, stream: SluiceStream) -> None:
-        """Until bytes get through, and then for a drawn time: an outage comes at any moment of the stream's rhythm."""
+        """Waits until bytes arrive, and then for a random time, so that an outage occurs at any phase of the stream."""
         stream.wait_acknowledged(len(stream.events), stream.acknowledged(), PATIENCE)
         time.sleep(self._choose.uniform(*self.load.steady))
 
@@ -120,7 +120,7 @@ class Session:
         start = next((n for n, event in enumerate(stream.events) if event.ns >= returned), len(stream.events))
         recovered = self._recovered(stream, start)
         outages = [event for event in stream.events if _failed(event) and event.ns < recovered.ns]
-        # The pause that ran at the return; or, where an attempt had just begun and found nobody, the one that followed.
+        # The pause under way at the restart, or the next one if an attempt had just begun and failed.
         due = [event.ns + event.number("retry_seconds") * 1e9 for event in outages]
         left = next((each - returned for each in due if each >= returned), 0.0)
         found.pause_ms.append(left / 1e6)
@@ -129,8 +129,8 @@ class Session:
 
     @staticmethod
     def _recovered(stream: SluiceStream, start: int) -> Event:
-        """The first acknowledgement of a byte that went out after event number `start`: not of one that the server had
-        before, and only now tells of."""
+        """The first acknowledgement of a byte that was sent after event number `start`. Bytes that the server had
+        before, and reports only now, do not count."""
         streaming = stream.wait_for("streaming", start, lambda event: _is("streaming", event), PATIENCE)
         return stream.wait_acknowledged(stream.events.index(streaming), streaming.number("offset"), PATIENCE)
 
@@ -139,7 +139,7 @@ class Session:
         return sum(1 for event in list(stream.events) if _failed(event) and start <= event.ns < end)
 
     def _end(self, stream: SluiceStream, server: SluiceServer, found: Outages) -> None:
-        """Lets the stream end, and compares all that was stored with all that was streamed."""
+        """Lets the stream end, and compares all stored bytes with all streamed ones."""
         summary = stream.finish(PATIENCE)
         found.resent.append(int(summary.number("resent")))
         if stream.feeder.lost:

@@ -1,4 +1,4 @@
-"""`sluice pipe` while things break: what it says, each line with the moment at which it was said."""
+"""Runs `sluice pipe` during faults, and records its output lines with their times."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SluiceStream:
                     raise BenchmarkError(f"sluice pipe: no {what} within {seconds:g} s; it said: {last} {said}")
 
     def acknowledged(self) -> float:
-        """How far the server has acknowledged by now."""
+        """The largest acknowledged offset so far."""
         return max((event.number("offset") for event in list(self.events) if event.kind == "acknowledged"), default=0.0)
 
     def wait_acknowledged(self, start: int, beyond: float, seconds: float) -> Event:
@@ -83,7 +83,7 @@ class SluiceStream:
         )
 
     def finish(self, seconds: float) -> Event:
-        """Ends the input, waits for the end, and returns the summary; all must have arrived through the protocol."""
+        """Ends the input, waits for the end, and returns the summary. Checks that a resumable upload lost nothing."""
         self.feeder.finish()
         ended = self.wait_for("end", 0, lambda event: event.kind == "ended", seconds)
         self._process.wait(5)

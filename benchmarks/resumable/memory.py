@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`make bench-memory`: whether memory is flat while ten gigabytes pass through client and server.
+"""`make bench-memory`: tests whether memory stays flat while ten gigabytes pass through client and server.
 
-`sluice put` sends a file of holes, `sluice pipe` zeros from a pipe; the server writes them to disk for real. What
-counts is how much the peak (VmHWM) grows after the first gigabyte, and what is resident on the way.
+`sluice put` sends a sparse file, and `sluice pipe` sends zeros from a pipe. The server really writes them to disk. The
+result is the growth of the peak (VmHWM) after the first gigabyte, and the resident memory at several marks.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from benchmarks.common.tables import Table
 GIGABYTE = 10**9
 # From one mark to the next at most.
 PATIENCE = 600.0
-#: The peak may grow by so much after the first gigabyte, in MiB: the allocator's mood, and nothing that adds up.
+#: The allowed growth of the peak after the first gigabyte, in MiB, because the allocator varies a little.
 ALLOWANCE = 1.0
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one process, in MiB (proc_pid_status(5))."""
+    """The memory of one process, in MiB (proc_pid_status(5))."""
 
     resident: float
-    private: float  # of it, not backed by a file
+    private: float  # the part that is not backed by a file
     peak: float
 
     @staticmethod
@@ -46,7 +46,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Mark:
-    """How client and server stood when this number of bytes was stored."""
+    """The memory of client and server when this number of bytes was stored."""
 
     stored: int
     client: Memory
@@ -66,7 +66,7 @@ COMMANDS: dict[str, Callable[[str, Path], list[list[str]]]] = {"put": _put, "pip
 
 
 def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directory: Path, found: list[Mark]) -> None:
-    """Runs one upload and looks at both ends each time another mark is passed."""
+    """Runs one upload and measures both ends at each mark."""
     directory.mkdir()
     server.clear()
     pipeline = Pipeline(COMMANDS[name](f"http://127.0.0.1:{server.port}/file", file), {}, directory)
@@ -75,7 +75,7 @@ def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directo
     try:
         for mark in marks:
             deadline = time.monotonic() + PATIENCE
-            # The last mark is the end, at which the client is gone before it can be looked at: a little earlier, then.
+            # The last mark is slightly before the end, because the client exits at the end and could not be measured.
             wanted = min(mark, file.stat().st_size - 64 * 2**20)
             while (stored := sum(path.stat().st_size for path in server.stored())) < wanted:
                 if client.wait(0.002) or time.monotonic() > deadline:
@@ -92,7 +92,7 @@ def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directo
 
 
 def growth(found: list[Mark]) -> dict[str, float]:
-    """Of the peak at each end from the first mark to the last, in MiB."""
+    """The growth of the peak at each end from the first mark to the last, in MiB."""
     first, last = found[0], found[-1]
     return {"client": last.client.peak - first.client.peak, "server": last.server.peak - first.server.peak}
 
@@ -104,11 +104,12 @@ def is_flat(found: list[Mark]) -> bool:
 def verdict(name: str, found: list[Mark]) -> str:
     words = ", ".join(f"{end} {grown:+.2f} MiB" for end, grown in growth(found).items())
     first, last = (each.stored / GIGABYTE for each in (found[0], found[-1]))
-    return f"sluice {name}: peak from {first:.1f} to {last:.1f} GB: {words}: {'flat' if is_flat(found) else 'NOT FLAT'}"
+    shape = "flat" if is_flat(found) else "NOT FLAT"
+    return f"sluice {name}: growth of the peak from {first:.1f} to {last:.1f} GB: {words}: {shape}"
 
 
 def upload(name: str, size: int, disk: Path | None, found: list[Mark]) -> None:
-    """One command with a server of its own: the peak of the one is not the other's."""
+    """Runs one command with its own server, so that the peaks of the commands are independent."""
     with scratch_directory(disk) as scratch:
         if free_bytes(scratch) < size * 1.1:
             raise BenchmarkError(f"no room for {size} bytes in {scratch.parent}: --disk or --gigabytes")
@@ -126,7 +127,7 @@ def table(results: dict[str, list[Mark]]) -> Table:
         for name, found in results.items()
         for mark in found
     ]
-    return Table(["RSS (of it anonymous), peak; MiB", "GB", "client", "server"], rows)
+    return Table(["RSS (anonymous part), peak; MiB", "GB", "client", "server"], rows)
 
 
 def main() -> int:
@@ -136,18 +137,18 @@ def main() -> int:
     parser.add_argument("--disk", type=Path, help="a directory with room for them (default: the temporary one)")
     options = parser.parse_args()
     results: dict[str, list[Mark]] = {}
-    #: Those that came to their end: of others nothing can be said but their marks.
+    #: Only the commands that ended. A verdict requires all marks.
     whole: dict[str, list[Mark]] = {}
     report = Report("memory")
     with report.measuring():
         for name in COMMANDS:
             upload(name, int(options.gigabytes * GIGABYTE), options.disk, results.setdefault(name, []))
             whole[name] = results[name]
-    note = "Both ends while the bytes pass, through the resumable protocol, to disk. `make bench-memory`."
+    note = "Memory of client and server during resumable uploads to disk. `make bench-memory`."
     verdicts = [verdict(name, found) for name, found in whole.items()]
     report.sections = [Section("Memory of resumable uploads", note, [table(results)], verdicts)]
     report.figures = results
-    # Memory that is not flat is a failure, too; but one that was measured whole, and is written.
+    # Memory that is not flat is a failure too, but its figures are complete and are written.
     return report.finish(options) or int(not all(is_flat(found) for found in whole.values()))
 
 

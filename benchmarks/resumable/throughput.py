@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`make bench-throughput`: a file through the whole resumable protocol, beside plain curl, to the same `sluice serve`.
+"""`make bench-throughput`: the throughput of resumable uploads compared with plain curl, to the same server.
 
-`sluice put` beside `curl -T`, and `sluice pipe` beside `curl -T -`: pair by pair, in turn, the file in the page cache,
-the server's directory in memory and on disk. Each upload is compared with the file, byte for byte.
+`sluice put` is compared with `curl -T`, and `sluice pipe` with `curl -T -`, in alternating pairs. The file is in the
+page cache. The server's directory is in memory and on disk. Each upload is compared byte by byte with the file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Uploader:
 
 
 def _put(url: str, file: Path) -> list[str]:
-    # Always: were the protocol not used, that would be an error and not a better figure.
+    # With `always`, an upload without the protocol is an error instead of a better figure.
     return [str(SLUICE), "put", str(file), url, "--resumable", "always", "--progress", "none"]
 
 
@@ -59,7 +59,7 @@ def _curl(url: str, file: Path) -> list[str]:
 PUT = (Uploader("sluice put", _put, True), Uploader("curl -T", _curl, False))
 PIPE = (Uploader("sluice pipe", _pipe, True), Uploader("curl -T -", lambda url, _: curl_command(url), False))
 PAIRS = {"put": PUT, "pipe": PIPE}
-#: At least this share of curl's throughput.
+#: The minimum share of curl's throughput.
 AIM = 0.95
 
 
@@ -129,8 +129,8 @@ class PairRounds:
         return rows
 
     def verdicts(self) -> list[list[str]]:
-        """The ratio of the medians, the spread of the pairs' ratios, and of the processor time at both ends: one row;
-        none before there is a pair."""
+        """One row with the ratio of the medians, the spread of the pairs' ratios, and the ratios of processor time at
+        both ends. No row before the first pair is complete."""
         (ours_title, ours), (rival_title, rivals) = self.rounds.items()
         ratios = [mine.mib_per_s / other.mib_per_s for mine, other in zip(ours, rivals)]
         if not ratios:
@@ -149,7 +149,7 @@ class PairRounds:
 
 
 def measure(pair: str, server: SluiceServer, file: Path, count: int, scratch: Path, found: PairRounds) -> None:
-    """One upload each that is not counted, then pair by pair: every other pair the other way round."""
+    """Runs one uncounted upload each, and then the pairs, every other one in reverse order."""
     uploaders = PAIRS[pair]
     for turn in range(-1, count):
         for uploader in uploaders if turn % 2 == 0 else reversed(uploaders):
@@ -161,14 +161,14 @@ def measure(pair: str, server: SluiceServer, file: Path, count: int, scratch: Pa
 
 
 def measure_at(place: str, durability: str, options: argparse.Namespace, found: list[PairRounds]) -> None:
-    """Every pair, to one server that stores there."""
+    """Measures every pair with one server that stores at this place."""
     places = {"memory": MEMORY_FILE_SYSTEM, "disk": options.disk}
     if place not in places:
         raise BenchmarkError(f"no place {place!r}; there are: {', '.join(places)}")
     with scratch_directory(places[place]) as scratch:
         if free_bytes(scratch) < 3 * (options.mebibytes << 20):
             raise BenchmarkError(f"no room for two files of {options.mebibytes} MiB in {scratch.parent}")
-        # Read from memory either way: one write of it ago.
+        # The file was just written, so it is always read from memory.
         file = scratch / "file"
         make_file(file, options.mebibytes << 20)
         with sluice_server(scratch / "server", "--durability", durability) as server:
@@ -180,7 +180,7 @@ def measure_at(place: str, durability: str, options: argparse.Namespace, found: 
 
 def tables(found: list[PairRounds]) -> list[Table]:
     header = ["upload", *(name for name, _, _ in COLUMNS)]
-    ratio_header = ["ratio", "of medians", "pair by pair", "aim", "client's CPU", "server's CPU"]
+    ratio_header = ["ratio", "of medians", "pair by pair", "target", "client's CPU", "server's CPU"]
     return [
         Table(header, [row for each in found for row in each.rows()]),
         Table(ratio_header, [row for each in found for row in each.verdicts()]),
@@ -204,9 +204,9 @@ def main() -> int:
             for durability in options.durability.split(","):
                 measure_at(place, durability, options, found)
     note = (
-        f"{options.mebibytes} MiB, {options.rounds} pairs, to `sluice serve`; from exec to exit, median "
-        "(least–most). Ours through the whole protocol (`--resumable always`), curl's as one plain request."
-        " `make bench-throughput`."
+        f"{options.mebibytes} MiB, {options.rounds} pairs, to `sluice serve`, measured from exec to exit: median "
+        "(minimum–maximum). Sluice uses the resumable protocol (`--resumable always`), and curl sends one plain "
+        "request. `make bench-throughput`."
     )
     report.sections = [Section("Throughput of resumable uploads", note, tables(found))]
     report.figures = found

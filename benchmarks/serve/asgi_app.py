@@ -1,6 +1,6 @@
-"""What one would write in Python to store uploads: an ASGI application that appends each piece to a file as it comes.
+"""A typical Python program for uploads: an ASGI application that appends each piece to a file as it arrives.
 
-Run by uvicorn or hypercorn in an environment of its own: nothing of ours is imported. Files go below STORE.
+uvicorn or hypercorn runs it in a separate environment, so it imports nothing of ours. Files are stored below STORE.
 """
 
 import os
@@ -9,9 +9,9 @@ STORE = os.environ["STORE"]
 
 
 async def app(scope, receive, send):  # type: ignore[no-untyped-def]
-    """Blocking writes: to a page cache they take less than a hop to a thread would."""
+    """Uses blocking writes, because writing to the page cache takes less time than passing the bytes to a thread."""
     if scope["type"] != "http":
-        return  # "lifespan": both servers go on without it
+        return  # "lifespan": both servers work without it
     path = os.path.join(STORE, os.path.basename(scope["path"]))
     descriptor = os.open(path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
     try:

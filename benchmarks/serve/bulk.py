@@ -1,4 +1,4 @@
-"""Bytes for a CPU second: one to four long uploads at once, by curl, into a directory in memory."""
+"""Measures the bytes per CPU second of one to four simultaneous long uploads by curl into a directory in memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PATIENCE = 120.0
 
 @dataclass
 class BulkFigures:
-    """What the uploads of one round showed."""
+    """The measurements of the uploads of one round."""
 
     mib_per_s: float  # all uploads together, from the first exec to the last exit
     cpu_s_per_gib: float  # the server's
 
 
 def upload(server: FileServer, file: Path, parallel: int, scratch: Path) -> BulkFigures:
-    """Sends the file so many times at once, and looks whether as many copies of its size are stored."""
+    """Sends the file `parallel` times at once, and checks that as many copies of its size are stored."""
     server.clear()
     before = server.process.cpu_ns()
     with open(scratch / "curl", "wb") as messages:
@@ -39,7 +39,7 @@ def upload(server: FileServer, file: Path, parallel: int, scratch: Path) -> Bulk
             if not client.wait(PATIENCE) or client.exit is None or client.exit.code != 0:
                 said = (scratch / "curl").read_text(errors="replace").strip()
                 raise BenchmarkError(f"{server.name}: curl ended with {client.exit}; it said: {said}")
-        # A server may still be at work on what it has answered: renaming, syncing. So little that it is left out.
+        # A server may still rename or sync a file after its answer. This is so little work that it is not counted.
         spent = server.process.cpu_ns() - before
     finally:
         for client in clients:

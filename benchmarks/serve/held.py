@@ -1,7 +1,7 @@
-"""Live streams held: thousands of bodies of 1 kB a second each, none of which ends, and what one costs the server.
+"""Measures the server's cost of thousands of live streams, each an unfinished body of 1 kB/s.
 
-The generator is libcurl alone (LibcurlLoad --plain): one chunked PUT a stream. Held is a number of streams if each of
-them was answered with 2xx at its end, and every message went out in its window.
+The generator uses only libcurl (LibcurlLoad --plain): one chunked PUT per stream. The streams count as held if each got
+a 2xx answer at its end, and every message was sent within the window.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STARTED_PER_SECOND = 1000
 
 @dataclass
 class HeldFigures:
-    """What one run showed."""
+    """The measurements of one run."""
 
     streams: int
     is_held: bool
@@ -33,7 +33,7 @@ class HeldFigures:
 
 
 def anonymous_memory(process: Process) -> int:
-    """Bytes: what it has for itself. Pages of files, its program's and those that it stores, are not its memory."""
+    """The process's own memory in bytes. Pages of its program and of stored files do not count."""
     found = re.search(r"^RssAnon:\s+(\d+)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 
@@ -52,10 +52,10 @@ def hold(server: FileServer, streams: int, seconds: float, scratch: Path) -> Hel
     with open(output, "wb") as report, open(messages, "wb") as errors:
         generator = Process(command, stdout=report.fileno(), stderr=errors.fileno())
     try:
-        # All are begun and have sent a message or two: not a wait for anything.
+        # All streams have begun and have sent a message or two by then. This waits for no event.
         generator.wait(ramp + 2 * PERIOD)
         cpu, since = server.process.cpu_ns(), time.monotonic_ns()
-        # Until just before the end: what a server buffers must have had the time to fill.
+        # Measure until just before the end, so that the server's buffers have had time to fill.
         generator.wait(seconds - 1)
         cpu, passed = server.process.cpu_ns() - cpu, (time.monotonic_ns() - since) / 1e9
         grown = anonymous_memory(server.process) - before

@@ -1,8 +1,9 @@
-"""`make bench-serve`: what it costs to store uploads, by `sluice serve`, nginx, and Python's ASGI servers, in turn.
+"""`make bench-serve`: the cost of storing uploads with `sluice serve`, nginx, and Python's ASGI servers, alternately.
 
-The same bodies by PUT into the same directory in memory, each server one process with one thread. Long uploads: bytes
-for a CPU second of the server. Live ones: how many are held at 1 kB a second, what memory and CPU one takes, and how
-long a byte takes to be in a file that somebody else can read. Caddy is asked, and has no way to store.
+All servers receive the same bodies by PUT into the same directory in memory, and each is one process with one thread.
+For long uploads, the result is the number of bytes per CPU second of the server. For live streams of 1 kB/s, it is how
+many are held, the memory and CPU time of each, and the time until another program can read a byte from the file. Caddy
+is tested too, but cannot store uploads.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Contender:
     key: str
     title: str
     serve: Serve
-    is_live: bool = True  # else only for the long uploads
+    is_live: bool = True  # whether it takes part in the tests of live streams
 
 
 OURS, NGINX = "sluice", "nginx"
@@ -52,7 +53,7 @@ class Found:
     bulk: dict[str, list[BulkFigures]] = field(default_factory=dict)  # by "server/N", N at once
     held: dict[str, list[HeldFigures]] = field(default_factory=dict)  # by server
     visible: dict[str, VisibleFigures] = field(default_factory=dict)  # by server
-    caddy: str = ""  # what it answers
+    caddy: str = ""  # a sentence with its answer
 
 
 def bulk_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path, found: Found) -> None:
@@ -62,7 +63,7 @@ def bulk_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: 
         for _ in range(options.mebibytes):
             whole.write(bytes(1 << 20))
     for parallel in (int(word) for word in options.parallel.split(",")):
-        # One that is not counted: memory that was never used costs who uses it first.
+        # One uncounted round comes first, because the first use of memory costs extra time.
         for turn in range(-1, options.rounds):
             for contender in chosen if turn % 2 == 0 else reversed(chosen):
                 print(f"bulk, {parallel} at once, round {turn + 1}: {contender.title}", file=sys.stderr)
@@ -74,7 +75,7 @@ def bulk_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: 
 
 
 def held_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path, found: Found) -> None:
-    """Growing numbers of live streams, for each server until it does not hold them."""
+    """Growing numbers of live streams for each server, until it does not hold them."""
     for contender in (each for each in chosen if each.is_live):
         for streams in (int(word) for word in options.streams.split(",")):
             print(f"held, {streams} streams: {contender.title}", file=sys.stderr)
@@ -94,7 +95,7 @@ def visible_part(chosen: Sequence[Contender], options: argparse.Namespace, memor
 
 
 def caddy_says(scratch: Path) -> str:
-    """What Caddy answers to a PUT: its file server is for reading."""
+    """A sentence with Caddy's answer to a PUT. Its file server can only read."""
     need("caddy", "curl")
     port = free_port()
     with open(scratch / "caddy", "wb") as log:
@@ -111,8 +112,8 @@ def caddy_says(scratch: Path) -> str:
     finally:
         process.end()
     return (
-        f"Caddy (Debian's) has no handler that stores: its file server answers a PUT with {answer}, WebDAV is a plug-in"
-        " that the package lacks, and as a proxy it needs one of the others behind it."
+        f"Debian's Caddy cannot store uploads: its file server answers a PUT with {answer}, the package lacks the "
+        "WebDAV plug-in, and as a proxy it would require one of the other servers."
     )
 
 
@@ -125,7 +126,7 @@ def bulk_table(found: dict[str, list[BulkFigures]]) -> Table:
     for name, rounds in found.items():
         key, parallel = name.split("/")
         ratio = "–"
-        # Bytes for a CPU second, ours to theirs: the inverse of CPU for bytes.
+        # The ratio of bytes per CPU second is the inverse of the ratio of CPU time per byte.
         ours = found.get(f"{OURS}/{parallel}", [])
         if key != OURS and (
             ratios := [theirs.cpu_s_per_gib / mine.cpu_s_per_gib for mine, theirs in zip(ours, rounds)]
@@ -142,7 +143,7 @@ def bulk_table(found: dict[str, list[BulkFigures]]) -> Table:
                 ratio,
             ]
         )
-    return Table(["long uploads", "MiB/s", "CPU s/GiB", "GiB for a CPU second", "ours to theirs"], rows)
+    return Table(["long uploads", "MiB/s", "CPU s/GiB", "GiB per CPU second", "ratio of sluice serve to it"], rows)
 
 
 def held_table(found: dict[str, list[HeldFigures]]) -> Table:
@@ -165,9 +166,8 @@ def held_table(found: dict[str, list[HeldFigures]]) -> Table:
                     ratio,
                 ]
             )
-    return Table(
-        ["live streams of 1 kB a second", "held", "kB a stream", "CPU µs a message", "memory, ours to theirs"], rows
-    )
+    header = ["live streams of 1 kB/s", "held", "kB per stream", "CPU µs per message"]
+    return Table([*header, "memory ratio of sluice serve to it"], rows)
 
 
 def visible_table(found: dict[str, VisibleFigures]) -> Table:
@@ -176,9 +176,7 @@ def visible_table(found: dict[str, VisibleFigures]) -> Table:
         delays = sorted(figures.delays_ms)
         shown = [f"{statistics.median(delays):.1f}", f"{delays[-1]:.0f}"] if delays else ["–", "–"]
         rows.append([titles()[key], *shown, str(figures.never)])
-    return Table(
-        ["from sent to in a file, 10 kB a second", "ms, median", "ms, most", "pieces not before the end"], rows
-    )
+    return Table(["from sending to the file, 10 kB/s", "median, ms", "maximum, ms", "pieces only at the end"], rows)
 
 
 def memory_plot(found: dict[str, list[HeldFigures]]) -> Plot:
@@ -186,15 +184,15 @@ def memory_plot(found: dict[str, list[HeldFigures]]) -> Plot:
         Curve(titles()[key], [each.streams for each in points], [each.kb_per_stream for each in points])
         for key, points in found.items()
     ]
-    return Plot("serve-memory", "live streams of 1 kB a second", "kB a stream", curves)
+    return Plot("serve-memory", "live streams of 1 kB/s", "kB per stream", curves)
 
 
 def section(found: Found, options: argparse.Namespace) -> Section:
     note = (
-        "The same PUTs into the same directory in memory; each server is one process with one thread. Long "
-        f"uploads: {options.mebibytes} MiB by curl, {options.rounds} rounds in turn. Live ones: chunked, from "
-        f"libcurl alone, for {options.seconds:g} s; memory is the server's own (anonymous), above what it had "
-        "before. `make bench-serve`, `benchmarks/serve/rivals.py`."
+        "All servers receive the same PUTs into the same directory in memory, and each is one process with one "
+        f"thread. Long uploads: {options.mebibytes} MiB by curl, {options.rounds} alternating rounds. Live streams: "
+        f"chunked, from the libcurl program, for {options.seconds:g} s. The memory is the growth of the server's "
+        "anonymous memory. `make bench-serve`, `benchmarks/serve/rivals.py`."
     )
     tables = [bulk_table(found.bulk), held_table(found.held), visible_table(found.visible)]
     return Section("Servers that store uploads", note, tables, [found.caddy], plots=[memory_plot(found.held)])
@@ -217,7 +215,7 @@ def main() -> int:
     chosen = [each for each in CONTENDERS if not options.only or each.key in options.only.split(",")]
     found = Found()
     report = Report("rivals")
-    # In memory: the disk's mood is not what is compared.
+    # In memory, because the disk is not measured here.
     with report.measuring(), scratch_directory(in_memory()) as memory:
         for part, measure in PARTS.items():
             if part in options.parts:

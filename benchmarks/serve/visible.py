@@ -1,4 +1,4 @@
-"""How long after a live stream's bytes were sent they are in a file that somebody else can read."""
+"""Measures the time from sending a live stream's bytes until another program can read them from a file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LOOK = 0.0005
 
 @dataclass
 class VisibleFigures:
-    """What one stream showed."""
+    """The measurements of one stream."""
 
-    delays_ms: list[float]  # of each piece, from send to its being in a file
+    delays_ms: list[float]  # of each piece, from sending until it is in a file
     never: int  # pieces that were in no file before the stream ended
 
 
 def _largest(directory: Path, others: set[Path]) -> int:
-    """Of the files below it that are new: the stream's only, whatever the server calls its file meanwhile."""
+    """The largest size of the new files below the directory. They belong to the stream, whatever their names."""
     most = 0
     for path in directory.rglob("*"):
         try:
@@ -35,7 +35,7 @@ def _largest(directory: Path, others: set[Path]) -> int:
 
 
 def watch(server: FileServer, pieces: int) -> VisibleFigures:
-    """One chunked PUT of 10 kB a second, in pieces of 1 kB; files are looked for wherever the server has its own."""
+    """Sends one chunked PUT of 10 kB/s in pieces of 1 kB, and searches all directories of the server for its file."""
     server.clear()
     place = server.directory.parent
     others = set(place.rglob("*"))

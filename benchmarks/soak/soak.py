@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""`make soak`: a simulated week of `sluice mic`, and whether it or its server grows meanwhile.
+"""`make soak`: tests whether `sluice mic` or its server grows during a simulated week.
 
-The program `soak` (Tests/Soak) does it: the real command and the real server, whose clocks run many times as fast as ours,
-the test microphone, and a fault in every hour. It fails when one frame is stored that should not be, is missing without a
-report, or when one of the figures below grows.
+The program `soak` (Tests/Soak) runs the real command and the real server with the test microphone and a fault in every
+hour. Their clocks run many times as fast as ours. It fails if a frame is stored that should not be, if a frame is
+missing without a report, or if one of the values below grows.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MEBIBYTE = 1 << 20
 
 
 def run(options: argparse.Namespace) -> list[dict[str, object]]:
-    """What the program found: the run, its figures, and a trend for each figure of each process."""
+    """The results of the program: the run, its figures, and a trend for each figure of each process."""
     command = [str(PROGRAM), "--hours", str(options.hours), "--factor", str(options.factor)]
     if options.seed is not None:
         command += ["--seed", str(options.seed)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        raise BenchmarkError("the run failed; what it found is above")
+        raise BenchmarkError("the run failed; see its output above")
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -51,23 +51,25 @@ def section(lines: list[dict[str, object]], seconds: float) -> Section:
     faults = [[kind, str(count)] for kind, count in settings.items() if kind not in SETTINGS]
     faults.append(["wall clock set, by minutes to hours", str(settings["clock_steps"])])
     note = (
-        f"{hours} simulated hours of `sluice mic` (8 kHz, mono) into `sluice serve` through a relay, {factor} times as fast "
-        "as real time: both programs are the real ones, and a preloaded library shortens their clocks and waits "
-        "(`Tests/ScaledClock`). The microphone is the test device, whose samples tell their place. Every hour has a fault, and "
-        "every day the wall clocks of both machines are set, forwards and backwards in turn. Samples are taken each hour, two minutes after the fault's end. "
-        "Growth is the slope of Theil and Sen over all samples of a process but those of its first twelve hours, times the longest "
-        "time that one process lived. `make soak`."
+        f"{hours} simulated hours of `sluice mic` (8 kHz, mono), which streams to `sluice serve` through a relay, "
+        f"{factor} times as fast as real time. Both programs are the real ones, and a preloaded library speeds up "
+        "their clocks and shortens their waits (`Tests/ScaledClock`). The samples of the test microphone identify "
+        "their position. A fault happens every hour, and the wall clocks of both machines are set every day, "
+        "alternately forwards and backwards. Values are measured each hour, two minutes after the fault's end. Growth "
+        "is the Theil–Sen slope over all values of a process except those of its first twelve hours, times the "
+        "longest life of one process. `make soak`."
     )
     summary = (
-        f"{captured / 1e9:.2f} GB captured, {int(str(found['acknowledged'])) / 1e9:.2f} GB acknowledged, {lost / 1e6:.1f} MB lost "
-        f"in outages longer than the buffer, none unsent; {found['source_lost_frames']} frames lost by the device; "
-        f"{found['outages']} outages; {int(str(found['resent'])) / 1e6:.1f} MB sent again"
+        f"{captured / 1e9:.2f} GB captured, {int(str(found['acknowledged'])) / 1e9:.2f} GB acknowledged, "
+        f"{lost / 1e6:.1f} MB lost in outages longer than the buffer, none unsent; {found['source_lost_frames']} "
+        f"frames lost by the device; {found['outages']} outages; {int(str(found['resent'])) / 1e6:.1f} MB sent again"
     )
     stored = (
-        f"{int(str(found['stored'])) / 1e9:.2f} GB stored in {found['recordings']} recordings, each frame at its place; "
-        f"{found['silences']} silences, each where a loss was reported; {found['dropped_lines']} lines of output dropped"
+        f"{int(str(found['stored'])) / 1e9:.2f} GB stored in {found['recordings']} recordings, each frame at its "
+        f"position; {found['silences']} silences, each where a loss was reported; {found['dropped_lines']} lines of "
+        "output dropped"
     )
-    header = ["process, figure", "first", "last", "least", "most", "growth", "limit", ""]
+    header = ["process, value", "first", "last", "minimum", "maximum", "growth", "limit", ""]
     return Section(
         "Soak",
         note,

@@ -1,4 +1,4 @@
-"""A backlog in a spool beside a file of the same bytes: how long until the server has them."""
+"""Compares how long a server takes to receive a backlog from a spool and the same bytes from a file."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from pathlib import Path
 from benchmarks.common.harness import SLUICE, BenchmarkError, Process
 from benchmarks.common.sluice_server import SluiceServer
 
-#: Until everything is in the spool, and until everything is at the server.
+#: The time limit for filling the spool, and for sending everything to the server.
 PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
 class CatchUp:
-    """One round: the same bytes, both ways."""
+    """One round, in which both ways send the same bytes."""
 
     drain_seconds: float
     curl_seconds: float
 
 
 def catch_up(directory: Path, size: int, rounds: int, found: list[CatchUp]) -> None:
-    """Fills a spool while no server listens, starts the server, and sends; each round to an empty server."""
+    """Fills a spool while no server listens, starts the server, and sends. The server is empty in each round."""
     file = directory / "bytes"
     with open(file, "wb") as bytes_of_stream:
         for _ in range(0, size, 1_000_000):
@@ -52,7 +52,7 @@ def catch_up(directory: Path, size: int, rounds: int, found: list[CatchUp]) -> N
             server.stop()
         for stored in (stored_all := server.stored()):
             if not filecmp.cmp(stored, file, shallow=False):
-                raise BenchmarkError(f"{stored.name} is not what was sent")
+                raise BenchmarkError(f"{stored.name} differs from the sent bytes")
         if len(stored_all) != 2:
             raise BenchmarkError(f"two recordings should be stored, not {[path.name for path in stored_all]}")
         server.clear()
@@ -60,7 +60,7 @@ def catch_up(directory: Path, size: int, rounds: int, found: list[CatchUp]) -> N
 
 
 def _fill(spool: Path, url: str, file: Path, size: int) -> None:
-    """What `sluice pipe` leaves when it is stopped in an outage."""
+    """Fills a spool as `sluice pipe` does when it is stopped during an outage."""
     command = [str(SLUICE), "pipe", url, "--spool", str(spool), "--spool-limit", f"{2 * size}B", "--progress", "json"]
     command += ["--finish-timeout", "1s"]
     with open(file, "rb") as source:

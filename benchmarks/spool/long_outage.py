@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """`make long-outage`: 72 hours without a server, captured, spooled, and then drained.
 
-Time is compressed: the clock of `sluice mic` runs 1000 times as fast as ours (Tests/ScaledClock), and so does the
-microphone, which is the test device. What the disk does is not compressed, so --sync-interval and --buffer are minutes
-of simulated time. There are two runs. In `kept`, the spool keeps all 72 hours of 8 kHz mono, 4.1 GB, and the stored
-bytes must have the SHA-256 of what the device delivered. In `ring`, 48 kHz stereo goes round a spool of 1 GB about 50
-times. The loss must be reported to the byte, and what is left, at offsets beyond 2^35, must be what the device
-delivered at its place. Memory is looked at once per second.
+Time is compressed: the clock of `sluice mic` and the test microphone run 1000 times as fast as real time
+(Tests/ScaledClock). The disk is not accelerated, so --sync-interval and --buffer are minutes of simulated time. There
+are two runs. In `kept`, the spool keeps all 72 hours of 8 kHz mono, 4.1 GB, and the stored bytes must have the SHA-256
+of the device's bytes. In `ring`, 48 kHz stereo fills a spool of 1 GB about 50 times. The loss must be reported to the
+byte, and the remaining bytes, at offsets beyond 2^35, must equal the device's bytes at their positions. Memory is
+measured once per second.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from benchmarks.spool.microphone import Event, SpooledMicrophone
 FACTOR = 1000
 SAMPLE = 2
 PIECE = 1 << 20
-#: For what takes real time: the whole backlog.
+#: The time limit, in real time, for draining the whole backlog.
 PATIENCE = 900.0
-#: Memory after a tenth of the run and at its end may differ by so much, in bytes.
+#: The maximum difference between the memory after a tenth of the run and at its end, in bytes.
 GROWTH = 2 << 20
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is captured, and how much of it is kept."""
+    """The captured format, and how much of it is kept."""
 
     rate: int
     channels: int
@@ -53,7 +53,7 @@ SHAPES = {"kept": Shape(8_000, 1, "8GB", 0), "ring": Shape(48_000, 2, "1GB", 4)}
 
 
 def _resident(pid: int) -> int:
-    """The process's own memory, in bytes. What it shares, such as the buffer, has its size from the start."""
+    """The process's own memory, in bytes. Shared memory, such as the buffer, has a constant size."""
     figures = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
     return int(figures["RssAnon"].split()[0]) * 1024
 
@@ -63,7 +63,7 @@ def _run(shape: Shape, hours: float, directory: Path) -> list[str]:
     clock = ScaledClock(directory, FACTOR)
     server = SluiceServer(directory / "server")
     with TestMicrophoneBed(directory / "tools", shape.rate, shape.channels) as bed:
-        # What the device keeps while nobody reads, in simulated seconds.
+        # The size of the device's buffer, in simulated seconds.
         bed.BUFFER_SECONDS = min(60.0, 4 * 192_000 / shape.rate)
         bed.prepare_run(directory, 1000)
         bed.environment |= clock.environment
@@ -93,7 +93,7 @@ def _run(shape: Shape, hours: float, directory: Path) -> list[str]:
 
 
 def _outage(microphone: SpooledMicrophone, wanted: int) -> list[int]:
-    """Waits until so much is captured; the memory in each second."""
+    """Waits until this much is captured. Returns the memory in each second."""
     memory = []
     while True:
         if microphone.process.wait(1):

@@ -1,4 +1,4 @@
-"""`sluice mic` as a process whose events are read while it runs, and what the server must have at its end."""
+"""`sluice mic` as a process whose events are read while it runs, and a check of the server's bytes at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.live import testmic_signal
 from benchmarks.live.beds import TestMicrophoneBed
 
 Event = dict[str, Any]
-#: For whatever must happen, on a slow machine.
+#: The time limit for events on a slow machine.
 PATIENCE = 60.0
 
 
@@ -48,17 +48,17 @@ class SpooledMicrophone:
             self._changed.notify_all()
 
     def events(self, *kinds: str) -> list[Event]:
-        """Those of these kinds so far, the oldest first."""
+        """The events of these kinds so far, the oldest first."""
         with self._changed:
             return [event for event in self._events if event["event"] in kinds]
 
     def last(self, kind: str) -> Event | None:
-        """The latest of that kind so far."""
+        """The latest event of that kind so far."""
         with self._changed:
             return next((event for event in reversed(self._events) if event["event"] == kind), None)
 
     def wait_for(self, what: str, kind: str, holds: Callable[[Event], bool], patience: float = PATIENCE) -> Event:
-        """The next event of that kind, from now on, for which that holds."""
+        """The next event of that kind for which `holds` returns true."""
         deadline = time.monotonic() + patience
         with self._changed:
             seen = len(self._events)
@@ -71,9 +71,9 @@ class SpooledMicrophone:
                     raise BenchmarkError(f"{what} did not come; sluice mic said: {self.said()}; {self._events[-5:]}")
 
     def finish(self, patience: float = PATIENCE, code: int = 0) -> Event:
-        """Ends the capture; returns the last event, when the server has everything that was kept.
+        """Ends the capture, and returns the last event once the server has all kept bytes.
 
-        `code` is what it exits with: 0, or 4 if bytes were lost.
+        `code` is the expected exit code: 0, or 4 if bytes were lost.
         """
         self.process.send(signal.SIGTERM)
         if not self.process.wait(patience):
@@ -90,8 +90,8 @@ class SpooledMicrophone:
 
 
 def judge(bed: TestMicrophoneBed, stored: list[Path], ended: Event, channels: int) -> list[str]:
-    """What is wrong with the recordings of one stream whose device delivered frames in a row; nothing if each frame is
-    there once and nobody reports a loss."""
+    """The errors in the recordings of one stream whose device delivered successive frames. Empty if each frame is
+    stored once and no loss is reported."""
     truth = bed.truth()
     wrong = [f"{name} of the device: {truth[name]}" for name in ("xruns", "frames_lost") if truth[name] != 0]
     reported = ("lost", "unsent", "gaps", "source_lost_frames", "missing_at_server")

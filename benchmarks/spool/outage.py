@@ -1,4 +1,4 @@
-"""`sluice mic` with a spool and without one: processor time, and what goes to the disk while no server answers."""
+"""Measures the processor time of `sluice mic` with and without a spool, and its disk writes while no server answers."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from benchmarks.live.live_path import SETTLING
 
 PERIOD_MS = 125
 SAMPLE = 2  # bytes
-#: A synchronization is over so many seconds after it began to write.
+#: The number of seconds after which a sync that has begun to write is over.
 QUIET = 0.3
-#: The least that goes to the disk for bytes of the stream; less is written to wake other threads.
+#: The minimum size of writes to the disk. Smaller writes only wake other threads.
 BLOCK = 4096
-#: Until the next synchronization.
+#: The time limit for the next sync.
 PATIENCE = 60.0
-#: For the spools of all runs, and the journal.
+#: The size of the disk, for the spools of all runs and the journal.
 DISK = 1 << 30
-#: What is captured, how often it is synchronized, and options for mkfs.ext4(8): 48 kHz stereo, and speech.
+#: The captured formats (48 kHz stereo, and speech), the intervals of syncs, and options for mkfs.ext4(8).
 WRITES: tuple[tuple[int, int, str, tuple[str, ...]], ...] = (
     (48_000, 2, "1s", ()),
     (48_000, 2, "10s", ()),
@@ -34,18 +34,18 @@ WRITES: tuple[tuple[int, int, str, tuple[str, ...]], ...] = (
     (16_000, 1, "1s", ("-O", "fast_commit")),
     (16_000, 1, "1s", ("-b", "1024")),
 )
-#: Until a slow stream has room ahead, in seconds: see docs/spool-format.md, "The file".
+#: The time until a slow stream has reserved space, in seconds: see docs/spool-format.md, "The file".
 ROOM = 12.0
 
 
 @dataclass
 class Outage:
-    """One stream, when it has settled."""
+    """The measurements of one stream, beginning when it has settled."""
 
     title: str
     cpu_s_per_min: float
-    called: float  # bytes given to write calls, for each byte captured
-    at_device: float  # bytes that the device was given, for each byte captured; 0 without one
+    called: float  # bytes passed to write calls, per captured byte
+    at_device: float  # bytes written to the device, per captured byte; 0 without a device
 
 
 @contextlib.contextmanager
@@ -85,8 +85,8 @@ def _stream(
 
 
 def _look(pipeline: Pipeline, disk: LoopDisk | None) -> tuple[float, int, int, int]:
-    """The time, and the processor time, bytes of write calls and bytes at the device so far. With a disk, right behind
-    the next synchronization, with what the file system still owes to it."""
+    """The time, the processor time, the bytes of write calls, and the bytes at the device so far. With a disk, the
+    values are taken directly after the next sync, including the file system's pending writes."""
     if disk:
         _await_writes(pipeline)
     now, cpu, called = time.monotonic(), pipeline.cpu_ns(), _called(pipeline)
@@ -96,14 +96,14 @@ def _look(pipeline: Pipeline, disk: LoopDisk | None) -> tuple[float, int, int, i
 
 
 def _await_writes(pipeline: Pipeline) -> None:
-    """Nothing tells when a process writes: asks again and again."""
+    """Polls until the process has written, because no event reports this."""
     deadline = time.monotonic() + PATIENCE
     before = _called(pipeline)
     while _called(pipeline) < before + BLOCK:
         _run(pipeline, 0.01)
         if time.monotonic() > deadline:
             raise BenchmarkError(f"nothing is written for {PATIENCE:g} s; sluice mic said: {pipeline.said()}")
-    # The checkpoint comes behind the bytes.
+    # The checkpoint follows the bytes.
     _run(pipeline, QUIET)
 
 
@@ -119,7 +119,7 @@ def _called(pipeline: Pipeline) -> int:
 
 
 def measure_writes(directory: Path, seconds: float, found: list[Outage]) -> None:
-    """All goes to the disk: nobody listens. Each stream has a file system of its own."""
+    """Measures disk writes. No server listens, so all bytes go to the disk. Each stream has its own file system."""
     for rate, channels, interval, making in WRITES:
         title = f"{rate // 1000} kHz, {'stereo' if channels == 2 else 'mono'}, --sync-interval {interval}"
         if making:
@@ -134,7 +134,7 @@ def measure_writes(directory: Path, seconds: float, found: list[Outage]) -> None
 
 
 def measure_cost(directory: Path, seconds: float, rounds: int, found: dict[str, list[Outage]]) -> None:
-    """With a connection and without, with a spool and without, in turn; every other round backwards."""
+    """Measures alternately with and without a connection and a spool, every other round in reverse order."""
     rate, channels = 48_000, 2
     scratch = directory / "cost"
     scratch.mkdir()

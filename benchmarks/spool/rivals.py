@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""`make bench-spool-rivals`: a microphone through two outages, by `sluice mic --spool` and by what people do today.
+"""`make bench-spool-rivals`: compares `sluice mic --spool` with today's common tools during two faults.
 
-That is: `ffmpeg -f segment` or `arecord --max-file-time` writes a file for every second, and a loop sends each finished
-file with curl until the server has taken it. The server is killed for some seconds, and later the program that
-captures is killed once and started again at once, as a service manager would. Each has a microphone, a server, and a
-disk of its own. By the microphone's noise, each stored sample tells when it was captured. The sizes of the stored files
-are looked at again and again, which tells when the server had it.
+The other tools are `ffmpeg -f segment` or `arecord --max-file-time`, which write a file for every second, and a loop
+that sends each finished file with curl until the server has accepted it. The server is killed for some seconds. Later
+the capturing program is killed and restarted immediately, as a service manager would do. Each tool has its own
+microphone, server and disk. The microphone's noise shows when each stored sample was captured. The sizes of the stored
+files are polled, which shows when the server had it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ RATE, CHANNELS = 48_000, 2
 FRAME = CHANNELS * 2
 DISK = 1 << 28
 PERIOD_MS = 125
-#: Between two looks at what the server has stored, in seconds.
+#: The interval for polling the server's files, in seconds.
 LOOK = 0.05
-#: All is well for so long, in seconds.
+#: The time without a fault, in seconds.
 CALM = 5.0
-#: After the last fault, for the backlog.
+#: The time after the last fault for the backlog, in seconds.
 AFTER = 15.0
 
 
@@ -51,7 +51,7 @@ def _sluice(device: str, url: str, directory: Path) -> list[str]:
 def _ffmpeg(device: str, url: str, directory: Path) -> list[str]:
     command = ["ffmpeg", "-hide_banner", "-nostdin", "-nostats", "-loglevel", "warning", "-f", "alsa"]
     command += ["-sample_rate", str(RATE), "-channels", str(CHANNELS), "-i", device, "-map", "0:a", "-c", "copy"]
-    # Names that no other start gives, or it would overwrite what was not sent.
+    # Each start uses different names. Otherwise it would overwrite files that were not sent yet.
     names = f"{directory}/{time.time_ns()}-%06d.raw"
     return [*command, "-f", "segment", "-segment_time", "1", "-segment_format", "s16le", names]
 
@@ -62,7 +62,7 @@ def _arecord(device: str, url: str, directory: Path) -> list[str]:
 
 
 def _loop(url: str, directory: Path) -> list[str]:
-    """Sends each file but the newest, which still grows, the oldest first; after a failure it waits for a second."""
+    """Sends each file except the newest, which still grows. The oldest comes first. Waits a second after a failure."""
     script = (
         f"while :; do for f in $(ls -tr {shlex.quote(str(directory))}/*.raw 2>/dev/null | head -n -1); do "
         f"curl -sf -T $f {url}/$(basename $f) && rm $f || break; done; sleep 1; done"
@@ -70,7 +70,7 @@ def _loop(url: str, directory: Path) -> list[str]:
     return ["bash", "-c", script]
 
 
-#: What captures, and whether a loop sends its files.
+#: The capturing program, and whether a loop sends its files.
 CONTENDERS: dict[str, tuple[Callable[[str, str, Path], list[str]], bool]] = {
     "sluice mic --spool": (_sluice, False),
     "ffmpeg -f segment, curl loop": (_ffmpeg, True),
@@ -80,18 +80,18 @@ CONTENDERS: dict[str, tuple[Callable[[str, str, Path], list[str]], bool]] = {
 
 @dataclass
 class Outcome:
-    """What one contender did."""
+    """The results of one contender."""
 
     title: str
     lost_bytes: int  # between the first and the last stored frame
     lost_captured_bytes: int  # of these, bytes that the killed program had taken from the device
     median: float  # delay of a second of audio, from its end until the server has all of it
     p99: float
-    written: float  # bytes that the disk was given, for each byte captured
+    written: float  # bytes written to the disk per captured byte
 
 
 class Watch:
-    """Sizes of the files at the server over time, by inode, because they get other names when they are complete."""
+    """The sizes of the server's files over time, by inode, because the names change when the files are complete."""
 
     def __init__(self, server: SluiceServer) -> None:
         self.sizes: dict[int, list[tuple[int, int]]] = {}
@@ -118,7 +118,7 @@ class Watch:
 
 
 def measure(title: str, directory: Path, outage: float) -> Outcome:
-    """Both faults, one after the other."""
+    """Measures one contender during both faults."""
     capture, has_loop = CONTENDERS[title]
     (directory / "tools").mkdir(parents=True)
     server = SluiceServer(directory / "server")
@@ -174,7 +174,7 @@ def _outcome(
             end = run.first_frame + run.frames
             ranges.append((run.first_frame, end))
             for second in range(run.first_frame // RATE, end // RATE + 1):
-                # All frames of this second that are in this file are there with the last of them.
+                # When the last frame of this second in this file has arrived, all of its frames in the file have.
                 last = min(end, (second + 1) * RATE)
                 size = run.offset + (last - run.first_frame) * FRAME
                 if last > second * RATE and (found := next((at for at, seen in sizes if seen >= size), None)):
@@ -221,7 +221,7 @@ def section(found: list[Outcome], options: argparse.Namespace) -> Section:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Kill the server, and then what captures, for us and for others.")
+    parser = argparse.ArgumentParser(description="Kill the server and then the capturing program, for several tools.")
     add_arguments(parser)
     parser.add_argument("--outage", type=float, default=20, help="seconds without a server (default: 20)")
     options = parser.parse_args()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`make stalled-disk`: a disk that does not answer for some seconds, under the spool and under the server.
+"""`make stalled-disk`: tests a disk that does not answer for some seconds, under the spool and under the server.
 
-A file system of its own is frozen (fsfreeze(8)): whoever writes to it waits in the kernel, as with a card that cleans
-up or a disk that spins up. Meanwhile a real `sluice mic --spool` captures the test microphone. At the end the server
-must have each frame that the device has delivered once, the device must not have overrun, and the report must name no
-loss. This judges and measures nothing, so it writes no figures.
+A separate file system is frozen (fsfreeze(8)). Writers wait in the kernel, as with a card that cleans up or a disk that
+spins up. Meanwhile a real `sluice mic --spool` captures the test microphone. At the end the server must have each frame
+from the device exactly once, the device must not have overrun, and the report must contain no loss. This is a test
+without measurements, so it writes no figures.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from benchmarks.spool.microphone import PATIENCE, Event, SpooledMicrophone, judg
 RATE, CHANNELS = 48_000, 2
 BYTES_PER_SECOND = RATE * CHANNELS * 2
 DISK = 1 << 28
-#: The memory in front of the spool. During an outage it keeps what comes while the disk stalls, and up to one
-#: --sync-interval (1 s) before that. Where the spool or the server takes the bytes, it is shorter than the stall.
+#: The buffer in memory before the spool. During an outage it keeps the bytes of the stall and of up to one
+#: --sync-interval (1 s) before it. If the spool or the server accepts the bytes, the buffer is shorter than the stall.
 BUFFER_IN_OUTAGE, BUFFER_BESIDE = "7s", "2s"
 
 
 @dataclass
 class Bench:
-    """What one scene works with."""
+    """The objects of one scene."""
 
     directory: Path
     bed: TestMicrophoneBed
@@ -62,7 +62,7 @@ def _await_captured(microphone: SpooledMicrophone, seconds: float) -> Event:
 
 
 def _stall(bench: Bench, meanwhile: Callable[[], None] | None = None) -> None:
-    """The fault. Fails if the disk was given anything in that time: then nothing was tested."""
+    """The fault. It fails if bytes were written to the disk in that time, because then nothing was tested."""
     with bench.disk.frozen():
         before, end = bench.disk.written(), time.monotonic() + bench.stall
         while (left := end - time.monotonic()) > 0:
@@ -74,7 +74,7 @@ def _stall(bench: Bench, meanwhile: Callable[[], None] | None = None) -> None:
 
 
 def spool_in_outage(bench: Bench) -> list[str]:
-    """Nobody listens; all goes to the disk, which stalls. Then the server comes."""
+    """No server listens, and all bytes go to the disk, which stalls. Then the server starts."""
     server = SluiceServer(bench.directory / "server")
     spool = bench.disk.path / "outage"
     with _microphone(bench, f"http://127.0.0.1:{server.port}/s", spool, BUFFER_IN_OUTAGE) as microphone:
@@ -95,7 +95,7 @@ def spool_in_outage(bench: Bench) -> list[str]:
 
 
 def spool_connected(bench: Bench) -> list[str]:
-    """The server takes the bytes, and the spool's disk stalls for longer than the buffer is."""
+    """The server accepts the bytes, and the spool's disk stalls for longer than the buffer."""
     server = SluiceServer(bench.directory / "server")
     server.start()
     spool = bench.disk.path / "connected"
@@ -115,7 +115,7 @@ def spool_connected(bench: Bench) -> list[str]:
 
 
 def server_stalls(bench: Bench) -> list[str]:
-    """The server's disk stalls: it acknowledges nothing that it cannot store, and still answers that it lives."""
+    """The server's disk stalls. The server must acknowledge only stored bytes, and still answer /healthz."""
     metrics = free_port()
     server = SluiceServer(bench.disk.path / "server", "--metrics", f"127.0.0.1:{metrics}")
     server.start()

@@ -163,7 +163,7 @@ class WhatWasMeasuredUntilAFailure(unittest.TestCase):
         outcome = Outcome(12.0, 0.0, True, "error", "broken pipe", 1)
         outcomes: faults.Outcomes = {"reset": {ARECORD.key: [outcome]}, "late": {}}
         table = faults.table(outcomes, [ARECORD, FFMPEG])
-        self.assertEqual(table.rows, [["TCP connection reset", "12 ms, dead, says an error", "–"]])
+        self.assertEqual(table.rows, [["TCP connection reset", "12 ms, ended, reports an error", "–"]])
         self.assertEqual(faults.details(outcomes), ["reset, arecord: [12] ms, 0 ms twice; broken pipe"])
 
     def test_faults_of_which_one_fails(self) -> None:
@@ -234,11 +234,11 @@ class WhatWasMeasuredUntilAFailure(unittest.TestCase):
             contextlib.redirect_stderr(io.StringIO()),
         ):
             found.measure(ours, [10], 1.0, scratch, report)
-            self.assertIn("sluice load 10, none of the others any", found.verdict())
+            self.assertIn("sluice load 10, no other tester held any", found.verdict())
             found.measure(theirs, [10, 20], 1.0, scratch, report)
             code = report.finish(argparse.Namespace(json=None, write=False))
         self.assertEqual(
-            [(row[1], row[-1]) for row in found.rows], [("10", "the most that was tried"), ("10", "no receiver")]
+            [(row[1], row[-1]) for row in found.rows], [("10", "the largest number tried"), ("10", "no receiver")]
         )
         # Of one that did not come to its end nothing can be said.
         self.assertEqual((found.verdict(), code), ("", 1))

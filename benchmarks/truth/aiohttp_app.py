@@ -1,4 +1,4 @@
-"""An ingest endpoint as one would write it with aiohttp, with faults of a known size and a log of what it did."""
+"""A typical ingest endpoint with aiohttp, with faults of a known size and a log of its actions."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Real endpoints with faults of a known size, each with a log of its own to compare a report with."""
+"""Real endpoints with faults of a known size, each with its own log for comparison with a report."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Request:
 
 @dataclass
 class Endpoint:
-    """A server that is started, killed and started again on one port; what it logged."""
+    """A server that can be started, killed and restarted on the same port, with its log."""
 
     name: str
     command: list[str]
@@ -41,7 +41,7 @@ class Endpoint:
     directory: Path
     fault: dict[str, float]
     surroundings: dict[str, str] = field(default_factory=dict)
-    #: In front of the server, if any: it has the port that is loaded.
+    #: The port of the proxy in front of the server, if any, which then receives the load.
     front_port: int | None = None
     process: Process | None = None
 
@@ -80,7 +80,7 @@ class Endpoint:
         self.process.end(signal.SIGKILL)
 
     def requests(self) -> list[Request]:
-        """What the log says, in the order of the requests; each start of the server counts them anew."""
+        """The requests in the log, in order. Each start of the server begins a new count."""
         found: dict[tuple[int, int], Request] = {}
         life, last = 0, -1
         for line in self.log.read_text().splitlines():
@@ -193,7 +193,7 @@ class NginxEndpoint(Endpoint):
 
 
 def nginx(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContextManager[Endpoint]:
-    """nginx in front of itself: only what it passes on, after it has read the whole body, has a known length."""
+    """nginx as its own proxy, because it logs the length only of a body that it has read completely and forwarded."""
     need("nginx")
     port, inner = free_port(), free_port()
     rate = fault.get("requests_per_second")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""`make truth`: does `sluice load` report what happened?
+"""`make truth`: tests whether `sluice load` reports correctly.
 
-Each kind of endpoint with each fault of a known size. Every figure of the report is compared with the endpoint's own
-log: counts exactly, times within 2 % or 2 ms, whichever is more. The first sentence has to name the fault.
+It runs each kind of endpoint with each fault of a known size. Every figure of the report is compared with the
+endpoint's own log: counts exactly, times within 2 % or 2 ms, whichever is more. The first sentence must name the fault.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SECONDS = 4
 CHUNK = 0.1
 BYTES = 500
 MILLISECOND = 1_000_000
-#: No endpoint is back sooner after its death, ns.
+#: The minimum time from an endpoint's death to its return, in ns.
 RETURNING = 500 * MILLISECOND
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to an endpoint, and what the first sentence of the report has to say of it."""
+    """A fault of an endpoint, and the expected first sentence of the report."""
 
     name: str
     sentence: str
@@ -45,7 +45,7 @@ class Fault:
     #: Seconds after the load's start.
     dies_at: float | None = None
     returns_at: float | None = None
-    #: What the load is like, besides the streams: more bytes, so that a slow reader is felt.
+    #: Further options of the load, for example more bytes, so that a slow reader has an effect.
     options: tuple[str, ...] = ()
     modes: tuple[str, ...] = ("requests", "streams")
 

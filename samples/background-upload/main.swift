@@ -1,7 +1,7 @@
-// Uploads that outlive this program, with Apple's names.
+// Uploads that continue after this program has ended, with the names of Apple's API.
 //
 //     sample-background-upload IDENTIFIER URL FILE    hands a file to the agent, and waits
-//     sample-background-upload IDENTIFIER             waits for what earlier runs have handed over
+//     sample-background-upload IDENTIFIER             waits for the uploads of earlier runs
 //
 // Kill it at any time: the upload continues, and the next run prints how it ended.
 
@@ -17,8 +17,8 @@ final class Uploads: NSObject, URLSessionDataDelegate, Sendable {
     endIfDone(session)
   }
 
-  /// Ends the program when nothing is left to wait for. Behind the call that is under way: the agent knows then that this
-  /// program has heard of it.
+  /// Ends the program when no task is left. The answer arrives after the current delegate call has returned, so the agent
+  /// knows by then that this program has received the result.
   func endIfDone(_ session: URLSession) {
     session.getAllTasks { tasks in
       if tasks.isEmpty { exit(0) }

@@ -4,9 +4,9 @@
     pip install nats-py
     levels.py nats://HOST:4222 [STORE-STREAM]
 
-A line per second and stream: the time in the stream, the peak in dBFS as a bar and a number, and the stream's name. It
-reads what is published from now on, and writes nothing, so any number of such programs can follow. docs/jetstream.md
-describes the messages. It shows 16-bit PCM, which is what `sluice mic` sends as a rule, and names the streams that have
+Prints a line per second for each stream: the time in the stream, the peak in dBFS as a bar and a number, and the stream's
+name. It only reads messages that are published after its start, so any number of such programs can run. See
+docs/jetstream.md for the messages. It shows 16-bit PCM, the usual format of `sluice mic`, and names the streams that have
 another format.
 """
 
@@ -24,34 +24,34 @@ from nats.errors import Error as NatsError
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
-SILENCE = -96.0  # dBFS: below the least that 16 bits can say
+SILENCE = -96.0  # dBFS: below the lowest level of 16 bits
 
 
 @dataclass
 class Wave:
-    """What the head of a WAV file says."""
+    """The values in the head of a WAV file."""
 
     channels: int
-    rate: int  # frames a second
+    rate: int  # frames per second
     is_pcm16: bool
     data: int  # where the samples begin in the recording, in bytes
 
 
 @dataclass
 class Stream:
-    """One upload that is followed."""
+    """An upload whose level is shown."""
 
     name: str
     wave: Wave
     expected: int | None = None  # the offset of the next message in the stream, in bytes
-    half: bytes = b""  # the first byte of a sample whose second one comes with the next message
+    half: bytes = b""  # the first byte of a sample whose second byte is in the next message
     peak: int = 0  # since the last line, of 32,768
-    reached: int = 0  # how far the stream has come, in bytes
+    reached: int = 0  # the offset that the stream has reached, in bytes
     is_new: bool = field(default=True)  # since the last line
 
 
 def read_head(bytes: bytes) -> Wave | None:
-    """The chunks before the samples of a WAV file; None if these bytes are no such head."""
+    """Reads the chunks before the samples of a WAV file; None if these bytes are not such a head."""
     if bytes[:4] not in (b"RIFF", b"RF64") or bytes[8:12] != b"WAVE":
         return None
     found, place = None, 12
@@ -77,7 +77,7 @@ class Levels:
         self.streams: dict[str, Stream | None] = {}  # by subject; None: not shown
 
     async def begin(self, subject: str) -> Stream | None:
-        """Looks at the first message of an upload: its name is there, and the head of the WAV file begins the next."""
+        """Reads the first messages of an upload, which contain its name and the head of the WAV file."""
         sequence, head, name = 1, b"", subject
         while read_head(head) is None and len(head) < 4096:
             try:
@@ -86,7 +86,7 @@ class Levels:
                 break
             headers = message.headers or {}
             if int(headers.get("Stream-Offset", 0)) != len(head):
-                print(f"{name}: continues an earlier upload, whose format is not known here")
+                print(f"{name}: continues an earlier upload, whose format is unknown")
                 return None
             if "Sluice-Request" in headers:
                 path = headers["Sluice-Request"].partition(" ")[2]
@@ -118,7 +118,7 @@ class Levels:
         begin = max(offset, stream.wave.data)
         if offset != stream.expected:
             stream.half = b""
-            begin += (begin - stream.wave.data) % 2  # at a sample
+            begin += (begin - stream.wave.data) % 2  # the beginning of a sample
         samples = stream.half + data[begin - offset :]
         stream.half = samples[len(samples) & ~1 :]
         values = array("h", samples[: len(samples) & ~1])
@@ -130,7 +130,7 @@ class Levels:
         stream.is_new = True
 
     def print(self) -> None:
-        """A line for each stream that has something new."""
+        """Prints a line for each stream with new samples."""
         for stream in self.streams.values():
             if stream is None or not stream.is_new:
                 continue
@@ -144,7 +144,8 @@ class Levels:
 async def main(url: str, name: str) -> None:
     connection = await nats.connect(url, max_reconnect_attempts=-1)
     levels = Levels(connection.jetstream(), name)
-    # Ordered: nats-py makes the consumer anew at the right message if one is missing, for example after a reconnect.
+    # With an ordered consumer, nats-py creates it again at the right message if one is missing, for example after a
+    # reconnect.
     subscription = await levels.broker.subscribe(
         f"{name}.*", stream=name, ordered_consumer=True, config=ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
     )

@@ -1,4 +1,4 @@
-// Uploads with Apple's names, on Linux as on Apple's systems but for the import line.
+// Uploads with the names of Apple's API. On Apple's systems only the import line differs.
 //
 //     sample-foundation-uploads clock URL        streams a line per second until it is interrupted
 //     sample-foundation-uploads file URL FILE    uploads a file; interrupted, it keeps resume data in FILE.resume

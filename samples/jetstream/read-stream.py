@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""read-stream.py: writes the bytes of one stream that `sluice serve --store` has stored, read from NATS JetStream.
+"""read-stream.py: reads a stream that `sluice serve --store` has stored from NATS JetStream, and writes its bytes.
 
     read-stream.py HOST:PORT STREAM-ID [STORE-STREAM] >recording.wav
 
-STORE-STREAM is what `--store-stream` names. Needs nothing but Python. docs/jetstream.md describes the messages. Exits
-with 1 if a byte is missing or damaged, if two streams have that id, or if the stream has no complete upload.
+STORE-STREAM is the value of `--store-stream`. Requires only Python. See docs/jetstream.md for the messages. Exits with 1
+if a byte is missing or damaged, if two streams have that id, or if the stream has no complete upload.
 """
 
 import base64
@@ -15,7 +15,7 @@ import zlib
 
 
 class Broker:
-    """A connection that asks one question after another."""
+    """A connection that sends one request after another."""
 
     def __init__(self, address):
         host, port = address.rsplit(":", 1)
@@ -39,7 +39,7 @@ class Broker:
                 answer = self.lines.read(int(words[-1]) + 2)[:-2]
                 return json.loads(answer)
             elif words[0] == b"HMSG":
-                sys.exit("read-stream.py: nobody answers for JetStream")
+                sys.exit("read-stream.py: the broker does not run JetStream")
             elif words[0] == b"-ERR":
                 sys.exit(f"read-stream.py: the broker refuses: {b' '.join(words).decode()}")
 
@@ -65,11 +65,11 @@ def uploads(broker, name, stream):
         if headers.get("Stream-ID") != stream:
             continue
         if request := headers.get("Sluice-Request"):
-            # Any client may send any Stream-ID: whose stream it is, owner and path tell.
+            # Any client may send any Stream-ID, so the owner and the path also identify a stream.
             identities.add((headers.get("Sluice-Owner"), request.split("?")[0].rsplit("/", 1)[-1]))
         found.setdefault(subject, []).append((headers, payload))
     if len(identities) > 1:
-        sys.exit(f"read-stream.py: {len(identities)} streams are called {stream}: {sorted(map(str, identities))}")
+        sys.exit(f"read-stream.py: {len(identities)} streams have the id {stream}: {sorted(map(str, identities))}")
     return found.values()
 
 

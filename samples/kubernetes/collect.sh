@@ -4,7 +4,7 @@
 #   collect.sh JOB [options of sluice report]
 #   collect.sh sluice-load --html report.html --json report.json --fail-if 'ack.p99 > 500ms'
 #
-# Exits as sluice report does: 3 when a threshold was not kept. The parts stay in ./JOB-parts.
+# Exits with the code of sluice report, for example 3 if a threshold is exceeded. The parts stay in ./JOB-parts.
 set -eu
 job=${1:?usage: collect.sh JOB [options of sluice report]}
 shift
@@ -21,7 +21,7 @@ while [ "$index" -lt "$parts" ]; do
   file=$directory/part-$((index + 1)).json
   pod=$(kubectl get pods -o name -l "batch.kubernetes.io/job-name=$job,batch.kubernetes.io/job-completion-index=$index" |
     tail -n 1)
-  # A pod that failed early has no report: the table will say which parts are missing.
+  # A pod that failed early has no report. The table lists the missing parts.
   if [ -z "$pod" ] || ! kubectl logs "$pod" >"$file" || [ ! -s "$file" ]; then
     rm -f "$file"
     echo "part $((index + 1)) of $parts has left no report: see kubectl describe ${pod:-job/$job}" >&2

@@ -1,18 +1,18 @@
 #!/bin/sh
-# part.sh: one part of a load test, as one pod of an indexed Job runs it.
+# part.sh: runs one part of a load test, in a pod of an indexed Job.
 #
 #   part.sh URL [options of sluice load]
 #
-# Wants PARTS (how many pods there are) and JOB_COMPLETION_INDEX (which one this is, from 0: Kubernetes sets it). With SERVICE, a
-# headless service over the pods, it waits until all of them are there, so that they start together. Writes the part's report, and
-# nothing else, to standard output, where collect.sh finds it; people's text goes to MESSAGES.
+# Requires PARTS (the number of pods) and JOB_COMPLETION_INDEX (the number of this pod from 0, which Kubernetes sets).
+# If SERVICE names a headless service over the pods, the script waits until all pods are running, so that they start
+# together. Standard output receives only the part's report, which collect.sh reads. Messages for people go to MESSAGES.
 set -eu
 : "${PARTS:?how many parts the run has}" "${JOB_COMPLETION_INDEX:?set by an indexed Job}"
 messages=${MESSAGES:-/dev/termination-log}
 report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 
-# How many pods the service's name stands for.
+# Prints the number of pods to which the service's name resolves.
 present() { getent ahostsv4 "$SERVICE" | awk '{ addresses[$1] } END { print length(addresses) }'; }
 
 if [ -n "${SERVICE:-}" ]; then
@@ -27,7 +27,7 @@ if [ -n "${SERVICE:-}" ]; then
   done
 fi
 
-# The Job counts its pods from 0, --part from 1.
+# The Job counts its pods from 0, but --part counts from 1.
 code=0
 sluice load "$@" --part "$((JOB_COMPLETION_INDEX + 1))/$PARTS" --progress none --json "$report" \
   >/dev/null 2>>"$messages" || code=$?

@@ -1,5 +1,5 @@
 // swift-tools-version: 6.3
-// The listings of README and docs, as a program of your own would use the package: `make listings` builds and runs
+// The listings of README and docs, in a package that depends on Sluice as yours would. `make listings` builds and runs
 // them.
 
 import PackageDescription

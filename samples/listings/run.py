@@ -21,7 +21,7 @@ TIME_LIMIT = 60
 
 
 def wait_for(what, find):
-    """Asks until `find` returns something: files and logs have nothing else to wait on."""
+    """Polls until `find` returns a value, because files and logs offer no event to wait for."""
     end = time.monotonic() + TIME_LIMIT
     while time.monotonic() < end:
         if found := find():
@@ -37,7 +37,7 @@ class Bed:
         self.directory, self.listings = directory, listings
         self.store = directory / "store"
         self.store.mkdir()
-        # Long enough to be paused half way.
+        # Large enough to be paused half way.
         self.film = os.urandom(60_000_000)
         (directory / "film.mkv").write_bytes(self.film)
         control = directory / "microphone"
@@ -59,7 +59,7 @@ class Bed:
             stdout=subprocess.PIPE, text=True)
 
     def stored(self, name: str) -> list[bytes]:
-        """What the server has of a listing, finished or not."""
+        """The contents of the files that the server has from a listing, complete or not."""
         return [path.read_bytes() for path in self.store.iterdir() if path.name.startswith(name) and path.is_file() and path.suffix != ".sidecar"]
 
     def completes(self, name: str):
@@ -71,7 +71,7 @@ class Bed:
         print(f"{name}: complete\n  " + output.strip().replace("\n", "\n  "))
 
     def downloads(self, name: str):
-        """A download of what the first listing has stored."""
+        """A download of the file that the first listing has uploaded."""
         stored = next(path.name for path in self.store.iterdir() if path.name.startswith("upload-file") and path.suffix != ".sidecar")
         directory = self.directory / f"downloads of {name}"
         directory.mkdir()
@@ -82,7 +82,7 @@ class Bed:
         print(f"{name}: complete")
 
     def streams(self, name: str, is_enough):
-        """A stream that never ends: it is stopped when enough is stored."""
+        """A stream without an end, which is stopped when enough bytes are stored."""
         process = self.start(name)
         try:
             found = wait_for(f"what {name} streams", lambda: next(filter(is_enough, self.stored(name)), None))
@@ -93,7 +93,7 @@ class Bed:
         print(f"{name}: {len(found)} bytes stored")
 
     def ends(self, name: str, content: bytes):
-        """A stream that ends in order."""
+        """A stream that ends by itself."""
         process = self.start(name)
         process.communicate(timeout=TIME_LIMIT)
         assert process.returncode == 0, f"{name} ended with {process.returncode}"
@@ -118,7 +118,7 @@ class Bed:
         print(f"{name}: drained")
 
     def loads(self, name: str):
-        """A load test: every stream is acknowledged, and stored."""
+        """A load test, in which every stream is acknowledged and stored."""
         process = self.start(name)
         output = process.communicate(timeout=TIME_LIMIT)[0]
         assert process.returncode == 0, f"{name} ended with {process.returncode}"
@@ -127,7 +127,7 @@ class Bed:
         print(f"{name}: {count} streams stored")
 
     def serves(self, name: str):
-        """A server with a handler of its own: what curl sends is answered with its checksum."""
+        """A server with a custom handler, which answers an upload from curl with its checksum."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         process = subprocess.Popen([self.listings / name, address], cwd=self.directory)

@@ -1,5 +1,5 @@
-// A server whose handler hashes what it is sent: twenty lines that know nothing of resumable uploads, and whose clients
-// may be cut off as often as they like.
+// A server whose handler computes the digest of a body. Its twenty lines contain nothing about resumable uploads, and
+// still its clients may lose their connections any number of times.
 //
 //     swift run sample-resumable-handler &
 //     curl -T film.mp4 -H "Upload-Complete: ?1" -H "Upload-Draft-Interop-Version: 8" http://localhost:8080/checksum
@@ -7,7 +7,7 @@
 import Digests
 import UploadServer
 
-/// Begun once, given the body in order, ended once, by however many connections it came.
+/// The server begins the handler once, delivers the body in order, and ends it once, over any number of connections.
 final class ChecksumHandler: RequestHandler {
   private var digest: RunningDigest
   private var exchange: (any Exchange)?

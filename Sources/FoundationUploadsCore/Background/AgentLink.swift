@@ -1,16 +1,16 @@
-// A session's connection to the agent, which is established again after each end of the agent.
+// A session's connection to the agent, which is established again whenever the agent ends.
 
 internal import EventLoops
 internal import Glibc
 internal import TransferClient
 
-/// Orders are repeated until they are answered: each of them may be given twice. Any thread.
+/// Repeats orders until they are answered, so every order must be repeatable. Any thread.
 final class AgentLink: Sendable {
-  /// What the agent says beside answers.
+  /// Messages of the agent other than answers.
   enum News: Sendable {
-    /// How a transfer of the session stands.
+    /// The state of a transfer of the session.
     case transfer(TransferStatus)
-    /// Another process has the session now.
+    /// Another process has taken over the session.
     case replaced
   }
 
@@ -22,15 +22,15 @@ final class AgentLink: Sendable {
   private struct State {
     var connection: AgentConnection?
     var isClosed = false
-    /// It is closed when all orders are answered.
+    /// It is closed once all orders are answered.
     var isFinishing = false
-    /// Refused because the agent's disk is full: they are given again.
+    /// Orders refused because the agent's disk is full. They are sent again.
     var refused: [Int] = []
     var repetition: (time: MonotonicInstant, pause: Duration)?
-    /// Those that are not answered, in their order.
+    /// The unanswered orders, in sequence.
     var orders: [(token: Int, order: Order)] = []
     var nextToken = 0
-    /// By the number that they have on this connection.
+    /// Orders by their number on this connection.
     var tokens: [Int64: Int] = [:]
   }
 
@@ -41,7 +41,7 @@ final class AgentLink: Sendable {
 
   /// The longest pause between two attempts to reach an agent.
   private static let longestPause = Duration.seconds(30)
-  /// The first pause before an order is given again that the agent could not store.
+  /// The first pause before an order that the agent could not store is sent again.
   private static let firstRepetition = Duration.seconds(1)
 
   init(_ location: AgentLocation, program: String?, identifier: String) {
@@ -51,7 +51,7 @@ final class AgentLink: Sendable {
   /// Connects, and starts the agent if there is none. News and answers wait until ``listen(_:)``.
   ///
   /// - Returns: the session's transfers.
-  /// - Throws: ``AgentError`` when there is no agent and none can be started.
+  /// - Throws: ``AgentError`` if there is no agent and none can be started.
   func begin() throws(AgentError) -> [TransferStatus] {
     let deadline = MonotonicInstant.now + Self.longestPause
     while true {
@@ -61,7 +61,7 @@ final class AgentLink: Sendable {
         state.withLock { $0.connection = connection }
         return transfers
       } catch {
-        // That one was about to end: the next is started.
+        // That agent was about to end, so start the next one.
         guard error == .disconnected, .now < deadline else { throw error }
         poll(nil, 0, 20)
       }
@@ -76,7 +76,7 @@ final class AgentLink: Sendable {
     } catch { throw .system(location.socket, error) }
   }
 
-  /// Gives an order. `answered` is called once, on the link's thread.
+  /// Sends an order. `answered` is called once, on the link's thread.
   func order(_ kind: AgentOrder.Kind, answered: @escaping @Sendable (AgentAnswer) -> Void = { _ in }) {
     state.withLock { state in
       state.nextToken += 1
@@ -85,7 +85,7 @@ final class AgentLink: Sendable {
     }
   }
 
-  /// Ends the connection. What the session has not heard is kept for the next one of its identifier.
+  /// Ends the connection. Undelivered events are kept for the next session with its identifier.
   func close() {
     state.withLock { state in
       state.isClosed = true
@@ -93,7 +93,7 @@ final class AgentLink: Sendable {
     }
   }
 
-  /// Ends the connection when all orders that were given are answered.
+  /// Ends the connection once all orders are answered.
   func finish() {
     state.withLock { state in
       state.isFinishing = true
@@ -117,7 +117,7 @@ final class AgentLink: Sendable {
           do throws(AgentError) {
             take(try connection.receive(within: repeatRefused()), hear)
           } catch {
-            // It is time to repeat something.
+            // It is time to repeat an order.
             guard error == .noAnswer else { throw error }
           }
         }
@@ -136,7 +136,7 @@ final class AgentLink: Sendable {
           let index = state.orders.firstIndex(where: { $0.token == token })
         else { return nil }
         if case .refused(_, .database, _) = answer {
-          // Nothing has changed, and there may be room later.
+          // Nothing has changed, and there may be space later.
           Self.postpone(token, &state)
           return nil
         }
@@ -152,13 +152,13 @@ final class AgentLink: Sendable {
   private static func postpone(_ token: Int, _ state: inout State) {
     state.refused.append(token)
     let pause = state.repetition.map { min($0.pause * 2, longestPause) } ?? firstRepetition
-    // Those that were refused together are repeated together.
+    // Orders refused together are repeated together.
     if state.refused.count == 1 { state.repetition = (.now + pause, pause) }
   }
 
-  /// Repeats what was refused, when it is time.
+  /// Repeats refused orders when it is time.
   ///
-  /// - Returns: how long until then; nil if nothing was refused.
+  /// - Returns: the time until then; nil if none was refused.
   private func repeatRefused() -> Duration? {
     state.withLock { state in
       guard let repetition = state.repetition, !state.refused.isEmpty else { return nil }
@@ -171,13 +171,13 @@ final class AgentLink: Sendable {
     }
   }
 
-  /// - Returns: nil when the link is closed.
+  /// - Returns: nil if the link is closed.
   private func reconnect(_ hear: (News) -> Void) -> AgentConnection? {
     var pause = Duration.milliseconds(50)
     while !state.withLock({ $0.isClosed }) {
       do throws(AgentError) {
         let connection = try AgentLaunch.connection(location, program: program)
-        // A session that is over hears nothing more, and another one may have its identifier.
+        // A finished session receives nothing more, and another one may have its identifier.
         let isFinishing = state.withLock { $0.isFinishing }
         if !isFinishing { for status in try watch(connection) { hear(.transfer(status)) } }
         let isOpen = state.withLock { state in
@@ -204,7 +204,7 @@ final class AgentLink: Sendable {
     return transfers
   }
 
-  /// If the connection has ended, the order goes out on the next one.
+  /// If the connection has ended, the order is sent on the next one.
   private static func send(_ token: Int, _ kind: AgentOrder.Kind, _ state: inout State) {
     guard let connection = state.connection, let number = try? connection.send(kind) else { return }
     state.tokens[number] = token

@@ -5,7 +5,7 @@ internal import Foundation
 internal import FoundationNetworking
 internal import TransferClient
 
-/// The agent's side of a session: its link, and why there is none. Any thread.
+/// The agent's side of a session: its link, or the reason why there is none. Any thread.
 final class BackgroundSession: @unchecked Sendable {
   let identifier: String
   private let link: AgentLink?
@@ -14,7 +14,7 @@ final class BackgroundSession: @unchecked Sendable {
 
   init(identifier: String, _ location: AgentLocation?, program: String?) {
     self.identifier = identifier
-    // An empty identifier is that of the command.
+    // An empty identifier belongs to the command.
     if let location, !identifier.isEmpty {
       link = AgentLink(location, program: program, identifier: identifier)
     } else {
@@ -34,7 +34,7 @@ final class BackgroundSession: @unchecked Sendable {
 
   /// Connects.
   ///
-  /// - Returns: transfers of earlier processes.
+  /// - Returns: the transfers of earlier processes.
   func begin() -> [TransferStatus] {
     guard let link else { return [] }
     do throws(AgentError) {
@@ -45,7 +45,7 @@ final class BackgroundSession: @unchecked Sendable {
     }
   }
 
-  /// Hears news from now on.
+  /// Receives news from now on.
   func listen(_ hear: @escaping @Sendable (AgentLink.News) -> Void) {
     do throws(AgentError) { try link?.listen(hear) } catch { fail(error) }
   }
@@ -61,7 +61,7 @@ final class BackgroundSession: @unchecked Sendable {
     link?.order(kind, answered: answered)
   }
 
-  /// Ends at once, as a process that is killed.
+  /// Ends at once, like a killed process.
   func close() { link?.close() }
 
   /// Ends when the agent has answered all orders.

@@ -1,4 +1,4 @@
-// The request of a background task to the agent.
+// The request that a background task sends to the agent.
 
 internal import Downloads
 internal import EventLoops
@@ -8,7 +8,7 @@ internal import TransferClient
 internal import UploadClient
 
 extension BackgroundTransfer {
-  /// What the agent is asked for.
+  /// The request for the agent.
   func transferRequest() throws -> TransferRequest {
     let url = task.originalRequest?.url
     if let error = background.error { throw error }
@@ -36,7 +36,7 @@ extension BackgroundTransfer {
     }
     if case .resumedDownload(let record) = content {
       var checkpoint = DownloadCheckpoint(record.resumeData)
-      // Whatever the file has beyond that, nobody vouches for.
+      // Bytes of the file beyond that are not trustworthy.
       checkpoint.boot = ""
       transfer.resumeData = checkpoint.text
     }
@@ -67,7 +67,7 @@ extension BackgroundTransfer {
     return transfer
   }
 
-  /// The file of an upload; empty for a download, which the agent keeps; nil for what the agent does not do.
+  /// The file of an upload; empty for a download, which the agent stores; nil for work that the agent does not support.
   private var path: String? {
     switch content {
     case .file(let file) where file.isFileURL && task is URLSessionUploadTask: file.standardizedFileURL.path

@@ -1,4 +1,4 @@
-// A task of a background session: the agent performs it.
+// A task of a background session, which the agent performs.
 
 internal import Downloads
 internal import EventLoops
@@ -8,7 +8,7 @@ internal import LiveStreaming
 internal import TransferClient
 internal import UploadClient
 
-/// What a task tells the agent, and what it hears. Orders may come from any thread.
+/// The connection between a task and the agent. Orders may come from any thread.
 final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   let session: URLSession
   let task: URLSessionTask
@@ -16,7 +16,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   let completion: Transfer.Completion
   let background: BackgroundSession
 
-  /// What the agent and the session know it by.
+  /// Identifies the transfer to the agent and the session.
   let key: String
   /// Whether a redirect has led there from another origin, whose secrets are not sent.
   let isAtOtherOrigin: Bool
@@ -30,12 +30,12 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   private var isOver = false
   private var isRefused = false
   private var hasToldWaiting = false
-  /// Whether the program knows where a download with resume data continues.
+  /// Whether the program was told where a download with resume data continues.
   private var hasToldResumed = false
-  /// Who waits for resume data.
+  /// The handler that waits for resume data.
   private var resumeHandler: (@Sendable (Data?) -> Void)?
 
-  /// - Parameter status: of a transfer that an earlier process has handed to the agent.
+  /// - Parameter status: the status of a transfer that an earlier process has submitted to the agent.
   init(
     _ session: URLSession, _ task: URLSessionTask, _ content: Transfer.Content, _ completion: Transfer.Completion,
     _ background: BackgroundSession, restoring status: TransferStatus?
@@ -73,11 +73,11 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     if let known { background.order(.pause(id: known)) }
   }
 
-  /// Whether the session takes no tasks.
+  /// Whether the session accepts no tasks.
   var isUnwanted: Bool { monitor.withLock { isRefused } }
 
-  /// - Parameter handler: given the resume data of a download. Of an upload, nil: the agent keeps what it needs to
-  ///   continue, and forgets it with the transfer.
+  /// - Parameter handler: receives the resume data of a download. For an upload it receives nil: the agent keeps what
+  ///   it needs to continue, and removes it with the transfer.
   func cancel(_ handler: (@Sendable (Data?) -> Void)?) {
     let (isHere, known) = monitor.withLock { () -> (Bool, Int64?) in
       isCancelled = true
@@ -85,7 +85,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       return (!isSubmitted, isOver ? nil : id)
     }
     if isHere {
-      // What it was to continue with is as good as before.
+      // The data that it was to continue with is still valid.
       let data: Data? = if case .resumedDownload(let record) = content { record.data } else { nil }
       end(URLError(.cancelled, task.originalRequest?.url).with(data, URLError.ResumeKey.download), resumeData: data)
     } else if let known {
@@ -115,15 +115,15 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  // MARK: What the agent says
+  // MARK: The agent's messages
 
-  /// - Parameter number: the agent's.
+  /// - Parameter number: the number that the agent has assigned.
   private func accept(_ number: Int64) {
     let (isCancelled, isSuspended) = monitor.withLock {
       id = number
       return (self.isCancelled, self.isSuspended)
     }
-    // What the program has ordered meanwhile.
+    // Carry out the orders that the program has given meanwhile.
     if isCancelled {
       background.order(cancelOrder(number))
     } else if isSuspended {
@@ -131,7 +131,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  /// Another process has the session. The transfer goes on.
+  /// Another process has taken over the session. The transfer continues.
   func isReplaced() { end(background.error) }
 
   func hear(_ status: TransferStatus) {
@@ -143,14 +143,14 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     }
     note(status)
     if let result = status.result { return end(result, status) }
-    // An agent was killed before it could give the part away, and the next one waits for an order.
+    // An agent was killed before it could hand over the part, and the next one waits for an order.
     if isCancelled, status.state == .paused { background.order(cancelOrder(status.id)) }
     if waits, let delegate = session.taskDelegate(of: task) {
       session.call { [session, task] in delegate.urlSession(session, taskIsWaitingForConnectivity: task) }
     }
   }
 
-  /// How much is done.
+  /// Updates the progress.
   private func note(_ status: TransferStatus) {
     let size = status.size.map { Int64(clamping: $0) } ?? NSURLSessionTransferSizeUnknown
     guard status.kind == .download else {
@@ -169,13 +169,13 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     else { return }
     let total = Int64(clamping: status.acknowledged)
     if case .resumedDownload = content, monitor.withLock({ !hasToldResumed }) {
-      // Until a server has answered, it is not known whether the part is continued.
+      // Until a server has answered, it is unknown whether the part is continued.
       guard let start = status.contentStart ?? (status.result == nil ? nil : 0) else { return }
       monitor.withLock { hasToldResumed = true }
       if start > 0 { tellResumed(delegate, task, at: Int64(clamping: start), size) }
     }
     session.call { [session] in
-      // Fewer than before after a download has started over.
+      // Fewer than before, after a download has started over.
       let new = task.change { facts in
         defer { facts.bytesToldWritten = total }
         return total - facts.bytesToldWritten
@@ -195,7 +195,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  /// Tells the program, and then the agent that the program knows.
+  /// Reports the end to the program, and then confirms it to the agent.
   private func end(_ result: TransferResult, _ status: TransferStatus) {
     let url = task.originalRequest?.url
     var error: URLError?
@@ -218,14 +218,14 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  /// What a new task continues a download with: the agent has left the part to this program.
+  /// The data with which a new task continues a download. The agent has handed the part to this program.
   private func resumeData(of result: TransferResult) -> Data? {
     guard let data = result.resumeData.flatMap({ DownloadCheckpoint($0)?.found }), let request = task.originalRequest
     else { return nil }
     return DownloadRecord(request, isAtOtherOrigin: isAtOtherOrigin, data).data
   }
 
-  /// - Parameter told: called when the program has heard of the end.
+  /// - Parameter told: called when the program has received the end.
   private func end(
     _ error: URLError?, data: [UInt8] = [], file: ReceivedFile? = nil, resumeData: Data? = nil,
     told: @escaping @Sendable () -> Void = {}
@@ -256,7 +256,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       case .download(let handler): handler(nil, nil, error)
       }
       told()
-      // Behind the order above: a session that is over waits for its orders' answers.
+      // After the order above, because a finished session waits for its orders' answers.
       session.end(task)
     }
   }

@@ -4,14 +4,14 @@ internal import Foundation
 internal import FoundationNetworking
 internal import TransferClient
 
-/// The file that a delegate gets.
+/// The file that a delegate receives.
 enum ReceivedFile: Sendable {
-  /// What the agent has downloaded. It removes the file when the end is acknowledged.
+  /// The agent's file. It removes the file once the end is acknowledged.
   case agent(URL)
-  /// The beginning of a response that is not the resource, such as the page of a 404.
+  /// The beginning of a response other than the resource, such as the page of a 404.
   case answer([UInt8])
 
-  /// Calls `body` with the file, which is there until it returns.
+  /// Calls `body` with the file, which exists until it returns.
   func withURL(_ body: (URL) -> Void) {
     switch self {
     case .agent(let url): body(url)
@@ -28,7 +28,7 @@ enum ReceivedFile: Sendable {
 }
 
 extension TransferResult {
-  /// Whether a server has refused the transfer: to a program that is a response, not an error.
+  /// Whether a server has refused the transfer. For a program, that is a response instead of an error.
   var isAnswer: Bool {
     ["refused", "notPermitted"].contains(cause ?? "") && (status ?? 0) >= 300
   }

@@ -6,7 +6,7 @@ internal import FoundationNetworking
 internal import TransferClient
 
 extension URLSession {
-  /// Connects to the agent, makes the tasks of earlier processes again, and tells what they have missed.
+  /// Connects to the agent, restores the tasks of earlier processes, and delivers the events that they have missed.
   func beginBackground(_ background: BackgroundSession) {
     let transfers = background.begin()
     var missed = false
@@ -15,9 +15,9 @@ extension URLSession {
       if status.result != nil { missed = true }
     }
     for status in transfers { hear(.transfer(status)) }
-    // What has come meanwhile is of tasks that are here now.
+    // Events that have arrived meanwhile concern tasks that now exist.
     background.listen { [weak self] news in self?.hear(news) }
-    // Behind all of these events.
+    // After all of these events.
     if missed {
       call { [weak self] in self.map { $0.delegate?.urlSessionDidFinishEvents(forBackgroundURLSession: $0) } }
     }
@@ -41,7 +41,7 @@ extension URLSession {
   private func hear(_ news: AgentLink.News) {
     switch news {
     case .transfer(let status):
-      // Of a task that is over, the agent will hear so.
+      // The agent learns that such a task is over.
       for case let transfer as BackgroundTransfer in openTasks.lazy.map(\.engine) where transfer.key == status.key {
         return transfer.hear(status)
       }

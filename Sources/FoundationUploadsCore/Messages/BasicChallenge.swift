@@ -4,11 +4,11 @@ internal import UploadClient
 
 /// A challenge for user and password.
 struct BasicChallenge: Equatable {
-  /// nil where the server does not say.
+  /// nil if the server does not specify one.
   var realm: String?
 
-  /// Nil if the response offers no Basic. One field may list several challenges, and a response may have several
-  /// fields.
+  /// Nil if the response offers no Basic authentication. One field may list several challenges, and a response may have
+  /// several fields.
   init?(_ response: HTTPResponse) {
     let fields = response.fields.filter { $0.name.lowercased() == "www-authenticate" }
     self.init(fields.map(\.value).joined(separator: ", "))
@@ -22,7 +22,7 @@ struct BasicChallenge: Equatable {
       let word = element.prefix { !" \t=".contains($0) }
       var rest = element[word.endIndex...].drop { " \t".contains($0) }
       if rest.first != "=" {
-        // A scheme. The first Basic counts.
+        // A scheme. The first Basic challenge counts.
         isBasic = !wasFound && word.lowercased() == "basic"
         if isBasic { wasFound = true }
       } else {
@@ -35,7 +35,7 @@ struct BasicChallenge: Equatable {
     guard wasFound else { return nil }
   }
 
-  /// What is between commas, without those in quoted strings, and without white space around it.
+  /// The text between commas outside quoted strings, without surrounding white space.
   private static func elements(of list: String) -> [Substring] {
     var elements: [Substring] = []
     var start = list.startIndex
@@ -63,7 +63,7 @@ struct BasicChallenge: Equatable {
     return text
   }
 
-  /// The content of a quoted string (RFC 9110, section 5.6.4), or a token as it is.
+  /// The content of a quoted string (RFC 9110, section 5.6.4), or an unquoted token unchanged.
   private static func unquoted(_ value: Substring) -> String {
     let value = trimmed(value)
     guard value.first == "\"" else { return String(value) }

@@ -32,18 +32,18 @@ struct RequestRecord: Codable {
   }
 }
 
-/// An unfinished upload at a server.
+/// An unfinished upload on a server.
 struct UploadRecord: Codable {
-  /// What is uploaded.
+  /// The uploaded body.
   enum Body: Codable {
-    /// The path, and the state that the file must still be in.
+    /// The path, and the version that the file must still have.
     case file(String, version: String)
     case bytes(Data)
-    /// The delegate gives it.
+    /// The delegate provides it.
     case stream
   }
 
-  /// Names this kind of data.
+  /// Identifies this kind of data.
   var format = "sluice-url-session-upload-1"
   var request: RequestRecord
   var body: Body
@@ -71,18 +71,18 @@ struct UploadRecord: Codable {
 struct DownloadRecord: Codable {
   var format = "sluice-url-session-download-2"
   var request: RequestRecord
-  /// Of the part.
+  /// The path of the part.
   var path: String
   var inode: UInt64
-  /// How many bytes of the file are part of the download.
+  /// How many bytes of the file belong to the download.
   var byteCount: Int64
-  /// The `ETag`, or else the `Last-Modified`, of the response that they are from.
+  /// The `ETag` of their response, or else its `Last-Modified`.
   var validator: String
-  /// When the file was made, in milliseconds since 1970; nil where the file system does not say.
+  /// The creation time of the file, in milliseconds since 1970; nil if the file system does not report it.
   var birth: Int64?
-  /// Of the whole, in bytes; nil where the server did not say.
+  /// The length of the whole in bytes; nil if the server did not state it.
   var length: UInt64?
-  /// The `Repr-Digest`; nil where the server stated none.
+  /// The `Repr-Digest`; nil if the server stated none.
   var digest: String?
 
   init(_ request: URLRequest, isAtOtherOrigin: Bool, _ data: DownloadResumeData) {

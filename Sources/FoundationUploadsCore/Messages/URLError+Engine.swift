@@ -7,10 +7,10 @@ internal import LiveStreaming
 internal import UploadClient
 
 extension UploadError {
-  /// Whether there is no way to the server, where no connection has stood.
+  /// Whether the server cannot be reached, without an earlier connection.
   var isUnreachability: Bool { [.unreachable, .unknownHost, .timedOut].contains(kind) }
 
-  /// Whether another attempt may go better.
+  /// Whether another attempt may succeed.
   var isTemporary: Bool {
     switch kind {
     case .unreachable, .unknownHost, .connectionLost, .cut, .timedOut, .tlsFailed, .http2Violation, .other: true
@@ -22,7 +22,7 @@ extension UploadError {
 }
 
 extension FailedAttempt.Cause {
-  /// Whether there is no way to the server, where no connection has stood.
+  /// Whether the server cannot be reached, without an earlier connection.
   var isUnreachability: Bool {
     switch self {
     case .unreachable, .unknownHost, .timedOut: true
@@ -49,7 +49,7 @@ extension URLError {
     self.init(code, userInfo: information)
   }
 
-  /// What Foundation says of errors that need no explanation.
+  /// Foundation's text for errors that need no explanation.
   private static func words(for code: Code) -> String? {
     switch code {
     case .cancelled: "cancelled"
@@ -83,7 +83,7 @@ extension URLError {
     }
   }
 
-  /// - Parameter cause: what ended the last attempt, where the stream has given up.
+  /// - Parameter cause: why the last attempt failed, if the stream has given up.
   init(_ error: LiveStreamError, cause: FailedAttempt.Cause?, _ url: URL?) {
     let code: Code =
       switch error.kind {

@@ -6,9 +6,9 @@ internal import FoundationNetworking
 internal import UploadClient
 
 extension UploadRequest {
-  /// The engine's request for one of Foundation's.
+  /// Converts one of Foundation's requests for the engine.
   ///
-  /// - Parameter isAtOtherOrigin: whether a redirect has led there: the configuration's secrets are not for that place.
+  /// - Parameter isAtOtherOrigin: whether a redirect has led there. The configuration's secrets must not be sent there.
   init?(_ request: URLRequest, _ settings: URLSessionConfiguration, isAtOtherOrigin: Bool = false) {
     guard let url = request.url, ["http", "https"].contains(url.scheme?.lowercased()) else { return nil }
     self.init(url: url.absoluteString)
@@ -24,7 +24,7 @@ extension UploadRequest {
       clientCertificate = settings.clientCertificateFile
       clientKey = settings.clientKeyFile
     }
-    // 60 is what a request has that says nothing.
+    // 60 is the value of a request that specifies none.
     let timeout = request.timeoutInterval == 60 ? settings.timeoutIntervalForRequest : request.timeoutInterval
     let limit = Duration.milliseconds(Int64(max(1, min(timeout, 1e9)) * 1000))
     (limits.connect, limits.unacknowledged, limits.response) = (limit, limit, limit)
@@ -33,13 +33,13 @@ extension UploadRequest {
     (uploadBufferSize, receiveBufferSize) = (512 << 10, 256 << 10)
   }
 
-  /// Says what the body of a POST request is where the program does not, as Apple's systems do.
+  /// Sets the content type of a POST request if the program does not, like Apple's systems.
   mutating func assumeForm() {
     guard !fields.contains(where: { $0.name.lowercased() == "content-type" }) else { return }
     fields.append(.init(name: "Content-Type", value: "application/x-www-form-urlencoded"))
   }
 
-  /// Leaves out what belongs to the connection, to the framing or to the protocol: the engine sets it.
+  /// Omits fields of the connection, the framing or the protocol, which the engine sets.
   private mutating func add(_ name: String, _ value: String) {
     guard !Self.isReserved(fieldName: name) else { return }
     fields.append(.init(name: name, value: value))
@@ -47,11 +47,11 @@ extension UploadRequest {
 }
 
 extension HTTPURLResponse {
-  /// Foundation's response for one of the engine's.
+  /// Converts one of the engine's responses for Foundation.
   static func make(_ response: HTTPResponse, _ url: URL) -> HTTPURLResponse? {
     var fields: [String: String] = [:]
     for field in response.fields {
-      // Names that differ in case alone are one name (RFC 9110, section 5.1).
+      // Names that differ only in case are the same (RFC 9110, section 5.1).
       let name = fields.keys.first { $0.lowercased() == field.name.lowercased() } ?? field.name
       fields[name] = fields[name].map { "\($0), \(field.value)" } ?? field.value
     }

@@ -71,7 +71,7 @@ extension URLSession {
     try await run(delegate) { self.downloadTask(withResumeData: resumeData, completionHandler: keepingFile($0)) }
   }
 
-  /// Moves the file away, which is removed when the handler of a download returns.
+  /// Moves the file, because it is removed when the handler of a download returns.
   private func keepingFile(_ handler: @escaping Handler<URL>) -> Handler<URL> {
     { location, response, error in
       guard let location else { return handler(nil, response, error) }

@@ -8,28 +8,30 @@ extension URLSession {
     task.delegate ?? delegate as? any URLSessionTaskDelegate
   }
 
-  /// Who hears of the response's body. Where that goes to a completion handler, only the task's own delegate does.
+  /// The receiver of the response's body. If a completion handler gets the body, only the task's own delegate is
+  /// called.
   func dataDelegate(of task: URLSessionTask) -> (any URLSessionDataDelegate)? {
     task.delegate as? any URLSessionDataDelegate
       ?? (task.hasHandler ? nil : delegate as? any URLSessionDataDelegate)
   }
 
-  /// Who hears of a download's file. Where that goes to a completion handler, only the task's own delegate does.
+  /// The receiver of a download's file. If a completion handler gets the file, only the task's own delegate is called.
   func downloadDelegate(of task: URLSessionTask) -> (any URLSessionDownloadDelegate)? {
     task.delegate as? any URLSessionDownloadDelegate
       ?? (task.hasHandler ? nil : delegate as? any URLSessionDownloadDelegate)
   }
 
-  /// The session's delegate, for a method that the task's own delegate does not have; nil where `asked` is not that.
+  /// The session's delegate, for a method that the task's own delegate lacks; nil if `asked` is not the task's
+  /// delegate.
   ///
-  /// The default implementations of the delegates' methods call it: a class has one of them for each method that it
-  /// does not have.
+  /// The default implementations of the delegates' methods call it. They exist in a class for each method that it does
+  /// not implement.
   func fallback(from asked: any URLSessionDelegate, of task: URLSessionTask) -> (any URLSessionDelegate)? {
     guard let own = task.delegate, own === asked, let delegate, delegate !== asked else { return nil }
     return delegate
   }
 
-  /// Body bytes of a task that this machine's TCP has taken, in all.
+  /// The total number of a task's body bytes that this machine's TCP has accepted.
   func noteSent(_ count: UInt64, of task: URLSessionTask) {
     let tells = task.change { facts in
       facts.bytesSent = max(facts.bytesSent, Int64(clamping: count))
@@ -40,7 +42,7 @@ extension URLSession {
     task.updateProgress()
     guard tells, let delegate = taskDelegate(of: task) else { return }
     call { [self] in
-      // Everything since the last call, however many pieces that were.
+      // Everything since the last call, in however many pieces.
       let (new, total, expected) = task.change { facts in
         facts.isTelling = false
         defer { facts.bytesTold = facts.bytesSent }

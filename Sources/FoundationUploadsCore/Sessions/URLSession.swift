@@ -42,10 +42,10 @@ open class URLSession: NSObject, @unchecked Sendable {
   /// The queue on which delegates and completion handlers are called.
   public let delegateQueue: OperationQueue
 
-  /// Writes what is downloaded.
+  /// Writes downloaded bytes.
   let disk = BackgroundWorker()
 
-  /// Of a session with an identifier.
+  /// The background session, if the session has an identifier.
   let background: BackgroundSession?
 
   private let monitor = Monitor()
@@ -102,7 +102,7 @@ open class URLSession: NSObject, @unchecked Sendable {
 
   /// The network thread, started when it is first needed.
   ///
-  /// - Throws: when the system refuses a thread or descriptors.
+  /// - Throws: if the system refuses a thread or descriptors.
   func engine() throws -> UploadSession {
     try monitor.withLock {
       if let startedEngine { return startedEngine }
@@ -120,7 +120,7 @@ open class URLSession: NSObject, @unchecked Sendable {
     }
   }
 
-  /// The number that an earlier process has given, or another one if two have given the same.
+  /// The number that an earlier process has assigned, or another one if two processes have assigned the same.
   func identifier(restoring identifier: Int) -> Int {
     monitor.withLock {
       let isTaken = tasks[identifier] != nil
@@ -135,7 +135,7 @@ open class URLSession: NSObject, @unchecked Sendable {
 
   func begin(_ task: URLSessionTask) { monitor.withLock { tasks[task.taskIdentifier] = task } }
 
-  /// A task is over, and its last call is on the queue.
+  /// A task is over, and its last call is in the queue.
   func end(_ task: URLSessionTask) {
     monitor.withLock { tasks[task.taskIdentifier] = nil }
     endIfInvalid()
@@ -195,7 +195,7 @@ open class URLSession: NSObject, @unchecked Sendable {
     let isLast = monitor.withLock {
       guard isInvalid, !isOver, tasks.isEmpty else { return false }
       isOver = true
-      // The engine ends its thread by itself when nobody refers to it.
+      // The engine ends its thread by itself when it is no longer referenced.
       startedEngine = nil
       return true
     }
@@ -203,7 +203,7 @@ open class URLSession: NSObject, @unchecked Sendable {
     background?.finish()
     call { [self] in
       delegate?.urlSession(self, didBecomeInvalidWithError: nil)
-      // Released outside the lock: its end may be an order to this session.
+      // Released outside the lock, because its deinit may call this session.
       let old = monitor.withLock { keptDelegate.take() }
       withExtendedLifetime(old) {}
     }

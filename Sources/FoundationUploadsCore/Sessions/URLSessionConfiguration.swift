@@ -52,7 +52,7 @@ open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
   /// The path of the `sluice` command, which is the agent of background sessions. Nil uses the command that the
   /// environment variable `SLUICE` names, or the first on `PATH`. Not a member of Apple's class.
   open var agentExecutable: String?
-  /// Where the agent is, if not where the environment says.
+  /// The agent's location, if it differs from the environment's.
   var agentLocation: AgentLocation?
   /// The storage whose default credential answers a challenge if no delegate answers it.
   open var urlCredentialStorage: URLCredentialStorage?

@@ -2,7 +2,7 @@
 
 internal import Foundation
 
-/// It gives what is written into the output stream that it is bound to.
+/// Provides the bytes that are written to the bound output stream.
 final class BoundInputStream: InputStream {
   let pair: BoundStreamPair
 
@@ -18,7 +18,7 @@ final class BoundInputStream: InputStream {
   override func close() { pair.closeInput() }
 
   override func read(_ buffer: UnsafeMutablePointer<UInt8>, maxLength len: Int) -> Int {
-    // It blocks, and so there is always a result.
+    // It blocks, so there is always a result.
     pair.read(into: UnsafeMutableRawBufferPointer(start: buffer, count: max(0, len)), blocks: true) ?? -1
   }
 
@@ -32,7 +32,7 @@ final class BoundInputStream: InputStream {
   override func property(forKey key: Stream.PropertyKey) -> AnyObject? { nil }
   override func setProperty(_ property: AnyObject?, forKey key: Stream.PropertyKey) -> Bool { false }
 
-  // Not the property of the superclass: the run loop's thread reads it while another may change it.
+  // Not the property of the superclass, because the run loop's thread may read it while another changes it.
   override var delegate: (any StreamDelegate)? {
     get { pair.perform { pair.inputEvents.delegate } }
     set {

@@ -2,7 +2,7 @@
 
 internal import Foundation
 
-/// What is written into it can be read from the input stream that it is bound to.
+/// Its bytes can be read from the bound input stream.
 final class BoundOutputStream: OutputStream {
   private let pair: BoundStreamPair
 
@@ -33,7 +33,7 @@ final class BoundOutputStream: OutputStream {
   override func property(forKey key: Stream.PropertyKey) -> AnyObject? { nil }
   override func setProperty(_ property: AnyObject?, forKey key: Stream.PropertyKey) -> Bool { false }
 
-  // Not the property of the superclass: the run loop's thread reads it while another may change it.
+  // Not the property of the superclass, because the run loop's thread may read it while another changes it.
   override var delegate: (any StreamDelegate)? {
     get { pair.perform { pair.outputEvents.delegate } }
     set {

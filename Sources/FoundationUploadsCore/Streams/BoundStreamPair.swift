@@ -5,16 +5,16 @@ internal import Foundation
 internal import Glibc
 internal import StreamBuffers
 
-/// The shell of a bound pair of Foundation streams around a `BoundPair`.
+/// Wraps a `BoundPair` as a bound pair of Foundation streams.
 ///
-/// All calls on the ends are made under the lock. So an event that one end causes at the other has been noted when the
-/// call returns, and blocking calls miss none.
+/// All calls on the ends are made under the lock. So when a call returns, the events that it caused at the other end
+/// have been recorded, and blocking calls miss none.
 final class BoundStreamPair: @unchecked Sendable {
-  /// One end, as its owner sees it.
+  /// One end as its owner sees it.
   struct Side {
     var status = Stream.Status.notOpen
     var error: NSError?
-    /// How many calls block at the moment.
+    /// How many calls are blocked at the moment.
     var blocked = 0
   }
 
@@ -23,11 +23,11 @@ final class BoundStreamPair: @unchecked Sendable {
   private let inputEnd: BoundPair.Input
   private var output = Side()
   private var input = Side()
-  /// Whether the output end may write, once.
+  /// Whether the output end may write once.
   private var hasSpace = false
   let outputEvents: StreamEvents
   let inputEvents: StreamEvents
-  /// Who reads the input without a run loop, and is to be told that it can go on.
+  /// A reader of the input without a run loop, which must be notified when it can continue.
   private var reader: (@Sendable () -> Void)?
   private var readerHasNews = false
 
@@ -69,7 +69,7 @@ final class BoundStreamPair: @unchecked Sendable {
     }
   }
 
-  /// Called from within the pair, and so under the lock.
+  /// Called from within the pair, and therefore under the lock.
   private func noteOutput(_ event: BoundPair.OutputEvent) {
     switch event {
     case .spaceAvailable:
@@ -93,7 +93,7 @@ final class BoundStreamPair: @unchecked Sendable {
     NSError(domain: NSPOSIXErrorDomain, code: Int(EPIPE), userInfo: [NSLocalizedDescriptionKey: error.description])
   }
 
-  /// Writes what fits, at least one byte, and waits for room if there is none.
+  /// Writes as much as fits, at least one byte, and waits for space if necessary.
   func write(_ bytes: UnsafeRawBufferPointer) -> Int {
     perform {
       while output.status == .open {
@@ -116,14 +116,14 @@ final class BoundStreamPair: @unchecked Sendable {
       hasSpace = false
       outputEvents.withdrawAll()
       outputEvents.removeAll()
-      // A failure stays one, as in Foundation.
+      // A failed stream stays failed, as in Foundation.
       if output.status != .error { output.status = .closed }
       outputEnd.close()
       monitor.wakeAll()
     }
   }
 
-  /// The stream object is gone. What it has written can still be read.
+  /// The stream object was released. Its written bytes can still be read.
   func dropOutput() {
     perform {
       outputEvents.removeAll()
@@ -150,7 +150,7 @@ final class BoundStreamPair: @unchecked Sendable {
     }
   }
 
-  /// Called from within the pair, and so under the lock.
+  /// Called from within the pair, and therefore under the lock.
   private func noteInput(_ event: BoundPair.InputEvent) {
     switch event {
     case .bytesAvailable: inputEvents.post(.hasBytesAvailable)
@@ -175,16 +175,16 @@ final class BoundStreamPair: @unchecked Sendable {
     inputEvents.post(.errorOccurred)
   }
 
-  /// What a read would find.
+  /// The result that a read would have.
   private func peek() -> BoundPair.ReadResult {
     var nothing = MutableRawSpan()
     return inputEnd.read(into: &nothing)
   }
 
-  /// Reads what there is, at least one byte.
+  /// Reads the available bytes, at least one.
   ///
-  /// - Returns: 0 at the end, -1 after a failure and where the stream is not open; nil if nothing is there and it may
-  ///   not block.
+  /// - Returns: 0 at the end, and -1 after a failure or if the stream is not open; nil if no bytes are available and it
+  ///   must not block.
   func read(into bytes: UnsafeMutableRawBufferPointer, blocks: Bool) -> Int? {
     perform {
       while input.status == .open {
@@ -207,7 +207,7 @@ final class BoundStreamPair: @unchecked Sendable {
     }
   }
 
-  /// What follows a read: another event if there is more, and the end if all was read that will be.
+  /// Posts the event after a read: another one if there is more, or the end after the last byte.
   private func noteRest() {
     switch peek() {
     case .bytes: inputEvents.post(.hasBytesAvailable)
@@ -224,7 +224,7 @@ final class BoundStreamPair: @unchecked Sendable {
     }
   }
 
-  /// The upload that reads the stream has failed: the output end fails, too.
+  /// The upload that reads the stream has failed, so the output end fails too.
   func failInputEnd(_ reason: String) {
     perform {
       closeInputSide()
@@ -247,8 +247,8 @@ final class BoundStreamPair: @unchecked Sendable {
     }
   }
 
-  /// Has `reader` called, on any thread, when there is something to read or the end has come after
-  /// ``read(into:blocks:)`` has found nothing.
+  /// Calls `reader` on any thread when bytes are available or the end has come, after ``read(into:blocks:)`` has found
+  /// nothing.
   func observeInput(_ reader: (@Sendable () -> Void)?) { monitor.withLock { self.reader = reader } }
 
   // MARK: Blocking

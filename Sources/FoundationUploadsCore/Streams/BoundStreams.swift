@@ -1,4 +1,4 @@
-// A bound pair of Foundation streams, for the facade.
+// A bound pair of Foundation streams, for the Foundation interface.
 
 public import Foundation
 

@@ -6,24 +6,24 @@ internal import Foundation
 internal import LiveStreaming
 internal import StreamBuffers
 
-/// Reads a stream into the circular buffer, and waits while that is full.
+/// Reads a stream into the circular buffer, and waits while the buffer is full.
 ///
-/// A stream of a bound pair is read on the network thread, without blocking. Another one may block, and is read on a
-/// queue of its own.
+/// A stream of a bound pair is read on the network thread without blocking. Any other stream may block, so it is read
+/// on a separate queue.
 final class InputStreamSource: StreamSource, @unchecked Sendable {
-  // Owned by the loop's thread from its start on; unchecked for that reason.
+  // Unchecked, because the loop's thread owns these from the start on.
   private let stream: InputStream
   private let queue = DispatchQueue(label: "FoundationUploads.InputStreamSource")
   private var producer: CircularBuffer.Producer?
   private var context: SourceContext?
-  /// What was read on the queue and has not found room.
+  /// Bytes that were read on the queue and do not fit yet.
   private var rest: [UInt8] = []
   private var isReading = false
   private var hasFailed = false
   /// Called on the loop's thread when the stream cannot be read to its end.
   private let failed: (String) -> Void
 
-  /// The most that is read at once, in bytes.
+  /// The maximum number of bytes read at once.
   private static let readSize = 64 << 10
 
   init(_ stream: InputStream, failed: @escaping (String) -> Void) {
@@ -61,7 +61,7 @@ final class InputStreamSource: StreamSource, @unchecked Sendable {
     producer = nil
   }
 
-  /// The upload is over: nobody reads the stream any more. Its writer learns why.
+  /// The upload is over, and the stream is no longer read. Its writer receives the reason.
   func close(failure: String?) {
     stop()
     if let pair {
@@ -112,10 +112,10 @@ final class InputStreamSource: StreamSource, @unchecked Sendable {
     return producer?.requestSpace(1) ?? true
   }
 
-  /// Passes on what was read, and reads on when all of it has found room.
+  /// Passes on the bytes read, and continues reading once all of them fit.
   private func absorb() {
     while producer != nil, !rest.isEmpty {
-      // A copy of its own: without checks of exclusive access, the compiler lends no bytes of a property.
+      // A copy, because without exclusivity checks the compiler cannot lend the bytes of a property.
       let piece = rest
       switch producer?.write(copying: piece.span.bytes) {
       case .written(let count)?: rest.removeFirst(count)
@@ -128,7 +128,7 @@ final class InputStreamSource: StreamSource, @unchecked Sendable {
     queue.async { [weak self] in
       var bytes = [UInt8](repeating: 0, count: Self.readSize)
       let count = stream.read(&bytes, maxLength: bytes.count)
-      // Foundation's streams crash when they are asked for an error that they do not have.
+      // Foundation's streams crash when asked for an error that they do not have.
       let words = stream.streamStatus == .error ? stream.streamError.map { "\($0)" } : nil
       let piece = Array(bytes.prefix(max(0, count)))
       loop.execute { [weak self] in
@@ -139,7 +139,7 @@ final class InputStreamSource: StreamSource, @unchecked Sendable {
 
   private func didRead(_ bytes: [UInt8], isEnd: Bool, words: String?) {
     isReading = false
-    // It may have been stopped, and closed, while it was read.
+    // It may have been stopped and closed during the read.
     guard producer != nil else { return }
     if let words { return fail(words) }
     if isEnd { return stop() }
@@ -150,7 +150,7 @@ final class InputStreamSource: StreamSource, @unchecked Sendable {
   private func fail(_ words: String) {
     guard !hasFailed, producer != nil else { return }
     hasFailed = true
-    // The buffer stays unfinished: an upload of half a stream must not look complete.
+    // The buffer stays unfinished, because an upload of half a stream must not look complete.
     failed("the body's stream cannot be read: \(words)")
   }
 }

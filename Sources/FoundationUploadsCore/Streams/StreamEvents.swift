@@ -1,10 +1,10 @@
-// The events of one stream on their way to its delegate, by way of run loops.
+// Delivers the events of one stream to its delegate through run loops.
 
 internal import EventLoops
 internal import Foundation
 internal import Synchronization
 
-/// Keeps what the delegate has not been told, and wakes the run loops that the stream is scheduled in.
+/// Keeps the pending events of the delegate, and wakes the run loops that the stream is scheduled in.
 ///
 /// Guarded by the lock of the stream's pair, except where a method says otherwise.
 final class StreamEvents: @unchecked Sendable {
@@ -31,7 +31,7 @@ final class StreamEvents: @unchecked Sendable {
     signal()
   }
 
-  /// Takes back events that are not true any more.
+  /// Withdraws events that are no longer true.
   func withdraw(_ event: Stream.Event) { pending.subtract(event) }
 
   func withdrawAll() { pending = [] }

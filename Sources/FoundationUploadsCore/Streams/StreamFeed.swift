@@ -4,15 +4,15 @@ internal import Dispatch
 internal import Foundation
 internal import StreamBuffers
 
-/// Reads a stream on a queue of its own, where it may block, into a bound pair that a request reads.
+/// Reads a stream on a separate queue, where it may block, into a bound pair that a request reads.
 final class StreamFeed: @unchecked Sendable {
   private let stream: InputStream
   private let output: BoundPair.Output
   private let queue = DispatchQueue(label: "FoundationUploads.StreamFeed")
-  /// Signalled when there may be room, or nobody reads any more.
+  /// Signalled when there may be space, or when nothing reads any more.
   private let news = DispatchSemaphore(value: 0)
 
-  /// The most that is read at once, in bytes.
+  /// The maximum number of bytes read at once.
   private static let readSize = 64 << 10
 
   private init(_ stream: InputStream, _ output: consuming BoundPair.Output) {
@@ -22,7 +22,7 @@ final class StreamFeed: @unchecked Sendable {
 
   /// Begins to read `stream`.
   ///
-  /// - Parameter use: given the feed, to be closed with the request, and what the request reads.
+  /// - Parameter use: receives the feed, which must be closed with the request, and the input for the request.
   static func start(_ stream: InputStream, _ use: (StreamFeed, consuming BoundPair.Input) -> Void) {
     let ends = BoundPair.make(bufferSize: readSize)
     let feed = StreamFeed(stream, ends.output)
@@ -52,7 +52,7 @@ final class StreamFeed: @unchecked Sendable {
     }
   }
 
-  /// Nobody reads the stream any more. Its writer learns why.
+  /// The stream is no longer read. Its writer receives the reason.
   func close(failure: String?) {
     guard let pair = (stream as? BoundInputStream)?.pair else { return }
     if let failure { pair.failInputEnd(failure) } else { pair.closeInput() }

@@ -5,13 +5,13 @@ public import Foundation
 public import FoundationNetworking
 internal import TransferClient
 
-/// What carries out a task's orders, which may come from any thread.
+/// Carries out a task's orders, which may come from any thread.
 protocol TaskEngine: AnyObject, Sendable {
   func resume()
   func suspend()
-  /// - Parameter handler: given what a new task can continue with.
+  /// - Parameter handler: receives the data with which a new task can continue.
   func cancel(_ handler: (@Sendable (Data?) -> Void)?)
-  /// The session takes no new tasks.
+  /// The session accepts no new tasks.
   func refuse()
 }
 
@@ -36,7 +36,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   /// From 0 to 1. It has no effect.
   public static let highPriority: Float = 0.75
 
-  /// What changes; under the task's lock.
+  /// The mutable state, guarded by the task's lock.
   struct Facts {
     var state = State.suspended
     var currentRequest: URLRequest?
@@ -52,10 +52,10 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     var earliestBeginDate: Date?
     var text: String?
     var priority = URLSessionTask.defaultPriority
-    /// What the delegate was told of ``bytesSent``.
+    /// How much of ``bytesSent`` was reported to the delegate.
     var bytesTold: Int64 = 0
     var isTelling = false
-    /// The same of bytes of a download.
+    /// The same for the bytes of a download.
     var bytesToldWritten: Int64 = 0
     var isTellingWritten = false
   }
@@ -67,15 +67,15 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   /// The progress of the transfer: sent and received bytes of the expected ones. Cancelling it cancels the task.
   public let progress = Progress(parent: nil, userInfo: nil)
 
-  /// Whether a completion handler gets the response, and not a delegate.
+  /// Whether a completion handler gets the response instead of a delegate.
   let hasHandler: Bool
 
   private let monitor = Monitor()
   private var facts = Facts()
-  /// Until the task is over.
+  /// Nil once the task is over.
   private var transfer: (any TaskEngine)?
 
-  /// - Parameter status: of a transfer that an earlier process has handed to the agent.
+  /// - Parameter status: the status of a transfer that an earlier process has submitted to the agent.
   init(
     _ session: URLSession, _ request: URLRequest?, _ content: Transfer.Content, _ completion: Transfer.Completion,
     restoring status: TransferStatus? = nil
@@ -99,7 +99,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   func change<Result>(_ body: (inout Facts) -> Result) -> Result { monitor.withLock { body(&facts) } }
   func look<Value>(_ path: KeyPath<Facts, Value>) -> Value { monitor.withLock { facts[keyPath: path] } }
 
-  // MARK: What the transfer says
+  // MARK: The transfer's reports
 
   var engine: (any TaskEngine)? { monitor.withLock { transfer } }
 
@@ -171,7 +171,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   open var delegate: (any URLSessionTaskDelegate)? {
     get { look(\.delegate) }
     set {
-      // Released outside the lock: its end may be an order to this task.
+      // Released outside the lock, because its deinit may call this task.
       let old = change { facts in
         defer { facts.delegate = newValue }
         return facts.delegate
@@ -219,7 +219,7 @@ open class URLSessionDataTask: URLSessionTask, @unchecked Sendable {}
 
 /// A task that uploads a file, bytes or a stream.
 open class URLSessionUploadTask: URLSessionDataTask, @unchecked Sendable {
-  /// Continues an upload; with data that cannot be read, the task fails.
+  /// Continues an upload. If the data is unreadable, the task fails.
   convenience init(_ session: URLSession, resuming data: Data, _ completion: Transfer.Completion) {
     let record = UploadRecord(data)
     self.init(session, record?.urlRequest, record.map { .resumedUpload($0) } ?? .unusable, completion)
@@ -245,7 +245,7 @@ open class URLSessionUploadTask: URLSessionDataTask, @unchecked Sendable {
 
 /// A task that writes the body of the response to a file.
 open class URLSessionDownloadTask: URLSessionTask, @unchecked Sendable {
-  /// Continues a download; with data that cannot be read, the task fails.
+  /// Continues a download. If the data is unreadable, the task fails.
   convenience init(_ session: URLSession, resuming data: Data, _ completion: Transfer.Completion) {
     let record = DownloadRecord(data)
     self.init(session, record?.urlRequest, record.map { .resumedDownload($0) } ?? .unusable, completion)

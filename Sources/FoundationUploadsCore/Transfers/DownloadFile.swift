@@ -9,40 +9,40 @@ internal import Glibc
 internal import HTTPMessages
 internal import UploadClient
 
-/// The file that a download goes into. Owned by the network thread, and at the end by the delegate's; unchecked for
-/// that reason. It is written on a worker's thread: a slow disk must not hold up the other tasks of the session.
+/// The file of a download. Owned by the network thread, and at the end by the delegate's thread; unchecked for that
+/// reason. A worker's thread writes it, so that a slow disk does not delay the session's other tasks.
 final class DownloadFile: @unchecked Sendable {
   private(set) var url: URL
   private let worker: BackgroundWorker
   private var file: PartialFile?
   private var machine = DownloadStateMachine()
-  /// What the next response is to continue; nil once there was one.
+  /// The download that the next response must continue; nil after that response.
   private var wanted: DownloadRecord?
-  /// Whether the response is the resource: any other has a file, too, and nothing continues it.
+  /// Whether the response is the resource. Any other response also has a file, but it cannot be continued.
   private var isResource = false
   private var acceptsRanges = false
-  /// Whether more has come than was announced: none of it can be trusted.
+  /// Whether more bytes arrived than announced, so that none can be trusted.
   private var isExcessive = false
   /// Where the response's body begins in the file.
   private(set) var start: Int64 = 0
   /// The reason why no file can be written.
   private var openingProblem: URLError?
-  /// Whether the network thread is about to look at what the worker has done.
+  /// Whether the network thread was notified and will check the worker's progress.
   private let isTold = Lock(false)
 
-  /// Why the file is not what it should be.
+  /// Why the file is invalid.
   var problem: URLError? {
     openingProblem ?? file?.error.map { URLError(.cannotWriteToFile, url, "\(url.path): \($0.reason)") }
   }
-  /// Says how many bytes of the file are part of the download, on any thread, also when the task has given it up.
+  /// Returns how many bytes of the file belong to the download. Any thread, even after the task has released the file.
   var byteCount: @Sendable () -> Int64 { { [file] in Int64(clamping: file?.written ?? 0) } }
-  /// Whether all that has come is written, or cannot be.
+  /// Whether all received bytes are written, or cannot be.
   var isWritten: Bool { file?.isIdle ?? true }
-  /// Whether the response continues what was there.
+  /// Whether the response continues existing bytes.
   var isResumed: Bool { start > 0 }
-  /// Whether everything has come that the server has announced.
+  /// Whether everything that the server has announced was received.
   var isWhole: Bool { !isResource || !isExcessive && machine.ended(isWhole: true) == .complete }
-  /// Whether the file is this task's, to be removed where nobody wants it.
+  /// Whether the file belongs to this task, which removes it if it is not wanted.
   var isOwned: Bool { file != nil }
 
   init(_ worker: BackgroundWorker) { (url, self.worker) = (Self.freshURL, worker) }
@@ -51,10 +51,10 @@ final class DownloadFile: @unchecked Sendable {
     FileManager.default.temporaryDirectory.appendingPathComponent("sluice-\(UUID().uuidString).part")
   }
 
-  /// Continues with the file of `record`, if it is still there.
+  /// Continues with the file of `record`, if it still exists.
   ///
-  /// The record has been out of this process, and what is at its path is not believed (`PartialFile`). Another file is a
-  /// ``problem``, and stays as it is.
+  /// The record has left this process, so the file at its path must be verified (`PartialFile`). Another file is a
+  /// ``problem``, and stays unchanged.
   init(resuming record: DownloadRecord, _ worker: BackgroundWorker) {
     (url, self.worker) = (URL(fileURLWithPath: record.path), worker)
     do throws(SystemError) {
@@ -70,7 +70,7 @@ final class DownloadFile: @unchecked Sendable {
     }
   }
 
-  /// Asks for the rest, if the resource has not changed (RFC 9110, section 13.1.5).
+  /// Requests the rest, on condition that the resource has not changed (RFC 9110, section 13.1.5).
   func addRange(to request: inout UploadRequest) {
     if wanted != nil { request.fields += machine.begin() }
   }
@@ -78,7 +78,7 @@ final class DownloadFile: @unchecked Sendable {
   /// The response begins.
   ///
   /// - Parameter hasContent: false in answer to `HEAD`.
-  /// - Returns: false if it is not what was asked for: then everything is to be asked for.
+  /// - Returns: false if it does not match the request, so that everything must be requested.
   func begin(_ response: HTTPResponse, hasContent: Bool) -> Bool {
     let isResumption = wanted != nil
     guard hasContent, response.status == 200 || isResumption && [206, 412, 416].contains(response.status) else {
@@ -86,20 +86,20 @@ final class DownloadFile: @unchecked Sendable {
     }
     switch machine.answered(response) {
     case .content(let offset, _):
-      // A part that ends before the resource does would need a request of its own.
+      // A part that ends before the resource would need a request of its own.
       guard offset == 0 || machine.reachesEnd else { return false }
       (wanted, isResource, start) = (nil, true, Int64(clamping: offset))
       acceptsRanges = offset > 0 || response["Accept-Ranges"]?.lowercased() == "bytes"
       if offset == 0 { file?.truncate(to: 0) }
       makeFile()
       return true
-    // An encoded resource, for example: it comes as it is, and nothing continues it.
+    // An encoded resource, for example. It is delivered unchanged, and cannot be continued.
     case .broken where !isResumption: return beginOther()
     case .startOver, .complete, .broken: return false
     }
   }
 
-  /// What is not the resource does not take the place of what there is of it.
+  /// A response other than the resource does not replace the existing part.
   private func beginOther() -> Bool {
     if wanted != nil {
       close()
@@ -119,7 +119,7 @@ final class DownloadFile: @unchecked Sendable {
     }
   }
 
-  /// Writes the next bytes, soon.
+  /// Writes the next bytes soon.
   ///
   /// - Parameters:
   ///   - news: called on the worker's thread when some have been written and the last news was taken.
@@ -137,24 +137,24 @@ final class DownloadFile: @unchecked Sendable {
     }
   }
 
-  /// Calls `work` when all that has come is written, or cannot be: at once, or on the worker's thread.
+  /// Calls `work` when all received bytes are written, or cannot be: at once, or on the worker's thread.
   func whenWritten(_ work: @escaping @Sendable () -> Void) {
     if let file { file.whenWritten(work) } else { work() }
   }
 
-  /// The news has arrived: the next is told again.
+  /// The news has arrived, so the next is reported again.
   func takeNews() { isTold.withLock { $0 = false } }
 
-  /// Lets another task have the file. What is not written yet, is before.
+  /// Releases the file for another task, after all pending bytes are written.
   func close() {
     guard let file = file.take() else { return }
     file.whenWritten { file.unlock() }
   }
 
-  /// What a later task continues with, once all is written; nil where there is nothing to continue, or the server
-  /// cannot.
+  /// The data with which a later task continues, once everything is written; nil if there is nothing to continue, or
+  /// the server cannot.
   func record(of request: URLRequest, isAtOtherOrigin: Bool) -> DownloadRecord? {
-    // The file is for whoever resumes, and the worker may hold it open for another moment.
+    // The resumed task needs the lock, and the worker may keep the file open for another moment.
     file?.unlock()
     if let wanted { return wanted }
     guard let file, isResource, acceptsRanges, problem == nil, request.httpMethod ?? "GET" == "GET" else { return nil }

@@ -3,12 +3,12 @@
 internal import EventLoops
 internal import UploadClient
 
-/// Counts bytes that have come and were not taken, from any thread.
+/// Counts received bytes that were not taken yet. Any thread.
 ///
-/// The server is held up above the limit, and let go at half of it: a gauge that says so for each piece would stop and
-/// start the transfer all the time.
+/// The server is paused above the limit, and resumed at half of it. A single threshold would stop and start the
+/// transfer with each piece.
 final class Intake: Sendable {
-  /// The most that waits, in bytes, but for the pieces that are under way.
+  /// The maximum number of bytes that wait, not counting pieces under way.
   static let limit = 1 << 20
 
   private struct State {
@@ -18,10 +18,10 @@ final class Intake: Sendable {
 
   private let state = Lock(State())
 
-  /// Whether nothing more should come.
+  /// Whether the server should pause.
   var isFull: Bool { state.withLock { $0.isFull } }
 
-  /// - Returns: whether it is full from now on.
+  /// - Returns: whether it became full.
   func add(_ count: Int) -> Bool {
     state.withLock { state in
       state.waiting += count
@@ -31,7 +31,7 @@ final class Intake: Sendable {
     }
   }
 
-  /// - Returns: whether there is room from now on.
+  /// - Returns: whether space became available.
   func take(_ count: Int) -> Bool {
     state.withLock { state in
       state.waiting -= count
@@ -43,12 +43,12 @@ final class Intake: Sendable {
 }
 
 extension Transfer {
-  /// The program, or the disk, has taken bytes. Any thread.
+  /// The program or the disk has taken bytes. Any thread.
   func took(_ count: Int) {
     if intake.take(count) { onLoop { [self] in updateReception() } }
   }
 
-  /// Holds the server up, or lets it go on.
+  /// Pauses or resumes the server.
   func updateReception() {
     if intake.isFull { running?.pauseReception() } else { running?.resumeReception() }
   }

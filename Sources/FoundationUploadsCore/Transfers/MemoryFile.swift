@@ -5,12 +5,12 @@ internal import EventLoops
 internal import Foundation
 internal import Glibc
 
-/// Closed when it is dropped. Until then, its path names it in this process.
+/// Closed when it is dropped. Until then, its path identifies it in this process.
 final class MemoryFile {
   let path: String
   private let descriptor: Int32
 
-  /// - Throws: `SystemError` when the system refuses memory or a descriptor.
+  /// - Throws: `SystemError` if the system refuses memory or a descriptor.
   init(_ data: Data) throws(SystemError) {
     descriptor = try retryingInterrupts("memfd_create") { memfd_create("upload", SLUICE_MFD_CLOEXEC) }
     path = "/proc/self/fd/\(descriptor)"

@@ -7,10 +7,10 @@ internal import ResumableUploads
 internal import UploadClient
 
 extension Transfer {
-  /// As Apple's systems do.
+  /// The same limit as on Apple's systems.
   private static let redirectLimit = 16
-  /// How much of the response is awaited before the program is asked whether to follow a redirect, or to answer a
-  /// challenge, in bytes and seconds: as long as it is short, the connection can be used for the next request.
+  /// How much of a response is awaited before the program is asked about a redirect or a challenge, in bytes and
+  /// seconds. If the response is short, the connection can be used for the next request.
   private static let preludeLimit = (byteCount: 64 << 10, time: 1.0)
 
   /// The head of a final response.
@@ -35,9 +35,9 @@ extension Transfer {
     }
   }
 
-  /// Why a success response does not say that the server has the whole body; nil where it does.
+  /// Why a success response does not show that the server has the whole body; nil if it does.
   ///
-  /// RFC 9110, section 15.3, lets a 2xx mean that the request was received and accepted. A server that has not read a
+  /// By RFC 9110, section 15.3, a 2xx can mean that the request was received and accepted. A server that has not read a
   /// body to its end has not received it, whatever it answers.
   private func incompleteness(_ response: HTTPResponse) -> String? {
     guard response.isSuccess, let running, let sent else { return nil }
@@ -50,12 +50,12 @@ extension Transfer {
       ? "the server answered \(response.status), but reports that the upload is not complete" : nil
   }
 
-  /// The program's response.
+  /// The response goes to the program.
   func deliver(_ response: HTTPResponse) {
     guard let url = request.url, let head = HTTPURLResponse.make(response, url) else { return }
-    // The server has read all of the body, and the program hears of that first.
+    // The server has read the whole body, and the program must learn that first.
     if running?.contentEndedAt != nil { noteSent(UInt64(clamping: task.countOfBytesExpectedToSend)) }
-    // That of an encoded body is not that of what is delivered.
+    // The length of an encoded body is not that of the delivered one.
     let length = response["Content-Encoding"] == nil ? response["Content-Length"] : nil
     let expected = length.flatMap { Int64($0) } ?? NSURLSessionTransferSizeUnknown
     task.change {
@@ -70,7 +70,7 @@ extension Transfer {
     }
     guard let delegate = session.dataDelegate(of: task), let dataTask = task as? URLSessionDataTask else { return }
     pending = .decision(response)
-    // The request goes on meanwhile, and its number stays: only the answer is numbered.
+    // The request continues meanwhile and keeps its number. Only the answer is numbered.
     let asked = ObjectIdentifier(head)
     session.call { [self] in
       delegate.urlSession(session, dataTask: dataTask, didReceive: head) { disposition in
@@ -89,7 +89,7 @@ extension Transfer {
     releaseHeld()
   }
 
-  /// Passes on what came while the program was asked.
+  /// Passes on the bytes that arrived while the program was asked.
   private func releaseHeld() {
     let pieces = held
     dropHeld()
@@ -98,7 +98,7 @@ extension Transfer {
     if let result = heldEnd.take() { finished(result) }
   }
 
-  /// Forgets what came of a response that nobody gets.
+  /// Discards the bytes of a response that is not delivered.
   func dropHeld() {
     _ = intake.take(heldByteCount)
     (held, heldByteCount) = ([], 0)
@@ -112,7 +112,8 @@ extension Transfer {
     if heldByteCount > Self.preludeLimit.byteCount { askNow() }
   }
 
-  /// Does in a moment what is to be done at the end of a response that is not the program's, if it has not ended then.
+  /// After a short time, takes the step that follows the end of a response which does not go to the program, unless the
+  /// response has ended before.
   private func askSoon() {
     let number = number
     after(Self.preludeLimit.time) { [unowned self] in if self.number == number { askNow() } }
@@ -129,7 +130,7 @@ extension Transfer {
     }
   }
 
-  /// The response tells of a state that may pass.
+  /// The response reports a temporary state.
   func outage(_ response: HTTPResponse, _ result: Result<UploadTask.Outcome, UploadError>?) {
     retryResumption(retryAfter: response.retryAfter(wallClock: time(nil))) {
       heldEnd = result
@@ -137,13 +138,13 @@ extension Transfer {
     }
   }
 
-  /// The server speaks an older version of the protocol.
+  /// The server supports an older version of the protocol.
   func otherVersion(_ response: HTTPResponse) {
     stepDown(response)
     repeatRequest()
   }
 
-  /// The response is a success, and the upload is none.
+  /// The response is a success, but the upload is not.
   func refused(_ error: URLError) {
     pending = .nothing
     if announced != nil {
@@ -179,15 +180,15 @@ extension Transfer {
   private func redirect(_ response: HTTPResponse) -> URLRequest? {
     guard [301, 302, 303, 307, 308].contains(response.status), let sent, let base = request.url,
       let location = response["Location"], let target = sent.resolving(location: location),
-      // What was asked for encrypted is not sent in clear text.
+      // A request that was encrypted must not be repeated unencrypted.
       !sent.isSecure || UploadRequest(url: target).isSecure,
-      // With user and password of this request's URL, if it is the same origin.
+      // With the user and password of this request's URL if the origin is the same.
       let url = URL(string: target)
     else { return nil }
     var next = request
     next.url = url
     let method = request.httpMethod ?? "GET"
-    // RFC 9110, section 15.4: what every client does with 301 and 302 after POST.
+    // RFC 9110, section 15.4: every client changes a POST to GET after 301 and 302.
     if response.status == 303 && method != "HEAD" || [301, 302].contains(response.status) && method == "POST" {
       next.httpMethod = "GET"
       next.httpBody = nil
@@ -229,7 +230,7 @@ extension Transfer {
     repeatRequest()
   }
 
-  /// The request of the moment once more, or another in its place.
+  /// Sends the current request again, or another in its place.
   func repeatRequest() {
     number += 1
     if running != nil { noteRunning(nil, of: sent) }
@@ -239,7 +240,7 @@ extension Transfer {
     send()
   }
 
-  /// The response is the program's, although it could have led elsewhere.
+  /// The response goes to the program, although it could have led elsewhere.
   func accept(_ response: HTTPResponse) {
     pending = .nothing
     deliver(response)
@@ -277,7 +278,7 @@ extension Transfer {
     }
   }
 
-  /// Sends the request again with a credential. Without one, the response is the program's.
+  /// Sends the request again with a credential. Without one, the response goes to the program.
   private func answer(_ credential: URLCredential?, _ response: HTTPResponse) {
     guard let credential, let user = credential.user, let password = credential.password else {
       return accept(response)
@@ -299,7 +300,7 @@ private struct ChallengeAnswer: @unchecked Sendable {
   }
 }
 
-/// A challenge is answered by the completion handler, and its sender is not asked.
+/// The completion handler answers a challenge, so its sender is never called.
 private final class NoSender: NSObject, URLAuthenticationChallengeSender {
   func use(_ credential: URLCredential, for challenge: URLAuthenticationChallenge) {}
   func continueWithoutCredential(for challenge: URLAuthenticationChallenge) {}

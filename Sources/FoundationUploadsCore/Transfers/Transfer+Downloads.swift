@@ -16,7 +16,7 @@ extension Transfer {
     }
   }
 
-  /// Some of the bytes are in the file.
+  /// Some bytes were written to the file.
   private func wrote(_ file: DownloadFile) {
     file.takeNews()
     guard !isOver, file === download else { return }
@@ -38,7 +38,7 @@ extension Transfer {
     let (start, count) = (file.start, file.byteCount)
     session.call { [session] in
       task.change { $0.isTellingWritten = false }
-      // Everything since the last call, however many pieces that were.
+      // Everything since the last call, in however many pieces.
       let total = count()
       let new = task.change { facts in
         defer { facts.bytesToldWritten = total - start }
@@ -50,20 +50,20 @@ extension Transfer {
     }
   }
 
-  /// Calls `work` when all that has come of a download is written. Nothing more comes then: the request must be over.
+  /// Calls `work` when all received bytes of a download are written. The request must be over, so that no more arrive.
   func whenWritten(_ work: @escaping () -> Void) {
     guard let download else { return work() }
     guard download.isWritten else {
       afterWriting = work
-      // Where nothing but an order to discard bytes waits, nothing else would say so.
+      // If only a truncation is pending, no other notification would follow.
       return download.whenWritten { [self] in onLoop { self.wrote(download) } }
     }
-    // The news of that may still be on its way.
+    // The notification of that may still be on its way.
     tellWritten(download)
     work()
   }
 
-  /// Ends the request, and writes what has come.
+  /// Ends the request, and writes the received bytes.
   func stopDownload(_ work: @escaping () -> Void) {
     number += 1
     running?.cancel()
@@ -81,7 +81,7 @@ extension Transfer {
     }
   }
 
-  /// The server has answered something else than the part that was asked for: it is asked for all.
+  /// The server has answered with something else than the requested part, so everything is requested.
   func startOver() {
     number += 1
     running?.cancel()

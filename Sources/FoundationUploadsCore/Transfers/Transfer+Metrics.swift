@@ -5,7 +5,7 @@ internal import FoundationNetworking
 internal import UploadClient
 
 extension Transfer {
-  /// A request of the task is over, or is about to be broken off.
+  /// A request of the task is over, or is about to be aborted.
   func note(_ measured: RequestMeasurements?, of sent: UploadRequest?, _ response: HTTPResponse?) {
     guard let measured, let sent, let url = URL(string: UploadRequest.withoutCredentials(sent.url)) else { return }
     var request = URLRequest(url: url)
@@ -20,7 +20,7 @@ extension Transfer {
     note(running?.measure(), of: sent, try? result?.get().response)
   }
 
-  /// The whole, at the end.
+  /// The metrics of the whole task, at its end.
   var metrics: URLSessionTaskMetrics {
     let end = Date()
     // The clock may have been set meanwhile.

@@ -7,7 +7,7 @@ internal import ResumableUploads
 internal import UploadClient
 
 extension Transfer {
-  /// Whether the request carries what could be sent again from any offset.
+  /// Whether the request's body can be sent again from any offset.
   var offersResumption: Bool {
     guard task is URLSessionUploadTask, ["POST", "PUT", "PATCH"].contains(request.httpMethod ?? "") else {
       return false
@@ -18,7 +18,7 @@ extension Transfer {
     }
   }
 
-  /// A 104 with a `Location` says where the upload can be resumed.
+  /// A 104 with a `Location` names the upload resource for resumption.
   func noteAnnouncement(_ response: HTTPResponse) {
     guard offersResumption, response.status == 104, announced == nil, let sent, let offered,
       versionNamed(by: response) == .known(offered),
@@ -28,9 +28,9 @@ extension Transfer {
     announced = url
   }
 
-  /// Whether a final response refuses the offer for its version, so that an older one may be accepted.
+  /// Whether a final response refuses the offer because of its version, so that an older one may be accepted.
   ///
-  /// Only where the response itself says that it is a matter of versions: a body is not sent again for a guess.
+  /// Only if the response itself blames the version, because a body must not be sent again on a guess.
   func refusesVersion(_ response: HTTPResponse) -> Bool {
     guard offersResumption, offered != nil, announced == nil, [400, 412, 501].contains(response.status) else {
       return false
@@ -39,11 +39,11 @@ extension Transfer {
       || ["Tus-Version", "Tus-Resumable"].contains { response[$0] != nil }
   }
 
-  /// Goes to the version that the server has named, or to the next older one; below the oldest there is no offer.
+  /// Changes to the version that the server has named, or to the next older one. Below the oldest there is no offer.
   func stepDown(_ response: HTTPResponse) {
     guard let current = offered else { return }
     var next = current.older
-    // Only downwards: so that it ends.
+    // Only to an older version, so that this ends.
     if case .known(let named) = versionNamed(by: response), let number = named.number,
       number < current.number ?? .max
     {
@@ -58,8 +58,8 @@ extension Transfer {
 }
 
 extension InteropVersion {
-  /// The whole of it is in this request, and can be resumed if the server wants it so
-  /// (draft-ietf-httpbis-resumable-upload, section "Upgrading To Resumable Uploads").
+  /// The request contains the whole body, and the server may make it resumable (draft-ietf-httpbis-resumable-upload,
+  /// section "Upgrading To Resumable Uploads").
   func offer(resumptionOf length: Int64, _ upload: inout UploadRequest) {
     var fields = HeaderFields()
     setVersion(&fields)
@@ -70,7 +70,7 @@ extension InteropVersion {
 }
 
 extension UploadRequest {
-  /// Whether it says whether it completes an upload, as only a creation or an append does.
+  /// Whether it states if it completes an upload, as only a creation or an append does.
   var tellsCompleteness: Bool {
     fields.contains { ["upload-complete", "upload-incomplete"].contains($0.name.lowercased()) }
   }

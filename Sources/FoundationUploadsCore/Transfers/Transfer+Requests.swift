@@ -1,4 +1,4 @@
-// The transfer's requests, and what follows from each event.
+// The transfer's requests, and the reaction to each event.
 
 internal import EventLoops
 internal import Foundation
@@ -9,7 +9,7 @@ internal import ResumableUploads
 internal import UploadClient
 
 extension Transfer {
-  /// Sends the request of the moment.
+  /// Sends the current request.
   func send() {
     guard !isOver else { return }
     task.change { $0.currentRequest = request }
@@ -46,7 +46,7 @@ extension Transfer {
     }
     if let download {
       download.addRange(to: &upload)
-      // Only what is not encoded can be continued. What comes encoded all the same is decoded.
+      // Only an unencoded response can be continued. One that is encoded anyway is decoded.
       upload.acceptEncoding = "identity"
     }
     if content.isBody, !(task is URLSessionUploadTask), upload.method == "POST" { upload.assumeForm() }
@@ -63,7 +63,7 @@ extension Transfer {
     try begin(upload, body)
   }
 
-  /// Sends one request, whose response is the program's unless it leads elsewhere.
+  /// Sends one request, whose response goes to the program unless it leads elsewhere.
   func begin(_ upload: UploadRequest, _ body: consuming UploadBody) throws {
     guard let engine else { return }
     var upload = upload

@@ -11,31 +11,31 @@ internal import ResumableUploads
 internal import StreamBuffers
 internal import UploadClient
 
-/// What is known of an upload while it is resumed.
+/// The state of an upload that is being resumed.
 struct StreamResumption {
-  /// The request for the upload resource, without method and fields of the protocol.
+  /// The request for the upload resource, without the protocol's method and fields.
   let upload: UploadRequest
   let data: ResumeData
   /// How many bytes the server had when it was first asked, and when it was last asked; nil before.
   var firstOffset: UInt64?
   var offset: UInt64?
-  /// Since when nothing goes forward.
+  /// Since when there has been no progress.
   var outageStart: MonotonicInstant?
   var failures = 0
   /// Whether a part of a stream was sent.
   var hasAppended = false
-  /// Where the upload ends, as bytes; nil until a stream has ended.
+  /// Where the upload ends, in bytes; nil until a stream has ended.
   var end: UInt64?
 
-  /// Answers that tell of a state which may pass (RFC 9110, section 15). 400 and 409 are what servers say of a wrong
-  /// offset, and where that is right the next question shows it.
+  /// Statuses of a temporary state (RFC 9110, section 15). Servers use 400 and 409 for a wrong offset, and then the
+  /// next offset retrieval shows the right one.
   static func isTemporary(status: Int) -> Bool {
     [400, 408, 409, 423, 425, 429, 500, 502, 503, 504].contains(status) || status >= 506
   }
 }
 
 extension Transfer {
-  /// Attempts after which a resumption may fail for lack of time.
+  /// Attempts that must be made before a resumption may fail because of the time limit.
   private static let leastAttempts = 3
 
   /// Continues an upload of a stream.
@@ -44,7 +44,7 @@ extension Transfer {
       return end(URLError(.unsupportedURL, request.url))
     }
     streamFacts.resumeData = data
-    // What was sent before a redirect or a challenge counts.
+    // Bytes sent before a redirect or a challenge count.
     let earlier = resumption
     resumption = StreamResumption(
       upload: upload.directed(to: place), data: data, firstOffset: earlier?.firstOffset, offset: earlier?.offset,
@@ -53,7 +53,7 @@ extension Transfer {
     askOffset()
   }
 
-  /// Asks the server how much it has (section "Offset Retrieval").
+  /// Asks the server for its offset (section "Offset Retrieval").
   private func askOffset() {
     guard let engine, let resumption else { return }
     let question = question(resumption)
@@ -153,8 +153,8 @@ extension Transfer {
 
   // MARK: Completion
 
-  /// The server has everything, and its final response was lost. It is asked for that with an append of nothing; where
-  /// it does not repeat it, its answer to the question takes the place of the final response.
+  /// The server has everything, and its final response was lost. An empty append requests it again. If the server does
+  /// not repeat it, its answer to the offset retrieval replaces the final response.
   private func isComplete(_ answer: HTTPResponse, at offset: UInt64) {
     guard let engine, let resumption else { return }
     guard !resumption.hasAppended || resumption.end == offset else {
@@ -186,11 +186,11 @@ extension Transfer {
     resumption?.failures = 0
   }
 
-  /// Asks the server again, after a delay, unless nothing has gone forward for `timeoutIntervalForResumption`.
+  /// Asks the server again after a delay, unless there was no progress for `timeoutIntervalForResumption`.
   ///
   /// - Parameters:
-  ///   - retryAfter: what the server has asked for.
-  ///   - giveUp: called in place of that.
+  ///   - retryAfter: the delay that the server has requested.
+  ///   - giveUp: called instead of that.
   func retryResumption(retryAfter: Duration? = nil, orElse giveUp: () -> Void) {
     guard var resumption else { return giveUp() }
     let now = MonotonicInstant.now

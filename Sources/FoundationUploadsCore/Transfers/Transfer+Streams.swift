@@ -7,12 +7,12 @@ internal import LiveStreaming
 internal import ResumableUploads
 internal import UploadClient
 
-/// What the events of a stream have told.
+/// What the events of a stream have shown.
 struct StreamFacts {
   /// Whether the server has an upload resource for it; nil until that is known.
   var isResumable: Bool?
   var hasConnected = false
-  /// What ended the last attempt.
+  /// Why the last attempt failed.
   var cause: FailedAttempt.Cause?
   var resumeData: ResumeData?
   /// Why the transfer has ended the stream.
@@ -20,7 +20,7 @@ struct StreamFacts {
 }
 
 extension Transfer {
-  /// The most of a response that is kept for a stream's end, in bytes.
+  /// How many bytes of a response are kept for a stream's end.
   static let responseLimit = 64 << 20
 
   // MARK: Bodies of unknown length
@@ -44,7 +44,7 @@ extension Transfer {
     }
     var configuration = configuration(upload)
     configuration.overflow = .wait
-    // For bodies that flow fast: fewer wake-ups.
+    // Fewer wake-ups for fast bodies.
     configuration.pairSize = 64 << 10
     configuration.request.uploadBufferSize = 64 << 10
     let source = InputStreamSource(stream) { [weak self] words in
@@ -73,9 +73,9 @@ extension Transfer {
     return configuration
   }
 
-  // MARK: What is resumed
+  // MARK: Resumption
 
-  /// Continues an upload whose request has broken off, where the server has announced it.
+  /// Continues an interrupted upload, if the server has announced an upload resource.
   func continueUpload() {
     guard let record = uploadRecord() else { return end(URLError(.networkConnectionLost, request.url)) }
     number += 1
@@ -83,7 +83,7 @@ extension Transfer {
     resume(record)
   }
 
-  /// What a later task, or this one, continues with; nil if the server has not announced an upload resource.
+  /// The data with which a later task, or this one, continues; nil if the server has not announced an upload resource.
   func uploadRecord() -> UploadRecord? {
     let data =
       streamFacts.resumeData
@@ -181,12 +181,12 @@ extension Transfer {
 
   private func interrupted(_ cause: FailedAttempt.Cause) {
     streamFacts.cause = cause
-    // As every request to a server that is not there.
+    // Like any request to a server that cannot be reached.
     if settings.waitsForConnectivity, !hasConnected, cause.isUnreachability { return tellWaiting() }
     if !streamFacts.hasConnected, streamFacts.isResumable != true || settings.waitsForConnectivity && !hasConnected {
       return stopStream(URLError(URLError.code(of: cause), request.url, "\(cause)"))
     }
-    // A server that cannot resume gets no second request with the rest of a body.
+    // A server that cannot resume must not receive a second request with the rest of a body.
     if streamFacts.isResumable == false {
       if case .response(let status) = cause, !(200..<300).contains(status) { return stopStream(nil) }
       stopStream(URLError(URLError.code(of: cause), request.url, "\(cause)"))
@@ -211,10 +211,10 @@ extension Transfer {
       return respond(summary)
     }
     if let failure = streamFacts.failure { return fail(failure) }
-    // An answer that is no success is an answer all the same, if it is the last that was heard.
+    // An unsuccessful response is still a response if it is the last event.
     var isAnswered = error.kind != .unreachable && error.kind != .source && error.kind != .cancelled
     if case .response? = streamFacts.cause { isAnswered = true }
-    // A success of a stream that has failed is one of another request, or came before the stream's end.
+    // If the stream has failed, a success belongs to another request, or came before the stream's end.
     if isAnswered, let response = summary.response, !response.isInterim, !response.isSuccess { return respond(summary) }
     fail(URLError(error, cause: streamFacts.cause, request.url))
   }
@@ -229,7 +229,7 @@ extension Transfer {
   /// The upload ends with a response that is complete.
   func respond(_ response: HTTPResponse) {
     let result = Result<UploadTask.Outcome, UploadError>.success(.init(response: response, isEarly: true))
-    // A long body may be the answer to a question, and the next request under way.
+    // A long body may belong to a redirect or a challenge, with the next request already under way.
     let number = number
     answered(response)
     if !isOver, self.number == number, !response.body.isEmpty { receive(response.body) }
@@ -238,7 +238,7 @@ extension Transfer {
 
   // MARK: Resume data
 
-  /// Ends the transfer, as soon as it is known what a later one can continue with.
+  /// Ends the transfer as soon as it is known how a later one can continue.
   func produceResumeData(_ handler: @escaping @Sendable (Data?) -> Void) {
     if let download {
       resumeHandler = handler
@@ -257,9 +257,9 @@ extension Transfer {
     {
       return endCancelled(handler, uploadRecord()?.data, URLError.ResumeKey.upload)
     }
-    // The server may be about to announce an upload resource. It is sent nothing more until then.
+    // The server may be about to announce an upload resource. Nothing more is sent until then.
     resumeHandler = handler
-    // A request that has not begun would not begin.
+    // A request that has not begun would never begin.
     if hasConnected { running?.suspend() }
     after(1) { [unowned self] in
       guard let handler = resumeHandler.take() else { return }
@@ -268,14 +268,14 @@ extension Transfer {
   }
 
   func endCancelled(_ handler: @escaping @Sendable (Data?) -> Void, _ data: Data?, _ key: String) {
-    // Whoever gets the data may continue with the file at once.
+    // The receiver of the data may continue with the file at once.
     if data != nil { download?.close() }
     session.call { handler(data) }
     end(URLError(.cancelled, request.url).with(data, key))
   }
 }
 
-/// A stream on its way from the delegate to the network thread.
+/// Carries a stream from the delegate to the network thread.
 struct GivenStream: @unchecked Sendable {
   let stream: InputStream?
   init(_ stream: InputStream?) { self.stream = stream }

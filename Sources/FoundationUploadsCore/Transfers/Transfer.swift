@@ -1,4 +1,4 @@
-// The work of a task: requests, one after another, until there is a response for the program.
+// The work of a task: one request after another, until there is a response for the program.
 
 internal import EventLoops
 internal import Foundation
@@ -7,21 +7,21 @@ internal import LiveStreaming
 internal import ResumableUploads
 internal import UploadClient
 
-/// Owned by the session's network thread, but for its orders, which may come from any thread; unchecked for that
-/// reason. It keeps its task and its session until it is over.
+/// Owned by the session's network thread, except for its orders, which may come from any thread; unchecked for that
+/// reason. It retains its task and its session until it is over.
 final class Transfer: TaskEngine, @unchecked Sendable {
-  /// What the request carries.
+  /// The body of the request.
   enum Content {
     case none
     case bytes(Data)
     case file(URL)
-    /// The delegate gives it.
+    /// The delegate provides it.
     case stream
-    /// The request has it. After a redirect, the delegate gives another.
+    /// Part of the request. After a redirect, the delegate provides another.
     case givenStream(InputStream)
     case resumedUpload(UploadRecord)
     case resumedDownload(DownloadRecord)
-    /// There is none, because the resume data cannot be read, or the session takes no tasks.
+    /// There is none, because the resume data is unreadable, or the session accepts no tasks.
     case unusable
 
     static func body(of request: URLRequest) -> Content {
@@ -49,7 +49,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  /// Who hears that it has ended.
+  /// The receiver of the end.
   enum Completion {
     case delegate
     case data(URLSession.DataHandler)
@@ -66,38 +66,38 @@ final class Transfer: TaskEngine, @unchecked Sendable {
 
   // MARK: On the network thread
 
-  /// From its first order on.
+  /// Set by the first order.
   var engine: UploadSession?
-  /// The request of the moment, without the fields of a protocol.
+  /// The current request, without the fields of a protocol.
   var request: URLRequest
   var isStarted = false
   var isSuspended = false
   var isOver = false
-  /// Counts requests: what belongs to an earlier one is ignored.
+  /// Counts requests, so that events of an earlier one are ignored.
   var number = 0
-  /// Counts questions to the program, of which each has one answer.
+  /// Counts questions to the program, each of which has one answer.
   var questions = 0
   var running: UploadTask?
   /// The request that ``running`` sends.
   var sent: UploadRequest?
-  /// The file that is uploaded; in memory, for bytes.
+  /// The uploaded file, which is in memory for bytes.
   var file: UploadFile?
   var memory: MemoryFile?
-  /// The version in which resumption is offered; nil once the server has refused the oldest.
+  /// The version in which resumption is offered; nil once the server has refused the oldest one.
   var offered: InteropVersion? = .newest
-  /// Where the server has said that the upload can be resumed.
+  /// The URL at which the server has announced that the upload can be resumed.
   var announced: String?
   var streamer: LiveStreamer?
   var source: InputStreamSource?
   var feed: StreamFeed?
-  /// What is known of the stream that runs.
+  /// What is known about the running stream.
   var streamFacts = StreamFacts()
-  /// Of a stream that is resumed with resume data.
+  /// The state of a stream that is resumed with resume data.
   var resumption: StreamResumption?
-  /// Bytes of the body in front of those that ``running`` sends, as far as this task has sent them.
+  /// Bytes of the body before those that ``running`` sends, as far as this task has sent them.
   var sentBefore: UInt64 = 0
   var redirects = 0
-  /// Whether a redirect has led to another origin: what is a secret of the first is not sent there.
+  /// Whether a redirect has led to another origin, which must not receive secrets of the first.
   var isAtOtherOrigin = false
   var failedChallenges = 0
   var hasConnected = false
@@ -105,7 +105,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
   /// When the server could not be reached for the first time.
   var outageStart: MonotonicInstant?
   var timers: [EventLoop.Timer] = []
-  /// Of the requests that are over.
+  /// The metrics of finished requests.
   var transactions: [URLSessionTaskTransactionMetrics] = []
   /// When the task was resumed for the first time.
   var resumeDate: Date?
@@ -113,40 +113,41 @@ final class Transfer: TaskEngine, @unchecked Sendable {
   var redirectCount = 0
   /// What the response is waiting for.
   var pending = Pending.nothing
-  /// Bytes of a response that is waiting, and how its request ended.
+  /// Bytes of a response that is waiting, and the end of its request.
   var held: [[UInt8]] = []
   var heldByteCount = 0
   var heldEnd: Result<UploadTask.Outcome, UploadError>?
-  /// Bytes of responses that the program, or the disk, has not taken.
+  /// Bytes of responses that the program or the disk has not taken yet.
   let intake = Intake()
   /// The response's body, for a completion handler.
   var received = Data()
-  /// Who waits for resume data.
+  /// The handler that waits for resume data.
   var resumeHandler: (@Sendable (Data?) -> Void)?
   var download: DownloadFile?
-  /// Waits until all that has come of the download is written.
+  /// Waits until all received bytes of the download are written.
   var afterWriting: (() -> Void)?
 
   /// What a response is waiting for.
   enum Pending {
     case nothing
-    /// Whether to follow a redirect, or to answer a challenge: asked when the response is complete, or long.
+    /// Whether to follow a redirect or to answer a challenge. The program is asked when the response is complete, or
+    /// long.
     case redirect(HTTPResponse, URLRequest)
     case challenge(HTTPResponse, BasicChallenge)
     /// The program has been asked.
     case decision(HTTPResponse)
-    /// Nothing: the request is sent again, with an older version of the protocol.
+    /// Nothing. The request is sent again with an older version of the protocol.
     case otherVersion(HTTPResponse)
-    /// Nothing: it tells of an outage, after which the resumption is tried again.
+    /// Nothing. The response reports an outage, and the resumption is tried again.
     case outage(HTTPResponse)
-    /// Nothing: it is a success that the upload is not, and the program does not get it.
+    /// Nothing. The response is a success although the upload is not, so the program does not receive it.
     case refused(URLError)
   }
 
   init(_ session: URLSession, _ task: URLSessionTask, _ content: Content, _ completion: Completion) {
     (self.session, self.task, self.content, self.completion) = (session, task, content, completion)
     settings = session.configuration
-    // It is replaced by an error at the start where there is none.
+    // A missing request is replaced, and the start then fails with an error.
     request = task.originalRequest ?? URLRequest(url: URL(fileURLWithPath: "/"))
     switch content {
     case .resumedUpload(let record): isAtOtherOrigin = record.request.isAtOtherOrigin ?? false
@@ -155,7 +156,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  /// The session takes no new tasks.
+  /// The session accepts no new tasks.
   func refuse() { content = .unusable }
 
   // MARK: Orders, from any thread
@@ -182,7 +183,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  /// - Parameter handler: given what a new task can continue with.
+  /// - Parameter handler: receives the data with which a new task can continue.
   func cancel(_ handler: (@Sendable (Data?) -> Void)?) {
     onLoop { [self] in
       guard !isOver else { return session.call { handler?(nil) } }
@@ -191,7 +192,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  /// Runs `work` on the network thread. Without one, the transfer has failed.
+  /// Runs `work` on the network thread. Without that thread, the transfer has failed.
   func onLoop(_ work: @escaping @Sendable () -> Void) {
     do {
       let engine = try session.engine()
@@ -229,7 +230,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     send()
   }
 
-  /// Ends with an error, and with resume data where there is any.
+  /// Ends with an error, and with resume data if available.
   func fail(_ error: URLError) {
     if let download {
       return stopDownload { [unowned self] in
@@ -240,7 +241,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     end(error.with(uploadRecord()?.data, URLError.ResumeKey.upload))
   }
 
-  /// The last thing that happens.
+  /// The final step.
   func end(_ error: URLError?) {
     guard !isOver else { return }
     isOver = true
@@ -249,7 +250,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     timers = []
     if running != nil { noteRunning(nil, of: sent) }
     running?.cancel()
-    // In this order: a source that ends first would complete the body of a plain server.
+    // In this order, because a source that ends first would complete the body on a plain server.
     streamer?.cancelNow()
     source?.close(failure: error?.localizedDescription)
     feed?.close(failure: error?.localizedDescription)
@@ -270,10 +271,10 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     }
     let file = download.take()
     let place = error == nil ? file?.url : nil
-    // What resume data names stays, and a task that continues with it may be there soon.
+    // The file of resume data stays, and a task that continues with it may exist soon.
     let isWanted = error?.userInfo[URLError.ResumeKey.download] != nil
     if isWanted { file?.close() }
-    // Only then: a task with older resume data must not change what the program moves.
+    // Only then, because a task with older resume data must not change a file that the program moves.
     let remove: @Sendable () -> Void = {
       guard let file, file.isOwned else { return }
       try? FileManager.default.removeItem(at: file.url)

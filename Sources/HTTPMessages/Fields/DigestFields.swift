@@ -15,7 +15,7 @@ package struct DigestField: Equatable, Sendable {
 
   package init(_ digests: [(algorithm: String, value: [UInt8])]) { self.digests = digests }
 
-  /// nil for what is no dictionary of byte sequences.
+  /// nil if the text is not a dictionary of byte sequences.
   package init?(parsing text: String) {
     guard let dictionary = StructuredDictionary(parsing: text) else { return nil }
     digests = []
@@ -31,8 +31,8 @@ package struct DigestField: Equatable, Sendable {
     digests.map { "\($0.algorithm)=\(BareItem.bytes($0.value).serialized ?? "::")" }.joined(separator: ", ")
   }
 
-  /// The algorithms that a `Want-…-Digest` asks for (section 4), most wanted first; those of preference 0 are not
-  /// wanted.
+  /// The algorithms that a `Want-…-Digest` requests (section 4), in descending order of preference. Algorithms with
+  /// preference 0 are left out.
   package static func wanted(parsing text: String) -> [String] {
     guard let dictionary = StructuredDictionary(parsing: text) else { return [] }
     var preferences: [(algorithm: String, preference: Int64)] = []
@@ -42,7 +42,7 @@ package struct DigestField: Equatable, Sendable {
       else { return [] }
       if preference > 0 { preferences.append((member.key, preference)) }
     }
-    // Stable: among equals, the one named first.
+    // The order is stable: among equal preferences, the first one named comes first.
     return preferences.enumerated().sorted { ($1.element.preference, $0.offset) < ($0.element.preference, $1.offset) }
       .map(\.element.algorithm)
   }

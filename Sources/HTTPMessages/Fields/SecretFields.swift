@@ -1,15 +1,14 @@
 // The fields that carry credentials, which must never be written to a disk.
 
 package enum SecretFields {
-  /// What the names of such fields have in common, as far as they have anything: `Authorization`,
-  /// `Proxy-Authorization`, `Set-Cookie`, `X-Api-Key`, `Private-Token`, `X-Auth-Request-Email`,
-  /// `CF-Access-Client-Secret`, `X-Session-ID`.
+  /// Parts of the names of such fields, as far as they have any in common: `Authorization`, `Proxy-Authorization`,
+  /// `Set-Cookie`, `X-Api-Key`, `Private-Token`, `X-Auth-Request-Email`, `CF-Access-Client-Secret`, `X-Session-ID`.
   private static let parts = [
     "auth", "api-key", "apikey", "access-key", "token", "secret", "password", "passwd", "credential", "session",
     "signature", "jwt", "cookie",
   ]
 
-  /// Whether a field of that name may carry a credential. A wrong guess costs a handler a field after a restart.
+  /// Whether a field of that name may carry a credential. After a wrong guess, a handler lacks a field after a restart.
   package static func contains(_ name: String) -> Bool {
     let name = name.lowercased()
     return parts.contains { name.contains($0) }

@@ -1,50 +1,49 @@
-// Facts about a stream that only its sender has, in a field of its requests.
+// Facts about a stream that only its sender knows, in a field of its requests.
 
 /// `Stream-Description`: a dictionary (RFC 9651, section 3.2) on a creation, on an append and on a plain request.
 ///
-/// All members are optional, and a receiver passes over those that it does not know. Nothing depends on them but what
-/// is written down about the recording.
+/// All members are optional, and a receiver ignores unknown ones. They affect only the description of the recording.
 package struct StreamDescription: Equatable, Sendable {
   package static let fieldName = "Stream-Description"
-  /// A longer field is not read.
+  /// Longer fields are ignored.
   private static let maximumLength = 8192
   /// The longest text of a member, in bytes of UTF-8.
   private static let maximumTextLength = 256
-  /// More steps of the clock are not kept: the first ones are.
+  /// The number of clock steps to keep. Later ones are dropped.
   package static let maximumStepCount = 64
 
   package struct ClockStep: Equatable, Sendable {
-    /// The stream offset of the newest byte when the sender saw the step.
+    /// The stream offset of the newest byte when the sender noticed the step.
     package var offset: UInt64
-    /// How far the clock went forward; negative if it went back.
+    /// The size of the step; negative if the clock went back.
     package var milliseconds: Int64
 
     package init(offset: UInt64, milliseconds: Int64) { (self.offset, self.milliseconds) = (offset, milliseconds) }
   }
 
-  /// When the first byte came into being, in milliseconds since 1970 by the sender's wall clock.
+  /// When the first byte was created, in milliseconds since 1970 by the sender's wall clock.
   package var started: Int64?
   package var clockSteps: [ClockStep] = []
-  /// What is recorded, e.g. an ALSA device.
+  /// The recorded device, for example an ALSA device.
   package var device: String?
   package var format: String?
   package var rate: Int64?
   package var channels: Int64?
   /// The sender's software and its version.
   package var software: String?
-  /// After how many milliseconds of the stream its recording is to continue in another file.
+  /// The duration in milliseconds after which the recording continues in another file.
   package var splitDuration: Int64?
-  /// How long a file of its recording is to become, in bytes.
+  /// The size in bytes after which the recording continues in another file.
   package var splitSize: Int64?
-  /// When its recording is to continue in another file, in milliseconds since 1970 by the sender's wall clock.
+  /// The times at which the recording continues in another file, in milliseconds since 1970 by the sender's wall clock.
   package var splitTimes: [Int64] = []
-  /// More of these are not read.
+  /// The number of times to read. Further ones are ignored.
   package static let maximumTimeCount = 16
 
   package init() {}
 
-  /// Reads the value of the field; nil if it is not a dictionary, or too long. A member with a value that it cannot
-  /// have counts as missing.
+  /// Reads the value of the field; nil if it is not a dictionary, or is too long. A member with an invalid value counts
+  /// as missing.
   package init?(parsing value: String) {
     guard value.utf8.count <= Self.maximumLength, let fields = StructuredDictionary(parsing: value) else { return nil }
     func text(_ key: String) -> String? {
@@ -54,7 +53,7 @@ package struct StreamDescription: Equatable, Sendable {
       case .string(let value), .displayString(let value): text = value
       default: return nil
       }
-      // What is shown to people later cannot command their terminals.
+      // The text is later shown to people, so it must not contain control sequences for their terminals.
       let isPlain = text.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7F..<0xA0).contains($0.value) }
       return isPlain && !text.isEmpty && text.utf8.count <= Self.maximumTextLength ? text : nil
     }
@@ -64,7 +63,7 @@ package struct StreamDescription: Equatable, Sendable {
       }
       return number
     }
-    // Up to the end of the year 9999, the last one of RFC 3339.
+    // The limit is the end of the year 9999, as in RFC 3339.
     started = number("started", in: 0...253_402_300_799_999)
     device = text("device")
     format = text("format")
@@ -89,7 +88,7 @@ package struct StreamDescription: Equatable, Sendable {
     }
   }
 
-  /// The value of the field; nil if there is nothing to describe. What the field cannot hold is left out.
+  /// The value of the field; nil if there is nothing to describe. Values that the field cannot represent are left out.
   package var value: String? {
     var fields = StructuredDictionary()
     func set(_ key: String, _ text: String?) {

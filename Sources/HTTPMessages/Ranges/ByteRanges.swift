@@ -1,15 +1,15 @@
 // Ranges of a representation (RFC 9110, section 14), as a client requests them and a server names them.
 
-/// What a `Range` field asks for.
+/// The content of a `Range` field.
 package struct ByteRanges: Equatable, Sendable {
   /// One of its ranges, in bytes.
   package enum Spec: Equatable, Sendable {
-    /// `5-9`; without the last, all that follows.
+    /// `5-9`. Without the last, all bytes from the first on.
     case from(UInt64, last: UInt64?)
     /// `-5`: the last bytes.
     case suffix(UInt64)
 
-    /// The bytes that it names in a representation of `length` bytes; nil where it names none.
+    /// The bytes of the range in a representation of `length` bytes; nil if it contains none.
     package func range(in length: UInt64) -> Range<UInt64>? {
       switch self {
       case .from(let first, let last):
@@ -24,9 +24,9 @@ package struct ByteRanges: Equatable, Sendable {
 
   package let specs: [Spec]
 
-  /// nil for what a server ignores: another unit, or what is malformed.
+  /// nil if a server must ignore the field, because of another unit or because it is malformed.
   package init?(parsing text: String) {
-    // The unit's name, like all tokens of the kind, is compared without regard to case.
+    // The name of the unit is compared without regard to case, like other tokens of this kind.
     guard let equals = text.utf8.firstIndex(of: UInt8(ascii: "=")), String(text[..<equals]).isSameWord(as: "bytes")
     else { return nil }
     var specs: [Spec] = []
@@ -51,21 +51,21 @@ package struct ByteRanges: Equatable, Sendable {
     return .from(start, last: end)
   }
 
-  /// A number beyond any file is as good as the largest.
+  /// A number beyond the size of any file is replaced by the largest number.
   private static func number(_ digits: ArraySlice<UInt8>) -> UInt64? {
     guard !digits.isEmpty, digits.allSatisfy(Octet.isDigit) else { return nil }
     return UInt64(String(decoding: digits, as: UTF8.self)) ?? .max
   }
 }
 
-/// What a `Content-Range` field says of a part, or of why there is none.
+/// The content of a `Content-Range` field, which describes a part or states why there is none.
 package enum ContentRange: Equatable, Sendable {
   /// `bytes 5-9/10`; the length is nil for `*`.
   case part(Range<UInt64>, of: UInt64?)
   /// `bytes */10`
   case unsatisfied(length: UInt64)
 
-  /// nil for another unit, and for what is malformed or contradicts itself.
+  /// nil for another unit, or if the text is malformed or contradictory.
   package init?(parsing text: String) {
     let words = text.utf8.split(separator: Octet.space, maxSplits: 1, omittingEmptySubsequences: false)
     guard words.count == 2, String(decoding: words[0], as: UTF8.self).isSameWord(as: "bytes") else { return nil }

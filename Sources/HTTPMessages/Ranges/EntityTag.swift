@@ -3,13 +3,13 @@
 /// An entity tag: `"xyzzy"`, or `W/"xyzzy"`, which does not promise the same bytes.
 package struct EntityTag: Equatable, Sendable {
   package let isWeak: Bool
-  /// Between the quotes.
+  /// The text between the quotes.
   package let opaque: String
 
-  /// A strong one. The text has nothing that RFC 9110 does not allow between the quotes.
+  /// A strong tag. The text must contain only characters that RFC 9110 allows between the quotes.
   package init(_ opaque: String) { (isWeak, self.opaque) = (false, opaque) }
 
-  /// nil for what is not exactly one entity tag.
+  /// nil if the text is not exactly one entity tag.
   package init?(parsing text: String) {
     var rest = Substring(text).utf8
     guard let tag = Self.next(&rest), rest.isEmpty else { return nil }
@@ -20,21 +20,21 @@ package struct EntityTag: Equatable, Sendable {
 
   package var text: String { (isWeak ? "W/\"" : "\"") + opaque + "\"" }
 
-  /// Whether both name the same bytes (section 8.8.3.2).
+  /// Whether both identify the same bytes (section 8.8.3.2).
   package func isStronglyEqual(to other: EntityTag) -> Bool {
     !isWeak && !other.isWeak && opaque.utf8.elementsEqual(other.opaque.utf8)
   }
 
-  /// Whether both name representations that can stand for one another.
+  /// Whether both identify equivalent representations.
   package func isWeaklyEqual(to other: EntityTag) -> Bool { opaque.utf8.elementsEqual(other.opaque.utf8) }
 
-  /// What `If-Match` and `If-None-Match` name.
+  /// The content of `If-Match` and `If-None-Match`.
   package enum List: Equatable, Sendable {
     /// `*`
     case any
     case tags([EntityTag])
 
-    /// nil for what is neither. Empty elements do not count (section 5.6.1.2).
+    /// nil if the text is neither. Empty elements do not count (section 5.6.1.2).
     package init?(parsing text: String) {
       if text == "*" {
         self = .any

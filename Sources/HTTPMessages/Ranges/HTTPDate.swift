@@ -3,11 +3,11 @@
 package enum HTTPDate {
   private static let months = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 
-  /// Seconds since 1970-01-01T00:00:00Z; nil for what is no HTTP-date.
+  /// The seconds since 1970-01-01T00:00:00Z; nil if the text is not an HTTP-date.
   ///
-  /// - Parameter year: the current one, by which the two digits of the oldest form are judged.
+  /// - Parameter year: the current year, which determines the century of the oldest form with its two digits.
   package static func seconds(parsing text: String, year: Int = 2026) -> Int64? {
-    // By octets: Swift's characters join what HTTP tells apart.
+    // The text is split by octets, because Swift's characters combine octets that HTTP treats separately.
     let words = text.utf8.split(separator: Octet.space).map { String(decoding: $0, as: UTF8.self).lowercasedASCII }
     switch words.count {
     // Sun, 06 Nov 1994 08:49:37 GMT
@@ -18,7 +18,7 @@ package enum HTTPDate {
       let date = words[1].split(separator: "-").map(String.init)
       guard date.count == 3, date[2].utf8.count == 2, let short = number(date[2]) else { return nil }
       let full = year - year % 100 + short
-      // More than 50 years in the future is the past.
+      // A year that would be more than 50 years in the future is in the previous century.
       return seconds(day: date[0], month: date[1], year: full > year + 50 ? full - 100 : full, time: words[2])
     // Sun Nov  6 08:49:37 1994
     case 5 where words[4].utf8.count == 4:
@@ -38,13 +38,13 @@ package enum HTTPDate {
     return days * 86_400 + Int64(hour * 3600 + minute * 60 + second)
   }
 
-  /// Of at most four digits.
+  /// A number of at most four digits.
   private static func number(_ text: String) -> Int? {
     guard (1...4).contains(text.utf8.count), text.utf8.allSatisfy(Octet.isDigit) else { return nil }
     return Int(text)
   }
 
-  /// Days since 1970-01-01 in the Gregorian calendar. A year begins in March here, so that a leap day is its last.
+  /// The days since 1970-01-01 in the Gregorian calendar. Here a year begins in March, so that a leap day is its last.
   private static func days(year: Int, month: Int, day: Int) -> Int64 {
     let year = month <= 2 ? year - 1 : year
     let (era, yearOfEra) = (year / 400, year % 400)

@@ -1,5 +1,5 @@
-// Base64 (RFC 4648, section 4) as structured fields want it. The library that the other rooms have for it is libcrypto,
-// and this room imports nothing.
+// Base64 (RFC 4648, section 4) as structured fields require it. Other modules use libcrypto for this, but this module
+// imports nothing.
 
 enum Base64 {
   private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/".utf8)
@@ -18,8 +18,8 @@ enum Base64 {
     return String(decoding: text, as: UTF8.self)
   }
 
-  /// Padding may be missing and unused bits may be set, as RFC 9651, section 4.2.7, recommends; nothing else is
-  /// forgiven.
+  /// Padding may be missing and unused bits may be set, as RFC 9651, section 4.2.7, recommends. All other deviations
+  /// are errors.
   static func decode(_ text: ArraySlice<UInt8>) -> [UInt8]? {
     let digits = text.prefix { $0 != UInt8(ascii: "=") }
     let padding = text[digits.endIndex...]

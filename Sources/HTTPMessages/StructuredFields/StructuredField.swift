@@ -6,12 +6,12 @@
 package enum BareItem: Equatable, Sendable {
   /// -999,999,999,999,999 to 999,999,999,999,999 (section 3.3.1).
   case integer(Int64)
-  /// In thousandths: at most twelve digits before the point and three behind it (section 3.3.2).
+  /// In thousandths: at most twelve digits before the point and three after it (section 3.3.2).
   case decimal(thousandths: Int64)
   /// Printable ASCII (section 3.3.3).
   case string(String)
   case token(String)
-  /// Between colons in base64 (section 3.3.5).
+  /// Base64 between colons (section 3.3.5).
   case bytes([UInt8])
   case boolean(Bool)
   /// Seconds since 1970 (section 3.3.7).
@@ -23,7 +23,7 @@ package enum BareItem: Equatable, Sendable {
   package static let largestInteger: Int64 = 999_999_999_999_999
 }
 
-/// A key and its value, behind an item (RFC 9651, section 3.1.2).
+/// A key and its value after an item (RFC 9651, section 3.1.2).
 package struct Parameter: Equatable, Sendable {
   package var key: String
   package var value: BareItem
@@ -34,7 +34,7 @@ package struct Parameter: Equatable, Sendable {
   }
 }
 
-/// An item with its parameters, in order, each key once.
+/// An item with its parameters, in order, with distinct keys.
 package struct Item: Equatable, Sendable {
   package var value: BareItem
   package var parameters: [Parameter]
@@ -44,9 +44,9 @@ package struct Item: Equatable, Sendable {
     self.parameters = parameters
   }
 
-  /// Reads a field that is an item; nil if it is not exactly that (section 4.2).
+  /// Reads a field that is an item; nil if the text is not exactly one item (section 4.2).
   package init?(parsing text: String) {
-    // What every acknowledgement has: it needs no memory, as the whole grammar does.
+    // Every acknowledgement has such a field. This path needs no memory, unlike the whole grammar.
     if let integer = StructuredFieldParser.plainInteger(text) {
       self.init(.integer(integer))
       return
@@ -57,7 +57,7 @@ package struct Item: Equatable, Sendable {
   }
 }
 
-/// A dictionary's members, in order, each key once (RFC 9651, section 3.2).
+/// A dictionary's members, in order, with distinct keys (RFC 9651, section 3.2).
 package struct StructuredDictionary: Equatable, Sendable {
   package enum Value: Equatable, Sendable {
     case item(Item)
@@ -73,11 +73,11 @@ package struct StructuredDictionary: Equatable, Sendable {
 
   package init() {}
 
-  /// From members of which each key is there once.
+  /// A dictionary of members with distinct keys.
   init(distinct members: [Member]) { self.members = members }
 
-  /// Reads a field that is a dictionary; nil if it is not exactly that (section 4.2). The empty text is an empty
-  /// dictionary.
+  /// Reads a field that is a dictionary; nil if the text is not exactly one dictionary (section 4.2). The empty text is
+  /// an empty dictionary.
   package init?(parsing text: String) {
     var parser = StructuredFieldParser(text)
     guard let dictionary = parser.field({ $0.dictionary() }) else { return nil }
@@ -86,7 +86,7 @@ package struct StructuredDictionary: Equatable, Sendable {
 
   package subscript(key: String) -> Value? { members.first { $0.key == key }?.value }
 
-  /// Sets a member; one that is there already keeps its place.
+  /// Sets a member. An existing member keeps its place.
   package mutating func set(_ key: String, _ value: Value) {
     // RFC 9651, section 4.2.2, step 6: the earlier value is overwritten, in its place.
     if let index = members.firstIndex(where: { $0.key == key }) {

@@ -1,4 +1,4 @@
-// From text to structured fields, by the algorithms of RFC 9651, section 4.2: strict, so that both ends read the same.
+// Parses structured fields by the algorithms of RFC 9651, section 4.2. It is strict, so that both ends read the same.
 
 /// Reads one field's combined value, from its first octet to its last.
 struct StructuredFieldParser {
@@ -6,7 +6,7 @@ struct StructuredFieldParser {
 
   init(_ text: String) { rest = Array(text.utf8)[...] }
 
-  /// The whole field: what `parse` finds, with nothing but spaces around it.
+  /// Parses the whole field: the value of `parse`, surrounded only by spaces.
   mutating func field<Value>(_ parse: (inout Self) -> Value?) -> Value? {
     skip(whileIn: [0x20])
     guard let value = parse(&self) else { return nil }
@@ -14,7 +14,7 @@ struct StructuredFieldParser {
     return rest.isEmpty ? value : nil
   }
 
-  /// A field of digits alone, as many as an Integer may have; nil for any other, whether it is an Integer or not.
+  /// The value of a field that consists only of digits, as many as an Integer may have; nil for any other field.
   static func plainInteger(_ text: String) -> Int64? {
     let octets = text.utf8.span
     guard (1...15).contains(octets.count) else { return nil }
@@ -46,14 +46,14 @@ struct StructuredFieldParser {
       if rest.isEmpty { break }
       guard take(",") else { return nil }
       skip(whileIn: [0x20, 0x09])
-      // A comma has something behind it.
+      // A member must follow a comma.
       if rest.isEmpty { return nil }
     }
     return StructuredDictionary(distinct: members)
   }
 
-  /// Step 6 of section 4.2.2, step 8 of section 4.2.3.2: a later value takes the earlier one's place. Places are looked
-  /// up and not searched for, or a field of many keys would cost the square of its length.
+  /// Step 6 of section 4.2.2, step 8 of section 4.2.3.2: a later value replaces the earlier one in its place. A table
+  /// contains the places, because a search would cost the square of the length for a field of many keys.
   private static func set<Entry>(
     _ entry: Entry, _ key: String, in entries: inout [Entry], at places: inout [String: Int]
   ) {
@@ -128,7 +128,7 @@ struct StructuredFieldParser {
     }
   }
 
-  /// Section 4.2.4: fifteen digits, or twelve before a point and one to three behind it.
+  /// Section 4.2.4: fifteen digits, or twelve before a point and one to three after it.
   private mutating func number() -> BareItem? {
     let sign: Int64 = take("-") ? -1 : 1
     var whole: Int64 = 0

@@ -34,7 +34,7 @@ extension BareItem {
   private static func isInRange(_ value: Int64) -> Bool { value.magnitude <= UInt64(largestInteger) }
 }
 
-/// Whether dictionaries and parameters may have this key (section 3.1.2): what was not read may be anything.
+/// Whether dictionaries and parameters may have this key (section 3.1.2). A key that was not parsed may be any text.
 private func isKey(_ text: String) -> Bool {
   var parser = StructuredFieldParser(text)
   return parser.key().map { $0.utf8.count == text.utf8.count } ?? false
@@ -57,8 +57,8 @@ extension Item {
 }
 
 extension StructuredDictionary {
-  /// The field's text, empty without members, where the field is to be left out; nil if a key or a value cannot be
-  /// held.
+  /// The field's text; empty without members, when the field must be left out; nil if a key or a value cannot be
+  /// represented.
   package var serialized: String? {
     var texts: [String] = []
     for member in members {

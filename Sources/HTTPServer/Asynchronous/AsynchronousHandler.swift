@@ -7,7 +7,7 @@ public import HTTPMessages
 ///
 /// It is created and called on the loop's thread. The closure runs as an ordinary Swift task.
 public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
-  // Unchecked because of what only the loop's thread touches: `exchange` and `channel`.
+  // Unchecked, because `exchange` and `channel` are used on the loop's thread only.
 
   /// A closure that handles a request.
   public typealias Work = @Sendable (Request) async throws -> Response

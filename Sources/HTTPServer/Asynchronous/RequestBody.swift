@@ -20,7 +20,7 @@ public struct RequestBody: AsyncSequence, Sendable {
     public mutating func next() async throws -> [UInt8]? {
       channel.accept()
       guard let piece = await pieces.next() else {
-        // A task that was cancelled while it waited is given nothing either, and what came since is gone.
+        // A task that was cancelled while it waited receives nothing either, and later bytes were discarded.
         guard channel.isRead else { throw channel.error ?? RequestAborted(reason: .uploadEnded("cancelled")) }
         return nil
       }
@@ -45,12 +45,12 @@ public struct RequestAborted: Error, Equatable, Sendable, CustomStringConvertibl
   public var description: String { reason.description }
 }
 
-/// What lies between the loop that receives a body and the task that reads it.
+/// The buffer between the loop that receives a body and the task that reads it.
 final class RequestBodyChannel: Sendable {
-  /// How many bytes may wait for the task before the sender is held back.
+  /// How many bytes may wait for the task before the connection pauses the sender.
   static let capacity = 256 * 1024
 
-  /// What the channel asks of the connection, from the task's side.
+  /// What the task asks the connection to do.
   enum Demand: Sendable { case accept, resume }
 
   private struct State {
@@ -74,7 +74,7 @@ final class RequestBodyChannel: Sendable {
 
   // MARK: From the loop
 
-  /// Takes bytes; returns whether no more are to come until the channel asks for them.
+  /// Takes bytes. Returns whether the connection must pause until the channel asks for more.
   func received(_ bytes: [UInt8]) -> Bool {
     let isFull = state.withLock { state in
       state.waiting += bytes.count
@@ -91,7 +91,7 @@ final class RequestBodyChannel: Sendable {
     input.finish()
   }
 
-  /// The body will never be complete: reading throws this error from now on, in a task that is cancelled.
+  /// The body will never be complete. From now on, reading throws this error, in a task that is cancelled.
   func end(_ error: RequestAborted, cancelling task: Task<Void, Never>?) {
     state.withLock { $0.error = error }
     task?.cancel()
@@ -104,7 +104,7 @@ final class RequestBodyChannel: Sendable {
   var isRead: Bool { state.withLock { $0.isComplete && $0.waiting == 0 } }
   var error: RequestAborted? { state.withLock { $0.error } }
 
-  /// The handler wants the body: only now is the sender told to go on, if it waits for that.
+  /// The handler accepts the body. Only now does a sender that waits receive `100 Continue`.
   func accept() {
     let isFirst = state.withLock { state in
       defer { state.isAccepted = true }

@@ -11,7 +11,7 @@ final class ConnectionContext {
   let figures = ConnectionCounter()
   let parserLimits: RequestParser.Limits
   let router: RequestRouter
-  /// A request was refused before any handler saw it.
+  /// Called when a request was refused before any handler saw it.
   let refused: (_ peer: String, RequestRefusal) -> Void
   /// Called when the connection with this descriptor is closed.
   var closed: (Int32) -> Void = { _ in }
@@ -19,7 +19,7 @@ final class ConnectionContext {
   var answered: (Int32) -> Void = { _ in }
   /// The loop of a request, if it is not this one.
   var otherLoop: (RequestHead) -> Int? = { _ in nil }
-  /// Moves a connection to that loop. It is in no table any more.
+  /// Moves a connection to that loop. It is no longer in any table.
   var handOver: (ConnectionHandover, Int) -> Void = { _, _ in }
   /// Whether responses announce the end of the connection, and no new request begins.
   var stops = false

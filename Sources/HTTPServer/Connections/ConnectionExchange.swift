@@ -1,10 +1,10 @@
-// What a handler holds of a connection: one request's worth of it.
+// A handler's view of a connection, limited to one request.
 
 package import EventLoops
 package import HTTPMessages
 
-/// A connection, for as long as one request lasts. After its answer, or its end, every call is ignored: the connection
-/// may be busy with the next request by then.
+/// A connection for the duration of one request. After the answer, or the end of the request, every call is ignored,
+/// because the connection may already be serving the next request.
 package final class ConnectionExchange: ContentExchange {
   package let peer: String
   package let loop: EventLoop

@@ -2,13 +2,12 @@
 
 internal import Glibc
 
-/// A socket and what was read of it. It is closed if nobody takes it.
+/// A socket and the bytes read from it. It is closed if nobody takes it.
 ///
-/// Unchecked: it is given away by one thread and taken by another, and never touched by both.
+/// Unchecked, because one thread gives it away and another takes it, so they never use it at the same time.
 package final class ConnectionHandover: @unchecked Sendable {
   let peer: String
-  /// A request that was read and not begun, with the parser that read it and the bytes behind it; nil for a new
-  /// connection.
+  /// A request that was read but not begun, with its parser and the bytes after it; nil for a new connection.
   let request: (head: RequestHead, parser: RequestParser, rest: [UInt8])?
   private var descriptor: Int32
 
@@ -20,7 +19,7 @@ package final class ConnectionHandover: @unchecked Sendable {
 
   deinit { if descriptor >= 0 { close(descriptor) } }
 
-  /// Takes the socket out: it is the caller's now.
+  /// Takes the socket, which then belongs to the caller.
   func take() -> Int32 {
     defer { descriptor = -1 }
     return descriptor

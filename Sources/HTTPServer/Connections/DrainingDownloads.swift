@@ -1,4 +1,4 @@
-// Which downloads a server that stops waits for: those whose clients take something. Pure.
+// Decides which downloads a stopping server waits for: those whose clients still receive bytes. Pure.
 
 internal import EventLoops
 
@@ -6,11 +6,11 @@ internal import EventLoops
 struct DrainingDownloads {
   private struct Progress {
     var undelivered: UInt64
-    /// When it became so little.
+    /// When the undelivered count reached its minimum.
     var since: MonotonicInstant
   }
 
-  /// How long a client may take nothing.
+  /// How long a client may receive nothing.
   let patience: Duration
   private var progress: [Int32: Progress] = [:]
 
@@ -18,7 +18,7 @@ struct DrainingDownloads {
 
   /// Whether the server waits for a download.
   ///
-  /// - Parameter undelivered: how much the client has still to take, in bytes; nil if it has all.
+  /// - Parameter undelivered: how many bytes the client has yet to receive; nil if it has all.
   mutating func isAlive(_ connection: Int32, undelivered: UInt64?, now: MonotonicInstant) -> Bool {
     guard let undelivered else {
       progress[connection] = nil

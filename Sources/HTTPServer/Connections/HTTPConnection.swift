@@ -3,19 +3,20 @@
 internal import EventLoops
 internal import Glibc
 
-/// A connection from its accepting to its closing. It lives as long as the server's table holds it.
+/// A connection from its acceptance to its closing. It lives as long as it is in the server's table.
 final class HTTPConnection {
-  /// How much is read and thrown away after an early answer, in bytes: enough for what a fast client has under way.
+  /// How many bytes are read and discarded after an early answer: enough for what a fast client has under way.
   private static let lingerLimit = 256 << 20
-  /// How much `takeArrived` reads at most, in bytes: more than any socket buffer, and an end for a client that never
+  /// The maximum number of bytes that `takeArrived` reads. It exceeds any socket buffer, and limits a client that never
   /// stops.
   private static let arrivedLimit = 64 << 20
-  /// How many requests of one connection are begun before the others have their turn: a read can bring thousands.
+  /// How many requests of one connection are begun before other connections get their turn, because one read can
+  /// contain thousands.
   private static let requestsPerTurn = 32
-  /// Above this many unsent bytes interim answers are dropped.
+  /// Above this number of unsent bytes, interim answers are dropped.
   private static let interimLimit = 16 * 1024
 
-  /// The answer to a request that comes when the server stops.
+  /// The answer to a request that arrives when the server stops.
   private static let stopping = Response(503, ["retry-after": "2"], body: "The server is stopping.\n")
 
   let descriptor: Int32
@@ -27,33 +28,33 @@ final class HTTPConnection {
   private var state = HTTPConnectionState()
   private var parser: RequestParser
   private var handler: (any RequestHandler)?
-  /// What the handler has of us; cut off when its request is over, so that a late answer cannot be taken for the next
-  /// one's.
+  /// The handler's view of this connection. It is cut off when its request is over, so that a late answer cannot be
+  /// mistaken for that of the next request.
   private var exchange: ConnectionExchange?
-  /// Bytes that the socket did not take yet, from `unsentStart` on.
+  /// Bytes that the socket has not accepted yet, from `unsentStart` on.
   private var unsent: [UInt8] = []
   private var unsentStart = 0
-  /// What the response carries, while some of it is not with the kernel.
+  /// The response's content, while some of it is not yet in the kernel.
   private var content: OutgoingContent?
   /// Whether the last response has such content.
   private var sendsContent = false
-  /// Bytes that were read with what came before them and must wait for the handler, from `start` on.
+  /// Bytes that were read together with earlier ones and must wait for the handler, from `start` on.
   private var unparsed: (bytes: [UInt8], start: Int) = ([], 0)
-  /// Whether what waits does so for the next turn of the loop.
+  /// Whether the waiting bytes are processed in the next turn of the loop.
   private var isPostponed = false
   private var interest: EventLoop.Interest = .readable
   private var timeoutKind: HTTPConnectionState.Timeout?
   private var isProcessing = false
-  /// Of the last request.
+  /// The method of the last request.
   private var method = ""
   /// Whether a request was ever read here.
   private var hasServed = false
-  /// Whether a head was completed since the time-out was last set: the next one is given its full time.
+  /// Whether a head was completed since the time-out was last set, so that the next one gets its full time.
   private var restartsTimeout = false
   private var lingered = 0
-  /// Whether the rest of the body is left to TCP for now.
+  /// Whether the rest of the body stays in TCP for now.
   private var isPaused = false
-  /// Whether the last read was a bulk upload's.
+  /// Whether the last read belonged to a bulk upload.
   private var isBulk = false
 
   init(descriptor: Int32, peer: String, context: ConnectionContext) throws(SystemError) {
@@ -63,12 +64,12 @@ final class HTTPConnection {
     parser = RequestParser(limits: context.parserLimits)
     try context.loop.register(descriptor, .readable) { [unowned self] readiness in ready(readiness) }
     context.allowance.connectionOpened()
-    // Who connects has something to say: the first head is not given the patience of a connection between requests.
+    // A new client should send at once: its first head gets less time than a pause between requests.
     timeoutKind = .head
     context.timeouts.set(.head, self)
   }
 
-  /// Goes on where another loop's connection stopped: with a request that was read and not begun.
+  /// Continues another loop's connection with a request that was read but not begun.
   func goOn(with request: (head: RequestHead, parser: RequestParser, rest: [UInt8])) {
     parser = request.parser
     unparsed = (request.rest, 0)
@@ -86,7 +87,7 @@ final class HTTPConnection {
     if wantsBytes {
       if !readiness.isDisjoint(with: [.readable, .hangUp, .error]) { readOnce() }
     } else if !readiness.isDisjoint(with: [.hangUp, .error]) {
-      // Nothing is wanted from the socket, so this is the only way to hear that the client has gone.
+      // No bytes are expected from the socket, so this is the only sign that the client has left.
       lost(.connectionLost("reset by the client"))
     }
     settle(progress: true)
@@ -105,8 +106,8 @@ final class HTTPConnection {
     settle(progress: false)
   }
 
-  /// The server stops: a request at work is given the chance to answer, an idle connection is closed, and a request
-  /// whose head is not complete is not begun any more.
+  /// The server stops. An active request gets the chance to answer, an idle connection is closed, and a request with an
+  /// incomplete head is no longer begun.
   func serverStops() {
     if let handler {
       handler.serverStops()
@@ -119,13 +120,13 @@ final class HTTPConnection {
     settle(progress: false)
   }
 
-  /// Whether a request is at work here that must end before the server does: its client could not continue it.
+  /// Whether there is an active request that must end before the server does, because its client could not continue it.
   var isAwaited: Bool { hasOpenRequest && handler?.canBeContinued != true }
 
-  /// How much the client has still to take of a response with content, in bytes; nil if there is none, or it has all.
+  /// How many bytes of a response's content the client has yet to receive; nil if there is none, or it has all.
   var undelivered: UInt64? {
     guard sendsContent else { return nil }
-    // What is with the kernel would be lost with the machine's network, such as a container's.
+    // Bytes in the kernel would be lost with the machine's network, such as a container's.
     var queued: Int32 = 0
     let isKnown = ioctl(descriptor, UInt(TIOCOUTQ), &queued) == 0
     let rest = UInt64(unsent.count - unsentStart) + (isKnown ? UInt64(max(0, queued)) : 0)
@@ -133,13 +134,13 @@ final class HTTPConnection {
     return content.unread + rest
   }
 
-  /// Another connection needs the room. Only while no request is at work here.
+  /// Closes the connection to make room for another one. Only while no request is active.
   func makeRoom() { close() }
 
-  /// The server ends: whatever is at work here is told so.
+  /// The server ends. Notifies the active request.
   func abandon() { lost(.connectionLost("the server stopped")) }
 
-  /// Whether a request is at work here that has not been answered.
+  /// Whether there is an active request without an answer.
   var hasOpenRequest: Bool { state.hasOpenRequest }
 
   // MARK: Reading
@@ -148,8 +149,8 @@ final class HTTPConnection {
 
   private func readOnce() {
     context.buffers.withBuffer { buffer in
-      // One call per wake-up: a short read means that there is no more, and after a full one epoll tells again,
-      // when the others have had their turn.
+      // One call per wake-up. A short read means that there is no more. After a full one, epoll reports the socket
+      // again when the other connections have had their turn.
       let limit = min(context.allowance.limit(expectsHead: state.expectsHead), buffer.bytes.count)
       let count = recv(descriptor, buffer.bytes.baseAddress, limit, 0)
       if count > 0 {
@@ -174,13 +175,13 @@ final class HTTPConnection {
     context.allowance.connectionTurned(bulk: bulk)
   }
 
-  /// Takes bytes from the socket; those that have to wait are copied.
+  /// Processes bytes from the socket. Those that must wait are copied.
   private func read(_ bytes: UnsafeBufferPointer<UInt8>, _ buffer: ReceiveBuffer) {
     let used = process(bytes.span, buffer)
     if used < bytes.count { unparsed = (Array(bytes[used...]), 0) }
   }
 
-  /// Returns how many bytes were used, or need not be kept.
+  /// Returns how many bytes were used or need not be kept.
   private func process(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) -> Int {
     isProcessing = true
     buffer.pieces.removeAll(keepingCapacity: true)
@@ -216,7 +217,7 @@ final class HTTPConnection {
     return state.state == .lingering || state.state == .closed ? bytes.count : position
   }
 
-  /// Goes on in the next turn of the loop.
+  /// Continues in the next turn of the loop.
   private func postpone() {
     isPostponed = true
     context.loop.schedule(after: .zero) { [self] in
@@ -240,8 +241,8 @@ final class HTTPConnection {
     handler.begin(exchange)
   }
 
-  /// What the request is for is on another loop: the connection goes there, with what was read of it. Nothing is
-  /// unsent, or the request would not have been parsed.
+  /// Another loop owns the subject of the request. The connection moves there with the bytes read. It has no unsent
+  /// bytes, because otherwise the request would not have been parsed.
   private func leave(for other: Int, _ head: RequestHead, _ rest: Span<UInt8>) {
     let rest = rest.withUnsafeBufferPointer { Array($0) }
     isProcessing = false
@@ -251,10 +252,10 @@ final class HTTPConnection {
     context.handOver(handover, other)
   }
 
-  /// Gives the handler the body bytes found so far, as one call: a file then gets them in one write.
+  /// Passes the body bytes found so far to the handler in one call, so that a file gets them in one write.
   private func handOver(_ bytes: Span<UInt8>, _ buffer: ReceiveBuffer) {
     guard !buffer.pieces.isEmpty else { return }
-    // Not after an answer that the handler gave to an earlier piece.
+    // Not after the handler has answered an earlier piece.
     if state.state == .body {
       context.figures.values.receivedBytes += UInt64(buffer.pieces.reduce(0) { $0 + $1.count })
       handler?.receive(bytes, pieces: buffer.pieces)
@@ -262,18 +263,18 @@ final class HTTPConnection {
     buffer.pieces.removeAll(keepingCapacity: true)
   }
 
-  /// Goes on with bytes that had to wait, after the handler has accepted the body or an answer is out.
+  /// Continues with bytes that had to wait, after the handler has accepted the body or an answer was sent.
   private func resume() {
     guard !isProcessing, !isPostponed, state.parses else { return }
     let (bytes, start) = unparsed
     unparsed = ([], 0)
-    // Also without any byte: the end of an empty body is told without one.
+    // Also without any bytes, because the end of an empty body is reported even then.
     let used = context.buffers.withBuffer { process(bytes.span.extracting(start..<bytes.count), $0) }
-    // Not copied again for each of the requests in them.
+    // Copied once, rather than again for each request in the bytes.
     if start + used < bytes.count { unparsed = (bytes, start + used) }
   }
 
-  // MARK: What the handler asks for, through its exchange
+  // MARK: The handler's requests through its exchange
 
   func acceptBody() {
     switch state.bodyAccepted() {
@@ -296,7 +297,7 @@ final class HTTPConnection {
     settle(progress: false)
   }
 
-  /// - Parameter content: what is sent in place of the response's body.
+  /// - Parameter content: sent instead of the response's body.
   func respond(_ response: Response, _ content: (any ResponseContent)? = nil) {
     let isHead = state.isHeadMethod
     guard case .send(let keepsAlive) = state.responded(serverStops: context.stops) else {
@@ -330,7 +331,7 @@ final class HTTPConnection {
       while state.state == .body, taken < Self.arrivedLimit {
         let count = recv(descriptor, buffer.bytes.baseAddress, limit, 0)
         if count < 0 && errno == EINTR { continue }
-        // The end of the stream, or an error, is for whoever asked to judge: both mean that nothing more has arrived.
+        // The caller handles the end of the stream or an error. Either means that nothing more has arrived.
         guard count > 0 else { return }
         taken += count
         read(UnsafeBufferPointer(rebasing: buffer.bytes[..<count]), buffer)
@@ -339,8 +340,7 @@ final class HTTPConnection {
     settle(progress: true)
   }
 
-  /// Reads no more of the body until ``resumeBody()``. What a connection that breaks has brought by then is read all
-  /// the same.
+  /// Stops reading the body until ``resumeBody()``. Bytes that have arrived when a connection breaks are still read.
   func pauseBody() {
     isPaused = true
     settle(progress: false)
@@ -356,7 +356,7 @@ final class HTTPConnection {
     close()
   }
 
-  /// Ends the handler's part in this connection, and gives it to be told so.
+  /// Ends the handler's part in this connection. Returns the handler, so that the caller can notify it.
   private func letGo() -> (any RequestHandler)? {
     exchange?.cutOff()
     exchange = nil
@@ -390,7 +390,7 @@ final class HTTPConnection {
       }
       if count < 0 {
         if errno == EINTR { continue }
-        // Kept for later: `settle` asks the loop to tell when there is room.
+        // The bytes are kept, and `settle` asks the loop to report when there is space.
         if errno != EAGAIN { lost(.connectionLost(String(cString: strerror(errno)))) }
         return
       }
@@ -403,7 +403,7 @@ final class HTTPConnection {
     case .nothing: break
     case .nextRequest:
       resume()
-      // The response had promised another one, before the server stopped.
+      // The response was sent before the server stopped, and promised that another may follow.
       if context.stops, unparsed.bytes.isEmpty, state.stopped() { linger() }
     case .linger: linger()
     }
@@ -411,11 +411,11 @@ final class HTTPConnection {
 
   private func linger() {
     unparsed = ([], 0)
-    // The client sees the end of the answer; what it still sends is read, so that no reset overtakes the answer.
+    // The client sees the end of the answer. Its further bytes are read, so that no reset overtakes the answer.
     shutdown(descriptor, Int32(SHUT_WR))
   }
 
-  /// Everything that was read is with the kernel: reads more, or ends the content.
+  /// The kernel has everything that was read. Reads more, or ends the content.
   private func readContent() {
     guard var content, !content.isReading else { return }
     guard content.unread > 0 else {
@@ -433,7 +433,7 @@ final class HTTPConnection {
   private func takeContent(_ bytes: [UInt8]?) {
     guard var content else { return }
     guard let bytes, !bytes.isEmpty, UInt64(bytes.count) <= content.unread else {
-      // Without the rest the client must not take what it has for the whole.
+      // Without the rest, the client must not mistake its part for the whole.
       lost(.connectionLost("the content can no longer be read"))
       return
     }
@@ -458,7 +458,7 @@ final class HTTPConnection {
   private func endContent(_ reason: AbortReason) {
     guard let content = content.take() else { return }
     let read = content.source.length - content.unread
-    // What is unsent may be the response's head.
+    // The unsent bytes may belong to the response's head.
     content.source.ended(sent: read - min(read, UInt64(unsent.count - unsentStart)), reason)
   }
 
@@ -467,7 +467,7 @@ final class HTTPConnection {
     letGoOfSocket { Glibc.close($0) }
   }
 
-  /// - Parameter end: what becomes of the socket before anyone hears that the connection is gone.
+  /// - Parameter end: handles the socket before anyone learns that the connection is gone.
   private func letGoOfSocket(_ end: (Int32) -> Void = { _ in }) {
     _ = state.closed()
     endContent(.connectionLost("the server closed the connection"))
@@ -482,7 +482,7 @@ final class HTTPConnection {
     context.closed(descriptor)
   }
 
-  /// Brings what the loop watches for, and the time-out, in line with the state.
+  /// Updates the events that the loop watches for, and the time-out, to the state.
   private func settle(progress: Bool) {
     guard state.state != .closed, !isProcessing else { return }
     var wanted: EventLoop.Interest = []
@@ -496,12 +496,11 @@ final class HTTPConnection {
         return lost(.connectionLost(error.description))
       }
     }
-    // It is not the client that keeps a paused body waiting.
-    // Nor one whose response waits for the disk.
+    // A paused body is not the client's fault, nor is a response that waits for the disk.
     var kind = isPaused || content?.isReading == true ? nil : state.timeout
     if kind == .idle && !hasServed { kind = .head }
-    // A body is given time anew with each piece, as is content that is sent; a head is not, or a byte now and then would
-    // hold it open for ever.
+    // A body and content get new time with each piece. A head does not, because one byte now and then would keep it
+    // open for ever.
     if kind != timeoutKind || restartsTimeout || (progress && (kind == .body || content != nil)) {
       timeoutKind = kind
       restartsTimeout = false

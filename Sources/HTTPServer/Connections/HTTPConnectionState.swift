@@ -1,28 +1,28 @@
 // The life of an HTTP/1.1 connection as a pure state machine: the permitted reads, the step after a response, and the
 // time-outs (RFC 9112, section 9). No socket, no clock.
 
-/// Where a connection stands. Each method takes an event and returns what is to be done.
+/// The state of a connection. Each method takes an event and returns an action.
 struct HTTPConnectionState {
   enum State: Equatable {
     /// Between requests, or before the first.
     case idle
-    /// Part of a head has come.
+    /// Part of a head has arrived.
     case head
-    /// The handler has the head and has not said yet whether it wants the body.
+    /// The handler has the head, but has not yet accepted the body.
     case deciding
     /// The body is being read.
     case body
-    /// The body is complete and the answer is still to come.
+    /// The body is complete and the answer is pending.
     case answering
-    /// The final answer is on its way.
+    /// The final answer is being sent.
     case sending(keepsAlive: Bool)
-    /// The answer is out, our side is shut; what still comes is thrown away so that the client can read the answer
-    /// before a reset would destroy it (RFC 9112, section 9.6).
+    /// The answer was sent and our side is shut down. Further bytes are discarded, so that the client can read the
+    /// answer before a reset would destroy it (RFC 9112, section 9.6).
     case lingering
     case closed
   }
 
-  /// What a time-out is counted for.
+  /// What a time-out applies to.
   enum Timeout: Int, CaseIterable {
     case idle, head, body, sending, lingering
   }
@@ -32,24 +32,24 @@ struct HTTPConnectionState {
   private var keepsAlive = false
   private var hasBody = false
   private(set) var isHeadMethod = false
-  /// Whether the request may be sent interim responses: HTTP/1.0 has none, and whoever speaks it would take the first
-  /// one for the answer (RFC 9110, section 15.2). nginx does, to servers behind it, if not told otherwise.
+  /// Whether the request may receive interim responses. HTTP/1.0 has none, and its clients would mistake the first one
+  /// for the answer (RFC 9110, section 15.2). By default, nginx uses HTTP/1.0 with the servers behind it.
   private(set) var takesInterims = false
   private var wasForwarded = false
 
-  /// Whether the parser may go on.
+  /// Whether the parser may continue.
   var parses: Bool { state == .idle || state == .head || state == .body }
 
-  /// Whether what comes next is a head, or what is missing of one.
+  /// Whether the next bytes belong to a head.
   var expectsHead: Bool { state == .idle || state == .head }
 
-  /// Whether bytes are wanted from the socket.
+  /// Whether bytes are expected from the socket.
   var reads: Bool { parses || state == .lingering }
 
-  /// Whether a handler is at work that has not answered.
+  /// Whether there is an active handler that has not answered.
   var hasOpenRequest: Bool { state == .deciding || state == .body || state == .answering }
 
-  /// What the present wait is limited by; nil while it is the handler that takes its time.
+  /// The limit of the present wait; nil while the server waits for the handler.
   var timeout: Timeout? {
     switch state {
     case .idle: .idle
@@ -61,7 +61,7 @@ struct HTTPConnectionState {
     }
   }
 
-  /// All bytes at hand are parsed: whether the beginning of a head is among them.
+  /// All available bytes are parsed. The parameter states whether they end within a head.
   mutating func parsed(withinHead: Bool) {
     if state == .idle && withinHead { state = .head }
   }
@@ -84,15 +84,15 @@ struct HTTPConnectionState {
     return expectsContinue ? .sendContinueAndRead : .read
   }
 
-  /// An interim response goes out. A proxy that takes it for the final response takes everything behind it for its
-  /// content, and waits for the end of the connection: it gets that with the answer.
+  /// An interim response is sent. A proxy that mistakes it for the final response treats everything after it as its
+  /// content, and waits for the end of the connection. So the connection ends with the answer.
   mutating func interimSent() {
     if wasForwarded { keepsAlive = false }
   }
 
-  /// Whether the handler is to be told that the body is complete.
+  /// Whether to report the end of the body to the handler.
   mutating func bodyEnded() -> Bool {
-    // After an answer that came before the body was asked for, the parser still tells the end of an empty body.
+    // If an answer came before the body was accepted, the parser still reports the end of an empty body.
     guard state == .body else { return false }
     state = .answering
     return true
@@ -106,8 +106,8 @@ struct HTTPConnectionState {
   mutating func responded(serverStops: Bool) -> RespondAction {
     switch state {
     case .deciding, .body:
-      // Before the end of the body: what is left of it cannot be told from the next request without reading it all,
-      // and a live stream has no end.
+      // Before the end of the body: its rest cannot be distinguished from the next request without reading it all, and
+      // a live stream has no end.
       let keeps = keepsAlive && !hasBody && !serverStops
       state = .sending(keepsAlive: keeps)
       return .send(keepsAlive: keeps)
@@ -119,7 +119,7 @@ struct HTTPConnectionState {
     }
   }
 
-  /// The bytes cannot be understood, or a head took too long: whether an answer can still be sent.
+  /// The bytes are invalid, or a head took too long. Returns whether an answer can still be sent.
   mutating func refused() -> Bool {
     switch state {
     case .idle, .head, .deciding, .body, .answering:
@@ -132,14 +132,14 @@ struct HTTPConnectionState {
 
   enum FlushAction: Equatable { case nothing, nextRequest, linger }
 
-  /// Everything that was to be sent is with the kernel.
+  /// The kernel has everything that was to be sent.
   mutating func flushed() -> FlushAction {
     guard case .sending(let keepsAlive) = state else { return .nothing }
     state = keepsAlive ? .idle : .lingering
     return keepsAlive ? .nextRequest : .linger
   }
 
-  /// The server stops: whether the client of an idle connection is to read the end of its last answer.
+  /// The server stops. Returns whether the client of an idle connection gets time to read the end of its last answer.
   mutating func stopped() -> Bool {
     guard state == .idle else { return false }
     state = .lingering
@@ -150,7 +150,7 @@ struct HTTPConnectionState {
     case close
     /// Answer 408 to a head that took too long.
     case refuseHead
-    /// Tell the handler, and answer 408.
+    /// Notify the handler, and answer 408.
     case abortBody
   }
 
@@ -162,7 +162,7 @@ struct HTTPConnectionState {
     }
   }
 
-  /// Whether a handler is left that must hear of it.
+  /// Returns whether a handler is left that must be notified.
   mutating func closed() -> Bool {
     let tells = hasOpenRequest
     state = .closed

@@ -1,17 +1,16 @@
-// How much one call may read. Long calls make bulk uploads cheap, and are what a live stream's bytes would wait behind:
-// they are for a loop that has no others.
+// How much one call may read. Long calls make bulk uploads cheap, but delay the bytes of live streams. So they are only
+// for a loop without live streams.
 
-/// What all connections of a loop are, as far as it decides how much each may read at once. Pure; sizes in bytes.
+/// The kinds of a loop's connections, which determine how much each may read at once. Pure. Sizes are in bytes.
 struct ReadAllowance {
-  /// While all are bulk uploads. Fewer and longer calls: fewer acknowledgements to send, each of which has the sender's
-  /// TCP run on our time. No more is won above this.
+  /// If all connections are bulk uploads. Fewer and longer calls mean fewer acknowledgements, each of which runs the
+  /// sender's TCP in our time. Larger sizes gain nothing.
   static let alone = 2 << 20
-  /// While anybody else is connected: read and written in a tenth of a millisecond.
+  /// If any other connection exists. Reading and writing this takes a tenth of a millisecond.
   static let shared = 256 * 1024
-  /// Where a head is expected. What comes behind it may have to wait for its handler, as a copy that is the
-  /// connection's alone.
+  /// If a head is expected. The bytes after it may have to wait for its handler, as a copy for this connection alone.
   static let head = 64 * 1024
-  /// A read of so much, half of what loopback carries in one segment, is of a bulk upload. A microphone's is a tenth of
+  /// A read of this size, half of one loopback segment, belongs to a bulk upload. A microphone's reads are a tenth of
   /// it.
   static let bulkRead = 32 * 1024
 
@@ -20,7 +19,7 @@ struct ReadAllowance {
 
   mutating func connectionOpened() { connections += 1 }
 
-  /// After `connectionTurned(bulk: false)`, if it was one.
+  /// Call it after `connectionTurned(bulk: false)` if the connection was a bulk upload.
   mutating func connectionClosed() { connections -= 1 }
 
   mutating func connectionTurned(bulk: Bool) { bulkConnections += bulk ? 1 : -1 }

@@ -1,7 +1,7 @@
-// Where the bytes of all connections of a loop arrive. One buffer for all of them: only one is being read at a time, so
-// a connection that waits costs no buffer.
+// The receive buffers for all connections of a loop. They share one buffer, because only one is read at a time, so a
+// waiting connection needs none.
 
-/// A buffer, and room to note which parts of it are body.
+/// A buffer, and space to note which parts of it belong to a body.
 final class ReceiveBuffer {
   let bytes: UnsafeMutableBufferPointer<UInt8>
   var pieces: [Range<Int>] = []
@@ -10,10 +10,10 @@ final class ReceiveBuffer {
   deinit { bytes.deallocate() }
 }
 
-/// The buffers of a loop, one per level of nesting: when a newer connection takes a stream over, the older one's socket
-/// is read while the newer one's bytes lie in the first buffer. Only on the loop's thread.
+/// The buffers of a loop, one per level of nesting. When a newer connection takes over a stream, the older one's socket
+/// is read while the newer one's bytes are in the first buffer. Only on the loop's thread.
 final class ReceiveBuffers {
-  /// The system gives as much memory for it as was ever filled.
+  /// The system allocates only as much memory for it as was ever filled.
   static let capacity = ReadAllowance.alone
 
   private let capacity: Int

@@ -87,7 +87,7 @@ package typealias RequestRouter = (RequestHead) -> any RequestHandler
 /// Responds at once, regardless of the body.
 public final class FixedResponseHandler: RequestHandler {
   private let response: Response
-  /// Whether the method is one that the resource knows (RFC 9110, section 15.5.6).
+  /// Whether the resource supports the method (RFC 9110, section 15.5.6).
   package var allows: Bool { response.status != 405 && response.status != 501 }
   /// A handler that always sends this response.
   public init(_ response: Response) { self.response = response }

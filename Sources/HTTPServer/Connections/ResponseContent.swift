@@ -3,36 +3,36 @@
 internal import EventLoops
 package import HTTPMessages
 
-/// What a response carries besides its head. All calls come on the loop's thread.
+/// The content of a response after its head. All calls are made on the loop's thread.
 package protocol ResponseContent: AnyObject {
-  /// In bytes: the response's `Content-Length`.
+  /// The response's `Content-Length`.
   var length: UInt64 { get }
-  /// Reads the next bytes, at most `limit`, and calls `completion` on the loop's thread, later. Nothing is read ahead:
-  /// the next call comes when the client's TCP has taken these.
+  /// Reads the next bytes, at most `limit`, and later calls `completion` on the loop's thread. Nothing is read ahead:
+  /// the next call is made when the client's TCP has accepted these bytes.
   ///
-  /// - Parameter completion: given at least one byte; nil if there are no more, and the client is to see that its content
-  ///   is not whole.
+  /// - Parameter completion: receives at least one byte, or nil if there are no more and the client must notice that
+  ///   its content is incomplete.
   func read(atMost limit: Int, _ completion: @escaping ([UInt8]?) -> Void)
-  /// The last call: the content was sent as a whole, or not, and why.
+  /// The last call. The content was sent completely, or failed for this reason.
   ///
-  /// - Parameter sent: how many bytes the kernel has taken of it.
+  /// - Parameter sent: how many of its bytes the kernel has accepted.
   func ended(sent: UInt64, _ reason: AbortReason?)
 }
 
-/// An exchange whose final response can have content that is read while it is sent: a connection. A request that several
-/// connections bring in parts has none.
+/// An exchange whose final response can have content that is read while it is sent: a connection. A request in parts,
+/// over several connections, has none.
 package protocol ContentExchange: Exchange {
-  /// Sends the final answer, whose body is `content` and not the response's own.
+  /// Sends the final answer with `content` instead of the response's own body.
   func respond(_ response: Response, _ content: any ResponseContent)
 }
 
 /// A connection's side of the content that it sends.
 struct OutgoingContent {
-  /// How much of it is in memory at once, in bytes: what keeps a fast network busy while the next is read.
+  /// How many bytes of it are in memory at once. This keeps a fast network busy while the next piece is read.
   static let pieceSize = 256 << 10
 
   let source: any ResponseContent
-  /// How much of it was not read yet, in bytes.
+  /// How many bytes of it were not read yet.
   var unread: UInt64
   /// Whether the next piece is being read.
   var isReading = false

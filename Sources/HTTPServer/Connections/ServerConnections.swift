@@ -1,13 +1,12 @@
-// The connections of one loop of a server, from the first to the last. After `start` everything here runs on the loop's
-// thread.
+// The connections of one loop of a server. After `start`, everything here runs on the loop's thread.
 
 package import EventLoops
 internal import Glibc
 
-/// The table of a loop's connections and how it ends. Owned by the server; unchecked because the loop's thread is the
-/// only one that touches it once it runs.
+/// The table of a loop's connections, and how it ends. Owned by the server. Unchecked, because only the loop's thread
+/// uses it once it runs.
 package final class ServerConnections: @unchecked Sendable {
-  /// How long a connection may keep the server waiting; zero for no limit.
+  /// How long the server waits for a connection; zero for no limit.
   package struct TimeLimits: Sendable {
     /// From the connection, or the head's first byte, to the head's end.
     package var head: Duration
@@ -15,7 +14,7 @@ package final class ServerConnections: @unchecked Sendable {
     package var body: Duration
     /// Between two requests.
     package var keepAlive: Duration
-    /// For reading an answer that came before the end of the body.
+    /// For reading an answer that was sent before the end of the body.
     package var linger: Duration
 
     package init(head: Duration, body: Duration, keepAlive: Duration, linger: Duration) {
@@ -25,7 +24,7 @@ package final class ServerConnections: @unchecked Sendable {
     func limit(of kind: HTTPConnectionState.Timeout) -> Duration {
       switch kind {
       case .idle: keepAlive
-      // An answer that the client does not read is given as long as a head that it does not send.
+      // An unread answer gets as much time as an unsent head.
       case .head, .sending: head
       case .body: body
       case .lingering: linger
@@ -42,36 +41,37 @@ package final class ServerConnections: @unchecked Sendable {
   private var connections: [Int32: HTTPConnection] = [:]
   private var phase = Phase.serving
   private var stopTimer: EventLoop.Timer?
-  /// While the server stops: connections with requests that must end before it does.
+  /// While the server stops: connections with requests that must end first.
   private var awaited: Set<Int32> = []
-  /// While the server stops: until when downloads go on; nil for no longer than others may read their answers.
+  /// While the server stops: when downloads are ended; nil to give them only the time that others have to read their
+  /// answers.
   private var downloadsEnd: MonotonicInstant?
-  /// How often the server that waits for downloads looks at them.
+  /// How often a stopping server checks its downloads.
   private static let downloadPause = Duration.milliseconds(100)
   private var haveRequestsEnded = false
 
-  /// A connection is gone, and a descriptor free.
+  /// Called when a connection has ended and its descriptor is free.
   var descriptorFreed: () -> Void = {}
-  /// The loop that a request is for, where it is another one than this.
+  /// The loop that owns a request, if it is not this one.
   package var otherLoop: (RequestHead) -> Int? {
     get { context.otherLoop }
     set { context.otherLoop = newValue }
   }
-  /// Takes a connection to another loop.
+  /// Moves a connection to another loop.
   package var handOver: (ConnectionHandover, Int) -> Void {
     get { context.handOver }
     set { context.handOver = newValue }
   }
-  /// The server stops, and no request is left here that it waits for. Told once.
+  /// Called once when the server stops and no request is left here that it waits for.
   package var drained: () -> Void = {}
-  /// No request is at work any more that brings something, and none will come. Told once, before ``ended``.
+  /// Called once, before ``ended``, when no active request brings anything any more, and none will follow.
   package var requestsEnded: () -> Void = {}
-  /// The last connection has ended, and no other will come.
+  /// Called when the last connection has ended, and no other will follow.
   package var ended: () -> Void = {}
 
   /// - Parameters:
   ///   - router: chooses the handler of each request.
-  ///   - refused: told of each request that no handler saw, with its refusal, and of each connection that is not
+  ///   - refused: called for each request that no handler saw, with its refusal, and for each connection that is not
   ///     served, without one.
   package init(
     loop: EventLoop, timeLimits: TimeLimits, parserLimits: RequestParser.Limits, router: @escaping RequestRouter,
@@ -85,10 +85,10 @@ package final class ServerConnections: @unchecked Sendable {
       router: router, refused: { refused($0, $1, $1.reason) })
   }
 
-  /// What the connections have counted.
+  /// The figures of the connections.
   package var figures: ConnectionFigures { context.figures.values }
 
-  /// Before the first connection.
+  /// Call it before the first connection.
   package func start() {
     context.closed = { [unowned self] descriptor in
       connections[descriptor] = nil
@@ -102,9 +102,9 @@ package final class ServerConnections: @unchecked Sendable {
 
   // MARK: Connections
 
-  /// A connection that was accepted, here or by another loop, or that another loop has begun to serve.
+  /// Adds a connection that this loop or another has accepted, or that another loop has begun to serve.
   package func take(_ handover: ConnectionHandover) {
-    // Whoever comes when the server stops is closed with what it came in, unless it has sent a request.
+    // A connection that arrives when the server stops is closed, unless it has sent a request.
     guard phase == .serving || phase != .ended && handover.request != nil else { return }
     let descriptor = handover.take()
     if handover.request == nil { context.figures.values.accepted += 1 }
@@ -113,7 +113,7 @@ package final class ServerConnections: @unchecked Sendable {
       connections[descriptor] = connection
       context.figures.values.open = connections.count
       if let request = handover.request { connection.goOn(with: request) }
-      // It has missed the word that all others were given.
+      // It has missed the notification that all others received.
       if phase == .lingering { connection.serverStops() }
     } catch {
       close(descriptor)
@@ -122,19 +122,19 @@ package final class ServerConnections: @unchecked Sendable {
     }
   }
 
-  /// The listeners cannot accept anybody for now.
+  /// The listeners cannot accept connections for now.
   func exhausted(_ reason: String) {
     context.figures.values.failed(.descriptors)
     refused(nil, nil, "cannot accept connections: \(reason)")
   }
 
-  /// A connection is turned away by the listener: there is no descriptor for it.
+  /// The listener turns a connection away, because there is no descriptor for it.
   func turnedAway() {
     context.figures.values.refused += 1
     context.figures.values.failed(.descriptors)
   }
 
-  /// Closes a connection that asks nothing, if there is one.
+  /// Closes a connection without an active request, if there is one.
   func closeDispensable() -> Bool {
     guard let connection = context.timeouts.mostDispensable else { return false }
     connection.makeRoom()
@@ -143,13 +143,13 @@ package final class ServerConnections: @unchecked Sendable {
 
   // MARK: Stopping
 
-  /// Begins no request any more, and lets those at work end for at most `grace`. Those whose clients can continue them
-  /// are served until ``turnAway()``. A second call with a grace of zero waits for nobody.
+  /// Begins no more requests, and lets active ones finish for at most `grace`. Those that their clients can continue
+  /// are served until ``turnAway()``. A second call with a grace of zero waits for none.
   ///
   /// - Parameters:
-  ///   - linger: how long clients have to read their answers then; nil for as long as at other times.
-  ///   - downloads: how long downloads go on from now whose clients take something at least once in that time; nil if
-  ///     they have no more time than other answers.
+  ///   - linger: how long clients then have to read their answers; nil for the usual time.
+  ///   - downloads: how long downloads continue from now on, if their clients receive something at least once in that
+  ///     time; nil if they get no more time than other answers.
   package func stop(grace: Duration, linger: Duration? = nil, downloads: Duration? = nil) {
     switch phase {
     case .serving:
@@ -162,7 +162,7 @@ package final class ServerConnections: @unchecked Sendable {
       for connection in connections.values where !connection.hasOpenRequest { connection.serverStops() }
     case .finishing, .lingering:
       guard grace == .zero else { return }
-      // Who is asked twice waits for nobody. The answers are in the sockets.
+      // A second stop waits for nobody. The answers are in the sockets.
       if phase == .finishing { for connection in connections.values { connection.serverStops() } }
       return end()
     case .ended: return
@@ -176,8 +176,8 @@ package final class ServerConnections: @unchecked Sendable {
     if awaited.remove(descriptor) != nil, awaited.isEmpty { drained() }
   }
 
-  /// Nothing is left to wait for, or the grace is over: who is still sending is told where it stands, and given time to
-  /// read that.
+  /// Nothing is left to wait for, or the grace is over. Clients that are still sending receive their offset, and time
+  /// to read it.
   package func turnAway() {
     guard phase == .finishing else { return }
     phase = .lingering
@@ -190,7 +190,7 @@ package final class ServerConnections: @unchecked Sendable {
     var downloads = DrainingDownloads(patience: linger)
     for connection in connections.values { _ = look(at: connection, &downloads, now) }
     let deadline = now + linger
-    // Not in this turn, whatever the deadline is: answers are on their way.
+    // Not in this turn, whatever the deadline is, because answers are being sent.
     stopTimer = loop.schedule(after: .zero) { [unowned self, downloads] in watch(downloads, until: deadline) }
   }
 
@@ -200,7 +200,7 @@ package final class ServerConnections: @unchecked Sendable {
     downloads.isAlive(connection.descriptor, undelivered: connection.undelivered, now: now)
   }
 
-  /// Disconnects everybody at `deadline`, but not downloads whose clients take something.
+  /// Disconnects all at `deadline`, except downloads whose clients still receive bytes.
   private func watch(_ downloads: DrainingDownloads, until deadline: MonotonicInstant) {
     var downloads = downloads
     let now = MonotonicInstant.now

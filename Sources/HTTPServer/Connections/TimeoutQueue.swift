@@ -1,13 +1,13 @@
-// Time-outs of thousands of connections with one timer. All waits of a kind last equally long, so the one that began
-// first ends first: a queue per kind, and no sorting.
+// Time-outs of thousands of connections with one timer. All waits of a kind have the same duration, so the oldest ends
+// first: a queue per kind needs no sorting.
 
 internal import EventLoops
 
-/// The waits of one kind, in the order in which they began. A doubly linked list through the connections themselves:
-/// to begin, renew or end a wait is a handful of stores and no allocation.
+/// The waits of one kind, in the order of their beginning. A doubly linked list through the connections themselves, so
+/// beginning, renewing or ending a wait takes a few stores and no allocation.
 final class TimeoutQueue {
   private let duration: Duration
-  // The connections are kept alive by their registration; each takes itself out before it goes.
+  // The connections are kept alive by their registration. Each removes itself before it is released.
   private unowned(unsafe) var first: HTTPConnection?
   private unowned(unsafe) var last: HTTPConnection?
 
@@ -22,7 +22,7 @@ final class TimeoutQueue {
 
   var isEmpty: Bool { first == nil }
   var nextDeadline: MonotonicInstant? { isLimited ? first?.timeoutLink.deadline : nil }
-  /// Whose wait has lasted longest.
+  /// The connection with the longest wait.
   var longest: HTTPConnection? { first }
 
   private var isLimited: Bool { duration > .zero }
@@ -44,7 +44,7 @@ final class TimeoutQueue {
     connection.timeoutLink = .init()
   }
 
-  /// Takes out the connection whose wait is over at `now`.
+  /// Removes the connection whose wait is over at `now`.
   func popDue(at now: MonotonicInstant) -> HTTPConnection? {
     guard isLimited, let first, first.timeoutLink.deadline <= now else { return nil }
     remove(first)
@@ -73,17 +73,17 @@ final class Timeouts {
     }
   }
 
-  /// Waits whose connection can be closed to make room for another one, in this order: nobody's request is lost by it.
+  /// Waits whose connection can be closed to make room for another one, in this order. No request is lost by it.
   private static let dispensable: [HTTPConnectionState.Timeout] = [.idle, .head, .lingering, .sending]
 
-  /// The connection that can be closed at the least cost, of those the one that has waited longest; nil if all are at
-  /// work.
+  /// The connection that can be closed at the lowest cost, and among equals the one that has waited longest; nil if all
+  /// are active.
   var mostDispensable: HTTPConnection? {
     for kind in Self.dispensable { if let connection = queues[kind.rawValue].longest { return connection } }
     return nil
   }
 
-  /// Makes `kind` what the connection waits for, from now on; nil for nothing.
+  /// Sets what the connection waits for from now on; nil for nothing.
   func set(_ kind: HTTPConnectionState.Timeout?, _ connection: HTTPConnection) {
     connection.timeoutLink.queue?.remove(connection)
     guard let kind, queues[kind.rawValue].isUsed else { return }
@@ -91,7 +91,7 @@ final class Timeouts {
     arm()
   }
 
-  /// The timer is never moved to a later time: it fires, finds the wait renewed, and is set anew. That costs one
+  /// The timer is never moved to a later time. It fires, finds the wait renewed, and is set again. That costs one
   /// wake-up per wait instead of a rescheduling per packet.
   private func arm() {
     guard let deadline = queues.compactMap(\.nextDeadline).min() else { return }
@@ -111,7 +111,7 @@ final class Timeouts {
     arm()
   }
 
-  /// Before the loop ends: nothing may fire any more.
+  /// Before the loop ends, after which no timer may fire.
   func cancel() {
     if let timer { loop.cancel(timer.timer) }
     timer = nil

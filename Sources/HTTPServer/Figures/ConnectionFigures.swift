@@ -1,14 +1,13 @@
-// What a server counts of its connections, as values: each loop counts for itself, and the counts are added when
-// somebody asks.
+// The figures of a server's connections, as values. Each loop counts for itself, and the counts are added on request.
 
 /// The figures of the connections of one loop, or of all.
 package struct ConnectionFigures: Sendable {
-  /// The label of the methods that are not told apart.
+  /// The label of all methods without a label of their own.
   package static let otherMethods = "other"
-  /// The methods that are told apart, and the label of all others.
+  /// The methods with a label of their own, and the label of all others.
   package static let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", otherMethods]
 
-  /// Why something failed, in a word for a label.
+  /// Why something failed, as a value for a label.
   package enum Failure: String, CaseIterable {
     /// The request broke the rules of HTTP.
     case malformed
@@ -16,7 +15,7 @@ package struct ConnectionFigures: Sendable {
     case timeout
     /// The connection broke within a request.
     case connectionLost = "connection_lost"
-    /// No descriptor, or no memory, was left for a connection.
+    /// No descriptor or memory was left for a connection.
     case descriptors
   }
 
@@ -27,14 +26,14 @@ package struct ConnectionFigures: Sendable {
   /// By method, and within it by the status's first digit, from 2 on.
   private var responses = [UInt64](repeating: 0, count: methods.count * 4)
   private var failures = [UInt64](repeating: 0, count: Failure.allCases.count)
-  /// Bytes of request bodies.
+  /// The number of bytes in request bodies.
   package var receivedBytes: UInt64 = 0
   /// The interim responses that handlers sent, by their status.
   package private(set) var interimResponses: [Int: UInt64] = [:]
 
   package init() {}
 
-  /// - Parameter digit: the first of the status, from 2 to 5.
+  /// - Parameter digit: the first digit of the status, from 2 to 5.
   package func responses(to method: String, class digit: Int) -> UInt64 { responses[Self.index(method, digit)] }
 
   package func failures(of kind: Failure) -> UInt64 { failures[Self.index(kind)] }
@@ -60,11 +59,11 @@ package struct ConnectionFigures: Sendable {
   }
 
   private static func index(_ kind: Failure) -> Int {
-    // Every kind is one of all kinds.
+    // `allCases` contains every kind.
     Failure.allCases.firstIndex(of: kind) ?? 0
   }
 
-  /// Adds another loop's.
+  /// Adds the figures of another loop.
   package mutating func add(_ other: ConnectionFigures) {
     accepted += other.accepted
     refused += other.refused
@@ -77,7 +76,7 @@ package struct ConnectionFigures: Sendable {
   }
 }
 
-/// The figures that all connections of one loop count in. Only on the loop's thread.
+/// The figures that all connections of one loop add to. Only on the loop's thread.
 package final class ConnectionCounter {
   var values = ConnectionFigures()
 }

@@ -63,9 +63,9 @@ public final class MetricsListener: Sendable {
   }
 }
 
-/// Listeners and connections. After `start` only on the loop's thread, which is why it may be unchecked.
+/// The listeners and connections. Unchecked, because after `start` only the loop's thread uses it.
 private final class MetricsCore: @unchecked Sendable {
-  /// Prometheus opens one. For each one more, the connection that has been idle for longest is closed.
+  /// Prometheus opens one connection. For each further one, the one that has been idle for longest is closed.
   private static let maximumConnections = 16
 
   let listeners: [Listener]
@@ -117,7 +117,7 @@ private final class MetricsCore: @unchecked Sendable {
         connection.makeRoom()
         return true
       }
-      // Without a descriptor nobody is answered; it is tried again after a while.
+      // Without a descriptor, no request is answered. Listening is tried again after a while.
       do throws(SystemError) { try listener.start() } catch { listener.stop() }
     }
   }
@@ -129,7 +129,7 @@ private final class MetricsCore: @unchecked Sendable {
   }
 }
 
-/// One question.
+/// Handles one request.
 private final class PageHandler: RequestHandler {
   private let loop: EventLoop
   private let makePage: MetricsListener.PageMaker
@@ -142,7 +142,7 @@ private final class PageHandler: RequestHandler {
 
   func begin(_ exchange: any Exchange) {
     self.exchange = exchange
-    // Touched on the loop's thread only; the page's maker merely carries it back there.
+    // Used on the loop's thread only. The page's maker merely carries it back there.
     nonisolated(unsafe) let handler = self
     makePage { [loop] page in loop.execute { handler.answer(page) } }
   }
@@ -150,7 +150,7 @@ private final class PageHandler: RequestHandler {
   private func answer(_ page: MetricsText) {
     var page = page
     ProcessFigures.add(to: &page)
-    // Let go of first: the connection lets go of us in turn.
+    // Released first, because the connection then releases us.
     let exchange = exchange
     self.exchange = nil
     exchange?.respond(Response(200, ["cache-control": "no-store"], body: page.text, type: MetricsText.mediaType))

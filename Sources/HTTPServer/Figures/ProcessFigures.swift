@@ -1,4 +1,4 @@
-// What every Prometheus client tells of its process, under the names that its dashboards know.
+// The figures that every Prometheus client exports about its process, under the names that dashboards use.
 
 internal import EventLoops
 internal import Glibc
@@ -11,16 +11,16 @@ package enum ProcessFigures {
     (fields("/proc/self/statm", count: 2).last ?? 0) * Int(sysconf(Int32(_SC_PAGESIZE)))
   }
 
-  /// How many descriptors are open.
+  /// The number of open descriptors.
   private static var openDescriptors: Int {
     var status = stat()
-    // Since Linux 6.2 the directory's size is their number; before, it is 0, and they are counted.
+    // Since Linux 6.2, the directory's size is their number. Before that, it is 0 and they are counted.
     if stat("/proc/self/fd", &status) == 0, status.st_size > 0 { return Int(status.st_size) }
     guard let directory = opendir("/proc/self/fd") else { return 0 }
     defer { closedir(directory) }
     var count = 0
     while readdir(directory) != nil { count += 1 }
-    // Without "." and "..", and the one that this takes.
+    // Without ".", ".." and the descriptor of this listing.
     return max(0, count - 3)
   }
 
@@ -38,7 +38,7 @@ package enum ProcessFigures {
     page.gauge("process_max_fds", "Maximum number of open file descriptors (ulimit -n).", Double(limit.rlim_cur))
   }
 
-  /// The first numbers of a file of one line.
+  /// The first numbers in a one-line file.
   private static func fields(_ path: String, count: Int) -> [Int] {
     let descriptor = open(path, O_RDONLY | O_CLOEXEC)
     guard descriptor >= 0 else { return [] }

@@ -1,11 +1,11 @@
-// Where all connections of a server come in: one loop accepts, and hands them to all loops in turn.
+// The entry point of all connections of a server: one loop accepts, and distributes them evenly to all loops.
 //
-// One acceptor and not a listener for each loop (SO_REUSEPORT): turns are even, where the kernel's hash of addresses is
-// so only by chance, and Unix domain sockets have no such hash at all.
+// There is one acceptor instead of a listener for each loop (SO_REUSEPORT). Round robin is even, while the kernel's
+// hash of addresses is even only by chance, and Unix domain sockets have no such hash.
 
 package import EventLoops
 
-/// The listeners of a server. After ``init`` only on the first loop's thread, which is why it may be unchecked.
+/// The listeners of a server. Unchecked, because after ``init`` only the first loop's thread uses it.
 package final class Acceptor: @unchecked Sendable {
   package let listeners: [Listener]
   private let loops: [(connections: ServerConnections, loop: EventLoop)]
@@ -15,11 +15,11 @@ package final class Acceptor: @unchecked Sendable {
   private var next = 0
 
   /// - Parameters:
-  ///   - loops: the first is the one that accepts.
+  ///   - loops: the first one accepts.
   ///   - descriptorLimit: connections get smaller descriptors than this.
   ///   - closeIdle: closes descriptors that can be opened again, before a connection is turned away. Returns whether
   ///     one is free now.
-  ///   - failed: told of a listener that cannot accept.
+  ///   - failed: called with a listener that cannot accept.
   package init(
     at addresses: [ListenAddress], _ options: Listener.Options,
     _ loops: [(connections: ServerConnections, loop: EventLoop)],
@@ -45,7 +45,7 @@ package final class Acceptor: @unchecked Sendable {
       do throws(SystemError) {
         try listener.start()
       } catch {
-        // The loop takes the listeners first of all; if even that fails, this is said, and the others go on.
+        // The listeners are the loop's first descriptors. If even that fails, report it and continue with the others.
         failed("cannot serve \(listener.address): \(error)")
       }
     }
@@ -56,11 +56,10 @@ package final class Acceptor: @unchecked Sendable {
     for listener in listeners { listener.resume() }
   }
 
-  /// Closes what can be done without: files that are opened again when they are needed, then a connection that asks
-  /// nothing.
+  /// Closes what is dispensable: files that can be opened again, then a connection without an active request.
   private func makeRoom() -> Bool {
     if closeIdle() || loops[0].connections.closeDispensable() { return true }
-    // Theirs come too late for this connection, and in time for the next one.
+    // Theirs are too late for this connection, but in time for the next one.
     for (connections, loop) in loops.dropFirst() {
       loop.execute { [self, first = loops[0].loop] in
         if connections.closeDispensable() { first.execute { self.resume() } }
@@ -72,7 +71,7 @@ package final class Acceptor: @unchecked Sendable {
   private func handOut(_ connection: ConnectionHandover) {
     let turn = next
     next = (next + 1) % loops.count
-    // The acceptor's own need no way from thread to thread.
+    // The acceptor's own connections need not cross threads.
     if turn == 0 { loops[0].connections.take(connection) } else { Self.give(connection, to: loops[turn]) }
   }
 

@@ -16,7 +16,7 @@ public enum ListenAddress: Sendable, Equatable, CustomStringConvertible {
   public init(_ text: String) throws(ListenError) {
     if text.hasPrefix("unix:") {
       let path = String(text.dropFirst(5))
-      // sun_path holds 108 bytes with its NUL.
+      // sun_path has 108 bytes, including its NUL.
       guard !path.isEmpty, path.utf8.count < 108, !path.utf8.contains(0) else { throw .malformedAddress(text) }
       self = .unix(path: path)
       return
@@ -31,7 +31,7 @@ public enum ListenAddress: Sendable, Equatable, CustomStringConvertible {
       host = host.dropFirst().dropLast()
       guard !host.isEmpty else { throw .malformedAddress(text) }
     } else if host.contains(":") {
-      // An IPv6 address without brackets: where it ends and the port begins is anyone's guess.
+      // An IPv6 address without brackets: it is ambiguous where it ends and the port begins.
       throw .malformedAddress(text)
     }
     self = .tcp(host: String(host), port: port)
@@ -51,21 +51,21 @@ public enum ListenAddress: Sendable, Equatable, CustomStringConvertible {
   }
 }
 
-/// A socket address as the kernel knows it.
+/// A socket address in the kernel's form.
 struct SocketAddress {
   var storage = sockaddr_storage()
   var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
 
   var family: Int32 { Int32(storage.ss_family) }
 
-  /// Hands the address to a call that reads it.
+  /// Passes the address to a call that reads it.
   func withPointer<Result>(_ body: (UnsafePointer<sockaddr>, socklen_t) -> Result) -> Result {
     withUnsafePointer(to: storage) { pointer in
       pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { body($0, length) }
     }
   }
 
-  /// Hands it to a call that fills it in.
+  /// Passes it to a call that fills it in.
   mutating func withMutablePointer<Result>(
     _ body: (UnsafeMutablePointer<sockaddr>, UnsafeMutablePointer<socklen_t>) -> Result
   ) -> Result {
@@ -78,7 +78,7 @@ struct SocketAddress {
 
   init() {}
 
-  /// Finds what `address` stands for; getaddrinfo(3) with `AI_PASSIVE`. A name can stand for several.
+  /// Resolves `address` with getaddrinfo(3) and `AI_PASSIVE`. A name can have several addresses.
   static func resolve(_ address: ListenAddress) throws(ListenError) -> [SocketAddress] {
     switch address {
     case .unix(let path):
@@ -96,7 +96,7 @@ struct SocketAddress {
       hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV
       hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
       var list: UnsafeMutablePointer<addrinfo>?
-      // An empty host is every address: IPv6 that takes IPv4 too, if the kernel has it.
+      // An empty host means every address, with an IPv6 socket that also accepts IPv4 if the kernel supports IPv6.
       let status = getaddrinfo(host.isEmpty ? nil : host, String(port), &hints, &list)
       guard status == 0 else { throw .unknownHost(host, reason: String(cString: gai_strerror(status))) }
       defer { freeaddrinfo(list) }
@@ -116,7 +116,7 @@ struct SocketAddress {
     }
   }
 
-  /// The address of a TCP peer or listener as numbers; nil for a Unix domain socket, whose other end has no name.
+  /// The numeric address of a TCP peer or listener; nil for a Unix domain socket, whose other end has no name.
   var numeric: ListenAddress? {
     guard family == AF_INET || family == AF_INET6 else { return nil }
     var host = [CChar](repeating: 0, count: 128)

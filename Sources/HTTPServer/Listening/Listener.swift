@@ -1,10 +1,10 @@
-// A socket that connections come from.
+// A listening socket.
 
 internal import CLinux
 internal import EventLoops
 internal import Glibc
 
-/// Listens, and hands each connection on. After ``init`` only on the loop's thread.
+/// Listens, and passes on each connection. After ``init`` only on the loop's thread.
 package final class Listener {
   package struct Options {
     /// `SO_RCVBUF` of every connection, in bytes (the kernel doubles it); nil leaves it to the kernel's tuning.
@@ -18,34 +18,33 @@ package final class Listener {
     }
   }
 
-  /// How long accepting rests when the process has no descriptor left, unless a connection ends before.
+  /// How long accepting pauses when the process has no descriptor left, unless a connection ends before.
   private static let pause = Duration.seconds(1)
 
-  /// How many connections are accepted in one turn of the loop: a storm of them must not make those wait that are
-  /// there.
+  /// How many connections are accepted in one turn of the loop, so that a burst of them does not delay existing ones.
   private static let accepting = 128
 
-  /// Where it listens, with the port that the kernel chose.
+  /// The address, with the port that the kernel chose.
   package let address: ListenAddress
   private let descriptor: Int32
   private let loop: EventLoop
   private var isOpen = true
   private var isPaused = false
   private var pauseTimer: EventLoop.Timer?
-  /// A connection that was accepted and has no room, while the listener is paused.
+  /// An accepted connection without a usable descriptor, while the listener is paused.
   private var waiting: (descriptor: Int32, peer: String)?
-  /// Whether a whole pause has brought no room: whoever comes now is turned away at once.
+  /// Whether a whole pause has freed no descriptor. Then further connections are turned away at once.
   private var isShort = false
 
-  /// A connection was accepted: its descriptor, non-blocking, and who is at the other end.
+  /// Called with the non-blocking descriptor of an accepted connection, and its peer.
   var accepted: (Int32, _ peer: String) -> Void = { _, _ in }
-  /// Connections get smaller descriptors than this; the others are for what serves them.
+  /// Connections get smaller descriptors than this. The others serve them.
   var descriptorLimit: () -> Int32 = { .max }
-  /// A descriptor is needed: closes what can be done without. Returns whether one is free now.
+  /// Closes something dispensable because a descriptor is needed. Returns whether one is free now.
   var makeRoom: () -> Bool = { false }
-  /// A connection is turned away for want of a descriptor.
+  /// Called when a connection is turned away for lack of a descriptor.
   var turnedAway: () -> Void = {}
-  /// No connection can be accepted for now; why, in words. Told once per pause.
+  /// Called once per pause, with the reason, when no connection can be accepted.
   var exhausted: (String) -> Void = { _ in }
 
   init(_ address: ListenAddress, _ socketAddress: SocketAddress, options: Options, loop: EventLoop)
@@ -71,8 +70,7 @@ package final class Listener {
     self.descriptor = descriptor
   }
 
-  /// A name can stand for several addresses (`localhost` is `::1` and `127.0.0.1`): all that this machine has are
-  /// taken.
+  /// Listens on every address of a name that this machine has. `localhost`, for example, is `::1` and `127.0.0.1`.
   static func all(
     at address: ListenAddress, _ options: Options, _ loop: EventLoop
   ) throws(ListenError) -> [Listener] {
@@ -94,28 +92,27 @@ package final class Listener {
     throws(ListenError)
   {
     if case .unix(let path) = address { return try removeStale(path) }
-    // Without it a restarted server waits for a minute until the connections of its predecessor are forgotten.
+    // Without it, a restarted server waits up to a minute until the connections of its predecessor are forgotten.
     set(descriptor, SOL_SOCKET, SO_REUSEADDR, 1)
-    // Inherited by every accepted socket, and effective only when set before listen(2).
+    // Every accepted socket inherits it, but only if it is set before listen(2).
     if let size = options.receiveBufferSize { set(descriptor, SOL_SOCKET, SO_RCVBUF, Int32(clamping: size)) }
     if let size = options.maximumSegmentSize { set(descriptor, Int32(IPPROTO_TCP), TCP_MAXSEG, Int32(clamping: size)) }
-    // A client whose machine lost its power never says so. A silent source is no sign of it: the kernel asks.
+    // A client whose machine lost power never reports it, and silence does not prove it. So the kernel probes.
     set(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1)
     set(descriptor, Int32(IPPROTO_TCP), TCP_KEEPIDLE, 60)
     set(descriptor, Int32(IPPROTO_TCP), TCP_KEEPINTVL, 15)
     set(descriptor, Int32(IPPROTO_TCP), TCP_KEEPCNT, 4)
-    // Answers are written whole: waiting for more to send with them only delays them.
+    // Answers are written as a whole, so waiting for more bytes would only delay them.
     set(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, 1)
   }
 
   private static func set(_ descriptor: Int32, _ level: Int32, _ option: Int32, _ value: Int32) {
     var value = value
-    // None of these can fail on a TCP socket of ours in a way that would keep it from working.
+    // A failure of one of these on our TCP socket would not keep it from working.
     setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
   }
 
-  /// Removes the socket file that a killed server left behind; one that somebody listens on, or that is no socket,
-  /// stays.
+  /// Removes the socket file that a killed server left. It stays if somebody listens on it, or if it is not a socket.
   private static func removeStale(_ path: String) throws(ListenError) {
     var status = stat()
     guard lstat(path, &status) == 0 else { return }
@@ -149,7 +146,7 @@ package final class Listener {
   }
 
   private func acceptAll() {
-    // epoll reports what is left in the queue again in the next turn.
+    // epoll reports the rest of the queue again in the next turn.
     for _ in 0..<Self.accepting where isOpen && !isPaused {
       var peer = SocketAddress()
       let flags = Int32(SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
@@ -164,16 +161,17 @@ package final class Listener {
       case EMFILE, ENFILE, ENOBUFS, ENOMEM:
         let code = errno
         if makeRoom() { continue }
-        // The connection stays in the queue, so epoll would tell of it again at once, and again.
+        // The connection stays in the queue, so epoll would report it again at once, repeatedly.
         exhausted(exhaustion(code))
         return pause()
-      // A connection that ended before it was accepted reports its own errors here, accept(2).
+      // accept(2) reports the errors of a connection that ended before it was accepted.
       default: continue
       }
     }
   }
 
-  /// Hands on a connection for which there is a descriptor. Without one it is turned away, or waits: false, then.
+  /// Passes on a connection if there is a descriptor for it. Otherwise it is turned away, or waits, and this returns
+  /// false.
   private func take(_ connection: Int32, _ peer: String) -> Bool {
     if let descriptor = lowered(connection) {
       isShort = false
@@ -188,11 +186,11 @@ package final class Listener {
     return true
   }
 
-  /// The descriptor, or one in its place that is within the limit; nil if there is none.
+  /// The descriptor, or a replacement within the limit; nil if there is none.
   private func lowered(_ connection: Int32) -> Int32? {
     let limit = descriptorLimit()
     guard connection >= limit else { return connection }
-    // More than once, for others take what becomes free as well.
+    // Several attempts, because others also take freed descriptors.
     for _ in 0..<4 {
       let descriptor = fcntl(connection, F_DUPFD_CLOEXEC, 0)
       if (0..<limit).contains(descriptor) {
@@ -205,15 +203,15 @@ package final class Listener {
     return nil
   }
 
-  /// Says when to come again, to whoever cannot be served.
+  /// Sends a refused client the time for a retry.
   private func turnAway(_ connection: Int32) {
     turnedAway()
     let response = Response(503, ["retry-after": "2"], body: "This server has no descriptor left for a connection.\n")
       .serialized(keepsAlive: false, date: WallClock.now.imfFixdate)
-    // A new connection's buffer has room for it.
+    // The buffer of a new connection has space for it.
     _ = response.withUnsafeBytes { send(connection, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL)) }
     shutdown(connection, Int32(SHUT_WR))
-    // What has come is read, or the close would be a reset, which overtakes the response.
+    // Read what has arrived, because otherwise close would send a reset that overtakes the response.
     var buffer = [UInt8](repeating: 0, count: 16 * 1024)
     for _ in 0..<16 where recv(connection, &buffer, buffer.count, 0) <= 0 { break }
     close(connection)
@@ -223,7 +221,7 @@ package final class Listener {
   private func exhaustion(_ code: Int32) -> String {
     let reason = String(cString: strerror(code))
     guard code == EMFILE else { return reason }
-    // Of a socket that listens this is how many connections wait to be accepted; tcp(7).
+    // For a listening socket, this is the number of connections waiting to be accepted; tcp(7).
     var information = tcp_info()
     var length = socklen_t(MemoryLayout<tcp_info>.size)
     let isKnown = getsockopt(descriptor, Int32(IPPROTO_TCP), TCP_INFO, &information, &length) == 0
@@ -239,7 +237,7 @@ package final class Listener {
     }
   }
 
-  /// A descriptor has become free, or the pause is over.
+  /// A descriptor is free again, or the pause is over.
   func resume() {
     guard isPaused, isOpen else { return }
     isPaused = false
@@ -252,7 +250,7 @@ package final class Listener {
     do throws(SystemError) { try start() } catch { pause() }
   }
 
-  /// Stops listening. Connections that were accepted are not touched.
+  /// Stops listening. Accepted connections are unaffected.
   func stop() {
     guard isOpen else { return }
     isOpen = false
@@ -264,7 +262,7 @@ package final class Listener {
     if case .unix(let path) = address { unlink(path) }
   }
 
-  /// Of a server that was made and never run.
+  /// For a server that was made but never run.
   deinit {
     if isOpen {
       if let waiting { close(waiting.descriptor) }

@@ -1,9 +1,9 @@
-// Who listens on a port: the one thing that everyone asks who reads "address already in use".
+// Finds the process that listens on a port, which an operator needs to know after "address already in use".
 
 internal import Glibc
 
 enum PortOwner {
-  /// The process that listens on a TCP port, as `nginx (pid 4711)`; nil where this process may not see it. proc(5).
+  /// The process that listens on a TCP port, as `nginx (pid 4711)`; nil if this process may not see it. See proc(5).
   static func find(port: UInt16) -> String? {
     let inodes = ["/proc/net/tcp", "/proc/net/tcp6"].flatMap { listeners(in: $0, port: port) }
     guard !inodes.isEmpty else { return nil }

@@ -1,14 +1,14 @@
 // The chunked coding (RFC 9112, section 7.1), one octet at a time around the data and one span at a time within it.
 
-/// Takes a chunked body apart. It keeps no octet: the data is told as ranges of what was handed in, extensions and
-/// trailers are checked and dropped.
+/// Decodes a chunked body. It stores no octets: data is returned as ranges of the input, and extensions and trailers
+/// are checked and dropped.
 struct ChunkedDecoder: Sendable {
   enum Event: Equatable {
-    /// Everything that was handed in is used up.
+    /// The whole input was used.
     case incomplete
-    /// Data of a chunk: positions in the span that was handed in.
+    /// Data of a chunk, as positions in the input span.
     case data(Range<Int>)
-    /// The last chunk and its trailers are over.
+    /// The last chunk and its trailers have ended.
     case end
   }
 
@@ -29,12 +29,12 @@ struct ChunkedDecoder: Sendable {
   }
 
   private var state = State.size(digits: 0)
-  /// The size being read, then what is left of the chunk.
+  /// The size being read, and then the rest of the chunk.
   private var remaining: UInt64 = 0
-  /// Octets of the present chunk's extensions, or of all trailers.
+  /// The number of octets in the present chunk's extensions, or in all trailers.
   private var overhead = 0
 
-  /// Reads on from `position`, which is moved past what was used.
+  /// Continues reading at `position`, which advances past the octets used.
   mutating func next(
     _ octets: Span<UInt8>, _ position: inout Int, limits: RequestParser.Limits
   ) throws(RequestRefusal) -> Event {
@@ -59,7 +59,7 @@ struct ChunkedDecoder: Sendable {
     switch state {
     case .size(let digits):
       if let value = Octet.hexValue(octet) {
-        // Sixteen digits are all that 64 bits can hold; more would either overflow or be padding that hides something.
+        // 64 bits hold sixteen digits at most. More would either overflow or be padding that hides something.
         guard digits < 16, remaining >> 59 == 0 else { throw RequestRefusal(400, "a chunk size is too large") }
         remaining = remaining << 4 | UInt64(value)
         state = .size(digits: digits + 1)
@@ -86,7 +86,7 @@ struct ChunkedDecoder: Sendable {
         overhead = 0
         state = .trailerStart
       }
-    case .data: break  // taken in `next`, a span at a time
+    case .data: break  // handled in `next`, one span at a time
     case .dataCarriageReturn:
       guard octet == Octet.carriageReturn else { throw RequestRefusal(400, "a chunk is longer than its size") }
       state = .dataLineFeed
@@ -95,12 +95,12 @@ struct ChunkedDecoder: Sendable {
       state = .size(digits: 0)
     case .trailerStart, .trailerName, .trailerValue, .trailerLineFeed, .lastLineFeed:
       try stepTrailer(octet, limits: limits)
-    case .ended: break  // `next` has told the end; the parser does not ask again
+    case .ended: break  // `next` has reported the end, and the parser does not ask again
     }
   }
 
-  /// Blanks are passed over, in front of an extension as RFC 9112 asks (section 7.1.1), and at the end of the line
-  /// because some senders pad sizes with them. Nothing that could be read as another size may follow.
+  /// Skips blanks. RFC 9112 requires it before an extension (section 7.1.1), and some senders pad sizes with blanks at
+  /// the end of the line. Nothing may follow that could be read as another size.
   private mutating func stepBehindSize(_ octet: UInt8, limits: RequestParser.Limits) throws(RequestRefusal) {
     switch octet {
     case Octet.carriageReturn: state = .sizeLineFeed
@@ -112,7 +112,7 @@ struct ChunkedDecoder: Sendable {
     }
   }
 
-  /// Each chunk may carry one: without a limit a body can be made that is all extension and no data.
+  /// Each chunk may have one, so without a limit a body could consist of extensions without data.
   private mutating func countExtension(_ limits: RequestParser.Limits) throws(RequestRefusal) {
     overhead += 1
     guard overhead <= limits.chunkExtension else { throw RequestRefusal(400, "a chunk extension is too long") }

@@ -1,6 +1,6 @@
-// A request head while its lines come in, and the rules that need all of them (RFC 9112, sections 3, 5 and 6).
+// A request head while its lines arrive, with the rules that need all of them (RFC 9112, sections 3, 5 and 6).
 
-/// Collects the lines of one head; each is given without its CR LF.
+/// Collects the lines of one head. Each is passed without its CR LF.
 struct HeadDraft: Sendable {
   private var method = ""
   private var target: RequestTarget?
@@ -29,14 +29,14 @@ struct HeadDraft: Sendable {
   }
 
   private mutating func readRequestLine(_ line: Span<UInt8>) throws(RequestRefusal) {
-    // Exactly one space on either side of the target: whoever splits more leniently reads another request than we do.
+    // Exactly one space on either side of the target: a more lenient parser would read another request than we do.
     var spaces: (Int, Int)?
     var first: Int?
     for index in line.indices where line[index] == Octet.space {
       if spaces != nil { throw RequestRefusal(400, "the request line has more than three parts") }
       if let first { spaces = (first, index) } else { first = index }
     }
-    // The first octet is one of a method: the parser has looked.
+    // The parser has checked that the first octet belongs to a method.
     guard let (first, second) = spaces else { throw RequestRefusal(400, "the request line has fewer than three parts") }
     for index in 0..<first where !Octet.isToken(line[index]) {
       throw RequestRefusal(400, "the method is not a token")
@@ -49,7 +49,7 @@ struct HeadDraft: Sendable {
     guard version[5] == UInt8(ascii: "1") else {
       throw RequestRefusal(505, "this server supports only HTTP/1.1 and HTTP/1.0")
     }
-    // A minor version above what we know is understood as the highest that we do (RFC 9110, section 2.5).
+    // A higher minor version is treated as the highest that we support (RFC 9110, section 2.5).
     minorVersion = version[7] == UInt8(ascii: "0") ? 0 : 1
     method = String(decodingASCII: line.extracting(0..<first))
     target = try RequestTarget(line.extracting((first + 1)..<second), method: method)
@@ -62,7 +62,7 @@ struct HeadDraft: Sendable {
     var colon = 0
     while colon < line.count, Octet.isToken(line[colon]) { colon += 1 }
     guard colon < line.count, line[colon] == Octet.colon else {
-      // A space before the colon lands here too: it has been used to hide a field from one of two servers.
+      // This includes a space before the colon, which has been used to hide a field from one of two servers.
       throw RequestRefusal(400, "the name of a field is malformed")
     }
     guard colon > 0 else { throw RequestRefusal(400, "a field has no name") }
@@ -79,7 +79,7 @@ struct HeadDraft: Sendable {
     try note(name, value)
   }
 
-  /// Draws from a field what the framing and the connection depend on.
+  /// Extracts from a field what framing and the connection depend on.
   private mutating func note(_ name: String, _ value: Span<UInt8>) throws(RequestRefusal) {
     switch name {
     case "host":
@@ -89,7 +89,7 @@ struct HeadDraft: Sendable {
         throw RequestRefusal(400, "the Host is malformed")
       }
     case "content-length":
-      // Even equal ones are refused: whoever joins or picks differently reads another body than we do.
+      // Even equal ones are refused, because a server that joins them or picks one reads another body than we do.
       guard contentLength == nil else { throw RequestRefusal(400, "the request has more than one Content-Length") }
       contentLength = try Self.length(value)
     case "transfer-encoding":
@@ -107,7 +107,7 @@ struct HeadDraft: Sendable {
     }
   }
 
-  /// The lines are complete: applies the rules that look at several of them.
+  /// The lines are complete. Applies the rules that concern several of them.
   consuming func finish(limits: RequestParser.Limits) throws(RequestRefusal) -> RequestHead {
     guard let target else { throw RequestRefusal(400, "the request line is missing") }
     guard hostCount == 1 || minorVersion == 0 else { throw RequestRefusal(400, "the request has no Host") }
@@ -126,19 +126,19 @@ struct HeadDraft: Sendable {
     }
     return RequestHead(
       method: method, target: target, minorVersion: minorVersion, fields: fields, framing: framing,
-      // HTTP/1.0 does not know the expectation: it is ignored there (RFC 9110, section 10.1.1).
+      // HTTP/1.0 does not define the expectation, so it is ignored there (RFC 9110, section 10.1.1).
       expectsContinue: expectsContinue && minorVersion == 1 && framing != .absent && framing != .sized(0),
-      // HTTP/1.0 is closed after each answer even where "keep-alive" is asked for: nobody who streams needs it.
+      // An HTTP/1.0 connection is closed after each answer even with "keep-alive", which streaming clients do not need.
       keepsAlive: minorVersion == 1 && !saysClose)
   }
 
-  /// `Content-Length`: digits and nothing else; no sign, no list, no more than 63 bits.
+  /// `Content-Length`: digits only, without a sign or a list, and at most 63 bits.
   private static func length(_ value: Span<UInt8>) throws(RequestRefusal) -> UInt64 {
     guard value.count > 0 else { throw RequestRefusal(400, "the Content-Length is empty") }
     var length: UInt64 = 0
     for index in value.indices {
       guard Octet.isDigit(value[index]) else { throw RequestRefusal(400, "the Content-Length is not a number") }
-      // Nine more than a tenth of 2⁶³ is where one more digit could leave the range.
+      // Beyond this, one more digit could exceed 2⁶³.
       guard length <= (UInt64(Int64.max) - 9) / 10 else {
         throw RequestRefusal(413, "the Content-Length is larger than any body can be")
       }
@@ -147,8 +147,8 @@ struct HeadDraft: Sendable {
     return length
   }
 
-  /// `Transfer-Encoding`: `chunked` and nothing else. An empty element is valid by RFC 9110, section 5.6.1.2, but other
-  /// servers read such a list differently, so it is refused like any other malformed list.
+  /// `Transfer-Encoding`: only `chunked`. An empty element is valid by RFC 9110, section 5.6.1.2, but other servers
+  /// interpret such a list differently, so it is refused like any other malformed list.
   private static func checkTransferEncoding(_ value: Span<UInt8>) throws(RequestRefusal) {
     if value.equals(lowercase: "chunked") { return }
     let elements = list(value)

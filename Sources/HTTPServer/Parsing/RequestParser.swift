@@ -1,15 +1,15 @@
-// HTTP/1.1 requests (RFC 9112) from bytes, as a pure state machine. Strict on purpose: wherever two readers of the
-// same bytes could disagree about where a request ends, the request is refused instead of understood.
+// Parses HTTP/1.1 requests (RFC 9112) as a pure state machine. It is strict on purpose: if two parsers of the same
+// bytes could disagree about where a request ends, it refuses the request.
 
 /// Reads the requests of one connection, one after another.
 ///
-/// Bytes go in as they come; what comes out does not depend on how they were split. Body bytes are never copied: they
-/// are told as ranges of the span that was handed in. Between requests it holds no memory of its own.
+/// Feed it bytes as they arrive. The result does not depend on how they were split. Body bytes are never copied, but
+/// returned as ranges of the input span. Between requests the parser allocates no memory.
 package struct RequestParser: Sendable {
   package struct Limits: Sendable {
-    /// The request line, in bytes; a longer one is answered with 414.
+    /// The request line, in bytes. A longer one is answered with 414.
     package var requestLine = 8 * 1024
-    /// Request line and fields together, in bytes; a longer head is answered with 431.
+    /// Request line and fields together, in bytes. A longer head is answered with 431.
     package var head = 16 * 1024
     /// How many fields a request may have (431).
     package var fields = 100
@@ -24,14 +24,14 @@ package struct RequestParser: Sendable {
   }
 
   package enum Event: Equatable, Sendable {
-    /// Everything that was handed in is used up; give more.
+    /// The whole input was used. More is needed.
     case incomplete
     case head(RequestHead)
-    /// Body bytes: positions in the span that was handed in.
+    /// Body bytes, as positions in the input span.
     case body(Range<Int>)
     /// The request is over. The next byte begins another one.
     case end
-    /// The request is not read any further, and nor is anything after it: every later call says `incomplete`.
+    /// Neither this request nor anything after it is read. Every later call returns `incomplete`.
     case refused(RequestRefusal)
   }
 
@@ -39,7 +39,7 @@ package struct RequestParser: Sendable {
     case head
     case sized(remaining: UInt64)
     case chunked(ChunkedDecoder)
-    /// As much of a chunked body as is allowed was handed on, and there is more.
+    /// The permitted part of a chunked body was passed on, and there is more.
     case overflowing
     case refused
   }
@@ -47,9 +47,9 @@ package struct RequestParser: Sendable {
   private let limits: Limits
   private var state = State.head
   private var draft = HeadDraft()
-  /// The beginning of a line whose end has not come yet.
+  /// The beginning of an incomplete line.
   private var partialLine: [UInt8] = []
-  /// Bytes of the present head so far, partial line included.
+  /// The length of the present head so far, partial line included.
   private var headLength = 0
   private var bodyLength: UInt64 = 0
 
@@ -57,14 +57,14 @@ package struct RequestParser: Sendable {
     self.limits = limits
   }
 
-  /// Whether bytes of a head came in whose end is still missing: what a time-out has to know.
+  /// Whether a head is incomplete, which the time-out depends on.
   package var isWithinHead: Bool {
     if case .head = state { return !draft.isEmpty || !partialLine.isEmpty }
     return false
   }
 
-  /// Reads on from `position`, which is moved past what was used. To be called again with the same span until it
-  /// says `incomplete`.
+  /// Continues reading at `position`, which advances past the octets used. Call it again with the same span until it
+  /// returns `incomplete`.
   package mutating func next(_ octets: Span<UInt8>, _ position: inout Int) -> Event {
     do throws(RequestRefusal) {
       switch state {
@@ -103,7 +103,7 @@ package struct RequestParser: Sendable {
     }
   }
 
-  /// The size of a chunked body is known only as it comes.
+  /// The size of a chunked body is known only as it arrives.
   private mutating func within(_ maximum: UInt64?, _ range: Range<Int>) throws(RequestRefusal) -> Event {
     guard let maximum else { return .body(range) }
     let room = maximum - bodyLength
@@ -112,7 +112,8 @@ package struct RequestParser: Sendable {
       return .body(range)
     }
     guard room > 0 else { throw Self.bodyTooLarge }
-    // What fits is handed on before the refusal, so that what arrives does not depend on how the bytes were split.
+    // The part within the limit is passed on before the refusal, so that the result does not depend on how the bytes
+    // were split.
     bodyLength = maximum
     state = .overflowing
     return .body(range.lowerBound..<(range.lowerBound + Int(room)))
@@ -126,7 +127,8 @@ package struct RequestParser: Sendable {
       let isComplete = position < octets.count
       if isComplete { position += 1 }
       let piece = octets.extracting(start..<position)
-      // Judged before the line is, so that a long line meets the same end whether it comes whole or in pieces.
+      // Checked before the line itself, so that a long line is refused in the same way whether it arrives as a whole or
+      // in pieces.
       headLength += piece.count
       if draft.isEmpty && partialLine.count + piece.count > limits.requestLine {
         throw RequestRefusal(414, "the request line is too long")
@@ -146,21 +148,21 @@ package struct RequestParser: Sendable {
     return .incomplete
   }
 
-  /// What is not HTTP at all is told at its first byte, not after a time-out.
+  /// Refuses input that is not HTTP at its first byte, instead of after a time-out.
   private func checkFirst(_ octet: UInt8) throws(RequestRefusal) {
     if Octet.isToken(octet) || octet == Octet.carriageReturn { return }
-    // 22 is the record type of a TLS handshake: an https URL that points at us.
+    // 22 is the record type of a TLS handshake, sent for an https URL with this port.
     if octet == 22 { throw RequestRefusal(400, "the request looks like TLS, and this port accepts only plain HTTP") }
     throw RequestRefusal(400, "the request does not begin with a method")
   }
 
-  /// Takes a whole line, CR LF included; gives the head when this line ends it.
+  /// Processes a whole line, including CR LF. Returns the head if this line ends it.
   private mutating func take(line: Span<UInt8>) throws(RequestRefusal) -> RequestHead? {
     guard line.count >= 2, line[line.count - 2] == Octet.carriageReturn else {
       throw RequestRefusal(400, "a line of the head ends in LF without CR")
     }
     guard line.count > 2 else {
-      // An empty line before a request is left over from an old client's last body (RFC 9112, section 2.2).
+      // An old client may leave an empty line after its last body (RFC 9112, section 2.2).
       if draft.isEmpty { return nil }
       let finished = draft
       draft = HeadDraft()

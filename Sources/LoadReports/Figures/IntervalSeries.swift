@@ -1,15 +1,15 @@
 // The measurements of a run per second.
 
-/// What was measured in one interval of the run.
+/// The measurements of one interval of the run.
 package struct LoadInterval: Equatable, Sendable {
-  /// Streams that are connected, and that try to be, at the interval's end.
+  /// Streams that are connected, or trying to connect, at the interval's end.
   package var live: UInt64 = 0
   package var connecting: UInt64 = 0
-  /// Bytes whose time came, were handed to the engine, were acknowledged by the server.
+  /// Bytes that became due, were passed to the engine, and were acknowledged by the server.
   package var offered: UInt64 = 0
   package var sent: UInt64 = 0
   package var acknowledged: UInt64 = 0
-  /// From due to acknowledged by the server, of streams that are not slow on purpose.
+  /// From due to acknowledged by the server, without streams that are slow on purpose.
   package var acknowledgedDelay = LatencyHistogram()
   package var lateness = LatencyHistogram()
   package var interruptions: UInt64 = 0
@@ -19,14 +19,14 @@ package struct LoadInterval: Equatable, Sendable {
 
   package init() {}
 
-  /// Adds what others measured in the same time.
+  /// Adds the measurements of others for the same time.
   package mutating func merge(_ other: LoadInterval) {
     live += other.live
     connecting += other.connecting
     add(other)
   }
 
-  /// Adds the interval that follows: the streams that are live are then those of its end.
+  /// Adds the next interval. The live streams are then those at its end.
   mutating func append(_ next: LoadInterval) {
     live = next.live
     connecting = next.connecting
@@ -45,23 +45,23 @@ package struct LoadInterval: Equatable, Sendable {
   }
 }
 
-/// Intervals of one length, from the run's start on.
+/// Intervals of equal length, from the run's start on.
 ///
-/// There are never more than ``maximumCount``: when one more is appended, each two become one of twice the length. So a
-/// run of half an hour has one for every second, and a run of a week takes no more memory.
+/// There are at most ``maximumCount``. When one more is appended, each pair is combined into one of twice the length.
+/// So a run of half an hour has one for every second, and a run of a week needs no more memory.
 package struct IntervalSeries: Equatable, Sendable {
   static let maximumCount = 1800
 
-  /// How long each one is, in nanoseconds: a second times a power of two.
+  /// The length of each in nanoseconds: a second times a power of two.
   private(set) var length: Int64 = 1_000_000_000
-  /// In order. The last one may not have lasted its whole length.
+  /// In order. The last one may be incomplete.
   package private(set) var intervals: [LoadInterval] = []
-  /// How many seconds there were, in all of them.
+  /// The total number of seconds in all of them.
   private(set) var seconds: Int64 = 0
 
   package init() {}
 
-  /// A series as it was written; nil when it contradicts itself.
+  /// A series read from a file; nil if it is inconsistent.
   init?(length: Int64, seconds: Int64, intervals: [LoadInterval]) {
     let lengthInSeconds = length / 1_000_000_000
     guard length > 0, length.isMultiple(of: 1_000_000_000), lengthInSeconds.nonzeroBitCount == 1, seconds >= 0,
@@ -81,12 +81,12 @@ package struct IntervalSeries: Equatable, Sendable {
     let hasRoom = seconds * 1_000_000_000 < Int64(intervals.count) * length
     seconds += 1
     guard !hasRoom else { return intervals[intervals.count - 1].append(second) }
-    // An even number of whole intervals: the last one is whole afterwards as well.
+    // An even number of complete intervals, so that the last one is complete afterwards as well.
     if intervals.count == Self.maximumCount { coarsen() }
     intervals.append(second)
   }
 
-  /// Adds what another part measured in the same intervals of its run.
+  /// Adds the measurements of another part for the same intervals.
   mutating func merge(_ other: IntervalSeries) {
     var other = other
     while length < other.length { coarsen() }
@@ -97,7 +97,7 @@ package struct IntervalSeries: Equatable, Sendable {
     seconds = max(seconds, other.seconds)
   }
 
-  /// Makes each two intervals one.
+  /// Combines each pair of intervals.
   mutating func coarsen() {
     length *= 2
     var merged: [LoadInterval] = []

@@ -1,4 +1,4 @@
-// The measurements of one load test as one value. Everything that is shown, compared or judged comes from here.
+// The measurements of one load test as a value, from which everything is printed, compared and judged.
 
 /// The report of a load test, or of one part of it.
 ///
@@ -17,9 +17,9 @@ public struct LoadReport: Equatable, Sendable {
   /// The duration of the measurement: from the run's start until nothing more was offered. Messages in progress at that
   /// time count as well.
   public var measured: Int64 = 0
-  /// What was asked for, of all parts together.
+  /// The plan of all parts together.
   package var plan = LoadPlan()
-  /// Who ran it: one for a part, or all that were merged, in the order of their numbers.
+  /// The parts: one, or all that were merged, in the order of their numbers.
   package var parts: [LoadPart] = []
   /// The sums of the run.
   public var totals = LoadTotals()
@@ -27,26 +27,26 @@ public struct LoadReport: Equatable, Sendable {
   /// How the streams differed from each other.
   package var spread = StreamSpread()
   package var generator = GeneratorFigures()
-  /// One row a second, or less often in a long run.
+  /// One row per second, or fewer in a long run.
   package var intervals = IntervalSeries()
 
   /// An empty report.
   public init() {}
 }
 
-/// What a run was asked to do. Two reports belong to one run only if this is equal.
+/// The plan of a run. Two reports belong to one run only if their plans are equal.
 package struct LoadPlan: Equatable, Sendable {
   /// All streams of the run, over all parts.
   package var streams = 0
-  /// In which time they are started, evenly.
+  /// The time over which their starts are distributed evenly.
   package var ramp: Int64 = 0
-  /// How many of them were to be live when; empty for all of them.
+  /// The planned number of live streams over time; empty for all.
   package var stages: [LoadStage] = []
-  /// How long the run lasts, the ramp included.
+  /// The duration of the run, including the ramp.
   package var duration: Int64 = 0
   /// The profile's name.
   package var profile = ""
-  /// Bytes a second and stream while it talks; 0 for as fast as they are taken.
+  /// Bytes per second per stream while it is active; 0 for the maximum speed.
   package var rate: UInt64 = 0
   /// The time from one message of a stream to its next.
   package var chunk: Int64 = 0
@@ -54,29 +54,29 @@ package struct LoadPlan: Equatable, Sendable {
   package var body = ""
   /// `always`, `never` or `auto`.
   package var resumable = ""
-  /// Each message was a request of its own.
+  /// Whether each message was a separate request.
   package var requestPerMessage = false
-  /// Requests per second of the whole run, or at the start of ``stages``, which then are rates as well; nil where each
-  /// stream has a schedule of its own.
+  /// Requests per second of the whole run, or at the start of ``stages``, which then contain rates as well; nil if each
+  /// stream has its own schedule.
   package var arrivalRate: Double?
-  /// How many of them could be under way at one time.
+  /// The maximum number of them under way at once.
   package var maximumUnderWay: Int?
   /// `1.1` or `2`.
   package var httpVersion = ""
-  /// How many streams share a connection; nil where each has its own.
+  /// How many streams share a connection; nil if each has its own.
   package var streamsPerConnection: Int?
   /// The mean time after which a connection is cut on purpose; nil for never.
   package var dropEvery: Int64?
-  /// The part of all streams that are slow on purpose, 0 to 1.
+  /// The share of streams that are slow on purpose, 0 to 1.
   package var slowFraction = 0.0
   package var seed: UInt64 = 0
 
   package init() {}
 }
 
-/// One process of a run: its share, and the machine that it ran on.
+/// One process of a run: its share, and its machine.
 package struct LoadPart: Equatable, Sendable {
-  /// How many parts a run can have.
+  /// The maximum number of parts of a run.
   static let largestCount = 10_000
 
   /// From 1 to ``count``.
@@ -85,27 +85,27 @@ package struct LoadPart: Equatable, Sendable {
   package var seed: UInt64 = 0
   /// The machine's name.
   package var host = ""
-  /// The processors that this process could use.
+  /// The processors available to this process.
   package var cores = 0
-  /// Network loops.
+  /// The number of network loops.
   package var threads = 1
 
   package init() {}
 }
 
-/// The generator's own figures, and whether it was the one that could not keep up.
+/// The generator's own figures, and whether it was the bottleneck.
 package struct GeneratorFigures: Equatable, Sendable {
-  /// Processor time of the process, in its own code and in the kernel.
+  /// Processor time of the process, in user mode and in the kernel.
   package var userTime: Int64 = 0
   package var systemTime: Int64 = 0
-  /// The most memory that it had resident, in bytes; the sum over the parts.
+  /// Its maximum resident memory in bytes; the sum over all parts.
   package var maximumResident: UInt64 = 0
-  /// The part of the time that the busiest loop was not waiting, 0 to 1.
+  /// The share of time in which the busiest loop was not waiting, 0 to 1.
   package var busiestLoop = 0.0
-  /// Why the figures tell more about the generator than about the server, in words; empty when it kept up.
+  /// Why the figures describe the generator rather than the server, in words; empty if it kept up.
   package var bottlenecks: [String] = []
 
-  /// The generator did not keep up: delays in the report are its own at least in part.
+  /// The generator did not keep up, so it has caused at least some of the delays in the report.
   package var isBottleneck: Bool { !bottlenecks.isEmpty }
 
   package init() {}

@@ -18,7 +18,7 @@ public struct LoadTotals: Equatable, Sendable {
   public var responses: [Int: UInt64] = [:]
   /// The errors by class: `refused`, `reset`, `http-503`, …
   public var errors: [String: ErrorClass] = [:]
-  /// When streams stood still that nobody cut on purpose.
+  /// When streams stood still without a deliberate cut.
   package var outages = OutageLedger()
 
   /// Totals of zero.
@@ -106,14 +106,14 @@ public struct LoadTotals: Equatable, Sendable {
   /// Counts an error.
   ///
   /// - Parameters:
-  ///   - name: its class, a short word that never differs between two errors that are alike.
-  ///   - example: what this one says; the first one of a class is kept.
+  ///   - name: its class, a short word that is the same for all errors of a kind.
+  ///   - example: its text. The first one of a class is kept.
   package mutating func countError(_ name: String, example: @autoclosure () -> String) {
     if errors[name] == nil { errors[name, default: ErrorClass()].example = example() }
     errors[name]?.count += 1
   }
 
-  /// Adds the sums of others: of another loop, or another part.
+  /// Adds the sums of another loop or part.
   package mutating func merge(_ other: LoadTotals) {
     streams.started += other.streams.started
     streams.finished += other.streams.finished
@@ -139,7 +139,7 @@ public struct LoadTotals: Equatable, Sendable {
     for (name, theirs) in other.errors {
       var ours = errors[name] ?? ErrorClass()
       ours.count += theirs.count
-      // Not the first of all, but the same one whatever the order.
+      // Not the first of all, but independent of the order.
       if ours.example.isEmpty || (!theirs.example.isEmpty && theirs.example < ours.example) {
         ours.example = theirs.example
       }

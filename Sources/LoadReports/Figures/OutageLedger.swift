@@ -1,16 +1,15 @@
-// When streams stood still: thousands of interruptions, put together where they overlap, so that a person can read
-// them.
+// When streams stood still. Thousands of overlapping interruptions are combined, so that a person can read them.
 
 package import JSONDocuments
 
-/// A time without a break in which at least one stream had lost its connection and nothing of it was acknowledged yet.
+/// A continuous time in which at least one stream had lost its connection and had no acknowledgement since.
 package struct LoadOutage: Equatable, Sendable {
   /// Nanoseconds on the run's clock.
   package var start: Int64 = 0
   package var end: Int64 = 0
-  /// How many interruptions it consists of.
+  /// The number of interruptions in it.
   package var streams: UInt64 = 0
-  /// The class of its errors; of several, the first by name.
+  /// The class of its errors. If there are several, the first by name.
   package var cause = ""
 
   package init() {}
@@ -23,8 +22,8 @@ package struct LoadOutage: Equatable, Sendable {
   var length: Int64 { end - start }
 }
 
-/// The outages of a run, in order; no two of them overlap. A value, of at most ``limit`` outages: where there are more,
-/// those that are nearest to each other become one.
+/// The outages of a run, in order and without overlap. A value of at most ``limit`` outages. If there are more, those
+/// nearest to each other are combined.
 package struct OutageLedger: Equatable, Sendable {
   static let limit = 100
 
@@ -37,13 +36,13 @@ package struct OutageLedger: Equatable, Sendable {
     for outage in outages { add(outage) }
   }
 
-  /// The one that lasted longest; the first of several.
+  /// The longest one, and among equals the first.
   var longest: LoadOutage? { outages.max { ($0.length, $1.start) < ($1.length, $0.start) } }
 
   package mutating func add(_ outage: LoadOutage) {
     var joined = outage
     joined.end = max(outage.start, outage.end)
-    // Sorted by starts and by ends alike.
+    // Sorted by starts and also by ends.
     let first = outages.firstIndex { $0.end >= joined.start } ?? outages.count
     var last = first
     while last < outages.count, outages[last].start <= joined.end {

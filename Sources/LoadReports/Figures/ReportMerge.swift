@@ -48,14 +48,14 @@ extension LoadReport {
     return merged
   }
 
-  /// The numbers of the parts that the run had and this report does not.
+  /// The numbers of the run's parts that this report lacks.
   package var missingParts: [Int] {
     guard let count = parts.first?.count else { return [] }
     let present = Set(parts.map(\.index))
     return (1...max(1, count)).filter { !present.contains($0) }
   }
 
-  /// What shows that this report and another are not of one run, in words; nil when they may be.
+  /// What shows that this report and another belong to different runs, in words; nil if nothing does.
   package func differenceOfRun(from other: LoadReport) -> String? {
     func differs<Value: Equatable>(_ what: String, _ ours: Value, _ theirs: Value) -> String? {
       ours == theirs ? nil : "\(what) is \(ours) in one and \(theirs) in the other"
@@ -82,7 +82,7 @@ extension LoadReport {
     generator.bottlenecks = (ours + theirs).sorted()
   }
 
-  /// One generator's reasons, of several, say which one it was.
+  /// If there are several generators, each reason names its own.
   private var bottlenecksByPart: [String] {
     guard parts.count == 1, let part = parts.first else { return generator.bottlenecks }
     return generator.bottlenecks.map { "part \(part.index) on \(part.host): \($0)" }
@@ -90,14 +90,14 @@ extension LoadReport {
 }
 
 extension LoadPlan {
-  /// In what two plans differ: the figure's name, and its value in each, as people read them.
+  /// The differences between two plans: the figure's name, and its value in each, in words.
   func differences(from other: LoadPlan) -> [(name: String, ours: String, theirs: String)] {
     zip(figures, other.figures).compactMap { ours, theirs in
       ours.value == theirs.value ? nil : (ours.name, ours.value, theirs.value)
     }
   }
 
-  /// Everything that was asked for, as people read it; exact.
+  /// All settings of the plan in words, exactly.
   var figures: [(name: String, value: String)] {
     [
       ("number of streams", String(streams)), ("ramp", Quantity.text(nanoseconds: ramp)),

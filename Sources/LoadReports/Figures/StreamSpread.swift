@@ -1,17 +1,17 @@
-// How the streams of a run differed: a mean over ten thousand of them says nothing of the one that was starved.
+// How the streams of a run differed. A mean over ten thousand of them does not show the one that was starved.
 
-/// Over all streams that ended: how their own figures are spread, and which ones were the worst.
+/// The distribution of the figures of all ended streams, and the worst streams.
 package struct StreamSpread: Equatable, Sendable {
   static let worstCount = 10
 
-  /// Of each stream the mean, and the largest, delay from due to acknowledged.
+  /// The mean and the largest delay from due to acknowledged, per stream.
   package var meanDelay = LatencyHistogram()
   package var maximumDelay = LatencyHistogram()
-  /// Of each stream the acknowledged bytes a second.
+  /// The acknowledged bytes per second, per stream.
   package var goodput = LatencyHistogram()
-  /// Of each stream how often it was interrupted.
+  /// The number of interruptions, per stream.
   package var interruptions = LatencyHistogram()
-  /// At most ``worstCount``, the worst one first: those that failed, then those with the largest delay.
+  /// At most ``worstCount``, the worst one first: failed ones, and then those with the largest delay.
   package internal(set) var worst: [StreamRow] = []
 
   package init() {}
@@ -46,11 +46,11 @@ package struct StreamSpread: Equatable, Sendable {
 package struct StreamRow: Equatable, Sendable {
   /// Its number among all streams of the run.
   package var index = 0
-  /// When it was started, and how long it lasted.
+  /// Its start and its duration.
   package var startedAt: Int64 = 0
   package var lasted: Int64 = 0
   package var outcome = StreamOutcome.stopped
-  /// From due to acknowledged; nil when nothing was acknowledged.
+  /// From due to acknowledged; nil without acknowledgements.
   package var meanDelay: Int64?
   package var maximumDelay: Int64?
   package var offered: UInt64 = 0
@@ -59,15 +59,15 @@ package struct StreamRow: Equatable, Sendable {
 
   package init() {}
 
-  /// Acknowledged bytes a second.
+  /// Acknowledged bytes per second.
   package var goodput: UInt64 {
     lasted > 0 ? UInt64(max(0, Int64(saturating: Double(acknowledged) * 1e9 / Double(lasted)))) : acknowledged
   }
 
-  /// A total order, so that the ten worst are the same ones in whatever order they are found.
+  /// A total order, so that the ten worst are the same in whatever order they are found.
   func isWorse(than other: StreamRow) -> Bool {
     func rank(_ row: StreamRow) -> (Int, Int64, Int, Int64) {
-      // Nothing acknowledged of what was offered is worse than any delay.
+      // No acknowledgement of offered bytes is worse than any delay.
       let delay = row.maximumDelay ?? (row.offered > 0 ? .max : 0)
       return (row.outcome == .failed ? 1 : 0, delay, -row.index, -row.startedAt)
     }
@@ -77,7 +77,7 @@ package struct StreamRow: Equatable, Sendable {
 
 /// How a stream ended.
 package enum StreamOutcome: String, CaseIterable, Sendable {
-  /// It, or the run, came to its planned end, and everything was acknowledged.
+  /// The stream or the run came to its planned end, and everything was acknowledged.
   case finished
   /// It gave up.
   case failed

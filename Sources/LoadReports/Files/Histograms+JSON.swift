@@ -1,5 +1,4 @@
-// Histograms, and what consists of them, as JSON: with the buckets, which can be merged, and with the quantiles, which
-// people look for.
+// Histograms as JSON, with the buckets for merging and the quantiles for readers.
 
 package import JSONDocuments
 
@@ -20,7 +19,7 @@ extension LatencyHistogram: JSONMapped {
     return .object(members)
   }
 
-  /// Everything but the buckets. The quantiles and the mean are not read again: the rest gives them.
+  /// Everything except the buckets. The quantiles and the mean are not read, because they follow from the rest.
   var summary: [JSONValue.Member] {
     var members = [JSONValue.Member(key: "count", value: count.jsonValue)]
     let figures = [

@@ -46,7 +46,7 @@ extension LoadReport {
     histogram.quantile(fraction).map(String.init) ?? ""
   }
 
-  /// With as many decimals as it needs, and no exponent.
+  /// With as many decimals as necessary, and no exponent.
   private static func seconds(_ nanoseconds: Int64) -> String {
     let (whole, rest) = nanoseconds.quotientAndRemainder(dividingBy: 1_000_000_000)
     guard rest != 0 else { return "\(whole)" }
@@ -57,7 +57,7 @@ extension LoadReport {
 }
 
 extension OutageLedger {
-  /// How much of a time was an outage, in nanoseconds.
+  /// How much of a time belongs to outages, in nanoseconds.
   func length(from start: Int64, for length: Int64) -> Int64 {
     let end = start.addingSaturated(length)
     return outages.reduce(0) { sum, outage in

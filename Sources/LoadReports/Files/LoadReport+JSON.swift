@@ -109,7 +109,7 @@ extension GeneratorFigures: JSONObject {
 }
 
 extension JSONMembers {
-  /// A seed: 64 bits, of which a JSON number keeps 53 in most programs. So it is a text.
+  /// A seed has 64 bits, but most programs keep only 53 of a JSON number. So it is a text.
   mutating func seed(_ key: String, _ seed: inout UInt64) throws(DocumentError) {
     var text = String(seed)
     try self(key, &text)

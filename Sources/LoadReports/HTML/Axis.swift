@@ -1,10 +1,10 @@
-// Where a value stands along an axis, and which values are written beside it.
+// The position of a value along an axis, and the values of the ticks.
 //
 // Round steps as in Heckbert, "Nice numbers for graph labels" (Graphics Gems, 1990): 1, 2 or 5 times a power of ten.
 
 internal import Glibc
 
-/// One axis of a plot: a scale and its ticks. Values outside its range stand at its ends.
+/// One axis of a plot: a scale and its ticks. Values outside its range are placed at its ends.
 struct Axis: Sendable, Equatable {
   enum Scale: Sendable { case linear, logarithmic }
 
@@ -22,26 +22,26 @@ struct Axis: Sendable, Equatable {
     let share: Double
     switch scale {
     case .linear: share = (value - range.lowerBound) / (range.upperBound - range.lowerBound)
-    // What is not positive has no place on it: it stands at the start.
+    // A logarithmic axis has no place for values that are not positive, so they are placed at its start.
     case .logarithmic:
       share = value > 0 ? log(value / range.lowerBound) / log(range.upperBound / range.lowerBound) : 0
     }
     return min(1, max(0, share))
   }
 
-  /// From zero to the first round step at or above `maximum`, with four to eight ticks; counts have whole ticks only.
+  /// From zero to the first round step at or above `maximum`, with four to eight ticks. Counts have only integer ticks.
   static func linear(to maximum: Double, _ quantity: AxisQuantity) -> Axis {
     let top = maximum.isFinite && maximum > 0 ? maximum : 1
     var step = roundStep(atLeast: top / 6)
-    // Half an error is none, and there is nothing below a nanosecond.
+    // There are no half errors, and nothing below a nanosecond.
     if quantity == .count || quantity == .duration { step = max(1, step) }
     let count = Int((top / step - 1e-9).rounded(.up))
     let ticks = (0...max(1, count)).map { Tick(value: Double($0) * step, label: quantity.label(Double($0) * step)) }
     return Axis(scale: .linear, range: 0...(Double(max(1, count)) * step), ticks: ticks)
   }
 
-  /// From the last 1, 2 or 5 times a power of ten at or below `minimum` to the first at or above `maximum`; a tick at
-  /// each power of ten, and at 2 and 5 too where that leaves room.
+  /// From the last 1, 2 or 5 times a power of ten at or below `minimum` to the first at or above `maximum`. There is a
+  /// tick at each power of ten, and at 2 and 5 if there is space.
   static func logarithmic(from minimum: Double, to maximum: Double, _ quantity: AxisQuantity) -> Axis {
     let low = minimum.isFinite && minimum > 0 ? minimum : 1
     let high = maximum.isFinite ? max(low, maximum) : low
@@ -54,7 +54,7 @@ struct Axis: Sendable, Equatable {
     let first = steps.lastIndex { $0 <= low * (1 + 1e-9) } ?? 0
     var last = steps.firstIndex { $0 >= high * (1 - 1e-9) } ?? steps.count - 1
     if last == first {
-      // One value only: it needs a range to stand in.
+      // A single value needs a range around it.
       if first + 1 == steps.count { steps.append(pow(10, Double(exponent))) }
       last = first + 1
     }
@@ -65,7 +65,7 @@ struct Axis: Sendable, Equatable {
       scale: .logarithmic, range: range, ticks: shown.map { Tick(value: steps[$0], label: quantity.label(steps[$0])) })
   }
 
-  /// The seconds of a run, to its very end, with ticks where a clock has them.
+  /// The seconds of a run up to its exact end, with ticks at round clock times.
   static func time(to seconds: Double) -> Axis {
     let end = seconds.isFinite && seconds > 0 ? seconds : 1
     let steps: [Double] = [
@@ -78,7 +78,7 @@ struct Axis: Sendable, Equatable {
     return Axis(scale: .linear, range: 0...end, ticks: ticks)
   }
 
-  /// The ticks that have room for their labels. Of a logarithmic axis, the powers of ten are the last to go.
+  /// The ticks whose labels have space. On a logarithmic axis, the powers of ten are removed last.
   func ticks(atMost limit: Int) -> [Tick] {
     guard ticks.count > limit else { return ticks }
     var chosen = ticks

@@ -1,13 +1,13 @@
-// What an axis measures, and how its values are written: as everywhere in a report (`Figure`), but round ones without
+// The quantity of an axis, and the text of its values: as everywhere in a report (`Figure`), but without trailing
 // zeros.
 
-/// A kind of figure. Durations are in nanoseconds, rates in bytes a second, shares from 0 to 1.
+/// A kind of figure. Durations are in nanoseconds, rates in bytes per second, and shares from 0 to 1.
 enum AxisQuantity: Sendable {
   case count, byteRate, duration, share, seconds
 
-  /// With its unit and three digits that count: `31.2 ms`, `9.60 MB/s`, `10 000`, `0.35 %`, `1:05`.
+  /// With its unit and three significant digits: `31.2 ms`, `9.60 MB/s`, `10 000`, `0.35 %`, `1:05`.
   func text(_ value: Double) -> String {
-    // What no axis can hold is no figure of a run either; an integer made of it would end the process.
+    // No valid figure is beyond this, and a conversion to an integer would end the process.
     guard value.isFinite, value.magnitude < 9e18 else { return "–" }
     return switch self {
     case .count: Figure.text(count: UInt64(max(0, value.rounded())))
@@ -18,7 +18,7 @@ enum AxisQuantity: Sendable {
     }
   }
 
-  /// The same beside an axis, whose values are round: `20 ms`, `2.5 MB/s`.
+  /// The same for the ticks of an axis, whose values are round: `20 ms`, `2.5 MB/s`.
   func label(_ value: Double) -> String {
     if value == 0, self != .seconds { return "0" }
     let words = text(value)

@@ -74,7 +74,7 @@ struct ComparisonPage {
       head: ["", "A", "B", "B/A", ""], rows: rows, numbers: 1..<4)
   }
 
-  /// What was asked for. What differs is marked: with different plans, different figures prove nothing.
+  /// The plans, with differences marked, because with different plans, different figures prove nothing.
   private var planTable: Markup {
     let rows = zip(first.plan.words, second.plan.words).map { a, b -> Markup in
       let mark: Markup = a.value == b.value || a.name == "seed" ? .empty : " class=\"worse\""
@@ -92,7 +92,7 @@ struct ComparisonPage {
 
   private var end: Double { timelines.map(\.end).max() ?? 0 }
 
-  /// A curve of each run over the moments of both: what one of them did not measure, it does not show.
+  /// A curve for each run over the moments of both, without values for moments that a run did not measure.
   private func series(
     _ name: String, _ styles: [String], _ curve: (ReportTimeline) -> [Double?]
   ) -> (moments: [Double], series: [TimeSeries]) {

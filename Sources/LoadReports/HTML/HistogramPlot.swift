@@ -1,10 +1,10 @@
-// How often which delay was measured: bars over a logarithmic axis, with the percentiles marked.
+// The distribution of delays: bars over a logarithmic axis, with marked percentiles.
 
 internal import Glibc
 
 /// A histogram of durations in bins of equal width on a logarithmic axis.
 struct HistogramPlot {
-  /// Values counted within a range, in nanoseconds.
+  /// The number of values in a range, in nanoseconds.
   struct Bin: Sendable, Equatable {
     let range: Range<Double>
     let count: UInt64
@@ -15,7 +15,7 @@ struct HistogramPlot {
     let value: Double
   }
 
-  /// Whose counts these are: one run, or one of two that are compared.
+  /// The counts of one run, which may be one of two that are compared.
   struct Run {
     let name: String
     let style: String
@@ -25,19 +25,19 @@ struct HistogramPlot {
     var count: UInt64 { bins.reduce(0) { $0 + $1.count } }
   }
 
-  /// Filled bars when there is one, outlines when there are more.
+  /// Filled bars for one run, outlines for several.
   let runs: [Run]
   var height = 190.0
 
-  /// How wide a bar is: 24 for each power of ten, ten per cent each.
+  /// The width of a bar: 24 per power of ten, ten per cent each.
   static let binsPerDecade = 24.0
 
-  /// Puts a histogram's buckets, of one per cent each, into those of the plot; one across a border goes where its
+  /// Sorts a histogram's buckets, of one per cent each, into the plot's bins. A bucket across a border goes where its
   /// middle is.
   static func bins(of histogram: LatencyHistogram) -> [Bin] {
     var counts: [Int: UInt64] = [:]
     for bar in histogram.bars {
-      // Nothing is quicker than a nanosecond, which is where the axis begins.
+      // The axis begins at a nanosecond, and nothing is quicker.
       let middle = max(1, Double(bar.lower + bar.upper) / 2)
       counts[Int((log10(middle) * binsPerDecade).rounded(.down)), default: 0] += bar.count
     }
@@ -71,7 +71,7 @@ struct HistogramPlot {
     Double(run.bins.map(\.count).max() ?? 0) / Double(max(1, run.count))
   }
 
-  /// Where a bar begins, ends, and how high it is.
+  /// The edges and the height of a bar.
   private struct Bar {
     let from: Double
     let to: Double
@@ -83,7 +83,7 @@ struct HistogramPlot {
   ) {
     let total = Double(max(1, run.count))
     let bars = run.bins.map { bin in
-      // A single slow message is seen, however many were quick.
+      // A single slow message stays visible, however many were quick.
       Bar(
         from: drawing.frame.x(axis, bin.range.lowerBound), to: drawing.frame.x(axis, bin.range.upperBound),
         top: min(bottom - 1.5, bottom - share.position(Double(bin.count) / total) * (bottom - top)))
@@ -112,7 +112,7 @@ struct HistogramPlot {
       + "\(count.text(Double(bin.count))) messages, \(share.text(Double(bin.count) / total))"
   }
 
-  /// Neighbours share a side; where there is nothing between two bars, the line comes down.
+  /// Adjacent bars share an edge. If there is a gap between two bars, the line goes down to the axis.
   private func outline(_ bars: [Bar], _ bottom: Double) -> SVGPath {
     var path = SVGPath()
     var end: Double?
@@ -132,7 +132,7 @@ struct HistogramPlot {
 
   // MARK: Percentiles
 
-  /// Where the name of a percentile stands: beside its line, in the first row above the bars where there is room.
+  /// The position of a percentile's name: beside its line, in the first row above the bars with enough space.
   private struct PlacedMark {
     let text: String
     let x: Double
@@ -141,12 +141,12 @@ struct HistogramPlot {
   }
 
   private func placed(on axis: Axis, in frame: PlotFrame) -> [PlacedMark] {
-    // From left to right: where each row is free again.
+    // The end of the used part of each row, from left to right.
     var ends: [Double] = []
     return runs.flatMap(\.marks).sorted { $0.value < $1.value }.map { mark in
       let x = frame.x(axis, mark.value)
       let text = "\(mark.name) \(AxisQuantity.duration.text(mark.value))"
-      // By the eye, and with room to spare: no measure of the reader's font can be had here.
+      // A generous estimate, because the reader's font is unknown.
       let width = Double(text.count) * 7.2
       let isRightOfLine = x + width + 4 < frame.right
       let start = isRightOfLine ? x + 4 : x - width - 4
@@ -159,7 +159,7 @@ struct HistogramPlot {
     }
   }
 
-  /// The names after all lines, so that none of these crosses a name.
+  /// Draws the names after all lines, so that no line crosses a name.
   private func draw(_ marks: [PlacedMark], _ drawing: inout PlotDrawing, bottom: Double) {
     func y(_ mark: PlacedMark) -> Double { 14 + 16 * Double(mark.row) }
     var lines = SVGPath()

@@ -1,7 +1,7 @@
-// HTML and SVG as a type of its own, so that text from outside cannot become markup by being forgotten.
+// HTML and SVG as a separate type, so that text from outside cannot become markup by mistake.
 //
-// A report shows what others wrote: the target's URL, host names, error lines of a server that may be hostile. Within a
-// `Markup` literal every interpolated string is escaped; only another `Markup` goes in as it is.
+// A report contains text of others: the target's URL, host names, and error lines of a possibly hostile server. Every
+// string that is interpolated into a `Markup` literal is escaped. Only another `Markup` is inserted unchanged.
 
 /// A piece of HTML or SVG.
 struct Markup: ExpressibleByStringInterpolation, Sendable, Equatable {
@@ -21,7 +21,7 @@ struct Markup: ExpressibleByStringInterpolation, Sendable, Equatable {
     init(literalCapacity: Int, interpolationCount: Int) { text.reserveCapacity(literalCapacity) }
 
     mutating func appendLiteral(_ literal: String) { text += literal }
-    /// Text: all that HTML could take for more than text is escaped. Fit for an element's content and for a quoted
+    /// Text, in which everything that HTML could interpret is escaped. Valid in an element's content and in a quoted
     /// attribute.
     mutating func appendInterpolation(_ outside: String) { text += Markup.escaped(outside) }
     mutating func appendInterpolation(_ markup: Markup) { text += markup.text }
@@ -34,8 +34,8 @@ struct Markup: ExpressibleByStringInterpolation, Sendable, Equatable {
 
   /// The content of a `<script type="application/json">`.
   ///
-  /// A script's content is not unescaped by HTML and ends at `</`; within `<!--` it would end elsewhere. JSON has `<`
-  /// in strings only, and there it may be written as `\u003c` (RFC 8259, section 7).
+  /// HTML does not unescape a script's content, which ends at `</`, or elsewhere within `<!--`. JSON has `<` only in
+  /// strings, where it may be written as `\u003c` (RFC 8259, section 7).
   static func script(json: String) -> Markup {
     var text = ""
     text.reserveCapacity(json.utf8.count)
@@ -55,8 +55,8 @@ struct Markup: ExpressibleByStringInterpolation, Sendable, Equatable {
       case ">": text += "&gt;"
       case "\"": text += "&quot;"
       case "'": text += "&#39;"
-      // Controls, and the marks that turn the direction of all text after them: they would show something that is not
-      // there.
+      // Control characters, and marks that change the direction of the following text, could make the page show false
+      // content.
       case "\u{0}"..."\u{8}", "\u{B}"..."\u{1F}", "\u{7F}"..."\u{9F}", "\u{200E}", "\u{200F}", "\u{202A}"..."\u{202E}",
         "\u{2066}"..."\u{2069}":
         text += "\u{FFFD}"

@@ -1,11 +1,11 @@
-// How the page looks: on a light and on a dark screen, small and large, and on paper.
+// The design of the page: on light and dark screens, small and large ones, and on paper.
 //
-// One style sheet within the page, the reader's own fonts, no picture: it opens from a mail and in ten years.
-// Percentiles are shades of one colour in their order, other curves differ in colour and in stroke, so that they are
-// told apart without seeing colours and on a black and white printer.
+// It has one style sheet within the page, the reader's own fonts, and no pictures, so it opens from a mail and in ten
+// years. Percentiles are shades of one colour in their order. Other curves differ in colour and in stroke, so they can
+// be distinguished without colours and on a black and white printer.
 
 enum PageStyle {
-  /// Nothing is loaded and nothing is run, whatever got into the page (Content Security Policy, level 3).
+  /// Prevents loading and running anything, whatever the page contains (Content Security Policy, level 3).
   static let policy: Markup = """
     <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
     """

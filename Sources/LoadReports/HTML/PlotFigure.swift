@@ -1,20 +1,20 @@
-// What all plots of the page have in common: the frame, the axes, the words around them.
+// The common parts of all plots of the page: the frame, the axes, and the texts around them.
 //
-// Looked for before this was written: GNU plotutils (libplot, no release since 2009, no dark paper, no titles for
-// screen readers), PLplot (Cairo and ten megabytes), ploticus, giza (draws in C, knows no histograms of its own),
-// gnuplot and Matplotlib (programs of their own that a report would need at run time). SVG itself is the library here.
+// Alternatives that were considered: GNU plotutils (libplot, no release since 2009, no dark mode, no titles for screen
+// readers), PLplot (Cairo and ten megabytes), ploticus, giza (draws in C, without histograms), gnuplot and Matplotlib
+// (separate programs that a report would need at run time). SVG itself is the library here.
 
-/// A plot with all that a person needs to read it.
+/// A plot with everything that a reader needs.
 struct PlotFigure {
-  /// Unique on the page: what the title and the description are found by.
+  /// Unique on the page, for references to the title and the description.
   let id: String
   let title: String
-  /// A sentence that says how to read it.
+  /// A sentence that explains how to read it.
   let reading: String
-  /// What is to be seen, in words and numbers, for those who do not see it.
+  /// The content of the plot in words and numbers, for those who cannot see it.
   let description: String
   let legend: [LegendEntry]
-  /// The plot in a frame: the page has it twice, for a wide window and for a phone.
+  /// The plot in a frame. The page has it twice, for a wide window and for a phone.
   let drawing: (PlotFrame) -> PlotDrawing
 
   struct LegendEntry {
@@ -41,15 +41,15 @@ struct PlotFigure {
   }
 }
 
-/// How wide a plot is, in its own pixels, and how much fits in it.
+/// The width of a plot in its own pixels, and how much fits in it.
 struct PlotFrame: Sendable {
   let width: Double
-  /// Where the axis of time, or of delays, begins and ends.
+  /// The left and right ends of the axis of time or delays.
   let left: Double
   let right: Double
-  /// How many ticks with a label fit below it.
+  /// The maximum number of labelled ticks below it.
   let mostTicks: Int
-  /// Whether a browser names the values at the mouse: there is none on a phone.
+  /// Whether a browser shows the values under the mouse pointer, which a phone does not have.
   let hasReadings: Bool
 
   static let wide = PlotFrame(width: 960, left: 78, right: 944, mostTicks: 16, hasReadings: true)
@@ -76,7 +76,7 @@ struct PlotDrawing {
     if !path.text.isEmpty { add("<path class=\"\(style)\" d=\"\(path)\"/>") }
   }
 
-  /// Lines and numbers at the ticks of an upright axis, and its name above it.
+  /// Draws the lines and numbers at the ticks of a vertical axis, and its name above it.
   mutating func uprightAxis(_ axis: Axis, named name: String, top: Double, bottom: Double) {
     text(name, x: frame.left, y: top - 9, anchor: "start", style: "axis")
     var grid = SVGPath()
@@ -89,7 +89,7 @@ struct PlotDrawing {
     path(grid, style: "grid")
   }
 
-  /// Numbers below the ticks of a level axis, and its name at its end.
+  /// Draws the numbers below the ticks of a horizontal axis, and its name at its end.
   mutating func levelAxis(_ axis: Axis, named name: String, top: Double, bottom: Double) {
     var marks = SVGPath()
     marks.move(to: frame.left, bottom)
@@ -98,7 +98,7 @@ struct PlotDrawing {
       let x = frame.x(axis, tick.value)
       marks.move(to: x, bottom)
       marks.line(to: x, bottom + 4)
-      // The last may stand at the very edge.
+      // The last one may be at the very edge.
       text(tick.label, x: x, y: bottom + 18, anchor: x > frame.right - 12 ? "end" : "middle")
     }
     path(marks, style: "base")

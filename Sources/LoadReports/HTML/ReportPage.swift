@@ -44,7 +44,7 @@ extension LoadReport {
     "<footer><p>Written by sluice \(sluiceVersion). Move the pointer over a plot to read its values. The seed of the run is \(String(plan.seed)).</p></footer>"
   }
 
-  /// The generator's own shortcomings come before everything else: with them the rest is not about the server.
+  /// The generator's own shortcomings come first, because with them the rest does not describe the server.
   func verdict(judgedBy thresholds: [Threshold]) -> Markup {
     let verdict = ReportVerdict(self)
     var markup = Markup.empty
@@ -93,9 +93,9 @@ extension LoadReport {
   }
 }
 
-/// What every page has.
+/// The common parts of every page.
 enum Page {
-  /// - Parameter json: the element's id, and what programs read in it.
+  /// - Parameter json: the element's id, and its content for programs.
   static func text(title: String, body: Markup, json: (id: String, text: String), footer: Markup) -> String {
     let page: Markup = """
       <!doctype html>
@@ -119,14 +119,14 @@ enum Page {
     return page.text
   }
 
-  /// A figure as people read it, and as programs do.
+  /// A figure for people, and for programs.
   static func data(_ id: String, _ value: String, _ text: String) -> Markup {
     "<data id=\"\(id)\" value=\"\(value)\">\(text)</data>"
   }
 
   static func count(_ id: String, _ count: UInt64) -> Markup { data(id, String(count), Figure.text(count: count)) }
 
-  /// In nanoseconds; a dash when nothing was measured.
+  /// In nanoseconds. A dash if nothing was measured.
   static func duration(_ id: String, _ nanoseconds: Int64?) -> Markup {
     guard let nanoseconds else { return "–" }
     return data(id, String(nanoseconds), Figure.text(nanoseconds: nanoseconds))

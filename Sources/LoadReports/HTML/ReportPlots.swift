@@ -1,4 +1,4 @@
-// The pictures of one report, each with the sentence that says how to read it.
+// The pictures of one report, each with a sentence that explains how to read it.
 
 struct ReportPlots {
   private let report: LoadReport
@@ -20,7 +20,7 @@ struct ReportPlots {
     ).drawing
   }
 
-  /// What the bands are, where there are any.
+  /// The legend of the bands, if there are any.
   private var bands: [PlotFigure.LegendEntry] {
     report.totals.outages.outages.isEmpty ? [] : [.init(style: "outage", label: "outage")]
   }
@@ -60,7 +60,7 @@ struct ReportPlots {
     ).markup
   }
 
-  /// The percentiles that are drawn, the highest first, so that the others lie upon it.
+  /// The percentiles in the plot, the highest first, so that the others are drawn over it.
   private static let percentiles: [(name: String, style: String, fraction: Double)] = [
     ("max", "p100", 1), ("p99", "p99", 0.99), ("p90", "p90", 0.9), ("p50", "p50", 0.5),
   ]
@@ -177,7 +177,7 @@ struct ReportPlots {
     ).markup
   }
 
-  /// A histogram for those who do not see it.
+  /// Describes a histogram for those who cannot see it.
   static func words(_ histogram: LatencyHistogram, of what: String) -> String {
     guard let least = histogram.min, let most = histogram.max else { return "No \(what) were measured." }
     let marks = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)].map { name, fraction in
@@ -189,6 +189,6 @@ struct ReportPlots {
 }
 
 extension GeneratorVerdict {
-  /// The 99th percentile of the lateness that is allowed where a stream has a message every `chunk` nanoseconds.
+  /// The permitted 99th percentile of the lateness for a stream with a message every `chunk` nanoseconds.
   package static func allowedLateness(chunk: Int64) -> Int64 { max(allowedLateness, Int64(Double(chunk) * chunkShare)) }
 }

@@ -1,4 +1,4 @@
-// The figures of one report as tables: all of them, for those who want to know more than the pictures say.
+// All figures of one report as tables, for readers who need more than the plots show.
 
 extension LoadReport {
   var figureTables: Markup {
@@ -63,12 +63,12 @@ extension LoadReport {
       ])
   }
 
-  // MARK: Trouble
+  // MARK: Errors and outages
 
   private var errorTable: Markup {
     guard !totals.errors.isEmpty else { return .empty }
     let classes = totals.errors.sorted { ($1.value.count, $0.key) < ($0.value.count, $1.key) }
-    // A server that invents a new class for each error does not make the page grow without end.
+    // A server that causes a new class for each error must not make the page grow without limit.
     let shown = classes.prefix(20)
     var rows = shown.map { name, error -> Markup in
       """
@@ -165,7 +165,7 @@ extension LoadReport {
 
   // MARK: Parts
 
-  /// - Parameter numbers: the columns that are numbers; without it all but the first.
+  /// - Parameter numbers: the numeric columns; by default all but the first.
   static func table(
     id: String, title: String, about: String, head: [String], rows: [Markup], numbers: Range<Int>? = nil
   ) -> Markup {
@@ -189,14 +189,14 @@ extension LoadReport {
     return "<section id=\"\(id)\"><h2>\(title)</h2><table><tbody>\n\(rows)</tbody></table></section>\n"
   }
 
-  /// Text from outside takes a place, not the page.
+  /// Limits text from outside to its place.
   private static func clipped(_ text: String, _ length: Int) -> String {
     text.count > length ? text.prefix(length) + "…" : text
   }
 }
 
 extension LoadPlan {
-  /// What was asked for, in words.
+  /// The plan in words.
   var words: [(name: String, value: String)] {
     [
       ("streams", Figure.text(count: UInt64(max(0, streams)))),

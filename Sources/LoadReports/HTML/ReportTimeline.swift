@@ -7,17 +7,17 @@ struct ReportTimeline {
   /// The run's end, in seconds.
   let end: Double
   let live: [Double?]
-  /// Bytes a second.
+  /// Bytes per second.
   let offered: [Double?]
   let acknowledged: [Double?]
-  /// Processors' worth of time: 1 is one that was busy all the time.
+  /// Processor time per time: 1 means one processor that was always busy.
   let processors: [Double?]
   let errors: [Double?]
   let interruptions: [Double?]
   private let delays: [LatencyHistogram]
   private let lateness: [LatencyHistogram]
 
-  /// - Parameter limit: with more intervals than that, neighbours are put together.
+  /// - Parameter limit: the maximum number of intervals. Beyond it, adjacent ones are combined.
   init(_ report: LoadReport, limit: Int = 600) {
     let series = report.intervals.coarsened(to: limit)
     let groups = series.intervals
@@ -28,7 +28,7 @@ struct ReportTimeline {
     let lengths = groups.indices.map { min(length, max(0, max(measured, length) - Double($0) * length)) }
     moments = groups.indices.map { Double($0) * length + lengths[$0] / 2 }
     func rate(_ value: (LoadInterval) -> Double) -> [Double?] {
-      // A second of which only a rest was measured makes no rate.
+      // A second that was measured only in part gives no rate.
       zip(groups, lengths).map { $1 < length / 2 ? nil : value($0) / $1 }
     }
     live = groups.map { Double($0.live) }
@@ -41,7 +41,7 @@ struct ReportTimeline {
     lateness = groups.map(\.lateness)
   }
 
-  /// From due to acknowledged, nanoseconds; nil while nothing was acknowledged.
+  /// From due to acknowledged, in nanoseconds; nil while nothing was acknowledged.
   func delay(_ fraction: Double) -> [Double?] { delays.map { $0.quantile(fraction).map(Double.init) } }
   func lateness(_ fraction: Double) -> [Double?] { lateness.map { $0.quantile(fraction).map(Double.init) } }
 
@@ -52,7 +52,7 @@ struct ReportTimeline {
 }
 
 extension IntervalSeries {
-  /// The same in at most so many intervals.
+  /// The same in at most this number of intervals.
   func coarsened(to limit: Int) -> IntervalSeries {
     var series = self
     while series.intervals.count > max(1, limit) { series.coarsen() }
@@ -61,7 +61,7 @@ extension IntervalSeries {
 }
 
 extension LoadReport {
-  /// The report's JSON for its page: at most 60 intervals, and of these only the quantiles, so that a page stays small.
+  /// The report's JSON for its page. It has at most 60 intervals with only their quantiles, so that a page stays small.
   var pageJSON: String {
     var report = self
     report.intervals = intervals.coarsened(to: 60)

@@ -1,9 +1,9 @@
-// A path's data, written as short as it can be read: a report of ten minutes has some ten thousand points.
+// A path's data in a compact form, because a report of ten minutes has some ten thousand points.
 
 /// The `d` attribute of an SVG path (SVG 2, section 9.3): absolute moves, relative lines, tenths of a pixel.
 struct SVGPath: Sendable, Equatable {
   private(set) var text = ""
-  /// Where the pen is, in tenths; kept whole so that roundings do not add up.
+  /// The position of the pen, in integer tenths so that rounding errors do not add up.
   private var pen = (x: 0, y: 0)
 
   static func == (left: SVGPath, right: SVGPath) -> Bool { left.text == right.text }
@@ -29,7 +29,7 @@ struct SVGPath: Sendable, Equatable {
 
   mutating func close() { text += "z" }
 
-  /// What stands behind another number: a minus sign parts them already.
+  /// The separator before a further number. A minus sign already separates.
   private static func separated(_ tenths: Int) -> String { (tenths < 0 ? "" : " ") + Self.tenths(tenths) }
 
   private static func whole(_ coordinate: Double) -> Int { Int((coordinate * 10).rounded()) }
@@ -41,6 +41,6 @@ struct SVGPath: Sendable, Equatable {
     return sign + (magnitude < 10 ? "" : String(magnitude / 10)) + "." + String(magnitude % 10)
   }
 
-  /// A coordinate as SVG has it: `12`, `12.5`, `-.5`.
+  /// A coordinate in SVG's notation: `12`, `12.5`, `-.5`.
   static func tenths(_ coordinate: Double) -> String { tenths(whole(coordinate)) }
 }

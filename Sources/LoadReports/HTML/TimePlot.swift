@@ -1,17 +1,17 @@
-// Curves over the time of a run, one panel below the other, so that what happens in one is seen beside the others.
+// Curves over the time of a run, in panels below each other, so that simultaneous events are aligned.
 
-/// One curve: a value for each moment, nil where there was nothing to measure.
+/// One curve: a value for each moment, or nil if there was nothing to measure.
 struct TimeSeries {
   enum Kind: Sendable {
     case line
-    /// A line with the room below it filled.
+    /// A line with the area below it filled.
     case area
-    /// A bar for each moment. Bars of one panel stand on top of each other.
+    /// A bar for each moment. The bars of one panel are stacked.
     case bars
   }
 
   let name: String
-  /// The class that gives it its colour and its stroke.
+  /// The class that defines its colour and its stroke.
   let style: String
   var kind: Kind = .line
   /// One value for each of the plot's ``TimePlot/moments``.
@@ -24,7 +24,7 @@ struct TimePlot {
     let quantity: AxisQuantity
     let axis: Axis
     let series: [TimeSeries]
-    /// A level line with a name: what was planned, what is allowed.
+    /// A horizontal line with a name, such as a planned or a permitted value.
     var limits: [(name: String, value: Double)] = []
     var height = 170.0
   }
@@ -34,14 +34,14 @@ struct TimePlot {
   /// How long the run took, in seconds.
   let end: Double
   let panels: [Panel]
-  /// When all streams were to be there: before it, the picture is of the ramp.
+  /// The end of the ramp, before which not all streams were live.
   var rampEnd: Double?
-  /// When at least one stream was in an outage, and why: a band over all panels.
+  /// When at least one stream was in an outage, and why. Drawn as a band over all panels.
   var outages: [LoadOutage] = []
-  /// Whether the first panel says what the shade over the ramp means.
+  /// Whether the first panel explains the shade over the ramp.
   var namesRamp = false
 
-  /// The room above each panel, for its name, and below the last one, for the clock.
+  /// The space above each panel for its name, and below the last one for the clock.
   private static let above = 30.0
   private static let below = 44.0
 
@@ -73,7 +73,7 @@ struct TimePlot {
     }
     for outage in outages {
       let (from, to) = (frame.x(time, Double(outage.start) / 1e9), frame.x(time, Double(outage.end) / 1e9))
-      // A short one is seen in a run of hours.
+      // So that a short one stays visible in a run of hours.
       drawing.add(
         "<rect class=\"outage\" x=\"\(at: from)\" y=\"\(at: top)\" width=\"\(at: max(2, to - from))\" height=\"\(at: bottom - top)\"/>"
       )
@@ -108,7 +108,7 @@ struct TimePlot {
     var lastX: Double?
     for (moment, value) in zip(moments, series.values) {
       guard let value else {
-        // A gap is a gap: no line leads across it.
+        // No line crosses a gap.
         if let lastX {
           area.line(to: lastX, bottom)
           area.close()
@@ -121,7 +121,7 @@ struct TimePlot {
       if lastX == nil {
         line.move(to: x, y)
         area.move(to: x, bottom)
-        // A value between two gaps has no line: a dot of half a pixel, round by its stroke.
+        // A value between two gaps has no line, so it becomes a dot of half a pixel, round by its stroke.
         line.line(to: x + 0.5, y)
       }
       line.line(to: x, y)
@@ -145,7 +145,7 @@ struct TimePlot {
     for (index, value) in series.values.enumerated() {
       guard let value, value > 0 else { continue }
       let low = bottom - axis.position(base[index]) * (bottom - top)
-      // Something that happened once is seen, however high the axis is.
+      // A single event stays visible, however high the axis is.
       let high = min(low - 2, bottom - axis.position(base[index] + value) * (bottom - top))
       let x = min(frame.right - width, max(frame.left, frame.x(time, moments[index]) - width / 2))
       path.move(to: x, low)
@@ -158,12 +158,12 @@ struct TimePlot {
     return path
   }
 
-  // MARK: Reading values off
+  // MARK: Readings
 
-  /// How many strips tell their values to whoever points at them.
+  /// How many strips show their values under the mouse pointer.
   private static let strips = 60
 
-  /// Strips over all panels that a browser names when the mouse rests on one, without a script.
+  /// Strips over all panels with titles that a browser shows under the mouse pointer, without a script.
   private func readings(_ frame: PlotFrame, _ time: Axis, bottom: Double) -> Markup {
     guard !moments.isEmpty else { return .empty }
     let stride = max(1, (moments.count + Self.strips - 1) / Self.strips)
@@ -180,7 +180,7 @@ struct TimePlot {
     return markup
   }
 
-  /// The worst of each curve within the strip, with its name.
+  /// The worst value of each curve within the strip, with its name.
   private func words(_ first: Int, _ last: Int) -> String {
     let clock = AxisQuantity.seconds
     let when =

@@ -5,15 +5,15 @@
 // Neither is available as a library. Debian has HdrHistogram only for Java and Go, and its arrays are allocated
 // completely: 20 to 40 kB per histogram, of which a report has two for every second of the run.
 
-/// A log-linear histogram of whole numbers that are not negative: nanoseconds, where nothing else is said.
+/// A log-linear histogram of non-negative integers, which are nanoseconds unless stated otherwise.
 ///
-/// Values below 128 are kept as they are, larger ones to better than 0.8 %, up to 2⁴² − 1 (73 minutes). Larger ones are
-/// counted as that much, and as ``aboveRangeCount``. ``min``, ``max``, ``sum`` and ``count`` are exact.
+/// Values below 128 are exact, and larger ones up to 2⁴² − 1 (73 minutes) are accurate to 0.8 %. Values beyond count as
+/// that maximum, and in ``aboveRangeCount``. ``min``, ``max``, ``sum`` and ``count`` are exact.
 ///
-/// Empty it takes some 70 bytes; with values 512 bytes more for each power of two among them. ``record(_:)`` is O(1)
-/// and allocates only for the first value in a power of two. A value; share it between threads as any other.
+/// An empty one takes about 70 bytes. With values, each power of two among them adds 512 bytes. ``record(_:)`` is O(1)
+/// and allocates only for the first value in a power of two. A value; share it between threads like any other.
 package struct LatencyHistogram: Equatable, Sendable {
-  /// Buckets in a power of two.
+  /// The number of buckets per power of two.
   static let chunkSize = 64
   /// The powers of two: 0..<64, 64..<128, 128..<256, …, 2⁴¹..<2⁴².
   static let chunkCount = 37
@@ -21,15 +21,15 @@ package struct LatencyHistogram: Equatable, Sendable {
   /// One more than the largest value that has a bucket.
   static let limit: Int64 = 1 << 42
 
-  /// How many values were recorded.
+  /// The number of recorded values.
   package private(set) var count: UInt64 = 0
-  /// Of all values; `Int64.max` if it is more.
+  /// The sum of all values; `Int64.max` if it is larger.
   package private(set) var sum: Int64 = 0
-  /// How many were too large for a bucket.
+  /// The number of values that were too large for a bucket.
   private(set) var aboveRangeCount: UInt64 = 0
   private var smallest: Int64 = .max
   private var largest: Int64 = 0
-  /// Which chunks there are, one bit each, and their counters, one chunk after the other.
+  /// A bit for each existing chunk, and the counters of these chunks in sequence.
   private var present: UInt64 = 0
   private var counters: [UInt64] = []
 
@@ -37,19 +37,19 @@ package struct LatencyHistogram: Equatable, Sendable {
 
   package var isEmpty: Bool { count == 0 }
 
-  /// The smallest value; nil without one.
+  /// The smallest value; nil if there is none.
   package var min: Int64? { isEmpty ? nil : smallest }
 
-  /// The largest value; nil without one.
+  /// The largest value; nil if there is none.
   package var max: Int64? { isEmpty ? nil : largest }
 
-  /// The mean of all values, rounded down; nil without one.
+  /// The mean of all values, rounded down; nil if there is none.
   var mean: Int64? { isEmpty ? nil : Int64(clamping: UInt64(sum) / count) }
 
-  /// Counts a value; one below zero as zero.
+  /// Counts a value. A negative value counts as zero.
   package mutating func record(_ value: Int64) { record(value, count: 1) }
 
-  /// Counts `value` as often as `count` says.
+  /// Counts `value` this number of times.
   package mutating func record(_ value: Int64, count times: UInt64) {
     guard times > 0 else { return }
     let value = Swift.max(0, value)
@@ -62,7 +62,7 @@ package struct LatencyHistogram: Equatable, Sendable {
     add(times, toBucket: Self.bucket(of: value))
   }
 
-  /// Adds what `other` has recorded. Exact: the order in which histograms are merged makes no difference.
+  /// Adds the values of `other`. This is exact, so the order in which histograms are merged does not matter.
   package mutating func merge(_ other: LatencyHistogram) {
     guard !other.isEmpty else { return }
     guard !isEmpty else {
@@ -77,12 +77,12 @@ package struct LatencyHistogram: Equatable, Sendable {
     for (bucket, count) in other.buckets { add(count, toBucket: bucket) }
   }
 
-  /// The value that this part of all values does not exceed, to better than 0.8 %; nil without values.
+  /// The value that this share of all values does not exceed, accurate to 0.8 %; nil without values.
   ///
-  /// - Parameter fraction: 0.99 for the 99th percentile; 0 gives the smallest value, 1 the largest, both exact.
+  /// - Parameter fraction: 0.99 for the 99th percentile. 0 gives the smallest value and 1 the largest, both exactly.
   package func quantile(_ fraction: Double) -> Int64? {
     guard !isEmpty else { return nil }
-    // The first rank whose share of all is at least the fraction; the factor is for 0.07 · 100, which is
+    // The first rank whose share is at least the fraction. The factor is for cases such as 0.07 · 100, which is
     // 7.000000000000001.
     let wanted = (fraction * Double(count) * (1 - 1e-12)).rounded(.up)
     let rank = wanted >= Double(count) ? count : UInt64(Swift.max(1, wanted))
@@ -98,7 +98,7 @@ package struct LatencyHistogram: Equatable, Sendable {
     return largest
   }
 
-  /// How many values are at most `value`, as far as the buckets tell: those of its own bucket are counted in.
+  /// How many values are at most `value`, with the precision of the buckets: its own bucket counts completely.
   package func count(upTo value: Int64) -> UInt64 {
     guard value >= 0 else { return 0 }
     let last = Self.bucket(of: value)
@@ -107,13 +107,13 @@ package struct LatencyHistogram: Equatable, Sendable {
 
   // MARK: Buckets
 
-  /// The buckets that are not empty, in order: their lower bound, included, their upper bound, not included, and how
-  /// many values fell between.
+  /// The non-empty buckets, in order: their inclusive lower bound, their exclusive upper bound, and their number of
+  /// values.
   package var bars: [(lower: Int64, upper: Int64, count: UInt64)] {
     buckets.map { (Self.lowerBound(of: $0.bucket), Self.lowerBound(of: $0.bucket + 1), $0.count) }
   }
 
-  /// The number and the count of each bucket that is not empty, in order.
+  /// The number and the count of each non-empty bucket, in order.
   var buckets: [(bucket: Int, count: UInt64)] {
     var result: [(bucket: Int, count: UInt64)] = []
     var rest = present
@@ -129,7 +129,7 @@ package struct LatencyHistogram: Equatable, Sendable {
     return result
   }
 
-  /// A histogram as it was written; nil when it contradicts itself.
+  /// A histogram read from a file; nil if it is inconsistent.
   init?(buckets: [(bucket: Int, count: UInt64)], sum: Int64, min: Int64, max: Int64, aboveRangeCount: UInt64) {
     for (bucket, count) in buckets {
       guard (0..<Self.bucketCount).contains(bucket), count > 0 else { return nil }
@@ -162,7 +162,7 @@ package struct LatencyHistogram: Equatable, Sendable {
     return chunk == 0 ? offset : (Int64(chunkSize) + offset) << Int64(chunk - 1)
   }
 
-  /// The middle of a bucket: at most half its width, a 128th, from any value in it.
+  /// The middle of a bucket. It differs from any of its values by at most half its width, a 128th.
   static func representative(of bucket: Int) -> Int64 {
     let lower = lowerBound(of: bucket)
     return lower + (lowerBound(of: bucket + 1) - lower) / 2
@@ -170,7 +170,7 @@ package struct LatencyHistogram: Equatable, Sendable {
 
   private mutating func add(_ times: UInt64, toBucket bucket: Int) {
     let bit: UInt64 = 1 << UInt64(bucket / Self.chunkSize)
-    // The chunks before this one lie before it.
+    // The earlier chunks precede this one in the array.
     let position = (present & (bit - 1)).nonzeroBitCount * Self.chunkSize
     if present & bit == 0 {
       present |= bit

@@ -10,7 +10,7 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
   case accepted
   /// Messages: from due to acknowledged by the server (104, 2xx).
   case acknowledged
-  /// The same for streams that are slow on purpose, which are not among the former.
+  /// The same for streams that are slow on purpose, which the previous measure excludes.
   case acknowledgedSlow = "acknowledged-slow"
   /// Messages: from due until they were passed to the engine, or would have been if there had been space.
   case lateness
@@ -28,10 +28,10 @@ public enum LoadMeasure: String, CaseIterable, Sendable {
   /// The size of a message, in bytes.
   case message
 
-  /// What its values count.
+  /// Whether its values are delays.
   var isDelay: Bool { self != .message }
 
-  /// From what to what it is measured, for tables and help.
+  /// The beginning and the end of the measured time, for tables and help.
   var meaning: String {
     switch self {
     case .connect: "from asking for a connection to having it"
@@ -78,7 +78,7 @@ package struct LoadHistograms: Equatable, Sendable {
     _modify { yield &histograms[measure.position] }
   }
 
-  /// Counts a value; one below zero as zero.
+  /// Counts a value. A negative value counts as zero.
   package mutating func record(_ value: Int64, as measure: LoadMeasure) { histograms[measure.position].record(value) }
 
   package mutating func merge(_ other: LoadHistograms) {

@@ -1,19 +1,19 @@
-// How sure a figure of one run is: what decides whether two runs differ. The rule is told at `ReportComparison`.
+// The certainty of a figure from one run, which decides whether two runs differ. See `ReportComparison` for the rule.
 
-/// A figure and how far it may be from the true one.
+/// A figure, and its possible distance from the true value.
 struct Estimate {
   var value: Double
   var error: ErrorOfEstimate
-  /// What the generator's own lateness may have added to it: a difference below that is not the server's.
+  /// The part that the generator's own lateness may have added. A smaller difference is not the server's.
   var floor = 0.0
 
   enum ErrorOfEstimate {
-    /// A mean over intervals: its variance, and the degrees of freedom of that.
+    /// A mean over intervals, with its variance and degrees of freedom.
     case mean(variance: Double, freedom: Double)
     case quantile(RankedQuantile)
-    /// A count of events in so many stream-seconds.
+    /// A count of events in a number of stream-seconds.
     case poisson(exposure: Double)
-    /// It is shown, and not judged.
+    /// It is printed, but not judged.
     case unknown
   }
 
@@ -27,10 +27,10 @@ struct Estimate {
     return second.value / first.value
   }
 
-  /// Above 0 where the second is more, below where it is less, 0 where they are the same but for noise; nil where that
-  /// cannot be said.
+  /// Positive if the second is larger, negative if it is smaller, and 0 if they differ only by noise; nil if that
+  /// cannot be determined.
   ///
-  /// - Parameter significance: how probable a difference may be between two runs of the same thing.
+  /// - Parameter significance: the permitted probability of a difference between two equal runs.
   static func difference(_ first: Estimate, _ second: Estimate, significance: Double) -> Double? {
     var allowed = max(first.floor, second.floor)
     var (low, high) = (first.value, second.value)
@@ -48,10 +48,10 @@ struct Estimate {
       if before.overlaps(after) { return 0 }
     case (.poisson(let before), .poisson(let after)):
       guard before > 0, after > 0 else { return nil }
-      // What the second would have counted in the first one's time, and the variance of each.
+      // The second count scaled to the first one's time, and the variance of each.
       let scale = before / after
       let deviation = StudentDistribution.deviation(exceededWith: significance, freedom: .infinity)
-      // Where none was counted, three are as likely as one in twenty: a variance of none would judge a single event.
+      // If none was counted, three have a probability of one in twenty. A variance of zero would judge a single event.
       allowed = deviation * (max(1, first.value) + max(1, second.value) * scale * scale).squareRoot()
       (low, high) = (first.value, second.value * scale)
     default: return nil
@@ -60,11 +60,11 @@ struct Estimate {
     return abs(difference) > max(allowed, ReportComparison.leastDifference * max(abs(low), abs(high))) ? difference : 0
   }
 
-  /// The mean of an interval's figure, without the fifth that is largest and the fifth that is smallest, with the error
-  /// that Yuen gave for it ("The two-sample trimmed t for unequal population variances", Biometrika 61, 1974); one pause
-  /// of the machine moves neither.
+  /// The mean of an interval's figure, without the largest and the smallest fifth, with the standard error by Yuen
+  /// ("The two-sample trimmed t for unequal population variances", Biometrika 61, 1974). A single pause of the machine
+  /// affects neither.
   ///
-  /// - Parameter values: in the order of time. Fewer than five give no error.
+  /// - Parameter values: in the order of time. With fewer than five there is no error.
   static func trimmedMean(_ values: [Double]) -> Estimate? {
     guard !values.isEmpty else { return nil }
     let (sorted, cut) = (values.sorted(), values.count / 5)
@@ -76,8 +76,8 @@ struct Estimate {
     let winsorized = values.map { min(max($0, least), most) }
     let center = winsorized.reduce(0, +) / Double(values.count)
     let squares = winsorized.reduce(0) { $0 + ($1 - center) * ($1 - center) }
-    // A second resembles the one before it, so that many say less than as many that are independent: by the first
-    // autocorrelation, which few samples show as too small by one part of their number.
+    // Consecutive seconds resemble each other, so they contain less information than independent ones. The first
+    // autocorrelation shows how much. For few samples, it is too small by one part of their number.
     let products = zip(winsorized, winsorized.dropFirst()).reduce(0) { $0 + ($1.0 - center) * ($1.1 - center) }
     let likeness = squares > 0 ? min(0.9, max(0, products / squares + 1 / Double(values.count))) : 0
     let repetition = (1 + likeness) / (1 - likeness)
@@ -89,15 +89,16 @@ struct Estimate {
   }
 }
 
-/// A quantile of many delays, and between which of them the true one lies.
+/// A quantile of many delays, and the range of the true one.
 struct RankedQuantile {
   let histogram: LatencyHistogram
   let fraction: Double
-  /// How many times the variance is that of as many independent delays: a pause makes many of them long together.
+  /// The factor by which the variance exceeds that of independent delays, because a pause makes many of them long
+  /// together.
   let clumping: Double
 
   /// The delays at the ranks between which the true quantile lies (binomial), `deviation` standard errors to either
-  /// side; nil where they do not lie within those that were measured: the largest one says nothing about larger ones.
+  /// side; nil if these ranks are outside the measured ones, because the largest delay says nothing about larger ones.
   func range(_ deviation: Double) -> ClosedRange<Double>? {
     let spread = deviation * (fraction * (1 - fraction) / Double(histogram.count) * clumping).squareRoot()
     guard fraction - spread > 0, fraction + spread < 1, let low = histogram.quantile(fraction - spread),

@@ -1,20 +1,19 @@
-// Whether a run measured the server or only its own generator: said by a rule, not by a feeling.
+// Decides by a fixed rule whether a run measured the server or only its own generator.
 
-/// The rule by which a generator did not keep up.
+/// The rule for a generator that did not keep up.
 package enum GeneratorVerdict {
-  /// The 99th percentile of the lateness may be this much, or ``chunkShare`` of the time between messages if that is
-  /// more.
+  /// The permitted 99th percentile of the lateness, or ``chunkShare`` of the time between messages if that is more.
   static let allowedLateness: Int64 = 10_000_000
   static let chunkShare = 0.1
-  /// A loop that is busy for more of the time than this has no reserve for a burst.
+  /// A loop that is busy for a larger share of the time has no reserve for a burst.
   static let allowedBusyShare = 0.9
 
-  /// Why the generator's own delays are in the figures, in words, or nothing.
+  /// Why the figures include the generator's own delays, in words; empty if they do not.
   ///
   /// - Parameters:
-  ///   - lateness: by how much messages were handed over later than they were due.
+  ///   - lateness: how much later than due messages were passed on.
   ///   - chunk: the time from one message of a stream to the next, in nanoseconds.
-  ///   - busiestLoop: the part of the time that the busiest loop did not wait, 0 to 1.
+  ///   - busiestLoop: the share of the time in which the busiest loop did not wait, 0 to 1.
   package static func bottlenecks(lateness: LatencyHistogram, chunk: Int64, busiestLoop: Double) -> [String] {
     var reasons: [String] = []
     let allowed = max(allowedLateness, Int64(Double(chunk) * chunkShare))

@@ -33,7 +33,7 @@ public enum LoadMetric: Equatable, Sendable {
     case count
   }
 
-  /// What a metric's value counts.
+  /// The unit of a metric's value.
   enum Unit { case nanoseconds, count, bytes, rate }
 
   var unit: Unit {
@@ -58,7 +58,7 @@ public enum LoadMetric: Equatable, Sendable {
     ("dropped", .dropped), ("lost", .lost), ("resent", .resent), ("goodput", .goodput),
   ]
 
-  /// Each metric and what it measures, for a page of help. A delay's name lacks its statistic.
+  /// Each metric and its meaning, for a page of help. A delay's name lacks its statistic.
   package static let descriptions: [(label: String, text: String)] =
     delays.map { ($0.name, $0.measure.meaning) } + [
       ("errors, errors.CLASS", "errors of all classes, or of one (below), such as errors.http-503"),
@@ -136,7 +136,7 @@ public enum LoadMetric: Equatable, Sendable {
     }
   }
 
-  /// Nothing measured means that nothing went wrong.
+  /// Whether a missing value means that nothing went wrong.
   var isGoodWithoutValue: Bool {
     switch self {
     case .delay(.stall, _), .delay(.resume, _), .delay(.outage, _): true

@@ -14,9 +14,9 @@
 /// Figures from a single value, such as a maximum or memory, are shown and not judged. The same applies to a quantile
 /// of so few delays that the true one may be beyond all of them, and to a delay of a generator that did not keep up.
 public struct ReportComparison: Sendable {
-  /// A difference has to be more than this to count, whatever its error.
+  /// The minimum relative difference that counts, whatever its error.
   static let leastDifference = 0.02
-  /// How probable any difference at all may be between two runs of the same thing.
+  /// The permitted probability of any difference between two equal runs.
   static let significance = 0.01
 
   /// One figure of both runs.
@@ -43,7 +43,7 @@ public struct ReportComparison: Sendable {
     case worse
     /// A difference that can occur between two runs of the same test.
     case same
-    /// Shown, but not judged.
+    /// Printed, but not judged.
     case unjudged = ""
   }
 
@@ -137,7 +137,7 @@ public struct ReportComparison: Sendable {
   ]
 }
 
-/// How one figure is taken from a report, and judged.
+/// How one figure is taken from a report and judged.
 private struct ComparedFigure: Sendable {
   enum Unit { case nanoseconds, bytes, rate, count }
 

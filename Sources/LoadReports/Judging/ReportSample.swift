@@ -4,13 +4,13 @@
 struct ReportSample: Sendable {
   let report: LoadReport
   private let steadyIntervals: [LoadInterval]
-  /// How many times as much the delays above the 99th percentile vary from second to second as independent ones would;
-  /// nil in a run that is too short to tell.
+  /// How much more the delays above the 99th percentile vary from second to second than independent ones would; nil if
+  /// a run is too short to determine it.
   private let clumping: Double?
 
   init(_ report: LoadReport) {
     self.report = report
-    // Whole intervals after the ramp, in which as many were live as ever, but for a tenth.
+    // Complete intervals after the ramp in which at least nine tenths of the maximum number of streams were live.
     let series = report.intervals
     let whole = series.intervals.prefix(Int(series.seconds * 1_000_000_000 / series.length))
     let most = whole.map(\.live).max() ?? 0
@@ -32,7 +32,7 @@ struct ReportSample: Sendable {
     .trimmedMean(steadyIntervals.compactMap(figure).map(Double.init))
   }
 
-  /// A quantile of the delays from due to acknowledged, in which the generator's lateness is included.
+  /// A quantile of the delays from due to acknowledged, which includes the generator's lateness.
   func steadyDelay(_ fraction: Double) -> Estimate? {
     steady { $0.acknowledgedDelay.quantile(fraction) }.map { ofServer($0, lateness: fraction) }
   }
@@ -51,7 +51,7 @@ struct ReportSample: Sendable {
     return ofServer(Estimate(value: Double(value), error: error ?? .unknown), lateness: fraction)
   }
 
-  /// The figures of a generator that did not keep up are its own, and judge no server.
+  /// The figures of a generator that did not keep up describe itself, and judge no server.
   private func ofServer(_ estimate: Estimate, lateness fraction: Double?) -> Estimate {
     var estimate = estimate
     if report.generator.isBottleneck { estimate.error = .unknown }
@@ -64,8 +64,8 @@ struct ReportSample: Sendable {
     return live > 0 ? Int64(clamping: report.generator.maximumResident / live) : nil
   }
 
-  /// The variance between intervals of how many delays are above the 99th percentile of all, as a multiple of what it
-  /// would be if each delay had come by itself (an index of dispersion).
+  /// The variance between intervals of the number of delays above the overall 99th percentile, as a multiple of the
+  /// variance for independent delays (an index of dispersion).
   private static func clumping(of intervals: [LatencyHistogram]) -> Double? {
     guard intervals.count >= 5 else { return nil }
     var all = LatencyHistogram()
@@ -73,7 +73,7 @@ struct ReportSample: Sendable {
     guard let limit = all.quantile(0.99) else { return nil }
     let above = intervals.map { Double($0.count - $0.count(upTo: limit)) }
     let share = above.reduce(0, +) / Double(all.count)
-    // All are as long as each other: nothing clumps.
+    // All are equally long, so nothing clumps.
     guard share > 0 else { return 1 }
     let dispersion = zip(intervals, above).reduce(0) { sum, next in
       let expected = Double(next.0.count) * share
@@ -84,6 +84,6 @@ struct ReportSample: Sendable {
 }
 
 extension LoadInterval {
-  /// Of the generator, for each message that it came to.
+  /// The generator's processor time per processed message.
   var processorTimeOfMessage: Int64? { lateness.isEmpty ? nil : processorTime / Int64(clamping: lateness.count) }
 }

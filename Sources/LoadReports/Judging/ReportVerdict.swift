@@ -3,9 +3,9 @@
 /// The sentence above a report.
 struct ReportVerdict: Equatable, Sendable {
   enum Level: String, Sendable {
-    /// The server did all that was asked of it, and it was the server that was measured.
+    /// The server did everything that was required, and the run measured the server.
     case good
-    /// It did, but something happened on the way.
+    /// It did, but there were problems.
     case warn
     /// Something failed or was lost, or the figures are the generator's own.
     case bad
@@ -14,13 +14,13 @@ struct ReportVerdict: Equatable, Sendable {
   let level: Level
   let sentence: String
 
-  /// - Parameter acknowledgedDelay: the 99th percentile as the table beside the sentence shows it; by default, that of
-  ///   the whole run.
+  /// - Parameter acknowledgedDelay: the 99th percentile as in the table beside the sentence; by default, that of the
+  ///   whole run.
   init(_ report: LoadReport, acknowledgedDelay: String? = nil) {
     var parts = [Self.streams(report)]
     let delay = report.histograms[.acknowledged]
     let totals = report.totals
-    // The delays of messages that were never acknowledged are ages, and no figure of the server.
+    // The delays of messages that were never acknowledged are ages, and do not describe the server.
     if totals.messages.acknowledged > 0, let p99 = delay.quantile(0.99) {
       parts.append("p99 from due to acknowledged \(acknowledgedDelay ?? Figure.text(nanoseconds: p99))")
     } else {
@@ -30,7 +30,7 @@ struct ReportVerdict: Equatable, Sendable {
       let most = report.plan.maximumUnderWay.map { ": \($0) may be under way" } ?? ""
       parts.append(Self.counted(totals.messages.dropped, "request") + " dropped" + most)
     }
-    // What a user of the server would notice: below that, it is the network's.
+    // A user of the server would notice this delay. Lower ones come from the network.
     if let response = report.histograms[.response].quantile(0.5), response >= Self.noticeable {
       parts.append("responses take \(Figure.text(nanoseconds: response)) (p50)")
     }
@@ -91,7 +91,7 @@ struct ReportVerdict: Equatable, Sendable {
 
   private static func errors(_ totals: LoadTotals) -> String {
     guard totals.errorCount > 0 else { return "no error" }
-    // The most frequent first; the name decides between equals, so that the sentence is the same each time.
+    // The most frequent first, and equals by name, so that the sentence is always the same.
     let classes = totals.errors.sorted { ($1.value.count, $0.key) < ($0.value.count, $1.key) }
     let named = classes.prefix(3).map { name, error in
       (classes.count == 1 ? "" : Figure.text(count: error.count) + " ") + name.prefix(40)
@@ -106,7 +106,7 @@ struct ReportVerdict: Equatable, Sendable {
 }
 
 extension LoadReport {
-  /// Each outage with its start and length; of many, the longest. Nil without any.
+  /// Each outage with its start and length. If there are many, the longest. Nil without any.
   var outageSentence: String? {
     func words(_ outage: LoadOutage) -> String {
       let end = outage.end >= measured ? ", to the end" : ""
@@ -120,24 +120,24 @@ extension LoadReport {
       : "\(outages.count) outages, the longest \(words(longest))"
   }
 
-  /// How many streams were live in the interval with the fewest, after the ramp.
+  /// The number of live streams in the interval with the fewest, after the ramp.
   var fewestLive: UInt64? {
     let first = Int((plan.ramp + intervals.length - 1) / max(1, intervals.length))
     let whole = min(Int(measured / max(1, intervals.length)), intervals.intervals.count)
     return first < whole ? intervals.intervals[first..<whole].map(\.live).min() : nil
   }
 
-  /// Whether all planned streams were live at one time.
+  /// Whether all planned streams were live at once.
   var reachedItsStreams: Bool { totals.streams.peakLive >= UInt64(max(0, plan.streams)) }
 
-  /// Ended by a signal or by a cap: more than a twentieth of the planned time is missing.
+  /// Whether it was ended by a signal or a cap: more than a twentieth of the planned time is missing.
   var endedEarly: Bool { Double(measured) < Double(plan.duration) * 0.95 }
 
-  /// The part of the offered bytes that the server acknowledged; nil when nothing was offered.
+  /// The share of the offered bytes that the server acknowledged; nil if nothing was offered.
   var goodputShare: Double? {
     totals.bytes.offered > 0 ? Double(totals.bytes.acknowledged) / Double(totals.bytes.offered) : nil
   }
 
-  /// Acknowledged bytes a second, over the whole run.
+  /// Acknowledged bytes per second, over the whole run.
   var goodput: Double { measured > 0 ? Double(totals.bytes.acknowledged) * 1e9 / Double(measured) : 0 }
 }

@@ -10,10 +10,10 @@ enum StudentDistribution {
   ///   - probability: of both sides together, above 0 and at most 1.
   ///   - freedom: the degrees of freedom, 1 or more; infinity for the normal distribution.
   static func deviation(exceededWith probability: Double, freedom: Double) -> Double {
-    // 10,000 degrees are the normal distribution in three digits.
+    // With 10,000 degrees, it equals the normal distribution to three digits.
     let freedom = max(1, min(freedom, 10_000))
     var (low, high) = (0.0, 1e9)
-    // A deviation of a few is found to a millionth.
+    // Enough steps for an accuracy of a millionth.
     for _ in 0..<60 {
       let middle = (low + high) / 2
       if tails(middle, freedom) > probability { low = middle } else { high = middle }

@@ -12,13 +12,13 @@ public struct Threshold: Equatable, Sendable {
   public let metric: LoadMetric
   let comparison: Comparison
   private let limit: Double
-  /// The limit is a part of the offered bytes, and not bytes a second.
+  /// Whether the limit is a share of the offered bytes instead of bytes per second.
   private let isShare: Bool
   /// The original text.
   public let text: String
 
   enum Comparison: String, CaseIterable {
-    // The longer ones first: that is how they are looked for.
+    // The longer ones first, because they are tried in this order.
     case atLeast = ">="
     case atMost = "<="
     case equal = "=="
@@ -101,7 +101,7 @@ public struct Threshold: Equatable, Sendable {
   }
 
   private func isFailed(by value: Double) -> Bool {
-    // What cannot be compared has not been kept to.
+    // A value that cannot be compared counts as a violation.
     if value.isNaN { return true }
     return switch comparison {
     case .above: value > limit
@@ -123,7 +123,7 @@ public struct Threshold: Equatable, Sendable {
     }
   }
 
-  /// Not rounded: it is what was asked for.
+  /// Not rounded, so that it equals the user's limit.
   private var exactLimit: String {
     switch metric.unit {
     case .nanoseconds: Self.spaced(Quantity.text(nanoseconds: Int64(saturating: limit)))
@@ -133,7 +133,7 @@ public struct Threshold: Equatable, Sendable {
     }
   }
 
-  /// Three digits, unless they hide the difference from the limit.
+  /// Three digits, unless they would hide the difference from the limit.
   private func words(_ value: Double) -> String {
     if isShare { return "\(Self.exact(value * 100)) % of the offered bytes" }
     let text = metric.text(value)
@@ -146,7 +146,7 @@ public struct Threshold: Equatable, Sendable {
     }
   }
 
-  /// Up to three decimals of a percentage.
+  /// A percentage with up to three decimals.
   private static func exact(_ percent: Double) -> String {
     let thousandths = Int64(saturating: percent * 1000)
     var text = "\(thousandths / 1000)"

@@ -1,6 +1,6 @@
 // Numbers for people: three significant digits and a unit.
 
-/// Writes a figure with its unit, the same way in tables, thresholds and sentences.
+/// Formats a figure with its unit, in the same way in tables, thresholds and sentences.
 package enum Figure {
   /// `612 ms`, `1.25 s`, `90 µs`.
   package static func text(nanoseconds: Int64) -> String {
@@ -20,7 +20,7 @@ package enum Figure {
   /// `99.5 %` of a share from 0 to 1.
   package static func text(share: Double) -> String { digits(share * 100) + " %" }
 
-  /// A count with a space between thousands: `15 000`; as it is below 10,000.
+  /// A count with a space between thousands: `15 000`. Unchanged below 10,000.
   package static func text(count: UInt64) -> String {
     let plain = String(count)
     guard plain.count > 4 else { return plain }
@@ -33,13 +33,13 @@ package enum Figure {
   }
 
   private static func scaled(_ value: Double, _ units: [(String, Double)]) -> String {
-    // 999.6 would be written as 1000 of its unit: it is 1.00 of the next.
+    // 999.6 would be printed as 1000 of its unit, so it becomes 1.00 of the next.
     let unit = units.last { abs(value) >= $0.1 * 0.9995 } ?? units[0]
-    // Below the first unit there are no fractions.
+    // The smallest unit has no fractions.
     return (unit.1 == units[0].1 ? String(Int64(value)) : digits(value / unit.1)) + " " + unit.0
   }
 
-  /// Three digits that count, or all that are before the point.
+  /// Three significant digits, or all digits before the decimal point.
   static func digits(_ value: Double) -> String {
     guard value.isFinite, abs(value) < 1e15 else { return "?" }
     let size = abs(value)

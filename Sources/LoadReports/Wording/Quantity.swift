@@ -1,6 +1,6 @@
 // Times, sizes and shares in the notation of profiles and thresholds.
 
-/// Reads a number with its unit, and writes it so that it is read again as the same.
+/// Reads a number with its unit, and formats it so that reading gives the same value.
 package enum Quantity {
   private static let times: [(String, Int64)] = [
     ("ns", 1), ("us", 1000), ("µs", 1000), ("ms", 1_000_000), ("s", 1_000_000_000), ("min", 60_000_000_000),
@@ -11,7 +11,7 @@ package enum Quantity {
     ("GiB", 1_073_741_824), ("TB", 1_000_000_000_000), ("TiB", 1_099_511_627_776),
   ]
 
-  /// The longest time that is read, in nanoseconds: 30 days.
+  /// The maximum time that is accepted, in nanoseconds: 30 days.
   package static let longestTime: Int64 = 30 * 86400 * 1_000_000_000
 
   /// `250ms`, `1.5 h`: nanoseconds, at most ``longestTime``. Nil for anything else.
@@ -27,7 +27,7 @@ package enum Quantity {
     parts(text).flatMap { $1 == "%" ? $0 / 100 : nil }
   }
 
-  /// A number of 0 or more and what follows it, without the spaces between.
+  /// A non-negative number and the text after it, without the spaces between.
   static func parts(_ text: some StringProtocol) -> (number: Double, unit: Substring)? {
     let digits = text.prefix { $0.isASCII && ($0.isNumber || $0 == ".") }
     guard let number = Double(String(digits)) else { return nil }
@@ -40,7 +40,7 @@ package enum Quantity {
     return value < 9e18 ? Int64(value) : nil
   }
 
-  /// With the largest unit of which it is a whole number: `90s` and not `1.5min`.
+  /// With the largest unit that gives an integer: `90s` and not `1.5min`.
   package static func text(nanoseconds: Int64) -> String { text(nanoseconds, times.filter { $0.0 != "µs" }) }
   package static func text(bytes: UInt64) -> String {
     text(Int64(clamping: bytes), sizes.filter { !$0.0.contains("i") })

@@ -29,7 +29,7 @@ extension LoadReport {
     return table.text
   }
 
-  /// What the server's habit adds to the delays of acknowledgements; nil where it is not worth a line.
+  /// How the server's acknowledgement interval affects the delays; nil if it is negligible.
   private var rhythmSentence: String? {
     guard let rhythm = histograms[.rhythm].quantile(0.5), let delay = histograms[.acknowledged].quantile(0.5),
       rhythm > delay / 4
@@ -103,13 +103,13 @@ extension ReportComparison {
 }
 
 extension LoadPlan {
-  /// Why it was not measured when this machine's TCP had taken a message, in words; nil where it was.
+  /// Why the acceptance of messages by this machine's TCP was not measured, in words; nil if it was.
   var whyNotAccepted: String? {
     requestPerMessage
       ? "not measured for requests per message" : httpVersion == "2" ? "not measured over HTTP/2" : nil
   }
 
-  /// How many requests per second were to begin, in words; nil where each stream has a schedule of its own.
+  /// The planned requests per second, in words; nil if each stream has its own schedule.
   var arrivals: String? {
     guard let arrivalRate else { return nil }
     guard let most = stages.map({ Double($0.streams) }).max() else {
@@ -118,7 +118,7 @@ extension LoadPlan {
     return "up to \(Figure.digits(max(most, arrivalRate))) arrivals per second"
   }
 
-  /// What was asked for, in one sentence.
+  /// The plan in one sentence.
   var sentence: String {
     let rate =
       arrivalRate != nil
@@ -147,13 +147,13 @@ private struct ReportTable {
   private(set) var text = ""
 
   mutating func add(_ line: String) {
-    // A report's texts come from servers and from files: none of them may steer the terminal.
+    // A report's texts come from servers and files, and must not control the terminal.
     let plain = line.unicodeScalars.map { Self.isPrintable($0) ? Character($0) : "?" }
     let isLong = plain.count > Self.width
     text += String(isLong ? Array(plain.prefix(Self.width - 1)) + ["…"] : plain) + "\n"
   }
 
-  /// A sentence that may take several lines.
+  /// Adds a sentence, wrapped to several lines if necessary.
   mutating func add(wrapping sentence: String) {
     var line = ""
     for word in sentence.split(separator: " ") {
@@ -168,7 +168,7 @@ private struct ReportTable {
 
   mutating func add(_ name: String, _ words: String) { add(Self.padded(name, to: 13, atEnd: true) + words) }
 
-  /// The first one to the left, all others to the right.
+  /// Aligns the first one to the left, and all others to the right.
   mutating func add(columns: [String]) {
     guard let name = columns.first else { return }
     let others = columns.dropFirst().map { Self.padded($0, to: Self.columnWidth, atEnd: false) }
@@ -192,7 +192,8 @@ private struct ReportTable {
 
   private static func isPrintable(_ scalar: Unicode.Scalar) -> Bool {
     switch scalar.properties.generalCategory {
-    // Control, format (which can turn the direction of a line), separators of lines, and what has no width of its own.
+    // Control characters, format characters (which can change the direction of a line), line separators, and characters
+    // without a width of their own.
     case .control, .format, .surrogate, .privateUse, .unassigned, .lineSeparator, .paragraphSeparator, .nonspacingMark,
       .enclosingMark:
       false
@@ -202,7 +203,7 @@ private struct ReportTable {
 }
 
 extension LoadMeasure {
-  /// From where to where it is measured.
+  /// The beginning and the end of the measured time.
   fileprivate var words: String {
     switch self {
     case .connect: "connect: start to connected"

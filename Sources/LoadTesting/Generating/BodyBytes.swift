@@ -3,22 +3,22 @@
 internal import EventLoops
 internal import Glibc
 
-/// The bytes of all streams of a run: a block that is repeated, for some kinds with a shift for each stream. Read by
-/// all loops.
+/// The bytes of all streams of a run: a repeated block, with a different shift for each stream in some kinds. All loops
+/// read it.
 final class BodyBytes: Sendable {
-  /// Unchecked only for the pointer: written in `init`, read afterwards.
+  /// Unchecked only because of the pointer, which is written in `init` and only read afterwards.
   private nonisolated(unsafe) let block: UnsafeRawBufferPointer
-  /// After how many bytes the stream repeats itself. The block is longer by a window, so that reads need not wrap at
-  /// once.
+  /// The number of bytes after which the stream repeats. The block is longer by one window, so that a read need not
+  /// wrap.
   private let period: UInt64
   private let differsByStream: Bool
 
-  /// The most that one read gives.
+  /// The maximum size of one read.
   static let window = 64 << 10
-  /// The longest file that is read in, in bytes.
+  /// The maximum length of a file, in bytes.
   static let fileLimit = 1 << 30
 
-  /// - Throws: ``LoadError`` when the file cannot be read, or is empty or too long.
+  /// - Throws: ``LoadError`` if the file is unreadable, empty or too long.
   init(_ body: LoadProfile.Body, seed: UInt64) throws(LoadError) {
     switch body {
     case .zeros:
@@ -43,13 +43,14 @@ final class BodyBytes: Sendable {
 
   deinit { block.deallocate() }
 
-  /// 65,537 is prime: what was lost or sent twice by powers of two, as buffers do it, shows.
+  /// 65,537 is prime. So a loss or repetition of a power of two, as buffers cause it, is detectable.
   private static let patternPeriod: UInt64 = 65_537
 
-  /// The byte of the verifying pattern at `offset` of stream `index`: any seven bytes in a row occur once in a period.
+  /// The byte of the verifying pattern at `offset` of stream `index`. Any seven consecutive bytes occur once in a
+  /// period.
   static func patternByte(_ index: Int) -> UInt8 {
     let position = UInt32(index % Int(patternPeriod))
-    // Powers of a primitive root of the prime: they run through all its residues.
+    // Powers of a primitive root of the prime run through all its residues.
     var (base, exponent, power): (UInt64, UInt32, UInt64) = (3, position, 1)
     while exponent > 0 {
       if exponent & 1 == 1 { power = power * base % patternPeriod }
@@ -59,7 +60,7 @@ final class BodyBytes: Sendable {
     return UInt8(truncatingIfNeeded: power ^ power >> 8)
   }
 
-  /// Hands `body` up to `maximum` bytes of stream `index` from `offset` on.
+  /// Passes up to `maximum` bytes of stream `index` from `offset` on to `body`.
   func read(stream index: Int, at offset: UInt64, maximum: Int, _ body: (RawSpan) -> Int) -> Int {
     let shift = differsByStream ? UInt64(index) &* 7919 : 0
     let start = Int((offset &+ shift) % period)
@@ -91,7 +92,7 @@ final class BodyBytes: Sendable {
   }
 
   private static func contents(of path: String) throws(LoadError) -> [UInt8] {
-    // The open of a FIFO would wait for its writer.
+    // Opening a FIFO would otherwise wait for its writer.
     let descriptor = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
     guard descriptor >= 0, let file = fdopen(descriptor, "r") else {
       throw .unreadableBody(path, String(cString: strerror(errno)))

@@ -88,7 +88,7 @@ public struct LoadConfiguration: Sendable {
   /// - Parameter request: the destination and the settings of the requests.
   public init(request: UploadRequest) { self.request = request }
 
-  /// The request for each URL, in the order in which the streams take them.
+  /// The request for each URL, in the order in which streams use them.
   var requests: [UploadRequest] {
     [request]
       + otherURLs.map { url in
@@ -104,16 +104,16 @@ public struct LoadConfiguration: Sendable {
     }
   }
 
-  /// How many requests a loop may have under way in an open model: its share, and one at least.
+  /// How many requests a loop may have under way in an open model: its share, and at least one.
   var underWayPerLoop: Int {
     max(1, (arrivals?.maximumUnderWay ?? 0) / max(1, part.count * threads))
   }
 
-  /// How many of the streams are this part's.
+  /// How many of the streams belong to this part.
   package var share: Int { LoadPart(self).streamIndices(of: streams).underestimatedCount }
 
-  /// Whether it is known when this machine's TCP has taken a message: over HTTP/2 libcurl and the streams of one
-  /// connection keep bytes of their own in between.
+  /// Whether it is known when this machine's TCP has accepted a message. Over HTTP/2, libcurl and the other streams of
+  /// a connection keep bytes in between.
   var tellsAccepted: Bool { request.httpVersion != .http2 && !sendsRequestPerMessage }
 
   /// Whether streams share connections.

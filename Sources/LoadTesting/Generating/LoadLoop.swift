@@ -5,26 +5,26 @@ internal import Glibc
 internal import LoadReports
 internal import UploadClient
 
-/// What happened in one second of one loop.
+/// The events of one second of one loop.
 struct LoopSecond: Sendable {
   var interval: LoadInterval
   var totals: LoadTotals
 }
 
-/// What a loop asks of each of its streams. All on the loop's thread.
+/// The interface of a loop to each of its streams. All calls are made on the loop's thread.
 protocol PacedStream: AnyObject {
   func begin()
-  /// The run is over: nothing more becomes due, and what is due shall still be acknowledged.
+  /// The run is over. Nothing more becomes due, but messages that are due should still be acknowledged.
   func quiet()
   /// Ends at once, whatever is under way.
   ///
-  /// - Parameter isDue: the time for what was under way is over: who has not acknowledged it by now has failed, unless
-  ///   the stream is slow on purpose.
+  /// - Parameter isDue: whether the time for pending messages is over. A stream that has not acknowledged them by now
+  ///   has failed, unless it is slow on purpose.
   func stop(isDue: Bool)
-  /// Whether there is nothing that the server could still acknowledge.
+  /// Whether the server has acknowledged everything that it could.
   var isAcknowledged: Bool { get }
   func finish()
-  /// Ends a stream whose last bytes nobody acknowledges of their own accord.
+  /// Ends a stream whose last bytes are only acknowledged on request.
   func finishUnacknowledged()
 }
 
@@ -36,12 +36,12 @@ final class LoadLoop: @unchecked Sendable {
   var figures = LoopFigures()
 
   private(set) var streams: [ObjectIdentifier: any PacedStream] = [:]
-  /// Streams that have nothing left to wait for.
+  /// Streams that need not wait for anything.
   private var finishing: [any PacedStream] = []
   private var finishTimer: EventLoop.Timer?
-  /// Places whose stream has yet to begin.
+  /// Places whose stream has not begun yet.
   private var waiting: [Int: EventLoop.Timer] = [:]
-  /// In an open model, requests that have begun or are about to, over all streams.
+  /// In an open model, the number of requests that have begun or are about to begin, over all streams.
   private var requestCount = 0
   private var isQuiet = false
   private var isEnding = false
@@ -52,8 +52,8 @@ final class LoadLoop: @unchecked Sendable {
   private let idle: @Sendable () -> Void
 
   /// - Parameters:
-  ///   - report: told each second, on the loop's thread.
-  ///   - idle: told once, when all streams are over after ``quiet()`` or ``stop()``.
+  ///   - report: called every second, on the loop's thread.
+  ///   - idle: called once, when all streams are over after ``quiet()`` or ``stop()``.
   init(
     _ plan: LoadRunPlan, report: @escaping @Sendable (LoopSecond) -> Void, idle: @escaping @Sendable () -> Void
   ) throws(SystemError) {
@@ -73,9 +73,9 @@ final class LoadLoop: @unchecked Sendable {
     tick()
   }
 
-  /// Begins a stream in its place at this time, or when more streams are to be live.
+  /// Begins a stream in its place at this time, or when the plan has more live streams.
   private func begin(_ place: LoadPlace, from time: Int64) {
-    // None that has no time left for a single message.
+    // Skip a stream without enough time for a single message.
     guard !isQuiet, let life = plan.ramp.life(of: place.index, from: time), life.lowerBound < plan.duration else {
       return
     }
@@ -91,8 +91,8 @@ final class LoadLoop: @unchecked Sendable {
     }
   }
 
-  /// Fewer streams are to be live from then on: what is due is still acknowledged, within the time that the run's end
-  /// allows as well.
+  /// The plan has fewer live streams from then on. Messages that are due are still acknowledged, within the time limit
+  /// that also applies at the run's end.
   private func endLater(_ stream: any PacedStream, at end: Int64) {
     loop.schedule(at: plan.clock.instant(end)) { [weak stream] in stream?.quiet() }
     let grace = plan.configuration.grace
@@ -103,11 +103,11 @@ final class LoadLoop: @unchecked Sendable {
   }
 
   func ended(_ stream: any PacedStream, _ place: LoadPlace, thinkTime: Int64, _ outcome: StreamOutcome) {
-    // Not at once: it is on the stack.
+    // Not at once, because the stream is on the stack.
     loop.atEndOfTurn { [self] in
       streams[ObjectIdentifier(stream)] = nil
       if !isQuiet {
-        // A place whose stream failed is not left empty, nor filled again and again in one breath.
+        // The place of a failed stream is filled again, but not repeatedly without a pause.
         let pause = max(thinkTime, outcome == .failed ? Self.pauseAfterFailure : 0)
         begin(LoadPlace(index: place.index, generation: place.generation + 1), from: plan.clock.now + pause)
       }
@@ -115,7 +115,7 @@ final class LoadLoop: @unchecked Sendable {
     }
   }
 
-  /// In an open model: whether one more request may begin. It then counts until ``requestEnded()``.
+  /// In an open model: whether another request may begin. It then counts until ``requestEnded()``.
   func mayBeginRequest() -> Bool {
     guard requestCount < plan.configuration.underWayPerLoop else { return false }
     requestCount += 1
@@ -124,12 +124,12 @@ final class LoadLoop: @unchecked Sendable {
 
   func requestEnded() { requestCount -= 1 }
 
-  /// How long after the run's end a server may take to acknowledge what it has, of its own accord.
+  /// How long after the run's end a server may take to acknowledge what it has, without being asked.
   private static let patience = Duration.seconds(1)
   private static let pauseAfterFailure: Int64 = 1_000_000_000
 
-  /// Ends a stream that has nothing left to be acknowledged, soon: ten thousand that end at once would delay the
-  /// acknowledgements of those that still wait for theirs.
+  /// Ends a stream without pending acknowledgements soon. Ten thousand ends at once would delay the acknowledgements of
+  /// streams that still wait.
   func finish(_ stream: any PacedStream) {
     finishing.append(stream)
     if finishTimer == nil { finishSome() }
@@ -139,7 +139,7 @@ final class LoadLoop: @unchecked Sendable {
     let some = finishing.prefix(max(Self.finishesAtOnce, finishing.count / 200))
     guard !some.isEmpty else { return }
     finishing.removeFirst(some.count)
-    // Also when nobody is left: who comes next, comes after the pause.
+    // Even if none is left, because later ones must come after the pause.
     finishTimer = loop.schedule(after: Self.finishPause) { [unowned self] in
       finishTimer = nil
       finishSome()
@@ -147,14 +147,13 @@ final class LoadLoop: @unchecked Sendable {
     for stream in some { stream.finish() }
   }
 
-  /// 2,500 a second; more where a loop has more than 5,000 streams, or their ends would outlast the time for them.
+  /// 2,500 per second. More if a loop has more than 5,000 streams, because their ends would exceed the time limit.
   private static let finishesAtOnce = 25
   private static let finishPause = Duration.milliseconds(10)
 
-  /// The run's time is over: what is due is still sent and acknowledged, and then the streams end.
+  /// The run's time is over. Messages that are due are still sent and acknowledged, and then the streams end.
   ///
-  /// At the end of the turn: a loop that comes late to it has timers to serve first, of streams that were to begin
-  /// before.
+  /// At the end of the turn: a loop that is late must first serve the timers of streams that should have begun before.
   func quiet() {
     loop.atEndOfTurn { [self] in
       beQuiet()
@@ -166,24 +165,24 @@ final class LoadLoop: @unchecked Sendable {
     }
   }
 
-  /// The time for acknowledgements is over: streams that wait for one fail.
+  /// The time for acknowledgements is over. Streams that wait for one fail.
   func giveUpUnacknowledged() { for stream in streams.values where !stream.isAcknowledged { stream.stop(isDue: true) } }
 
   /// All streams end at once.
   ///
-  /// - Parameter isDue: not because somebody wants it so.
+  /// - Parameter isDue: whether the time is over, as opposed to a request to stop.
   func stop(isDue: Bool) {
     beQuiet()
     for stream in streams.values { stream.stop(isDue: isDue) }
     tellIfIdle()
   }
 
-  /// A cap holds for this loop from here on: until the coordinator has been told, and has told all, a fast server takes
-  /// megabytes more.
+  /// A cap takes effect for this loop at once. Until the coordinator has notified all loops, a fast server would accept
+  /// further megabytes.
   func capReached() {
     guard !isCapped else { return }
     isCapped = true
-    // Not at once: a stream is on the stack.
+    // Not at once, because a stream is on the stack.
     loop.atEndOfTurn { [self] in stop(isDue: false) }
   }
 
@@ -208,7 +207,7 @@ final class LoadLoop: @unchecked Sendable {
 
   private func tick() {
     guard !isEnding else { return }
-    // By the schedule: a process that was stopped reports each second that it slept through.
+    // By the schedule: a process that was stopped reports each second that it has missed.
     while second * 1_000_000_000 <= plan.clock.now {
       reportSecond()
       second += 1

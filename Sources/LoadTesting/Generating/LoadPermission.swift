@@ -4,8 +4,8 @@
 internal import UploadClient
 
 enum LoadPermission {
-  /// - Throws: ``LoadError/notPermitted(host:)`` unless the request, and the proxy that it goes through, are this
-  ///   machine, or a host that was named.
+  /// - Throws: ``LoadError/notPermitted(host:)`` unless the request and its proxy address this machine or a permitted
+  ///   host.
   static func check(_ request: UploadRequest, permitted: [String]) throws(LoadError) {
     guard request.unixSocket == nil else { return }
     try check(host: request.host, of: request.description, permitted)
@@ -20,8 +20,8 @@ enum LoadPermission {
     throw .notPermitted(host: host)
   }
 
-  /// Whether a host, as libcurl has read it, is this machine whatever a name server says (RFC 6761, section 6.3; RFC
-  /// 1122, section 3.2.1.3; RFC 4291, section 2.5.3).
+  /// Whether a host, in libcurl's form, is this machine regardless of name servers (RFC 6761, section 6.3; RFC 1122,
+  /// section 3.2.1.3; RFC 4291, section 2.5.3).
   static func isLoopback(_ host: String) -> Bool {
     let parts = host.split(separator: ".", omittingEmptySubsequences: false)
     return host == "localhost" || host == "[::1]"

@@ -17,7 +17,7 @@ final class LoadRun: @unchecked Sendable {
   private var loops: [LoadLoop] = []
   private var phase = Phase.running
   private var idleCount = 0
-  /// Seconds that not all loops have reported yet, per loop, in order.
+  /// Seconds that some loops have not reported yet, per loop and in order.
   private var pending: [[LoadInterval]]
   private var latest: [LoadTotals]
   private var busyTime: [Int64]
@@ -54,13 +54,13 @@ final class LoadRun: @unchecked Sendable {
     }
   }
 
-  /// The plan is made before the run that its caps, or its streams, may end.
+  /// The plan is made before the run, which the plan's caps or streams may end.
   private final class Ending: Sendable {
     let action = Lock<@Sendable (String) -> Void>({ _ in })
     func tell(_ reason: String) { action.withLock { $0 }(reason) }
   }
 
-  /// Between the making of the plan and the run's start: time for the loops to learn of their streams.
+  /// The time from the plan to the run's start, in which the loops learn their streams.
   private static let headStart = Duration.milliseconds(100)
 
   func begin() {
@@ -80,7 +80,7 @@ final class LoadRun: @unchecked Sendable {
     for loop in loops { loop.loop.execute { loop.quiet() } }
     coordinator.schedule(after: configuration.grace) { [self] in
       for loop in loops { loop.loop.execute { loop.giveUpUnacknowledged() } }
-      // The others end one after another; a server that does not answer their ends is not waited for without end.
+      // The others end one after another. The wait for a server that does not answer their ends is limited.
       let share = Duration.milliseconds(configuration.share)
       coordinator.schedule(after: configuration.grace + share) { [self] in stop(because: nil) }
     }
@@ -94,7 +94,7 @@ final class LoadRun: @unchecked Sendable {
     for loop in loops { loop.loop.execute { loop.stop(isDue: reason == nil) } }
   }
 
-  /// From here on nothing is offered; what is acknowledged later belongs to what was offered before.
+  /// From here on nothing is offered. Later acknowledgements belong to earlier messages.
   private func end(after time: Int64) {
     if report.measured == 0 { report.measured = max(1, time) }
   }
@@ -110,7 +110,7 @@ final class LoadRun: @unchecked Sendable {
     pending[number].append(second.interval)
     latest[number] = second.totals
     busyTime[number] += second.interval.processorTime
-    // A loop that is over reports no more.
+    // A finished loop reports no more.
     while pending.allSatisfy({ !$0.isEmpty }) { appendSecond() }
   }
 
@@ -126,7 +126,7 @@ final class LoadRun: @unchecked Sendable {
   private func end() {
     phase = .ended
     while pending.contains(where: { !$0.isEmpty }) { appendSecond() }
-    // A loop's thread has ended then: what it owned may be read.
+    // A loop's thread has ended by then, so its state may be read.
     for loop in loops {
       loop.session.close()
       report.add(loop.figures)
@@ -147,7 +147,7 @@ final class LoadRun: @unchecked Sendable {
     coordinator.stop()
   }
 
-  /// Without user, password and query, which may be secrets.
+  /// Without user, password and query, which may be secret.
   private static func target(_ url: String) -> String {
     String(UploadRequest.withoutCredentials(url).prefix { $0 != "?" && $0 != "#" })
   }

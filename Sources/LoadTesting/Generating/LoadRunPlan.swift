@@ -6,23 +6,23 @@ internal import StreamBuffers
 internal import Synchronization
 internal import UploadClient
 
-/// Read by all loops; what they write are two counters.
+/// Read by all loops, which write only two counters.
 final class LoadRunPlan: Sendable {
   let configuration: LoadConfiguration
   let bytes: BodyBytes
   let clock: RunClock
   let ramp: RampPlan
-  /// When requests begin in an open model; nil where each stream has a schedule of its own.
+  /// When requests begin in an open model; nil if each stream has its own schedule.
   let arrivals: ArrivalPlan?
   /// In nanoseconds.
   let duration: Int64
   private let requests: [UploadRequest]
   private let localAddresses: [String]
-  /// In the streams' names, so that two runs do not take each other's streams for their own.
+  /// Part of the streams' names, so that two runs cannot continue each other's streams.
   private let token: String
   private let spentBytes = Atomic<UInt64>(0)
   private let spentConnections = Atomic<UInt64>(0)
-  /// Ends the run, and says why.
+  /// Ends the run, with the reason.
   let end: @Sendable (String) -> Void
 
   init(
@@ -36,7 +36,7 @@ final class LoadRunPlan: Sendable {
     self.clock = clock
     self.end = end
     arrivals = configuration.arrivalPlan
-    // In an open model the ramp is one of arrivals: all streams are there from the start, and none waits for its turn.
+    // In an open model, the ramp applies to arrivals. All streams exist from the start, and none is delayed.
     ramp =
       arrivals == nil
       ? RampPlan(
@@ -47,14 +47,14 @@ final class LoadRunPlan: Sendable {
     token = String(LiveStreamConfiguration.randomStreamID().prefix(8))
   }
 
-  /// How the stream in this place is streamed: like any other, with little memory.
+  /// The configuration of the stream in this place: like any other, with little memory.
   func streamConfiguration(_ place: LoadPlace) -> LiveStreamConfiguration {
     var stream = LiveStreamConfiguration(request: request(of: place, number: place.index))
     stream.streamID =
       "load-\(token)-\(place.index)" + (place.generation > 0 ? "-\(place.generation)" : "")
     stream.resumable = configuration.resumable
     stream.rollOver.after = configuration.rollOverAfter
-    // Some 35 acknowledgements: 9 kB of memory.
+    // About 35 acknowledgements: 9 kB of memory.
     stream.rollOver.responseHeadSize = 3500
     stream.buffer = .bytes(configuration.buffer)
     stream.retry.giveUpAfter = configuration.giveUpAfter
@@ -62,17 +62,16 @@ final class LoadRunPlan: Sendable {
     if let limit = configuration.giveUpOnRefusalAfter { stream.retry.giveUpOnRefusalAfter = limit }
     stream.keepsOrigin = true
     stream.lane = lane(of: place)
-    // A message fits, and no more than that is needed; bulk is let go in large pieces.
+    // Large enough for a message, and not larger. Bulk data is released in large pieces.
     stream.pairSize = max(256, min(configuration.profile.messageSize, 64 << 10))
     return stream
   }
 
-  /// The request of a stream, or of one of its messages: to one URL after the other, and from one address after the
-  /// other.
+  /// The request of a stream, or of one of its messages. URLs and local addresses are used in rotation.
   ///
-  /// - Parameter number: counts streams, or the messages of all streams.
+  /// - Parameter number: the number of the stream, or of the message among all streams.
   func request(of place: LoadPlace, number: Int) -> UploadRequest {
-    // Those that share a connection come from one address, and go to one.
+    // Streams that share a connection use the same address and URL.
     let number = configuration.sharesConnections ? lane(of: place) : number
     var request = requests[number % requests.count]
     request.receiveBufferSize = 1024
@@ -83,8 +82,7 @@ final class LoadRunPlan: Sendable {
     return request
   }
 
-  /// How many lanes the session of a loop has, and which one a stream takes. Those that share a connection share a
-  /// lane.
+  /// The number of lanes in a loop's session, and the lane of a stream. Streams that share a connection share a lane.
   var laneCount: Int {
     let perLoop = (configuration.share + configuration.threads - 1) / configuration.threads
     return max(
@@ -92,17 +90,16 @@ final class LoadRunPlan: Sendable {
   }
 
   private func lane(of place: LoadPlace) -> Int {
-    // Which of the loop's own streams it is: the part's are shared out one by one.
+    // The stream's number within its loop. The part's streams are distributed one by one.
     place.index / (configuration.part.count * configuration.threads) / streamsPerLane
   }
 
   private var streamsPerLane: Int {
-    // One lane, one connection: of several in one lane libcurl opens more than are needed when many streams begin at
-    // once.
+    // One connection per lane: with several, libcurl opens more than necessary when many streams begin at once.
     configuration.sharesConnections ? configuration.streamsPerConnection : 200
   }
 
-  /// Counts what was handed over; true when the run has had its bytes, and the loop is to stop.
+  /// Counts bytes that were passed on. Returns true when the run has reached its limit, and the loop must stop.
   func spend(bytes count: Int) -> Bool {
     let before = spentBytes.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue
     let cap = configuration.maximumByteCount
@@ -111,7 +108,7 @@ final class LoadRunPlan: Sendable {
     return true
   }
 
-  /// Counts a connection that was opened; true when it is one too many.
+  /// Counts an opened connection. Returns true if it exceeds the limit.
   func spendConnection() -> Bool {
     let before = spentConnections.wrappingAdd(1, ordering: .relaxed).oldValue
     let cap = configuration.maximumConnectionCount

@@ -11,10 +11,10 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   private let source: PacedSource
   private var ledger = MessageLedger()
   private var figures: StreamFigures
-  /// When the request under way was sent, until an interim response to it comes.
+  /// When the current request was sent; nil after its first interim response.
   private var requestSentAt: Int64?
   private var isConnected = false
-  /// Nobody acknowledges a plain upload before its end: then the final response does, for what its request has carried.
+  /// A plain upload is not acknowledged before its end. Then the final response acknowledges the bytes of its request.
   private var isPlain = false
   private var requestStart: UInt64 = 0
   private var isStopped = false
@@ -23,7 +23,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   private let streamer: LiveStreamer
   private var faults: FaultSchedule
   private var faultTimer: EventLoop.Timer?
-  /// When the stream begins, on the run's clock.
+  /// The start of the stream, on the run's clock.
   private let start: Int64
 
   init(_ place: LoadPlace, on loop: LoadLoop, life: Range<Int64>) {
@@ -69,8 +69,8 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
 
   func finish() { streamer.finish() }
 
-  /// Ends a stream whose last bytes nobody acknowledges: a proxy keeps interim responses to itself, or has passed on as
-  /// many as it does for one request. What answers the request's end acknowledges them. A slow line is left to take
+  /// Ends a stream whose last bytes are not acknowledged. A proxy may drop interim responses, or has forwarded its
+  /// maximum number for one request. The answer to the end of the request acknowledges them. A slow line may still take
   /// what is due.
   func finishUnacknowledged() {
     guard !isFinishing, !figures.isSlow else { return }
@@ -140,7 +140,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
 
   private func accepted(before offset: UInt64, now: Int64) {
     while let message = ledger.nextAccepted(before: offset) {
-      // What was given up was never handed to TCP, or it did not arrive.
+      // The lost bytes were never passed to TCP, or did not arrive.
       guard message.lostByteCount == 0 else { continue }
       loop.figures.accepted(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
     }
@@ -148,7 +148,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
 
   private func acknowledged(before offset: UInt64) {
     let now = loop.plan.clock.now
-    // At a request's end nobody asks for more, which is how TCP's taking of bytes is noticed.
+    // At a request's end nothing more is requested from the source, which otherwise shows that TCP has accepted bytes.
     if loop.plan.configuration.tellsAccepted { accepted(before: offset, now: now) }
     loop.figures.acknowledgement(&figures, now: now)
     while let message = ledger.nextAcknowledged(before: offset) {
@@ -164,7 +164,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   }
 
   private func disconnected() {
-    // What waits for a connection does not wait for space.
+    // Waiting for a connection does not count as waiting for space.
     source.forgetStall()
     isConnected = false
     requestSentAt = nil
@@ -179,14 +179,14 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
       cause, example: attempt.reason.map { "\(attempt.cause): \"\($0)\"" } ?? attempt.cause.description)
   }
 
-  /// A plain request was answered: what it has carried is acknowledged. What earlier requests carried before they broke
-  /// off never is.
+  /// A plain request was answered, which acknowledges its bytes. Those of earlier, interrupted requests are never
+  /// acknowledged.
   private func completedPlain() {
     let now = loop.plan.clock.now
     while let message = ledger.nextAcknowledged(before: requestStart) {
       loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
     }
-    // The request may begin within a message whose first bytes were lost: the server has the rest of it.
+    // The request may begin within a message whose first bytes were lost. The server has the rest of it.
     if let message = ledger.oldest, message.end - UInt64(message.byteCount) < requestStart {
       _ = ledger.nextAcknowledged(before: message.end)
       loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
@@ -205,7 +205,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     if let error = summary.error {
       outcome =
         error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged && !isPlain ? .finished : .failed
-      // What has worked for others is no reason to end the run.
+      // A failure does not end the run if HTTP/2 has worked for others.
       if error.kind == .http2NotSupported, loop.figures.totals.bytes.acknowledged == 0 {
         loop.plan.end(error.description)
       }
@@ -237,7 +237,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     guard !source.isQuiet else { return }
     switch fault {
     case .drop:
-      // One that has no connection has nothing to lose.
+      // Without a connection, there is nothing to cut.
       if isConnected { streamer.cutConnection() }
       scheduleFault()
     case .stall(let length):
@@ -251,16 +251,16 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   }
 }
 
-/// Where in a run a stream stands.
+/// The place of a stream in a run.
 struct LoadPlace {
-  /// Among all streams of the run.
+  /// The number among all streams of the run.
   var index: Int
-  /// 0 for the first one in its place, 1 for the one that follows it.
+  /// 0 for the first one in its place, and 1 for its successor.
   var generation = 0
 }
 
 extension FailedAttempt.Cause {
-  /// Its class in the report. A cut on purpose is no error.
+  /// Its class in the report. A deliberate cut is not an error.
   var errorClass: String {
     switch self {
     case .unknownHost: ErrorClass.unknownHost.rawValue

@@ -26,16 +26,16 @@ public final class LoadTest: Sendable {
     for request in configuration.requests {
       try LoadPermission.check(request, permitted: configuration.permittedHosts)
     }
-    // What http_proxy and its like name was not asked about.
+    // The permission check does not cover proxies from environment variables such as http_proxy.
     configuration.request.proxy = configuration.request.proxy ?? ""
     let share = configuration.share
     let connections =
       configuration.arrivals != nil
-      // As many as there are requests at one time, if the server is slow.
+      // The maximum number of simultaneous requests if the server is slow.
       ? Int(
         clamping: min(
           UInt64(configuration.underWayPerLoop * configuration.threads), configuration.maximumConnectionCount))
-      // Each loop has its own.
+      // Each loop has its own connections.
       : configuration.sharesConnections
         ? (share + configuration.streamsPerConnection - 1) / configuration.streamsPerConnection + configuration.threads
           - 1
@@ -45,7 +45,7 @@ public final class LoadTest: Sendable {
         "the test requires \(connections) connections from the start, and \(configuration.maximumConnectionCount) are allowed. Raise --max-connections."
       )
     }
-    // Besides the connections: epoll, wake-ups, timers, libcurl's own, and a few that reconnect meanwhile.
+    // In addition to the connections: epoll, wake-ups, timers, libcurl's own, and some for reconnections.
     try ProcessLimits.reserve(descriptors: connections + connections / 50 + 16 * configuration.threads + 64)
     localAddresses = try Self.addresses(for: connections, configuration)
     bytes = try BodyBytes(configuration.profile.body, seed: configuration.seed)
@@ -137,13 +137,13 @@ public final class LoadTest: Sendable {
     }
   }
 
-  /// The addresses to connect from; empty for what the kernel chooses.
+  /// The local addresses for connections; empty to let the kernel choose.
   static func addresses(for connections: Int, _ configuration: LoadConfiguration) throws(LoadError) -> [String] {
     guard configuration.request.unixSocket == nil else { return [] }
-    // A port is not free again at once when a connection has ended (TIME_WAIT): some are kept in reserve.
+    // A port is not free immediately after its connection has ended (TIME_WAIT), so some are reserved.
     let ports = ProcessLimits.portCount * 9 / 10
-    // The kernel looks among the ports of one parity first: when they are used up, it tries all of them in vain for
-    // each connection, which takes a millisecond and more (`__inet_hash_connect`).
+    // The kernel first searches the ports of one parity. When these are used up, it tries all of them in vain for each
+    // connection, which takes a millisecond or more (`__inet_hash_connect`).
     let quickPorts = max(1, ProcessLimits.portCount * 45 / 100)
     let given = configuration.localAddresses
     let hosts = configuration.requests.map { $0.host ?? "" }
@@ -154,10 +154,10 @@ public final class LoadTest: Sendable {
       }
       return given
     }
-    // What is called localhost may be ::1, which has no others beside it.
+    // localhost may be ::1, which has no other addresses beside it.
     let each = isIPv4 ? quickPorts : ports
     guard connections > each else { return [] }
-    // All of 127.0.0.0/8 is this machine.
+    // All of 127.0.0.0/8 belongs to this machine.
     return (1...((connections + each - 1) / each)).map { "127.0.\($0 / 254).\(1 + $0 % 254)" }
   }
 }
@@ -173,7 +173,7 @@ extension LoadPart {
     threads = configuration.threads
   }
 
-  /// The numbers of its streams, of all `streams` of the run: every ``count``-th, so that the parts are alike.
+  /// The numbers of its streams among all `streams` of the run: every ``count``-th, so that the parts are alike.
   func streamIndices(of streams: Int) -> StrideTo<Int> { stride(from: index - 1, to: streams, by: count) }
 }
 

@@ -1,8 +1,8 @@
 // The state of each message: due, passed to the engine, accepted by TCP, acknowledged. The engine reports stream
 // offsets, which are converted to messages here.
 
-/// The messages of one stream that are due and not acknowledged, in order. A value; allocates only when more are open
-/// than ever before.
+/// The due and unacknowledged messages of one stream, in order. A value, which allocates only if more are open than
+/// ever before.
 struct MessageLedger {
   struct Message: Equatable {
     /// Stream offset one past its last byte.
@@ -10,27 +10,27 @@ struct MessageLedger {
     var byteCount: Int
     /// When it was due, on the run's clock.
     var due: Int64
-    /// How many of its bytes the stream gave up, because the buffer was full or the server had lost them.
+    /// How many of its bytes the stream lost, because the buffer was full or the server had lost them.
     var lostByteCount = 0
   }
 
-  /// From `first` on; what stands before is done with.
+  /// From `first` on. Earlier elements are finished.
   private var messages: [Message] = []
   private var first = 0
-  /// Counted from the array's start: which is the first that was not handed over, not taken by TCP.
+  /// Indices in the array: the first message that was not passed on, and the first not accepted by TCP.
   private var firstUnsent = 0
   private var firstUnaccepted = 0
 
-  /// Stream offset one past the last byte that was ever due.
+  /// Stream offset after the last byte that was ever due.
   private(set) var head: UInt64 = 0
 
-  /// A message's time has come.
+  /// A message becomes due.
   mutating func due(_ byteCount: Int, at due: Int64) {
     head += UInt64(byteCount)
     messages.append(Message(end: head, byteCount: byteCount, due: due))
   }
 
-  /// The stream gave these bytes up. It goes on behind them, and what it acknowledges from then on does not mean them.
+  /// The stream lost these bytes. It continues after them, and its later acknowledgements do not include them.
   mutating func lost(_ range: Range<UInt64>) {
     for index in first..<messages.count {
       let own = messages[index].end - UInt64(messages[index].byteCount)..<messages[index].end
@@ -41,24 +41,26 @@ struct MessageLedger {
 
   var isEmpty: Bool { first == messages.count }
 
-  /// The oldest message that is not acknowledged.
+  /// The oldest unacknowledged message.
   var oldest: Message? { isEmpty ? nil : messages[first] }
 
-  /// The next message that was handed over as a whole, if everything before `offset` was; ask until there is none.
+  /// The next message that was passed on completely, given that everything before `offset` was. Call it until it
+  /// returns nil.
   mutating func nextSent(before offset: UInt64) -> Message? {
     guard firstUnsent < messages.count, messages[firstUnsent].end <= offset else { return nil }
     defer { firstUnsent += 1 }
     return messages[firstUnsent]
   }
 
-  /// The next message that TCP has taken, if it has taken everything before `offset`; ask until there is none.
+  /// The next message that TCP has accepted, given that it has accepted everything before `offset`. Call it until it
+  /// returns nil.
   mutating func nextAccepted(before offset: UInt64) -> Message? {
     guard firstUnaccepted < messages.count, messages[firstUnaccepted].end <= offset else { return nil }
     defer { firstUnaccepted += 1 }
     return messages[firstUnaccepted]
   }
 
-  /// The next message that the server has, if it has everything before `offset`; ask until there is none.
+  /// The next message that the server has, given that it has everything before `offset`. Call it until it returns nil.
   mutating func nextAcknowledged(before offset: UInt64) -> Message? {
     guard first < messages.count, messages[first].end <= offset else { return nil }
     let message = messages[first]

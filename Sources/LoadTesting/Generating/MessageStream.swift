@@ -5,16 +5,16 @@ internal import LiveStreaming
 internal import LoadReports
 internal import UploadClient
 
-/// Sends messages over connections that are kept and that the streams of a lane take in turn. A message that fails is
-/// not sent again: it counts as an error, and as lost.
+/// Sends messages over persistent connections that the streams of a lane share. A failed message is not sent again, and
+/// counts as an error and as lost.
 ///
-/// Without ``LoadConfiguration/arrivals``, one request follows the other: a message that becomes due while another is
-/// under way waits its turn, and its delay counts from the time at which it was due. With them, each begins when it is
-/// due, and is dropped if the loop has as many under way as it may.
+/// Without ``LoadConfiguration/arrivals``, one request follows another. A message that becomes due during a request
+/// waits for its end, and its delay counts from its due time. With arrivals, each request begins when it is due, and is
+/// dropped if the loop has reached its maximum.
 ///
 /// Owned by its loop's thread; unchecked for that reason.
 final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
-  /// A message under way. Of the loop's thread, as its stream.
+  /// A message in progress. On the loop's thread, like its stream.
   private final class Request: @unchecked Sendable {
     let message: MessageLedger.Message
     var task: UploadTask?
@@ -29,10 +29,10 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
   private let lane: Int
   /// Whether each request begins when its message is due.
   private let isOpen: Bool
-  /// What is due and not yet sent.
+  /// Messages that are due but not yet sent.
   private var waiting = MessageLedger()
   private var underWay: [ObjectIdentifier: Request] = [:]
-  /// What a cancelled request has not brought to its end.
+  /// The unfinished message of a cancelled request.
   private var cancelled: [MessageLedger.Message] = []
   private var sentCount = 0
   private var retryTimer: EventLoop.Timer?
@@ -72,7 +72,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
 
   func finish() { end() }
 
-  /// Each message is answered, or fails: there is nothing to be asked for.
+  /// Each message is answered or fails, so no acknowledgement must be requested.
   func finishUnacknowledged() {}
 
   func stop(isDue: Bool) {
@@ -111,7 +111,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     finishIfAcknowledged()
   }
 
-  /// False when the run is to end.
+  /// Returns false if the run should end.
   private func send(_ message: MessageLedger.Message) -> Bool {
     let request = Request(message)
     do throws(UploadError) {
@@ -122,7 +122,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
         handle(event, of: request)
       }
     } catch {
-      // What is wrong with one is wrong with all.
+      // A problem with one request affects all.
       cancelled.append(message)
       loop.plan.end(error.description)
       return false
@@ -139,7 +139,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
   private func content(of message: MessageLedger.Message) -> [UInt8] {
     let content = loop.plan.bytes.bytes(
       stream: place.index, at: message.end - UInt64(message.byteCount), count: message.byteCount)
-    // In an open model nothing waits for space, nor for the message before it.
+    // In an open model, nothing waits for space or for the previous message.
     if !isOpen { source.taken(before: message.end) }
     return content
   }
@@ -174,13 +174,13 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     case .failure(let error) where error.kind == .cancelled: cancelled.append(message)
     case .failure(let error):
       fail(message, error.kind.errorClass.rawValue, error.description)
-      // An outage is one interruption, however many requests fail while it lasts.
+      // An outage counts as one interruption, however many requests fail during it.
       if figures.isInterrupted {
         loop.figures.attemptFailed(&figures, now: now)
       } else {
         loop.figures.interrupted(&figures, cause: error.kind.errorClass.rawValue, now: now)
       }
-      // A server that refuses connections is not asked as fast as it can refuse.
+      // A server that refuses connections must not be asked as fast as it can refuse.
       if !isStopped, !isOpen {
         retryTimer = loop.loop.schedule(after: Self.pauseAfterFailure) { [unowned self] in
           retryTimer = nil
@@ -188,7 +188,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
         }
       }
     }
-    // The closures of the task and of its request name each other.
+    // Breaks the reference cycle between the task's closures and the request.
     request.task = nil
     if isStopped {
       if underWay.isEmpty { end() }
@@ -229,7 +229,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
 }
 
 extension UploadError.Kind {
-  /// Its class in the report. A cancelled request is no error.
+  /// Its class in the report. A cancelled request is not an error.
   fileprivate var errorClass: ErrorClass {
     switch self {
     case .unknownHost: .unknownHost

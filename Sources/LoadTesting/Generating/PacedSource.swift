@@ -1,16 +1,16 @@
-// The source of a stream in a load test. Its bytes exist from the moment at which they are due, regardless of readers.
+// The source of a stream in a load test. Its bytes exist from their due time on, whether or not they are read.
 
 internal import EventLoops
 internal import LiveStreaming
 internal import LoadReports
 
-/// What a source tells its stream. All on the loop's thread.
+/// Receives a source's events. All calls are made on the loop's thread.
 protocol PacedSourceObserver: AnyObject {
-  /// A message has become due; `now` tells how late the loop came to it.
+  /// A message has become due. The difference to `now` is the loop's delay.
   func became(due message: StreamSchedule.Message, at due: Int64, now: Int64)
   /// The engine has taken everything before this stream offset for the first time.
   func handedOver(before offset: UInt64, now: Int64)
-  /// There was no space for what was due, for so many nanoseconds.
+  /// There was no space for due messages for this number of nanoseconds.
   func stalled(for time: Int64)
 }
 
@@ -19,32 +19,32 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   private var timer: EventLoop.Timer?
   private var next: StreamSchedule.Message?
   private(set) var isFinished = false
-  /// No message becomes due any more.
+  /// Whether no further message becomes due.
   private(set) var isQuiet = false
   private let isPaced: Bool
-  /// Stream offset one past the newest byte that is due.
+  /// Stream offset after the newest due byte.
   private var dueHead: UInt64 = 0
-  /// One past what was ever read.
+  /// The offset after the last byte that was ever read.
   private var readHead: UInt64 = 0
   private var stallBegan: Int64?
-  /// Bytes a second that a slow stream's line takes; nil for one that is not slow.
+  /// The rate of a slow stream's line, in bytes per second; nil for a stream that is not slow.
   private let slowRate: UInt64?
   private let clock: RunClock
-  /// When the stream begins, on the run's clock.
+  /// The start of the stream, on the run's clock.
   private let start: Int64
-  /// When the run ends, on the same clock: nothing becomes due from there on.
+  /// The end of the run, on the same clock. Nothing becomes due after it.
   private let end: Int64
-  /// When the stream's own length is over; never for one that lasts as long as the run.
+  /// The end of the stream's own length. Never reached for one that lasts as long as the run.
   private let ownEnd: Int64
   private var loop: EventLoop?
   private var arrived: () -> Void = {}
-  /// What each timer does: made once, and not for each message.
+  /// The work of each timer, created once instead of for each message.
   private lazy var beatWork: () -> Void = { [unowned self] in beat() }
-  /// Until the stream is over.
+  /// Nil once the stream is over.
   var observer: (any PacedSourceObserver)?
   private let stream: Int
   private let bytes: BodyBytes
-  // Last: it is larger than all the others, which each message needs and finds side by side.
+  // Last, because it is larger than the others, which each message needs and finds in adjacent memory.
   private var schedule: StreamSchedule
 
   init(
@@ -83,8 +83,8 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   var head: UInt64 {
     guard let slowRate else { return dueHead }
-    // The line takes as much as its rate has allowed since the stream's start; nothing is left of it when the stream is
-    // to end.
+    // The line takes as much as its rate has allowed since the stream's start. When the stream is to end, nothing of it
+    // is left.
     let allowed = Double(clock.now - start) / 1e9 * Double(slowRate)
     return isFinished ? dueHead : max(readHead, min(dueHead, UInt64(max(0, allowed))))
   }
@@ -95,7 +95,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
     return taken
   }
 
-  /// What is due before this stream offset has found its space.
+  /// Everything due before this stream offset has found space.
   func taken(before end: UInt64) {
     guard end > readHead else { return }
     readHead = end
@@ -110,12 +110,12 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   // MARK: Time
 
-  /// No more messages: what is due stays due. A loop that comes late to the run's end leaves none out.
+  /// No further messages become due. Messages that are due remain due, even if the loop reaches the run's end late.
   func quiet() {
     let isBehind = isPaced && !isQuiet && takeDue(at: clock.now)
     isQuiet = true
     next = nil
-    // A slow line has still to take what is due.
+    // A slow line still has to take what is due.
     if slowRate == nil { endTimer() }
     if isBehind { tellArrived() }
   }
@@ -125,7 +125,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
     timer = nil
   }
 
-  /// As fast as they are taken: the next message is due when the one before has been.
+  /// At maximum speed: the next message is due when the previous one was taken.
   private func makeUnpaced() {
     guard !isQuiet, let message = next else { return }
     next = schedule.next()
@@ -149,7 +149,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
     if hasMore || isFinished || slowRate != nil { tellArrived() }
   }
 
-  /// Makes due what is due by now, and tells whether that was anything.
+  /// Makes due all messages whose time has come. Returns whether there were any.
   private func takeDue(at now: Int64) -> Bool {
     let before = dueHead
     while let message = next, start + message.due <= now, start + message.due < end {
@@ -162,17 +162,17 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   private func tellArrived() {
     arrived()
-    // A stream that has no connection waits for that, not for space: its observer knows.
+    // A stream without a connection does not wait for space, which its observer knows.
     if readHead < dueHead, stallBegan == nil { stallBegan = clock.now }
   }
 
   private func schedule(after now: Int64) {
-    // A stream lasts on in silence when the last of its messages was due.
+    // After its last message was due, a stream continues in silence.
     var time = next.map { start + $0.due } ?? ownEnd
     let isOver = next == nil && ownEnd <= now
-    // Past the run's end there is nothing to wait for: there its owner waits for acknowledgements.
+    // After the run's end there is nothing to wait for here, because the owner waits for acknowledgements.
     if isOver || time >= end { time = .max }
-    // A slow line has taken something more by then.
+    // A slow line will have taken more by then.
     if slowRate != nil, readHead < dueHead { time = min(time, now + Self.slowStep) }
     guard time < .max else {
       if isOver, !isQuiet { isFinished = true }
@@ -181,13 +181,13 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
     timer = loop?.schedule(at: clock.instant(time), beatWork)
   }
 
-  /// How often a slow line takes something, in nanoseconds.
+  /// The interval at which a slow line takes bytes, in nanoseconds.
   private static let slowStep: Int64 = 100_000_000
 
-  /// How long it takes from this stream's end until another one begins in its place.
+  /// The pause between this stream's end and the next stream in its place.
   var thinkTime: Int64 { schedule.thinkTime }
 
-  /// The stall under way is none: there is no connection.
+  /// The current stall does not count, because there is no connection.
   func forgetStall() { stallBegan = nil }
 }
 

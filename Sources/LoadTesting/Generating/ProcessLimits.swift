@@ -4,10 +4,10 @@ internal import CLinux
 internal import Glibc
 
 enum ProcessLimits {
-  /// Raises the soft limit of descriptors as far as is needed.
+  /// Raises the soft limit of descriptors as far as necessary.
   ///
-  /// - Parameter needed: besides those that are open already: a parent may have left some open.
-  /// - Throws: ``LoadError/tooFewDescriptors(needed:limit:)`` when the hard limit is below that.
+  /// - Parameter needed: in addition to those already open, because a parent may have left some open.
+  /// - Throws: ``LoadError/tooFewDescriptors(needed:limit:)`` if the hard limit is lower.
   static func reserve(descriptors needed: Int) throws(LoadError) {
     let needed = needed + openDescriptorCount
     var limit = rlimit()
@@ -20,16 +20,16 @@ enum ProcessLimits {
   }
 
   private static var openDescriptorCount: Int {
-    // Without /proc there are the standard streams at least.
+    // Without /proc, assume the standard streams.
     guard let folder = opendir("/proc/self/fd") else { return 3 }
     defer { closedir(folder) }
     var count = 0
     while let entry = readdir(folder) { if entry.pointee.d_name.0 != CChar(UInt8(ascii: ".")) { count += 1 } }
-    // One of them is the folder's own.
+    // One of them belongs to the folder itself.
     return count - 1
   }
 
-  /// How many ports there are to connect from, on each address: ip(7), `ip_local_port_range`.
+  /// The number of local ports available per address: ip(7), `ip_local_port_range`.
   static var portCount: Int {
     guard let file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r") else { return 28_232 }
     defer { fclose(file) }
@@ -49,7 +49,7 @@ enum ProcessLimits {
   /// The processors that this process may use.
   static var processorCount: Int { max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN))) }
 
-  /// Processor time so far, in nanoseconds, and the most memory that was resident, in bytes: getrusage(2).
+  /// The processor time so far, in nanoseconds, and the maximum resident memory, in bytes: getrusage(2).
   static var usage: (user: Int64, system: Int64, maximumResident: UInt64) {
     var usage = rusage()
     getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)

@@ -1,33 +1,33 @@
-// The measurements of one network loop. Only the loop writes them, without locks, and once per second they are taken
-// and merged.
+// The measurements of one network loop. Only the loop writes them, without locks. They are taken and merged once per
+// second.
 
 internal import LoadReports
 
-/// The figures of one loop, from the run's start to now, and of the interval that runs.
+/// The figures of one loop, from the run's start to now and for the current interval.
 ///
-/// All times are nanoseconds on the run's clock: 0 is the run's start. Recording is O(1); it allocates only when a
-/// histogram has not had a value of that power of two before. A value: hand copies to other threads.
+/// All times are nanoseconds on the run's clock, where 0 is the run's start. Recording is O(1), and allocates only for
+/// the first value in a power of two. A value: pass copies to other threads.
 struct LoopFigures: Sendable {
   private(set) var totals = LoadTotals()
-  /// Of the intervals that have ended, but for what only these count; see ``histograms``.
+  /// The figures of finished intervals, without those that only intervals count; see ``histograms``.
   private var measured = LoadHistograms()
   private(set) var spread = StreamSpread()
-  /// The interval that runs.
+  /// The current interval.
   private var interval = LoadInterval()
   /// Messages that failed before the run's end.
   private var unanswered = UnansweredMessages()
 
   init() {}
 
-  /// From the run's start to now. What an interval counts for itself is counted there alone until it ends: a message is
-  /// recorded once, not twice.
+  /// From the run's start to now. Until an interval ends, its own counts exist only there, so that each message is
+  /// recorded once.
   var histograms: LoadHistograms {
     var all = measured
     all.add(interval)
     return all
   }
 
-  /// Ends the interval that runs, gives what was measured in it, and begins the next.
+  /// Ends the current interval, returns its measurements, and begins the next.
   mutating func takeInterval() -> LoadInterval {
     let taken = interval
     measured.add(taken)
@@ -39,16 +39,16 @@ struct LoopFigures: Sendable {
 
   // MARK: Streams
 
-  /// A stream begins, and has no connection yet.
+  /// A stream begins, without a connection.
   mutating func streamStarted(index: Int, isSlow: Bool = false, now: Int64) -> StreamFigures {
     totals.streams.started += 1
     interval.connecting += 1
     return StreamFigures(index: index, isSlow: isSlow, startedAt: now)
   }
 
-  /// The stream's connection is there, its first or one after an interruption.
+  /// The stream has a connection, either the first or a new one after an interruption.
   ///
-  /// - Parameter after: how long that took; nil when it goes on over a connection that was there.
+  /// - Parameter after: how long that took; nil if it uses an existing connection.
   mutating func connected(_ stream: inout StreamFigures, after delay: Int64?) {
     if let delay {
       totals.connects += 1
@@ -57,13 +57,13 @@ struct LoopFigures: Sendable {
     enter(.live, &stream)
   }
 
-  /// The first interim response to a request, so long after its head was sent.
+  /// The first interim response to a request, with the time since its head was sent.
   mutating func interim(after delay: Int64) { measured.record(delay, as: .interim) }
 
   /// An interim response, the first or any other.
   mutating func interimResponse() { totals.interimResponses += 1 }
 
-  /// A final response, so long after the end of the request's content; nil when it came before that.
+  /// A final response, with the time since the end of the request's content; nil if it came before that.
   mutating func response(_ status: Int, after delay: Int64?) {
     totals.responses[status, default: 0] += 1
     if let delay { measured.record(delay, as: .response) }
@@ -71,12 +71,12 @@ struct LoopFigures: Sendable {
 
   /// The stream lost its connection, and waits before its next attempt.
   ///
-  /// - Parameter cause: the error's class; nil when the generator cut it on purpose.
+  /// - Parameter cause: the error's class; nil if the generator cut the connection on purpose.
   mutating func interrupted(_ stream: inout StreamFigures, cause: String?, now: Int64) {
     if cause == nil { totals.interruptions.onPurpose += 1 } else { totals.interruptions.unplanned += 1 }
     interval.interruptions += 1
     stream.interruptions += 1
-    // Interrupted again before anything was acknowledged: it stands still since the first time.
+    // If it is interrupted again before an acknowledgement, it has stood still since the first interruption.
     if stream.interruptedAt == nil { (stream.interruptedAt, stream.interruptionCause) = (now, cause) }
     stream.pauseStartedAt = stream.pauseStartedAt ?? now
     enter(.connecting, &stream)
@@ -89,14 +89,14 @@ struct LoopFigures: Sendable {
     enter(.connecting, &stream)
   }
 
-  /// The stream makes an attempt.
+  /// The stream begins an attempt.
   mutating func attempts(_ stream: inout StreamFigures, now: Int64) {
     guard let since = stream.pauseStartedAt else { return }
     stream.pauseStartedAt = nil
     stream.pausedFor = stream.pausedFor.addingSaturated(now - since)
   }
 
-  /// The stream has what it lost again: an acknowledgement, or, where nobody acknowledges, a connection.
+  /// The stream has recovered: by an acknowledgement, or by a connection if there are no acknowledgements.
   mutating func recovered(_ stream: inout StreamFigures, now: Int64) {
     attempts(&stream, now: now)
     guard let since = endOutage(&stream, now: now) else { return }
@@ -114,13 +114,13 @@ struct LoopFigures: Sendable {
 
   /// - Parameters:
   ///   - name: its class: see ``LoadReports/LoadTotals/countError(_:example:)``.
-  ///   - example: what it says.
+  ///   - example: its text.
   mutating func error(_ name: String, example: @autoclosure () -> String) {
     totals.countError(name, example: example())
     interval.errors += 1
   }
 
-  /// The stream is over. What of it was offered and not acknowledged is lost, unless the run was stopped.
+  /// The stream is over. Its offered and unacknowledged bytes are lost, unless the run was stopped.
   mutating func streamEnded(_ stream: inout StreamFigures, _ outcome: StreamOutcome, now: Int64) {
     guard stream.phase != .ended else { return }
     switch outcome {
@@ -152,7 +152,7 @@ struct LoopFigures: Sendable {
 
   // MARK: Messages
 
-  /// A message's time has come, whether it can be sent or not.
+  /// A message becomes due, whether or not it can be sent.
   mutating func due(bytes: Int, _ stream: inout StreamFigures) {
     totals.messages.due += 1
     totals.bytes.offered += UInt64(bytes)
@@ -161,17 +161,17 @@ struct LoopFigures: Sendable {
     measured.record(Int64(bytes), as: .message)
   }
 
-  /// The generator came to a message that was due: what it is late by is its own fault, not the server's.
+  /// The generator has processed a due message. Its delay so far is the generator's fault, not the server's.
   ///
-  /// Tell it once for each message, also where there is no space for it: what it then waits is a ``stalled(for:)``.
+  /// Call it once for each message, even if there is no space for it. Its further wait counts as ``stalled(for:)``.
   mutating func reached(dueAt: Int64, now: Int64) {
     interval.lateness.record(now - dueAt)
   }
 
-  /// There was no space for a message for so long.
+  /// There was no space for a message for this time.
   mutating func stalled(for time: Int64) { measured.record(time, as: .stall) }
 
-  /// A message was handed to the engine, as a whole.
+  /// A message was passed to the engine completely.
   mutating func sent(bytes: Int, _ stream: inout StreamFigures) {
     totals.messages.sent += 1
     totals.bytes.sent += UInt64(bytes)
@@ -179,14 +179,14 @@ struct LoopFigures: Sendable {
     interval.sent += UInt64(bytes)
   }
 
-  /// This machine's TCP has all of a message.
+  /// This machine's TCP has accepted a message completely.
   mutating func accepted(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     totals.bytes.accepted += UInt64(bytes)
     stream.accepted += UInt64(bytes)
     if !stream.isSlow { measured.record(now - dueAt, as: .accepted) }
   }
 
-  /// The server said that it has all of a message.
+  /// The server has acknowledged a message completely.
   mutating func acknowledged(bytes: Int, dueAt: Int64, now: Int64, _ stream: inout StreamFigures) {
     let delay = max(0, now - dueAt)
     totals.messages.acknowledged += 1
@@ -204,7 +204,7 @@ struct LoopFigures: Sendable {
     interval.acknowledged += bytes
   }
 
-  /// The server has acknowledged something of the stream; tell it once, before the messages.
+  /// The server has acknowledged some bytes of the stream. Call it once, before the messages.
   mutating func acknowledgement(_ stream: inout StreamFigures, now: Int64) {
     if let last = stream.acknowledgedAt, stream.interruptedAt == nil { measured.record(now - last, as: .rhythm) }
     stream.acknowledgedAt = now
@@ -215,8 +215,8 @@ struct LoopFigures: Sendable {
     recordDelay(max(0, now - dueAt), &stream)
   }
 
-  /// A message failed and is not sent again. A failure may be quick: what counts is its age at the run's end, and that
-  /// of its stream for the stream's own figures.
+  /// A message has failed and is not sent again. Because a failure may be quick, its delay is its age at the run's end,
+  /// and for the stream's own figures, at the stream's end.
   mutating func failed(dueAt: Int64, _ stream: inout StreamFigures) {
     unanswered.add(dueAt: dueAt)
     stream.failedCount += 1
@@ -224,14 +224,14 @@ struct LoopFigures: Sendable {
     stream.failedDueFirst = min(stream.failedDueFirst, dueAt)
   }
 
-  /// A request was due that could not begin, because as many as may be were under way.
+  /// A request was due but could not begin, because the maximum number was under way.
   mutating func dropped(bytes: Int, dueAt: Int64, _ stream: inout StreamFigures) {
     totals.messages.dropped += 1
     lost(bytes: UInt64(bytes))
     failed(dueAt: dueAt, &stream)
   }
 
-  /// The run is over; once, after its last stream.
+  /// The run is over. Call it once, after its last stream.
   mutating func ended(now: Int64) {
     unanswered.recordAges(at: now, in: &interval.acknowledgedDelay)
     unanswered = UnansweredMessages()
@@ -248,10 +248,10 @@ struct LoopFigures: Sendable {
     stream.delayMaximum = max(stream.delayMaximum, delay)
   }
 
-  /// Bytes went out once more after an interruption.
+  /// Bytes were sent again after an interruption.
   mutating func sentAgain(bytes: UInt64) { totals.bytes.sentAgain += bytes }
 
-  /// Bytes that were offered were given up.
+  /// Offered bytes were lost.
   mutating func lost(bytes: UInt64) { totals.bytes.lost += bytes }
 }
 
@@ -263,7 +263,8 @@ extension LoadHistograms {
 }
 
 extension LoadReport {
-  /// Adds what a loop measured. Its intervals go into ``intervals`` by themselves, merged with those of the other loops.
+  /// Adds the measurements of a loop. Its intervals are added to ``intervals`` separately, merged with those of the
+  /// other loops.
   mutating func add(_ loop: LoopFigures) {
     totals.merge(loop.totals)
     histograms.merge(loop.histograms)

@@ -2,40 +2,40 @@
 
 internal import LoadReports
 
-/// The figures of one stream. Filled by ``LoopFigures``, to which everything that happens is reported.
+/// The figures of one stream. ``LoopFigures`` updates them, and receives every event.
 struct StreamFigures: Equatable, Sendable {
-  /// Its number among all streams of the run.
+  /// The stream's number among all streams of the run.
   let index: Int
-  /// Slow on purpose: its delays are kept apart.
+  /// Whether it is slow on purpose. Its delays are kept separately.
   let isSlow: Bool
   var phase = Phase.connecting
-  /// When it was started, on the run's clock.
+  /// Its start on the run's clock.
   let startedAt: Int64
   var offered: UInt64 = 0
   var sent: UInt64 = 0
   var accepted: UInt64 = 0
   var acknowledged: UInt64 = 0
   var interruptions: UInt32 = 0
-  /// When it was interrupted, as long as no byte was acknowledged since.
+  /// When it was interrupted; nil once a byte was acknowledged after that.
   var interruptedAt: Int64?
-  /// What interrupted it, unless that was on purpose.
+  /// The cause of the interruption; nil if it was on purpose.
   var interruptionCause: String?
-  /// How long it has waited since, of its own accord, and since when it does.
+  /// How long it has paused since then between its attempts, and when the current pause began.
   var pausedFor: Int64 = 0
   var pauseStartedAt: Int64?
-  /// When the server last acknowledged something of it.
+  /// When the server last acknowledged bytes of it.
   var acknowledgedAt: Int64?
-  /// Of its messages' delays from due to acknowledged.
+  /// The number and sum of its messages' delays from due to acknowledged.
   var delayCount: UInt64 = 0
   var delaySum: Int64 = 0
   var delayMaximum: Int64 = 0
-  /// Of its messages that failed: how many, the sum of their due times, and the first.
+  /// Its failed messages: their number, the sum of their due times, and the first one.
   var failedCount: UInt64 = 0
   var failedDueSum: Int64 = 0
   var failedDueFirst = Int64.max
 
   enum Phase: Equatable, Sendable {
-    /// Has no connection, and tries to get one.
+    /// It has no connection, and tries to establish one.
     case connecting
     case live
     case ended
@@ -47,10 +47,10 @@ struct StreamFigures: Equatable, Sendable {
     self.startedAt = startedAt
   }
 
-  /// Lost its connection, and nothing of it was acknowledged since.
+  /// Whether it has lost its connection, with no acknowledgement since.
   var isInterrupted: Bool { interruptedAt != nil }
 
-  /// What failed is as old as the stream makes it.
+  /// Adds the ages of its failed messages at the stream's end.
   mutating func addAgesOfFailed(now: Int64) {
     guard failedCount > 0 else { return }
     delayCount += failedCount
@@ -60,7 +60,7 @@ struct StreamFigures: Equatable, Sendable {
     failedCount = 0
   }
 
-  /// The mean delay from due to acknowledged; nil when nothing was acknowledged.
+  /// The mean delay from due to acknowledged; nil without acknowledgements.
   var meanDelay: Int64? { delayCount == 0 ? nil : Int64(clamping: UInt64(delaySum) / delayCount) }
   var maximumDelay: Int64? { delayCount == 0 ? nil : delayMaximum }
 }

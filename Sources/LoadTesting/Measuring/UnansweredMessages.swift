@@ -1,24 +1,23 @@
-// The due times of messages that failed at once. A refused connection takes a millisecond, and the message is still
-// never acknowledged. Its delay is known only at the end of the run.
+// The due times of messages that failed at once. A refused connection takes a millisecond, but the message is never
+// acknowledged. Its delay is known only at the end of the run.
 
 internal import LoadReports
 
-/// The due times of messages that will never be acknowledged. A value of at most ``limit`` entries, whatever their
-/// number.
+/// The due times of messages that will never be acknowledged. It has at most ``limit`` entries, whatever their number.
 struct UnansweredMessages: Equatable, Sendable {
   static let limit = 1 << 16
 
   struct Entry: Equatable, Sendable {
-    /// The latest due time of all that it counts, so that no age is made larger than it is.
+    /// The latest due time of the messages that it counts, so that no age is overstated.
     var due: Int64
     var count: UInt64
   }
 
   private(set) var entries: [Entry] = []
-  /// Messages that are due within the same so many nanoseconds share an entry.
+  /// Messages that are due within this number of nanoseconds share an entry.
   private var granularity: Int64 = 1_000_000
 
-  /// A message failed, or was never sent. In the order of due times, or nearly.
+  /// A message failed or was never sent. Call it approximately in the order of due times.
   mutating func add(dueAt due: Int64) {
     join(Entry(due: due, count: 1))
     while entries.count > Self.limit {
@@ -37,7 +36,7 @@ struct UnansweredMessages: Equatable, Sendable {
     entries[entries.count - 1] = Entry(due: max(last.due, entry.due), count: last.count + entry.count)
   }
 
-  /// Records the age of each message at this time, or a little less: by a 30,000th of the run.
+  /// Records the age of each message at this time, or slightly less: by at most a 30,000th of the run.
   func recordAges(at now: Int64, in histogram: inout LatencyHistogram) {
     for entry in entries { histogram.record(max(0, now - entry.due), count: entry.count) }
   }

@@ -3,17 +3,17 @@
 
 internal import LoadReports
 
-/// The times of a run's requests, at a rate that rises and falls in straight lines. The same on every machine, and for
-/// any number of streams.
+/// The times of a run's requests, at a rate that changes linearly. They are the same on every machine and for any
+/// number of streams.
 package struct ArrivalPlan: Equatable, Sendable {
-  /// Requests per second at a time, from there to ``end`` on a straight line.
+  /// The requests per second at a time, and their linear change up to ``end``.
   private struct Piece: Equatable, Sendable {
     /// In seconds.
     var start: Double
     var length: Double
     var rate: Double
     var rateAtEnd: Double
-    /// How many arrive before it, and in it.
+    /// How many requests arrive before it and in it.
     var before: Double
     var count: Double
   }
@@ -24,10 +24,11 @@ package struct ArrivalPlan: Equatable, Sendable {
   package static let highestRate = 10_000_000.0
 
   /// - Parameters:
-  ///   - rate: per second, from the end of the ramp on, or at the start of the first stage.
-  ///   - ramp: in which time the rate rises from 0, in nanoseconds.
-  ///   - stages: in place of ramp and duration. Each changes the rate evenly to its ``LoadReports/LoadStage/streams`` per second.
-  ///   - duration: of the run, in nanoseconds.
+  ///   - rate: per second, after the ramp or at the start of the first stage.
+  ///   - ramp: the time in which the rate rises from 0, in nanoseconds.
+  ///   - stages: replace the ramp and the duration. Each changes the rate linearly to its
+  ///     ``LoadReports/LoadStage/streams`` per second.
+  ///   - duration: the duration of the run, in nanoseconds.
   init(rate: Double, ramp: Int64 = 0, stages: [LoadStage] = [], duration: Int64) {
     guard stages.isEmpty else {
       var level = rate
@@ -54,14 +55,14 @@ package struct ArrivalPlan: Equatable, Sendable {
   /// How many requests arrive in the whole run.
   var count: Double { pieces.last.map { $0.before + $0.count } ?? 0 }
 
-  /// When the request of this number is due, in nanoseconds since the run's start; nil past the last one.
+  /// When the request with this number is due, in nanoseconds since the run's start; nil after the last one.
   ///
-  /// In the middle of its share of the time: 20 per second come at 25 ms, 75 ms, 125 ms.
+  /// In the middle of its share of the time: 20 per second are due at 25 ms, 75 ms, 125 ms and so on.
   func time(of number: UInt64) -> Int64? {
     let wanted = Double(number) + 0.5
     guard let piece = pieces.first(where: { $0.before + $0.count >= wanted }) else { return nil }
     let missing = max(0, wanted - piece.before)
-    // The root of a straight line's integral, in the form that also holds where the line is level.
+    // The root of a linear function's integral, in the form that is also valid for a constant function.
     let slope = (piece.rateAtEnd - piece.rate) / piece.length
     let root = max(0, piece.rate * piece.rate + 2 * slope * missing).squareRoot()
     let time = piece.rate + root > 0 ? 2 * missing / (piece.rate + root) : 0

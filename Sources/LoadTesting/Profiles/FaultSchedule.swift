@@ -1,4 +1,4 @@
-// The deliberate faults and their times, which also follow from the seed.
+// The deliberate faults and their times, which also depend on the seed.
 
 internal import LoadReports
 
@@ -7,7 +7,7 @@ struct FaultSchedule: Sendable {
   enum Fault: Equatable, Sendable {
     /// Cut the connection.
     case drop
-    /// Send nothing for so many nanoseconds.
+    /// Send nothing for this number of nanoseconds.
     case stall(Int64)
   }
 
@@ -16,11 +16,12 @@ struct FaultSchedule: Sendable {
   private var nextDrop: Int64?
   private var nextStall: Int64?
 
-  /// - Parameters: as for ``StreamSchedule``.
+  /// - Parameters: see ``StreamSchedule``.
   init(_ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0) {
     faults = profile.faults
     random = SeededGenerator(seed: seed, stream: stream, generation: generation, purpose: .faults)
-    // The first ones at any time up to the first length: else a fixed length would cut all connections at once.
+    // The first ones occur at any time up to the first length. Otherwise a fixed length would cut all connections at
+    // once.
     nextDrop = faults.dropEvery.map { Self.part(of: $0.draw(using: &random), &random) }
     nextStall = (faults.stalls?.every).map { Self.part(of: $0.draw(using: &random), &random) }
   }
@@ -29,7 +30,7 @@ struct FaultSchedule: Sendable {
     Int64.random(in: 0...max(0, length), using: &random)
   }
 
-  /// The next fault and when it is; nil when there are none.
+  /// The next fault and its time; nil if there are none.
   mutating func next() -> (at: Int64, fault: Fault)? {
     if let drop = nextDrop, drop <= nextStall ?? .max, let every = faults.dropEvery {
       nextDrop = drop.addingSaturated(max(Self.leastDistance, every.draw(using: &random)))
@@ -42,6 +43,6 @@ struct FaultSchedule: Sendable {
     return (stall, .stall(length))
   }
 
-  /// A fault needs time to be one, whatever the distribution draws: a millisecond.
+  /// The minimum distance between faults, whatever the distribution draws: a millisecond.
   private static let leastDistance: Int64 = 1_000_000
 }

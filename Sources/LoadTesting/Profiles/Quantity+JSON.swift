@@ -4,7 +4,7 @@ package import JSONDocuments
 internal import LoadReports
 
 extension JSONMembers {
-  /// A duration that keeps its default when it is left out.
+  /// Reads a duration, which keeps its default if omitted.
   mutating func duration(
     _ key: String, _ nanoseconds: inout Int64, in range: ClosedRange<Int64>
   ) throws(DocumentError) {
@@ -19,7 +19,7 @@ extension JSONMembers {
     nanoseconds = text.nanoseconds
   }
 
-  /// Bytes, or bytes a second, that keep their default when they are left out.
+  /// Reads bytes, or bytes per second, which keep their default if omitted.
   mutating func bytes(_ key: String, _ count: inout UInt64, atLeast least: UInt64) throws(DocumentError) {
     var text = ByteText(count: count)
     guard try mapIfPresent(key, &text) else { return }
@@ -27,7 +27,7 @@ extension JSONMembers {
     count = text.count
   }
 
-  /// A share that keeps its default when it is left out.
+  /// Reads a share, which keeps its default if omitted.
   mutating func share(_ key: String, _ share: inout Double) throws(DocumentError) {
     var text = ShareText(share: share)
     try mapIfPresent(key, &text)
@@ -68,7 +68,7 @@ struct ByteText: JSONMapped {
   }
 }
 
-/// `"96kB"`, or `"max"` for as fast as they are taken.
+/// `"96kB"`, or `"max"` for the maximum speed.
 enum RateText: JSONMapped {
   case bytesPerSecond(UInt64)
   case unpaced
@@ -92,7 +92,7 @@ enum RateText: JSONMapped {
   }
 }
 
-/// `"48B"`, or `["30B", "60B"]` for anything between; never empty.
+/// `"48B"`, or `["30B", "60B"]` for any size in this range. Never empty.
 struct MessageSizeText: JSONMapped {
   var range: ClosedRange<Int>
 
@@ -170,7 +170,7 @@ extension LengthDistribution: JSONMapped {
     }
   }
 
-  /// A text is a fixed length; an object has one member, which says the kind.
+  /// A text is a fixed length. An object has one member, which names the kind.
   package init(json: JSONNode) throws(DocumentError) {
     if case .string = json.value {
       self = .fixed(try DurationText(json: json).nanoseconds)

@@ -2,18 +2,19 @@
 
 internal import Glibc
 
-/// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014). Eight bytes of state,
-/// which is what counts with thousands of streams; the tests have the same one, but what ships does not import them.
+/// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014). It has a state of eight
+/// bytes, which matters with thousands of streams. The tests have their own copy, because shipped code does not import
+/// test modules.
 struct SeededGenerator: RandomNumberGenerator, Equatable, Sendable {
   private var state: UInt64
 
   init(seed: UInt64) { state = seed }
 
-  /// The generator of one stream: independent of all others of the same seed.
+  /// The generator of one stream, independent of all others with the same seed.
   ///
   /// - Parameters:
-  ///   - purpose: what it is for, so that one more draw for faults does not move the messages.
-  ///   - generation: 0 for the first stream in its place, 1 for the one that follows it.
+  ///   - purpose: separates uses, so that one more draw for faults does not shift the messages.
+  ///   - generation: 0 for the first stream in its place, and 1 for its successor.
   init(seed: UInt64, stream: Int, generation: Int, purpose: Purpose) {
     var mixed = SeededGenerator(seed: seed)
     var state = mixed.next()
@@ -36,10 +37,10 @@ struct SeededGenerator: RandomNumberGenerator, Equatable, Sendable {
     return mixed ^ (mixed >> 31)
   }
 
-  /// From 0 to 1, without 1.
+  /// From 0 to below 1.
   mutating func fraction() -> Double { Double(next() >> 11) * 0x1p-53 }
 
-  /// Of mean 0 and standard deviation 1 (Box and Muller).
+  /// Normally distributed with mean 0 and standard deviation 1 (Box and Muller).
   mutating func normal() -> Double {
     let radius = (-2 * log(1 - fraction())).squareRoot()
     return radius * cos(2 * .pi * fraction())

@@ -8,14 +8,14 @@ package struct StagePlan: Equatable, Sendable {
 
   package init(_ stages: [LoadStage]) { self.stages = stages }
 
-  /// The sum of all stages, in nanoseconds; at most what 63 bits hold.
+  /// The total duration of all stages in nanoseconds, which saturates at 63 bits.
   package var duration: Int64 { stages.reduce(0) { $0.addingSaturated($1.duration) } }
 
-  /// The most streams that are live at one time.
+  /// The maximum number of streams that are live at once.
   var peak: Int { stages.map(\.streams).max() ?? 0 }
 
-  /// When the stream with this number lives, in nanoseconds since the run's start: whenever more streams than its
-  /// number are to be live.
+  /// When the stream with this number lives, in nanoseconds since the run's start: whenever the plan has more live
+  /// streams than its number.
   func lives(of stream: Int) -> [Range<Int64>] {
     var lives: [Range<Int64>] = []
     var (start, level): (Int64, Int) = (0, 0)
@@ -35,7 +35,7 @@ package struct StagePlan: Equatable, Sendable {
     return lives
   }
 
-  /// When a stage that begins with `level` streams passes the stream with this number.
+  /// When a stage that begins with `level` streams crosses the number of this stream.
   private func crossing(_ level: Int, _ stage: LoadStage, from start: Int64, at stream: Int) -> Int64 {
     let (distance, whole) = (Double(stream - level), Double(stage.streams - level))
     let share = whole == 0 ? 0 : max(0, min(1, distance / whole))

@@ -3,40 +3,40 @@
 
 internal import LoadReports
 
-/// The messages of one stream, each with its time. The same profile, seed and number give the same messages on every
-/// machine.
+/// The messages of one stream, each with its due time. The same profile, seed and number result in the same messages on
+/// every machine.
 ///
-/// Message *k* belongs to the time *k* × chunk since the stream's start, however late any before it was. A value of
-/// some hundred bytes; `next()` is O(1) but for a jump over silence.
+/// Message *k* is due at *k* × chunk after the stream's start, however late earlier ones were. A value of some hundred
+/// bytes. `next()` is O(1), except when it skips silence.
 struct StreamSchedule: Sendable {
   struct Message: Equatable, Sendable {
-    /// Nanoseconds since the stream's start; 0 for all when the profile is not paced.
+    /// Nanoseconds since the stream's start. Always 0 if the profile is not paced.
     var due: Int64
     var byteCount: Int
   }
 
-  /// Slow on purpose.
+  /// Whether it is slow on purpose.
   let isSlow: Bool
-  /// When the stream ends, in nanoseconds since its start; nil for when the run does.
+  /// When the stream ends, in nanoseconds since its start; nil if it ends with the run.
   let length: Int64?
-  /// How long after its end the next one begins in its place.
+  /// The pause between its end and the next stream in its place.
   let thinkTime: Int64
 
-  /// The number of the chunk that is next.
+  /// The number of the next chunk.
   private var chunk: Int64 = 0
   private let profile: LoadProfile
   private var sizes: SeededGenerator
   private var jitters: SeededGenerator
   private var turns: Alternation?
   private var bursts: Alternation?
-  /// In place of the profile's times: every so many of the run's requests, from the next on.
+  /// Replaces the profile's times: every `stride`-th of the run's requests, from `next` on.
   private var arrivals: (plan: ArrivalPlan, next: UInt64, stride: UInt64)?
 
   /// - Parameters:
-  ///   - seed: of the run.
+  ///   - seed: the seed of the run.
   ///   - stream: its number among all streams of the run.
   ///   - generation: 0 for the first stream in its place, 1 for the one after its ``thinkTime``, and so on.
-  ///   - arrivals: when messages are due, of `streams` streams in turn; of the profile remains their size.
+  ///   - arrivals: the due times, which `streams` streams use in rotation. The profile then determines only the sizes.
   init(
     _ profile: LoadProfile, seed: UInt64, stream: Int, generation: Int = 0,
     arrivals: (plan: ArrivalPlan, streams: Int)? = nil
@@ -57,24 +57,24 @@ struct StreamSchedule: Sendable {
     bursts = profile.bursts.map {
       Alternation(first: $0.every, second: $0.length, chunk: profile.chunk, generator(.bursts))
     }
-    // One place is slow or not in all its generations.
+    // All generations in one place are equally slow or not.
     var slowness = SeededGenerator(seed: seed, stream: stream, generation: 0, purpose: .slowness)
     isSlow = slowness.fraction() < profile.faults.slowFraction
   }
 
-  /// The next message; nil at the stream's end. Where the profile is not paced there is always one: the stream ends
-  /// when its ``length`` is over.
+  /// The next message; nil at the stream's end. An unpaced profile always has a next message, and its stream ends after
+  /// its ``length``.
   mutating func next() -> Message? {
     if arrivals != nil { return nextArrival() }
     switch profile.size {
     case .unpaced(let count): return Message(due: 0, byteCount: count)
-    // There would never be a message to find.
+    // There would never be a message.
     case .rate(0): return nil
     case .rate, .bytes: break
     }
     while true {
       let (time, overflow) = chunk.multipliedReportingOverflow(by: profile.chunk)
-      // A stream lasts 292 years at most.
+      // A stream lasts at most 292 years.
       if overflow || time > .max - profile.chunk || time >= length ?? .max { return nil }
       let isTalking = turns?.isFirst(in: chunk) ?? true
       if !isTalking, let turns, profile.turns?.silenceRate == 0 {
@@ -99,11 +99,11 @@ struct StreamSchedule: Sendable {
     return Message(due: due, byteCount: max(1, count))
   }
 
-  /// Whether messages have times of their own.
+  /// Whether messages have due times.
   var isPaced: Bool { arrivals != nil || profile.isPaced }
 
   private mutating func byteCount(from time: Int64, isTalking: Bool) -> Int {
-    // What a rate has made by the chunk's end, less what it had by its start: no byte gets lost to rounding.
+    // The bytes of a rate up to the chunk's end, minus those up to its start, so that rounding loses none.
     func made(_ rate: UInt64) -> Int {
       Int(Self.bytes(at: rate, by: time + profile.chunk) - Self.bytes(at: rate, by: time))
     }
@@ -117,7 +117,7 @@ struct StreamSchedule: Sendable {
     }
   }
 
-  /// How many bytes a rate has made in a time: exactly, rounded down. The rate is at most 10 GB/s: it fits.
+  /// The exact number of bytes of a rate in a time, rounded down. It fits, because the rate is at most 10 GB/s.
   private static func bytes(at rate: UInt64, by time: Int64) -> Int64 {
     let seconds = UInt64(time) / 1_000_000_000
     let rest = UInt64(time) % 1_000_000_000
@@ -125,21 +125,21 @@ struct StreamSchedule: Sendable {
   }
 
   private mutating func jitter() -> Int64 {
-    // Never past the next message's time: a profile's chunk may have been made shorter by hand.
+    // Never beyond the next message's time, because a program may have set a shorter chunk.
     let jitter = min(profile.jitter, profile.chunk)
     return jitter > 0 ? Int64.random(in: 0...jitter, using: &jitters) : 0
   }
 }
 
-/// Two states in turns, each for a random number of whole chunks: at least one, so that each spell of talk has a
-/// message, and whoever looks for the next one finds it.
+/// Two alternating states, each for a random number of whole chunks. There is at least one, so that each period of talk
+/// has a message, and a search for the next one ends.
 private struct Alternation: Sendable {
   private let first: LengthDistribution
   private let second: LengthDistribution
   private let chunk: Int64
   private var random: SeededGenerator
   private var isFirst = true
-  /// The number of the chunk with which the present state has ended.
+  /// The number of the chunk at which the present state ends.
   private(set) var end: Int64 = 0
 
   init(first: LengthDistribution, second: LengthDistribution, chunk: Int64, _ random: SeededGenerator) {
@@ -150,7 +150,7 @@ private struct Alternation: Sendable {
     end = draw()
   }
 
-  /// Which state a chunk is in; they are asked for in order.
+  /// Whether a chunk is in the first state. Chunks must be queried in order.
   mutating func isFirst(in number: Int64) -> Bool {
     while end <= number {
       isFirst.toggle()

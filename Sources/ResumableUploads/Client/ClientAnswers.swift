@@ -5,10 +5,10 @@ internal import HTTPMessages
 extension UploadClientStateMachine {
   // MARK: Interim responses
 
-  /// A 1xx response to the request under way. Returns why the request has to be broken off, if it has to.
+  /// A 1xx response to the request under way. Returns the reason to abort the request, or nil.
   package mutating func received(interim answer: ClientAnswer, sentUpTo: UInt64) -> ClientFailure? {
     sent = max(sent, sentUpTo)
-    // Anything but a 104 of the very version is to be ignored (appendix "Draft Version Identification").
+    // A client must ignore anything but a 104 of its own version (appendix "Draft Version Identification").
     guard answer.status == UploadFields.resumptionSupported, speaksVersion(answer.fields) else { return nil }
     isVersionSettled = true
     noteLimits(answer.fields)
@@ -23,17 +23,17 @@ extension UploadClientStateMachine {
           noteStream(answer.fields)
         }
       }
-      // As long as nobody has said where the upload goes on, a lost connection means all of it once more.
+      // Until the upload resource is announced, a lost connection means that everything must be sent again.
       if announced != nil { noteProgress(answer.fields, sentUpTo: sentUpTo) }
     case .appending: noteProgress(answer.fields, sentUpTo: sentUpTo)
     default: break
     }
-    // Behind where the upload is: there it is to be cancelled.
+    // The upload resource already exceeds the limit, so it must be cancelled there.
     return exceededLimit
   }
 
-  /// Whether the creation under way carries more than the server takes in one request: to be broken off, for the upload
-  /// to go on in smaller ones (`max-append-size`, section "Limits").
+  /// Whether the creation under way carries more than the server accepts in one request. It must then be aborted, and
+  /// the upload continues in smaller requests (`max-append-size`, section "Limits").
   package var exceedsAppendSize: Bool {
     guard state == .creating, isOptimistic, announced != nil, let size = limits.maximumAppendSize else { return false }
     return configuration.length.map { $0 - min(base, $0) > size } ?? false
@@ -54,13 +54,13 @@ extension UploadClientStateMachine {
     toldLifetime = newer.maximumAge ?? toldLifetime
   }
 
-  /// A limit is not true if the upload resource has more already.
+  /// Discards a size limit that the upload resource already exceeds.
   mutating func forgetImpossibleSize() {
     if let size = limits.maximumSize, size < acknowledged - min(base, acknowledged) { limits.maximumSize = nil }
   }
 
-  /// What an answer says about completeness, by this version's field or by the other: SwiftNIO's final responses have
-  /// `Upload-Incomplete` where the version says `Upload-Complete`, and the other way round.
+  /// What an answer says about completeness, in this version's field or in the other one. SwiftNIO's final responses
+  /// have `Upload-Incomplete` where the version requires `Upload-Complete`, and the reverse.
   func completeness(_ fields: HeaderFields) -> Bool? {
     version.completeness(fields)
       ?? InteropVersion.drafts.first { $0.invertsCompleteness != version.invertsCompleteness }?.completeness(fields)
@@ -70,13 +70,13 @@ extension UploadClientStateMachine {
     if let streamID = configuration.streamID { joinsParts = fields["Stream-ID"] == streamID }
   }
 
-  /// `Upload-Offset` in an interim response: these bytes will not be needed again.
+  /// `Upload-Offset` in an interim response: the bytes before it need not be kept.
   mutating func noteProgress(_ fields: HeaderFields, sentUpTo: UInt64) {
     guard let count = UploadFields.offset(fields) else { return }
-    // What this request has not sent cannot have arrived, since the server had no more when it began; its end, or the
-    // next HEAD, will show what is true.
+    // The server had no more bytes than the client knew when this request began, so bytes that the request has not sent
+    // cannot have arrived. The final response or the next HEAD shows the true offset.
     if base + count <= sentUpTo {
-      // In a creation, it is the target that says so.
+      // During a creation, the target reports the offset. That proves nothing about the upload resource.
       if state != .creating { prove() }
       acknowledge(upTo: base + count)
     } else {
@@ -108,7 +108,8 @@ extension UploadClientStateMachine {
   mutating func discovered(_ answer: ClientAnswer, _ supply: Supply) -> Action {
     noteMethods(answer)
     let named = InteropVersion.Named(answer.fields)
-    // A target that knows no OPTIONS itself may be wrapped by something that adds the limits to what it says.
+    // Something in front of the target may add the limits to its answer even if the target itself does not support
+    // OPTIONS.
     let found = [200, 204, 404, 405].contains(answer.status) ? UploadLimits(answer.fields, version: version) : nil
     if let found {
       limits = limits.updated(by: found)
@@ -123,16 +124,16 @@ extension UploadClientStateMachine {
       return create(supply)
     }
     if answer.status == 500, !isVersionSettled {
-      // An outage, or what a plain server makes of OPTIONS: that it would say each time.
+      // Either an outage, or a plain server that answers every OPTIONS like this.
       refusedQuestions += 1
       if refusedQuestions > 2 { return unsupported("it answers OPTIONS with 500 each time", or: .refused(status: 500)) }
     }
     if answer.allowsRetry { return wait(.discovery) }
-    // 403 may be about OPTIONS alone: the request itself will tell.
+    // 403 may apply to OPTIONS alone, so the upload request itself decides.
     if answer.isRefusal, answer.status != 403 { return wait(.discovery) }
     if speaksOfVersions(answer) || answer.status == 412, stepDown(to: named) { return discoverOrCreate(supply) }
-    // A server that knows the target says what it allows; a portal, or a proxy that is set up anew, does not. A stream
-    // that is plain by mistake loses bytes with each connection.
+    // A server that knows the target names the allowed methods. A portal or a proxy that is being reconfigured does
+    // not. A stream that is taken for a plain upload by mistake loses bytes with each connection.
     if answer.fields["Allow"] == nil, !hasAskedTwice {
       hasAskedTwice = true
       return discover()
@@ -142,17 +143,17 @@ extension UploadClientStateMachine {
       or: .refused(status: answer.status))
   }
 
-  /// Whether an answer names a version, or shows a server that knows older ones: the protocol of tus 1.0 answers for it
-  /// then.
+  /// Whether an answer names a version, or comes from a server that supports only older ones. Such a server may answer
+  /// with the protocol of tus 1.0.
   func speaksOfVersions(_ answer: ClientAnswer) -> Bool {
     [InteropVersion.fieldName, "Tus-Version", "Tus-Resumable"].contains { answer.fields.contains($0) }
   }
 
-  /// Goes to the version that the server named, or to the next older one; false when there is none left.
+  /// Changes to the version that the server named, or to the next older one. Returns false when there is none left.
   mutating func stepDown(to named: InteropVersion.Named) -> Bool {
     guard !isVersionSettled || namesOlder(named), let older = version.older else { return false }
     var next = older
-    // Only downwards: so that it ends.
+    // Only to an older version, so that this ends.
     if case .known(let wanted) = named, let number = wanted.number, number < version.number ?? .max { next = wanted }
     version = next
     notes.append(.steppedDown(to: next))
@@ -164,23 +165,23 @@ extension UploadClientStateMachine {
     !isVersionSettled || namesOlder(InteropVersion.Named(answer.fields))
   }
 
-  /// Whether a server names a version below the client's before it has created anything: its answer to OPTIONS, which
-  /// is much the same in all of them, has settled nothing then.
+  /// Whether a server names a version below the client's before it has created anything. The answers to OPTIONS are
+  /// nearly the same in all versions, so they do not settle the version.
   private func namesOlder(_ named: InteropVersion.Named) -> Bool {
     guard !hasCreated, case .known(let wanted) = named, let number = wanted.number else { return false }
     return number < version.number ?? .max
   }
 
-  /// For want of resumable uploads the stream goes elsewhere as a whole, unless the server has a part of it already.
+  /// Without resumable uploads, the stream is sent elsewhere as a whole, unless the server already has a part of it.
   private mutating func unsupported(_ reason: String, or failure: ClientFailure) -> Action {
-    // It did support them: something in front of it answers in its place.
+    // The server has supported resumable uploads before, so something in front of it answers in its place.
     if hasAcknowledged { return state == .discovering ? wait(.discovery) : creationFailed() }
     guard configuration.length != nil || max(base, acknowledged) == 0 else { return fail(failure) }
     state = .ended
     return .unsupported(reason)
   }
 
-  /// Whether the server may refuse resumability because there is too little to be uploaded, or perhaps too little
+  /// Whether the server may refuse resumability because the representation is too small, or possibly too small
   /// (`min-size`, section "Limits").
   private var isBelowMinimum: Bool {
     guard let minimum = limits.minimumSize, minimum > 0, !isOptimistic, configuration.discovers else { return false }
@@ -194,7 +195,7 @@ extension UploadClientStateMachine {
     case 200..<300:
       let isUnreadable = UploadFields.unreadable(answer.fields) != nil
       if isOptimistic, completeness != false {
-        // What cannot be read is not silence, and may say that bytes are missing: HEAD decides.
+        // An unreadable field is not a missing one, and may report missing bytes. HEAD decides.
         if isUnreadable {
           if let location = announced ?? answer.location {
             take(location: location)
@@ -204,25 +205,25 @@ extension UploadClientStateMachine {
           return fail(answer.isLocationInsecure ? .insecureLocation : .noLocation)
         }
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
-        // The server that announced the upload resource speaks the protocol: an answer without a word of it is a
-        // portal's as likely as the target's, and HEAD decides.
+        // The server that announced the upload resource supports the protocol. An answer without any of its fields may
+        // as well come from a portal, so HEAD decides.
         if let announced, completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(version) {
           take(location: announced)
           isFinalResponseUnproved = !answer.isEarly && sentUpTo == supply.head
           return detour(answer.status)
         }
         let end = claimed ?? (answer.isEarly ? base : sentUpTo)
-        // A server that has spoken the protocol says where the upload is, or that it is complete.
+        // A server that has used the protocol before names the upload resource or reports that it is complete.
         if hasAcknowledged, completeness == nil, claimed == nil, answer.location ?? announced == nil {
           return creationFailed()
         }
         if supply.isFinished, end == supply.head, end <= sentUpTo { return complete(upTo: end) }
-        // Who tells an offset and where the upload is does not mean a target that has everything.
+        // An answer that reports an offset and names the upload resource does not mean that the target has everything.
         let resource = announced ?? (completeness == nil && claimed != nil ? answer.location : nil)
         guard completeness == nil || hasAcknowledged, let resource else {
           return hasAcknowledged && completeness == nil ? creationFailed() : fail(.completedEarly)
         }
-        // It has not said that it wants no more, or has acknowledged less than that.
+        // The server has not reported completion, or has acknowledged less than everything.
         take(location: resource)
         return detour(answer.status)
       }
@@ -233,8 +234,9 @@ extension UploadClientStateMachine {
       guard let location = answer.location ?? announced else {
         if hasAcknowledged { return creationFailed() }
         if answer.isLocationInsecure { return fail(.insecureLocation) }
-        // A server that has offered resumable uploads does not take them for plain ones: a portal answers in its place,
-        // or a proxy that is set up anew. A stream that is plain by mistake loses bytes with each connection.
+        // A server that has offered resumable uploads does not treat one as a plain upload. A portal answers in its
+        // place, or a proxy that is being reconfigured. A stream that is taken for a plain upload by mistake loses
+        // bytes with each connection.
         if isOffered, plainAnswers < Self.mostPlainAnswers {
           plainAnswers += 1
           return creationFailed()
@@ -245,17 +247,17 @@ extension UploadClientStateMachine {
       isVersionSettled = true
       take(location: location)
       noteStream(answer.fields)
-      // Not taken for granted: what it says, if it says anything but nothing.
+      // The upload is not assumed to exist after an optimistic creation. An offset other than 0 needs a HEAD.
       if isOptimistic || isUnreadable || (UploadFields.offset(answer.fields) ?? 0) != 0 { return retrieveOffset() }
       return append(supply)
     case _ where completeness == true: return fail(.refused(status: answer.status))
     case 400 where announced != nil, 409 where announced != nil, 410 where announced != nil:
-      // There was an upload until something came between: so some servers call an interruption. Whether it still
-      // exists, HEAD decides, as it does after an append.
+      // Some servers use this status for an interruption. HEAD decides whether the upload still exists, as after an
+      // append.
       _ = creationIsLost()
       return detour(answer.status)
     case 400 where maySpeakOlder(answer), 412 where maySpeakOlder(answer), 501 where maySpeakOlder(answer):
-      // Not with all of it in each attempt, unless the answer says that it is a matter of versions.
+      // Do not send everything in each attempt, unless the answer blames the version.
       guard !isOptimistic || answer.status == 412 || speaksOfVersions(answer) else { break }
       if stepDown(to: InteropVersion.Named(answer.fields)) { return create(supply) }
       return unsupported(
@@ -268,7 +270,7 @@ extension UploadClientStateMachine {
     case 413:
       if let failure = exceededLimit { return abandon(failure) }
       guard isOptimistic else { return hasAcknowledged ? creationFailed() : fail(.refused(status: 413)) }
-      // In parts, then, with care.
+      // From now on in parts, and without optimism.
       isOptimistic = false
       appendMaximum = max(supply.head, configuration.length ?? 0) - base
       return shrink(refusedSize(sentUpTo - min(sentUpTo, base)), supply)

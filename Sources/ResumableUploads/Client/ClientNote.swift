@@ -1,18 +1,18 @@
-// What a client has to tell beside the requests it sends, and why it gives up.
+// What a client reports apart from the requests it sends, and why it gives up.
 
 /// Something that happened to a stream on its way through upload resources.
 package enum ClientNote: Equatable, Sendable {
   /// An upload resource exists, whose first byte is the stream's byte at `base`.
   case created(url: String, base: UInt64)
-  /// The stream goes on in a new upload resource, from this offset on.
+  /// The stream continues in a new upload resource, from this offset on.
   case newPart(PartEnd, previous: String?, from: UInt64)
   /// These bytes reach no upload resource.
   case gap(from: UInt64, to: UInt64, isServersFault: Bool)
   /// The server has less than it had acknowledged (which "MUST NOT decrease", section "Offset").
   case serverWentBack(from: UInt64, to: UInt64)
-  /// An offset came that cannot be true: more than was ever sent. It is asked for once more.
+  /// The server reported an impossible offset: more than was ever sent. The client asks once more.
   case impossibleOffset(UInt64)
-  /// Another process has sent more than is kept here, up to `offset`: the upload is completed there.
+  /// Another process has sent more than is kept here, up to `offset`. The upload is completed there.
   case serverHasMore(offset: UInt64, kept: UInt64)
   /// The server speaks an older version.
   case steppedDown(to: InteropVersion)
@@ -22,28 +22,29 @@ package enum ClientNote: Equatable, Sendable {
 package enum PartEnd: String, Equatable, Sendable {
   /// The server does not know it any more.
   case gone
-  /// A response has named it, and it has never answered as one.
+  /// A response has named it, but it has never answered as an upload resource.
   case unproven
-  /// Bytes that were due are not kept here any more.
+  /// The next bytes to send are no longer kept here.
   case gap
-  /// The source gave nothing for longer than is kept: no byte is lost, and the stream goes on at a later offset.
+  /// The source produced nothing for longer than the buffer keeps. No byte is lost, and the stream continues at a later
+  /// offset.
   case pause
-  /// Its life is over (`max-age`).
+  /// Its lifetime is over (`max-age`).
   case expiry
   /// It is full (`max-size`).
   case size
   /// The server lost bytes that it had acknowledged.
   case serverWentBack
-  /// The server called it complete.
+  /// The server reported it complete.
   case completed
-  /// The server claims, again and again, to have more than was ever sent.
+  /// The server repeatedly claims to have more than was ever sent.
   case impossibleOffset
 }
 
 /// Why an upload cannot go on.
 package enum ClientFailure: Equatable, Sendable {
   case cancelled
-  /// This status is final; its words are the caller's to find.
+  /// This status is final. The caller words it.
   case refused(status: Int)
   /// The representation was received, and processing it failed with this status (section "Upload Append").
   case processingFailed(status: Int)
@@ -51,24 +52,24 @@ package enum ClientFailure: Equatable, Sendable {
   case noProgress(status: Int)
   /// The server says that it has more than was ever sent (section "Offset Retrieval").
   case offsetBeyondSent(offset: UInt64, sent: UInt64)
-  /// An answer that has to say `Upload-Offset` does not.
+  /// An answer lacks the `Upload-Offset` that it requires.
   case noOffset
-  /// A creation was answered without saying where the upload resource is.
+  /// The answer to a creation does not name the upload resource.
   case noLocation
-  /// It is where it could only be reached in clear text, and the request was encrypted.
+  /// The upload resource's URL is unencrypted, and the request was encrypted.
   case insecureLocation
-  /// It said two different places (section "Upload Creation").
+  /// The server named two different URLs (section "Upload Creation").
   case locationChanged
   /// The representation is longer than the server allows, in bytes.
   case tooLarge(limit: UInt64)
-  /// The server takes so few bytes in one request, or in one upload resource, that a stream would flood it.
+  /// The server accepts so few bytes per request, or per upload resource, that a stream would flood it.
   case limitTooSmall(UInt64)
   /// The server refuses even the smallest append that it allows (413).
   case appendTooLarge
   /// The server ended the upload before the stream was over.
   case completedEarly
 
-  /// Whether the upload resource is of no use to anybody afterwards.
+  /// Whether the upload resource is useless to everybody afterwards.
   var isFinal: Bool {
     switch self {
     case .processingFailed, .completedEarly, .offsetBeyondSent, .locationChanged, .tooLarge, .limitTooSmall: true
@@ -76,7 +77,7 @@ package enum ClientFailure: Equatable, Sendable {
     }
   }
 
-  /// For people.
+  /// The reason, in words.
   package var description: String {
     switch self {
     case .cancelled: "the upload was cancelled"

@@ -1,27 +1,27 @@
-// What the client makes of answers that the protocol has no meaning for, and of an upload resource that seems to be
-// gone.
+// How the client treats answers that have no meaning in the protocol, and an upload resource that seems to be gone.
 //
-// Who answers need not be the server. A proxy that is set up anew answers 404, a portal 302, a maintenance page 200.
-// Once the server has acknowledged bytes, to this process or to the one whose upload this one continues, such answers
-// are an outage: the client waits and asks again.
+// An answer need not come from the server. A proxy that is being reconfigured answers 404, a portal 302, a maintenance
+// page 200. Once the server has acknowledged bytes, to this process or to the one whose upload it continues, such
+// answers count as an outage: the client waits and asks again.
 
 extension UploadClientStateMachine {
-  /// Whether the server was seen to have bytes of this stream, or a process that saw it has left its upload.
+  /// Whether the server was seen to have bytes of this stream, or this process continues an upload that another one
+  /// began.
   package var hasAcknowledged: Bool { hasProgressed || isResumed }
 
-  /// Whether the server was seen to have bytes of this stream by this process.
+  /// Whether this process has seen the server have bytes of this stream.
   package var hasProgressed: Bool { furthest > 0 }
 
-  /// Whether to ask again after a pause. A refusal is one, too: how long to wait for other credentials is not decided
-  /// here.
+  /// Whether to ask again after a pause. This includes a refusal: the caller decides how long to wait for other
+  /// credentials.
   func isOutage(_ answer: ClientAnswer) -> Bool {
     answer.allowsRetry || answer.isRefusal || hasAcknowledged
   }
 
-  /// The upload resource's URL, or where it is at the moment.
+  /// The upload resource's URL, or the one that it is currently redirected to.
   var currentURL: String? { diversion?.url ?? uploadURL }
 
-  /// Asks where the server stands: at once as a rule, after a pause where that leads nowhere.
+  /// Asks for the offset: at once as a rule, after a pause if earlier attempts led nowhere.
   mutating func detour(_ status: Int) -> Action {
     detours += 1
     if detours <= Self.immediateDetours { return retrieveOffset() }
@@ -29,7 +29,7 @@ extension UploadClientStateMachine {
     return fail(.noProgress(status: status))
   }
 
-  /// 307 is for the time being. 308 is believed once an upload is found there.
+  /// 307 is temporary. 308 counts as permanent once an upload is found there.
   mutating func redirected(_ answer: ClientAnswer) -> Action {
     guard let location = answer.location else {
       if hasAcknowledged { return wait(.offsetRetrieval) }
@@ -37,12 +37,12 @@ extension UploadClientStateMachine {
     }
     diversion = (location, answer.status == 308)
     detours += 1
-    // The way there is no detour that may wait: waiting leads back to the first URL.
+    // Asking for the offset must not become a detour that waits, because waiting leads back to the first URL.
     if detours <= Self.maximumDetours { return retrieveOffset() }
     return hasAcknowledged ? wait(.offsetRetrieval) : fail(.noProgress(status: answer.status))
   }
 
-  /// Takes POST for the creation where the server takes it and not the user's method; false if nothing changes.
+  /// Uses POST for the creation if the server accepts it but not the user's method. Returns false if nothing changes.
   @discardableResult
   mutating func noteMethods(_ answer: ClientAnswer) -> Bool {
     let allowed = answer.allowedMethods
@@ -53,22 +53,22 @@ extension UploadClientStateMachine {
     return true
   }
 
-  /// 404 or 410: the upload resource is no more.
+  /// 404 or 410: the upload resource no longer exists.
   mutating func gone(_ append: Append?, _ status: Int, _ supply: Supply) -> Action {
     let confirmations = status == 404 ? 2 : detours > Self.immediateDetours ? 1 : 0
     if hasAcknowledged, missing < confirmations {
       missing += 1
       return wait(.offsetRetrieval)
     }
-    // Some servers forget an upload as soon as it is complete. It is if it was asked to be and all of it is
-    // acknowledged; one that was never asked to be has lost it.
+    // Some servers forget an upload as soon as it is complete. It is complete if the client asked to complete it and
+    // every byte is acknowledged. An upload that the client never asked to complete is lost.
     let end = countingSurplus(supply).head
     let hasAll = acknowledged == end || isResumed && offset == end
     if append == nil, awaitsFinalResponse && hasAll || isFinalResponseUnproved, supply.isFinished {
       return complete(upTo: end)
     }
     detours += 1
-    // Of a live stream that has ended, only the end itself is refused then: no byte is at stake.
+    // Only the end of a finished live stream is refused then, so no byte is at stake.
     let isOnlyTheEnd = configuration.length == nil && supply.isFinished && acknowledged == supply.head
     if detours > Self.maximumDetours, !hasProgressed || isOnlyTheEnd && restarts >= Self.maximumDetours {
       return fail(.noProgress(status: status))

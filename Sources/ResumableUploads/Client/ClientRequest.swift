@@ -1,29 +1,29 @@
-// What a client sends and what it is answered, without anything of how that happens.
+// What a client sends and receives, independent of how it is transferred.
 
 package import HTTPMessages
 
-/// A request that the protocol calls for. Whoever sends it adds what belongs to the user: credentials, and on a
-/// creation the method and the representation's metadata.
+/// A request that the protocol requires. The sender adds the user's parts: credentials, and on a creation also the
+/// method and the representation's metadata.
 package struct ClientRequest: Equatable, Sendable {
   package enum Purpose: Equatable, Sendable {
     /// Asks the target whether it supports resumable uploads (section "Limits"): OPTIONS, without side effects.
     case discovery
     /// Creates the upload resource (section "Upload Creation"), at the target, with the user's method.
     case creation
-    /// Asks the upload resource how far it is (section "Offset Retrieval"): HEAD.
+    /// Asks the upload resource for its offset (section "Offset Retrieval"): HEAD.
     case offsetRetrieval
     /// Appends to it (section "Upload Append"): PATCH.
     case append
-    /// Gives it up (section "Upload Cancellation"): DELETE.
+    /// Cancels it (section "Upload Cancellation"): DELETE.
     case cancellation
   }
 
   package enum Content: Equatable, Sendable {
-    /// The request has no content, and nothing says so.
+    /// The request has no content and no field that describes any.
     case absent
-    /// Content of no bytes.
+    /// Content of zero bytes.
     case empty
-    /// The bytes from this stream offset on: to the end of what there is, at most `maximum`.
+    /// The bytes from this stream offset on: up to the newest one, at most `maximum`.
     case bytes(from: UInt64, maximum: UInt64?)
   }
 
@@ -33,10 +33,10 @@ package struct ClientRequest: Equatable, Sendable {
   /// The protocol's own fields.
   package var fields: HeaderFields
   package var content: Content
-  /// POST, where the server takes no creation with the user's method.
+  /// POST, if the server accepts no creation with the user's method.
   package var creationMethod: String?
 
-  /// nil where it is the user's to say.
+  /// nil if the user chooses it.
   package var method: String? {
     switch purpose {
     case .discovery: "OPTIONS"
@@ -52,11 +52,11 @@ package struct ClientRequest: Equatable, Sendable {
 package struct ClientAnswer: Equatable, Sendable {
   package var status: Int
   package var fields: HeaderFields
-  /// `Location`, made absolute; nil if there is none that could be.
+  /// `Location` as an absolute URL; nil if there is none or it is invalid.
   package var location: String?
   /// A final response that came before the request's content had ended.
   package var isEarly: Bool
-  /// `Location` leads from https to http: it counts as none.
+  /// `Location` leads from https to http, so it is ignored.
   package var isLocationInsecure = false
 
   package init(status: Int, fields: HeaderFields, location: String? = nil, isEarly: Bool = false) {
@@ -68,7 +68,7 @@ package struct ClientAnswer: Equatable, Sendable {
 
   package var isSuccess: Bool { (200..<300).contains(status) }
 
-  /// A matter of credentials, which may change: whether to wait for that is a matter of time, and not of the protocol.
+  /// A refusal of credentials, which may change later. How long to wait for that is not part of the protocol.
   package var isRefusal: Bool { [401, 403, 407].contains(status) }
 
   /// The methods that `Allow` names (RFC 9110, section 10.2.1).
@@ -76,11 +76,11 @@ package struct ClientAnswer: Equatable, Sendable {
     fields["Allow"]?.split { $0 == "," || $0 == " " || $0 == "\t" } ?? []
   }
 
-  /// Statuses after which the same may work later: the upload is asked for its offset then, and goes on.
+  /// Whether the status allows a retry: the client then retrieves the offset and continues.
   package var allowsRetry: Bool { RetriedStatus.contains(status) }
 }
 
-/// What of the stream is at hand, in stream offsets.
+/// Which part of the stream is available, in stream offsets.
 package struct Supply: Equatable, Sendable {
   /// The oldest byte that can still be sent.
   package var oldest: UInt64
@@ -88,12 +88,13 @@ package struct Supply: Equatable, Sendable {
   package var head: UInt64
   /// Whether `head` is the end of the stream.
   package var isFinished: Bool
-  /// Where to begin when the bytes that were due are gone: somewhat behind `oldest`, so that what is about to be sent
-  /// is not let go in its turn.
+  /// Where to begin when the next bytes to send are gone: slightly behind `oldest`, so that the buffer does not discard
+  /// these bytes as well before they are sent.
   package var restart: UInt64
-  /// Offsets before `oldest` that no byte has: the source gave nothing for longer than is kept.
+  /// Offsets before `oldest` that contain no bytes, because the source produced nothing for longer than the buffer
+  /// keeps.
   package var pause: Range<UInt64>?
-  /// Whether such a pause begins at `head`. What is before it is not followed by anything in its upload resource.
+  /// Whether such a pause begins at `head`. Nothing follows the bytes before it in their upload resource.
   package var pausesAtHead: Bool
 
   package init(

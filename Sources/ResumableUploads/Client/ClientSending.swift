@@ -1,4 +1,4 @@
-// What the client sends: it asks, creates, appends, and goes on in another upload resource where one ends before the
+// What the client sends: it asks, creates, appends, and continues in another upload resource when one ends before the
 // stream.
 
 internal import HTTPMessages
@@ -6,12 +6,12 @@ internal import HTTPMessages
 extension UploadClientStateMachine {
   // MARK: Requests
 
-  /// Versions without limits have nothing that an answer to OPTIONS could show support by.
+  /// In versions without limits, an answer to OPTIONS cannot show support.
   mutating func discoverOrCreate(_ supply: Supply) -> Action { version.hasLimits ? discover() : create(supply) }
 
   mutating func discover() -> Action {
     state = .discovering
-    // Without Upload-Complete: or it would be a creation (section "Limits").
+    // Without Upload-Complete, because that would make it a creation (section "Limits").
     return .send(request(.discovery, content: .absent))
   }
 
@@ -21,7 +21,7 @@ extension UploadClientStateMachine {
     return .send(request(.offsetRetrieval, url: url, content: .absent))
   }
 
-  /// The limit that an upload of known length cannot keep to; nil while it keeps to all.
+  /// The limit that an upload of known length exceeds; nil if it exceeds none.
   var exceededLimit: ClientFailure? {
     guard let size = limits.maximumSize, let length = configuration.length, length - min(base, length) > size else {
       return nil
@@ -35,7 +35,7 @@ extension UploadClientStateMachine {
     (isForgotten, awaitsFinalResponse, hasToldLength, confirms) = (false, false, false, false)
     (isProven, doubts, isFinalResponseUnproved) = (false, 0, false)
     (conflict, hasProbed, surplus) = (nil, false, nil)
-    // Another process's bytes are in another upload.
+    // Another process's bytes are in another upload resource.
     if sent == .max { sent = base }
     announced = nil
     uploadURL = nil
@@ -62,13 +62,13 @@ extension UploadClientStateMachine {
     return .send(request)
   }
 
-  /// The next append, as far as there is something to append.
+  /// The next append, if there is anything to append.
   mutating func append(_ supply: Supply) -> Action {
     let supply = countingSurplus(supply)
     if let failure = exceededLimit { return abandon(failure) }
     if let limit = limitTooSmall(supply) {
       guard hasAcknowledged else { return abandon(.limitTooSmall(limit)) }
-      // It has taken bytes before: 413 will show whether this is true.
+      // The server has accepted bytes before, so a 413 will show whether this limit is real.
       if limits.maximumAppendSize ?? .max <= limit { limits.maximumAppendSize = nil }
       if limits.maximumSize ?? .max <= limit { limits.maximumSize = nil }
       return append(supply)
@@ -76,7 +76,7 @@ extension UploadClientStateMachine {
     if offset < supply.oldest {
       partEnd = partEnd ?? (supply.pause?.contains(offset) == true ? .pause : .gap)
     } else if partEnd == .gap || partEnd == .pause || partEnd == .serverWentBack {
-      // It has more than it had said.
+      // The server has more than it had reported.
       partEnd = nil
     }
     let available = supply.head - offset
@@ -86,10 +86,10 @@ extension UploadClientStateMachine {
     var maximum = maximumAppendSize(atLeast: least)
     if let size = limits.maximumSize {
       let room = size - min(size, offset - base)
-      // A rest that is too small for an append of its own stays empty.
+      // Leave out a remainder that is too small for an append of its own.
       if room < least, !(supply.isFinished && available <= room) {
-        // An upload resource that takes nothing is followed by another like it. It is asked once more if the server has
-        // taken bytes before.
+        // An upload resource that accepts nothing would only be followed by another like it. Ask once more if the
+        // server has accepted bytes before.
         if offset == base, hasAcknowledged {
           limits.maximumSize = nil
           return wait(.offsetRetrieval)
@@ -103,11 +103,11 @@ extension UploadClientStateMachine {
     }
     if let maximum, maximum < least {
       guard hasAcknowledged else { return abandon(.appendTooLarge) }
-      // It has taken some before: of these limits one is wrong.
+      // The server has accepted bytes before, so one of these limits is wrong.
       (limits.maximumAppendSize, limits.minimumAppendSize, shrunkAppendSize) = (nil, nil, nil)
       return wait(.offsetRetrieval)
     }
-    // Nothing follows these in this upload resource, and only its last append may be so small.
+    // Nothing follows these bytes in this upload resource, and only its last append may be so small.
     if supply.pausesAtHead, available > 0, available < least {
       partEnd = .pause
       return send(Append(start: offset, completes: true, endsPart: true), maximum: available)
@@ -117,7 +117,7 @@ extension UploadClientStateMachine {
     return send(Append(start: offset, completes: false, minimum: least), maximum: maximum)
   }
 
-  /// The server's limit that would take more than one tiny request; nil where it has none.
+  /// The server's limit that would force the client into many tiny requests; nil if there is none.
   private func limitTooSmall(_ supply: Supply) -> UInt64? {
     let limit = min(limits.maximumAppendSize ?? .max, limits.maximumSize ?? .max)
     let fits = supply.isFinished && supply.head - min(offset, supply.head) <= limit
@@ -126,18 +126,19 @@ extension UploadClientStateMachine {
 
   /// The most bytes of one append; nil without limit.
   private func maximumAppendSize(atLeast least: UInt64) -> UInt64? {
-    // The server's least is above the user's most.
+    // The server's minimum may exceed the user's maximum.
     [configuration.appendSize.map { max($0, least) }, limits.maximumAppendSize, shrunkAppendSize].compactMap { $0 }
       .min()
   }
 
-  /// There is nothing to append yet.
+  /// Waits, because there is nothing to append yet.
   private mutating func awaitBytes(upTo end: UInt64) -> Action {
     guard offset > acknowledged else {
       state = .ready
       return .awaitBytes(upTo: end)
     }
-    // HEAD has said so, and no append shows whether it is true. If the buffer is full, the source waits for the answer.
+    // HEAD has reported the offset, and no append can show whether it is true. A full buffer makes the source wait for
+    // that answer.
     if limits.minimumAppendSize ?? 0 == 0 { return send(Append(start: offset, completes: false), maximum: 0) }
     confirms = true
     return detour(200)
@@ -155,45 +156,47 @@ extension UploadClientStateMachine {
     request.fields.append(UploadFields.offset, value)
     version.setCompleteness(append.completes, &request.fields)
     if version.namesMediaType { request.fields.append("Content-Type", UploadFields.partialUpload) }
-    // As soon as it is known, and where Content-Length does not say it (section "Length"); once, for some servers
-    // refuse a second one even if it is equal.
+    // As soon as the length is known, unless Content-Length already implies it (section "Length"). Only once, because
+    // some servers refuse a second Upload-Length even if it is equal.
     if version.hasLimits, append.completes, let maximum, maximum > 0, configuration.length == nil, !hasToldLength,
       let length = UploadFields.value(append.start + maximum - base)
     {
       request.fields.append(UploadFields.length, length)
       hasToldLength = true
     }
-    // Asks intermediaries to forward what they have as it comes (draft-ietf-httpbis-incremental, section 3).
+    // Asks intermediaries to forward bytes as they arrive (draft-ietf-httpbis-incremental, section 3).
     request.fields.append("Incremental", "?1")
     return .send(request)
   }
 
   func request(_ purpose: ClientRequest.Purpose, url: String? = nil, content: ClientRequest.Content) -> ClientRequest {
     var fields = HeaderFields()
-    // On every request: without it servers answer in another protocol, or not at all.
+    // On every request: without it, servers answer in another protocol or not at all.
     version.setVersion(&fields)
     return ClientRequest(purpose: purpose, url: url, fields: fields, content: content)
   }
 
   // MARK: Parts
 
-  /// The upload resource's end before the stream's: the stream goes on in a new one.
+  /// The upload resource ends before the stream, which continues in a new one.
   mutating func endPart(_ reason: PartEnd, _ supply: Supply) -> Action {
     partEnd = reason
-    // What a server joins by itself must not be completed; any other keeps a part only if it is.
+    // If the server joins parts by itself, a part must not be completed. Any other server keeps a part only if it is
+    // complete.
     if !joinsParts && reason != .gone || endsInGap(supply) {
       return send(Append(start: offset, completes: true, endsPart: true), maximum: 0)
     }
     return beginPart(supply)
   }
 
-  /// Whether nothing is kept of the stream's rest, and the server joins parts. It makes a gap only for a byte behind it.
-  /// While the upload resource is incomplete, it refuses another one that has no byte: the bytes before that may come.
+  /// Whether none of the stream's remaining bytes are kept, and the server joins parts. The server records a gap only
+  /// when a byte follows it. While the upload resource is incomplete, the server refuses another one without a byte,
+  /// because the missing bytes may still arrive.
   func endsInGap(_ supply: Supply) -> Bool {
     joinsParts && supply.isFinished && supply.oldest == supply.head && offset < supply.head
   }
 
-  /// The upload resource is complete, and nothing is kept that could follow it.
+  /// The upload resource is complete, and no byte that could follow it is kept.
   mutating func completeBeforeGap(_ supply: Supply) -> Action {
     noteGap(
       from: max(reportedUpTo, acknowledged), to: supply.head, pause: supply.pause,
@@ -206,29 +209,29 @@ extension UploadClientStateMachine {
     let reason = partEnd ?? .gone
     var notes: [ClientNote] = []
     partEnd = nil
-    // What another process has left is behind it.
+    // The other process's upload is now behind this one.
     isResumed = false
-    // What is acknowledged is nobody's to send again, unless the upload is gone that had it.
+    // Do not send acknowledged bytes again, unless the upload that stored them is gone.
     let kept = max(reportedUpTo, reason == .gone ? acknowledged : max(acknowledged, offset))
-    // What only HEAD has told comes once more: a server that joins parts finds it there, and no part begins behind what
-    // was kept because of one wrong answer.
+    // Send again any bytes that only HEAD has reported. A server that joins parts already has them, and one wrong
+    // answer then cannot make the next part begin behind bytes that were never stored.
     var next =
       switch reason {
       case .gone: supply.oldest
-      // A file begins anew, also if the target has reported how much of it came with the creation.
+      // A file begins anew, even if the target has reported how much of it arrived with the creation.
       case .unproven: max(base, supply.oldest)
       default: max(acknowledged, supply.oldest)
       }
     if supply.oldest > kept {
-      // What is missing was given up because the server had acknowledged it, and not because the buffer was full: then
-      // all that is kept here follows.
+      // The missing bytes were discarded because the server had acknowledged them, not because the buffer was full. So
+      // everything that is kept here follows.
       let isServersFault = reason == .serverWentBack || supply.oldest <= everAcknowledged
       if !isServersFault { next = max(supply.restart, supply.oldest) }
       noteGap(from: kept, to: next, pause: supply.pause, isServersFault: isServersFault)
       reportedUpTo = next
     }
     notes.append(.newPart(reason, previous: previous, from: next))
-    // The old upload resource is not left before there is a new one.
+    // Report the end of the old upload resource only once there is a new one.
     if former.isEmpty { self.notes += notes } else { heldNotes = notes }
     base = next
     // Each upload resource that seems to be gone is asked for once more.
@@ -236,7 +239,7 @@ extension UploadClientStateMachine {
     return create(supply)
   }
 
-  /// What is missing on either side of a pause is lost, and in it is nothing.
+  /// Reports the bytes missing before and after a pause as lost. The pause itself contains none.
   mutating func noteGap(from start: UInt64, to end: UInt64, pause: Range<UInt64>?, isServersFault: Bool) {
     let pause = (pause ?? end..<end).clamped(to: start..<end)
     for (start, end) in [(start, pause.lowerBound), (pause.upperBound, end)] where start < end {
@@ -244,14 +247,14 @@ extension UploadClientStateMachine {
     }
   }
 
-  /// What to do when a creation's answer will not come.
+  /// What to do when the answer to a creation is lost.
   mutating func creationIsLost() -> Next {
     if let announced {
       take(location: announced)
       return .offsetRetrieval
     }
     guard isOptimistic else { return .creation }
-    // Perhaps somebody in between drops 104: next time, ask first and create with care.
+    // An intermediary may drop 104s, so next time ask first and create without content.
     isOptimistic = false
     return configuration.discovers ? .discovery : .creation
   }

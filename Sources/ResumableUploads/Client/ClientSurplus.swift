@@ -1,9 +1,9 @@
-// What the client makes of a server that has more of another process's stream than is kept here.
+// What the client does when a server has more of another process's stream than is kept here.
 //
-// A process sends bytes before a disk has them for sure. A power cut, or a copy that the acknowledgement came before,
-// leaves a stretch that ends earlier than what the server has. Every byte there is the stream's own, so the upload is
-// completed at the server's offset. That a wrong offset completes nothing is the server's to see: it refuses an append
-// that begins anywhere else (409, section "Upload Append").
+// A process sends bytes before a disk has certainly stored them. After a power failure, or with a copy made before the
+// acknowledgement, the kept part ends earlier than the server's. Every byte on the server belongs to the stream, so the
+// client completes the upload at the server's offset. The server prevents completion at a wrong offset: it refuses an
+// append that begins anywhere else (409, section "Upload Append").
 
 extension UploadClientStateMachine {
   /// The server's offset behind the end of what is kept.
@@ -12,25 +12,25 @@ extension UploadClientStateMachine {
     var end: UInt64
     /// How often in a row HEAD has reported it.
     var count = 0
-    /// Whether it has become the end of the stream.
+    /// Whether the stream now ends there.
     var isUsed = false
 
-    /// An answer can be spoiled on its way. The same one twice is not.
+    /// An answer can be corrupted on its way, but not twice to the same value.
     var isConfirmed: Bool { count > 1 }
   }
 
-  /// The offset behind the end of what is kept that the server has confirmed: nothing before it has to be sent. Nil
-  /// while there is none.
+  /// The confirmed server offset beyond the end of what is kept. Nothing before it must be sent. Nil while there is
+  /// none.
   package var confirmedSurplus: UInt64? { surplus.flatMap { $0.isConfirmed ? $0.end : nil } }
 
-  /// Whether the server has reported more than is kept here, and is asked whether that is so.
+  /// Whether the server has reported more than is kept here, and the client asks for confirmation.
   package var isAskingForSurplus: Bool { surplus.map { !$0.isUsed } ?? false }
 
-  /// Up to where the server may have the stream. Where another process has sent some of it, this is up to the end of
-  /// what is kept: those bytes may still arrive.
+  /// The highest stream offset that the server may have. If another process has sent some of the stream, this is the
+  /// end of what is kept, because those bytes may still arrive.
   func believable(_ supply: Supply) -> UInt64 { isResumed ? supply.head : min(sent, supply.head) }
 
-  /// What is at hand, with the end of the stream where the server has it.
+  /// The supply, with the end of the stream at the server's offset if that is confirmed.
   func countingSurplus(_ supply: Supply) -> Supply {
     guard let end = confirmedSurplus, end > supply.head else { return supply }
     var supply = supply
@@ -38,10 +38,10 @@ extension UploadClientStateMachine {
     return supply
   }
 
-  /// HEAD has reported `claimed`. Returns the question that confirms it where it is behind the end of what another
-  /// process has left; nil where the offset is to be used, or is none that can be believed.
+  /// HEAD has reported `claimed`. If that is beyond the end of what another process has left, returns the request that
+  /// confirms it. Returns nil if the offset is to be used, or is not believable.
   mutating func checkSurplus(_ claimed: UInt64, _ supply: Supply) -> Action? {
-    // A file that is longer at the server is another file.
+    // A file that is longer on the server is a different file.
     guard claimed > supply.head, isResumed, configuration.length == nil, detours <= Self.maximumDetours else {
       surplus = nil
       return nil
@@ -49,7 +49,7 @@ extension UploadClientStateMachine {
     var new = surplus?.end == claimed ? surplus ?? Surplus(end: claimed) : Surplus(end: claimed)
     new.count += 1
     guard new.isConfirmed, supply.isFinished else {
-      // Behind the pauses before it, which the stream passes once it is confirmed, the end may be another.
+      // Behind the earlier pauses, which the stream skips once the offset is confirmed, the end may differ.
       surplus = new.count > 2 ? nil : new
       return surplus == nil ? nil : detour(204)
     }

@@ -1,27 +1,27 @@
-// Whether an upload resource is one: a response has named it, and not every response is the server's.
+// Decides whether an upload resource is genuine. A response has named it, but not every response comes from the server.
 //
-// A captive portal or an odd proxy answers a creation with a 2xx or a 104, and its Location leads nowhere. So an upload
+// A captive portal or a faulty proxy answers a creation with a 2xx or a 104 whose Location leads nowhere. So an upload
 // resource is unproven until it reports an offset or accepts an append. The client leaves an unproven one that does not
-// answer as one, and returns to what it knew before: the upload resource before it, or the target.
+// answer as an upload resource, and returns to the previous upload resource or to the target.
 
 extension UploadClientStateMachine {
-  /// How much a request to an unproven upload resource shows that it is none.
+  /// How strongly a failed request to an unproven upload resource suggests that it is not genuine.
   enum Doubt: Int {
-    /// Nobody answers there. In an outage, nobody answers anywhere.
+    /// No answer. During an outage, nothing answers anywhere.
     case silence = 1
-    /// Something answers there, and not as an upload resource does.
+    /// An answer that is not an upload resource's.
     case answer = 4
 
-    /// The client leaves at this sum: three answers.
+    /// The client leaves at this sum, which three answers reach.
     static let most = 12
   }
 
-  /// Whether the client leaves the upload resource, which has not answered as one.
+  /// Whether the client leaves the upload resource because it has not answered as one.
   var isDoubted: Bool { !isProven && doubts >= Doubt.most }
 
   mutating func doubt(_ doubt: Doubt) { if !isProven { doubts += doubt.rawValue } }
 
-  /// Before the server has acknowledged a byte, other answers end the stream soon.
+  /// Other answers end the stream soon, as long as the server has not acknowledged a byte.
   mutating func doubt(_ answer: ClientAnswer) { if isOutage(answer) { doubt(.answer) } }
 
   /// The upload resource has reported an offset, or accepted an append.
@@ -31,7 +31,7 @@ extension UploadClientStateMachine {
     former = []
   }
 
-  /// The upload resource is where a response says.
+  /// A response has named the upload resource's URL.
   mutating func take(location: String) {
     if uploadURL == nil { notes += heldNotes + [.created(url: location, base: base)] }
     heldNotes = []
@@ -41,11 +41,11 @@ extension UploadClientStateMachine {
 
   /// Leaves an unproven upload resource for the one before it, or for a new one with the same bytes.
   ///
-  /// Nothing is acknowledged there, so every byte is still kept. If it turns out to exist, the server has some bytes
+  /// Nothing is acknowledged there, so every byte is still kept. If it exists after all, the server has some bytes
   /// twice.
   mutating func leaveUnproven(_ supply: Supply) -> Action {
     if !former.isEmpty {
-      // The pause is over: what is left is asked at once.
+      // The pause is over, so ask the previous upload resource at once.
       _ = returnToFormer()
       return retrieveOffset()
     }
@@ -55,9 +55,9 @@ extension UploadClientStateMachine {
     return beginPart(supply)
   }
 
-  /// A creation has led to nothing: it is tried again, or what came before it is asked for once more.
+  /// A creation has failed. The client repeats it, or asks the previous upload resource once more.
   mutating func creationFailed() -> Action {
-    // A server that takes no new upload may be one that does not know the old one for the same reason.
+    // A server that accepts no new upload may, for the same reason, not recognise the old one.
     announced == nil && !former.isEmpty ? returnToFormer() : wait(creationIsLost())
   }
 
@@ -66,7 +66,7 @@ extension UploadClientStateMachine {
     former.sent = max(former.sent, sent)
     (former.detours, former.advances, former.isOptimistic, former.notes) = (detours, advances, false, notes)
     (former.doubts, former.reportedUpTo, former.placeRefusals) = (0, reportedUpTo, placeRefusals)
-    // The client has left the one that it took in between.
+    // The client has left the one that it used in between.
     if uploadURL != nil, let url = former.uploadURL {
       former.restarts = restarts
       former.notes.append(.created(url: url, base: former.base))

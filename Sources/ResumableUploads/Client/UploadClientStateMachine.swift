@@ -1,38 +1,38 @@
 // The client's side of the protocol: which request comes next, and what each answer means.
 //
-// It takes the letter of the draft where servers keep to it, and what the servers that people run do where they do not:
-// ask by HEAD before each continuation after an interruption, believe no offset that cannot be, step down to older
-// versions, and take silence about completeness for what it must mean.
+// It follows the draft, and adapts to widely used servers that deviate from it. It sends HEAD before each continuation
+// after an interruption, ignores impossible offsets, steps down to older versions, and infers completeness from answers
+// that do not mention it.
 
 package import HTTPMessages
 
-/// The rules of one resumable upload, or of a row of them where a stream outlives its upload resource. Takes events,
-/// returns what to do; no I/O, no clock.
+/// The rules of one resumable upload, or of a series of them if a stream outlives its upload resource. Takes events and
+/// returns actions. Has no I/O and no clock.
 ///
 /// All offsets are stream offsets; an upload resource begins at ``base``, and its own offsets are counted from there.
 package struct UploadClientStateMachine: Sendable {
   package struct Configuration: Equatable, Sendable {
-    /// Whether to ask the target by OPTIONS first, and to say so if it supports nothing of all this.
+    /// Whether to ask the target by OPTIONS first, and to report it if the target does not support resumable uploads.
     package var discovers = true
-    /// Whether to send everything with the creation and to be upgraded on the way (section "Optimistic Upload
-    /// Creation"). Wants a stream that can be begun again.
+    /// Whether to send everything with the creation, which becomes resumable on the way (section "Optimistic Upload
+    /// Creation"). Requires a stream that can be sent again from its beginning.
     package var isOptimistic = false
-    /// Of the whole stream, in bytes, where it is known.
+    /// The length of the whole stream in bytes, if known.
     package var length: UInt64?
-    /// The creation's method, where POST may take its place if the server takes no other; nil where nothing may.
+    /// The creation's method, if POST may replace it when the server accepts no other; nil if nothing may.
     package var replaceableMethod: String?
-    /// Where to begin stepping down.
+    /// The version to try first.
     package var version = InteropVersion.newest
-    /// The most bytes of one append.
+    /// The maximum size of one append in bytes.
     package var appendSize: UInt64?
-    /// A server that takes less than this in one request, or in one upload resource, would be flooded with requests:
-    /// what needs more than one there is not begun.
+    /// A server that accepts less than this per request, or per upload resource, would be flooded with requests. The
+    /// client does not begin an upload that would need several of them.
     package var smallestLimit: UInt64 = 0
-    /// Names the stream across its upload resources, for servers that join them.
+    /// Identifies the stream across its upload resources, for servers that join them.
     package var streamID: String?
-    /// The digest to ask the server for (RFC 9530), e.g. `sha-256`.
+    /// The digest to request from the server (RFC 9530), such as `sha-256`.
     package var digestAlgorithm: String?
-    /// The digest of the whole stream, where it is known beforehand: the server can verify it.
+    /// The digest of the whole stream, if known beforehand, so that the server can verify it.
     package var digest: DigestField?
 
     package init() {}
@@ -42,7 +42,7 @@ package struct UploadClientStateMachine: Sendable {
     case idle
     case discovering
     case creating
-    /// The offset is known; there is nothing to append yet.
+    /// The offset is known, but there is nothing to append yet.
     case ready
     case appending(Append)
     case retrievingOffset
@@ -55,11 +55,11 @@ package struct UploadClientStateMachine: Sendable {
   package struct Append: Equatable, Sendable {
     package var start: UInt64
     package var completes: Bool
-    /// The upload resource ends here, the stream does not.
+    /// The upload resource ends here, but the stream does not.
     package var endsPart = false
-    /// The upload is complete already; only its lost final response is asked for once more.
+    /// The upload is already complete. The client only requests its lost final response.
     package var isReplay = false
-    /// How many bytes its content has to have, unless the stream ends.
+    /// The minimum size of its content in bytes, unless the stream ends.
     package var minimum: UInt64 = 0
   }
 
@@ -72,127 +72,127 @@ package struct UploadClientStateMachine: Sendable {
     case awaitBytes(upTo: UInt64)
     /// Call ``UploadClientStateMachine/goOn(_:)`` after a delay.
     case wait
-    /// The server knows nothing of resumable uploads, and nothing was sent yet; why, in words.
+    /// The server does not support resumable uploads, and nothing was sent yet. The value is the reason.
     case unsupported(String)
     /// The server has the whole stream.
     case completed
     case fail(ClientFailure)
   }
 
-  // What each acknowledgement needs comes first: with thousands of uploads, each line of memory that one touches is to
-  // be waited for.
+  // The fields that each acknowledgement needs come first: with thousands of uploads, each further cache line costs a
+  // memory access.
 
   /// Stream offset of the upload resource's first byte.
   package internal(set) var base: UInt64 = 0
-  /// Stream offset up to which bytes are acknowledged: they need not be kept.
+  /// Stream offset up to which bytes are acknowledged. These need not be kept.
   package internal(set) var acknowledged: UInt64 = 0
-  /// The largest offset that was ever acknowledged: what is before it need not be kept, also if the server takes it
-  /// back.
+  /// The largest offset that was ever acknowledged. Bytes before it need not be kept, even if the server later reports
+  /// a lower one.
   var everAcknowledged: UInt64 = 0
-  /// The largest offset that the server was ever seen to have, by an acknowledgement or by HEAD.
+  /// The largest offset that any answer has shown, be it an acknowledgement or HEAD.
   var furthest: UInt64 = 0
   /// Whether another process has begun the upload.
   var isResumed = false
   /// What the server has of another process's stream beyond what is kept here; see ``Surplus``.
   var surplus: Surplus?
-  /// How often the server was seen to have more than before: progress, whichever answer showed it.
+  /// How often the server was seen to have more than before, in whichever answer.
   package internal(set) var advances: UInt64 = 0
   /// One past the highest byte ever handed to the network.
   package internal(set) var sent: UInt64 = 0
   var notes: [ClientNote] = []
-  /// Answers since the last progress that made the client ask again at once: they must not go on for ever.
+  /// Answers since the last progress that made the client ask again at once. Their number is limited.
   var detours = 0
-  /// Refusals of an append's size since then: they lead somewhere, but not for ever either.
+  /// Refusals of an append's size since the last progress. They make appends smaller, but their number is limited too.
   var shrinks = 0
   package internal(set) var state = State.idle
   package internal(set) var version: InteropVersion
-  /// Whether the server was seen to speak ``version``.
+  /// Whether the server was seen to support ``version``.
   package internal(set) var isVersionSettled = false
-  /// How long the upload resource lives from the newest response on that said so, in seconds; see ``takeLifetime()``.
+  /// The upload resource's lifetime in seconds, counted from the newest response that reported it; see
+  /// ``takeLifetime()``.
   var toldLifetime: UInt64?
   package internal(set) var limits = UploadLimits()
 
   /// The upload resource's absolute URL.
   package internal(set) var uploadURL: String?
-  /// How many bytes one append may have after the server refused a larger one.
+  /// The maximum size of one append after the server refused a larger one.
   package internal(set) var shrunkAppendSize: UInt64?
-  /// Whether the server joins the upload resources of one stream (it said `Stream-ID` when it created one).
+  /// Whether the server joins the upload resources of one stream (its answer to a creation had `Stream-ID`).
   package internal(set) var joinsParts = false
 
-  /// Whether there is nothing left at the server to go on with: it has everything, has let it go, or has the wrong
-  /// things.
+  /// Whether the server has nothing left to continue: it has everything, has removed the upload, or has wrong bytes.
   package internal(set) var isForgotten = false
 
-  /// Where the next append begins, as the server said.
+  /// Where the next append begins, as reported by the server.
   var offset: UInt64 = 0
-  /// The most bytes that the append under way may have.
+  /// The maximum size of the append under way.
   var appendMaximum: UInt64?
-  /// The upload resource has to end although the stream does not.
+  /// Why the upload resource must end although the stream does not.
   var partEnd: PartEnd?
-  /// Whether the offset is retrieved once more because there was nothing to be appended at it.
+  /// Whether the client retrieves the offset once more because there was nothing to append at it.
   var confirms = false
-  /// Whether the upload's length was told with one of its appends.
+  /// Whether one of the appends has carried the upload's length.
   var hasToldLength = false
-  /// Whether OPTIONS was sent again after an answer that may be somebody else's.
+  /// Whether OPTIONS was sent again after an answer that may not be the server's.
   var hasAskedTwice = false
   /// How often OPTIONS was answered with 500.
   var refusedQuestions = 0
-  /// Whether the answer to OPTIONS has offered resumable uploads.
+  /// Whether the answer to OPTIONS offered resumable uploads.
   var isOffered = false
-  /// How often a creation was nevertheless answered as a plain upload is; after so many the offer counts as a mistake.
+  /// How often a creation was nevertheless answered as a plain upload. After several, the offer counts as a mistake.
   var plainAnswers = 0
   static let mostPlainAnswers = 4
-  /// Answers to HEAD in a row that could not be believed.
+  /// Successive unbelievable answers to HEAD.
   var disbelieved = 0
-  /// What the upload resource has said by 409 about the offset of an append; see ``Conflict``.
+  /// What the upload resource reported by 409 about the offset of an append; see ``Conflict``.
   var conflict: Conflict?
-  /// Whether an append without content has asked about a HEAD that cannot be true.
+  /// Whether an append without content has checked an impossible answer to HEAD.
   var hasProbed = false
-  /// How often the answer to an append to a complete upload has said that it is not complete.
+  /// How often the answer to an append to a complete upload reported it incomplete.
   var denials = 0
   /// How often a new upload resource followed one that was gone, since the last progress.
   var restarts = 0
-  /// How far the upload resource is that follows such a one.
+  /// The furthest offset of the upload resource that followed a missing one.
   var furthestSinceRestart: UInt64 = 0
-  /// How often in a row the stream was said to take no bytes where a new upload begins.
+  /// How often in a row the server refused bytes where a new upload begins.
   var placeRefusals = 0
-  /// How often in a row the upload resource was said to be gone.
+  /// How often in a row the upload resource was reported missing.
   var missing = 0
   /// Whether the upload resource has reported an offset, or accepted an append.
   var isProven = false
   /// See ``isDoubted``.
   var doubts = 0
-  /// This client as it was when it left its upload resource, until another one is proven; empty or one.
+  /// This client's state when it left its upload resource, until another one is proven. Empty or one element.
   var former: [UploadClientStateMachine] = []
-  /// Up to which stream offset gaps were reported, whichever upload resource the client then returned to.
+  /// Stream offset up to which gaps were reported, whichever upload resource the client then returned to.
   var reportedUpTo: UInt64 = 0
-  /// What is to be reported about leaving it, once another one exists.
+  /// The notes about leaving it, which are reported once another one exists.
   var heldNotes: [ClientNote] = []
-  /// Where a redirect (307, 308) leads, until something goes wrong there.
+  /// The target of a redirect (307, 308), until a request to it fails.
   var diversion: (url: String, isPermanent: Bool)?
-  /// POST, where the server takes no other method.
+  /// POST, if the server accepts no other method.
   package internal(set) var creationMethod: String?
-  /// Why the upload is being cancelled, unless somebody wishes it.
+  /// Why the upload is being cancelled; nil if the user cancels it.
   var reason: ClientFailure?
-  /// Whether an append that completes the upload went out as a whole, and no answer came.
+  /// Whether an append that completes the upload was sent in full and got no answer.
   var awaitsFinalResponse = false
-  /// Whether such an append was answered by a 2xx that says nothing of uploads: the server's, or somebody else's.
+  /// Whether such an append was answered by a 2xx without fields of the protocol, which may not be the server's.
   var isFinalResponseUnproved = false
   /// Whether a server has created an upload resource in this version.
   var hasCreated = false
-  /// What the 104 of the creation under way has announced.
+  /// The URL that the 104 of the creation under way has announced.
   var announced: String?
   var isOptimistic: Bool
   var asksForLimits = false
   let configuration: Configuration
 
-  /// When HEAD has said so often that an upload is complete, it is.
+  /// After so many denials, HEAD's report that the upload is complete counts.
   static let maximumDenials = 3
-  /// More detours than this without progress lead nowhere.
+  /// More detours than this without progress are useless.
   static let maximumDetours = 8
-  /// So many are made at once. Any more come after a pause: a front end that misbehaves does so for seconds.
+  /// Detours made at once. Further ones follow a pause, because a misbehaving front end does so for seconds.
   static let immediateDetours = 2
-  /// By halves, from anything down to one.
+  /// Enough to halve any size down to one.
   static let maximumShrinks = 64
 
   package init(_ configuration: Configuration) {
@@ -201,14 +201,14 @@ package struct UploadClientStateMachine: Sendable {
     isOptimistic = configuration.isOptimistic
   }
 
-  /// What happened that people want to know, since the last call.
+  /// Returns the notes since the last call.
   package mutating func takeNotes() -> [ClientNote] {
     defer { notes = [] }
     return notes
   }
 
-  /// How long the upload resource lives on (`max-age`), in seconds, counted from the response that was handled last;
-  /// nil if that said nothing of it.
+  /// How long the upload resource will live (`max-age`), in seconds, counted from the response that was handled last;
+  /// nil if that did not report it.
   package mutating func takeLifetime() -> UInt64? {
     defer { toldLifetime = nil }
     return toldLifetime
@@ -220,7 +220,7 @@ package struct UploadClientStateMachine: Sendable {
     configuration.discovers && !isOptimistic ? discoverOrCreate(supply) : create(supply)
   }
 
-  /// Goes on with an upload resource that another process has left behind.
+  /// Resumes an upload resource that another process has left.
   package mutating func resume(url: String, base: UInt64, version: InteropVersion) -> Action {
     (uploadURL, self.base, offset, acknowledged, sent) = (url, base, base, base, .max)
     self.version = version
@@ -228,10 +228,10 @@ package struct UploadClientStateMachine: Sendable {
     return retrieveOffset()
   }
 
-  /// The server shall forget the upload (section "Upload Cancellation").
+  /// Asks the server to remove the upload (section "Upload Cancellation").
   package mutating func cancel() -> Action { abandon(.cancelled) }
 
-  /// Gives the upload up for a reason of which the server is told.
+  /// Abandons the upload for a reason, and cancels it on the server.
   mutating func abandon(_ reason: ClientFailure) -> Action {
     guard let uploadURL = currentURL else { return fail(reason) }
     self.reason = reason
@@ -239,7 +239,7 @@ package struct UploadClientStateMachine: Sendable {
     return .send(request(.cancellation, url: uploadURL, content: .absent))
   }
 
-  /// The delay after ``Action/wait`` is over. A request follows, or the end, and never another delay.
+  /// The delay after ``Action/wait`` is over. Returns a request or the end, and never another delay.
   package mutating func goOn(_ supply: Supply) -> Action {
     guard case .interrupted(let next) = state else { return .none }
     switch next {
@@ -251,19 +251,19 @@ package struct UploadClientStateMachine: Sendable {
 
   package mutating func bytesAreReady(_ supply: Supply) -> Action { state == .ready ? append(supply) : .none }
 
-  /// The upload resource's life (`max-age`) is about to end: the next answer is followed by a new one.
+  /// The upload resource's lifetime (`max-age`) is about to end. A new one follows the next answer.
   package mutating func expiresSoon() -> Bool {
-    // A representation of known length is one upload, which lives as long as it is let. And an upload that has got
-    // nowhere in its life is followed by none that would.
+    // A representation of known length is a single upload, however long it lives. An upload without progress in its
+    // lifetime would be followed by another without progress.
     guard uploadURL != nil, partEnd == nil, configuration.length == nil, acknowledged > base else { return false }
     partEnd = .expiry
     return true
   }
 
-  /// Content up to `cursor` was handed over, in the request under way or in one that was broken off.
+  /// Content up to `cursor` was handed over, in the request under way or in one that was aborted.
   package mutating func wrote(upTo cursor: UInt64) { sent = max(sent, cursor) }
 
-  /// The request under way is over without a response.
+  /// The request under way has ended without a response.
   package mutating func interrupted(sentUpTo: UInt64) -> Action {
     sent = max(sent, sentUpTo)
     switch state {
@@ -285,8 +285,7 @@ package struct UploadClientStateMachine: Sendable {
     }
   }
 
-  /// OPTIONS was sent, and there is no answer to it. Silence does not mean that the server supports nothing: creating
-  /// an upload shows it.
+  /// OPTIONS got no answer. That does not mean that the server lacks support. Creating an upload shows it.
   package mutating func questionIsUnanswered(_ supply: Supply) -> Action {
     guard state == .discovering else { return .none }
     guard asksForLimits else { return create(supply) }
@@ -296,7 +295,7 @@ package struct UploadClientStateMachine: Sendable {
 
   mutating func wait(_ next: Next) -> Action {
     state = .interrupted(next)
-    // A redirect was for the time being, or led to where something is wrong: the first URL is asked again.
+    // A redirect was temporary, or its target does not work. Ask the first URL again.
     diversion = nil
     return .wait
   }
@@ -317,10 +316,10 @@ package struct UploadClientStateMachine: Sendable {
 
   /// The server has everything before `offset`.
   mutating func noteAdvance(to offset: UInt64) {
-    // A new upload that begins behind lost bytes has none yet.
+    // A new upload that begins behind lost bytes has stored none yet.
     guard offset > base else { return }
-    // Progress is what was never there before, or what is sent once more after the server forgot it. What it forgets
-    // again and again would otherwise be sent for ever.
+    // Progress means bytes that were never there before, or bytes sent once more after the server forgot them.
+    // Otherwise a server that forgets repeatedly would receive the same bytes for ever.
     if offset > furthest {
       (furthest, detours, shrinks, restarts) = (offset, 0, 0, 0)
       advances &+= 1

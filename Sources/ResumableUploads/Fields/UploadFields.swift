@@ -1,4 +1,4 @@
-// Offset and length of an upload in a message's fields, the media type of its parts, the status code of its own.
+// Offset and length fields of an upload, the media type of its parts, and its own status code.
 
 package import HTTPMessages
 
@@ -7,22 +7,23 @@ package enum UploadFields {
   package static let offset = "Upload-Offset"
   package static let length = "Upload-Length"
   package static let limit = "Upload-Limit"
-  /// Sluice's own: the least time between two announcements of progress that the client asks for, in whole seconds.
+  /// Sluice's own field: the minimum time between two announcements of progress that the client requests, in whole
+  /// seconds.
   package static let progressInterval = "Stream-Progress-Interval"
-  /// Of a part of a representation (section "Media Type application/partial-upload").
+  /// The media type of a part of a representation (section "Media Type application/partial-upload").
   package static let partialUpload = "application/partial-upload"
   /// Status code 104 (Upload Resumption Supported).
   package static let resumptionSupported = 104
 
-  /// Everything that belongs to the protocol and not to the request that is uploaded.
+  /// The fields that belong to the protocol rather than to the uploaded request.
   package static let all = [
     offset, length, limit, "Upload-Complete", "Upload-Incomplete", InteropVersion.fieldName,
   ]
 
-  /// `Upload-Offset`: a non-negative Integer; nil if it is missing or anything else, which is to be ignored.
+  /// `Upload-Offset`: a non-negative Integer; nil if it is missing or invalid, since an invalid one must be ignored.
   package static func offset(_ fields: HeaderFields) -> UInt64? { nonNegative(fields[offset]) }
 
-  /// `Upload-Length`, likewise.
+  /// `Upload-Length`, under the same rules.
   package static func length(_ fields: HeaderFields) -> UInt64? { nonNegative(fields[length]) }
 
   /// `Stream-Progress-Interval` in nanoseconds, at most a minute; nil if it is missing or invalid.
@@ -30,14 +31,14 @@ package enum UploadFields {
     nonNegative(fields[progressInterval]).map { Int64(min($0, 60)) * 1_000_000_000 }
   }
 
-  /// An offset as a field's value; nil beyond what a structured field holds (10^15 - 1: a petabyte).
+  /// An offset as a field's value; nil beyond the maximum of a structured field (10^15 - 1, a petabyte).
   package static func value(_ count: UInt64) -> String? {
     count <= UInt64(BareItem.largestInteger) ? String(count) : nil
   }
 
-  /// The name of an offset or a completeness that is there and cannot be read; nil if there is none.
+  /// The name of an offset or completeness field with an unreadable value; nil if there is none.
   ///
-  /// Its value is to be ignored. The message is not silent about uploads, though: what it says is unknown.
+  /// The value must be ignored. The message is still about uploads, but its content is unknown.
   package static func unreadable(_ fields: HeaderFields) -> String? {
     if fields.contains(offset), offset(fields) == nil { return offset }
     return InteropVersion.completenessFieldNames.first { name in

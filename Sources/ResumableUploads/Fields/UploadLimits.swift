@@ -4,20 +4,20 @@ package import HTTPMessages
 
 /// The limits of an upload resource; nil where there is none.
 package struct UploadLimits: Equatable, Sendable {
-  /// Of the whole representation, in bytes.
+  /// The maximum size of the whole representation in bytes.
   package var maximumSize: UInt64?
   package var minimumSize: UInt64?
-  /// Of the content of one request, in bytes. The minimum does not hold for a creation without content, nor for the
-  /// request that completes the upload.
+  /// The maximum size of one request's content in bytes. The minimum does not apply to a creation without content, nor
+  /// to the request that completes the upload.
   package var maximumAppendSize: UInt64?
   package var minimumAppendSize: UInt64?
-  /// How long the resource lives on, in seconds, counted from the making of the response.
+  /// The resource's remaining lifetime in seconds, counted from when the response was made.
   package var maximumAge: UInt64?
 
   package init() {}
 
-  /// Reads `Upload-Limit`; nil if it is missing, no Dictionary, or has a known key with a value that is no non-negative
-  /// Integer: all of it is ignored then. Unknown keys are ignored one by one.
+  /// Reads `Upload-Limit`; nil if it is missing, is not a Dictionary, or has a known key whose value is not a
+  /// non-negative Integer. The whole field is ignored then. Unknown keys are ignored individually.
   package init?(_ fields: HeaderFields, version: InteropVersion = .newest) {
     guard let text = fields[UploadFields.limit], let dictionary = StructuredDictionary(parsing: text) else {
       return nil
@@ -29,7 +29,7 @@ package struct UploadLimits: Equatable, Sendable {
     }
   }
 
-  /// The field's value. Without any limit it is `min-size=0`, for an empty value is no field.
+  /// The field's value. Without any limit it is `min-size=0`, because a field must not be empty.
   package func value(version: InteropVersion = .newest) -> String {
     var dictionary = StructuredDictionary()
     for key in ["max-size", "min-size", "max-append-size", "min-append-size", version.lifetimeKey] {
@@ -37,11 +37,11 @@ package struct UploadLimits: Equatable, Sendable {
       dictionary.set(key, .item(Item(.integer(Int64(clamping: min(value, UInt64(BareItem.largestInteger)))))))
     }
     if dictionary.members.isEmpty { dictionary.set("min-size", .item(Item(.integer(0)))) }
-    // Integers in range, keys of ours: there is nothing that could not be held.
+    // Integers in range with our own keys always serialize.
     return dictionary.serialized ?? "min-size=0"
   }
 
-  /// What a later message adds: its limits count, older ones stay where it says nothing.
+  /// Adds a later message: its limits replace older ones, which stay where it has none.
   package func updated(by newer: UploadLimits) -> UploadLimits {
     var result = self
     for path in Self.all { if let value = newer[keyPath: path] { result[keyPath: path] = value } }

@@ -1,23 +1,23 @@
-// When a 104 tells progress: at once where that helps, and otherwise at most a few times a second, or once in some
+// When a 104 reports progress: at once where that helps, and otherwise at most a few times per second or once per some
 // megabytes.
 
 /// Decides when the offset of a transfer is announced. Times are nanoseconds of any clock that does not go back.
 ///
-/// A source that sends something every quarter of a second is to have each of its messages acknowledged as it comes,
-/// also when its clock jitters: so the spacing is a fifth of a second. libcurl fails a transfer after 300 KB of
-/// response heads: with about a hundred bytes each, five a second last for nine minutes, and clients roll over long
-/// before. A fast client keeps what is not acknowledged, and has to wait when that is much: for it bytes count and not
-/// time, less and less often, so that ten gigabytes in one request make 600 announcements.
+/// A source that sends something every quarter of a second should have each message acknowledged as it arrives, even if
+/// its clock jitters. So the interval is a fifth of a second. libcurl fails a transfer after 300 KB of response heads.
+/// With about a hundred bytes each, five per second last for nine minutes, and clients roll over long before. A fast
+/// client keeps unacknowledged bytes, and must wait when there are too many. For such a client the schedule counts
+/// bytes instead of time, at growing distances, so that ten gigabytes in one request make 600 announcements.
 ///
-/// Each announcement also wakes the client. A client that needs fewer of them asks for a longer interval
+/// Each announcement also wakes the client. A client that needs fewer of them requests a longer interval
 /// (``UploadFields/progressInterval``).
 ///
-/// Proxies are less patient: those built on Go's `net/http` before 1.23 fail a request at its sixth interim response.
+/// Proxies are less tolerant. Those built on Go's `net/http` before 1.23 fail a request at its sixth interim response.
 /// So there may be a limit, and then the announcements come at growing distances.
 package struct ProgressSchedule: Equatable, Sendable {
   /// The least time between two announcements.
   package static let interval: Int64 = 200_000_000
-  /// This number of bytes is announced before its time has come; or a 128th of the transfer, if that is more.
+  /// So many bytes are announced before the interval has passed; a 128th of the transfer, if that is more.
   package static let step: UInt64 = 2 << 20
 
   package enum Action: Equatable, Sendable {
@@ -28,9 +28,9 @@ package struct ProgressSchedule: Equatable, Sendable {
   }
 
   private let limit: Int?
-  /// The least time between two announcements of this transfer.
+  /// The minimum time between two announcements of this transfer.
   private let interval: Int64
-  /// How many there were.
+  /// How many announcements there were.
   private var announcements = 0
   private var last: Int64?
   private var isTimerSet = false
@@ -38,8 +38,9 @@ package struct ProgressSchedule: Equatable, Sendable {
   private var announcedCount: UInt64 = 0
 
   /// - Parameters:
-  ///   - limit: how many announcements there may be; nil for as many as time and bytes ask for.
-  ///   - interval: what the client asks for, in nanoseconds, instead of ``interval``. A shorter time is not granted.
+  ///   - limit: the maximum number of announcements; nil for as many as time and bytes require.
+  ///   - interval: the interval that the client requests, in nanoseconds, instead of ``interval``. A shorter one is
+  ///     ignored.
   package init(limit: Int? = nil, interval: Int64? = nil) {
     self.limit = limit
     self.interval = max(Self.interval, interval ?? 0)
@@ -48,9 +49,9 @@ package struct ProgressSchedule: Equatable, Sendable {
   /// The append was accepted: an announcement tells the client that the offset matched.
   package mutating func accepted(now: Int64) -> Action { announce(now) }
 
-  /// `count` more bytes were kept, or some that were kept before can be announced now.
+  /// `count` more bytes were kept, or earlier ones can be announced now.
   package mutating func kept(_ count: UInt64, now: Int64) -> Action {
-    // The first ones at once: the client sees that bytes get through.
+    // Announce the first bytes at once, so that the client sees that bytes arrive.
     let isFirst = keptCount == 0
     keptCount += count
     if let limit, announcements >= limit { return .nothing }
@@ -63,7 +64,7 @@ package struct ProgressSchedule: Equatable, Sendable {
     return announce(now)
   }
 
-  /// The end of a burst is announced too, however short it was.
+  /// Announces the end of a burst too, however short it was.
   package mutating func timerFired(now: Int64) -> Action {
     isTimerSet = false
     return announce(now)

@@ -1,8 +1,8 @@
-// Answers of the protocol itself as values: which fields each of them carries.
+// Answers of the protocol itself as values, with the fields that each of them carries.
 
 package import HTTPMessages
 
-/// A response that an upload resource gives in its own name, or the fields that it adds to that of another.
+/// A response of an upload resource itself, or the fields that it adds to another response.
 package struct ServerAnswer: Equatable, Sendable {
   package var status: Int
   package var fields: HeaderFields
@@ -16,7 +16,7 @@ package struct ServerAnswer: Equatable, Sendable {
     self.mediaType = mediaType
   }
 
-  /// What of an upload resource answers need to know.
+  /// The parts of an upload resource's state that answers contain.
   package struct Standing: Equatable, Sendable {
     package var offset: UInt64
     package var length: UInt64?
@@ -33,13 +33,13 @@ package struct ServerAnswer: Equatable, Sendable {
     }
   }
 
-  /// Seconds after which a client may try again what cannot be done now.
+  /// Seconds after which a client may retry what is not possible now.
   private static let retryDelay = 2
 
   // MARK: Interim
 
-  /// The fields of the 104 that announces a new resource; nil where the version is unknown to us or not named (appendix
-  /// "Draft Version Identification").
+  /// The fields of the 104 that announces a new resource; nil if the version is unknown or not named (appendix "Draft
+  /// Version Identification").
   package static func announcement(_ standing: Standing, _ version: InteropVersion) -> HeaderFields? {
     guard version.number != nil else { return nil }
     var fields: HeaderFields = ["Location": standing.location]
@@ -48,8 +48,8 @@ package struct ServerAnswer: Equatable, Sendable {
     return fields
   }
 
-  /// The fields of a 104 that tells progress; nil where the version has none. Never a `Location` (section "Upload
-  /// Append").
+  /// The fields of a 104 that reports progress; nil if the version has none. Never contains a `Location` (section
+  /// "Upload Append").
   package static func progress(_ offset: UInt64, _ version: InteropVersion) -> HeaderFields? {
     guard version.number != nil, version.tellsProgress, let value = UploadFields.value(offset) else { return nil }
     var fields: HeaderFields = [UploadFields.offset: value]
@@ -59,21 +59,21 @@ package struct ServerAnswer: Equatable, Sendable {
 
   // MARK: Final
 
-  /// A creation whose content was fully processed, with more to come: 201.
+  /// The answer to a creation whose content was fully processed, with more to come: 201.
   package static func created(_ standing: Standing, _ version: InteropVersion) -> ServerAnswer {
     var answer = ServerAnswer(201, ["Location": standing.location])
     answer.addState(standing, version, tellsLength: false)
     return answer
   }
 
-  /// The same of an append: 204, or 201 in older versions.
+  /// The answer to such an append: 204, or 201 in older versions.
   package static func appended(_ standing: Standing, _ version: InteropVersion) -> ServerAnswer {
     var answer = ServerAnswer(version.statuses.appended)
     answer.addState(standing, version, tellsLength: false)
     return answer
   }
 
-  /// To HEAD and GET: 204.
+  /// The answer to HEAD and GET: 204.
   package static func retrieved(_ standing: Standing, _ version: InteropVersion) -> ServerAnswer {
     var answer = ServerAnswer(204)
     answer.addState(standing, version, tellsLength: true)
@@ -81,19 +81,19 @@ package struct ServerAnswer: Equatable, Sendable {
     return answer
   }
 
-  /// To DELETE: 204.
+  /// The answer to DELETE: 204.
   package static func cancelled(_ version: InteropVersion) -> ServerAnswer {
     var answer = ServerAnswer(204)
     version.setVersion(&answer.fields)
     return answer
   }
 
-  /// To OPTIONS of a target that supports uploads, or of `*`.
+  /// The answer to OPTIONS of a target that supports uploads, or of `*`.
   package static func discovered(
     _ limits: UploadLimits, _ version: InteropVersion, allow: String
   ) -> ServerAnswer {
-    // A request that names no version, or an unknown one, gets the newest in the answer: so a client learns which one
-    // to use.
+    // A request with no version or an unknown one gets the newest in the answer, so that the client learns which one to
+    // use.
     let version = version.number == nil ? .newest : version
     var answer = ServerAnswer(204, ["Allow": allow])
     version.setVersion(&answer.fields)
@@ -101,7 +101,7 @@ package struct ServerAnswer: Equatable, Sendable {
     return answer
   }
 
-  /// To OPTIONS of an upload resource.
+  /// The answer to OPTIONS of an upload resource.
   package static func discoveredResource(_ version: InteropVersion) -> ServerAnswer {
     var answer = ServerAnswer(
       204, ["Allow": ServerRequest.resourceMethods, "Accept-Patch": UploadFields.partialUpload])
@@ -109,7 +109,7 @@ package struct ServerAnswer: Equatable, Sendable {
     return answer
   }
 
-  /// - Parameter standing: of the resource, where there is one.
+  /// - Parameter standing: the state of the resource, if there is one.
   package static func refused(
     _ refusal: UploadRefusal, _ version: InteropVersion, limits: UploadLimits, standing: Standing? = nil
   ) -> ServerAnswer {
@@ -124,10 +124,10 @@ package struct ServerAnswer: Equatable, Sendable {
     case .notAuthorized: answer.fields.append("WWW-Authenticate", "Bearer")
     default: break
     }
-    // Where 404 means both, a client must not take what was given up for what was completed and forgotten.
+    // If 404 has both meanings, a client must not mistake an abandoned upload for one that was completed and forgotten.
     if case .deactivated = refusal, answer.status == 404 { version.setCompleteness(false, &answer.fields) }
     if refusal.tellsOffset {
-      // Never the resource's own response (section "Completeness").
+      // The answer is never the resource's own response (section "Completeness").
       version.setCompleteness(false, &answer.fields)
       if let standing, let value = UploadFields.value(standing.offset) {
         answer.fields.append(UploadFields.offset, value)
@@ -139,9 +139,9 @@ package struct ServerAnswer: Equatable, Sendable {
     return answer
   }
 
-  /// What is added to a response that comes from processing the representation.
+  /// The fields added to a response that comes from processing the representation.
   ///
-  /// - Parameter offset: nil where it is not worth telling.
+  /// - Parameter offset: nil to leave it out.
   package static func completedFields(_ version: InteropVersion, offset: UInt64) -> HeaderFields {
     var fields = HeaderFields()
     version.setCompleteness(true, &fields)

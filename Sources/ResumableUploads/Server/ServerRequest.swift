@@ -1,11 +1,11 @@
-// What a request asks of the protocol, judged by its method, its target and its fields alone.
+// Classifies a request of the protocol by its method, target and fields alone.
 
 package import HTTPMessages
 
 /// What a server knows of a request before its content.
 package struct RequestSummary: Equatable, Sendable {
   package enum Target: Equatable, Sendable {
-    /// An upload resource, or what looks like one.
+    /// An upload resource, or a URL that looks like one.
     case uploadResource
     /// Anything else, `*` included.
     case other
@@ -17,10 +17,10 @@ package struct RequestSummary: Equatable, Sendable {
     case absent
     /// A valid `Content-Length`, in bytes.
     case sized(UInt64)
-    /// Until it ends.
+    /// Content that ends with the transfer.
     case unsized
 
-    /// Whether a byte can come.
+    /// Whether any byte can arrive.
     package var mayHaveBytes: Bool { self != .absent && self != .sized(0) }
   }
 
@@ -39,16 +39,16 @@ package struct RequestSummary: Equatable, Sendable {
 
 /// A request that brings bytes: the first of an upload, or a later one.
 package struct UploadTransferRequest: Equatable, Sendable {
-  /// The version to answer in. That of the RFC to come for a request that names none.
+  /// The version to answer in. For a request that names none, this is the future RFC's.
   package var version: InteropVersion
   /// Where the content begins in the representation; 0 for a creation.
   package var offset: UInt64
   /// Whether the content is the rest of the representation.
   package var completes: Bool
   package var content: RequestSummary.Content
-  /// `Upload-Length`, where the version has it.
+  /// `Upload-Length`, if the version has it.
   package var uploadLength: UInt64?
-  /// Whether the content comes with a digest that it is to be judged by.
+  /// Whether the content has a digest that the server must verify.
   package var hasDigest = false
 
   package init(
@@ -63,7 +63,7 @@ package struct UploadTransferRequest: Equatable, Sendable {
   }
 
   /// The length that the request indicates (section "Length"): by `Upload-Length`, or by a valid `Content-Length` of
-  /// content that is the rest. Throws ``UploadRefusal/inconsistentLength`` where the two differ.
+  /// content that completes the upload. Throws ``UploadRefusal/inconsistentLength`` if the two differ.
   package func indicatedLength() throws(UploadRefusal) -> UInt64? {
     guard completes, case .sized(let count) = content else { return uploadLength }
     let (end, overflow) = offset.addingReportingOverflow(count)
@@ -72,11 +72,11 @@ package struct UploadTransferRequest: Equatable, Sendable {
   }
 }
 
-/// What a request asks of the protocol.
+/// What a request asks for in the protocol.
 package enum ServerRequest: Equatable, Sendable {
-  /// Nothing: it is served as if there were no such protocol.
+  /// Nothing: the server handles it without the protocol.
   case plain
-  /// OPTIONS: whether there is support, and within which limits (section "Limits").
+  /// OPTIONS: whether uploads are supported, and within which limits (section "Limits").
   case discover(InteropVersion)
   /// Creates an upload resource (section "Upload Creation").
   case create(UploadTransferRequest)
@@ -86,18 +86,18 @@ package enum ServerRequest: Equatable, Sendable {
   case append(UploadTransferRequest)
   /// Cancels one (section "Upload Cancellation").
   case cancel(InteropVersion)
-  /// Asks one what it allows.
+  /// Asks one which methods it allows.
   case discoverResource(InteropVersion)
   case refuse(UploadRefusal, InteropVersion)
 
-  /// The methods that an upload resource knows, for `Allow`.
+  /// The methods that an upload resource supports, for `Allow`.
   package static let resourceMethods = "HEAD, GET, PATCH, DELETE, OPTIONS"
   /// Methods whose requests have no content that could be uploaded (RFC 9110, section 9.3).
   private static let withoutContent: Set<String> = ["GET", "HEAD", "DELETE", "OPTIONS", "TRACE", "CONNECT"]
 
   package init(_ request: RequestSummary) {
     let named = InteropVersion.Named(request.fields)
-    // A request without a version speaks the RFC to come, which differs from the newest draft in nothing but the field.
+    // A request without a version uses the future RFC, which differs from the newest draft only in the field.
     let version: InteropVersion
     switch named {
     case .known(let known): version = known
@@ -117,7 +117,7 @@ package enum ServerRequest: Equatable, Sendable {
     guard ["HEAD", "GET", "PATCH", "DELETE"].contains(request.method) else {
       return .refuse(.methodNotAllowed, version)
     }
-    // What an offset means may have changed: better no answer than a wrong one.
+    // The meaning of an offset may have changed, so refuse rather than give a wrong answer.
     guard isKnown else { return .refuse(.unsupportedVersion, version) }
     if request.method != "PATCH", version.refusesAppendFields, version.hasAppendFields(request.fields) {
       return .refuse(.appendFields, version)
@@ -139,12 +139,12 @@ package enum ServerRequest: Equatable, Sendable {
   }
 
   private static func toOther(_ request: RequestSummary, _ version: InteropVersion, isKnown: Bool) -> ServerRequest {
-    // With `Upload-Complete`, too: nothing can be created by a method that has no content.
+    // Also with `Upload-Complete`, because a method without content cannot create anything.
     if request.method == "OPTIONS" { return .discover(version) }
     guard !withoutContent.contains(request.method) else { return .plain }
     guard isKnown else {
-      // Whoever sends everything in one request loses nothing but the resumption; a part of something cannot be taken
-      // for the whole of it.
+      // A client that sends everything in one request loses only the ability to resume. A part must not be mistaken for
+      // the whole representation.
       let isPart =
         InteropVersion.drafts.contains { $0.completeness(request.fields) == false }
       return isPart ? .refuse(.unsupportedVersion, version) : .plain
@@ -156,10 +156,11 @@ package enum ServerRequest: Equatable, Sendable {
         uploadLength: version.hasLimits ? UploadFields.length(request.fields) : nil))
   }
 
-  /// Parameters behind the media type do not change what it is (RFC 9110, section 8.3.1).
+  /// Ignores parameters behind the media type, which do not change it (RFC 9110, section 8.3.1).
   private static func isPartialUpload(_ contentType: String?) -> Bool {
     guard let contentType else { return false }
-    // By octets: Swift takes the Greek question mark for a semicolon, and what combines with one for a part of it.
+    // Compare octets: Swift treats the Greek question mark as equal to a semicolon, and combining characters as part of
+    // it.
     let type = contentType.utf8.prefix { $0 != UInt8(ascii: ";") }.filter { $0 != 0x20 && $0 != 0x09 }
     return String(decoding: type, as: UTF8.self).isSameWord(as: UploadFields.partialUpload)
   }

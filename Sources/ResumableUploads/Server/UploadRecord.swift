@@ -1,9 +1,9 @@
-// What has to outlive the server of an upload resource, as text: one line a field, each value a structured field, so
-// that the parser which reads the protocol reads this too.
+// The part of an upload resource that must outlive the server, as text. Each line is a field with a structured value,
+// so the protocol's own parser reads it.
 
 package import HTTPMessages
 
-/// The state of an upload resource beside its bytes. The offset is not among it: it is how many bytes are kept.
+/// The state of an upload resource apart from its bytes. The offset is not part of it: it is the number of bytes kept.
 package struct UploadRecord: Equatable, Sendable {
   /// The response that was produced from processing the representation.
   package struct Response: Equatable, Sendable {
@@ -18,41 +18,41 @@ package struct UploadRecord: Equatable, Sendable {
     }
   }
 
-  /// The request that created the resource: method, target, and fields without the protocol's own. Those that carry
-  /// credentials (``SecretFields``) last as long as the process: ``text`` has none of them.
+  /// The request that created the resource: method, target, and fields without the protocol's own. Fields that carry
+  /// credentials (``SecretFields``) exist only in the process: ``text`` contains none of them.
   package var method: String
   package var target: String
   package var fields: HeaderFields
   /// Seconds since 1970.
   package var created: Int64
-  /// What identifies the creator's credential, if there was one: never the credential itself.
+  /// Identifies the creator's credential, if there was one. It is never the credential itself.
   package var credential: [UInt8]?
-  /// Who else counts as the creator: the peer's address without its port.
+  /// Identifies a creator without a credential: the peer's address without its port.
   package var client: String
-  /// What the creation was told: limits SHOULD NOT change to the client's disadvantage (section "Limits"), whatever the
-  /// server is started with the next time.
+  /// The limits that the creation reported. They SHOULD NOT change to the client's disadvantage (section "Limits"),
+  /// even if the server is restarted with others.
   package var limits: UploadLimits
   package var length: UInt64?
-  /// Whether the request has been begun, and so something must be kept.
+  /// Whether the request has begun, so that something must be kept.
   package var hasBegun = false
-  /// Whether the file that bytes go into was made for this upload, and goes with it.
+  /// Whether the file for the bytes was made for this upload, and is removed with it.
   package var ownsFile = false
-  /// Whether the creation announced no length: then age removes nothing of what came.
+  /// Whether the creation announced no length. The bytes of such an upload are not removed by age.
   package var isLive = true
-  /// The offset, where it lies inside bytes of the same stream that others have stored: the size of the file does not
-  /// show it then. nil if the offset is how many bytes are kept.
+  /// The offset, if it lies inside bytes of the same stream that others have stored, because the file's size does not
+  /// show it then. nil if the offset is the number of bytes kept.
   package var ownOffset: UInt64?
-  /// An offset that was announced; the true one is this or more.
+  /// An offset that was announced. The true one is at least this.
   package var promised: UInt64 = 0
-  /// The boot of the machine since which bytes may have been acknowledged that the disk has not; nil if it has them
+  /// The boot of the machine in which bytes may have been acknowledged before the disk had them; nil if the disk has
   /// all.
   package var unsyncedBoot: String?
-  /// Which upload it is the record of. The files of records are used again, and after a power failure one may hold what
-  /// it held for another upload. nil in records of earlier servers.
+  /// Identifies the upload of this record. Record files are reused, and after a power failure one may contain the
+  /// record of another upload. nil in records of earlier servers.
   package var token: String?
   package var deactivation: Deactivation?
   package var response: Response?
-  /// Whether this was read from a text with credentials, as earlier versions wrote it: it is to be written anew.
+  /// Whether this was read from a text with credentials, as earlier versions wrote it. It must be written again.
   package private(set) var holdsSecrets = false
 
   package init(
@@ -72,7 +72,7 @@ package struct UploadRecord: Equatable, Sendable {
 
   // MARK: Text
 
-  /// The record's text; nil if a value is beyond what a structured field holds.
+  /// The record's text; nil if a value exceeds the range of a structured field.
   package var text: String? { text(keepingSecrets: false) }
 
   private func text(keepingSecrets: Bool) -> String? {
@@ -113,12 +113,12 @@ package struct UploadRecord: Equatable, Sendable {
       add("Response-Field", response.fields)
       add("Response-Body", Item(.bytes(response.body)))
     }
-    // A file that was cut short is no record.
+    // Marks the end, so that a truncated file is not read as a record.
     add("End", Item(.boolean(true)))
     return isWhole ? lines.joined() : nil
   }
 
-  /// Reads a record; nil for anything that ``text`` would not have written, since a guess would be worse than none.
+  /// Reads a record; nil for anything that ``text`` would not have written, because a guess would be worse.
   package init?(parsing text: String) {
     var values: [(name: String, item: Item)] = []
     for line in text.split(separator: "\n", omittingEmptySubsequences: false).dropLast() {
@@ -162,7 +162,7 @@ package struct UploadRecord: Equatable, Sendable {
       else { return nil }
       response = Response(status: Int(status), fields: fields, body: body)
     }
-    // What was not understood above would be lost by the next writing: then the file is not one of ours.
+    // The next write would lose anything not understood above. Such a file is not one of ours.
     guard self.text(keepingSecrets: true) == text else { return nil }
     holdsSecrets = (self.fields.all + (response?.fields.all ?? [])).contains { SecretFields.contains($0.name) }
   }

@@ -1,30 +1,30 @@
-// Why a request of the protocol is turned away, as a value: the status, the fields and the body follow from it.
+// Why the server refuses a request of the protocol, as a value. Status, fields and body follow from it.
 
 /// Why an upload resource rejects every further interaction.
 package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   /// DELETE (section "Upload Cancellation").
   case cancelled
-  /// Nobody came for as long as a resource lives.
+  /// No request arrived during the resource's lifetime.
   case expired
-  /// Nobody continued a live stream for as long as one may be silent: what came of it is closed, and stays.
+  /// Nobody continued a live stream within the permitted silence. What was received is closed and kept.
   case interrupted
-  /// More bytes came than the length that was announced (section "Upload Append").
+  /// More bytes arrived than the announced length (section "Upload Append").
   case lengthExceeded = "length-exceeded"
-  /// The stream is stored already, and does not end where the upload does.
+  /// The stream is already stored, and does not end where the upload does.
   case outgrown
-  /// Bytes that were acknowledged are not there any more (section "Offset").
+  /// Acknowledged bytes are missing (section "Offset").
   case stateLost = "state-lost"
-  /// The machine stopped while bytes that were acknowledged may not have been on the disk.
+  /// The machine stopped while acknowledged bytes may not have been on the disk.
   case unsynced
-  /// A newer request of the same stream has begun behind bytes that never came: these cannot be added any more.
+  /// A newer request of the same stream has begun behind bytes that never arrived. They can no longer be added.
   case overtaken
-  /// The stream has ended, or is continued elsewhere, since the upload was created: it has no place for the upload.
+  /// The stream has ended, or continues elsewhere, since the upload was created. The upload no longer fits anywhere.
   case misplaced
-  /// The stream has other bytes where the upload has its own, or is complete and ends before them.
+  /// The stream has different bytes at the upload's offsets, or is complete and ends before them.
   case contradicted
-  /// The bytes are not those that the `Repr-Digest` of the creation announced.
+  /// The bytes do not match the `Repr-Digest` that the creation announced.
   case refuted
-  /// The resource that the upload is for has let go of it without a response.
+  /// The resource behind the upload has released it without a response.
   case abandoned
 
   package var description: String {
@@ -46,9 +46,9 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   }
 }
 
-/// A request that is not carried out. Nothing of the upload changes by it, unless it says so.
+/// A request that the server does not carry out. The upload stays as it is, unless a case says otherwise.
 package enum UploadRefusal: Error, Equatable, Sendable {
-  /// Not a version of the table, and the request cannot be served without it.
+  /// The version is not in the table, and the request cannot be served without it.
   case unsupportedVersion
   case missingOffset
   case missingCompleteness
@@ -56,9 +56,9 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   case appendFields
   /// PATCH without `application/partial-upload`.
   case mediaType
-  /// PATCH begins elsewhere than where the resource stands (section "Upload Append").
+  /// PATCH begins at another offset than the resource's (section "Upload Append").
   case mismatchingOffset(expected: UInt64, provided: UInt64)
-  /// `Upload-Length`, `Content-Length` and what was said before do not agree (section "Length").
+  /// `Upload-Length`, `Content-Length` and earlier values do not agree (section "Length").
   case inconsistentLength
   /// More than `max-size`.
   case representationTooLarge
@@ -66,31 +66,31 @@ package enum UploadRefusal: Error, Equatable, Sendable {
   case contentTooLarge
   /// Less than `min-append-size`, in a request that does not complete the upload.
   case contentTooSmall
-  /// All bytes were there already when these came.
+  /// These bytes arrived after all bytes were already there.
   case completed
   case deactivated(Deactivation)
   case unknownResource
   case methodNotAllowed
-  /// So many resources, or so many of this client, are at work that there is none to be had now.
+  /// No upload resource is available now, because too many are in use, in total or by this client.
   case tooManyUploads
-  /// The bytes that unfinished uploads may take are taken, in total or by this client.
+  /// The quota for the bytes of unfinished uploads is exhausted, in total or for this client.
   case quotaExhausted
-  /// The disk did not take the bytes; the value is the errno's text.
+  /// Writing the bytes to the disk failed; the value is the errno's text.
   case notStored(String, isFull: Bool)
-  /// The server lacks what it needs for the moment, such as descriptors; the value is the errno's text.
+  /// The server temporarily lacks a resource, such as descriptors; the value is the errno's text.
   case outOfResources(String)
-  /// The content is not what its `Content-Digest` says (RFC 9530, section 2).
+  /// The content does not match its `Content-Digest` (RFC 9530, section 2).
   case contentDigest
-  /// The content has a `Content-Digest`, and more bytes than the server can hold until it is compared.
+  /// The content has a `Content-Digest`, and more bytes than the server can hold back until it is verified.
   case unverifiable(limit: Int)
-  /// The whole upload is not what the `Repr-Digest` of its creation says.
+  /// The whole upload does not match the `Repr-Digest` of its creation.
   case representationDigest
-  /// Fewer bytes came in a while than `--min-rate` asks for.
+  /// Fewer bytes arrived in a period than the minimum rate requires.
   case tooSlow
   case serverStops
-  /// The credential that the upload was created with is not one any more (section "Security Considerations").
+  /// The credential that created the upload is no longer valid (section "Security Considerations").
   case notAuthorized
-  /// The handler asked to try again later.
+  /// The handler asks the client to try again later.
   case handlerNotReady(status: Int, reason: String)
 
   /// The status of the answer to a request of that version.
@@ -115,7 +115,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     }
   }
 
-  /// The cause and the remedy, for people.
+  /// The cause and the remedy, in words.
   package var reason: String {
     switch self {
     case .unsupportedVersion:
@@ -149,7 +149,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     }
   }
 
-  /// The problem type that the protocol has for it.
+  /// The protocol's problem type for it, if there is one.
   package var problem: ProblemType? {
     switch self {
     case .mismatchingOffset(let expected, let provided): .mismatchingOffset(expected: expected, provided: provided)
@@ -158,7 +158,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     }
   }
 
-  /// Whether the same may succeed later, so that the answer says when: `Retry-After`.
+  /// Whether the same request may succeed later, so that the answer has `Retry-After`.
   package var allowsRetry: Bool {
     switch self {
     case .tooManyUploads, .quotaExhausted, .notStored, .outOfResources, .serverStops, .handlerNotReady: true
@@ -166,7 +166,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     }
   }
 
-  /// Whether the answer tells the limits (section "Limits": a 413 because of them SHOULD).
+  /// Whether the answer contains the limits (section "Limits": a 413 because of them SHOULD).
   package var tellsLimits: Bool {
     switch self {
     case .representationTooLarge, .contentTooLarge, .contentTooSmall, .quotaExhausted, .tooManyUploads: true
@@ -174,7 +174,7 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     }
   }
 
-  /// Whether the resource still stands somewhere, and says where.
+  /// Whether the resource still has an offset, which the answer reports.
   package var tellsOffset: Bool {
     switch self {
     case .deactivated, .unknownResource, .methodNotAllowed, .unsupportedVersion, .appendFields, .tooManyUploads,

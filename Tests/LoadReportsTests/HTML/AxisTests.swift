@@ -1,4 +1,4 @@
-// Axes: whatever was measured has its place on them, and what is written beside them is round.
+// Axes: every measured value has a position, and the tick values are round.
 
 import Glibc
 import PropertyTesting

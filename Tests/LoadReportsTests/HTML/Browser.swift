@@ -1,22 +1,22 @@
-// Chromium without a window, for what only a browser can tell: what a page shows, and whether it complains.
+// Headless Chromium, for checks that need a browser: the rendered page, and its errors.
 
 import EventLoops
 import NetworkTesting
 
-/// Runs Chromium once for each question. `timeout` ends it by its process id should it not end by itself.
+/// Runs Chromium once per call. `timeout` kills it if it does not end by itself.
 struct Browser {
   private let directory: TemporaryDirectory
 
   init() throws { directory = try TemporaryDirectory() }
 
   struct Answer {
-    /// The document as it stood when everything was there.
+    /// The document after everything was loaded.
     let document: String
-    /// What the page and the browser had to complain of.
+    /// The errors of the page and of the browser.
     let complaints: [String]
   }
 
-  /// Loads a page and gives back the document that came of it.
+  /// Loads a page, and returns the resulting document.
   func document(_ html: String, more: [String] = []) throws -> Answer {
     let process = try run(html, ["--dump-dom"] + more)
     // A line of the console is `[…:CONSOLE:line] "text", source: …`.
@@ -48,11 +48,11 @@ struct Browser {
   }
 }
 
-/// What the head of a PNG tells (ISO 15948), and how much was needed to draw it.
+/// The data in the head of a PNG (ISO 15948), and its compressed size.
 struct Picture {
   let width: Int
   let height: Int
-  /// The compressed size of its pixels: small when there is little to see.
+  /// The compressed size of its pixels, which is small for a nearly empty picture.
   let size: Int
 
   init(png bytes: [UInt8]) throws {

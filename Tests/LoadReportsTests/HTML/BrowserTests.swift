@@ -1,4 +1,4 @@
-// The page in a real browser: its numbers are those of the report, everything is in its place, nothing is run.
+// The page in a real browser: its numbers are the report's, its layout is correct, and it runs no code.
 
 import NetworkTesting
 import Testing
@@ -7,8 +7,8 @@ import Testing
 
 @Suite("The page in a browser", .serialized)
 struct BrowserTests {
-  /// Tells, in the document's title, what only layout knows. The page's own policy would not let it run, so that goes
-  /// first.
+  /// Writes layout data into the document's title. The page's own policy would prevent this script, so the policy is
+  /// removed first.
   private static let probe = """
     <script>addEventListener('load',()=>{const found=[];
     if(document.documentElement.scrollWidth>innerWidth)found.push('wider than the window');
@@ -65,7 +65,7 @@ struct BrowserTests {
     let answer = try browser.document(run.report.html)
     #expect(answer.complaints.isEmpty, "\(answer.complaints)")
     #expect(answer.document.matches(of: /<script/).count == 1 && !answer.document.contains("<img"))
-    // What is looked for would be found: the same in a page that escapes nothing.
+    // A control: the code would run in a page that escapes nothing.
     let careless = try browser.document("<!doctype html>\(PageStyle.policy.text)<p>\(MarkupTests.hostile)</p>")
     #expect(!careless.complaints.isEmpty && careless.document.contains("<img"))
   }

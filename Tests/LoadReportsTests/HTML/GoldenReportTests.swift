@@ -1,7 +1,7 @@
-// What is shown of some runs, line by line as it was when the files of `Golden/` were written: pages, tables, rows and
-// documents. A difference is a change that somebody should look at.
+// The output of some runs, compared line by line with the files of `Golden/`: pages, tables, rows and documents. A
+// reviewer should check every difference.
 //
-// After a change on purpose, look at the pages in a browser, and then let this write the files anew:
+// After an intended change, check the pages in a browser, and then let this command write the files again:
 //
 //     SLUICE_GOLDEN=write swift test --filter GoldenReportTests
 
@@ -42,7 +42,7 @@ struct GoldenReportTests {
     }
   }
 
-  /// Without what a browser alone can judge: its style and its script. Each element on a line of its own.
+  /// Without the style and the script, which only a browser can check. Each element is on a line of its own.
   private static func page(_ html: String) -> String {
     var html = html
     for element in ["style", "script"] {

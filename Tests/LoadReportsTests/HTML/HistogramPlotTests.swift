@@ -1,4 +1,4 @@
-// What the plot of a histogram makes of it before anything is drawn.
+// The bars that the plot of a histogram computes before drawing.
 
 import Glibc
 import PropertyTesting
@@ -24,7 +24,7 @@ struct HistogramPlotTests {
       count += repetitions
       let bins = HistogramPlot.bins(of: one)
       #expect(bins.count == 1 && bins.first?.count == repetitions)
-      // The histogram itself knows a value to one per cent.
+      // The histogram itself has a precision of one per cent.
       let isInside = bins.first.map {
         Double(value) >= $0.range.lowerBound * 0.99 && Double(value) < $0.range.upperBound * 1.01
       }

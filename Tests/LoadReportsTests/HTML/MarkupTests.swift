@@ -1,4 +1,4 @@
-// Text from outside stays text, and paths say where they lead.
+// Text from outside stays text, and paths have the right points.
 
 import PropertyTesting
 import Testing
@@ -37,7 +37,7 @@ struct MarkupTests {
       points.append(point)
     }
     let found = Self.points(of: path.text)
-    // A step of nothing is left out: neighbours closer than a tenth may be one, or two.
+    // A zero step is omitted: neighbours closer than a tenth may be one point or two.
     var position = 0
     for point in points {
       if position + 1 < found.count, distance(found[position + 1], point) < distance(found[position], point) {

@@ -1,4 +1,4 @@
-// The shapes that a plot consists of, to the tenth of a pixel: an axis, a curve with a gap, a name with its line.
+// The shapes of a plot, to the tenth of a pixel: an axis, a curve with a gap, a label with its line.
 
 import Testing
 
@@ -31,7 +31,7 @@ struct PlotShapeTests {
     #expect(Axis.logarithmic(from: .nan, to: .infinity, .duration).range == 1...2)
   }
 
-  /// A panel from 10 px above to 30 px, over four seconds: a second is 25 px wide, a unit of two 10 px high.
+  /// A panel from 10 px to 30 px, over four seconds. A second is 25 px wide, and a unit of two is 10 px high.
   private func plot(_ series: [TimeSeries], outages: [LoadOutage] = []) -> String {
     let panel = TimePlot.Panel(
       name: "p", quantity: .count, axis: .linear(to: 2, .count), series: series, height: 20)
@@ -85,11 +85,11 @@ struct PlotShapeTests {
     #expect(one.markup.text.contains("<path class=\"mark\" d=\"M300 5v89\"/>"), "\(one.markup.text)")
     #expect(
       one.markup.text.contains("<text class=\"note\" x=\"304\" y=\"14\" text-anchor=\"start\">p50 10.0 µs</text>"))
-    // Too near to stand in one row; the second line crosses the first name, and its own stands below it.
+    // Too close for one row. The second line crosses the first label, and its own label is below it.
     let two = histogram([.init(name: "p90", value: 1.1e4), .init(name: "p50", value: 1e4)])
     #expect(two.height == 28 + 32 + 50 + 44)
     #expect(two.markup.text.contains("y=\"30\" text-anchor=\"start\">p90"), "\(two.markup.text)")
-    // At the right end a name stands left of its line.
+    // At the right end, a label is left of its line.
     let last = histogram([.init(name: "p99", value: 1e6)])
     #expect(last.markup.text.contains("x=\"896\" y=\"14\" text-anchor=\"end\">p99"), "\(last.markup.text)")
     #expect(histogram([]).height == 28 + 16 + 50 + 44)

@@ -1,4 +1,4 @@
-// The page as text: complete, self-contained, small, and nothing that others wrote becomes markup.
+// The page as text: complete, self-contained and small, without foreign markup.
 
 import Testing
 

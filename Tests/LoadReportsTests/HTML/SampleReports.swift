@@ -1,11 +1,11 @@
-// Reports as a run would leave them, for the tests of what is shown of them: made by the same figures that a run fills.
+// Reports for the tests of their output, made through the same calls as those of a real run.
 
 import PropertyTesting
 
 @testable import LoadReports
 @testable import LoadTesting
 
-/// What happens in a run that never was.
+/// The events of a simulated run.
 struct SampleRun {
   var streams = 200
   var seconds = 60
@@ -64,7 +64,7 @@ struct SampleRun {
     let due = Int64(second) * 1_000_000_000 + Int64.random(in: 0..<1_000_000_000, using: &random)
     let isTrouble = trouble.contains(second)
     figures.due(bytes: 1000, &stream)
-    // The sum of some is skewed as delays are.
+    // A sum of several is skewed like real delays.
     let shape = (0..<4).reduce(0.2) { sum, _ in sum + Double.random(in: 0...1, using: &random) * 0.4 }
     let late = Int64(shape * (isLate ? 200_000_000 : 300_000))
     figures.reached(dueAt: due, now: due + late)

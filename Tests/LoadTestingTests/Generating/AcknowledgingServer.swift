@@ -1,15 +1,15 @@
-// A server of resumable uploads that knows by its own clock what it did to a load test: when each byte came, when it
-// said so, and what it threw away. What the generator reports is compared with that.
+// A server of resumable uploads that records by its own clock when each byte arrived, when it was acknowledged, and
+// which bytes it discarded. The generator's report is compared with that.
 
 import EventLoops
 import Glibc
 import NetworkTesting
 
-/// Keeps no bytes, only their counts; one thread a connection, and one more for its acknowledgements.
+/// Keeps no bytes, only their counts. It has two threads per connection, one of them for acknowledgements.
 final class AcknowledgingServer: Sendable {
-  /// One piece of an upload, as it was read and as it was acknowledged.
+  /// One piece of an upload, as it was read and acknowledged.
   struct Piece: Sendable {
-    /// Upload offset one past its last byte.
+    /// Upload offset after its last byte.
     var end: Int
     var received: MonotonicInstant
     var acknowledged: MonotonicInstant?
@@ -18,21 +18,21 @@ final class AcknowledgingServer: Sendable {
 
   struct Upload: Sendable {
     var pieces: [Piece] = []
-    /// What it has, as it says.
+    /// The length that it reports.
     var length = 0
-    /// What it had and threw away.
+    /// The number of bytes that it had and discarded.
     var thrownAway = 0
   }
 
   private let uploads = Lock<[Upload]>([])
   private let server = Lock<ScriptedServer?>(nil)
   private let delay: Duration
-  /// After this number of bytes of the first upload the connection ends, and this many of them, all acknowledged, are
-  /// thrown away.
+  /// After the first number of bytes of the first upload, the connection ends, and the second number of bytes, all
+  /// acknowledged, are discarded.
   private let fault: (after: Int, throwsAway: Int)?
   let url: String
 
-  /// - Parameter delay: from a piece's arrival to its acknowledgement.
+  /// - Parameter delay: the time from a piece's arrival to its acknowledgement.
   init(delay: Duration = .zero, fault: (after: Int, throwsAway: Int)? = nil) throws {
     self.delay = delay
     self.fault = fault
@@ -82,7 +82,7 @@ final class AcknowledgingServer: Sendable {
     "HTTP/1.1 104 Upload Resumption Supported\r\n" + fields.map { "\($0)\r\n" }.joined() + "\r\n"
   }
 
-  /// Reads a request's content; false when the connection was ended. Returns when all of it was acknowledged.
+  /// Reads a request's content. Returns when all of it was acknowledged, or false if the connection was ended.
   private func take(
     _ connection: ServerConnection, _ head: ServerConnection.Head, _ index: Int, _ version: [String]
   ) throws -> Bool {
@@ -103,18 +103,18 @@ final class AcknowledgingServer: Sendable {
       throw error
     }
     guard !goesOn, let fault else { return true }
-    // All that came was acknowledged first: the client does not keep any more what is thrown away now.
+    // Everything that arrived was acknowledged first, so the client no longer keeps the bytes that are now discarded.
     uploads.withLock { uploads in
       uploads[index].length -= fault.throwsAway
       uploads[index].thrownAway = fault.throwsAway
     }
     connection.shutdownWriting()
-    // Closed with bytes unread it would be a reset, which takes acknowledgements under way with it.
+    // Closing with unread bytes would cause a reset, which destroys acknowledgements in flight.
     _ = connection.readToEnd()
     return false
   }
 
-  /// Reads to the content's end, or to the fault: false.
+  /// Reads to the content's end. Returns false at the fault.
   private func read(_ connection: ServerConnection, _ index: Int, _ waiting: EventLog<Int?>) throws -> Bool {
     while let bytes = try connection.chunk() {
       let (piece, length) = uploads.withLock { uploads in
@@ -145,7 +145,7 @@ final class AcknowledgingServer: Sendable {
     }
   }
 
-  /// An optional within a found value reads badly without a name.
+  /// A name makes the nested optional readable.
   private struct Handed { var piece: Int? }
 
   private func sleep(until instant: MonotonicInstant) {

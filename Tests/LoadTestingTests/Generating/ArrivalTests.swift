@@ -1,4 +1,4 @@
-// An open model: what the endpoint's own clock says about when requests came.
+// An open model: when requests arrived, by the endpoint's own clock.
 
 import EventLoops
 import Glibc
@@ -12,7 +12,7 @@ import Testing
 
 @Suite("A load test with an arrival rate")
 struct ArrivalTests {
-  /// An endpoint that answers each request after a delay, and knows when each came and how many there were at once.
+  /// An endpoint that answers each request after a delay, and records when each arrived and how many were simultaneous.
   private final class SlowEndpoint: Sendable {
     let arrivals: EventLog<MonotonicInstant>
     let lengths: EventLog<Int>
@@ -37,7 +37,7 @@ struct ArrivalTests {
             var missing = length
             while missing > 0, let part = try connection.receive(missing) { missing -= part.count }
             lengths.append(length)
-            poll(nil, 0, delay)  // not a synchronisation: the delay is what is measured
+            poll(nil, 0, delay)  // not a synchronization: the delay is what is measured
             current.subtract(1, ordering: .relaxed)
             try connection.respond("200 OK")
           }
@@ -49,7 +49,7 @@ struct ArrivalTests {
 
     var mostAtOnce: Int { most.load(ordering: .relaxed) }
 
-    /// How many came in each so many milliseconds from the first one on.
+    /// How many arrived in each interval of this many milliseconds since the first one.
     func counts(every length: Int64) -> [Int] {
       let times = arrivals.all
       guard let first = times.min() else { return [] }
@@ -132,7 +132,7 @@ struct ArrivalTests {
     #expect(try Threshold("dropped > 0").failure(in: report) != nil)
   }
 
-  @Test("several URLs receive requests in turn, also those of one stream")
+  @Test("several URLs receive requests in turn, including those of one stream")
   func severalURLs() throws {
     let endpoints = [try SlowEndpoint(delay: 1), try SlowEndpoint(delay: 1)]
     let report = try loadTest(endpoints[0].url) {

@@ -1,5 +1,5 @@
-// What a message costs the generator must not depend on how many streams there are. Time would show it on a machine
-// that has nothing else to do; what is counted here is the same on any.
+// The cost of a message must not depend on the number of streams. Times would show it only on an idle machine, but
+// these counts are the same on any machine.
 
 import CallCounter
 import EventLoops
@@ -15,7 +15,7 @@ import UploadClient
 
 @Suite("The cost of a message")
 struct CostPerMessageTests {
-  /// In a process of its own: other tests' loops have threads of the same name.
+  /// In a separate process, because other tests' loops have threads of the same name.
   @Test(
     "a message of one of 400 streams on a loop takes no more allocations and clock readings than one of 20",
     .enabled(if: call_counter_works(), "nothing is counted under a sanitizer"))
@@ -28,13 +28,13 @@ struct CostPerMessageTests {
     let lines = String(decoding: result.standardOutputContent, as: UTF8.self).split(separator: "\n")
     let counts = lines.map { $0.split(separator: " ").compactMap { Double($0) } }.filter { $0.count == 2 }
     try #require(counts.count == 2, "\(lines)")
-    // Messages that share a turn of a loop that is late cost less each, be it here or there. A walk over all streams
-    // for each of them would make it many times as much.
+    // Messages that share a turn of a late loop cost less each, in both cases. Iterating over all streams for each of
+    // them would multiply the cost.
     for (few, many) in zip(counts[0], counts[1]) { #expect(few > 0 && many < 3 * few, "\(counts)") }
   }
 }
 
-/// What a load test's loop does for one message, from before it is due to its acknowledgement.
+/// The work of a load test's loop for one message, from before its due time to its acknowledgement.
 private struct Cost {
   let allocations: Double
   let clockReads: Double
@@ -46,7 +46,7 @@ private struct Cost {
     let clockReads = call_counter_clock_reads()
   }
 
-  /// Runs so many streams with a message a second each, over some seconds in which none begins or ends.
+  /// Runs this many streams with a message per second each, over some seconds in which none begins or ends.
   init(streams: Int) throws {
     let server = try StreamServer()
     var configuration = LoadConfiguration(request: UploadRequest(url: server.url))
@@ -64,15 +64,15 @@ private struct Cost {
     let loop = try LoadLoop(
       plan,
       report: { second in
-        // On the loop's thread: what is counted and what it was done for belong together.
+        // On the loop's thread, so that the counts and the messages belong together.
         let totals = second.totals
         samples.append(
           Sample(messages: totals.messages.acknowledged, isComplete: totals.connects == UInt64(streams)))
       }, idle: { isIdle.signal() })
     call_counter_arm("sluice-network")
     loop.loop.execute { loop.begin(Array(0..<streams)) }
-    // By messages, not by seconds, of which some may come at once on a busy machine. Each stream has its connection
-    // when it begins.
+    // By messages and not by seconds, several of which may pass at once on a busy machine. Each stream has its
+    // connection when it begins.
     let count = UInt64(streams)
     let window = try samples.wait("three messages of each stream", within: .seconds(50)) {
       samples -> (Sample, Sample)? in

@@ -1,4 +1,4 @@
-// A loop of a load test that stands still while streams are to begin, and past the run's end.
+// A loop of a load test that is blocked while streams should begin, until after the run's end.
 
 import EventLoops
 import LiveStreaming
@@ -28,7 +28,8 @@ struct LateLoopTests {
     let loop = try LoadLoop(plan, report: { _ in }, idle: { isIdle.signal() })
     loop.loop.execute {
       loop.begin(Array(0..<5))
-      // In a timer's work: the loop then learns of the run's end before it comes to the timers that are due since.
+      // In a timer's work, so that the loop learns of the run's end before it handles the timers that are due since
+      // then.
       loop.loop.schedule(after: .zero) {
         while plan.clock.now <= plan.duration {}
         loop.loop.execute { loop.quiet() }

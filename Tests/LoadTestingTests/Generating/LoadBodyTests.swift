@@ -1,4 +1,4 @@
-// What a server has of a load test is what the load test says that it sent.
+// The bytes on the server are those that the load test reports as sent.
 
 import EventLoops
 import LiveStreaming
@@ -17,7 +17,7 @@ struct LoadBodyTests {
     arguments: [true, false])
   func bodies(resumable: Bool) throws {
     let file = try TemporaryDirectory()
-    // No divisor of a message, and longer than one.
+    // Not a divisor of a message's size, and longer than a message.
     let path = try file.write("body", (0..<1237).map { UInt8(truncatingIfNeeded: $0 &* 31) })
     for kind in [LoadProfile.Body.pattern, .random, .zeros, .file(path)] {
       let server = try StreamServer()
@@ -55,7 +55,7 @@ struct LoadBodyTests {
     let test = try loadTest(server.url) {
       $0.streams = 2
       $0.profile = .bulk
-      // At the pace of a microphone this would take a minute.
+      // At the pace of a microphone, this would take a minute.
       $0.duration = .seconds(60)
       $0.maximumByteCount = 10_000_000
     }
@@ -63,11 +63,11 @@ struct LoadBodyTests {
     server.stop()
     #expect(test.endReason?.contains("--max-bytes") == true)
     #expect(report.totals.bytes.sent >= 10_000_000)
-    // Stopped in the middle of it: the files keep the names of unfinished ones.
+    // Stopped in the middle, so the files keep the names of unfinished ones.
     let stored = try StoredLoad.all(in: server.directory.path)
     #expect(!stored.isEmpty && stored.allSatisfy { !$0.isFinished && $0.firstDifference() == nil })
     let count = UInt64(stored.reduce(0) { $0 + $1.bytes.count })
-    // Sent are whole messages, and the server may have stored a part of one.
+    // Whole messages are sent, and the server may have stored a part of one.
     #expect(count >= report.totals.bytes.acknowledged && count <= report.totals.bytes.offered)
   }
 
@@ -91,7 +91,7 @@ struct LoadBodyTests {
     for place in 0..<3 {
       let ofPlace = stored.filter { $0.index == place }.sorted { $0.generation < $1.generation }
       #expect(ofPlace.map(\.generation) == Array(0..<ofPlace.count))
-      // At least 0.4 seconds from one to the next, though the last message of each is due after 0.2.
+      // At least 0.4 seconds between two streams, though the last message of each is due after 0.2.
       #expect((2...5).contains(ofPlace.count), "\(ofPlace.count)")
       #expect(!paced || ofPlace.dropLast().allSatisfy { $0.bytes.count == 2 * 500 })
       #expect(ofPlace.allSatisfy { $0.firstDifference() == nil && $0.holes.isEmpty && $0.isFinished })
@@ -115,7 +115,7 @@ struct LoadBodyTests {
     let loop = try LoadLoop(
       plan,
       report: { second in
-        // On the loop's thread, whose streams they are.
+        // On the loop's thread, which owns the streams.
         watched.withLock { if $0.stream == nil { $0.stream = $0.loop?.streams.values.first } }
         seconds.append(second.totals)
       }, idle: { isIdle.signal() })

@@ -1,4 +1,4 @@
-// What is refused before the first connection.
+// Configurations that are refused before the first connection.
 
 import NetworkTesting
 import Testing
@@ -23,7 +23,7 @@ struct LoadChecksTests {
       "http://127.0.0.1/", "http://127.0.0.1:8080/x?y=z", "http://127.1/", "http://127.255.255.254/",
       "http://0x7f000001/", "http://2130706433/", "http://0177.0.0.1/", "http://localhost/", "http://LocalHost:80/",
       "http://[::1]/", "http://[0:0:0:0:0:0:0:1]:8080/", "https://localhost/", "http://user:word@127.0.0.1/",
-      // The part before the @ is a user's name, as libcurl reads it, and libcurl is who connects.
+      // libcurl, which makes the connection, treats the text before the @ as a user's name.
       "http://example.com\\@127.0.0.1/", "http://%6cocalhost/",
     ])
   func loopback(url: String) { #expect(refusal(url) == nil) }
@@ -35,9 +35,9 @@ struct LoadChecksTests {
       ("http://localhost.evil/", "localhost.evil"), ("http://127.0.0.1@example.com/", "example.com"),
       ("http://127.0.0.1:80@example.com/", "example.com"), ("http://example.com#@127.0.0.1/", "example.com"),
       ("http://192.168.0.1/", "192.168.0.1"), ("http://[fe80::1]/", "[fe80::1]"),
-      // Any address at all: what listens there may be forwarded anywhere.
+      // An unspecified address, whose listener may forward to anywhere.
       ("http://0.0.0.0/", "0.0.0.0"), ("http://0/", "0.0.0.0"), ("http://[::]/", "[::]"),
-      // This machine by most systems' rules, and not by all: whoever means it can write 127.0.0.1 or say so.
+      // Most systems, but not all, treat these as this machine. Users can write 127.0.0.1, or permit them.
       ("http://[::ffff:127.0.0.1]/", "[::ffff:127.0.0.1]"), ("http://localhost./", "localhost."),
       ("http://name.localhost/", "name.localhost"),
     ])
@@ -87,14 +87,14 @@ struct LoadChecksTests {
       change(&configuration)
       return try LoadTest.addresses(for: streams, configuration)
     }
-    // Half of the ports are found at once, the other half only after all of these were tried.
+    // Half of the ports are found at once, and the other half only after these were tried.
     let quickPorts = ProcessLimits.portCount * 45 / 100
     #expect(try addresses(quickPorts).isEmpty, "the kernel's choice")
     #expect(try addresses(quickPorts + 1) == ["127.0.0.2", "127.0.0.3"])
     let many = try addresses(quickPorts * 300)
     #expect(Set(many).count == 300)
     #expect(many.allSatisfy { LoadPermission.isLoopback($0) })
-    // As many as are given.
+    // As many as are specified.
     #expect(try addresses(2 * ports) { $0.localAddresses = ["127.0.0.7", "127.0.0.8"] } == ["127.0.0.7", "127.0.0.8"])
     let one = LoadError.tooFewPorts(streams: ports + 1, addresses: 1, portsOfEach: ports)
     #expect(throws: one) { try addresses(ports + 1) { $0.localAddresses = ["127.0.0.7"] } }

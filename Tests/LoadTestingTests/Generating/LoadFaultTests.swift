@@ -1,5 +1,4 @@
-// What goes wrong on purpose in a load test: it is told apart from what goes wrong by itself, and nothing is lost by
-// it.
+// Deliberate faults in a load test. They are distinguished from other faults, and cause no loss.
 
 import EventLoops
 import LoadReports
@@ -28,11 +27,10 @@ struct LoadFaultTests {
     let totals = report.totals
     #expect(totals.interruptions.onPurpose >= 4)
     #expect(totals.interruptions.unplanned == 0 && totals.errorCount == 0, "\(totals.errors)")
-    // One new connection for each, but where a request was hit that had not gone out yet: its connection serves the
-    // next.
+    // One new connection for each, except if the request had not been sent yet: its connection serves the next one.
     let connects = totals.connects - 4
     #expect(connects <= totals.interruptions.onPurpose && connects > totals.interruptions.onPurpose / 2)
-    // One that is cut again before anything more was acknowledged has not resumed in between.
+    // A stream that is cut again before any acknowledgement has not resumed in between.
     let resumed = report.histograms[.resume].count
     #expect(resumed > 0 && resumed <= totals.interruptions.onPurpose)
     #expect(totals.streams.finished == 4 && totals.bytes.lost == 0)
@@ -109,7 +107,7 @@ struct LoadFaultTests {
 
   // MARK: Caps
 
-  @Test("the byte limit ends the run at once, also while its observer is busy", arguments: [1, 2])
+  @Test("the byte limit ends the run at once, even while its observer is busy", arguments: [1, 2])
   func byteCap(threads: Int) throws {
     let server = try StreamServer()
     let test = try loadTest(server.url) {
@@ -121,7 +119,7 @@ struct LoadFaultTests {
     }
     let never = try EventCounter()
     var isFirst = true
-    // 100 kB a second: the cap is reached while the first report is under way, and would be passed by 200 kB.
+    // 100 kB per second: the cap is reached during the first report, and would be exceeded by 200 kB.
     let report = try test.run { _ in
       if isFirst { _ = waitUntilReadable(never.descriptor, limit: .seconds(3)) }
       isFirst = false
@@ -158,7 +156,7 @@ struct LoadFaultTests {
     }
     let report = try test.run()
     #expect(test.endReason?.contains("7 connections (--max-connections)") == true)
-    // Those that were being opened by then.
+    // Connections that were being opened at that moment.
     #expect((8..<8 + 4).contains(report.totals.connects))
     #expect(report.totals.streams.failed == 0)
   }

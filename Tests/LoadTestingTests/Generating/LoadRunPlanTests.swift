@@ -1,4 +1,4 @@
-// How streams are shared out over loops, lanes, URLs and addresses, and how many of them end at a time.
+// How streams are distributed over loops, lanes, URLs and addresses, and how many end at once.
 
 import EventLoops
 import LiveStreaming
@@ -60,7 +60,7 @@ struct LoadRunPlanTests {
     }
   }
 
-  /// Says when it is to finish.
+  /// Records when it is asked to finish.
   private final class Ending: PacedStream {
     let number: Int
     let log: (Int) -> Void
@@ -114,7 +114,7 @@ struct LoadRunPlanTests {
     loop.session.close()
     #expect(ended.map(\.number) == Array(0..<total), "\(seed)")
     for index in ended.indices.dropFirst(25) {
-      // Timers are never early; the work of a batch takes a moment.
+      // Timers are never early, and the work of a batch takes a moment.
       #expect(ended[index].time - ended[index - 25].time > .milliseconds(5), "\(seed)")
     }
     withExtendedLifetime(isOver) {}

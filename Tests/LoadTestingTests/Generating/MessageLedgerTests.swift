@@ -5,7 +5,7 @@ import Testing
 
 @Suite("The ledger of messages")
 struct MessageLedgerTests {
-  /// All messages that ever were, and how many of them are how far.
+  /// All messages so far, and how many of them have reached each state.
   private struct Model {
     var all: [MessageLedger.Message] = []
     var sent = 0
@@ -13,7 +13,7 @@ struct MessageLedgerTests {
     var acknowledged = 0
     var lostUpTo: UInt64 = 0
 
-    /// How many messages lie wholly before `offset`.
+    /// How many messages are completely before `offset`.
     func count(before offset: UInt64) -> Int { all.prefix { $0.end <= offset }.count }
   }
 
@@ -60,7 +60,7 @@ struct MessageLedgerTests {
           model.acknowledged += 1
         }
         #expect(model.acknowledged >= model.count(before: offset))
-        // What the server has was sent and accepted, whether anybody noticed or not.
+        // Bytes on the server were sent and accepted, whether or not that was noticed.
         model.sent = max(model.sent, model.acknowledged)
         model.accepted = max(model.accepted, model.acknowledged)
       }

@@ -1,4 +1,4 @@
-// Load tests of servers that know nothing of resumable uploads, and of servers that die.
+// Load tests of servers without resumable uploads, and of servers that are killed.
 
 import EventLoops
 import Glibc
@@ -83,10 +83,10 @@ struct OtherEndpointTests {
     #expect(delay.count == totals.messages.due, "every message has a delay")
     #expect(totals.messages.acknowledged < totals.messages.due)
     #expect(try Threshold("ack.p99 > 500ms").failure(in: report) != nil)
-    // Those that are due in the last half second, and those that were acknowledged, may be younger.
+    // Messages that are due in the last half second, and acknowledged ones, may be younger.
     let late = delay.count - delay.count(upTo: 490_000_000)
     #expect(late + totals.messages.acknowledged + 30 >= totals.messages.due, "\(late) are late")
-    // A stream of requests goes on with its next message: none of them gives up.
+    // A stream of requests continues with its next message, so none of them gives up.
     #expect(totals.streams.failed == (sendsRequestPerMessage ? 0 : 5) && totals.interruptions.unplanned == 5)
     #expect(totals.interruptions.failedAttempts > 5)
     let outages = totals.outages.outages
@@ -139,7 +139,7 @@ struct StagedLoadTests {
     #expect(report.plan.streams == 8 && report.measured == 2_500_000_000)
     #expect(report.totals.streams.started == 8 && report.totals.streams.finished == 8)
     #expect(report.totals.messages.due == report.totals.messages.acknowledged && report.totals.errorCount == 0)
-    // The eight live for 2.5 s, 2.25 s and so on to 0.75 s, with ten messages in each second.
+    // The eight streams live for 2.5 s, 2.25 s and so on to 0.75 s, with ten messages per second.
     #expect((122...138).contains(report.totals.messages.due), "\(report.totals.messages.due)")
     #expect(ReportVerdict(report).sentence.hasPrefix("up to 8 live streams in 3 stages"))
   }
@@ -147,8 +147,8 @@ struct StagedLoadTests {
 
 @Suite("A load test with one request per message")
 struct RequestPerMessageTests {
-  /// Answers each request after reading its content, as `answer` says for its number on the connection; nil cuts the
-  /// connection.
+  /// Answers each request after reading its content, by calling `answer` with its number on the connection. nil cuts
+  /// the connection.
   private func endpoint(_ answer: @escaping @Sendable (Int, Int) -> String?) throws -> (ScriptedServer, EventLog<Int>) {
     let lengths = try EventLog<Int>()
     let server = try ScriptedServer { connection, number in
@@ -214,7 +214,7 @@ struct RequestPerMessageTests {
   @Test("messages wait for a late response, and each delay counts from the due time")
   func late() throws {
     let (server, _) = try endpoint { _, count in
-      if count == 2 { poll(nil, 0, 450) }  // not a synchronisation: the delay is what is measured
+      if count == 2 { poll(nil, 0, 450) }  // not a synchronization: the delay is what is measured
       return "200 OK"
     }
     let report = try loadTest(server.url) {
@@ -224,7 +224,7 @@ struct RequestPerMessageTests {
     }.run()
     let delay = report.histograms[.acknowledged]
     #expect(delay.count == 10)
-    // The late one, and those that were due while it was.
+    // The late one, and those that were due during its delay.
     #expect(delay.count - delay.count(upTo: 140_000_000) >= 4)
     #expect(try #require(delay.max) >= 450_000_000 && report.totals.errorCount == 0)
   }

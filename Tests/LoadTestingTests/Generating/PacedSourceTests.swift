@@ -7,7 +7,7 @@ import Testing
 
 @Suite("A paced source")
 struct PacedSourceTests {
-  /// What a source has told.
+  /// The events of a source.
   private final class Notes: PacedSourceObserver {
     var due: [(message: StreamSchedule.Message, at: Int64, now: Int64)] = []
     var handedOver: UInt64 = 0
@@ -26,7 +26,7 @@ struct PacedSourceTests {
     return profile
   }
 
-  /// The times and sizes that a stream's schedule has before the run's end.
+  /// The times and sizes in a stream's schedule before the run's end.
   private func planned(_ profile: LoadProfile, seed: UInt64, start: Int64, end: Int64) -> [StreamSchedule.Message] {
     var schedule = StreamSchedule(profile, seed: seed, stream: 3)
     var messages: [StreamSchedule.Message] = []
@@ -39,7 +39,7 @@ struct PacedSourceTests {
     arguments: Seed.several(5), [false, true])
   func lateLoop(_ seed: Seed, jitter: Bool) throws {
     let profile = profile(jitter: jitter)
-    // The run is over already when the loop comes to its first message.
+    // The run is already over when the loop handles its first message.
     let clock = RunClock(origin: .now + .seconds(-5))
     let (start, end) = (Self.second / 2, 4 * Self.second)
     let planned = planned(profile, seed: seed.value, start: start, end: end)
@@ -65,7 +65,7 @@ struct PacedSourceTests {
   @Test("at a late end of the run, the messages before it are due, and none after", arguments: Seed.several(5))
   func lateEnd(_ seed: Seed) throws {
     let profile = profile(jitter: false)
-    // Started while nothing is due yet; its loop then does not turn until the run is over.
+    // Started while nothing is due yet. Its loop then makes no turn until the run is over.
     let clock = RunClock(origin: .now + .milliseconds(50))
     let end = 300 * Int64(1_000_000)
     let planned = planned(profile, seed: seed.value, start: 0, end: end)
@@ -78,7 +78,7 @@ struct PacedSourceTests {
     let loop = try EventLoop()
     source.start(on: loop) { arrivals += 1 }
     let early = notes.due.count
-    // The fault itself: the loop stands still past the run's end.
+    // The fault itself: the loop is blocked until after the run's end.
     while clock.now <= end + 50_000_000 {}
     source.quiet()
     #expect(notes.due.map(\.message) == planned)
@@ -87,7 +87,7 @@ struct PacedSourceTests {
     source.stop()
   }
 
-  @Test("bytes are passed on in order and reported once, also if they are read again")
+  @Test("bytes are passed on in order and reported once, even if they are read again")
   func handover() throws {
     let profile = profile(jitter: false)
     let clock = RunClock(origin: .now + .seconds(-5))

@@ -68,8 +68,8 @@ struct SeveralTargetsTests {
 
 @Suite("A stopped load test")
 struct StoppedLoadTests {
-  /// Streams that have ended of their own accord are ended 25 at a time, 10 ms apart.
-  @Test("it ends, also if it is stopped while its streams end", arguments: 0..<8)
+  /// Streams that have ended by themselves are finished 25 at a time, 10 ms apart.
+  @Test("it ends, even if it is stopped while its streams end", arguments: 0..<8)
   func whileEnding(step: Int) throws {
     let server = try StreamServer()
     let test = try loadTest(server.url) {

@@ -1,4 +1,4 @@
-// How long a message waits for space: once for each time, and only where space was what it waited for.
+// How long a message waits for space. Each wait counts once, and only if the message waited for space.
 
 import EventLoops
 import LiveStreaming
@@ -15,7 +15,7 @@ struct StallFigureTests {
     func stalled(for time: Int64) { stalls.append(time) }
   }
 
-  /// Who reads what is due, and when.
+  /// When the due bytes are read.
   enum Reader: CaseIterable { case atOnce, late, lateInPieces, lateAfterAnOutage, never }
 
   @Test("a stall lasts from the due time of a message until all due bytes are accepted", arguments: Reader.allCases)
@@ -23,7 +23,7 @@ struct StallFigureTests {
     var profile = LoadProfile.mic
     profile.size = .bytes(1...500)
     profile.chunk = 20_000_000
-    // Started while nothing is due yet; its loop then does not turn until the run is over.
+    // Started while nothing is due yet. Its loop then makes no turn until the run is over.
     let clock = RunClock(origin: .now + .milliseconds(20))
     let source = PacedSource(
       profile, StreamSchedule(profile, seed: 1, stream: 3), bytes: try BodyBytes(.zeros, seed: 0), stream: 3, start: 0,

@@ -1,4 +1,4 @@
-// That a report tells what happened, by the word of the server that made it happen.
+// A report agrees with the record of the server that caused the events.
 
 import EventLoops
 import Glibc
@@ -21,11 +21,11 @@ struct TruthTests {
     let measured = report.histograms[.acknowledged]
     #expect(report.totals.messages.due == 8 * 30 && report.totals.messages.acknowledged == 8 * 30)
     #expect(truth.count > 100)
-    // The server's own delays differ from two seconds when the machine is loaded; what the two see must not differ, but
-    // for how long a message was on its way and each of them waited for a processor: least with the fastest tenth.
+    // The server's own delays differ from two seconds on a loaded machine. The two measurements may differ only by the
+    // time on the way and by waits for a processor, which are smallest in the fastest tenth.
     let (said, found) = (truth[truth.count / 10], try #require(measured.quantile(0.1)))
     #expect(abs(found - said) <= said / 50, "the generator's \(found) ns and the server's \(said) ns")
-    // Nobody can learn of an acknowledgement before it was sent, nor send a byte before it is due.
+    // An acknowledgement cannot arrive before it was sent, and a byte cannot be sent before it is due.
     #expect(try #require(measured.min) >= truth[0] - truth[0] / 50)
     #expect(report.totals.errorCount == 0 && report.totals.bytes.lost == 0)
   }
@@ -58,7 +58,7 @@ struct TruthTests {
     #expect(report.totals.bytes.lost == 1500)
     #expect(report.totals.bytes.offered == 15000)
     #expect(all.reduce(0) { $0 + $1.length } == 15000 - 1500, "what it has is what was offered, less what was lost")
-    // Two things went wrong, and both are said: the connection ended, and then the server had less than it had said.
+    // Two errors must be reported: the connection ended, and then the server had less than it had acknowledged.
     let errors = report.totals.errors
     #expect(errors["connection-lost"]?.count == 1 && report.totals.errorCount == 2, "\(errors)")
     #expect(errors["went-back"]?.example.contains("less than it had acknowledged") == true, "\(errors)")
@@ -89,7 +89,7 @@ struct TruthTests {
     let (directory, address) = (first.directory, String(first.url.dropFirst("http://".count)))
     let server = Lock<StreamServer?>(first)
     var seconds = 0
-    // As the seconds of the run pass: 50 messages each.
+    // Per second of the run, 50 messages each.
     func secondPassed(_ progress: LoadProgress) {
       seconds += 1
       if seconds == 1 { server.withLock { $0?.stop() } }

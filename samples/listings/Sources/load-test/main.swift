@@ -1,4 +1,4 @@
-// Streams 100 microphones for five seconds, and says how the server did.
+// Streams 100 microphones for five seconds, and prints how the server performed.
 //
 //     swift run load-test http://localhost:8080/load
 

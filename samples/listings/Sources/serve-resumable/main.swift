@@ -1,4 +1,4 @@
-// Serves uploads with the names that SwiftNIO and Apple's talk have for it.
+// Serves uploads with the names of SwiftNIO and of Apple's talk.
 //
 //     swift run serve-resumable :8080
 //     curl -T film.mkv http://localhost:8080/checksum

@@ -1,4 +1,4 @@
-// Streams three lines of a sequence, and ends the stream in order.
+// Streams three lines of a sequence, and ends the stream.
 //
 //     swift run stream-sequence http://localhost:8080/lines
 
