@@ -1,6 +1,6 @@
 // How long an upload is left alone before it is over.
 
-package import EventLoops
+internal import EventLoops
 
 /// The lifetimes of uploads of known length and of live streams, which have no announced length.
 package struct UploadLifetimes: Sendable {

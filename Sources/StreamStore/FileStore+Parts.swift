@@ -141,7 +141,7 @@ extension FileStore {
     part.streamID = name.streamID
     part.owner = owner
     // Without this record, the file's content determines its extension.
-    try? parts.append(part, to: name.base)
+    _ = try? parts.append(part, to: name.base)
   }
 
   /// Forgets what is known of a stream whose recordings were all removed.

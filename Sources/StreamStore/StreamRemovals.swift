@@ -105,7 +105,8 @@ final class StreamRemovals {
     guard removal.complaint != "\(error)" else { return }
     removal.complaint = "\(error)"
     var event = ServerEvent(
-      .warning, reason: "cannot remove a discarded recording: \(error). The server retries. Until then, it answers "
+      .warning,
+      reason: "cannot remove a discarded recording: \(error). The server retries. Until then, it answers "
         + "requests for the stream with 503")
     event.stream = name.streamID.isEmpty ? nil : name.streamID
     event.file = name.partial

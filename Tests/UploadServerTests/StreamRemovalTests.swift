@@ -135,7 +135,8 @@ struct StreamRemovalTests {
       try require(log.split(separator: "\n").count { $0.contains("discarded") } == 1, "the line is there again: \(log)")
       try require(test.directory.exists("k-a~3.wav"), "others have waited for the removal")
       let next = try test.connect()
-      try next.request("POST", "/k.wav", ["Upload-Complete: ?0", "Stream-ID: a", "Content-Type: audio/wav"], body: "RI")
+      try next.request(
+        "POST", "/k.wav", ["Upload-Complete: ?0", "Stream-ID: a", "Content-Type: audio/wav"], body: "RI")
       open_gate_open()
       // Both are answered when the removal is over.
       try require(try client.final().answer.status == 204, "not cancelled")
