@@ -267,7 +267,7 @@ struct CollectTests {
     try check([broker.url, "--directory", scratch.path, "--store-token-file", empty], 65, "first line is empty")
     try check(
       [broker.url, "--directory", scratch.path, "--store-stream", "other"], 66, "no JetStream stream \"other\"")
-    try check([broker.url, "--directory", file], 74, "Create the directory")
+    try check([broker.url, "--directory", file], 74, "Create it")
     try check([broker.url, "--directory", used.path, "--partition", "1/3"], 74, "another collector")
     running.signal(SIGTERM)
     #expect(try running.wait() == 0)

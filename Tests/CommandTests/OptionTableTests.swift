@@ -247,7 +247,7 @@ struct OptionTableTests {
       ["report", "a", "b", "--merge", "--compare"], ["serve", "--discard", "--directory", "/tmp"],
       ["serve", "--store", "nats://h", "--directory", "/tmp"], ["serve", "--store", "nats://h", "--discard"],
       ["serve", "--store", "nats://h", "--quota-per-client", "1GB"],
-      ["serve", "--store", "nats://h", "--max-hole", "1GB"], ["serve", "--store", "nats://h", "--keep", "30d"],
+      ["serve", "--store", "nats://h", "--keep", "30d"],
       ["serve", "--replicas", "3"], ["serve", "--store-monitor", "http://h"],
       ["serve", "--store", "nats://h", "--durability", "always"],
       ["serve", "--store", "nats://h", "--durability", "none"],

@@ -335,9 +335,10 @@ struct CircularBufferCopierTests {
       let error = #expect(throws: SystemError.self) { _ = try CircularBuffer.Remains(path: path) }
       #expect(error?.code == ENODATA, "\(size)")
     }
-    #expect(truncate(path, 24576) == 0)
+    // A file of zeros, which is large enough for a buffer.
+    #expect(truncate(path, 1 << 20) == 0)
     #expect(try CircularBuffer.Remains(path: path) == nil)
-    #expect(truncate(path, 0) == 0 && truncate(path, 32768) == 0)
+    #expect(truncate(path, 0) == 0 && truncate(path, 2 << 20) == 0)
     #expect(try CircularBuffer.Remains(path: path) == nil)
     #expect(throws: SystemError.self) { _ = try CircularBuffer.Remains(path: path + "-missing") }
   }
