@@ -47,6 +47,14 @@ struct StreamReportTests {
     #expect(json.contains(#""location_origin":"http://h:1""#), "\(json)")
   }
 
+  @Test("a file is uploaded, and other sources stream")
+  func action() {
+    #expect(StreamReport.line(.streaming(offset: 0), url: "u") == "streaming to u")
+    #expect(StreamReport.line(.streaming(offset: 0), url: "u", action: .uploading) == "uploading to u")
+    let later = StreamReport.line(.streaming(offset: 1000), url: "u", action: .uploading)
+    #expect(later?.hasPrefix("uploading again at ") == true)
+  }
+
   @Test("every event is a line of JSON with its kind and its time, whatever text of a server or a device it contains")
   func json() throws {
     var random = SplitMix64(state: 1)

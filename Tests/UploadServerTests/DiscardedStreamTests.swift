@@ -369,8 +369,13 @@ struct DiscardedStreamTests {
       try require(test.directory.exists("k-a.part") && test.directory.exists("k-a~2.part"), "not in two files")
       let client = try test.connect()
       try client.request("DELETE", upload)
-      try require(try client.final().answer.status == 204, "not cancelled")
+      let other = try test.connect()
+      try waitUntil("the upload is cancelled") {
+        try other.request("HEAD", upload)
+        return try other.final().answer.status == 410
+      }
       sync_gate_open()
+      try require(try client.final().answer.status == 204, "not cancelled")
       // The worker finishes the next stream of that name after its work for this one.
       let stream = Array(head.bytes) + [UInt8](repeating: 2, count: limit * 2)
       let next = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
