@@ -1,18 +1,13 @@
-// Creations that the disk refuses, whichever step of them it is: nothing of them stays.
+// Creations that the disk refuses leave nothing.
 
 import Glibc
 import NetworkTesting
-import SyncGate
 import Testing
 
 @testable import UploadServer
 
 @Suite("Creations that the disk refuses")
 struct RefusedCreationTests {
-  private static let calls = [
-    DISK_OPEN, DISK_WRITE, DISK_SYNC, DISK_RENAME, DISK_TRUNCATE, DISK_MAKE_DIRECTORY, DISK_STATUS, DISK_READ,
-  ]
-
   private nonisolated(unsafe) static let tokens = TemporaryDirectory()
 
   /// A server that accepts the token `alpha`: it records who owns a stream.
@@ -32,61 +27,19 @@ struct RefusedCreationTests {
     return try client.final().answer
   }
 
-  /// The files of a stream, and the records of uploads but for cancelled ones, which stay to answer 410.
-  private static func remains(
-    _ id: String, in directory: TemporaryDirectory, cancelled: Set<String>
-  ) throws -> [String] {
+  /// The files of a stream and the records of uploads.
+  private static func remains(_ id: String, in directory: TemporaryDirectory) throws -> [String] {
     let folders = [".uploads", ".owners", ".parts"].compactMap { try? allNames(in: "\(directory.path)/\($0)") }
     return try (allNames(in: directory.path) + folders.joined()).filter {
-      $0.contains(id) || $0.hasSuffix(".upload") && !cancelled.contains($0) || $0.hasSuffix(".body")
+      $0.contains(id) || $0.hasSuffix(".upload") || $0.hasSuffix(".body")
     }
   }
 
-  private static func requireNothing(
-    of id: String, in directory: TemporaryDirectory, cancelled: Set<String> = [], _ context: String
-  ) throws {
+  private static func requireNothing(of id: String, in directory: TemporaryDirectory, _ context: String) throws {
     do {
-      try waitUntil("nothing is left") { try remains(id, in: directory, cancelled: cancelled).isEmpty }
+      try waitUntil("nothing is left") { try remains(id, in: directory).isEmpty }
     } catch {
-      throw TestFailure("left of \(context): \(try remains(id, in: directory, cancelled: cancelled))")
-    }
-  }
-
-  @Test(
-    "a creation of which the disk refuses any call leaves nothing", .enabled(if: disk_faults_are_possible() != 0),
-    arguments: Durability.allCases)
-  func eachCall(_ durability: Durability) async {
-    await #expect(processExitsWith: .success) { [durability = durability.rawValue as String] in
-      let directory = TemporaryDirectory()
-      disk_faults_begin(directory.path)
-      let test = try Self.server(directory, Durability(rawValue: durability) ?? .none)
-      var refused = 0
-      var cancelled: Set<String> = []
-      for call in Self.calls {
-        for number in 1...12 {
-          for content in ["", "abc"] {
-            let id = "c\(call.rawValue)n\(number)\(content)"
-            disk_faults_fail(call, UInt(number), ENOSPC)
-            let answer = try Self.create(test, id, content)
-            let place = String(cString: disk_faults_place()).dropFirst(directory.path.count)
-            disk_faults_fail(DISK_OPEN, 0, 0)
-            if answer.status == 201 {
-              let client = try test.connect()
-              try client.request("DELETE", answer["location"] ?? "", ["Authorization: Bearer alpha"])
-              let end = try client.final().answer
-              try require(end.status == 204, "\(end)")
-              cancelled.insert("\(answer["location"]?.split(separator: "/").last ?? "").upload")
-            } else {
-              refused += 1
-            }
-            let context = "call \(number) of kind \(call.rawValue) at \(place), answer \(answer.status) \(content)"
-            try Self.requireNothing(of: id, in: directory, cancelled: cancelled, context)
-          }
-        }
-      }
-      try require(refused > 10, "only \(refused) creations were refused")
-      disk_faults_begin("")
-      test.stop()
+      throw TestFailure("left of \(context): \(try remains(id, in: directory))")
     }
   }
 
