@@ -350,7 +350,7 @@ struct DiscardedStreamTests {
     }
   }
 
-  @Test("a file that is being finished when its stream is discarded is neither finished nor reported")
+  @Test("a file that is being finished when its stream is discarded is removed, and leaves no warning")
   func whileFinishing() async {
     await #expect(processExitsWith: .success) {
       let head = StreamedHead.all[0]
@@ -362,6 +362,7 @@ struct DiscardedStreamTests {
         $0.split = split
       }
       let upload = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+      let unrelated = try test.create("/other.txt")
       // From now on each sync hangs.
       try test.append(upload, at: 0, Array(head.bytes))
       sync_gate_close()
@@ -369,11 +370,10 @@ struct DiscardedStreamTests {
       try require(test.directory.exists("k-a.part") && test.directory.exists("k-a~2.part"), "not in two files")
       let client = try test.connect()
       try client.request("DELETE", upload)
+      // A HEAD is answered when each loop has served what had arrived before: the DELETE.
       let other = try test.connect()
-      try waitUntil("the upload is cancelled") {
-        try other.request("HEAD", upload)
-        return try other.final().answer.status == 410
-      }
+      try other.request("HEAD", unrelated)
+      try require(try other.final().answer.status == 204, "no answer to HEAD")
       sync_gate_open()
       try require(try client.final().answer.status == 204, "not cancelled")
       // The worker finishes the next stream of that name after its work for this one.
@@ -386,7 +386,9 @@ struct DiscardedStreamTests {
       }
       let events = test.events.all
       try require(!events.contains { $0.kind == .warning }, "\(events.filter { $0.kind == .warning })")
-      try require(events.count { $0.kind == .split } == 1, "\(events.count { $0.kind == .split })")
+      // The file of the discarded stream may have been finished first.
+      try require((1...2).contains(events.count { $0.kind == .split }), "\(events.map(\.kind))")
+      try require(test.directory.contents("k-a.wav").suffix(limit).allSatisfy { $0 == 2 }, "bytes of the discarded one")
       test.stop()
     }
   }
