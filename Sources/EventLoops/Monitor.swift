@@ -29,17 +29,17 @@ package final class Monitor: @unchecked Sendable {
     return try body()
   }
 
-  /// Lets the lock go, sleeps until ``wakeAll()``, and takes the lock again. It may return early. Inside of
-  /// ``withLock(_:)`` only.
+  /// Releases the lock, sleeps until ``wakeAll()``, and acquires the lock again. It may return early. Call it only within
+  /// ``withLock(_:)``.
   package func wait() { pthread_cond_wait(condition, mutex) }
 
-  /// The same for at most this time.
+  /// The same, for at most `limit`.
   package func wait(atMost limit: Duration) {
     let end = (MonotonicInstant.now + limit).nanoseconds
     var time = timespec(tv_sec: Int(end / 1_000_000_000), tv_nsec: Int(end % 1_000_000_000))
     pthread_cond_timedwait(condition, mutex, &time)
   }
 
-  /// Wakes all who ``wait()``.
+  /// Wakes all threads that are in ``wait()``.
   package func wakeAll() { pthread_cond_broadcast(condition) }
 }

@@ -16,7 +16,7 @@ final class LogDigests {
     case refuse(UploadRefusal)
   }
 
-  /// A `Want-Repr-Digest` is in each message, and may have so many bytes.
+  /// A `Want-Repr-Digest` is in each message, and has at most this many bytes.
   private static let longestWish = 200
 
   private let log: UploadLog

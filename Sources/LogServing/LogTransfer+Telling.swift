@@ -1,4 +1,4 @@
-// What a client is told of the offset while its request is under way.
+// The offsets that a client receives during its request.
 
 internal import EventLoops
 internal import HTTPMessages

@@ -72,7 +72,7 @@ extension UploadLog {
       return completion(nil)
     }
     LogVerification(self, token, upTo: entry.link, at: sequence) { verdict in
-      // Whoever needs the bytes is told of a loss. Here only a field is missing.
+      // Other requests for the bytes report the loss. Here, only a field is missing.
       if case .intact = verdict { completion(digest.field) } else { completion(nil) }
     }.read { digest.update($0) }
   }

@@ -90,7 +90,7 @@ extension KeepingRequestHandler {
 /// What is kept of an upload.
 package enum KeptExtent {
   case bytes(UInt64)
-  /// So many bytes, and the stream is complete. The response belongs to the request that completes it.
+  /// The stream is complete with this many bytes. The response belongs to the request that completes it.
   case complete(UInt64, Response)
   /// Nothing is there any more.
   case gone

@@ -93,7 +93,7 @@ struct SpoolTruncationTests {
 
   // MARK: RLIMIT_FSIZE
 
-  /// Runs a program that may write files of so many bytes. Units of ulimit differ between shells.
+  /// Runs a program that may write files of at most this size in bytes. Units of ulimit differ between shells.
   private func limited(_ byteCount: Int) -> [String] { ["prlimit", "--fsize=\(byteCount)"] }
 
   @Test("without --spool-limit, a spool keeps within the limit of the process for a file")

@@ -43,7 +43,7 @@ struct SharedLimitTests {
         limits.quota.map { Int($0) - bytes } ?? .max, limits.quotaPerClient.map { Int($0) - own } ?? .max)
     }
 
-    /// The status of a creation that claims so many bytes.
+    /// The status of a creation that claims `count` bytes.
     func creation(_ owner: String, claiming count: Int) -> Int {
       if uploads.count >= limits.maximumCount { return 503 }
       if uploads.filter({ $0.owner == owner }).count >= limits.maximumCountPerClient ?? .max { return 503 }
@@ -97,6 +97,32 @@ struct SharedLimitTests {
       try self.step(rig, &model, &random, "step \(step)")
       try rig.settle(model)
     }
+  }
+
+  @Test("an interrupted plain stream counts at every server, and its continuation may not exceed the quota")
+  func plainStream() throws {
+    let rig = try Rig {
+      $0.uploads.quota = 100
+      $0.uploads.maximumCount = 1
+    }
+    let client = try rig.servers[0].connect()
+    try client.send("PUT /t HTTP/1.1\r\nHost: h\r\nStream-ID: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+    try client.sendChunk(String(repeating: "x", count: 60))
+    client.disconnect()
+    try rig.settle(Model(uploads: [.init(location: "", owner: "", offset: 60)]))
+    /// The status of a request at the other server.
+    func status(_ id: String, offset: Int, count: Int) throws -> Int {
+      let client = try rig.servers[1].connect()
+      let lines = ["Stream-ID: \(id)", "Stream-Offset: \(offset)"]
+      try client.request("PUT", "/t", version: nil, lines, body: String(repeating: "x", count: count))
+      return try client.final().answer.status
+    }
+    #expect(try status("b", offset: 0, count: 1) == 503, "one upload is unfinished")
+    #expect(try status("a", offset: 60, count: 41) == 507)
+    // Repeated bytes take no space.
+    #expect(try status("a", offset: 50, count: 50) == 200)
+    try rig.settle(Model())
+    #expect(try status("b", offset: 0, count: 100) == 201)
   }
 
   private func step(

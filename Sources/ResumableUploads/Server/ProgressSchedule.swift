@@ -17,7 +17,7 @@
 package struct ProgressSchedule: Equatable, Sendable {
   /// The least time between two announcements.
   package static let interval: Int64 = 200_000_000
-  /// So many bytes are announced before the interval has passed; a 128th of the transfer, if that is more.
+  /// This many bytes are announced before the end of the interval, or a 128th of the transfer if that is more.
   package static let step: UInt64 = 2 << 20
 
   package enum Action: Equatable, Sendable {
