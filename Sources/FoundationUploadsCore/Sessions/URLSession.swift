@@ -100,12 +100,13 @@ open class URLSession: NSObject, @unchecked Sendable {
 
   // MARK: Tasks
 
-  /// The network thread, started when it is first needed.
+  /// The network thread, started when it is first needed. Nil if the session has ended with all of its tasks.
   ///
   /// - Throws: if the system refuses a thread or descriptors.
-  func engine() throws -> UploadSession {
+  func engine() throws -> UploadSession? {
     try monitor.withLock {
       if let startedEngine { return startedEngine }
+      guard !isOver || !tasks.isEmpty else { return nil }
       let engine = try UploadSession()
       startedEngine = engine
       return engine
@@ -193,11 +194,12 @@ open class URLSession: NSObject, @unchecked Sendable {
 
   private func endIfInvalid() {
     let isLast = monitor.withLock {
-      guard isInvalid, !isOver, tasks.isEmpty else { return false }
-      isOver = true
-      // The engine ends its thread by itself when it is no longer referenced.
+      guard isInvalid, tasks.isEmpty else { return false }
+      // The engine ends its thread by itself when it is no longer referenced. A task that the session refuses may have
+      // started another.
       startedEngine = nil
-      return true
+      defer { isOver = true }
+      return !isOver
     }
     guard isLast else { return }
     background?.finish()

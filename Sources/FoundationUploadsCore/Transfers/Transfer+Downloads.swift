@@ -18,8 +18,8 @@ extension Transfer {
 
   /// Some bytes were written to the file.
   private func wrote(_ file: DownloadFile) {
-    file.takeNews()
     guard !isOver, file === download else { return }
+    file.takeNews()
     if let problem = file.problem { return end(problem) }
     tellWritten(file)
     if file.isWritten, let work = afterWriting.take() { work() }

@@ -177,6 +177,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
 
   func suspend() {
     onLoop { [self] in
+      guard !isOver else { return }
       isSuspended = true
       running?.suspend()
       streamer?.suspend()
@@ -195,9 +196,10 @@ final class Transfer: TaskEngine, @unchecked Sendable {
   /// Runs `work` on the network thread. Without that thread, the transfer has failed.
   func onLoop(_ work: @escaping @Sendable () -> Void) {
     do {
-      let engine = try session.engine()
+      // After the session's end, an order finds only that the transfer is over.
+      guard let engine = try session.engine() else { return work() }
       engine.loop.execute { [self] in
-        self.engine = engine
+        if !isOver { self.engine = engine }
         work()
       }
     } catch {
@@ -258,6 +260,8 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     afterWriting = nil
     task.isOver(error)
     tellEnd(error)
+    // A program may keep the task for longer than its session.
+    engine = nil
     session.end(task)
     if let handler = resumeHandler.take() { session.call { handler(nil) } }
   }
