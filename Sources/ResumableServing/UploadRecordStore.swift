@@ -215,7 +215,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     for name in found {
       if name.hasSuffix(Self.temporarySuffix) {
         // The first loop removes them, but none that a loop of this server may be writing.
-        if assignment.index == 0, !temporaryNames.contains(name) { unlinkat(directory, name, 0) }
+        if assignment.index == 0, !temporaryNames.contains(name) { worker.executeSlice { [self] in removeSlice(name) } }
       } else if name.hasSuffix(Self.recordSuffix) {
         let token = String(name.dropLast(Self.recordSuffix.count))
         if assignment.owns(token) { tokens.append(token) }
@@ -317,7 +317,20 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     }
   }
 
-  package func removeBody(_ token: String) { unlinkat(directory, token + Self.bodySuffix, 0) }
+  package func removeBody(_ token: String) {
+    let (name, removed) = (token + Self.bodySuffix, token + Self.bodySuffix + Self.temporarySuffix)
+    // If the server is killed before the worker has removed it, the next one finds it by this name.
+    guard renameat(directory, name, directory, removed) == 0 else { return _ = unlinkat(directory, name, 0) }
+    worker.executeSlice { [self] in removeSlice(removed) }
+  }
+
+  /// Removes a file that nobody uses any more, or the next part of a large one. On the worker. What the disk refuses
+  /// remains for the next server.
+  private func removeSlice(_ name: String) {
+    guard (try? FileRemoval.remove(name, in: directory)) == false else { return }
+    worker.executeSlice { [self] in removeSlice(name) }
+  }
+
   package func bodyName(_ token: String) -> String? { "\(Self.directoryName)/\(token)\(Self.bodySuffix)" }
 
   private static func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {

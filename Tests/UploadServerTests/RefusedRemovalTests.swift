@@ -181,4 +181,40 @@ struct RefusedRemovalTests {
       test.stop()
     }
   }
+
+  @Test("the spooled bytes of a handler's upload are removed on the worker, and by the next server after a kill")
+  func spooled() async {
+    await #expect(processExitsWith: .success) {
+      func server(in directory: TemporaryDirectory) throws -> TestServer {
+        try TestServer(in: directory) {
+          $0.threads = 1
+          $0.handler = { head in head.target.path == "/spooled" ? Mute() : nil }
+        }
+      }
+      let directory = TemporaryDirectory()
+      let test = try server(in: directory)
+      let upload = try test.create("/spooled")
+      try test.append(upload, at: 0, Array("abc".utf8))
+      unlink_gate_close(".body.new")
+      // If an expectation fails, the server must not wait for a disk that hangs.
+      defer { unlink_gate_open() }
+      let answer = try Self.delete(test, upload)
+      try require(answer.status == 204, "\(answer)")
+      try waitUntil("the disk is at it") { unlink_gate_waiters() == 1 }
+      _ = try test.create("/other.txt", ["Stream-ID: b"])
+      let left = try ScratchListing(directory.path + "/.uploads").names.filter { $0.contains(".body") }
+      try require(left.count == 1, "\(left)")
+      let copy = TemporaryDirectory()
+      try Command.run("sh", ["-c", "cp -r '\(directory.path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+      unlink_gate_open()
+      let next = try server(in: copy)
+      for directory in [directory, copy] {
+        try waitUntil("nothing is left") {
+          try ScratchListing(directory.path + "/.uploads").names.allSatisfy { !$0.contains(".body") }
+        }
+      }
+      test.stop()
+      next.stop()
+    }
+  }
 }

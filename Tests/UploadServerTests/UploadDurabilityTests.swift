@@ -485,7 +485,8 @@ struct UploadDurabilityTests {
 }
 
 /// Receives a body and never answers.
-private final class Mute: RequestHandler {
+/// Accepts a body, and never answers.
+final class Mute: RequestHandler {
   func begin(_ exchange: any Exchange) { exchange.acceptBody() }
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
   func end() {}

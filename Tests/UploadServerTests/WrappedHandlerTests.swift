@@ -175,6 +175,9 @@ struct WrappedHandlerTests {
     }
     if how != "expiry" { _ = try client.final() }
     #expect(!exists())
+    try waitUntil("the disk has removed them") {
+      try ScratchListing(test.directory.path + "/.uploads").names.allSatisfy { !$0.contains(".body") }
+    }
   }
 
   @Test("spooled bytes count against the quota until the upload has ended")
