@@ -43,6 +43,20 @@ extension FileStore {
       log = []
     }
     let isOwnerNew = if let credential { try recordOwner(credential, of: name, log) } else { false }
+    do throws(SystemError) {
+      if let stream = try openOwned(name, log, at: offset, creating: creating) { return stream }
+    } catch {
+      if isOwnerNew { owners.forget(name) }
+      throw error
+    }
+    if isOwnerNew { owners.forget(name) }
+    return nil
+  }
+
+  /// The stream, whose owner is recorded. nil if there is none and `creating` is false.
+  private func openOwned(
+    _ name: StreamName, _ log: [RecordingPart], at offset: UInt64, creating: Bool
+  ) throws(SystemError) -> StreamFile? {
     var name = name
     name.part = log.last?.number ?? 1
     if let growing = try openGrowing(name, log) { return growing }
@@ -50,13 +64,14 @@ extension FileStore {
       return try StreamFile(self, name, complete.file, part: log.last, .complete, size: complete.length)
     }
     guard creating else { return nil }
+    if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
+    // Of files that somebody has removed or moved away: it would take bytes of this one for holes.
+    unlinkat(directory, name.gaps, 0)
+    let file = try create(name)
     do throws(SystemError) {
-      if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
-      // Of files that somebody has removed or moved away: it would take bytes of this one for holes.
-      unlinkat(directory, name.gaps, 0)
-      return try StreamFile(self, name, create(name), part: log.last, .new)
+      return try StreamFile(self, name, file, part: log.last, .new)
     } catch {
-      if isOwnerNew { owners.forget(name) }
+      unlinkat(directory, name.partial, 0)
       throw error
     }
   }

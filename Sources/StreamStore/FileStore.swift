@@ -173,6 +173,8 @@ package final class FileStore: Sendable {
       }
     } catch {
       close(descriptor)
+      // This call has just created it.
+      if mode & O_EXCL != 0 { unlinkat(directory, name, 0) }
       throw error
     }
     let again = flags & ~(O_CREAT | O_EXCL)

@@ -1,13 +1,18 @@
-// Creations that the disk refuses leave nothing.
+// Creations that the disk refuses, whichever step of them it is: nothing of them stays.
 
 import Glibc
 import NetworkTesting
+import SyncGate
 import Testing
 
 @testable import UploadServer
 
 @Suite("Creations that the disk refuses")
 struct RefusedCreationTests {
+  private static let calls = [
+    DISK_OPEN, DISK_WRITE, DISK_SYNC, DISK_RENAME, DISK_TRUNCATE, DISK_MAKE_DIRECTORY, DISK_STATUS, DISK_READ,
+  ]
+
   private nonisolated(unsafe) static let tokens = TemporaryDirectory()
 
   /// A server that accepts the token `alpha`: it records who owns a stream.
@@ -21,25 +26,75 @@ struct RefusedCreationTests {
   }
 
   private static func create(_ test: TestServer, _ id: String, _ content: String) throws -> RawClient.Answer {
+    try createAnnounced(test, id, content).answer
+  }
+
+  /// Returns also the URL of the upload, if any response named it.
+  private static func createAnnounced(
+    _ test: TestServer, _ id: String, _ content: String
+  ) throws -> (answer: RawClient.Answer, location: String?) {
     let client = try test.connect()
     try client.request(
       "POST", "/t.txt", ["Authorization: Bearer alpha", "Upload-Complete: ?0", "Stream-ID: \(id)"], body: content)
-    return try client.final().answer
+    let (answer, interim) = try client.final()
+    return (answer, (interim + [answer]).compactMap { $0["location"] }.last)
   }
 
-  /// The files of a stream and the records of uploads.
-  private static func remains(_ id: String, in directory: TemporaryDirectory) throws -> [String] {
+  /// The files of a stream, and the records of uploads but for cancelled ones, which stay to answer 410.
+  private static func remains(
+    _ id: String, in directory: TemporaryDirectory, cancelled: Set<String>
+  ) throws -> [String] {
     let folders = [".uploads", ".owners", ".parts"].compactMap { try? allNames(in: "\(directory.path)/\($0)") }
     return try (allNames(in: directory.path) + folders.joined()).filter {
-      $0.contains(id) || $0.hasSuffix(".upload") || $0.hasSuffix(".body")
+      $0.contains(id) || $0.hasSuffix(".upload") && !cancelled.contains($0) || $0.hasSuffix(".body")
     }
   }
 
-  private static func requireNothing(of id: String, in directory: TemporaryDirectory, _ context: String) throws {
+  private static func requireNothing(
+    of id: String, in directory: TemporaryDirectory, cancelled: Set<String> = [], _ context: String
+  ) throws {
     do {
-      try waitUntil("nothing is left") { try remains(id, in: directory).isEmpty }
+      try waitUntil("nothing is left") { try remains(id, in: directory, cancelled: cancelled).isEmpty }
     } catch {
-      throw TestFailure("left of \(context): \(try remains(id, in: directory))")
+      throw TestFailure("left of \(context): \(try remains(id, in: directory, cancelled: cancelled))")
+    }
+  }
+
+  @Test(
+    "a creation of which the disk refuses any call leaves nothing, or an upload whose URL the client has",
+    .enabled(if: disk_faults_are_possible() != 0),
+    arguments: Durability.allCases)
+  func eachCall(_ durability: Durability) async {
+    await #expect(processExitsWith: .success) { [durability = durability.rawValue as String] in
+      let directory = TemporaryDirectory()
+      disk_faults_begin(directory.path)
+      let test = try Self.server(directory, Durability(rawValue: durability) ?? .none)
+      var refused = 0
+      var cancelled: Set<String> = []
+      for call in Self.calls {
+        for number in 1...12 {
+          for content in ["", "abc"] {
+            let id = "c\(call.rawValue)n\(number)\(content)"
+            disk_faults_fail(call, UInt(number), ENOSPC)
+            let (answer, location) = try Self.createAnnounced(test, id, content)
+            let place = String(cString: disk_faults_place()).dropFirst(directory.path.count)
+            disk_faults_fail(DISK_OPEN, 0, 0)
+            if answer.status != 201 { refused += 1 }
+            if let location {
+              let client = try test.connect()
+              try client.request("DELETE", location, ["Authorization: Bearer alpha"])
+              let end = try client.final().answer
+              try require(end.status == 204 || end.status == 410, "\(end)")
+              cancelled.insert("\(location.split(separator: "/").last ?? "").upload")
+            }
+            let context = "call \(number) of kind \(call.rawValue) at \(place), answer \(answer.status) \(content)"
+            try Self.requireNothing(of: id, in: directory, cancelled: cancelled, context)
+          }
+        }
+      }
+      try require(refused > 10, "only \(refused) creations were refused")
+      disk_faults_begin("")
+      test.stop()
     }
   }
 
