@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Runs `swift test` with these arguments, and repeats what failed at the end, where it is seen.
 
+The process of an exit test has no output. The failures that it threw follow the others.
+
 With --repeat, at most three tests that failed run again, each three times alone and with the same random cases. If
 all of that passes, the run passes, and the last lines name these tests: they depend on something that they should
 not. A defect that shows every time, a crash and a test that does not end are never forgiven.
 """
 
+import itertools
 import os
 import re
 import signal
@@ -24,15 +27,27 @@ def default_signals():
         signal.signal(number, signal.SIG_DFL)
 
 
+def last_failures(path):
+    """The last failures that any process threw, also those that a test expected."""
+    try:
+        with open(path, errors="replace") as file:
+            different = [line for line, _ in itertools.groupby(file)]
+            return ["The last failures that were thrown, in exit tests as well:\n", *different[-40:]]
+    except OSError:
+        return []
+
+
 def run(arguments):
     """Gives the exit status, the lines about failures (reports of ThreadSanitizer whole), and the tests that failed;
     None if nobody knows which."""
     with tempfile.TemporaryDirectory() as directory:
         report = os.path.join(directory, "report.xml")
+        thrown = os.path.join(directory, "failures.txt")
         lines = []
         process = subprocess.Popen(
             [SWIFT, "test", *arguments, "--xunit-output", report],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=default_signals)
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=default_signals,
+            env={**os.environ, "SLUICE_TEST_FAILURES": thrown})
         details, sanitizer = 0, False
         for line in process.stdout:
             sys.stdout.write(line)
@@ -49,6 +64,7 @@ def run(arguments):
             else:
                 details = 0
         status = process.wait()
+        lines += last_failures(thrown)
         try:
             root = ElementTree.parse(report.replace(".xml", "-swift-testing.xml")).getroot()
         except (OSError, ElementTree.ParseError):

@@ -7,7 +7,22 @@ internal import PropertyTesting
 /// A wait that ended without its event.
 public struct TestFailure: Error, CustomStringConvertible {
   public let description: String
-  public init(_ description: String) { self.description = description }
+
+  public init(_ description: String) {
+    self.description = description
+    TestFailure.report(description)
+  }
+
+  /// Appends a line to the file that the environment names. The process of an exit test has no other place for it: its
+  /// parent reports only the exit code.
+  private static func report(_ description: String) {
+    guard let path = getenv("SLUICE_TEST_FAILURES") else { return }
+    let descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0o600)
+    guard descriptor >= 0 else { return }
+    defer { close(descriptor) }
+    let line = "process \(getpid()): \(description)\n"
+    _ = line.withCString { write(descriptor, $0, strlen($0)) }
+  }
 }
 
 /// Collects events from any thread. One thread waits for them.

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "faults.h"
@@ -24,6 +25,17 @@ static unsigned long calls_before_failure;
 static unsigned long calls;
 static int status_closed;
 static unsigned long status_waiters;
+
+// Waits with the mutex until the gate opens. A test that fails leaves its gate closed, and the server that it started
+// would wait for ever when it is dropped. So a gate that no test opens in this time opens itself.
+static void wait_at(int *gate) {
+  struct timespec end;
+  clock_gettime(CLOCK_REALTIME, &end);
+  end.tv_sec += 120;
+  while (*gate) {
+    if (pthread_cond_timedwait(&changed, &mutex, &end) == ETIMEDOUT) *gate = 0;
+  }
+}
 
 void sync_gate_close(void) {
   pthread_mutex_lock(&mutex);
@@ -69,7 +81,7 @@ int sync_gate_has_failed(void) {
 int fdatasync(int descriptor) {
   pthread_mutex_lock(&mutex);
   calls++;
-  while (closed) pthread_cond_wait(&changed, &mutex);
+  wait_at(&closed);
   int error = failure;
   if (single_failure != 0 && calls_before_failure-- == 0) {
     error = single_failure;
@@ -215,7 +227,7 @@ static void path_gate_pass(struct path_gate *gate, int directory, const char *na
   if (!now.closed || !path_ends(directory, name, now.ending)) return;
   pthread_mutex_lock(&mutex);
   gate->waiters++;
-  while (gate->closed) pthread_cond_wait(&changed, &mutex);
+  wait_at(&gate->closed);
   gate->waiters--;
   pthread_mutex_unlock(&mutex);
 }
@@ -309,7 +321,7 @@ unsigned long status_gate_waiters(void) {
 int fstatat(int directory, const char *name, struct stat *status, int flags) {
   pthread_mutex_lock(&mutex);
   status_waiters++;
-  while (status_closed) pthread_cond_wait(&changed, &mutex);
+  wait_at(&status_closed);
   status_waiters--;
   pthread_mutex_unlock(&mutex);
   int error = path_failure(&status_failure, directory, name);
