@@ -146,8 +146,8 @@ model-spool: packages ## 40,000 sequences of calls on spool files with kills, po
 	  --filter SpoolSequenceTests
 
 model-store: packages test-packages ## each call of the server's store to the disk fails in turn, with each error and durability: acknowledged bytes must remain
-	$(SWIFT) build --build-tests
-	SLUICE_STORE_FAULTS=1 $(TEST) --skip-build --filter UploadServerTests.StoreFaultTests
+	SLUICE_STORE_FAULTS=1 $(TEST) -c release -Xswiftc -enable-testing --scratch-path .build/model-spool \
+	  --filter UploadServerTests.StoreFaultTests
 
 soak: packages test-packages ## a simulated week of sluice mic with faults: no frame is lost, and memory stays flat; SOAK="--seed 1", BENCH=--write
 	for product in soak TestDevice ScaledClockPreload; do \

@@ -65,6 +65,8 @@ package final class ProgramOutput: Sendable {
 
   package var events: [FlatObject] { state.withLock { $0.events } }
   package var text: [String] { state.withLock { $0.text } }
+  /// Whether the program has ended, and all of its output was read.
+  package var isAtEnd: Bool { state.withLock { $0.isAtEnd } }
 
   /// Waits until `find` finds something in the output so far. One thread at a time.
   ///
