@@ -8,7 +8,6 @@ all of that passes, the run passes, and the last lines name these tests: they de
 not. A defect that shows every time, a crash and a test that does not end are never forgiven.
 """
 
-import itertools
 import os
 import re
 import signal
@@ -28,13 +27,16 @@ def default_signals():
 
 
 def last_failures(path):
-    """The last failures that any process threw, also those that a test expected."""
+    """The last failures that each process threw, also those that a test expected."""
     try:
         with open(path, errors="replace") as file:
-            different = [line for line, _ in itertools.groupby(file)]
-            return ["The last failures that were thrown, in exit tests as well:\n", *different[-40:]]
+            by_process = {}
+            for line in file:
+                by_process.setdefault(line.split(":")[0], []).append(line)
     except OSError:
         return []
+    last = [line for lines in by_process.values() for line in lines[-2:]]
+    return ["The last failures that each process threw, exit tests included:\n", *last[-60:]]
 
 
 def run(arguments):
