@@ -1,4 +1,4 @@
-// What is discarded of a stream: the recording that grows, and those into which the stream was split before.
+// Removes the files of a discarded stream: the growing recording, and those into which the stream was split before.
 //
 // The worker removes the files in slices, because a stream may have any number of them, and a disk needs time for a
 // large one. Until the last one is removed, the stream cannot be opened. If that takes more than one slice, or if the
@@ -21,7 +21,7 @@ private final class DiscardedFiles: @unchecked Sendable {
   var next: Int
   /// Whether the log says that the stream is discarded.
   var isMarked: Bool
-  /// Why the disk did not remove the first file that it refused to remove.
+  /// The error of the first file that the disk did not remove.
   var error: SystemError?
   let ended: @Sendable (SystemError?) -> Void
 
@@ -102,7 +102,7 @@ extension FileStore {
   }
 
   private func removeFirst(_ files: DiscardedFiles) throws(SystemError) {
-    // Nothing of the stream is finished any more.
+    // The other recordings of the stream must not be finished any more.
     let left = splits.withLock { splits in
       splits.filter { $0.key == files.name.base || $0.key.hasPrefix("\(files.name.base)~") }.map(\.value)
     }
@@ -115,11 +115,11 @@ extension FileStore {
       try mark(files)
     } catch {
       guard error.isFull else { throw error }
-      // Without the growing recording a full disk has room, and the next server announces nothing of the others.
+      // Without the growing recording, a full disk has space. The next server announces no byte of the other ones.
       _ = try FileRemoval.remove(files.name.partial, in: directory)
       try mark(files)
     }
-    // The disk takes the line before: after a power cut the line is there, or all files are.
+    // The line is synced first. After a power failure, either the line is there, or all files are.
     worker.executeSlice { [self] in inSlice { removeSlice(files) } }
   }
 
@@ -139,13 +139,13 @@ extension FileStore {
       do throws(SystemError) {
         guard try removeSplit(files) else { break }
       } catch {
-        // The others take room, too.
+        // The other files occupy space, too.
         files.error = files.error ?? error
       }
       files.next += 1
     }
     if files.next == files.name.part {
-      // Until the others are removed the next server finds that there is something to remove.
+      // If the other files are not all removed, the growing one shows the next server that the removal is incomplete.
       if files.error != nil { return endRemoval(files) }
       do throws(SystemError) {
         if try removeLast(files) { return endRemoval(files) }
@@ -161,13 +161,13 @@ extension FileStore {
     if files.error == nil {
       removals.withLock { _ = $0.remove(files.name.base) }
     } else {
-      // The next server is to remove the rest, if this one does not.
+      // If this server does not remove the rest, the next one does.
       try? mark(files)
     }
     files.ended(files.error)
   }
 
-  /// Removes a recording into which the stream was split. False if it is large, and not yet gone.
+  /// Removes a recording into which the stream was split. Returns false if a part of a large file is left.
   private func removeSplit(_ files: DiscardedFiles) throws(SystemError) -> Bool {
     var name = files.name
     name.part = files.next
@@ -177,20 +177,21 @@ extension FileStore {
     for file in [name.partial, name.final] {
       guard try FileRemoval.remove(file, in: directory) else { return false }
     }
-    // The sidecar last, by which the recording is found.
+    // The sidecar comes last, because the recording is found by it.
     for file in [name.gaps, name.newSidecar, name.pendingSidecar, name.sidecar] {
       _ = try FileRemoval.remove(file, in: directory)
     }
     return true
   }
 
-  /// Whether a recording is one into which the stream was split. The log forgets those that were finished long ago, but
-  /// their sidecars tell.
+  /// Whether a recording is one into which the stream was split. If it was finished long ago, the log has no line about
+  /// it any more, but its sidecar has this state.
   private func isSplit(_ name: StreamName, _ line: RecordingPart?) -> Bool {
     line?.isSplit ?? ((pendingSidecar(name) ?? sidecar(name.sidecar))?.state == .split)
   }
 
-  /// Removes the growing recording, and then what is known of the stream. False if it is large, and not yet gone.
+  /// Removes the growing recording, and then the records of the stream. Returns false if a part of a large file is
+  /// left.
   private func removeLast(_ files: DiscardedFiles) throws(SystemError) -> Bool {
     guard try removeGrowing(files.name) else { return false }
     let rest = files.log.closedParts.isEmpty ? [] : files.log.filter { $0.number < files.log.firstDiscarded }
@@ -203,8 +204,8 @@ extension FileStore {
     return true
   }
 
-  /// Removes the growing recording. False if it is large, and not yet gone. What is on the disk counts against the
-  /// quotas.
+  /// Removes the growing recording. Returns false if a part of a large file is left. Bytes on
+  /// the disk count against the quotas.
   func removeGrowing(_ name: StreamName) throws(SystemError) -> Bool {
     guard try FileRemoval.remove(name.partial, in: directory) else { return false }
     accounts?.remove(name)
@@ -215,15 +216,15 @@ extension FileStore {
 }
 
 extension [RecordingPart] {
-  /// The recordings that were closed before their streams had ended, by their numbers. The last line about one says how
-  /// it stands.
+  /// The recordings that were closed before their streams ended, by their numbers. The last line about a recording has
+  /// its current state.
   var closedParts: [Int: RecordingPart] {
     var closed: [Int: RecordingPart] = [:]
     for part in self { closed[part.number] = part.end == nil || part.isSplit ? nil : part }
     return closed
   }
 
-  /// The number of the first recording that goes when the stream is discarded: those stay that were closed before.
+  /// The number of the first recording that is removed with the stream. Recordings that were closed before it are kept.
   var firstDiscarded: Int {
     let last = last?.number ?? 1
     return Swift.min(last, (closedParts.keys.filter { $0 < last }.max() ?? 0) + 1)

@@ -1,44 +1,45 @@
-// Which streams have a request at work on them, so that a newer request can take over from an older one, and which have
-// been left unfinished, so that their recordings are closed one day.
+// The streams with an active request, so that a newer request can take over from an older one, and the streams that
+// were left unfinished, so that their recordings are closed after a time.
 
 internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 package import StreamServing
 
-/// A request that is at work on a stream.
+/// An active request of a stream.
 protocol StreamWorker: AnyObject {
-  /// A newer request takes the stream over: stores what has arrived by now, and ends.
+  /// A newer request takes over the stream. This request stores the bytes that have arrived, and ends.
   func yieldStream()
 }
 
-/// What all requests of a server share that store streams. Only on the loop's thread.
+/// The state that all requests of a loop share if they store streams. Only on the loop's thread.
 package final class StreamRegistry {
-  /// A recording that no request is at work on, and no upload holds.
+  /// A recording without an active request and without an upload.
   private struct Unattended {
     var name: StreamName
     var owner: UploadOwner?
     var deadline: MonotonicInstant
-    /// The upload that has discarded it, if it had it for itself: it is removed if no other one has bytes in it.
+    /// The upload that has discarded the recording, if it belonged only to that upload. The recording is removed if no
+    /// other upload has bytes in it.
     var discarder: Contributor?
   }
 
-  /// Who has stored bytes.
+  /// The upload that stored bytes.
   struct Contributor {
     var owner: UploadOwner
     var isLive: Bool
 
     init(_ holder: any RecordingHolder) { (owner, isLive) = (holder.owner, holder.isLive) }
 
-    /// Whether a recording stays one upload's alone when that upload goes on with it. Bytes of a live stream do not become
-    /// those of a file, which may expire.
+    /// Whether a recording still belongs to one upload only after `next` has continued it. Bytes of a live stream must
+    /// not become those of a file, which may expire.
     func passesOn(to next: Contributor) -> Bool { owner == next.owner && (next.isLive || !isLive) }
   }
 
   let store: any StreamStore
   let loop: EventLoop
   let limits: StreamLimits
-  /// The largest hole that a request may leave, in bytes.
+  /// The maximum hole that a request may leave, in bytes.
   let maximumHole: UInt64
   /// How long a stream may be silent before its recording is closed.
   let finishAfter: Duration
@@ -49,33 +50,32 @@ package final class StreamRegistry {
   let isValid: ([UInt8]) -> Bool
 
   private var workers: [StreamName: any StreamWorker] = [:]
-  /// The upload that was the last to be at work on the stream, while it is unfinished and no plain request came after
-  /// it.
+  /// The upload that last sent a request for the stream, while the upload is unfinished and no plain request followed.
   private var holders: [StreamName: any RecordingHolder] = [:]
-  /// The unfinished uploads whose bytes are in the growing recording, the last one at work at the end.
+  /// The unfinished uploads whose bytes are in the growing recording. The one that was active last is at the end.
   private var sharers: [StreamName: [any RecordingHolder]] = [:]
   private var unattended: [StreamName: Unattended] = [:]
-  /// Streams whose growing recordings have bytes that the disk has refused. The kernel tells of that only once: without
-  /// this, the next one to complete the stream would be told that all is well.
+  /// Streams with bytes in their growing recordings that the disk refused. The kernel reports such an error only once.
+  /// Without this, the next completion of the stream would be reported as a success.
   private var distrusted: [StreamName: SystemError] = [:]
-  /// Who was at work on a stream before all uploads of the earlier server were known.
+  /// The requests for a stream before all uploads of the earlier server were known.
   private enum Taker {
-    /// Uploads to which the recording of an earlier one may pass.
+    /// Uploads that may take over the recording of an earlier one.
     case uploads(first: Contributor, last: Contributor)
-    /// An upload of this server has begun the recording, which is its own.
+    /// An upload of this server began the recording, which belongs to this upload.
     case beginner
     case others
   }
   private var takers: [StreamName: Taker] = [:]
-  /// Whether uploads of the earlier server may go into a stream that are not known yet.
+  /// Whether uploads of the earlier server that are not known yet may have bytes in a stream.
   private var hasUnknownUploads: (StreamName) -> Bool = { _ in true }
   private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
   private var stops = false
-  /// Streams whose end is on its way to the disk, and who waits for it.
+  /// Streams that are being finished on the disk, with the actions that wait for it.
   private var finishing: [StreamName: [() -> Void]] = [:]
-  /// The end of the server does not wait for them: the next one goes on.
+  /// The end of the server does not wait for them. The next server completes them.
   let removals: StreamRemovals
-  /// How many recordings are being finished whose streams continue in others.
+  /// The number of recordings that are being finished while their streams continue in others.
   private var splitCount = 0
   private var idle: (() -> Void)?
 
@@ -88,16 +88,16 @@ package final class StreamRegistry {
     self.maximumHole = maximumHole
   }
 
-  // MARK: Requests at work
+  // MARK: Active requests
 
-  /// Ends the request that is at work on the stream now, if there is one.
+  /// Ends the active request of the stream, if there is one.
   func takeOver(_ name: StreamName) { workers[name]?.yieldStream() }
 
-  /// A request is at work on the stream from now on.
+  /// Makes a request the active one of the stream.
   ///
   /// - Parameters:
-  ///   - holder: the upload that the request is; nil for a plain one.
-  ///   - isNew: whether it has begun the recording.
+  ///   - holder: the upload to which the request belongs. Nil for a plain request.
+  ///   - isNew: whether the request has begun the recording.
   func claim(_ name: StreamName, for worker: any StreamWorker, holder: (any RecordingHolder)?, isNew: Bool) {
     workers[name] = worker
     if hasUnknownUploads(name) { note(holder, isNew: isNew, takes: name) }
@@ -111,15 +111,15 @@ package final class StreamRegistry {
     if isNew {
       holder?.tookRecording(ownsFile: true)
     } else if let holder, former !== holder || left != nil {
-      // It passes from upload to upload of one owner.
+      // The recording stays with uploads of one owner.
       let owner = left == nil ? former.flatMap { $0.ownsFile ? Contributor($0) : nil } : left?.discarder
       holder.tookRecording(ownsFile: owner?.passesOn(to: Contributor(holder)) == true)
     }
     if let former, former !== holder { former.lostRecording() }
   }
 
-  /// The recording must not be removed with an upload of the earlier server, which is not known, nor by a server that
-  /// comes after this one.
+  /// Records that the recording contains bytes of several uploads. It must not be removed with an upload of the earlier
+  /// server that is not known yet, and the next server must not remove it either.
   private func share(_ name: StreamName) {
     if case .others? = takers[name] { return }
     takers[name] = .others
@@ -145,14 +145,14 @@ package final class StreamRegistry {
     }
   }
 
-  /// Whether the recording is an unfinished upload's.
+  /// Whether the recording belongs to an unfinished upload.
   func isHeld(_ name: StreamName) -> Bool { holders[name] != nil }
 
   func release(_ name: StreamName, by worker: any StreamWorker) {
     if workers[name] === worker { workers[name] = nil }
   }
 
-  /// Whether `action` will be called later, because the stream is just being completed or removed.
+  /// Whether `action` will be called later, because the stream is being completed or removed at the moment.
   func waits(for name: StreamName, _ action: @escaping () -> Void) -> Bool {
     if removals.waits(for: name, action) { return true }
     guard finishing[name] != nil else { return false }
@@ -160,18 +160,18 @@ package final class StreamRegistry {
     return true
   }
 
-  /// Whether the stream is just being completed.
+  /// Whether the stream is being completed at the moment.
   func isFinishing(_ name: StreamName) -> Bool { finishing[name] != nil }
 
-  /// Completes the stream; `completion` first, then those who wait for it.
+  /// Completes the stream. Calls `completion` first, and then the actions that wait for the end.
   ///
-  /// - Parameter isLive: whether nobody had said how long it would be.
+  /// - Parameter isLive: whether the length of the stream was not announced.
   func finish(_ stream: any StoredStream, isLive: Bool, completion: @escaping (UnfinishedStream?) -> Void) {
     if !stream.isComplete, let error = distrusted[stream.name] { return completion(UnfinishedStream(error: error)) }
     finishing[stream.name] = []
     stream.finish(.complete(isLive: isLive), on: loop) { [self] failure in
       if failure == nil {
-        // Complete, it is nobody's concern here any more.
+        // A complete stream is no longer managed here.
         limits.accounts?.remove(stream.name)
         holders[stream.name] = nil
         sharers[stream.name] = nil
@@ -197,8 +197,8 @@ package final class StreamRegistry {
   /// Finishes a recording whose stream continues in another.
   ///
   /// - Parameters:
-  ///   - complaint: what was said last of why it is not finished.
-  ///   - pause: after what time it is tried again.
+  ///   - complaint: the last reported reason why the recording is not finished.
+  ///   - pause: the time before the next attempt.
   func finishSplit(
     _ split: SplitRecording, peer: String, complaint: String? = nil, pause: Duration = RecordingSplit.retryPauses.first
   ) {
@@ -214,7 +214,7 @@ package final class StreamRegistry {
           // The stream continues in a next part.
           distrust(name, error)
         } else if !error.isForeignChange {
-          // The disk may have room later. The next server finishes what this one does not.
+          // The disk may have space later. The next server finishes the recording if this one does not.
           loop.schedule(after: pause) { [weak self] in
             guard let self, !stops else { return }
             finishSplit(
@@ -234,14 +234,14 @@ package final class StreamRegistry {
     }
   }
 
-  /// Calls `action` when no stream is being completed: now, or when the last one is.
+  /// Calls `action` when no stream is being completed any more, which may be at once.
   package func whenNothingFinishes(_ action: @escaping () -> Void) {
     if finishing.isEmpty, splitCount == 0 { action() } else { idle = action }
   }
 
   // MARK: Uploads
 
-  /// An upload of an earlier server may have been the last that was at work on the stream.
+  /// Adds an upload of an earlier server, which may have been the last one that was active.
   func restore(_ holder: any RecordingHolder, of name: StreamName) {
     removeSharer(holder, of: name)
     sharers[name, default: []].insert(holder, at: 0)
@@ -253,19 +253,19 @@ package final class StreamRegistry {
         holder.lostRecording()
         return present.tookRecording(ownsFile: true)
       }
-      // These uploads are over, and none of their bytes has to stay.
+      // These uploads are over, and none of their bytes must be kept.
     }
-    // Only the last one has a recording of its own.
+    // Only the last upload can own the recording.
     if holders[name]?.ownsFile != true { holders[name] = holder }
-    // The file was found before the upload was.
+    // The file was found before the upload.
     let left = unattended.removeValue(forKey: name)
     if left?.discarder?.passesOn(to: Contributor(holder)) == true { holder.tookRecording(ownsFile: true) }
   }
 
-  /// The uploads of an earlier server are known, or more of them than before.
+  /// Called when the uploads of an earlier server are known, or more of them than before.
   ///
-  /// - Parameter hasUnknownUploads: whether some may go into a stream that are not known yet. Its recordings are neither
-  ///   closed nor removed until this is called again.
+  /// - Parameter hasUnknownUploads: whether uploads that are not known yet may have bytes in a stream. The recordings of
+  ///   such a stream are neither closed nor removed before the next call.
   package func restored(but hasUnknownUploads: @escaping (StreamName) -> Bool = { _ in false }) {
     self.hasUnknownUploads = hasUnknownUploads
     takers = takers.filter { hasUnknownUploads($0.key) }
@@ -276,9 +276,9 @@ package final class StreamRegistry {
     if !unattended.isEmpty { closeSilent() }
   }
 
-  /// An upload is over, and its recording unfinished.
+  /// Called when an upload is over and its recording is unfinished.
   ///
-  /// - Parameter removal: told the end of each attempt to remove the recording, nil of the one that succeeded.
+  /// - Parameter removal: called after each attempt to remove the recording, with the error or, after success, with nil.
   func end(
     _ end: RecordingEnd, _ name: StreamName, by holder: any RecordingHolder,
     _ removal: @escaping (SystemError?) -> Void
@@ -287,22 +287,22 @@ package final class StreamRegistry {
     let isSharer = removeSharer(holder, of: name)
     if !end.discardsBytes, takers[name] != nil { share(name) }
     guard holders[name] === holder else {
-      // What it leaves behind is not removed with the others either.
+      // The bytes that it leaves must not be removed with the other uploads.
       if isSharer, !end.discardsBytes { holders[name]?.lostRecording() }
       return .notHeld
     }
     holders[name] = nil
-    // Whoever is at work on it now, or is just completing it, has made it his own.
+    // An active request, or the completion of the stream, has taken over the recording.
     guard workers[name] == nil, finishing[name] == nil, unattended[name] == nil else { return .notHeld }
-    // A recording that cannot be counted on is nobody's to continue.
+    // No upload may continue a recording with bytes that the disk refused.
     if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
     guard !hasUnknownUploads(name) else {
-      // One that is not known yet may have bytes in it.
+      // An upload that is not known yet may have bytes in it.
       leave(name, for: holder.owner, discardedBy: end.discardsBytes && holder.ownsFile ? Contributor(holder) : nil)
       if case .close = end { return .closing }
       return .left
     }
-    // What cannot be counted on passes to nobody, but may hold bytes that the client of another was told are stored.
+    // No other upload may continue such a recording, but it may contain bytes that were acknowledged to another client.
     let isCountedOn = sharers[name]?.contains { $0.continuesRecording } ?? false
     if end.discardsBytes, holder.ownsFile, !isCountedOn, discard(name, removal) { return .removing }
     switch end {
@@ -314,7 +314,8 @@ package final class StreamRegistry {
     }
   }
 
-  /// Removes a recording that is one upload's alone. False if others may have written to it before this server came.
+  /// Removes a recording that belongs to one upload only. Returns false if others may have written to it before this
+  /// server started.
   private func discard(_ name: StreamName, _ removal: @escaping (SystemError?) -> Void) -> Bool {
     guard removals.begin(.ownRecording, of: name, removal) else { return false }
     distrusted[name] = nil
@@ -326,12 +327,12 @@ package final class StreamRegistry {
     sharers[name]?.contains { $0 !== holder } ?? false
   }
 
-  /// A request has made a hole in the recording: every upload that stands in front of it is over.
+  /// Ends the uploads whose offset is before a hole that a request has made in the recording.
   func overtake(_ name: StreamName, by newer: (any RecordingHolder)?) {
     for sharer in sharers[name] ?? [] where sharer !== newer { sharer.overtaken() }
   }
 
-  /// Gives a recording to an upload that has acknowledged bytes in it. False if there is none.
+  /// Gives a recording to an upload that has acknowledged bytes in it. Returns false if there is none.
   private func passOn(_ name: StreamName, ownsFile: Bool) -> Bool {
     guard let heir = sharers[name]?.last(where: { $0.continuesRecording }) else { return false }
     holders[name] = heir
@@ -339,7 +340,7 @@ package final class StreamRegistry {
     return true
   }
 
-  /// Whether it was one.
+  /// Returns false if the upload had no bytes in the recording.
   @discardableResult
   private func removeSharer(_ holder: any RecordingHolder, of name: StreamName) -> Bool {
     guard let index = sharers[name]?.firstIndex(where: { $0 === holder }) else { return false }
@@ -348,9 +349,9 @@ package final class StreamRegistry {
     return true
   }
 
-  // MARK: What the disk refused
+  // MARK: Bytes that the disk refused
 
-  /// The disk has refused bytes of the stream's growing recording, and perhaps lost others.
+  /// Records that the disk refused bytes of the stream's growing recording. It may have lost others.
   func distrust(_ name: StreamName, _ error: SystemError) {
     distrusted[name] = error
     do throws(SystemError) {
@@ -363,18 +364,19 @@ package final class StreamRegistry {
     }
   }
 
-  /// Whether an earlier server has noted, and this one did not know yet, that the disk has refused bytes of a growing
-  /// recording.
+  /// Whether an earlier server recorded that the disk refused bytes of a growing recording, and this one did not know
+  /// it yet.
   func noticeDistrust(_ stream: any StoredStream) -> Bool {
     guard stream.gaps.isDistrusted, !stream.isComplete, distrusted[stream.name] == nil else { return false }
     distrusted[stream.name] = SystemError(operation: "write \(stream.name.partial) in an earlier server", code: EIO)
     return true
   }
 
-  /// Why the stream's growing recording cannot be continued; nil if it can.
+  /// The reason why the stream's growing recording cannot be continued. Nil if it can.
   func distrust(of name: StreamName) -> SystemError? { distrusted[name] }
 
-  /// Closes a recording that cannot be counted on, so that the stream continues in a next part: ``waits(for:_:)``.
+  /// Closes a recording with bytes that the disk refused, so that the stream continues in the next part. See
+  /// ``waits(for:_:)``.
   func closeDistrusted(_ name: StreamName, for owner: UploadOwner?) {
     guard distrusted[name] != nil, workers[name] == nil, finishing[name] == nil else { return }
     holders.removeValue(forKey: name)?.lostRecording()
@@ -384,11 +386,11 @@ package final class StreamRegistry {
 
   // MARK: Silence
 
-  /// No request is at work on an unfinished recording any more, and no upload holds it.
+  /// Called when an unfinished recording has neither an active request nor an upload any more.
   ///
   /// - Parameters:
-  ///   - time: how long it may stay so; nil for as long as is usual.
-  ///   - discarder: the upload that has discarded it, if it had it for itself.
+  ///   - time: the time after which it is closed. Nil for ``finishAfter``.
+  ///   - discarder: the upload that has discarded the recording, if it belonged only to that upload.
   func leave(
     _ name: StreamName, for owner: UploadOwner?, atMost time: Duration? = nil, discardedBy discarder: Contributor? = nil
   ) {
@@ -399,11 +401,11 @@ package final class StreamRegistry {
     arm(entry.deadline)
   }
 
-  /// An earlier server has left a recording unfinished, which was written that many seconds ago by the wall clock.
+  /// Adds a recording that an earlier server left unfinished. By the wall clock, its last byte was written `seconds`
+  /// ago.
   package func found(_ name: StreamName, silentFor seconds: Int64) {
     guard assignment.owns(name), unattended[name] == nil else { return }
-    // Clients that the server's end has cut off are given time to come back; a clock that was wrong takes none from
-    // anybody.
+    // Clients that were disconnected at the end of the server get time to return. A wrong clock must not shorten it.
     let silence = Duration.seconds(max(0, seconds))
     leave(name, for: nil, atMost: max(finishAfter - min(silence, finishAfter), min(finishAfter, .seconds(60))))
   }
@@ -421,22 +423,22 @@ package final class StreamRegistry {
     if let timer { loop.cancel(timer.timer) }
     timer = nil
     let now = MonotonicInstant.now
-    // An upload that is not known yet may continue one of the others: ``restored(but:)``.
+    // An upload that is not known yet may continue one of the others. See ``restored(but:)``.
     let known = unattended.filter { !hasUnknownUploads($0.key) }
     for (name, entry) in known where entry.deadline <= now {
       unattended[name] = nil
-      // An upload lives for as long as its client was told, whoever else has brought bytes of the stream.
+      // An upload keeps its announced lifetime, even if other requests have sent bytes of the stream.
       if distrusted[name] != nil || !passOn(name, ownsFile: false) { close(entry.name, for: entry.owner) }
     }
-    // Not one by one, where many were left at nearly the same time.
+    // Recordings that were left at nearly the same time are closed together.
     let soonest = now + .nanoseconds(finishAfter.nanoseconds / 64)
     let next = unattended.values.lazy.filter { [self] in !hasUnknownUploads($0.name) }.map(\.deadline).min()
     if let next { arm(max(next, soonest)) }
   }
 
-  /// Gives a recording whose client did not come back its final name. False if there is none.
+  /// Gives its final name to a recording whose client did not return. Returns false if there is none.
   ///
-  /// - Parameter cause: what the log says of it; nil if it was silent for too long.
+  /// - Parameter cause: the reason in the log. Nil if the stream was silent for too long.
   @discardableResult
   private func close(_ name: StreamName, for owner: UploadOwner?, because cause: String? = nil) -> Bool {
     guard workers[name] == nil, finishing[name] == nil, holders[name] == nil else { return false }
@@ -472,7 +474,7 @@ package final class StreamRegistry {
     finishing[name] = []
     stream.finish(.interrupted(owner: owner, isTrusted: refusal == nil), on: loop) { [self] failure in
       if failure == nil {
-        // It counts against the quotas until somebody removes it.
+        // It counts against the quotas until it is removed.
         limits.accounts?.closed(stream.name)
         distrusted[name] = nil
         sharers[name] = nil
@@ -482,8 +484,7 @@ package final class StreamRegistry {
     return true
   }
 
-  /// The recordings of a stream that an earlier server has closed are gone, as far as anybody has seen, or it was
-  /// removing them.
+  /// Called when the closed recordings of a stream are missing, or when an earlier server was removing the stream.
   package func forgetClosed(_ base: String) {
     let name = StreamName(base: base)
     guard assignment.owns(name), workers[name] == nil, finishing[name] == nil else { return }
@@ -495,7 +496,7 @@ package final class StreamRegistry {
     leave(name, for: owner)
   }
 
-  /// The server ends: nothing is closed any more.
+  /// Called at the end of the server. No recording is closed after this.
   package func stop() {
     stops = true
     if let timer { loop.cancel(timer.timer) }
@@ -503,7 +504,7 @@ package final class StreamRegistry {
     removals.stop()
     holders = [:]
     sharers = [:]
-    // It may have been refused before.
+    // The disk may have refused this record before.
     for name in distrusted.keys { try? store.note(.distrusted, on: name) }
     for entry in unattended.values { try? store.note(.unfinished(owner: entry.owner), on: entry.name) }
   }

@@ -1,4 +1,4 @@
-// The removals of streams: who waits for them, and what the disk refused to remove, which is tried again.
+// The removals of streams: the requests that wait for them, and the retries of removals that the disk refused.
 
 internal import EventLoops
 internal import Glibc
@@ -6,22 +6,22 @@ internal import StreamServing
 
 /// The streams of one loop whose files are being removed. Only on the loop's thread.
 ///
-/// What the disk refuses stays here until it is removed: a timer tries it again after a growing pause, and so does a
-/// request for the stream. The stream cannot be opened until then.
+/// A removal that the disk refused stays here until it succeeds. A timer retries it after a growing pause, and so does
+/// a request for the stream. The stream cannot be opened before that.
 final class StreamRemovals {
   private struct Removal {
-    /// Told the end of each attempt: nil when everything is removed, which is the last one.
+    /// Called after each attempt with the error, and after the last one with nil, because everything is removed.
     var observers: [(SystemError?) -> Void] = []
-    /// Called at the end of the attempt at work.
+    /// Called after the current attempt.
     var waiting: [() -> Void] = []
-    /// When the last attempt failed; nil while one is at work.
+    /// When the last attempt failed. Nil during an attempt.
     var failed: MonotonicInstant?
     var retry: (timer: EventLoop.Timer, pause: Duration)?
-    /// What was reported last.
+    /// The last reported error.
     var complaint: String?
   }
 
-  /// How long a request does not try again what the disk has just refused.
+  /// The time after a failure in which a request does not cause another attempt.
   private static let requestPause = Duration.seconds(1)
 
   private let store: any StreamStore
@@ -34,11 +34,10 @@ final class StreamRemovals {
     (self.store, self.loop, self.emit) = (store, loop, emit)
   }
 
-  /// Removes what nobody asks for any more.
+  /// Removes the files of a stream.
   ///
-  /// - Parameter observer: told the end of each attempt: the error of one that failed, and nil of the one that
-  ///   succeeded.
-  /// - Returns: false if nothing is removed. The observer is told nothing then.
+  /// - Parameter observer: called after each attempt, with the error or, after success, with nil.
+  /// - Returns: false if nothing is removed. Then the observer is not called.
   @discardableResult
   func begin(
     _ remains: StreamRemains, of name: StreamName, _ observer: @escaping (SystemError?) -> Void = { _ in }
@@ -47,24 +46,24 @@ final class StreamRemovals {
       removals[name]?.observers.append(observer)
       return true
     }
-    // The store may be done at once.
+    // The store may finish at once.
     removals[name] = Removal(observers: [observer])
     let begins = store.discard(remains, of: name, on: loop) { [weak self] in self?.ended(name, $0) }
     if !begins { removals[name] = nil }
     return begins
   }
 
-  /// Whether a removal of the stream is known now: one that an earlier server has begun goes on.
+  /// Whether the stream is being removed now. This continues a removal that an earlier server has begun.
   func resumes(_ name: StreamName) -> Bool { removals[name] != nil || begin(.record, of: name) }
 
-  /// Whether `action` will be called later, at the end of an attempt. False also if the disk has just refused one.
+  /// Whether `action` will be called later, after an attempt. Also false if the disk has just refused one.
   func waits(for name: StreamName, _ action: @escaping () -> Void) -> Bool {
     guard let removal = removals[name] else { return false }
     if let failed = removal.failed {
       guard failed + Self.requestPause <= .now else { return false }
       attempt(name)
     }
-    // A removal that is done at once has taken the entry away.
+    // A removal that finished at once has removed the entry.
     guard removals[name] != nil else {
       action()
       return true
@@ -76,12 +75,12 @@ final class StreamRemovals {
   private func attempt(_ name: StreamName) {
     removals[name]?.failed = nil
     if let retry = removals[name]?.retry { loop.cancel(retry.timer) }
-    // Whatever it was before: nobody could open the stream since.
+    // Regardless of the first request, because the stream could not be opened since then.
     let begins = store.discard(.growingRecording, of: name, on: loop) { [weak self] in self?.ended(name, $0) }
     if !begins { ended(name, nil) }
   }
 
-  /// An attempt is over.
+  /// Called after an attempt.
   private func ended(_ name: StreamName, _ error: SystemError?) {
     guard var removal = removals[name] else { return }
     let waiting = removal.waiting
@@ -113,7 +112,7 @@ final class StreamRemovals {
     emit(event)
   }
 
-  /// The server ends. The next one removes the rest.
+  /// Called at the end of the server. The next server removes the rest.
   func stop() {
     stops = true
     for removal in removals.values { if let retry = removal.retry { loop.cancel(retry.timer) } }
