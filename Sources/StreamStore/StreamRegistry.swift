@@ -264,8 +264,8 @@ package final class StreamRegistry {
 
   /// Called when the uploads of an earlier server are known, or more of them than before.
   ///
-  /// - Parameter hasUnknownUploads: whether uploads that are not known yet may have bytes in a stream. The recordings of
-  ///   such a stream are neither closed nor removed before the next call.
+  /// - Parameter hasUnknownUploads: whether uploads that are not known yet may have bytes in a stream. The recordings
+  ///   of such a stream are neither closed nor removed before the next call.
   package func restored(but hasUnknownUploads: @escaping (StreamName) -> Bool = { _ in false }) {
     self.hasUnknownUploads = hasUnknownUploads
     takers = takers.filter { hasUnknownUploads($0.key) }
@@ -278,7 +278,8 @@ package final class StreamRegistry {
 
   /// Called when an upload is over and its recording is unfinished.
   ///
-  /// - Parameter removal: called after each attempt to remove the recording, with the error or, after success, with nil.
+  /// - Parameter removal: called after each attempt to remove the recording, with the error or, after success, with
+  ///   nil.
   func end(
     _ end: RecordingEnd, _ name: StreamName, by holder: any RecordingHolder,
     _ removal: @escaping (SystemError?) -> Void
