@@ -1,4 +1,4 @@
-// How an upload ends when it is cancelled, expired or faulty, and what happens to its recording.
+// The end of an upload that is cancelled, expired or faulty, and of its recording.
 
 internal import EventLoops
 internal import HTTPServer
@@ -8,9 +8,9 @@ internal import StreamServing
 extension UploadResource {
   // MARK: The end
 
-  /// Deactivates the upload. Its active requests end without an answer.
+  /// Deactivates the upload. Its active request ends without a response.
   ///
-  /// - Parameter completion: called when the record of it is written, as durably as records are.
+  /// - Parameter completion: called when its record is written with the durability of records.
   func deactivate(
     _ cause: Deactivation, peer: String?, reason: String? = nil,
     _ completion: @escaping (SystemError?) -> Void = { _ in }
@@ -34,10 +34,10 @@ extension UploadResource {
     wentInactive(peer: peer, event: event, reason: reason, completion)
   }
 
-  /// No request has arrived during the upload's lifetime. Age removes no byte of a live stream.
+  /// No request has arrived during the upload's lifetime. Bytes of a live stream are never removed because of age.
   func expire() { deactivate(ledger.isLive && ledger.state.offset > 0 ? .interrupted : .expired, peer: nil) }
 
-  /// Ends the active request without an answer and without an event, because the upload's own end is reported.
+  /// Ends the active request without a response and without an event, because the end of the upload is reported.
   func dropTransfer() {
     let cut = transfer
     transfer = nil
@@ -45,7 +45,7 @@ extension UploadResource {
     cut?.cutOff()
   }
 
-  /// The state is inactive. Removes, closes or releases what the upload holds.
+  /// Called when the state is inactive. Removes, closes or releases the bytes of the upload.
   func wentInactive(
     peer: String?, event kind: ServerEvent.Kind, reason: String? = nil,
     _ completion: @escaping (SystemError?) -> Void = { _ in }
@@ -62,53 +62,53 @@ extension UploadResource {
     endComparison()
     var outcome: RecordingOutcome?
     switch remains {
-    // Until it is removed, the record says that the upload is unfinished: the next server must not forget it.
+    // Before the removal, the record states that the upload is unfinished, so that the next server continues it.
     case .recording(.removing): return
     case .recording(let ended): outcome = ended
-    // What a handler was given of a live stream is all that there is of it.
+    // The spooled bytes are the only copy of a live stream.
     case .spool where cause == .interrupted: event.file = resources.store.bodyName(token)
     case .spool: resources.store.removeBody(token)
     }
     removal = nil
-    // The registry tells of a recording that is closed, and one that others continue has not ended.
+    // The registry reports a closed recording. A recording that others continue has not ended.
     let isSilent = outcome == .closing || (outcome == .notHeld && (cause == .expired || cause == .interrupted))
     isOver(isSilent ? nil : event, completion)
   }
 
-  /// The server is done with an upload that is inactive.
+  /// The end of an inactive upload is complete.
   private func isOver(_ event: ServerEvent?, _ completion: @escaping (SystemError?) -> Void) {
     resources.finished(self)
     if let event { resources.emit(event) }
     save(completion)
   }
 
-  /// An attempt to remove the recording is over.
+  /// Called after an attempt to remove the recording.
   private func removalEnded(_ event: ServerEvent, _ error: SystemError?) {
-    // The next server looks what is left.
+    // The next server finds the remaining files.
     guard let waiting = removal?.waiting, !resources.stops else { return }
     removal = error.map { RecordingRemoval(error: $0) }
     if let error { return waiting.forEach { $0(error) } }
     isOver(event) { error in waiting.forEach { $0(error) } }
   }
 
-  /// DELETE of an upload whose recording is being removed, or could not be removed. Then that is tried again.
+  /// DELETE of an upload whose recording is being removed. If the removal failed, it is retried.
   func cancelAgain(_ completion: @escaping (SystemError?) -> Void) {
     removal?.waiting.append(completion)
     if content.isEnding(ledger.request, {}) { return }
     let waiting = removal?.waiting ?? []
     removal?.waiting = []
-    // The disk has just refused it.
+    // The disk refused it a moment ago.
     for completion in waiting { completion(removal?.error) }
   }
 
-  /// The disk does not let the upload begin. If that is not the creation, the next request tries again.
+  /// The disk refused the beginning of the upload. After the creation, the next request retries it.
   func rejectBeginning(_ refusal: UploadRefusal) {
     if undoesCreation(transfer, refusal) { return }
     if !content.isAccepted { release() }
     if let transfer { reject(transfer, refusal) }
   }
 
-  /// Whether the disk refuses the creation before a byte of its content is stored. Then nothing of the upload stays.
+  /// Whether the disk refused the creation before a byte of its content was stored. Then the upload is removed.
   func undoesCreation(_ creation: UploadTransfer?, _ refusal: UploadRefusal) -> Bool {
     guard let creation, creation.isCreation, transfer == nil || transfer === creation, ledger.state.keptCount == 0,
       isUnfinished
@@ -122,7 +122,7 @@ extension UploadResource {
       resources.neverCreated(self)
       refuse(creation, refusal)
     }
-    // Only the first attempt is waited for. The handler tries again.
+    // The request waits only for the first attempt. The registry retries the removal.
     let remains = content.abandon(
       ledger.request, for: self, refusal.reason, end: { .discard }, { _ in undone() })
     if case .recording(.removing) = remains { return true }
@@ -145,7 +145,7 @@ extension UploadResource {
   // MARK: Events
 
   func emit(_ kind: ServerEvent.Kind, _ transfer: UploadTransfer, reason: String? = nil, status: Int? = nil) {
-    // Before the first byte was requested, there is no stream to report.
+    // There is no stream to report before the content was requested.
     guard content.isOpen || ledger.hasBegun else { return }
     var event = content.event(kind, ledger.request)
     event.peer = transfer.peer
@@ -165,9 +165,9 @@ extension UploadResource {
 
 /// The removal of the recording of an upload that is over.
 struct RecordingRemoval {
-  /// Who waits for the end of the attempt at work.
+  /// Called after the current attempt.
   var waiting: [(SystemError?) -> Void] = []
-  /// Why the disk refused the last one.
+  /// The error of the last attempt.
   var error: SystemError?
 }
 

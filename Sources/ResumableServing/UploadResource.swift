@@ -1,5 +1,5 @@
-// An upload resource: its requests and their answers, on top of its state and its bytes. Everything here runs on the
-// loop's thread.
+// The requests of an upload resource and their responses. Its state and its bytes are in other types. Everything here
+// runs on the loop's thread.
 
 internal import DiskFiles
 internal import EventLoops
@@ -9,16 +9,16 @@ internal import Metrics
 internal import ResumableUploads
 internal import StreamServing
 
-/// One resumable upload from its creation until it is forgotten, across all its requests and servers.
+/// One resumable upload, from its creation to the removal of its record, across all its requests and servers.
 ///
-/// ``UploadLedger`` has its state. ``UploadContent`` has its bytes and the handler within. This type makes no
-/// decisions: it passes events to the first and has the second carry out the consequences.
+/// ``UploadLedger`` has its state. ``UploadContent`` has its bytes and its handler. This type makes no decisions. It
+/// passes events to the ledger, and makes the content perform the results.
 final class UploadResource {
   let token: String
   let owner: UploadOwner
-  /// Its owner's share of the server's limits; nil once it is finished.
+  /// Its owner's share of the server's limits. Nil after its end.
   var share: UploadUsage.Share?
-  /// The handler's fields in the creation's answers.
+  /// The handler's fields in the responses to the creation.
   let settled: HeaderFields
   unowned let resources: UploadResources
   var ledger: UploadLedger
@@ -30,19 +30,19 @@ final class UploadResource {
   let progress: UploadProgress
   /// Whether a transfer was interrupted since the last one continued.
   var wasInterrupted = false
-  /// Whether others have added bytes of the same stream that the record does not mention.
+  /// Whether other requests have added bytes to the stream that the record does not mention.
   var hasOthersBytes = false
-  /// Whether bytes are kept that do not count, because they could not be dropped yet.
+  /// Whether there are stored bytes that do not count, because they could not be dropped yet.
   var isDropDue = false
-  /// What waits for the disk, and the requests that wait for that.
+  /// The writes that wait for the disk, and the requests that wait for them.
   var gate = SettlingGate()
-  /// What the disk has refused.
+  /// The operations that the disk refused.
   var refusals = DiskRefusals()
-  /// Requests that wait while bytes completed by others are compared with the digest from the creation.
+  /// Requests that wait while the bytes that other requests completed are compared with the digest of the creation.
   var comparison = WholeComparison()
-  /// nil unless the upload is over, and its recording is not removed yet.
+  /// The removal of its recording. Nil unless the upload is over and the recording is not removed yet.
   var removal: RecordingRemoval?
-  /// Whether the next round of syncs has this upload in it.
+  /// Whether the next round of syncs includes this upload.
   var isSyncDue = false
   private var parkTimer: EventLoop.Timer?
   private var age: UploadAge
@@ -50,8 +50,8 @@ final class UploadResource {
   /// A new resource.
   ///
   /// - Parameters:
-  ///   - settled: the fields that the handler requires in its request, and that the creation's answers contain.
-  ///   - needed: the names of the fields that the handler needs; nil for all.
+  ///   - settled: the fields that the handler requires in its request, and that the responses to the creation contain.
+  ///   - needed: the names of the fields that the handler needs. Nil for all.
   init(
     _ token: String, _ state: UploadResourceState, _ transfer: UploadTransfer, settled: HeaderFields,
     needed: Set<String>?, _ resources: UploadResources
@@ -66,7 +66,7 @@ final class UploadResource {
     progress = UploadProgress(resources.loop)
   }
 
-  /// A resource of an earlier server; nil if its request is no longer readable.
+  /// A resource of an earlier server. Nil if its request is no longer readable.
   ///
   /// - Throws: ``SystemError`` if the number of its kept bytes cannot be determined now.
   init?(
@@ -87,16 +87,16 @@ final class UploadResource {
     ledger.restored(try content.measure(ledger))
   }
 
-  // MARK: Standing
+  // MARK: State
 
   /// Whether the upload is unfinished, so that bytes are kept for it.
   var isUnfinished: Bool { ledger.isUnfinished }
-  /// Whether a request, the handler's work on the whole, or the removal of its bytes is under way.
+  /// Whether a request, the handler's processing of the complete bytes, or the removal of the bytes is in progress.
   var isAtWork: Bool { ledger.state.transfer != nil || ledger.state.phase == .processing || removal != nil }
   var lastActivity: MonotonicInstant { age.lastActivity }
-  /// When it has been left alone for as long as it lives.
+  /// The end of its lifetime, unless another request arrives.
   var deadline: MonotonicInstant { lastActivity + resources.lifetimes.of(isLive: isUnfinished && ledger.isLive) }
-  /// Whether its bytes stay although it is over: those of a live stream, for a handler that keeps none.
+  /// Whether its spooled bytes are kept although it is over, because they belong to a live stream.
   var keepsBody: Bool {
     guard ledger.state.phase == .inactive(.interrupted) else { return false }
     do throws(SystemError) {
@@ -118,7 +118,7 @@ final class UploadResource {
       limits: ledger.state.limits, location: location)
   }
 
-  /// Counts what the state acknowledges to a client in `announce`.
+  /// Counts the bytes that the state acknowledges to a client in `announce`.
   func announcing<Result>(_ announce: (inout UploadResourceState) -> Result) -> Result {
     let (result, news) = ledger.announcing(at: .now, announce)
     guard let news else { return result }
@@ -134,7 +134,7 @@ final class UploadResource {
     if age.touch(now: .now) { resources.store.touch(token) }
   }
 
-  /// How long it has been idle, for the file.
+  /// Its idle time, for the file.
   func age(now: MonotonicInstant) -> Duration { age.written(now: now) }
 
   // MARK: Requests
@@ -144,7 +144,7 @@ final class UploadResource {
     adopt(new)
     save { [self] error in
       if let error {
-        // Without its record, an upload would not outlive the server, and no client knows its URL yet.
+        // Without its record, the upload would be lost with the server. No client knows its URL yet.
         transfer = nil
         resources.neverCreated(self)
         return refuse(new, UploadRefusal(error))
@@ -161,9 +161,9 @@ final class UploadResource {
   /// PATCH.
   func append(_ new: UploadTransfer) { whenSettled { [self] in append(new, isLate: false) } }
 
-  /// - Parameter isLate: whether it has waited for bytes that were sent before it.
+  /// - Parameter isLate: whether the request has waited for bytes that were sent before it.
   private func append(_ new: UploadTransfer, isLate: Bool) {
-    // Its client may have left while it waited.
+    // The client may have disconnected during the wait.
     guard new.isOpen else { return }
     if isStreamEnding({ [self] in whenSettled { [self] in append(new, isLate: isLate) } }) { return }
     touch()
@@ -178,7 +178,7 @@ final class UploadResource {
     let lengthBefore = ledger.state.length
     switch ledger.state.append(new.request) {
     case .refuse(.mismatchingOffset) where !isLate:
-      // The missing bytes may be on their way from another loop.
+      // The missing bytes may still arrive from another loop.
       resources.whenArrived { [self] in whenSettled { [self] in append(new, isLate: true) } }
     case .refuse(let refusal): refuse(new, refusal)
     case .invalidate(let refusal, _):
@@ -240,7 +240,7 @@ final class UploadResource {
 
   /// DELETE.
   func cancel(_ request: UploadQuery) {
-    // If it is complete by then, only the upload is removed, and the completed result stays.
+    // If the upload is complete by then, only the upload is removed, and the result is kept.
     if isEnding({ [self] in cancel(request) }) { return }
     if removal != nil { return cancelAgain { [self] in answerCancellation(request, $0) } }
     if case .inactive(let cause) = ledger.state.phase {
@@ -255,13 +255,13 @@ final class UploadResource {
     deactivate(.cancelled, peer: request.peer) { [self] in answerCancellation(request, $0) }
   }
 
-  /// - Parameter error: why the bytes are not removed, or a server that comes after this one does not know of it.
+  /// - Parameter error: the reason why the bytes are not removed, or why the next server does not know about the end.
   private func answerCancellation(_ request: UploadQuery, _ error: SystemError?) {
     if let error { return request.respond(refusal(UploadRefusal(error), request.version)) }
     request.respond(ServerAnswer.cancelled(request.version))
   }
 
-  /// Whether `action` will be called later, because the representation is just being finalised.
+  /// Whether `action` will be called later, because the representation is being finalised.
   private func isEnding(_ action: @escaping () -> Void) -> Bool {
     ledger.state.phase == .processing && content.isEnding(action)
   }
@@ -316,7 +316,7 @@ final class UploadResource {
   /// Reads the bytes that have arrived for the active transfer.
   func takeArrived() { transfer?.exchange?.takeArrived() }
 
-  /// Ends the active transfer without an answer, because a newer request has come. The state is already updated.
+  /// Ends the active transfer without a response, because a newer request has arrived. The state is already updated.
   func cutOff() {
     guard let transfer else { return }
     self.transfer = nil
@@ -389,8 +389,8 @@ final class UploadResource {
     reject(transfer, .serverStops)
   }
 
-  /// Writes the current state, and calls `completion` when the write is on its way. If the disk has all bytes of the
-  /// upload, the record says so, and the upload can be resumed whatever happens to the machine.
+  /// Writes the current state, and calls `completion` when the write has begun. If all bytes of the upload are synced,
+  /// the record states this, and the upload can be resumed even after a power failure.
   func serverEnds(_ completion: @escaping () -> Void) {
     progress.end()
     if let parkTimer { resources.loop.cancel(parkTimer) }
@@ -407,9 +407,9 @@ final class UploadResource {
     }
   }
 
-  // MARK: Rest
+  // MARK: Parking
 
-  /// No request is active. After a while the handler is abandoned.
+  /// No request is active. The handler is abandoned after a time.
   func rest() {
     guard ledger.state.phase == .incomplete, content.isOpen, parkTimer == nil else { return }
     parkTimer = resources.loop.schedule(after: resources.options.parkDelay) { [self] in
@@ -424,7 +424,7 @@ final class UploadResource {
     if isDropDue, dropUncounted() != nil { return rest() }
     guard resources.durability != .none, ledger.state.durable < ledger.state.offset else { return leaveHandler() }
     synchronize { [self] error in
-      // If a request has come and gone meanwhile, the handler is abandoned after that one.
+      // If another request has begun and ended meanwhile, the handler is abandoned after that request.
       guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen, parkTimer == nil else {
         return
       }

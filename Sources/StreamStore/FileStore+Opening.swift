@@ -6,8 +6,9 @@ internal import Glibc
 package import StreamServing
 
 extension FileStore {
-  /// How a growing file is opened. All bytes are written at its end. With O_APPEND this is true even if another program
-  /// has truncated the file: its length then shows that bytes are missing, which a hole of zeros would hide.
+  /// The flags with which a growing file is opened. All bytes are written at its end. With O_APPEND, this is true even
+  /// if another program has truncated the file. Its length then shows that bytes are missing, which a hole of zeros
+  /// would hide.
   private static let growing = O_RDWR | O_APPEND
 
   package func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool {
@@ -15,21 +16,21 @@ extension FileStore {
     let record = try owners.record(of: name)
     if let record, record.owner == credential, record.isBeginner { return true }
     let log = try parts.lines(of: name.base)
-    // Nothing will remain of it. Until then it cannot be opened.
+    // No byte of it will remain, and it cannot be opened before that.
     if isBeingRemoved(name, log), log.closedParts.isEmpty { return true }
     var name = name
     name.part = log.last?.number ?? 1
     if let record, record.owner != credential {
       // The owner of a closed stream continues it in a next part, wherever an operator has moved the closed one.
       if log.contains(where: { $0.end != nil }) { return false }
-      // A record is void if it belongs to another stream whose files were removed.
+      // A record is invalid if it belongs to an earlier stream whose files were removed.
       if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return false }
     } else if log.last?.end != nil || isThere(name.partial) {
       // A stream without an owner continues, in this part or in the next.
       return true
     }
-    // Bytes that are sent to a complete recording are compared with it. A client that can compare byte by byte has in
-    // effect read it, so only the token that began it may do this.
+    // Bytes that are sent to a complete recording are compared with it. A client that can compare single bytes can read
+    // the recording in this way. So only the token that began it may do this.
     return try findComplete(name) == nil
   }
 
@@ -37,7 +38,7 @@ extension FileStore {
     _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
   ) throws(SystemError) -> StreamFile? {
     var log = try lines(of: name)
-    // The record comes before the file, because a file without an owner belongs to everybody.
+    // The record is written before the file, because any client may continue a file without an owner.
     if let credential, let owner = try owners.owner(of: name), owner != credential {
       try parts.forget(name.base)
       log = []
@@ -65,7 +66,7 @@ extension FileStore {
     }
     guard creating else { return nil }
     if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
-    // Of files that somebody has removed or moved away: it would take bytes of this one for holes.
+    // It may be left from files that were removed or moved away, and would declare bytes of this one as holes.
     unlinkat(directory, name.gaps, 0)
     let file = try create(name)
     do throws(SystemError) {
@@ -76,12 +77,13 @@ extension FileStore {
     }
   }
 
-  /// The disk has the record before any byte of the stream, so that nobody else is admitted after a power failure.
+  /// Records the owner of a stream. The record is synced before any byte of the stream, so that no other client is
+  /// admitted after a power failure.
   ///
-  /// Whoever continues a stream without an owner keeps everybody else from it, and still did not begin it: the bytes
-  /// that are there are not theirs to download.
+  /// A client that continues a stream without an owner excludes all others from then on. But it did not begin the
+  /// stream, so it must not download the earlier bytes.
   ///
-  /// - Returns: whether nobody had a record of the stream.
+  /// - Returns: whether the stream had no record.
   private func recordOwner(
     _ credential: [UInt8], of name: StreamName, _ log: [RecordingPart]
   ) throws(SystemError) -> Bool {
@@ -92,26 +94,27 @@ extension FileStore {
     if record?.owner == credential, !isNew { return false }
     try owners.record(credential, of: name, isBeginner: isNew)
     guard durability != .none else { return record == nil }
-    // The worker takes one after the other: whoever waits for a sync of the stream waits for these as well.
+    // The worker performs the syncs in this order, so a request that waits for a sync of the stream waits for these,
+    // too.
     for file in [owners.path(name), StreamOwners.directoryName] {
       disk.sync(.named(file, in: directory), "fdatasync of the owner's record of a stream") { _ in }
     }
     return record == nil
   }
 
-  /// The stream's growing recording; nil if there is none.
+  /// The stream's growing recording. Nil if there is none.
   func openGrowing(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
     guard let (growing, size) = try openExisting(name.partial, Self.growing) else { return nil }
-    // A server died while it completed the recording, which continues now.
+    // An earlier server was killed while it completed the recording, which now continues.
     try restoreHead(name)
-    // A server died before it had written the beginning of the file, so no byte of it was acknowledged.
+    // An earlier server was killed before it had written the beginning of the file, so no byte of it was acknowledged.
     if size < log.last?.beginningLength ?? 0 {
       try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
       return nil
     }
     var part = log.last
     if part?.end != nil, var reopened = part {
-      // A server died while it closed the recording, which continues now.
+      // An earlier server was killed while it closed the recording, which now continues.
       (reopened.end, reopened.count) = (nil, 0)
       try parts.append(reopened, to: name.base)
       part = reopened
@@ -132,20 +135,20 @@ extension FileStore {
   }
 
   func create(_ name: StreamName) throws(SystemError) -> OpenFile {
-    // It describes a recording of that name that was moved away.
+    // It describes an earlier recording of that name that was moved away.
     if hasSidecars { unlinkat(directory, name.pendingSidecar, 0) }
     return try openFile(name.partial, Self.growing | O_CREAT | O_EXCL).file
   }
 
-  /// The complete recording of that stream with its name, whatever its extension; nil if there is none.
+  /// The complete recording of the stream, regardless of its extension, with its name. Nil if there is none.
   private func openComplete(_ name: StreamName) throws(SystemError) -> (StreamName, (file: OpenFile, length: UInt64))? {
     guard let found = try findComplete(name) else { return nil }
-    // A recording that was just removed does not exist.
+    // It may have been removed a moment ago.
     guard let (file, size) = try openExisting(found.final, O_RDONLY) else { return nil }
     guard found.finalExtension == ".wav", let head = try recordedHead(of: found, size: size), !head.isEmpty else {
       return (found, (file, size))
     }
-    // If a client sends the head again, it is compared with the received one.
+    // A head that a client sends again is compared with the received one.
     file.headChanges(from: head)
     return (found, (file, size))
   }

@@ -1,15 +1,15 @@
-// Records the owners of streams if the server requires tokens, so that a guessed ID gives nobody access to a stream.
+// Records the owners of streams if the server requires tokens, so that a guessed ID does not give access to a stream.
 
 internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 internal import StreamServing
 
-/// A small file for each stream, in a separate directory, that identifies the credential which began it.
+/// A small file for each stream in a separate directory. It identifies the credential that began the stream.
 struct StreamOwners: Sendable {
   /// Begins with a dot, unlike the names of streams.
   static let directoryName = ".owners"
-  /// Follows the credential in the record of a stream that it did not begin.
+  /// This byte follows the credential in the record of a stream that the credential did not begin.
   private static let claim = UInt8(ascii: "c")
   private static let credentialLength = 32
   private let parent: Int32
@@ -26,18 +26,18 @@ struct StreamOwners: Sendable {
   /// The names of streams contain no tilde.
   private func temporaryPath(_ name: StreamName) -> String { path(name) + "~" }
 
-  /// nil if no owner is recorded.
+  /// The owner of a stream. Nil if none is recorded.
   func owner(of name: StreamName) throws(SystemError) -> [UInt8]? { try owner(ofStream: name.base) }
 
   /// - Parameter stream: the name without extension.
   func owner(ofStream stream: String) throws(SystemError) -> [UInt8]? { try record(ofStream: stream)?.owner }
 
-  /// The credential that began a stream; nil if none is recorded, or only one that continued it.
+  /// The credential that began a stream. Nil if none is recorded, or only one that continued the stream.
   func beginner(ofStream stream: String) throws(SystemError) -> [UInt8]? {
     try record(ofStream: stream).flatMap { $0.isBeginner ? $0.owner : nil }
   }
 
-  /// The owner of a stream, and whether it began the stream. If not, the stream contains bytes of others. nil if no
+  /// The owner of a stream, and whether it began the stream. If not, the stream contains bytes of others. Nil if no
   /// owner is recorded.
   func record(of name: StreamName) throws(SystemError) -> (owner: [UInt8], isBeginner: Bool)? {
     try record(ofStream: name.base)
@@ -63,7 +63,7 @@ struct StreamOwners: Sendable {
   func record(_ credential: [UInt8], of name: StreamName, isBeginner: Bool) throws(SystemError) {
     let record = isBeginner ? credential : credential + [Self.claim]
     try makeDirectory(Self.directoryName, in: parent)
-    // Replaced as a whole: half a record would lock the owner out.
+    // The record is replaced atomically, because an incomplete one would exclude the owner.
     let temporary = temporaryPath(name)
     let descriptor = try openFiles.open("create the owner's record of a stream") {
       openat(parent, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
@@ -80,10 +80,10 @@ struct StreamOwners: Sendable {
     }
   }
 
-  /// The files of the records; nil if there are none.
+  /// The files of the records. Nil if there are none.
   func files() throws(SystemError) -> DirectoryNames? { try .ifThere(Self.directoryName, in: parent) }
 
-  /// The stream to which the file of a record belongs. A caller that removes the file must be on that stream's loop.
+  /// The stream to which the file of a record belongs. Remove the file only on that stream's loop.
   static func stream(ofFile file: String) -> String { file.hasSuffix("~") ? String(file.dropLast()) : file }
 
   func forget(_ name: StreamName) {
