@@ -1,15 +1,15 @@
-// One request's bytes on their way into the log, as a pure state machine: which message goes out when, what is known to
-// be stored, and what an error means. No I/O, no clock.
+// The state machine that publishes the bytes of one request: when to send which message, which bytes are certainly
+// stored, and what follows from an error. No I/O, no clock.
 
 internal import JetStream
 internal import ResumableUploads
 
-/// Publishes the bytes of one request, one message at a time, each behind the one before it. Times are nanoseconds of
-/// any clock that does not go back.
+/// Publishes the bytes of one request, one message at a time, each after the one before it. Times are nanoseconds of
+/// a monotonic clock.
 struct LogAppend {
-  /// What one message is to hold.
+  /// The content of one message.
   struct Batch: Equatable {
-    /// Counted from 1: the second half of the publisher's mark.
+    /// The number in the publisher's mark, counted from 1.
     var number: UInt64
     var offset: UInt64
     var bytes: [UInt8]
@@ -20,17 +20,17 @@ struct LogAppend {
 
   enum Action: Equatable {
     case nothing
-    /// Publish it behind the message with that sequence, and tell ``published(sequence:)`` or ``failed(_:now:)``.
+    /// Publish it after the message with that sequence, and then call ``published(sequence:)`` or ``failed(_:now:)``.
     case publish(Batch, after: UInt64)
-    /// Read the subject's last message, and tell ``found(_:sequence:now:)`` or ``failed(_:now:)``.
+    /// Read the subject's last message, and then call ``found(sequence:isOwn:now:)`` or ``failed(_:now:)``.
     case readLast
     /// Call ``retry()`` at this time.
     case wait(until: Int64)
-    /// The log has more than before.
+    /// More bytes are stored.
     case advanced
-    /// Somebody else has changed the upload: this request is over.
+    /// Another request has changed the upload, so this one is over.
     case takenOver
-    /// The brokers did not take it for longer than we are patient.
+    /// The brokers did not accept a message within ``patience``.
     case failed(BrokerError)
   }
 
@@ -40,70 +40,70 @@ struct LogAppend {
     case over
   }
 
-  /// For how long a message is tried again.
+  /// How long a message is retried, in nanoseconds.
   static let patience: Int64 = 8_000_000_000
-  /// Between two attempts, at first; it doubles.
+  /// The first pause between two attempts, in nanoseconds. It doubles each time.
   private static let firstPause: Int64 = 20_000_000
   private static let longestPause: Int64 = 500_000_000
 
-  /// The sequence of the subject's last message, as far as we know.
+  /// The sequence of the subject's last known message.
   private(set) var sequence: UInt64
-  /// How many bytes of the upload the log has for certain.
+  /// The number of bytes of the upload that are certainly stored.
   private(set) var durable: UInt64
-  /// Bytes that came and are in no message yet.
+  /// Received bytes that are not in a message yet.
   private(set) var waiting: [UInt8] = []
   private var inFlight: Batch?
   private var phase = Phase.ready
-  /// Of the message in flight, or of the last one.
+  /// The number of the message in flight, or of the last one.
   private(set) var lastNumber: UInt64 = 0
-  /// The sequence of the last message that this request has stored; 0 if it has stored none.
+  /// The sequence of the last message that this request has stored. 0 if it has stored none.
   private(set) var storedSequence: UInt64 = 0
-  /// Whether the upload is over with that message.
+  /// Whether that message ends the upload.
   private(set) var isLast = false
   private var wantsMessage: Bool
   private var wantsCompletion = false
   private var deactivation: Deactivation?
-  /// Since when the message in flight has failed, and how often.
+  /// When the message in flight first failed, and the number of its failures.
   private var trouble: (since: Int64, count: Int)?
 
   /// - Parameters:
-  ///   - sequence: of the subject's last message, 0 for an upload that is created.
-  ///   - offset: how many bytes the upload has.
-  ///   - announcing: whether a message goes out before there is a byte, to create the upload.
+  ///   - sequence: the sequence of the subject's last message. 0 for a creation.
+  ///   - offset: the number of bytes of the upload.
+  ///   - announcing: whether to publish a message before there is a byte, to create the upload.
   init(after sequence: UInt64, at offset: UInt64, announcing: Bool) {
     (self.sequence, durable) = (sequence, offset)
     wantsMessage = announcing
   }
 
-  /// How many bytes came and are not known to be stored.
+  /// The number of received bytes that may not be stored yet.
   var unstoredCount: Int { waiting.count + (inFlight?.bytes.count ?? 0) }
-  /// Whether everything that came is stored, and nothing is under way.
+  /// Whether all received bytes are stored, and no message is in flight.
   var isDrained: Bool {
     phase == .ready && waiting.isEmpty && !wantsMessage && !wantsCompletion && deactivation == nil
   }
 
-  /// Whether nothing is under way, and one message can hold everything that came.
+  /// Whether no message is in flight, and all received bytes fit into one message.
   func isAtLastMessage(limit: Int) -> Bool { phase == .ready && waiting.count <= limit }
 
-  // MARK: What came
+  // MARK: Content
 
-  /// A message goes out, even if nothing came.
+  /// Requests a message, even without bytes.
   mutating func announce() { wantsMessage = true }
 
   mutating func take(_ bytes: some Sequence<UInt8>) { waiting += bytes }
 
-  /// No more bytes come, and the upload is complete with those that did.
+  /// The content is complete, and completes the upload.
   mutating func complete() { wantsCompletion = true }
 
-  /// The upload is over for that reason, and what waits is dropped.
+  /// The upload is over for that reason, and unpublished bytes are dropped.
   mutating func discard(_ cause: Deactivation) { (waiting, deactivation) = ([], cause) }
 
   /// The upload is over for that reason.
   mutating func deactivate(_ cause: Deactivation) { deactivation = cause }
 
-  /// What is to be done now; call it after each change.
+  /// The next action. Call this after each change.
   ///
-  /// - Parameter limit: how many bytes a message may have.
+  /// - Parameter limit: the maximum number of bytes of a message.
   mutating func next(limit: Int) -> Action {
     guard phase == .ready, !isDrained else { return .nothing }
     lastNumber += 1
@@ -123,7 +123,7 @@ struct LogAppend {
     return .publish(batch, after: sequence)
   }
 
-  // MARK: What the log says
+  // MARK: Answers of the log
 
   /// The message in flight is stored.
   mutating func published(sequence: UInt64) -> Action {
@@ -135,8 +135,8 @@ struct LogAppend {
     return .advanced
   }
 
-  /// What was asked for last did not succeed. Where it may have been done all the same, it is done again: a message
-  /// that is there makes the broker refuse its repetition.
+  /// The last action failed. It is repeated even if it may have been performed, because the broker refuses the
+  /// repetition of a stored message.
   mutating func failed(_ error: BrokerError, now: Int64) -> Action {
     guard phase == .publishing || phase == .reading else { return .nothing }
     if error.isWrongLastSequence {
@@ -147,19 +147,19 @@ struct LogAppend {
     return pause(error, now: now, toRead: phase == .reading)
   }
 
-  /// The subject's last message, when the message in flight was refused because of it.
+  /// Called with the subject's last message, because of which the broker refused the message in flight.
   ///
-  /// - Parameter isOwn: whether it is the message in flight: its acknowledgement was lost.
+  /// - Parameter isOwn: whether it is the message in flight, whose acknowledgement was lost.
   mutating func found(sequence: UInt64, isOwn: Bool, now: Int64) -> Action {
     guard phase == .reading else { return .nothing }
     if isOwn { return published(sequence: sequence) }
-    // A broker that was behind has answered: the refusal says that there is more.
+    // A broker has answered that does not have the newest messages yet. The refusal shows that there are more.
     if sequence <= self.sequence { return pause(.timedOut, now: now, toRead: true) }
     phase = .over
     return .takenOver
   }
 
-  /// The pause is over.
+  /// Called after a pause.
   mutating func retry() -> Action {
     guard case .waiting(let toRead) = phase, let batch = inFlight else { return .nothing }
     phase = toRead ? .reading : .publishing

@@ -1,5 +1,5 @@
-// What one message of an upload says: the whole state of the upload up to it, so that its last message is all that a
-// server needs to know.
+// The content of one message of an upload. It states the whole state of the upload up to it, so a server requires only
+// the last message.
 
 internal import CZlib
 internal import Digests
@@ -9,59 +9,60 @@ package import ResumableUploads
 
 /// A message of an upload's subject. `docs/jetstream.md` describes it for other readers.
 package struct LogEntry: Equatable, Sendable {
-  /// Who has published a message, and which of its messages it is: a publisher whose acknowledgement was lost knows its
-  /// own by it.
+  /// The publisher of a message and its number. With it, a publisher that did not receive an acknowledgement recognizes
+  /// its own message.
   package struct Mark: Equatable, Sendable {
     package var publisher: String
     package var number: UInt64
     package var text: String { "\(publisher).\(number)" }
-    /// What the publisher of a message ends with that ends a request whose client is asked for bytes before it.
+    /// The end of the publisher's name in a message that ends another request, after which the client is asked for the
+    /// bytes before it.
     static let asking = "-a"
     var asks: Bool { publisher.hasSuffix(Self.asking) }
     package init(publisher: String, number: UInt64) { (self.publisher, self.number) = (publisher, number) }
   }
 
-  /// Where the message's bytes begin, counted from the upload's first byte.
+  /// The offset of the message's bytes in the upload.
   package var offset: UInt64
-  /// How many bytes it brings; none for one that only changes the state.
+  /// The number of its bytes. 0 for a message that only changes the state.
   package var count: UInt64
-  /// Of the whole upload, if it is known.
+  /// The length of the whole upload, if it is known.
   package var length: UInt64?
   /// Whether the upload is complete with this message.
   package var isComplete = false
-  /// Why the upload is over without more bytes.
+  /// The reason why the upload is over and receives no more bytes.
   package var deactivation: Deactivation?
-  /// The stream that the upload is of, and where the upload begins in it. Behind a hole in a plain stream, it is where
-  /// the upload would begin without the hole.
+  /// The stream of the upload, and the offset of the upload in it. After a hole in a plain stream, it is the offset at
+  /// which the upload would begin without the hole.
   package var streamID: String
   package var streamStart: UInt64
-  /// What identifies the credential of the upload's creator.
+  /// The digest of the credential of the upload's creator.
   package var owner: [UInt8]?
-  /// What the whole upload must be, and once it is complete what it is, as a `Repr-Digest` field.
+  /// The announced digest of the whole upload, and after its completion the actual one, as a `Repr-Digest` field.
   package var digest: String?
-  /// Which digest of the upload its client wants to know, as a `Want-Repr-Digest` field.
+  /// The digest of the upload that the client requests, as a `Want-Repr-Digest` field.
   package var wanted: String?
   package var mark: Mark
-  /// Which message of its upload it is, and the digest of everything up to it.
+  /// The number of the message in its upload, and the digest of all messages up to it.
   package var link = Link()
 
-  /// How many bytes the upload has with this message.
+  /// The number of bytes of the upload up to the end of this message.
   package var end: UInt64 { offset + count }
-  /// The same offsets, counted from the stream's first byte.
+  /// The same offsets, counted from the first byte of the stream.
   var streamOffset: UInt64 { streamStart + offset }
   var streamEnd: UInt64 { streamStart + end }
 
-  /// A message's place in its upload. Each message states a digest of the link before it and of itself, so a message
-  /// that is missing or has changed is noticed by whoever reads the messages after it.
+  /// The position of a message in its upload. Each message states a digest of the link before it and of itself. So a
+  /// reader of the messages after it detects a message that is missing or was changed.
   package struct Link: Equatable, Sendable {
-    /// Counted from 1; 0 before the first message.
+    /// Counted from 1. 0 before the first message.
     package var number: UInt64 = 0
-    /// In hexadecimal; empty before the first message.
+    /// In hexadecimal. Empty before the first message.
     package var digest = ""
     package init() {}
     package init(number: UInt64, digest: String) { (self.number, self.digest) = (number, digest) }
 
-    /// The link of the message that comes next, nil if libcrypto has no memory.
+    /// The link of the next message. Nil if libcrypto has no memory.
     package func next(_ content: MessageContent) -> Link? {
       let text = ([digest] + Name.linked.map { content[$0] ?? "" }).joined(separator: "\n")
       guard let value = try? Digest(.sha256, of: Array(text.utf8).span.bytes) else { return nil }
@@ -81,14 +82,14 @@ package struct LogEntry: Equatable, Sendable {
     static let complete = "Upload-Complete"
     static let number = "Sluice-Number"
     static let chain = "Sluice-Chain"
-    /// What a link is the digest of, in this order.
+    /// The headers of which a link is the digest, in this order.
     static let linked = [
       streamID, streamOffset, UploadFields.offset, UploadFields.length, complete, number, ended, owner, publisher,
       LogHeaders.request, LogHeaders.mediaType, LogHeaders.description, DigestField.representation, checksum,
     ]
   }
 
-  /// The message behind the one with that link, and with `more` headers; sets ``link``. nil if libcrypto has no memory.
+  /// The message after the one with that link, with `more` headers. Sets ``link``. Nil if libcrypto has no memory.
   package mutating func message(
     _ payload: [UInt8], behind last: Link, more: [MessageContent.Header] = []
   ) -> MessageContent? {
@@ -110,13 +111,13 @@ package struct LogEntry: Equatable, Sendable {
     return content
   }
 
-  /// nil if the message is not what a server has published: damaged, or somebody else's.
+  /// Nil if no server has published this message, or if it is damaged.
   package init?(_ content: MessageContent) {
     guard content[Name.checksum] == Self.checksum(content.payload) else { return nil }
     self.init(headers: content, count: UInt64(content.payload.count))
   }
 
-  /// The same of a message whose payload was not read. Nobody knows whether it is damaged.
+  /// The same for a message whose payload was not read, so that damage to it is not detected.
   init?(headersOf content: MessageContent) {
     guard let count = content["Nats-Msg-Size"].flatMap({ UInt64($0) }), count <= UInt64(BareItem.largestInteger) else {
       return nil
@@ -160,7 +161,7 @@ package struct LogEntry: Equatable, Sendable {
   /// CRC-32 as zlib computes it, in eight hexadecimal digits.
   static func checksum(_ payload: [UInt8]) -> String {
     let value = payload.withUnsafeBufferPointer { crc32_z(0, $0.baseAddress, $0.count) }
-    // Without any byte zlib returns its start value, which is 0.
+    // Without bytes, zlib returns its initial value, which is 0.
     let digits = String(UInt32(truncatingIfNeeded: payload.isEmpty ? 0 : value), radix: 16)
     return String(repeating: "0", count: 8 - digits.count) + digits
   }
@@ -176,20 +177,20 @@ package struct LogEntry: Equatable, Sendable {
   }
 }
 
-/// Headers that say what an upload is for, in its first message or the first one of a request.
+/// Headers that describe an upload, in its first message or in the first one of a request.
 enum LogHeaders {
   static let request = "Sluice-Request"
   static let mediaType = "Content-Type"
   static let description = "Stream-Description"
 
-  /// Of the request that creates an upload.
+  /// The headers of the request that creates an upload.
   static func origin(_ head: RequestHead) -> [MessageContent.Header] {
     var headers = [MessageContent.Header(request, "\(head.method) \(head.target.path)")]
     if let type = head.fields.single("content-type") { headers.append(.init(mediaType, type)) }
     return headers
   }
 
-  /// What a request says of its stream.
+  /// The headers of a request about its stream.
   static func description(_ head: RequestHead) -> [MessageContent.Header] {
     head.fields.single("stream-description").map { [.init(description, $0)] } ?? []
   }

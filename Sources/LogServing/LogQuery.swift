@@ -1,4 +1,4 @@
-// A request to an upload resource that brings no bytes: HEAD, GET, DELETE.
+// A request to an upload resource without content: HEAD, GET, DELETE.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -7,11 +7,11 @@ internal import JetStream
 internal import ResumableUploads
 internal import StreamServing
 
-/// Asks where an upload stands, or cancels it. Either ends a request that appends to it, on whichever server: a message
-/// without bytes goes out behind the last one, so that the broker refuses what the other server publishes next.
+/// Reports the offset of an upload, or cancels it. Both end a request that appends to it, on any server. A message
+/// without bytes is published after the last one, so the broker refuses the next message of the other server.
 ///
-/// So the offset that is told is one that an append may follow. A request that publishes as fast as it can may be ahead
-/// of us many times in a row. After a while the client is told to ask again.
+/// So an append may follow at the reported offset. A request that publishes very quickly may be faster than this one
+/// many times in a row. After a time, the response requests the client to retry.
 final class LogQuery: RequestHandler {
   enum Purpose { case retrieve, cancel }
 
@@ -41,22 +41,23 @@ final class LogQuery: RequestHandler {
     ask()
   }
 
-  // Content of such a request has no meaning (RFC 9110, section 9.3.1), and is never asked for.
+  // Content of such a request has no meaning (RFC 9110, section 9.3.1), and is never requested.
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
   func end() {}
   func aborted(_ reason: AbortReason) { exchange = nil }
-  // The answer is a message away.
+  // The response requires only one more message.
   func serverStops() {}
 
   private func ask() {
     log.find(token, for: head.credential) { [self] found in
-      // Nobody waits for the offset any more, and a healthy append need not end for it.
+      // Without a client that waits for the offset, the append need not end.
       guard exchange != nil || purpose == .cancel else { return }
       if case .unavailable(let error) = found, error.isTransient { return askAgain(after: error) }
       if purpose == .cancel, case .entry(let entry, let sequence) = found, entry.deactivation == .cancelled,
         !entry.isComplete
       {
-        // Our own message, whose acknowledgement was lost; or the messages before it may still be there.
+        // It is the message of this request, whose acknowledgement was lost, or the messages before it may still be
+        // there.
         return entry.mark.publisher == publisher
           ? changed(entry, at: sequence) : log.purge(token) { self.refuse(.deactivated(.cancelled)) }
       }
@@ -67,7 +68,7 @@ final class LogQuery: RequestHandler {
     }
   }
 
-  /// An offset is told, and an upload shown as complete, only if all messages are there.
+  /// Checks that all messages are there, before an offset or the completion is reported.
   private func verify(_ entry: LogEntry, _ sequence: UInt64) {
     log.verify(entry, at: sequence, of: token) { [self] verdict in
       guard exchange != nil else { return }
@@ -80,7 +81,7 @@ final class LogQuery: RequestHandler {
     }
   }
 
-  /// - Parameter reason: why the upload is over: the log has lost a part of it.
+  /// - Parameter reason: the reason why the upload is over, if the log has lost a part of it.
   private func change(_ last: LogEntry, _ sequence: UInt64, lost reason: String? = nil) {
     attempts += 1
     var entry = last
@@ -102,7 +103,7 @@ final class LogQuery: RequestHandler {
     }
   }
 
-  /// A request that appends was faster, or the brokers are not ready.
+  /// Called when a request that appends was faster, or when the brokers are not ready.
   private func askAgain(after error: BrokerError) {
     guard exchange != nil else { return }
     guard MonotonicInstant.now < deadline else {
@@ -128,7 +129,7 @@ final class LogQuery: RequestHandler {
     event.stream = entry.streamID
     event.offset = entry.streamStart + entry.end
     log.context.emit(event)
-    // What is complete stays as what it was for.
+    // The result of a complete upload is kept.
     guard !entry.isComplete else { return respond(ServerAnswer.cancelled(version)) }
     log.purge(token) { self.respond(ServerAnswer.cancelled(self.version)) }
   }
@@ -140,7 +141,7 @@ final class LogQuery: RequestHandler {
   }
 
   private func respond(_ answer: ServerAnswer) {
-    // Let go of first: the connection lets go of us in turn.
+    // It is released first, because the connection then releases this request.
     let exchange = exchange
     self.exchange = nil
     exchange?.respond(Response(answer))

@@ -1,4 +1,4 @@
-// The content of a request that brings bytes, as it comes, and how it stops.
+// Receives the content of a request, and ends it.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -12,7 +12,7 @@ extension LogTransfer {
     guard ending == nil, var state else { return }
     for piece in pieces {
       let intake = allowance.limited(state.received(UInt64(piece.count), by: transferNumber))
-      // No more than the piece has.
+      // It is at most the length of the piece.
       let taken = Int(clamping: intake.count)
       switch digests.take(bytes.extracting(piece).extracting(0..<taken)) {
       case .append: bytes.extracting(piece).extracting(0..<taken).withUnsafeBufferPointer { append.take($0) }
@@ -35,7 +35,7 @@ extension LogTransfer {
     pauseIfFull()
   }
 
-  /// How many bytes came and are not stored.
+  /// The number of received bytes that are not stored.
   private var unstoredCount: Int { append.unstoredCount + (plain?.comparison?.waitingCount ?? 0) }
 
   func pauseIfFull() {
@@ -50,7 +50,7 @@ extension LogTransfer {
     exchange?.resumeBody()
   }
 
-  /// The content is refused before all of it has come: nothing that is held of it counts.
+  /// Refuses the content before its end. Bytes that are held back for a digest do not count.
   func end(with refusal: UploadRefusal) {
     state?.contentRefuted()
     digests.drop()
@@ -77,15 +77,15 @@ extension LogTransfer {
     proceed()
   }
 
-  /// Whether the token was not withdrawn meanwhile.
+  /// Whether the token is still valid.
   var isStillValid: Bool { head.credential.map { log.context.isValid($0) } ?? true }
 
   func aborted(_ reason: AbortReason) {
     exchange = nil
     stopTelling()
     if plain != nil { return conclude(.interrupted(reason.description)) }
-    // What came is stored all the same; nothing was promised of a request that has not begun. Nobody can compare content
-    // with its digest any more: it is kept, as with a directory.
+    // Received bytes are stored, unless the request has not begun. Without its end, the content cannot be compared
+    // with its digest. It is kept, as with a directory.
     if ending == nil {
       ending = .interrupted(reason.description)
       keepHeld()
@@ -93,7 +93,7 @@ extension LogTransfer {
     if state != nil { proceed() }
   }
 
-  /// The client of a plain stream can continue it if it has named the stream (`Stream-Offset`).
+  /// The client of a plain stream can continue it if its request names the stream (`Stream-Offset`).
   var canBeContinued: Bool {
     request.content == .unsized && (plain == nil ? isAnnounced : head.fields.count("stream-id") > 0)
   }
@@ -104,7 +104,7 @@ extension LogTransfer {
     stop(.serverStops)
   }
 
-  /// The rest of the content is refused. What came of it counts.
+  /// Refuses the rest of the content. The received bytes count.
   func stop(_ refusal: UploadRefusal) {
     if plain != nil { return conclude(.refused(refusal)) }
     guard ending == nil else { return }
@@ -113,7 +113,7 @@ extension LogTransfer {
     proceed()
   }
 
-  /// What came counts, although not all of it has come.
+  /// Makes the held bytes count, although the content is incomplete.
   func keepHeld() {
     let number = transferNumber
     state?.ended(number)

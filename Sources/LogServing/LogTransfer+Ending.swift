@@ -1,4 +1,4 @@
-// How a request that brings bytes ends: what the client is told, and what is reported.
+// The end of a request with content: the response to the client, and the event.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -25,7 +25,7 @@ extension LogTransfer {
       emit(.ended, offset: offset, bytes: plain == nil ? offset : streamStart + offset)
       respond(finalResponse())
     case .refuse(.representationDigest):
-      // As with a directory: nothing of it is kept.
+      // No byte of it is kept, as with a directory.
       log.purge(token) { [self] in refuse(.representationDigest) }
     case .refuse(let refusal):
       if let loss { log.context.emit(ServerEvent(.warning, reason: loss)) }
@@ -36,7 +36,7 @@ extension LogTransfer {
     }
   }
 
-  /// Another request has changed the upload, here or at another server: this one is a stray.
+  /// Another request has changed the upload, here or at another server. It replaces this one.
   func takenOver() {
     emit(
       .interrupted, offset: append.durable, bytes: append.durable - min(startOffset, append.durable),
@@ -51,7 +51,7 @@ extension LogTransfer {
       emit(.interrupted, offset: append.durable, reason: "\(error)")
       return over()
     }
-    // What is under way may still arrive, so no offset is certain: the client asks.
+    // The message in flight may still be stored, so no offset is certain, and the client must ask.
     refuse(UploadRefusal(error))
   }
 
@@ -79,7 +79,7 @@ extension LogTransfer {
     return response
   }
 
-  /// Adds the digest of the first bytes of the upload that the client wants to know.
+  /// Adds the requested digest of the first bytes of the upload.
   private func respond(_ response: Response, withDigestUpTo offset: UInt64) {
     func add(_ field: String?) {
       var response = response
@@ -96,7 +96,7 @@ extension LogTransfer {
   }
 
   func respond(_ response: Response) {
-    // Let go of first: the connection lets go of us in turn, and hears nothing more.
+    // It is released first, because the connection then releases this request, which must not call it any more.
     let exchange = exchange
     over()
     exchange?.respond(response)

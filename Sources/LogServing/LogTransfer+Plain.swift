@@ -1,5 +1,5 @@
-// A request without the protocol of resumable uploads, from the connection's side: what is compared, what is stored, and
-// what the client is told.
+// A request without the protocol of resumable uploads: the comparison of repeated bytes, the storage of new ones, and
+// the responses to the client.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -9,9 +9,9 @@ internal import JetStream
 internal import ResumableUploads
 internal import StreamServing
 
-/// What a plain request knows of its stream.
+/// The state of a plain request.
 struct PlainRequest {
-  /// How the content ends.
+  /// The end of the content.
   enum Conclusion {
     case ended
     case refused(UploadRefusal)
@@ -19,14 +19,14 @@ struct PlainRequest {
   }
 
   let name: StreamName
-  /// Where the content begins in the stream.
+  /// The offset of the content in the stream.
   let offset: UInt64
   var claim: PlainClaim?
   /// Whether the stream had no byte before this request.
   var isNew = false
-  /// Of a stream that was complete before this request.
+  /// Set if the stream was complete before this request.
   var complete: StreamAnswer.Standing?
-  /// Of the content's beginning with what is stored; nil while there is nothing to be compared.
+  /// The comparison of the beginning of the content with the stored bytes. Nil if there are none to compare.
   var comparison: LogComparison?
   var conclusion: Conclusion?
 
@@ -60,7 +60,7 @@ extension LogTransfer {
     }
   }
 
-  /// The content belongs behind that message, but for what repeats bytes that are stored.
+  /// The content continues the stream after that message, except for a beginning that repeats stored bytes.
   private func begun(
     _ plain: PlainRequest, _ entry: LogEntry, at sequence: UInt64, _ token: String, _ state: UploadResourceState
   ) {
@@ -68,7 +68,7 @@ extension LogTransfer {
     append = LogAppend(after: sequence, at: entry.end, announcing: false)
     (hasPublished, startOffset) = (true, entry.end)
     self.plain?.isNew = entry.end == 0
-    // What comes from now on begins behind the hole.
+    // The following bytes begin after the hole.
     streamStart = entry.streamStart + (plain.offset - min(plain.offset, entry.streamEnd))
     if plain.offset < entry.streamEnd { compare(plain, with: entry, at: sequence) }
     report(entry.end == 0 ? .begun : .continued, at: plain.offset)
@@ -76,7 +76,7 @@ extension LogTransfer {
     watch()
   }
 
-  /// The stream is complete: a client that did not see the response asks for it again.
+  /// The stream is complete. A client that did not receive the response repeats its request.
   private func repeats(_ plain: PlainRequest, _ entry: LogEntry, at sequence: UInt64, _ token: String) {
     (self.token, streamStart) = (token, entry.streamStart)
     self.plain?.complete = StreamAnswer.Standing(entry)
@@ -110,14 +110,14 @@ extension LogTransfer {
     pauseIfFull()
   }
 
-  /// Bytes that count: what repeats stored ones is compared first.
+  /// Receives bytes that count. Bytes that repeat stored ones are compared first.
   private func feed(_ bytes: UnsafeBufferPointer<UInt8>) {
     guard !bytes.isEmpty else { return }
     if let comparison = plain?.comparison { return comparison.take(bytes) }
     if let standing = plain?.complete { return answer(409, StreamConflict.surplusBytes.reason, standing) }
     guard ending == nil, var state else { return }
     let intake = allowance.limited(state.received(UInt64(bytes.count), by: transferNumber))
-    // No more than there are.
+    // It is at most the number of bytes.
     let taken = Int(clamping: intake.count)
     append.take(bytes.prefix(taken))
     state.kept(intake.count)
@@ -146,7 +146,7 @@ extension LogTransfer {
     }
   }
 
-  /// The content is over. It is settled when everything is compared.
+  /// The content has ended. The conclusion waits for the comparison.
   func conclude(_ conclusion: PlainRequest.Conclusion) {
     guard plain?.conclusion == nil, ending == nil, !isOver else { return }
     plain?.conclusion = conclusion
@@ -179,13 +179,13 @@ extension LogTransfer {
 
   // MARK: Answers
 
-  /// What of the stream is stored for certain.
+  /// The part of the stream that is certainly stored.
   private var standing: StreamAnswer.Standing? {
     guard state != nil else { return nil }
     return StreamAnswer.Standing(streamID, length: streamStart + append.durable, missing: streamStart)
   }
 
-  /// The response to a request that repeats one of a complete stream.
+  /// Responds to a request that repeats one of a complete stream.
   private func acknowledge() {
     guard let standing = plain?.complete else { return }
     respond(finalResponse(200, standing))
@@ -204,7 +204,7 @@ extension LogTransfer {
       StreamAnswer.Standing(streamID, length: streamStart + (state?.offset ?? 0), missing: streamStart))
   }
 
-  /// - Parameter isCertain: whether nothing is under way that may still arrive.
+  /// - Parameter isCertain: whether no message is in flight that may still be stored.
   func refusePlain(_ refusal: UploadRefusal, isCertain: Bool) {
     switch refusal {
     // The next request begins the stream anew.

@@ -1,4 +1,4 @@
-// How the bytes of a request get into the log: one message after another, and what the brokers say.
+// Publishes the bytes of a request, one message after another, and handles the answers of the brokers.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -9,7 +9,7 @@ internal import ResumableUploads
 internal import StreamServing
 
 extension LogTransfer {
-  /// Does what is to be done next, until the log has to answer.
+  /// Performs the next steps, until one has to wait for the log.
   func proceed() {
     // A request that repeats a complete stream has nothing to publish.
     guard !isOver, plain == nil || state != nil else { return }
@@ -18,8 +18,8 @@ extension LogTransfer {
     if append.isDrained, let ending { finish(ending) }
   }
 
-  /// The last message is about to go out. It completes the upload if the log still has all messages before it, and the
-  /// whole is what was announced.
+  /// Called before the last message. It completes the upload if the log still has all messages before it, and if the
+  /// digest of the whole is the announced one.
   func verify() {
     guard isVerified == nil else { return }
     isVerified = false
@@ -71,7 +71,7 @@ extension LogTransfer {
     entry.isComplete = batch.completes
     entry.deactivation = batch.deactivation
     (entry.digest, entry.wanted) = (digests.representation, digests.wanted)
-    // Whoever asks later need not read it.
+    // Later questions about it need not read the messages again.
     if batch.completes { entry.digest = WholeDigest.joined(entry.digest, computed) }
     guard let message = entry.message(batch.bytes, behind: link, more: batch.number == 1 ? description : []) else {
       return perform(append.failed(.timedOut, now: now))
@@ -85,9 +85,9 @@ extension LogTransfer {
     }
   }
 
-  /// What the first message of a request says besides: what the stream is.
+  /// The headers that describe the stream in the first message of a request.
   private var description: [MessageContent.Header] {
-    // The message that has got hold of a plain stream says it.
+    // For a plain stream, the claiming message has them.
     guard plain == nil else { return [] }
     return (isCreation ? LogHeaders.origin(head) : []) + LogHeaders.description(head)
   }

@@ -14,7 +14,7 @@ extension LogTransfer {
       location: log.location(of: token))
   }
 
-  /// - Parameter evenIfKnown: also an offset that was told before, to a request that has not heard of it.
+  /// - Parameter evenIfKnown: whether to send an offset again that was sent to an earlier request.
   func tell(_ action: ProgressSchedule.Action, evenIfKnown: Bool = false) {
     switch action {
     case .nothing: break
@@ -39,7 +39,7 @@ extension LogTransfer {
     announcement = nil
   }
 
-  /// Counts what `announce` has the client told.
+  /// Counts the bytes that `announce` acknowledges to the client.
   func acknowledging(_ announce: () -> UInt64?) -> UInt64? {
     let before = state?.announced ?? 0
     let result = announce()

@@ -1,4 +1,4 @@
-// One request that brings bytes: what the protocol allows, what goes into the log, what the client is told.
+// One request with content: the rules of the protocol, the messages in the log, and the responses to the client.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -9,19 +9,20 @@ internal import Metrics
 internal import ResumableUploads
 internal import StreamServing
 
-/// A creation, an append or a plain stream. It outlives its connection until everything that came is stored.
+/// A creation, an append or a plain stream. It exists until all received bytes are stored, also after the end of its
+/// connection.
 final class LogTransfer: RequestHandler {
-  /// How many unstored bytes stop the reading of the connection, and how few let it continue.
+  /// The number of unstored bytes at which reading from the connection stops, and at which it continues.
   static let (highWater, lowWater) = (512 * 1024, 128 * 1024)
 
-  /// What remains to be done when everything that came is stored.
+  /// The step that follows when all received bytes are stored.
   enum Ending {
     /// The content is complete, and more will follow.
     case acknowledge
     /// The upload is complete.
     case complete
     case refuse(UploadRefusal)
-    /// The client has gone.
+    /// The client has disconnected, with this reason.
     case interrupted(String)
   }
 
@@ -30,26 +31,26 @@ final class LogTransfer: RequestHandler {
   var token: String
   var request: UploadTransferRequest
   let isCreation: Bool
-  /// Of a client that knows nothing of uploads.
+  /// Set for a client without the protocol of resumable uploads.
   var plain: PlainRequest?
   let publisher: String
   var streamID: String
   var streamStart: UInt64
-  /// What identifies the credential of the upload's creator.
+  /// The digest of the credential of the upload's creator.
   var owner: [UInt8]?
   var exchange: (any Exchange)?
   var peer = ""
-  /// nil until the log has said where the upload stands.
+  /// Nil until the log has reported the state of the upload.
   var state: UploadResourceState?
   var append = LogAppend(after: 0, at: 0, announcing: true)
-  /// Of the last message that is stored, and of the one under way.
+  /// The links of the last stored message and of the one in flight.
   var (link, nextLink) = (LogEntry.Link(), LogEntry.Link())
   let digests: LogDigests
-  /// Whether the log has what the upload is to be complete with; nil before somebody has asked.
+  /// Whether the log has all messages before the completing one. Nil before this was checked.
   var isVerified: Bool?
-  /// What the client wants to know of the upload's bytes, as a field.
+  /// The digest of the upload that the client requested, as a field.
   var computed: String?
-  /// Why the upload is over: the log has lost a part of it.
+  /// The reason why the upload is over, if the log has lost a part of it.
   var loss: String?
   var ending: Ending?
   var isOver = false
@@ -145,14 +146,14 @@ final class LogTransfer: RequestHandler {
       length: entry.length, limits: log.limits(isLive: entry.length == nil), awaitsDisk: true)
     let action = state.append(request)
     self.state = state
-    // A length that is new is on record before it counts.
+    // A new length is in the log before it counts.
     append = LogAppend(after: sequence, at: entry.end, announcing: state.length != entry.length)
     switch action {
     case .begin:
       do throws(UploadRefusal) { try allowance.enter(request, entry, at: sequence) } catch {
         return refuse(error, standing: standing(state))
       }
-      // One request after another of a connection is nothing to report.
+      // Successive requests of one client are not reported.
       if !log.isOwn(entry.mark) { emit(.continued, offset: entry.end) }
       accepted()
     case .replay: replay(entry, sequence)
@@ -161,12 +162,12 @@ final class LogTransfer: RequestHandler {
       append.deactivate(.lengthExceeded)
       ending = .refuse(refusal)
       proceed()
-    // Nothing waits for a response that is being made: a complete upload has its response.
+    // A complete upload always has its response, so no request waits for one.
     case .awaitResponse: refuse(.completed)
     }
   }
 
-  /// The response is given again if the upload is still there, or a collector has taken it.
+  /// Repeats the response if the upload is still there, or if a collector has taken it.
   private func replay(_ entry: LogEntry, _ sequence: UInt64) {
     log.verify(entry, at: sequence, of: token) { [self] verdict in
       guard exchange != nil else { return }
@@ -182,7 +183,7 @@ final class LogTransfer: RequestHandler {
     }
   }
 
-  /// The append begins where the upload ends.
+  /// The offset of the append matches the end of the upload.
   private func accepted() {
     isAnnounced = true
     tell(schedule.accepted(now: now), evenIfKnown: true)
@@ -191,7 +192,7 @@ final class LogTransfer: RequestHandler {
     proceed()
   }
 
-  /// The log has the upload that this request creates.
+  /// The log has stored the creation.
   func created() {
     emit(.begun, offset: 0)
     if Self.interimLimit(log, head) != 0, let state,
@@ -205,7 +206,7 @@ final class LogTransfer: RequestHandler {
     watch()
   }
 
-  /// While the brokers are slow, nobody can be too slow.
+  /// Watches the rate of the client, except while the brokers are slow.
   func watch() {
     allowance.watch(request.content, received: { [self] in state?.transfer?.received ?? 0 }) { [self] in
       // Bytes that are compared with stored ones do not count as received.
