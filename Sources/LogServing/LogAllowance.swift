@@ -1,16 +1,17 @@
-// What the limits leave to one request that brings bytes, and how other servers hear that it is at work.
+// The part of the limits that one request with content may use, and the messages by which other servers know that it is
+// active.
 
 internal import EventLoops
 internal import ResumableUploads
 internal import StreamServing
 
-/// One request's part of the limits, given back when it is over. Only on the loop's thread.
+/// One request's part of the limits, which is released at its end. Only on the loop's thread.
 ///
-/// A request may be silent for longer than an upload lives. Other servers see only the log, so it publishes a message
-/// without bytes in time.
+/// A request may be silent for longer than the lifetime of an upload. Other servers see only the log, so the request
+/// publishes a message without bytes in time.
 final class LogAllowance {
   private let log: UploadLog
-  /// Of the upload. A plain request finds its upload after its beginning.
+  /// The token of the upload. A plain request finds its upload after its beginning.
   private var token: String
   private var hasEntered = false
   private let rate: RateWatch
@@ -24,9 +25,9 @@ final class LogAllowance {
 
   // MARK: The beginning
 
-  /// Does `work` when it is known what the limits leave.
+  /// Calls `work` when the use of the limits is known.
   ///
-  /// - Parameter work: why the request has to come again, if that is not known.
+  /// - Parameter work: receives the refusal if it is not known in time.
   func whenKnown(isCreation: Bool, _ work: @escaping (UploadRefusal?) -> Void) {
     guard isCreation || log.usage.limitsBytes else { return work(nil) }
     log.usage.whenCurrent(on: log.loop) { isKnown in
@@ -34,7 +35,7 @@ final class LogAllowance {
     }
   }
 
-  /// A request that creates an upload.
+  /// Admits a request that creates an upload.
   func admit(_ request: UploadTransferRequest, of owner: [UInt8]?) throws(UploadRefusal) {
     let length = try request.indicatedLength()
     try log.usage.admit(
@@ -42,23 +43,23 @@ final class LogAllowance {
     hasEntered = true
   }
 
-  /// A request that appends to an upload whose last message is that one.
+  /// Admits a request that appends to an upload with that last message.
   func enter(_ request: UploadTransferRequest, _ entry: LogEntry, at sequence: UInt64) throws(UploadRefusal) {
     try log.usage.enter(token, entry, at: sequence, bringing: request.content.claimed)
     hasEntered = true
   }
 
-  /// A plain request, before it publishes anything.
+  /// Admits a plain request, before its first message.
   ///
   /// - Parameters:
   ///   - last: the last message of its stream, which has that sequence. Nil if the request begins the stream.
-  ///   - owner: who begins it.
-  ///   - count: how many bytes the request has, as far as its client says. Nil if it does not say.
+  ///   - owner: the owner of the stream that it begins.
+  ///   - count: the announced number of bytes of the request. Nil if it is unknown.
   func enter(
     plain token: String, behind last: LogEntry?, at sequence: UInt64, of owner: [UInt8]?, bringing count: UInt64?
   ) throws(UploadRefusal) {
     if hasEntered {
-      // The request tries again, and the stream may have another beginning by now.
+      // The request retries, and meanwhile the stream may have begun again.
       guard token != self.token else { return }
       hasEntered = false
       log.usage.leave(self.token, at: 0, end: 0, isOver: false)
@@ -73,7 +74,7 @@ final class LogAllowance {
 
   // MARK: Bytes
 
-  /// As many of the bytes that came as the quotas leave room for.
+  /// The received bytes, limited to the free part of the quotas.
   func limited(_ intake: UploadResourceState.Intake) -> UploadResourceState.Intake {
     guard log.usage.limitsBytes, intake.count > 0 else { return intake }
     var intake = intake
@@ -82,12 +83,12 @@ final class LogAllowance {
     return intake
   }
 
-  /// The content may come.
+  /// Watches the rate and the silence of the content.
   ///
   /// - Parameters:
-  ///   - received: how many bytes have come in all.
-  ///   - tooSlow: called when these are fewer than they must be.
-  ///   - silent: called when nothing was published for so long that a message has to say that the request is at work.
+  ///   - received: returns the number of bytes received so far.
+  ///   - tooSlow: called when this number is below the minimum.
+  ///   - silent: called when the request must publish a message to show that it is active.
   func watch(
     _ content: RequestSummary.Content, received: @escaping () -> UInt64, tooSlow: @escaping () -> Void,
     silent: @escaping () -> Void
@@ -105,17 +106,17 @@ final class LogAllowance {
         lastPublish = .now
         silent()
       }
-      // It may have been the last thing that the request has done.
+      // This call may have ended the request.
       if silence != nil { watchSilence(silent) }
     }
   }
 
-  /// A message of the request is stored.
+  /// Called when a message of the request is stored.
   func published() { lastPublish = .now }
 
   // MARK: The end
 
-  /// The request is over.
+  /// Called at the end of the request.
   func leave(_ append: LogAppend) {
     rate.end()
     if let silence { log.loop.cancel(silence) }
@@ -130,6 +131,6 @@ final class LogAllowance {
 }
 
 extension RequestSummary.Content {
-  /// How many bytes come, as far as the client says.
+  /// The announced number of bytes.
   fileprivate var claimed: UInt64 { if case .sized(let count) = self { count } else { 0 } }
 }

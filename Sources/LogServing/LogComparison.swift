@@ -1,16 +1,16 @@
-// Bytes of a stream that are sent again: compared with those in the log, which are read one message at a time.
+// Compares bytes of a stream that are sent again with those in the log, which are read one message at a time.
 
 internal import EventLoops
 internal import JetStream
 internal import StreamServing
 
-/// Compares the beginning of a request's content with what its stream has. Only on the loop's thread.
+/// Compares the beginning of a request's content with the stored bytes of its stream. Only on the loop's thread.
 final class LogComparison {
   enum Verdict {
-    /// The bytes are those that are stored, and these came behind them.
+    /// The bytes equal the stored ones, and these bytes follow them.
     case same([UInt8])
     case different
-    /// Messages are missing or have changed; the reason is for the operator.
+    /// Messages are missing or were changed. The reason is for the operator.
     case lost(String)
     case unavailable(BrokerError)
   }
@@ -26,20 +26,20 @@ final class LogComparison {
   private var cursor: UInt64
   private let limit: UInt64
   private let completion: (Verdict) -> Void
-  /// What came and is not compared yet.
+  /// Received bytes that are not compared yet.
   private var pending: [UInt8] = []
   private var hasEnded = false
   private var isReading = false
   private var isOver = false
-  /// The message that was read last, and the bytes of it.
+  /// The message that was read last, and its bytes.
   private var message: (entry: LogEntry, sequence: UInt64, payload: [UInt8])?
-  /// Stream offsets below are not in a message: they are a hole, or were removed when the stream was complete.
+  /// Bytes before this stream offset are in no message. They are a hole, or were removed after the stream was complete.
   private var gap: (end: UInt64, isHole: Bool) = (0, true)
   private var deadline = MonotonicInstant.now
 
   /// - Parameters:
   ///   - last: the last message of the stream, which has that sequence.
-  ///   - cursor: where the content begins in the stream, before its end.
+  ///   - cursor: the stream offset of the content, which is before the end of the stream.
   init(
     _ log: UploadLog, _ token: String, _ last: LogEntry, at sequence: UInt64, from cursor: UInt64,
     _ completion: @escaping (Verdict) -> Void
@@ -48,7 +48,7 @@ final class LogComparison {
     (self.cursor, limit, self.completion) = (cursor, last.streamEnd, completion)
   }
 
-  /// How many bytes wait.
+  /// The number of bytes that are not compared yet.
   var waitingCount: Int { pending.count }
 
   func take(_ bytes: UnsafeBufferPointer<UInt8>) {
@@ -56,7 +56,7 @@ final class LogComparison {
     proceed()
   }
 
-  /// No more bytes come.
+  /// Called when the content has ended.
   func finish() {
     hasEnded = true
     proceed()
@@ -76,7 +76,7 @@ final class LogComparison {
       if pending.isEmpty { return }
       let wanted = min(UInt64(pending.count), limit - cursor)
       if cursor < gap.end {
-        // Reads as zeros in a recording.
+        // A hole reads as zeros in a recording.
         let count = Int(min(wanted, gap.end - cursor))
         guard !gap.isHole || pending.prefix(count).allSatisfy({ $0 == 0 }) else { return conclude(.different) }
         passed(count)
@@ -103,8 +103,8 @@ final class LogComparison {
 
   private typealias Message = (entry: LogEntry, sequence: UInt64, payload: [UInt8])
 
-  /// Finds a message that begins at or before the cursor, with few questions: first ever further back from the last
-  /// one, then between the two that enclose it.
+  /// Finds a message that begins at or before the cursor, with few questions. First it searches backwards from the last
+  /// message with growing steps, and then between the two messages that enclose the cursor.
   private func locate(back distance: UInt64 = 1, below high: UInt64? = nil) {
     let probe = sequence > distance ? sequence - distance : 1
     read(from: probe) { [self] found in
@@ -115,8 +115,8 @@ final class LogComparison {
   }
 
   /// - Parameters:
-  ///   - low: begins at or before the cursor.
-  ///   - high: messages from this sequence on begin behind it.
+  ///   - low: a message that begins at or before the cursor.
+  ///   - high: messages from this sequence on begin after it.
   private func narrow(_ low: Message, below high: UInt64) {
     guard cursor >= low.entry.streamEnd, high - min(high, low.sequence) > 1 else { return take(low, behind: low) }
     let probe = low.sequence + (high - low.sequence) / 2
@@ -165,6 +165,6 @@ final class LogComparison {
     log.loop.schedule(after: Self.pause) { [self] in if !isOver { read(from: first, take) } }
   }
 
-  /// Nobody needs the verdict any more.
+  /// Called when the result is no longer required.
   func abandon() { isOver = true }
 }

@@ -1,32 +1,32 @@
-// The digests that a client sends (RFC 9530): of one request's content, and of the whole upload.
+// The digests that a client sends (RFC 9530), of one request's content and of the whole upload.
 
 internal import Digests
 internal import HTTPMessages
 internal import ResumableUploads
 internal import StreamServing
 
-/// What the content of one request, and its whole upload, must be. Only on the loop's thread.
+/// The expected digests of a request's content and of its whole upload. Only on the loop's thread.
 ///
-/// The log cannot take back what it has. So content with a `Content-Digest` is held until all of it has come, and only
-/// then published. libcrypto does not export the state of a digest, so the next server cannot continue it. Where the
-/// bytes of an upload come in several requests, its `Repr-Digest` is computed from the log at the end.
+/// A published message cannot be withdrawn. So content with a `Content-Digest` is held until it is complete, and only
+/// then published. libcrypto does not export the state of a digest, so the next server cannot continue it. If the bytes
+/// of an upload arrive in several requests, its `Repr-Digest` is computed from the log at the end.
 final class LogDigests {
   enum Intake {
     case append, hold
     case refuse(UploadRefusal)
   }
 
-  /// A `Want-Repr-Digest` is in each message, and has at most this many bytes.
+  /// The maximum length of a `Want-Repr-Digest`, which is in each message.
   private static let longestWish = 200
 
   private let log: UploadLog
   private let content: ContentDigest?
-  /// Sees all bytes of the upload that came by now; nil if they came in several requests, or nobody needs it.
+  /// Receives all bytes of the upload. Nil if they arrive in several requests, or if no digest is required.
   private let whole: WholeDigest?
   private var held: [UInt8] = []
-  /// What the whole upload must be, as a field.
+  /// The expected digest of the whole upload, as a field.
   var representation: String?
-  /// Which digest of the whole upload the client wants to know, as a field.
+  /// The digest of the whole upload that the client requests, as a field.
   var wanted: String?
 
   private init(
@@ -46,8 +46,8 @@ final class LogDigests {
       wanted: wanted, isFirst: true)
   }
 
-  /// Of a request that is the whole upload and cannot be continued, so that nothing needs to be held: what is wrong is
-  /// removed.
+  /// The digests of a request that is the whole upload and cannot be continued. Its content need not be held, because
+  /// it is removed if it does not match.
   convenience init(_ log: UploadLog, plain fields: HeaderFields) {
     self.init(
       log, content: nil, representation: Self.known(fields, [DigestField.representation, DigestField.content]),
@@ -60,7 +60,7 @@ final class LogDigests {
 
   deinit { drop() }
 
-  /// Those of the fields' digests whose algorithms we know. Others are ignored (RFC 9530, section 2).
+  /// The digests in the fields with known algorithms. Others are ignored (RFC 9530, section 2).
   private static func known(_ fields: HeaderFields, _ names: [String]) -> String? {
     let digests = names.flatMap { name in fields[name].flatMap { DigestField(parsing: $0) }?.digests ?? [] }
     let known = digests.filter { DigestAlgorithm(name: $0.algorithm) != nil }
@@ -69,11 +69,11 @@ final class LogDigests {
 
   // MARK: Content
 
-  /// Whether content counts only when all of it has come and is right.
+  /// Whether content counts only after it is complete and matches.
   var holdsContent: Bool { content != nil }
   var isContentRight: Bool { content?.isRight ?? true }
 
-  /// Why content of that length cannot be compared; nil if it can, as far as is known.
+  /// The reason why content of that length cannot be compared. Nil if it may be possible.
   func refusal(_ content: RequestSummary.Content) -> UploadRefusal? {
     guard holdsContent, case .sized(let count) = content, count > UploadLog.largestVerifiable else { return nil }
     return .unverifiable(limit: UploadLog.largestVerifiable)
@@ -98,13 +98,13 @@ final class LogDigests {
     return .hold
   }
 
-  /// The bytes that were held: they count now.
+  /// Returns the held bytes, which count from now on.
   func release() -> [UInt8] {
     defer { drop() }
     return held
   }
 
-  /// Nothing is held any more.
+  /// Drops the held bytes.
   func drop() {
     log.heldCount -= held.count
     held = []
@@ -112,8 +112,8 @@ final class LogDigests {
 
   // MARK: The whole
 
-  /// The digests of all bytes of the upload, if they all came in this request.
+  /// The digests of all bytes of the upload, if all of them arrived in this request.
   var ofRequest: WholeDigest? { whole }
-  /// Digests for all bytes of the upload, which are to be read from the log; nil if nobody needs them.
+  /// Digests for all bytes of the upload, which must be read from the log. Nil if none are required.
   var toBeRead: WholeDigest? { whole == nil ? WholeDigest(representation, wanted: wanted) : nil }
 }

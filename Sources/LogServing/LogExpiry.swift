@@ -1,21 +1,21 @@
-// The end of an upload that was left alone.
+// The end of an upload whose lifetime is over.
 
 internal import EventLoops
 internal import JetStream
 internal import ResumableUploads
 
-/// Ends one upload, unless something has come for it: the message that ends it names the last one that was seen, so the
-/// broker decides, between servers as well. Only on the loop's thread.
+/// Ends one upload, unless a message has arrived for it. The message that ends it names the last one that was seen, so
+/// the broker decides, also between servers. Only on the loop's thread.
 ///
-/// Age removes no byte of a live stream: its upload ends as interrupted, and its messages stay.
+/// Bytes of a live stream are never removed because of age. Its upload ends as interrupted, and its messages are kept.
 struct LogExpiry {
   private let log: UploadLog
   private let token: String
-  /// Of the last message that was seen.
+  /// The sequence of the last message that was seen.
   private let sequence: UInt64
   private let completion: () -> Void
 
-  /// - Parameter completion: called when this attempt is over. If it was in vain, the upload is still due.
+  /// - Parameter completion: called after this attempt. If it failed, the upload is still due.
   init(_ log: UploadLog, _ token: String, at sequence: UInt64, _ completion: @escaping () -> Void) {
     (self.log, self.token, self.sequence, self.completion) = (log, token, sequence, completion)
   }
@@ -25,11 +25,11 @@ struct LogExpiry {
       switch answer {
       case .failure: completion()
       case .success(nil):
-        // An operator has removed all of it.
+        // An operator has removed all of its messages.
         log.usage.remove(token)
         completion()
       case .success(let message?):
-        // A damaged message stays, for whoever looks for the cause. The servers answer 410.
+        // A damaged message is kept for the search for the cause. The servers answer 410.
         guard let entry = LogEntry(message.content) else {
           log.usage.remove(token)
           return completion()
@@ -43,13 +43,13 @@ struct LogExpiry {
     }
   }
 
-  /// A live stream may have got a length with its last request.
+  /// Reads the first message, because the last request of a live stream may have announced a length.
   private func lookAtFirst(_ entry: LogEntry) {
     log.stream.message(of: token, from: 1) { [self] answer in
       switch answer {
       case .failure: completion()
       case .success(let message):
-        // Where nobody knows, nothing is removed.
+        // If this is unknown, no byte is removed.
         let first = message.flatMap { LogEntry($0.content) }
         judge(entry, isLive: first.map { $0.length == nil || $0.link.number != 1 } ?? true)
       }
@@ -68,7 +68,7 @@ struct LogExpiry {
       case .success(let sequence):
         log.usage.end(token, at: sequence)
         completion()
-      // Something has come for it, another server was faster, or the brokers are not ready.
+      // A message has arrived for it, another server was faster, or the brokers are not ready.
       case .failure: completion()
       }
     }

@@ -1,21 +1,21 @@
-// Which request is which: creations, appends, questions, plain streams.
+// Selects the handler of a request: creation, append, query or plain stream.
 
 package import HTTPMessages
 package import HTTPServer
 internal import ResumableUploads
 internal import StreamServing
 
-/// Serves the requests of one loop from the log of uploads. Nothing of an upload is kept here longer than a request
-/// lasts, so any server with the same log serves any request.
+/// Serves the requests of one loop from the log of uploads. Between requests, no state of an upload is kept here, so
+/// any server with the same log serves any request.
 package final class LogUploadHandler {
-  /// Where upload resources are.
+  /// The beginning of the paths of upload resources.
   static let prefix = "/.uploads/"
 
   private let log: UploadLog
 
   package init(_ log: UploadLog) { self.log = log }
 
-  /// Whether a request has nothing of the protocol of resumable uploads.
+  /// Whether a request does not use the protocol of resumable uploads.
   package static func isPlain(_ head: RequestHead) -> Bool {
     if case .plain = kind(of: head).request { true } else { false }
   }
@@ -41,10 +41,10 @@ package final class LogUploadHandler {
     case .discoverResource(let version):
       return FixedResponseHandler(Response(ServerAnswer.discoveredResource(version)))
     case .create(let request):
-      // An append that a front end has sent astray creates nothing.
+      // An append that a front end sent to a wrong path must not create an upload.
       guard ["POST", "PUT"].contains(head.method) else { return plain(head) }
       return serve(head) { fields in
-        // Beyond what a structured field holds, no offset could be told.
+        // A structured field cannot contain a larger offset.
         guard fields.offset <= UInt64(BareItem.largestInteger) else {
           return Self.refusal(400, StreamConflict.largeHole.reason)
         }
@@ -56,7 +56,7 @@ package final class LogUploadHandler {
     }
   }
 
-  /// A request without the protocol: a stream, or the continuation of one.
+  /// The handler of a request without the protocol, which begins or continues a stream.
   private func plain(_ head: RequestHead) -> any RequestHandler {
     switch head.method {
     case "POST", "PUT": serve(head) { LogTransfer(plain: log, head, $0) }
@@ -64,7 +64,7 @@ package final class LogUploadHandler {
     }
   }
 
-  /// The handler of a request whose fields about its stream can be used.
+  /// The handler of a request with valid fields about its stream.
   private func serve(
     _ head: RequestHead, _ handler: (StreamRequestFields) -> any RequestHandler
   ) -> any RequestHandler {

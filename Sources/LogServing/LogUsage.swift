@@ -1,24 +1,24 @@
-// What a server knows of the uploads of all servers: one account for all of its loops.
+// The uploads of all servers, as far as one server knows them. Its loops share this account.
 
 internal import EventLoops
 internal import JetStream
 internal import ResumableUploads
 package import StreamServing
 
-/// The uploads that are not over, and the limits that hold for them. Any thread.
+/// The unfinished uploads, and their limits. Any thread.
 ///
-/// One loop reads the log (``LogWatch``), and all loops ask.
+/// One loop reads the log (``LogWatch``), and all loops use the result.
 package final class LogUsage: Sendable {
   private struct State {
     var uploads: OpenUploads
     var time = ServedTime()
-    /// Whether everything is known that the log had a moment ago.
+    /// Whether all messages were read that the log had a moment ago.
     var isCurrent = false
     var waiters: [UInt64: @Sendable () -> Void] = [:]
     var lastWaiter: UInt64 = 0
   }
 
-  /// For how long a request waits until it is known what other servers have.
+  /// How long a request waits until the uploads of other servers are known.
   private static let patience = Duration.seconds(3)
 
   private let state: Lock<State>
@@ -34,29 +34,29 @@ package final class LogUsage: Sendable {
 
   private var now: Int64 { MonotonicInstant.now.nanoseconds }
 
-  /// How many uploads are not over.
+  /// The number of unfinished uploads.
   var count: Int { state.withLock { $0.uploads.count } }
-  /// How many bytes they have.
+  /// The number of their bytes.
   var bytes: UInt64 { state.withLock { $0.uploads.bytes } }
 
   // MARK: The log
 
-  /// A message of an upload was read.
+  /// Called when a message of an upload was read.
   func read(_ entry: LogEntry, of token: String, at sequence: UInt64) {
     let now = now
     state.withLock { $0.uploads.read(entry, of: token, at: sequence, seen: $0.time.own(now)) }
   }
 
-  /// A tick was read.
+  /// Called when a tick was read.
   func readTick(_ content: MessageContent, at sequence: UInt64) {
     let now = now
     state.withLock { $0.time.read(content, at: sequence, now) }
   }
 
-  /// Whether everything is known that the log had a moment ago.
+  /// Whether all messages were read that the log had a moment ago.
   package var isCurrent: Bool { state.withLock { $0.isCurrent } }
 
-  /// Everything that the log has was read. Whether it had not been, before.
+  /// Called when all messages of the log were read. Returns false if this was so before.
   func caughtUp() -> Bool {
     let waiters: [@Sendable () -> Void]? = state.withLock { state in
       if state.isCurrent { return nil }
@@ -68,7 +68,7 @@ package final class LogUsage: Sendable {
     return waiters != nil
   }
 
-  /// Uploads age while requests can be served.
+  /// Sets whether requests can be served. Uploads age only during that time.
   func setServing(_ isServing: Bool) {
     let now = now
     state.withLock { state in
@@ -76,7 +76,7 @@ package final class LogUsage: Sendable {
     }
   }
 
-  /// Nobody knows what comes into the log now.
+  /// Called when new messages of the log cannot be read for now.
   func interrupted() {
     let now = now
     state.withLock { state in
@@ -85,7 +85,7 @@ package final class LogUsage: Sendable {
     }
   }
 
-  /// The log may be another one: it is read from its beginning.
+  /// Called when the log may be another one, and is read from its beginning.
   func forget() {
     interrupted()
     state.withLock { state in
@@ -94,8 +94,8 @@ package final class LogUsage: Sendable {
     }
   }
 
-  /// The tick that is due, if there are uploads that must age: what to publish, and behind which message. Otherwise
-  /// after what time to ask again; nil if there is nothing to be aged.
+  /// The due tick with the sequence that it follows, if there are uploads that must age. Otherwise the time until the
+  /// next question. Nil if there is no upload that must age.
   func tick(every interval: Duration) -> Tick? {
     let now = now
     return state.withLock { state in
@@ -106,7 +106,7 @@ package final class LogUsage: Sendable {
     }
   }
 
-  /// The log has no tick any more.
+  /// Called when the log has no tick any more.
   func forgetTicks() { state.withLock { $0.time.forgetTicks() } }
 
   enum Tick {
@@ -114,14 +114,14 @@ package final class LogUsage: Sendable {
     case later(Duration)
   }
 
-  /// The sequence of the tick before the last one: what is behind it is recent.
+  /// The sequence of the tick before the last one. Messages after it are recent.
   var recentSequence: UInt64 { state.withLock { $0.time.ticks.dropLast().last?.sequence ?? 0 } }
 
   // MARK: Ages
 
   var tokens: [String] { state.withLock { $0.uploads.tokens } }
 
-  /// After what time each upload is over unless something comes, of those that are not over and not at work here.
+  /// The time until each upload is over, unless a message arrives. Without those that are over or have a request here.
   func remainders(of tokens: ArraySlice<String>) -> [Remainder] {
     let now = now
     return state.withLock { state in
@@ -136,29 +136,29 @@ package final class LogUsage: Sendable {
   struct Remainder {
     var token: String
     var left: Duration
-    /// Of the upload's last message.
+    /// The sequence of the upload's last message.
     var sequence: UInt64
   }
 
-  /// What the first message of an upload says. Returns whether the upload's time is over, and nothing came.
+  /// Records whether an upload is live, as its first message states. Returns whether its lifetime is over.
   func isDue(_ token: String, at sequence: UInt64, isLive: Bool) -> Bool {
     state.withLock { $0.uploads.setLive(isLive, token) }
     return remainders(of: [token]).contains { $0.left <= .zero && $0.sequence == sequence }
   }
 
-  /// The log has nothing of an upload any more.
+  /// Called when the log has no message of an upload any more.
   func remove(_ token: String) { state.withLock { $0.uploads.remove(token) } }
 
-  /// This server has published the last message of an upload.
+  /// Called when this server has published the last message of an upload.
   func end(_ token: String, at sequence: UInt64) { state.withLock { $0.uploads.end(token, at: sequence) } }
 
   // MARK: Requests
 
-  /// Does `work` on the loop when everything is known that the log had a moment ago: at once, if it is.
+  /// Calls `work` on the loop when all messages were read that the log had a moment ago, perhaps at once.
   ///
-  /// - Parameter work: whether it is known.
+  /// - Parameter work: receives false if they were not read in time.
   func whenCurrent(on loop: EventLoop, _ work: @escaping (Bool) -> Void) {
-    // Touched on the loop's thread only.
+    // Used only on the loop's thread.
     nonisolated(unsafe) var pending: ((Bool) -> Void)? = work
     nonisolated(unsafe) var timer: EventLoop.Timer?
     let number: UInt64? = state.withLock { state in

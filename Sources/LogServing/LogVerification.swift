@@ -1,15 +1,15 @@
-// Whether the log still has what servers have acknowledged: nothing is served as complete that is not.
+// Checks that the log still has all acknowledged bytes, so that no incomplete upload is reported as complete.
 
 internal import EventLoops
 internal import JetStream
 internal import StreamServing
 
-/// Compares how many messages an upload has with what its last message says, or reads all of them. Only on the loop's
+/// Compares the number of messages of an upload with its last message, or reads all of them. Only on the loop's
 /// thread.
 final class LogVerification {
   enum Verdict {
     case intact
-    /// Messages are missing or have changed; the reason is for the operator.
+    /// Messages are missing or were changed. The reason is for the operator.
     case lost(String)
     case unavailable(BrokerError)
   }
@@ -18,21 +18,21 @@ final class LogVerification {
 
   private let log: UploadLog
   private let token: String
-  /// Of the last message that counts.
+  /// The link of the last message that counts.
   private let last: LogEntry.Link
   private let sequence: UInt64
-  /// Whether all messages but the last may be gone.
+  /// Whether all messages except the last one may have been removed.
   private let mayBePurged: Bool
   private let patience: Duration
   private var deadline: MonotonicInstant
   private let completion: (Verdict) -> Void
-  /// How far the messages were read.
+  /// The position up to which the messages were read.
   private var (link, end, readSequence) = (LogEntry.Link(), UInt64(0), UInt64(0))
 
   /// - Parameters:
   ///   - last: the link of the last message that counts, which has that sequence.
-  ///   - mayBePurged: whether all messages but the last may have been removed on purpose.
-  ///   - patience: for how long the brokers may fail.
+  ///   - mayBePurged: whether all messages except the last one may have been removed on purpose.
+  ///   - patience: how long the brokers may fail.
   init(
     _ log: UploadLog, _ token: String, upTo last: LogEntry.Link, at sequence: UInt64, mayBePurged: Bool = false,
     patience: Duration = .nanoseconds(LogAppend.patience), _ completion: @escaping (Verdict) -> Void
@@ -42,14 +42,14 @@ final class LogVerification {
     deadline = .now + patience
   }
 
-  /// Messages leave the subject of an upload that is not over only if the brokers lose them. So their number shows a
-  /// loss, and costs one question, however long the upload is.
+  /// The subject of an unfinished upload has fewer messages only if the brokers have lost some. So their number shows a
+  /// loss. It requires one question, regardless of the length of the upload.
   func count() {
     guard last.number > 1 else { return completion(.intact) }
     log.stream.count(of: token) { [self] answer in
       switch answer {
       case .failure(let error): again(error) { self.count() }
-      // A broker that is behind has answered.
+      // A broker has answered that does not have the newest messages yet.
       case .success(let found) where found.reached < sequence: again(.timedOut) { self.count() }
       case .success(let found) where mayBePurged && found.messages == 1: completion(.intact)
       case .success(let found) where found.messages < last.number:
@@ -59,14 +59,14 @@ final class LogVerification {
     }
   }
 
-  /// Hands all bytes to `update`, and compares each message with the one before it. One message is read at a time: the
-  /// loop serves others in between, and memory stays flat.
+  /// Passes all bytes to `update`, and compares each message with the one before it. One message is read at a time, so
+  /// the loop serves other requests in between, and little memory is used.
   func read(_ update: @escaping (Span<UInt8>) -> Void) {
     guard readSequence < sequence else { return completion(.intact) }
     log.stream.message(of: token, from: readSequence + 1) { [self] answer in
       switch answer {
       case .failure(let error): again(error) { self.read(update) }
-      // A broker that is behind has answered.
+      // A broker has answered that does not have the newest messages yet.
       case .success(nil): again(.timedOut) { self.read(update) }
       case .success(let message?): take(message, update)
       }

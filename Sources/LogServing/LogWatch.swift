@@ -1,26 +1,26 @@
-// Follows the log of all servers: which uploads are not over, and which of them were left alone for too long.
+// Follows the log of all servers to find the unfinished uploads, and those whose lifetime is over.
 
 internal import EventLoops
 internal import JetStream
 internal import ResumableUploads
 internal import StreamServing
 
-/// Reads the headers of the log for a ``LogUsage``, and ends the uploads whose time is over. One for each server; only
-/// on the loop's thread.
+/// Reads the headers of the log for a ``LogUsage``, and ends the uploads whose lifetime is over. Each server has one.
+/// Only on the loop's thread.
 package final class LogWatch {
-  /// How many messages are on their way at most.
+  /// The maximum number of requested messages in flight.
   private static let window = 1000
-  /// How many uploads are looked at in one slice.
+  /// The number of uploads that one slice examines.
   private static let slice = 2000
-  /// How many uploads are ended at the same time.
+  /// The maximum number of uploads that are ended at the same time.
   private static let endingCount = 16
-  /// Of a lifetime: between two ticks, and between two looks at the uploads.
+  /// The divisors of a lifetime that give the time between two ticks and between two examinations of the uploads.
   private static let (tickPart, scanPart) = (16, 64)
   private static let (shortestPause, longestTick) = (Duration.milliseconds(50), Duration.seconds(900))
   private static let retryPause = Duration.seconds(5)
-  /// For how long a log that cannot be read is nothing to report.
+  /// How long the log must be unreadable before this is reported.
   private static let complaintPause = Duration.seconds(10)
-  /// For how many uploads that were ended before this server is looked whether their bytes are gone.
+  /// The number of uploads ended before the start of this server whose bytes it checks for removal.
   private static let endedCount = 1000
 
   private let log: UploadLog
@@ -30,12 +30,12 @@ package final class LogWatch {
   /// Whether the log was read from its beginning to its end.
   private var hasLoaded = false
   private var isStopped = false
-  /// What was said last of a log that cannot be read.
+  /// The last report of an unreadable log.
   private var complaint: String?
   private var complaintTimer: EventLoop.Timer?
   private var tickTimer: EventLoop.Timer?
   private var scanTimer: EventLoop.Timer?
-  /// What ended before this server began: the last ones.
+  /// The last uploads that ended before the start of this server.
   private var ended: [(token: String, sequence: UInt64)] = []
   /// Uploads that are being ended.
   private var ending: Set<String> = []
@@ -48,7 +48,7 @@ package final class LogWatch {
     scanInterval = max(lifetime / Self.scanPart, Self.shortestPause)
   }
 
-  /// Begins to read. Before the loop runs, or on its thread.
+  /// Starts to read. Call it before the loop runs, or on its thread.
   package func start() {
     let reader = MessageReader(
       log.stream, after: 0, nil, selection: .headersOfLast,
@@ -145,7 +145,7 @@ package final class LogWatch {
       log.context.emit(event)
     }
     guard cause == .expired else { return }
-    // The server that has ended it may have died since.
+    // The server that has ended it may have been killed since then.
     log.loop.schedule(after: isOwn ? .zero : Self.retryPause) { [weak self] in self?.purge(token) }
   }
 
@@ -154,7 +154,7 @@ package final class LogWatch {
     log.purge(token) {}
   }
 
-  /// An earlier server may have died before it had removed the bytes of an upload that it had ended.
+  /// Removes the bytes of uploads that an earlier server ended. It may have been killed before the removal.
   private func loaded() {
     hasLoaded = true
     let recent = log.usage.recentSequence
@@ -176,7 +176,7 @@ package final class LogWatch {
 
   private func tick() {
     tickTimer = nil
-    // Without the proof that the brokers keep what they acknowledge, nobody can continue an upload.
+    // Without the proof that the brokers keep acknowledged messages, no client can continue an upload.
     log.usage.setServing(log.isReady)
     switch log.usage.tick(every: tickInterval) {
     case nil: break
@@ -187,7 +187,7 @@ package final class LogWatch {
       log.stream.publish(content, to: ServedTime.token, after: sequence) { [log] result in
         switch result {
         case .success: log.stream.purge(ServedTime.token) { _ in }
-        // Another server was faster, and its tick is as good; or an operator has removed the last one.
+        // Another server has published a tick, or an operator has removed the last one.
         case .failure(let error) where error.isWrongLastSequence:
           log.stream.lastMessage(of: ServedTime.token) { if case .success(nil) = $0 { log.usage.forgetTicks() } }
         case .failure: break
@@ -207,7 +207,7 @@ package final class LogWatch {
 
   // MARK: Ages
 
-  /// Looks which uploads are due, in slices between which requests have their turn.
+  /// Finds the uploads whose lifetime is over. Works in slices, so that requests are served in between.
   private func scan() {
     if let scanTimer { log.loop.cancel(scanTimer) }
     scanTimer = nil
@@ -217,13 +217,13 @@ package final class LogWatch {
   private func scan(_ tokens: ArraySlice<String>, soonest: Duration) {
     var soonest = soonest
     for upload in log.usage.remainders(of: tokens.prefix(Self.slice)) {
-      // What cannot be ended now is looked at again soon.
+      // An upload that cannot be ended now is examined again soon.
       soonest = min(soonest, max(upload.left, scanInterval))
       if upload.left <= .zero { end(upload) }
     }
     let rest = tokens.dropFirst(Self.slice)
     guard rest.isEmpty else {
-      // As a timer, so that it ends with the others.
+      // This is a timer, so that it ends with the others.
       let next = soonest
       scanTimer = log.loop.schedule(after: .zero) { [unowned self] in scan(rest, soonest: next) }
       return
@@ -234,14 +234,14 @@ package final class LogWatch {
   private func end(_ upload: LogUsage.Remainder) {
     guard !ending.contains(upload.token), log.isReady else { return }
     guard ending.count < Self.endingCount else {
-      // The others are found when the uploads are looked at next.
+      // The next examination finds the others.
       if due.count < Self.slice { due.append(upload) }
       return
     }
     ending.insert(upload.token)
     LogExpiry(log, upload.token, at: upload.sequence) { [weak self] in
       guard let self else { return }
-      // What failed is still due when the uploads are looked at next.
+      // After a failure, the next examination finds it again.
       ending.remove(upload.token)
       guard !isStopped else { return }
       if let next = due.popLast() { end(next) }

@@ -1,33 +1,33 @@
-// The uploads of a log that are not over, as one server knows them: how many there are, how many bytes they have, and
-// how long they have been left alone.
+// The unfinished uploads of a log, as far as one server knows them: their number, their bytes, and the time since their
+// last requests.
 
 internal import EventLoops
 internal import ResumableUploads
 internal import StreamServing
 
-/// The unfinished uploads of all servers. Pure. Times are what ``ServedTime/own(_:)`` says.
+/// The unfinished uploads of all servers. A value without I/O. Times are those of ``ServedTime/own(_:)``.
 ///
-/// What the server does itself is counted before it is in the log. What other servers do is counted when their messages
-/// are read.
+/// Bytes that the server itself accepts are counted before they are in the log. Bytes of other servers are counted when
+/// their messages are read.
 struct OpenUploads {
-  /// What identifies the credential of an upload's creator; nil where servers ask for none.
+  /// The digest of the credential of an upload's creator. Nil if the servers require none.
   typealias Owner = [UInt8]?
 
   private struct Entry {
     var owner: Owner
-    /// Of its last message that is known; 0 while there is none.
+    /// The sequence of its last known message. 0 if there is none.
     var sequence: UInt64 = 0
-    /// How many bytes it has in the log.
+    /// The number of its bytes in the log.
     var end: UInt64 = 0
-    /// How many it has, with those that this server has accepted.
+    /// The number of its bytes, including those that this server has accepted.
     var claimed: UInt64 = 0
-    /// Whether nobody had said how long it would be; nil if nobody here knows.
+    /// Whether its length was not announced. Nil if this is not known here.
     var isLive: Bool?
     /// When the last message was read.
     var seen: Int64
-    /// Requests of this server that bring bytes.
+    /// The number of requests with content at this server.
     var requestCount = 0
-    /// Whether this server has ended it, and has not read that yet.
+    /// Whether this server has ended it, and has not read that message yet.
     var isOver = false
 
     var bytes: UInt64 { isOver ? 0 : max(end, claimed) }
@@ -44,23 +44,23 @@ struct OpenUploads {
   private var entries: [String: Entry] = [:]
   private var owners: [Owner: Tally] = [:]
   private var total = Tally()
-  /// Of the last message that was read.
+  /// The sequence of the last message that was read.
   private var position: UInt64 = 0
 
   init(_ limits: UploadLimitsConfiguration, _ lifetimes: UploadLifetimes) {
     (self.limits, self.lifetimes) = (limits, lifetimes)
   }
 
-  /// How many uploads are not over.
+  /// The number of unfinished uploads.
   var count: Int { total.count }
-  /// How many bytes they have.
+  /// The number of their bytes.
   var bytes: UInt64 { total.bytes }
-  /// The memory that is taken, in entries.
+  /// The number of entries in memory.
   var entryCount: Int { entries.count }
 
   private mutating func set(_ token: String, _ new: Entry?) {
     let old = entries[token]
-    // An upload never changes hands.
+    // The owner of an upload never changes.
     guard let owner = (new ?? old).map(\.owner) else { return }
     entries[token] = new
     let (count, bytes) = ((new?.count ?? 0) - (old?.count ?? 0), (new?.bytes ?? 0) &- (old?.bytes ?? 0))
@@ -72,11 +72,11 @@ struct OpenUploads {
     owners[owner] = tally.count == 0 && tally.bytes == 0 ? nil : tally
   }
 
-  // MARK: What the log says
+  // MARK: The log
 
-  /// A message of an upload was read, or its last one was.
+  /// Called when a message of an upload was read, or only its last one.
   ///
-  /// - Parameter seen: when.
+  /// - Parameter seen: when it was read.
   mutating func read(_ entry: LogEntry, of token: String, at sequence: UInt64, seen: Int64) {
     position = max(position, sequence)
     var known = entries[token]
@@ -90,13 +90,13 @@ struct OpenUploads {
     set(token, known)
   }
 
-  /// What the first message of an upload says.
+  /// Records whether an upload is live, as its first message states.
   mutating func setLive(_ isLive: Bool, _ token: String) { entries[token]?.isLive = isLive }
 
-  /// The log has nothing of the upload any more.
+  /// Called when the log has no message of the upload any more.
   mutating func remove(_ token: String) { set(token, nil) }
 
-  /// The log may be another one: only what is at work here is known.
+  /// Called when the log may be another one. Only uploads with requests at this server remain known.
   mutating func forget() {
     for (token, entry) in entries {
       guard entry.requestCount > 0, !entry.isOver else {
@@ -112,15 +112,15 @@ struct OpenUploads {
 
   // MARK: Requests of this server
 
-  /// How many bytes more that owner's uploads may have.
+  /// The number of further bytes that the owner's uploads may have.
   func room(for owner: Owner) -> UInt64 {
     let own = owner == nil ? nil : limits.quotaPerClient.map { $0 - min($0, owners[owner]?.bytes ?? 0) }
     return min(limits.quota.map { $0 - min($0, total.bytes) } ?? .max, own ?? .max)
   }
 
-  /// Takes in an upload that a request creates.
+  /// Adds an upload that a request creates.
   ///
-  /// - Parameter claimed: how many bytes it is to have, as far as its client says.
+  /// - Parameter claimed: its announced number of bytes.
   mutating func admit(
     _ token: String, of owner: Owner, claiming claimed: UInt64, isLive: Bool, seen: Int64
   ) throws(UploadRefusal) {
@@ -132,16 +132,16 @@ struct OpenUploads {
     set(token, entry)
   }
 
-  /// Takes in a request that appends to an upload.
+  /// Adds a request that appends to an upload.
   ///
   /// - Parameters:
-  ///   - entry: what the last message of the upload says, which has that sequence.
-  ///   - count: how many bytes the request has, as far as its client says.
+  ///   - entry: the last message of the upload, which has that sequence.
+  ///   - count: the announced number of bytes of the request.
   mutating func enter(
     _ token: String, _ entry: LogEntry, at sequence: UInt64, bringing count: UInt64, seen: Int64
   ) throws(UploadRefusal) {
     guard room(for: entry.owner) >= count else { throw .quotaExhausted }
-    // What was read behind that message says that the upload is over.
+    // A message after that one has ended the upload.
     if entries[token] == nil, sequence <= position { return }
     if entries[token] == nil { read(entry, of: token, at: sequence, seen: seen) }
     guard var known = entries[token] else { return }
@@ -150,7 +150,7 @@ struct OpenUploads {
     set(token, known)
   }
 
-  /// Counts bytes that came for an upload, and returns how many of them may be stored.
+  /// Counts received bytes of an upload. Returns how many of them may be stored.
   mutating func claim(_ count: UInt64, for token: String) -> UInt64 {
     guard var entry = entries[token], !entry.isOver else { return count }
     let granted = min(count, room(for: entry.owner))
@@ -159,24 +159,24 @@ struct OpenUploads {
     return granted
   }
 
-  /// A request is over.
+  /// Called at the end of a request.
   ///
   /// - Parameters:
-  ///   - sequence: of its last message that was stored; 0 if none was.
-  ///   - end: how many bytes the upload has with that message.
-  ///   - isOver: whether the upload is over with it.
+  ///   - sequence: the sequence of its last stored message. 0 if none was stored.
+  ///   - end: the number of bytes of the upload up to the end of that message.
+  ///   - isOver: whether that message ends the upload.
   mutating func leave(_ token: String, at sequence: UInt64, end: UInt64, isOver: Bool, seen: Int64) {
     guard var entry = entries[token] else { return }
     entry.requestCount = max(0, entry.requestCount - 1)
     if sequence > entry.sequence { (entry.sequence, entry.seen) = (sequence, seen) }
     entry.end = max(entry.end, end)
-    // What did not get into the log counts no more.
+    // Bytes that did not get into the log no longer count.
     if entry.requestCount == 0 { entry.claimed = 0 }
     entry.isOver = entry.isOver || isOver && sequence >= entry.sequence
     set(token, entry.sequence == 0 && entry.requestCount == 0 ? nil : entry)
   }
 
-  /// This server has published the last message of an upload.
+  /// Called when this server has published the last message of an upload.
   mutating func end(_ token: String, at sequence: UInt64) {
     guard var entry = entries[token], sequence > entry.sequence else { return }
     (entry.sequence, entry.isOver) = (sequence, true)
@@ -187,7 +187,7 @@ struct OpenUploads {
 
   var tokens: [String] { Array(entries.keys) }
 
-  /// After what time the upload is over unless something comes; nil if it is over, or a request is at work here.
+  /// The time until the upload is over, unless a message arrives. Nil if it is over, or has a request at this server.
   func remainder(of token: String, _ time: ServedTime, _ now: Int64) -> (left: Int64, sequence: UInt64)? {
     guard let entry = entries[token], entry.sequence > 0, entry.requestCount == 0, !entry.isOver else { return nil }
     let lifetime = lifetimes.of(isLive: entry.isLive ?? false).nanoseconds

@@ -22,43 +22,43 @@ struct ServedTime {
     static let time = "Sluice-Served"
     static let earlier = "Sluice-Served-Earlier"
   }
-  /// Of the ticks that a message names. They are as far apart as an eighth of their age, so this lasts for years.
+  /// The maximum number of ticks in a message. They are an eighth of their age apart, so this is enough for years.
   private static let largestCount = 96
   private static let (millisecond, largestTime) = (Int64(1_000_000), Int64.max / 4)
 
   /// The oldest first.
   private(set) var ticks: [Tick] = []
-  /// What this server had counted when it read the last one.
+  /// The counted time of this server when it read the last one.
   private var lastTickAt: Int64 = 0
   private var counted: Int64 = 0
   private var countsSince: Int64?
 
   // MARK: Counting
 
-  /// What this server has counted itself.
+  /// The time that this server has counted itself.
   func own(_ now: Int64) -> Int64 { counted + (countsSince.map { max(0, now - $0) } ?? 0) }
 
-  /// The log is read as it grows from now on.
+  /// Called when new messages of the log are read from now on.
   mutating func resume(_ now: Int64) { if countsSince == nil { countsSince = now } }
 
-  /// Nobody knows what comes into the log now.
+  /// Called when new messages of the log cannot be read for now.
   mutating func pause(_ now: Int64) {
     counted = own(now)
     countsSince = nil
   }
 
-  /// The log is another one than before.
+  /// Called when the log is another one than before.
   mutating func forgetTicks() { ticks = [] }
 
   // MARK: Ages
 
-  /// How long ago a message was published, at least.
+  /// The minimum time since the publication of a message.
   ///
-  /// - Parameter seen: what this server had counted when it read the message.
+  /// - Parameter seen: the counted time of this server when it read the message.
   func age(of sequence: UInt64, seen: Int64, _ now: Int64) -> Int64 {
     let own = own(now)
     guard let last = ticks.last, let index = firstTick(after: sequence) else { return own - seen }
-    // It is older than the tick behind it. What the servers counted before that tick may have been before the message.
+    // It is older than the tick after it. The time that servers counted before that tick may be before the message.
     return max(own - seen, last.time - ticks[index].time + own - lastTickAt)
   }
 
@@ -73,13 +73,13 @@ struct ServedTime {
 
   // MARK: Ticks
 
-  /// The sequence of the last tick; 0 if there is none.
+  /// The sequence of the last tick. 0 if there is none.
   var lastSequence: UInt64 { ticks.last?.sequence ?? 0 }
 
-  /// For how long this server has counted since the last tick.
+  /// The time that this server has counted since the last tick.
   func sinceTick(_ now: Int64) -> Int64 { own(now) - lastTickAt }
 
-  /// The message that is published behind the last tick.
+  /// The message to publish after the last tick.
   func nextTick(_ now: Int64) -> MessageContent {
     let time = min((ticks.last?.time ?? 0) + sinceTick(now), Self.largestTime)
     let earlier = Self.thinned(ticks, at: time).suffix(Self.largestCount)
@@ -89,7 +89,7 @@ struct ServedTime {
     ])
   }
 
-  /// A tick was read. What is none is passed over.
+  /// Called when a tick was read. Ignores other messages.
   mutating func read(_ content: MessageContent, at sequence: UInt64, _ now: Int64) {
     guard sequence > lastSequence, let time = Self.time(content[Name.time]) else { return }
     var found: [Tick] = []
@@ -108,7 +108,7 @@ struct ServedTime {
     return value * millisecond
   }
 
-  /// Those ticks without the ones between two that are closer to each other than an eighth of their age.
+  /// The ticks without those between two that are closer together than an eighth of their age.
   private static func thinned(_ ticks: [Tick], at time: Int64) -> [Tick] {
     var kept: [Tick] = []
     for (index, tick) in ticks.enumerated() {

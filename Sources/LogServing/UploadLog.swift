@@ -1,4 +1,4 @@
-// The log of all uploads, for one loop: subjects by their tokens, messages by what they say.
+// The log of all uploads for one loop.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -7,44 +7,44 @@ internal import Metrics
 internal import ResumableUploads
 package import StreamServing
 
-/// What the uploads of one loop are served with. Only on the loop's thread.
+/// The log and the limits with which one loop serves uploads. Only on the loop's thread.
 package final class UploadLog {
-  /// How many bytes of an upload one message has at most.
+  /// The maximum number of an upload's bytes in one message.
   private static let largestBatch = 256 * 1024
-  /// What a message needs besides its bytes: fields of a request, at most.
+  /// The maximum length of a message besides these bytes, which is determined by the fields of a request.
   private static let headerRoom = 20 * 1024
-  /// How many bytes of content with a `Content-Digest` are held until it is compared: of one request, and of all.
+  /// The maximum number of bytes with a `Content-Digest` that are held for the comparison, of one request and of all.
   static let (largestVerifiable, verificationRoom) = (4 << 20, 64 << 20)
-  /// The second part of a subject that is no upload's: what servers say of themselves.
+  /// The second part of the subject of ticks, which does not belong to an upload.
   package static let ticks = ServedTime.token
-  /// The shortest `max_payload` that uploads can be served with.
+  /// The minimum `max_payload` of the brokers.
   package static let leastMessageLength = 32 * 1024
 
-  /// What the marks of this loop's messages begin with: nobody else's do.
+  /// The unique beginning of the marks of this loop's messages.
   private let name = StreamName.randomID()
   private var publisherCount: UInt64 = 0
-  /// How many bytes requests hold until their `Content-Digest` is compared.
+  /// The number of bytes that requests hold until their `Content-Digest` is compared.
   var heldCount = 0
   let stream: MessageStream
   let context: ServingContext
   let options: UploadLimitsConfiguration
   /// The limits of any upload.
   let limits: UploadLimits
-  /// What all servers have together.
+  /// The uploads of all servers.
   let usage: LogUsage
-  /// The largest hole that a request of a plain stream may leave.
+  /// The maximum hole that a request of a plain stream may leave, in bytes.
   let maximumHole: UInt64
-  /// Whether the brokers keep what they acknowledge now, as far as that was asked for.
+  /// Whether the brokers keep acknowledged messages now, if this is required.
   private let isDurable: () -> Bool
-  /// Whether something can be stored now.
+  /// Whether messages can be stored now.
   var isReady: Bool { stream.isConnected && isDurable() }
   var loop: EventLoop { context.loop }
 
   /// - Parameters:
-  ///   - usage: of all loops.
-  ///   - maximumBodyLength: of a request, which the parser judges.
-  ///   - maximumHole: the largest hole that a request of a plain stream may leave.
-  ///   - isDurable: whether the brokers keep what they acknowledge. Without it nothing is published.
+  ///   - usage: the account of all loops.
+  ///   - maximumBodyLength: of a request. The parser enforces it.
+  ///   - maximumHole: the maximum hole that a request of a plain stream may leave, in bytes.
+  ///   - isDurable: whether the brokers keep acknowledged messages. If not, nothing is published.
   package init(
     _ context: ServingContext, stream: MessageStream, options: UploadLimitsConfiguration, usage: LogUsage,
     maximumBodyLength: UInt64?, maximumHole: UInt64, isDurable: @escaping () -> Bool = { true }
@@ -66,25 +66,25 @@ package final class UploadLog {
     return limits
   }
 
-  /// How many bytes of an upload a message may have now.
+  /// The maximum number of an upload's bytes in a message now.
   var batchLimit: Int {
     max(1, min(Self.largestBatch, stream.maximumMessageLength - min(Self.headerRoom, stream.maximumMessageLength / 2)))
   }
 
-  /// What publishes a message.
+  /// The kind of the publisher of a message.
   enum Publisher: String {
     case append = ""
     case query = "q"
     case expiry = "x"
   }
 
-  /// A publisher that there was never before.
+  /// The unique name of a new publisher.
   func newPublisher(_ kind: Publisher = .append) -> String {
     publisherCount += 1
     return "\(name)-\(kind.rawValue)\(publisherCount)"
   }
 
-  /// Whether this loop has published a message in that way.
+  /// Whether a publisher of that kind in this loop has published a message.
   func isOwn(_ mark: LogEntry.Mark, _ kind: Publisher = .append) -> Bool {
     guard mark.publisher.hasPrefix("\(name)-\(kind.rawValue)") else { return false }
     return mark.publisher.dropFirst(name.utf8.count + 1 + kind.rawValue.utf8.count).allSatisfy(\.isNumber)
@@ -99,7 +99,7 @@ package final class UploadLog {
       location: location(of: token))
   }
 
-  /// Publishes a message behind the one with that sequence, and counts what becomes of it.
+  /// Publishes a message after the one with that sequence, and counts the result.
   func publish(
     _ message: MessageContent, to token: String, after sequence: UInt64,
     _ completion: @escaping (Result<UInt64, BrokerError>) -> Void
@@ -123,7 +123,7 @@ package final class UploadLog {
 
   /// Whether the log has all messages of an upload, the last of which is `entry`.
   ///
-  /// Of a complete upload, a collector may have purged all messages but the last. The brokers are asked once.
+  /// A collector may have purged all messages of a complete upload except the last one. This asks the brokers once.
   func verify(
     _ entry: LogEntry, at sequence: UInt64, of token: String,
     _ completion: @escaping (LogVerification.Verdict) -> Void
@@ -133,7 +133,7 @@ package final class UploadLog {
     ).count()
   }
 
-  /// Removes the messages of an upload before its last one: nothing of it is kept.
+  /// Removes all bytes of an upload. Only its last message is kept.
   func purge(_ token: String, _ completion: @escaping () -> Void) {
     stream.purge(token) { [context] result in
       if case .failure(let error) = result {
@@ -143,20 +143,20 @@ package final class UploadLog {
     }
   }
 
-  /// What the log says of an upload.
+  /// The state of an upload in the log.
   enum Found {
     case entry(LogEntry, sequence: UInt64)
-    /// There is none of that name, or it is somebody else's.
+    /// There is no such upload, or it belongs to another client.
     case unknown
-    /// Its last message is not what a server has written.
+    /// Its last message is not one that a server has written.
     case damaged
     case unavailable(BrokerError)
   }
 
-  /// Reads where an upload stands.
+  /// Reads the state of an upload.
   ///
-  /// - Parameter credential: of who asks: somebody else's upload is as good as none (section "Security
-  ///   Considerations").
+  /// - Parameter credential: the credential of the request. An upload of another client is reported as unknown (section
+  ///   "Security Considerations").
   func find(_ token: String, for credential: [UInt8]?, _ completion: @escaping (Found) -> Void) {
     guard UploadToken.isResource(token) else { return completion(.unknown) }
     guard isReady else { return completion(.unavailable(.disconnected)) }
@@ -177,7 +177,7 @@ package final class UploadLog {
 }
 
 extension UploadLog.Found {
-  /// The refusal of a request to what was found; nil if there is an upload that is not over.
+  /// The refusal of a request. Nil if there is an unfinished upload.
   var refusal: UploadRefusal? {
     switch self {
     case .entry(let entry, _): entry.deactivation.map { .deactivated($0) }
@@ -189,7 +189,7 @@ extension UploadLog.Found {
 }
 
 extension UploadRefusal {
-  /// The refusal that a client gets for a broker's error.
+  /// The refusal for an error of the brokers.
   init(_ error: BrokerError) {
     switch error {
     case _ where error.isFull: self = .notStored("the brokers have no room: \(error)", isFull: true)

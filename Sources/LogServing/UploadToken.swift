@@ -1,4 +1,4 @@
-// What the subjects of a log are called: one for each upload resource, and one for each plain stream.
+// The names of the subjects of a log. Each upload resource and each plain stream has one.
 
 internal import Digests
 internal import HTTPMessages
@@ -8,7 +8,7 @@ internal import StreamServing
 
 /// The last token of a subject.
 package enum UploadToken {
-  /// What the token of a plain stream begins with: no upload resource is called so, and none can be reached by it.
+  /// The beginning of the token of a plain stream. No upload resource has such a token, so no URL reaches the stream.
   private static let prefix = "plain-"
 
   /// Whether the text may be the token of an upload resource: 32 hexadecimal digits, as ``StreamName/randomID()`` makes
@@ -24,17 +24,17 @@ package enum UploadToken {
     return text.hasPrefix(prefix) && digits.count == 64 && digits.allSatisfy { Octet.hexValue($0) != nil }
   }
 
-  /// The token of a plain stream, which every server derives from what a request says. nil if libcrypto has no memory.
+  /// The token of a plain stream, which each server derives from the request. Nil if libcrypto has no memory.
   ///
-  /// - Parameter generation: how many earlier beginnings of the stream are over without being complete.
+  /// - Parameter generation: the number of earlier beginnings of the stream that are over and incomplete.
   static func plain(_ name: StreamName, generation: Int) -> String? {
-    // The name has no line feed.
+    // The name contains no line feed.
     let digest = try? Digest(.sha256, of: Array("\(name.base)\n\(generation)".utf8).span.bytes)
     return digest.map { prefix + $0.hexadecimal }
   }
 }
 
-/// Finds the present beginning of a plain stream with few questions: those before it are over. A pure state machine.
+/// Finds the current beginning of a plain stream with few questions. All earlier ones are over. A pure state machine.
 struct GenerationSearch {
   /// The last one that is known to be over, and the first one that is known not to be.
   private var over = -1
@@ -42,14 +42,14 @@ struct GenerationSearch {
   /// The first one that is not over, if it is known.
   var first: Int? { open.flatMap { $0 - over == 1 ? $0 : nil } }
 
-  /// Which generation is to be looked at.
+  /// The generation to read next.
   var next: Int {
     if let open { return over + (open - over) / 2 }
     // 0, 1, 3, 7 …
     return over < 0 ? 0 : over &* 2 &+ 1
   }
 
-  /// What ``next`` was found to be. Returns whether the first one that is not over is known now.
+  /// Called with the state of ``next``. Returns whether the first generation that is not over is known now.
   mutating func found(isOver: Bool) -> Bool {
     if isOver { over = next } else { open = next }
     return first != nil
@@ -57,21 +57,21 @@ struct GenerationSearch {
 }
 
 extension UploadLog {
-  /// What the log says of a plain stream.
+  /// The state of a plain stream in the log.
   enum FoundPlain {
     case entry(LogEntry, sequence: UInt64, token: String)
-    /// It has none yet, and it is to have this token.
+    /// There is none yet, and it will have this token.
     case absent(token: String)
     case unavailable(BrokerError)
   }
 
-  /// Reads where a plain stream stands.
+  /// Reads the state of a plain stream.
   func find(plain name: StreamName, _ completion: @escaping (FoundPlain) -> Void) {
     guard isReady else { return completion(.unavailable(.disconnected)) }
     find(plain: name, GenerationSearch(), nil, completion)
   }
 
-  /// - Parameter first: what was found of the first generation that is known not to be over.
+  /// - Parameter first: the state of the first generation that is known not to be over.
   private func find(
     plain name: StreamName, _ search: GenerationSearch, _ first: FoundPlain?,
     _ completion: @escaping (FoundPlain) -> Void
@@ -91,7 +91,7 @@ extension UploadLog {
           isOver = true
           break
         }
-        // What has no place in its stream has none in another beginning of it.
+        // Bytes that do not fit the stream do not fit another beginning of it.
         isOver = entry.deactivation != nil && entry.deactivation != .misplaced
         if !isOver { first = .entry(entry, sequence: message.sequence, token: token) }
       }

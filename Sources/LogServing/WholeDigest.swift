@@ -1,28 +1,28 @@
-// The digests of all bytes of an upload: what it must be, and what its client wants to know.
+// The digests of all bytes of an upload: the announced one, and the one that its client requests.
 
 internal import Digests
 internal import HTTPMessages
 internal import StreamServing
 
-/// Takes the bytes of an upload from its first one on. Only on the loop's thread.
+/// Receives the bytes of an upload, beginning with the first one. Only on the loop's thread.
 final class WholeDigest {
-  /// What the upload must be; nil if nothing was announced.
+  /// The announced digest. Nil if none was announced.
   private let announced: ContentDigest?
   private let algorithm: DigestAlgorithm?
   private let wanted: SharedDigest?
 
   /// - Parameters:
-  ///   - representation: what the upload must be, as a field.
-  ///   - wanted: what its client wants to know, as a field.
+  ///   - representation: the announced digest, as a field.
+  ///   - wanted: the requested digest, as a field.
   init?(_ representation: String?, wanted field: String?) {
     announced = representation.flatMap { ContentDigest(["content-digest": $0]) }
     algorithm = field.flatMap { Self.algorithm($0) }
-    // An algorithm that libcrypto does not have here is one that we do not know.
+    // An algorithm that this libcrypto does not have is unknown.
     wanted = algorithm.flatMap { try? SharedDigest($0) }
     if announced == nil && wanted == nil { return nil }
   }
 
-  /// The first that a field wants and we know.
+  /// The first known algorithm that a field requests.
   static func algorithm(_ wanted: String) -> DigestAlgorithm? {
     DigestField.wanted(parsing: wanted).lazy.compactMap { DigestAlgorithm(name: $0) }.first
   }
@@ -32,16 +32,16 @@ final class WholeDigest {
     wanted?.update(bytes, [0..<bytes.count])
   }
 
-  /// Whether the bytes are what was announced.
+  /// Whether the bytes match the announced digest.
   var isRight: Bool { announced?.isRight ?? true }
 
-  /// What the client wants to know, as a field; nil if it wants nothing.
+  /// The requested digest, as a field. Nil if none was requested.
   var field: String? {
     guard let algorithm, let digest = try? wanted?.running.value() else { return nil }
     return DigestField([(algorithm.name, digest.bytes)]).value
   }
 
-  /// What the client wants of what the upload is known to be, as fields.
+  /// The requested part of the known digests, as a field.
   static func field(of representation: String?, wanted: String?) -> String? {
     guard let algorithm = wanted.flatMap({ algorithm($0) }),
       let value = representation.flatMap({ DigestField(parsing: $0) })?[algorithm.name]
@@ -59,11 +59,11 @@ final class WholeDigest {
 }
 
 extension UploadLog {
-  /// How long an upload that is not complete may be whose digest is read from the log for one response.
+  /// The maximum length of an incomplete upload whose bytes are read from the log for the digest in a response.
   private static let longestRead: UInt64 = 4 << 20
 
-  /// What the client of an upload wants to know of its bytes, as a field: `completion` gets nil if it wants nothing, or
-  /// too much would have to be read for it.
+  /// Computes the digest that the client requests, as a field. `completion` receives nil if it requests none, or if too
+  /// many bytes would have to be read for it.
   func digest(
     of entry: LogEntry, at sequence: UInt64, _ token: String, _ completion: @escaping (String?) -> Void
   ) {
@@ -72,7 +72,7 @@ extension UploadLog {
       return completion(nil)
     }
     LogVerification(self, token, upTo: entry.link, at: sequence) { verdict in
-      // Other requests for the bytes report the loss. Here, only a field is missing.
+      // Other requests for the bytes report a loss. Here, only a field is omitted.
       if case .intact = verdict { completion(digest.field) } else { completion(nil) }
     }.read { digest.update($0) }
   }
