@@ -1,4 +1,4 @@
-// The file that holds the checkpoint of a directory. It is replaced as a whole.
+// The file with the checkpoint of a directory. It is replaced atomically.
 
 internal import DiskFiles
 internal import EventLoops
@@ -11,10 +11,10 @@ struct CheckpointFile: Sendable {
   private static let newName = ".collected~"
   private let directory: Int32
 
-  /// - Parameter directory: stays open for longer than this.
+  /// - Parameter directory: must stay open longer than this object.
   init(in directory: Int32) { self.directory = directory }
 
-  /// nil if there is none.
+  /// Nil if there is none.
   ///
   /// - Throws: ``SystemError``, `EBADMSG` if the file is not a checkpoint.
   func read() throws(SystemError) -> CollectorCheckpoint? {
@@ -38,7 +38,7 @@ struct CheckpointFile: Sendable {
     return checkpoint
   }
 
-  /// Returns when the disk has it.
+  /// Returns when it is synced.
   func write(_ checkpoint: CollectorCheckpoint) throws(SystemError) {
     guard let text = checkpoint.text.map({ Array($0.utf8) }) else {
       throw SystemError(operation: "write \(Self.name)", code: EOVERFLOW)

@@ -1,4 +1,4 @@
-// One upload of the log, as the store sees it: a request whose connection never breaks.
+// One upload of the log. For the store, it is a request whose connection is never lost.
 
 internal import DiskFiles
 internal import EventLoops
@@ -9,21 +9,21 @@ internal import ResumableUploads
 internal import StreamServing
 internal import StreamStore
 
-/// An upload that is stored while its messages are read. It is the holder of its recording, and the connection of its
-/// store's handler. Only on the loop's thread.
+/// An upload that is stored while its messages are read. It holds its recording, and is the connection of its store's
+/// handler. Only on the loop's thread.
 final class CollectedUpload: RecordingHolder, Exchange {
-  /// What became of a step.
+  /// The result of a step.
   enum Outcome: Equatable {
     case done
     /// The same may succeed later.
     case later(String)
-    /// It never will.
+    /// It will never succeed.
     case refused(String)
-    /// The disk has lost something, or is broken: nothing more can be counted on.
+    /// The disk has lost bytes or is broken, so later results cannot be trusted.
     case failed(SystemError)
   }
 
-  /// Where its owner is known by an address only, all have the same.
+  /// The address of all owners without a credential.
   static let address = "jetstream"
 
   let token: String
@@ -35,25 +35,25 @@ final class CollectedUpload: RecordingHolder, Exchange {
   private(set) var phase = CollectorCheckpoint.Upload.Phase.open
   private(set) var offset: UInt64
   private(set) var segmentStart: UInt64
-  /// Whether there is a recording that bytes of the present segment may be in.
+  /// Whether there is a recording that may contain bytes of the current segment.
   private var hasBegun = false
   private(set) var ownsFile = false
   private var handler: (any KeepingRequestHandler)?
-  /// Whether what was stored can be continued.
+  /// Whether the stored bytes can be continued.
   private enum Standing {
     case kept
-    /// Its recording was closed, or bytes behind it were stored behind a hole.
+    /// Its recording was closed, or later bytes were stored after a hole.
     case elsewhere
     case over(Outcome)
   }
 
-  /// Whether the handler has asked for bytes.
+  /// Whether the handler has requested bytes.
   private var isAccepted = false
-  /// Who waits for the handler to ask for bytes, or for the end.
+  /// Called when the handler requests bytes, or at the end.
   private var waiting: ((Outcome) -> Void)?
-  /// What the handler has answered.
+  /// The response of the handler.
   private var answer: Response?
-  /// The newest message of the upload that was applied by this collector; 0 for none.
+  /// The sequence of the newest message of the upload that this collector has applied. 0 for none.
   var appliedSequence: UInt64 = 0
   /// When a message of it was read.
   var lastActivity = MonotonicInstant.now
@@ -67,7 +67,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     (self.offset, segmentStart) = (offset, offset)
   }
 
-  /// As an earlier collector has left it.
+  /// An upload in the state in which an earlier collector left it.
   convenience init(
     _ upload: CollectorCheckpoint.Upload, registry: StreamRegistry, loop: EventLoop,
     emit: @escaping (ServerEvent) -> Void
@@ -79,7 +79,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     makeHandler()?.restoreHolding(self)
   }
 
-  /// What the next collector must know; nil if it finds out by itself.
+  /// The state for the next collector. Nil if the log has all of it.
   var checkpoint: CollectorCheckpoint.Upload? {
     guard phase != .open || offset > segmentStart else { return nil }
     return .init(
@@ -88,26 +88,26 @@ final class CollectedUpload: RecordingHolder, Exchange {
 
   // MARK: Bytes
 
-  /// The next bytes of the upload begin there, behind others that will not come, or whose recording is closed.
+  /// Continues at a later offset. The bytes before it will not arrive, or their recording is closed.
   func skip(to offset: UInt64) {
     park()
     (self.offset, segmentStart, hasBegun, ownsFile, phase) = (offset, offset, false, false, .open)
   }
 
-  /// What comes from there on is behind a hole in the stream.
+  /// Continues after a hole in the stream.
   ///
-  /// - Parameter streamStart: where the upload would begin in its stream without the hole.
+  /// - Parameter streamStart: the stream offset at which the upload would begin without the hole.
   func move(to streamStart: UInt64, at offset: UInt64) {
     skip(to: offset)
     origin.streamStart = streamStart
   }
 
-  /// Opens the recording, so that bytes can be kept behind ``offset``.
+  /// Opens the recording, so that bytes can be stored from ``offset`` on.
   func open(_ completion: @escaping (Outcome) -> Void) {
     if isAccepted { return completion(.done) }
     guard let made = makeHandler() else { return completion(refuse("its path is invalid")) }
     if !hasBegun {
-      // An upload in front of a hole may have brought its bytes before that: they are compared, as always.
+      // An upload before a hole may have sent its bytes earlier. They are compared as usual.
       if case .response(let response) = made.settle(), hasPlace(made) {
         return completion(judge(response, made))
       }
@@ -116,7 +116,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
       case .kept: break
       case .over(let outcome): return completion(outcome)
       case .elsewhere:
-        // What comes is another segment, for another handler.
+        // The following bytes are another segment with another handler.
         skip(to: offset)
         return open(completion)
       }
@@ -129,14 +129,14 @@ final class CollectedUpload: RecordingHolder, Exchange {
     }
   }
 
-  /// Whether the recording takes bytes there, or nobody knows.
+  /// Whether the recording accepts bytes at the offset. Also true if this is unknown.
   private func hasPlace(_ handler: any KeepingRequestHandler) -> Bool {
     guard let extent = try? handler.measureUnbegun() else { return true }
     if case .bytes = extent { return true }
     return false
   }
 
-  /// Whether what was stored is still there.
+  /// Whether the stored bytes are still there.
   private func lookAfterBytes(_ handler: any KeepingRequestHandler) -> Standing {
     do throws(SystemError) {
       switch try handler.measureKept() {
@@ -151,12 +151,12 @@ final class CollectedUpload: RecordingHolder, Exchange {
     }
   }
 
-  /// Stores the next bytes of the upload. After ``open(_:)``. With ``Outcome/later(_:)``, ``offset`` says how many were
-  /// stored.
+  /// Stores the next bytes of the upload. Call it after ``open(_:)``. With ``Outcome/later(_:)``, ``offset`` shows how
+  /// many were stored.
   func keep(_ bytes: ArraySlice<UInt8>) -> Outcome {
     guard let handler else { return .later("another upload continues the stream") }
     let error = bytes.withUnsafeBufferPointer { handler.keep(Span(_unsafeElements: $0), pieces: [0..<$0.count]) }
-    // Within that, the handler may have answered: the bytes are not those that are stored.
+    // The handler may have responded during that, because the bytes differ from the stored ones.
     if let answer {
       self.answer = nil
       return judge(answer, handler)
@@ -172,14 +172,14 @@ final class CollectedUpload: RecordingHolder, Exchange {
     }
   }
 
-  /// What a later request of the upload says of its stream.
+  /// Adds the description of the stream in a later request of the upload.
   func describe(_ text: String) { handler?.describe(["stream-description": text]) }
 
-  /// All bytes were kept: the recording gets its final name. After ``open(_:)``.
+  /// Gives the recording its final name after all bytes were stored. Call it after ``open(_:)``.
   func complete(_ completion: @escaping (Outcome) -> Void) {
     guard let handler else { return completion(.later("another upload continues the stream")) }
     guard !handler.isInside else {
-      // As with a server: the stream does not end where this upload does.
+      // The stream does not end with this upload, as with a server.
       return completion(refuse("it is complete, and other uploads have stored more of the stream"))
     }
     waiting = { [self] outcome in
@@ -191,21 +191,21 @@ final class CollectedUpload: RecordingHolder, Exchange {
 
   // MARK: Ends
 
-  /// The upload is over without being complete.
+  /// Ends an upload that is incomplete.
   ///
-  /// - Parameter kind: of the event that reports it.
+  /// - Parameter kind: the kind of the event that reports it.
   func end(_ kind: ServerEvent.Kind, _ end: RecordingEnd, _ reason: String) {
     guard let ending = handler ?? makeHandler() else { return }
     var event = ending.describe(kind)
     park()
     let outcome = hasBegun ? ending.end(end, for: self) : nil
-    // The registry reports a recording that is closed, and has reported one that was closed before.
+    // The registry reports closed recordings.
     if outcome == .closing || outcome == .notHeld && (kind == .closed || kind == .expired) { return }
     (event.peer, event.offset, event.reason) = (Self.address, offset, reason)
     emit(event)
   }
 
-  /// Closes the recording because nothing came for too long; what comes continues in a next part.
+  /// Closes the recording because the stream was silent for too long. Later bytes continue in the next part.
   func closeSilent() {
     guard phase == .open, hasBegun else { return }
     park()
@@ -213,7 +213,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     makeHandler()?.end(.close, for: self)
   }
 
-  /// It cannot be stored: its messages stay in the log.
+  /// Records that the upload cannot be stored. Its messages stay in the log.
   func refuse(_ reason: String) -> Outcome {
     guard phase != .refused else { return .refused(reason) }
     if hasBegun, handler == nil { makeHandler()?.end(.leave, for: self) }
@@ -230,23 +230,23 @@ final class CollectedUpload: RecordingHolder, Exchange {
 
   private func judge(_ response: Response, _ handler: any KeepingRequestHandler) -> Outcome {
     if response.status < 300 { return .done }
-    // The kernel tells of bytes that a disk did not take only once: asked again, it would say that all is well.
+    // The kernel reports bytes that the disk refused only once. A second sync would succeed.
     if let error = handler.endError, !error.isForeignChange, !error.isShortage { return .failed(error) }
     if let error = handler.diskError, !handler.hasLostFile { return judge(error) }
     let reason = String(decoding: response.body.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)
     return response.fields.count("retry-after") > 0 ? .later(reason) : refuse(reason)
   }
 
-  /// What a disk lacks for a while holds the stream up. What is wrong with a stream's files is wrong with this upload
-  /// only: a sender can bring that about, and must not hold up others.
+  /// A shortage of the disk delays the stream. An error of a stream's files concerns only this upload, because a sender
+  /// can cause it, and must not delay others.
   private func judge(_ error: SystemError) -> Outcome {
-    // A recording that was closed meanwhile is missing: the next attempt finds another one.
+    // A recording that was closed meanwhile is missing. The next attempt finds another one.
     if error.isShortage || error.isMissing || error.isFull && error.code != EFBIG { return .later("\(error)") }
     if error.code == EIO || error.code == EROFS { return .failed(error) }
     return refuse("\(error)")
   }
 
-  /// Lets go of the file.
+  /// Releases the file.
   func park() {
     handler?.park()
     release()
@@ -292,7 +292,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
   }
 
   func respond(_ response: Response) {
-    // The handler is done.
+    // The handler has finished.
     let (wasAccepted, handler) = (isAccepted, handler)
     release()
     if waiting != nil {
@@ -302,7 +302,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     }
   }
 
-  /// Another upload continues the stream. This one opens the recording again when it has more.
+  /// Called when another upload continues the stream. This one opens the recording again for more bytes.
   func disconnect() {
     release()
     resolve(.later("another upload continues the stream"))

@@ -1,5 +1,5 @@
-// A collection under way: what comes from the log goes to the streams it is of, and from time to time the disk takes
-// everything and a checkpoint says so.
+// A running collection. It passes the messages of the log to their streams. From time to time, it syncs all recordings
+// and writes a checkpoint.
 
 internal import DiskFiles
 internal import EventLoops
@@ -9,17 +9,17 @@ internal import ResumableUploads
 internal import StreamServing
 internal import StreamStore
 
-/// Everything of a ``LogCollector`` that runs on its loop's thread.
+/// The part of a ``LogCollector`` that runs on its loop's thread.
 ///
-/// Each byte is stored once, whatever dies: the next collector takes back what is behind the last checkpoint in
-/// recordings that grow, and reads the log from there. Recordings that were completed since are compared with what
-/// comes again, as the store does with all that it has. Nothing is removed from the log of which the checkpoint does
-/// not say that it is complete on the disk.
+/// Each byte is stored once, regardless of what is killed. The next collector removes bytes after the last checkpoint
+/// from growing recordings, and reads the log from there. Recordings that were completed since then are compared with
+/// the repeated bytes, as the store does with all stored bytes. A message is removed from the log only if the
+/// checkpoint states that its recording is complete and synced.
 final class Collection {
-  /// How many messages are on their way at most. A message has up to 256 KiB.
+  /// The maximum number of requested messages in flight. A message has up to 256 KiB.
   private static let window = 64
   private static let checkpointPause = Duration.seconds(1)
-  /// After so many checkpoints an upload lets go of its file if nothing came.
+  /// An upload without new messages releases its file after this number of checkpoints.
   private static let restRounds = 10
 
   let loop: EventLoop
@@ -36,28 +36,28 @@ final class Collection {
   private var reader: MessageReader?
 
   private var uploads: [String: CollectedUpload] = [:]
-  /// Uploads of other partitions, and those of which nothing can be known.
+  /// Uploads of other partitions, and those whose first message is missing.
   private var skipped: Set<String> = []
   private var lanes: [StreamName: StreamLane] = [:]
-  /// What was read and belongs to no lane yet.
+  /// Messages that were read and are in no lane yet.
   private var inbox: [StoredMessage] = []
   private var isLookingUp = false
-  /// Messages that came since the last checkpoint, and what identifies them.
+  /// Messages since the last checkpoint, with their marks.
   private var received: [(sequence: UInt64, mark: String)] = []
-  /// Streams whose recordings grow, and how far the disk has them.
+  /// Streams with growing recordings, and their synced lengths.
   private var growing: [StreamName: GrowthExtent] = [:]
   private var dirty: Set<StreamName> = []
   private var pendingPurges: [CollectorCheckpoint.Purge] = []
-  /// Whether the brokers are known to have the log that the checkpoint is about.
+  /// Whether the brokers certainly have the log of the checkpoint.
   private var isLogKnown = false
 
-  /// Whether no message may be begun to be applied, because a checkpoint is about to be made.
+  /// Whether no further message may be applied, because a checkpoint is due.
   private(set) var isHolding = false
   private var isWriting = false
   private var checkpointTimer: EventLoop.Timer?
   private var silenceTimer: EventLoop.Timer?
   private var lastMaintenance = MonotonicInstant.now
-  /// Since when everything that the log has was read as it came; nil while it was not.
+  /// Since when all messages were read immediately. Nil while the collector is behind.
   private var currentSince: MonotonicInstant?
   private var isInterrupted = false
   private var isStopping = false
@@ -82,7 +82,7 @@ final class Collection {
     }
   }
 
-  /// Begins to read.
+  /// Starts to read.
   func start() {
     read(after: checkpoint.sequence, checkpoint.mark)
     armSilence()
@@ -100,7 +100,7 @@ final class Collection {
     reader.want(Self.window)
   }
 
-  /// Each publish of a server has another one.
+  /// Each message of a server has a different one.
   private static func mark(_ message: StoredMessage) -> String {
     let text = "\(message.content["Sluice-Publisher"] ?? "") \(message.content["Sluice-CRC32"] ?? "")"
     return String(decoding: text.utf8.filter { (0x20...0x7E).contains($0) }.prefix(200), as: UTF8.self)
@@ -133,7 +133,7 @@ final class Collection {
         "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from its "
           + "beginning.")
       received = []
-      // Their sequences may be those of messages that nobody has collected.
+      // Messages that were not collected may have these sequences.
       (pendingPurges, isLogKnown) = ([], false)
       checkpoint.sequence = 0
       checkpoint.mark = ""
@@ -141,7 +141,7 @@ final class Collection {
     }
   }
 
-  /// Gives what was read to the lanes, in its order.
+  /// Passes the messages to the lanes, in their order.
   private func distribute() {
     while !isLookingUp, !inbox.isEmpty {
       let message = inbox.removeFirst()
@@ -170,7 +170,7 @@ final class Collection {
       warn("message \(message.sequence) of the log is damaged, or was not written by a server")
       return passOver()
     }
-    // What ends an upload of which nothing was stored, or one that was complete.
+    // It ends an upload without stored bytes, or a complete one.
     if entry.deactivation != nil, entry.count == 0 { return passOver() }
     if let origin = UploadOrigin(entry, message.content) { return admit(token, origin, message, entry) }
     lookUp(token, message, entry)
@@ -223,19 +223,19 @@ final class Collection {
 
   private func passOver() { reader?.want(1) }
 
-  // MARK: What the lanes report
+  // MARK: Reports of the lanes
 
-  /// A message was applied.
+  /// Called when a message was applied.
   func applied(_ item: StreamLane.Item, _ lane: StreamLane) {
     if let entry = item.entry, entry.isComplete || entry.deactivation != nil { uploads[item.upload.token] = nil }
     if lane.isEmpty { lanes[item.upload.name] = nil }
     reader?.want(1)
   }
 
-  /// The upload's recording grows.
+  /// Called when the upload's recording has grown.
   func touched(_ upload: CollectedUpload) { dirty.insert(upload.name) }
 
-  /// The upload's stream is complete on the disk: what other uploads have brought of it is in it as well.
+  /// Called when the upload's stream is complete and synced, including the bytes of other uploads.
   func completed(_ upload: CollectedUpload) {
     guard purges else { return }
     for other in uploads.values where other.name == upload.name && other.phase == .open && other.appliedSequence > 0 {
@@ -255,7 +255,7 @@ final class Collection {
     }
   }
 
-  /// Lets what is being applied end, and begins nothing.
+  /// Waits for the messages that are being applied, and applies no others.
   private func hold() {
     isHolding = true
     makeCheckpoint()
@@ -264,7 +264,7 @@ final class Collection {
   private func makeCheckpoint() {
     guard isHolding, !isWriting, !hasStopped, lanes.values.allSatisfy({ !$0.isBusy }) else { return }
     isWriting = true
-    // Recordings that are being closed, and those whose streams continue in others.
+    // This waits for recordings that are being closed, and for those whose streams continue in others.
     registry.whenNothingFinishes { [self] in
       do throws(SystemError) {
         try measure()
@@ -275,13 +275,13 @@ final class Collection {
       let unsynced = dirty.filter { growing[$0] != nil }
       dirty = []
       isHolding = isStopping
-      // First: the end of a recording syncs it as well, and the kernel tells of an error only once.
+      // This comes first, because the end of a recording also syncs it, and the kernel reports an error only once.
       synchronize(Array(unsynced)) { [self] in write(snapshot) }
       for lane in Array(lanes.values) { lane.proceed() }
     }
   }
 
-  /// Looks how far the recordings have come that have grown.
+  /// Measures the recordings that have grown.
   private func measure() throws(SystemError) {
     for name in dirty { growing[name] = try store.growth(of: name) }
   }
@@ -291,7 +291,7 @@ final class Collection {
       stream: checkpoint.stream, created: checkpoint.created, partition: checkpoint.partition)
     (snapshot.sequence, snapshot.mark) = (checkpoint.sequence, checkpoint.mark)
     let firstOpen = lanes.values.compactMap(\.firstSequence).min() ?? .max
-    // One that is being looked up is none of these.
+    // A message whose upload is being looked up is not applied yet.
     let applied = received.dropLast(isLookingUp ? 1 : 0).prefix { $0.sequence < firstOpen }
     if let last = applied.last { (snapshot.sequence, snapshot.mark) = last }
     received.removeFirst(applied.count)
@@ -316,7 +316,7 @@ final class Collection {
   private func write(_ snapshot: CollectorCheckpoint) {
     guard !hasStopped else { return }
     let (file, loop) = (CheckpointFile(in: store.directory), loop)
-    // Touched on the loop's thread only.
+    // Used only on the loop's thread.
     nonisolated(unsafe) let collection = self
     store.worker.execute {
       var failure: SystemError?
@@ -338,13 +338,13 @@ final class Collection {
     if !received.isEmpty || !dirty.isEmpty { armCheckpoint() }
   }
 
-  /// Lets go of the files of uploads that nothing comes for.
+  /// Releases the files of uploads without new messages.
   private func rest() {
     let (now, limit) = (MonotonicInstant.now, Self.checkpointPause * Self.restRounds)
     for upload in uploads.values where now - upload.lastActivity > limit && lanes[upload.name] == nil { upload.park() }
   }
 
-  /// Completes what the disk has refused.
+  /// Retries operations that the disk refused.
   private func maintain() {
     guard MonotonicInstant.now - lastMaintenance > .seconds(60) else { return }
     lastMaintenance = .now
@@ -359,14 +359,14 @@ final class Collection {
     purge()
   }
 
-  /// Removes messages of which the checkpoint says that they may go.
+  /// Removes messages that may be removed according to the checkpoint.
   private func purge() {
     guard isLogKnown else { return }
     for purge in checkpoint.purges where pendingPurges.contains(purge) {
       LogPurge(stream, purge).start { [self] answer in
         switch answer {
         case .success: pendingPurges.removeAll { $0 == purge }
-        // With the next checkpoint.
+        // The next checkpoint retries it.
         case .failure: break
         }
       }
@@ -379,7 +379,7 @@ final class Collection {
     guard silenceTimer == nil, !isStopping else { return }
     let live = uploads.values.filter { $0.isLive && $0.phase == .open }
     guard let oldest = live.map(\.lastActivity).min() else { return }
-    // Not one by one, where many fall silent at nearly the same time.
+    // Streams that become silent at nearly the same time are closed together.
     let soonest = MonotonicInstant.now + .nanoseconds(max(finishAfter.nanoseconds / 64, 50_000_000))
     silenceTimer = loop.schedule(at: max(oldest + finishAfter, soonest)) { [unowned self] in
       silenceTimer = nil
@@ -388,8 +388,8 @@ final class Collection {
     }
   }
 
-  /// Closes recordings of live streams that nothing came for. What was read of them is in the checkpoint, so nothing of
-  /// it comes again. While the collector is behind, nobody knows who is silent.
+  /// Closes recordings of silent live streams. Their bytes are in the checkpoint, so none of them arrives again. While
+  /// the collector is behind, silence is unknown.
   private func closeSilent() {
     guard let currentSince, received.isEmpty, dirty.isEmpty, !isWriting, !isHolding else { return }
     let now = MonotonicInstant.now
@@ -397,7 +397,7 @@ final class Collection {
     for upload in Array(uploads.values) where upload.isLive && now - upload.lastActivity >= finishAfter {
       guard upload.phase == .open, lanes[upload.name] == nil else { continue }
       guard upload.checkpoint != nil else {
-        // Nothing of it is stored. Its first message is in the log if more of it comes.
+        // No byte of it is stored. Its first message is still in the log if more bytes arrive.
         uploads[upload.token] = nil
         continue
       }
@@ -410,18 +410,18 @@ final class Collection {
   // MARK: The end
 
   private var hasStopped = false
-  /// Whether the checkpoint that is being made is the last one.
+  /// Whether the current checkpoint is the last one.
   private var isLastRound = false
 
   func fail(_ error: LogCollectorError) {
     guard failure == nil else { return }
     failure = error
-    // What the disk has refused is not to be counted on: the next collector begins at the last checkpoint.
+    // Bytes that the disk refused cannot be trusted, so the next collector begins at the last checkpoint.
     if case .disk = error { return stopNow() }
     stop()
   }
 
-  /// Ends with a checkpoint.
+  /// Ends the collection with a checkpoint.
   func stop() {
     guard !isStopping else { return }
     isStopping = true

@@ -1,16 +1,16 @@
-// What a collector begins with: the directory in the state of its last checkpoint.
+// Restores a directory to the state of its last checkpoint.
 
 internal import EventLoops
 internal import Glibc
 internal import StreamServing
 internal import StreamStore
 
-/// The checkpoint of a directory, which has been put back to it. Blocks; before the collection runs.
+/// The checkpoint to which a directory was restored. Blocks, and is used before the collection runs.
 struct CollectionStart {
   let checkpoint: CollectorCheckpoint
-  /// Recordings that grow, and how many seconds ago each was written.
+  /// Growing recordings, and the seconds since each was written.
   let unfinished: [(name: StreamName, silence: Int64)]
-  /// What is missing of recordings, in words.
+  /// The missing bytes of recordings, in words.
   let losses: [String]
 
   /// - Parameter created: when the JetStream stream was made.
@@ -38,7 +38,7 @@ struct CollectionStart {
         throw .disk(error)
       }
     }
-    // The end of one thread gives them to this one.
+    // The other thread has ended before they are used.
     nonisolated(unsafe) var left: [(name: StreamName, silence: Int64)] = []
     do throws(SystemError) {
       try store.findUnfinished { left.append(($0, $1)) }
@@ -60,7 +60,7 @@ struct CollectionStart {
         for found in left where try store.growth(of: found.name) != nil { growing.append(found) }
         left = growing
       } else {
-        // What a server has left there is not this collector's to take back.
+        // The collector must not remove the bytes of a server.
         for (name, _) in left {
           guard let extent = try store.growth(of: name) else { continue }
           checkpoint.files.append(.init(base: name.base, part: extent.part, length: extent.length))
@@ -75,6 +75,6 @@ struct CollectionStart {
 }
 
 extension CollectorCheckpoint {
-  /// Where the recordings come from, for people.
+  /// The source of the recordings, in words.
   var source: String { "the JetStream stream \(stream), made \(created), partition \(partition)" }
 }

@@ -1,16 +1,16 @@
-// What a collector knows for certain: up to which message of the log the disk has everything, and what it had then.
-// Pure: a text in, values out.
+// The checkpoint of a collector: the message of the log up to which all bytes are synced, and the state at that
+// message. It only converts between text and values.
 
 internal import HTTPMessages
 
-/// A moment of a collection. Whatever dies, the next collector puts the directory back into this state, and reads the log
-/// from here on.
+/// One moment of a collection. The next collector restores the directory to this state, and reads the log from here
+/// on, regardless of what was killed.
 struct CollectorCheckpoint: Equatable, Sendable {
-  /// An upload that is not over.
+  /// An unfinished upload.
   struct Upload: Equatable, Sendable {
     enum Phase: String, Sendable {
       case open
-      /// Its recording was closed because it was silent: what comes begins a next part.
+      /// Its recording was closed because it was silent. Later bytes begin the next part.
       case closed
       /// It cannot be stored.
       case refused
@@ -18,38 +18,38 @@ struct CollectorCheckpoint: Equatable, Sendable {
 
     var token: String
     var origin: UploadOrigin
-    /// The offset in the upload from which on it is in its present recording.
+    /// The offset in the upload at which its current recording begins.
     var segmentStart: UInt64
-    /// How many bytes of the upload were stored.
+    /// The number of stored bytes of the upload.
     var offset: UInt64
-    /// Whether the recording goes when the upload is cancelled.
+    /// Whether the recording is removed when the upload is cancelled.
     var ownsFile = false
     var phase = Phase.open
   }
 
-  /// A recording that grows.
+  /// A growing recording.
   struct File: Equatable, Sendable {
-    /// Of its name, without part and extension.
+    /// Its name, without part and extension.
     var base: String
     var part: Int
-    /// The stream offset behind its last byte.
+    /// The stream offset after its last byte.
     var length: UInt64
   }
 
-  /// Messages that are to be removed from the log.
+  /// Messages that must be removed from the log.
   struct Purge: Equatable, Sendable {
     var token: String
-    /// The first one that stays.
+    /// The first one that is kept.
     var sequence: UInt64
   }
 
-  /// The name of the JetStream stream, and when it was made.
+  /// The name of the JetStream stream, and when it was created.
   var stream: String
   var created: String
   var partition: String
-  /// The last message that counts.
+  /// The sequence of the last message that counts.
   var sequence: UInt64 = 0
-  /// What identifies that message; empty if nobody knows.
+  /// The mark of that message. Empty if it is unknown.
   var mark = ""
   var uploads: [Upload] = []
   var files: [File] = []
@@ -59,7 +59,7 @@ struct CollectorCheckpoint: Equatable, Sendable {
 
   private static let version: Int64 = 1
 
-  /// A line for each thing, the last one to show that nothing is missing; nil if a value does not fit into its line.
+  /// A line for each value. The last line shows that none is missing. Nil if a value does not fit into its line.
   var text: String? {
     var lines = [
       Line([
@@ -80,7 +80,7 @@ struct CollectorCheckpoint: Equatable, Sendable {
     return texts.count == lines.count ? texts.joined(separator: "\n") + "\n" : nil
   }
 
-  /// nil if it is not one, or not all of one.
+  /// Nil if it is not a checkpoint, or an incomplete one.
   init?(parsing text: String) {
     let lines = text.split(separator: "\n").map { Line(parsing: String($0)) }
     guard let head = lines.first, head?.count("collect") == UInt64(Self.version), let stream = head?.string("stream"),
@@ -134,7 +134,7 @@ private struct Line {
     set("description", origin.description.map { .displayString($0) })
   }
 
-  /// nil if a value is beyond what a line can hold.
+  /// Nil if a value does not fit into a line.
   var text: String? { fields.serialized }
 
   private func value(_ key: String) -> BareItem? { if case .item(let item)? = fields[key] { item.value } else { nil } }

@@ -1,4 +1,4 @@
-// The public face: connect, run, stop.
+// The interface of the module: connect, run, stop.
 
 internal import DiskFiles
 internal import EventLoops
@@ -6,8 +6,8 @@ package import JetStream
 package import StreamServing
 package import StreamStore
 
-/// Writes the uploads of a JetStream stream, which servers have stored there, into the files that a server with a
-/// directory would have made of them.
+/// Writes the uploads that servers have stored in a JetStream stream into files. The files are those that a server with
+/// a directory would have written.
 ///
 ///     let collector = try LogCollector(.init(brokers: options, stream: "sluice", directory: "recordings") { print($0.jsonLine) })
 ///     try collector.run()
@@ -17,21 +17,21 @@ package final class LogCollector: Sendable {
     /// The name of the JetStream stream.
     package var stream: String
     package var directory: String
-    /// Which streams are collected.
+    /// The part of the streams that is collected.
     package var partition = StreamPartition.whole
-    /// Whether the messages of a complete recording are removed from the log when the disk has the recording.
+    /// Whether the messages of a complete recording are removed from the log after the recording is synced.
     package var purges = false
     /// How long a live stream may be silent before its recording is closed.
     package var finishAfter = Duration.seconds(3600)
     /// Whether each complete recording gets a sidecar, and a live WAV stream its true sizes.
     package var writesSidecars = true
-    /// The largest hole that an upload may leave in its stream, in bytes.
+    /// The maximum hole that an upload may leave in its stream, in bytes.
     package var maximumHoleLength: UInt64 = 64 << 30
-    /// When a live WAV stream continues in another file; nil leaves it to the senders.
+    /// When a live WAV stream continues in another file. With nil, the senders decide.
     package var split: RecordingSplit?
-    /// Which recordings get a link that carries their time; nil for none.
+    /// The links with the times of recordings. Nil for none.
     package var names = RecordingNames(pattern: RecordingNames.standardPattern)
-    /// The name and version of the software that sidecars name.
+    /// The name and version of the software in sidecars.
     package var software = "Sluice"
     /// Called on the thread of ``LogCollector/run()``.
     package var onEvent: @Sendable (ServerEvent) -> Void
@@ -45,16 +45,16 @@ package final class LogCollector: Sendable {
 
   private let loop: EventLoop
   private let store: FileStore
-  /// Touched on the loop's thread, and before it runs.
+  /// Used on the loop's thread, and before it runs.
   private nonisolated(unsafe) let collection: Collection
   private let failure = CollectorFailure()
-  /// Of the last message that an earlier collector has finished with; 0 for none.
+  /// The sequence of the last message that an earlier collector has processed. 0 for none.
   package let startSequence: UInt64
 
-  /// Locks the directory, puts it into the state of its last checkpoint, connects, and finds the stream. Waits for all of
-  /// it.
+  /// Locks the directory, restores it to its last checkpoint, connects, and finds the stream. Returns when all of this is
+  /// done.
   ///
-  /// - Throws: ``LogCollectorError``, whose description says what to do.
+  /// - Throws: ``LogCollectorError``, whose description contains a remedy.
   package init(_ configuration: Configuration) throws(LogCollectorError) {
     let path = configuration.directory
     let usage = UploadUsage(UploadLimitsConfiguration())
@@ -98,26 +98,26 @@ package final class LogCollector: Sendable {
     }
   }
 
-  /// Collects on the calling thread until ``stop()`` has done its work. May be called once.
+  /// Collects on the calling thread until the end that ``stop()`` requests. Call it once.
   ///
   /// - Throws: ``LogCollectorError`` if it cannot continue.
   package func run() throws(LogCollectorError) {
-    // Touched on the loop's thread only.
+    // Used only on the loop's thread.
     nonisolated(unsafe) let collection = collection
     loop.execute { collection.start() }
     loop.run()
     if let error = failure.error.withLock({ $0 }) { throw error }
   }
 
-  /// Stops when the disk has everything that was stored, and the checkpoint says so. Any thread; returns at once.
+  /// Requests the end. All stored bytes are synced and a checkpoint is written before it. Any thread. Returns at once.
   package func stop() {
-    // Touched on the loop's thread only.
+    // Used only on the loop's thread.
     nonisolated(unsafe) let collection = collection
     loop.execute { collection.stop() }
   }
 }
 
-/// Why a collector has ended; nil if it was stopped.
+/// The error with which a collector has ended. Nil if it was stopped.
 private final class CollectorFailure: Sendable {
   let error = Lock<LogCollectorError?>(nil)
 }
@@ -129,7 +129,7 @@ private struct LogSource {
 
   /// Connects, and waits until the brokers have answered.
   ///
-  /// - Parameter loop: which will use the stream; it does not run yet.
+  /// - Parameter loop: the loop that will use the stream. It does not run yet.
   init(_ configuration: LogCollector.Configuration, on loop: EventLoop) throws(LogCollectorError) {
     let opening: EventLoop
     do throws(SystemError) { opening = try EventLoop() } catch { throw .resources(error.description) }

@@ -1,4 +1,4 @@
-// Why a collector could not be started, or has ended, in words that say what to do.
+// The errors of a collector, at its start and at its end, with their remedies.
 
 internal import DiskFiles
 package import EventLoops
@@ -6,27 +6,27 @@ package import JetStream
 internal import LogServing
 internal import StreamStore
 
-/// Thrown when a ``LogCollector`` is made, and when it ends by itself.
+/// An error of a ``LogCollector``, from its initializer or from its run.
 package enum LogCollectorError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// The directory cannot be made or opened.
+  /// The directory cannot be created or opened.
   case noDirectory(String, reason: String)
   /// The names of the files in the directory cannot be read.
   case unreadableDirectory(String, reason: String)
-  /// No file can be made in the directory.
+  /// No file can be created in the directory.
   case unwritableDirectory(String, reason: String)
   /// Another collector or server stores into the directory.
   case directoryInUse(String)
-  /// The directory has recordings of another stream or another partition, or of a stream that was made anew.
+  /// The directory has recordings of another stream or partition, or of an earlier stream of that name.
   case otherSource(String, found: String, wanted: String)
-  /// What the directory says of an earlier collector cannot be read.
+  /// The checkpoint of an earlier collector cannot be read.
   case damagedCheckpoint(String, reason: String)
   /// The brokers have no stream of that name.
   case noStream(String)
   /// The brokers cannot be reached, or the stream cannot be used.
   case brokers(BrokerError)
-  /// The disk has refused something that a checkpoint needs.
+  /// The disk refused an operation that a checkpoint requires.
   case disk(SystemError)
-  /// The process lacks something that every collector needs.
+  /// The process lacks a resource that every collector requires.
   case resources(String)
 
   /// The setting that may help, which is the last part of ``description``.

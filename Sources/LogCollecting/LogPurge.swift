@@ -1,14 +1,14 @@
-// The end of an upload in the log: its recording has everything.
+// The removal of a collected upload from the log.
 
 internal import JetStream
 internal import LogServing
 internal import ResumableUploads
 internal import StreamServing
 
-/// Removes the messages of one upload, of which the disk has a complete recording. Only on the loop's thread.
+/// Removes the messages of one upload whose recording is complete and synced. Only on the loop's thread.
 ///
-/// A server counts the messages of an upload that is not over, and takes missing ones for a loss. So an upload that is
-/// not over is ended first.
+/// A server counts the messages of an unfinished upload, and reports missing ones as a loss. So an unfinished upload is
+/// ended first.
 struct LogPurge {
   private let stream: MessageStream
   private let purge: CollectorCheckpoint.Purge
@@ -21,10 +21,10 @@ struct LogPurge {
       case .failure(let error): completion(.failure(error))
       case .success(nil): completion(.success(()))
       case .success(let message?):
-        // Damaged messages stay, for whoever looks for the cause.
+        // Damaged messages are kept for the search for the cause.
         guard let last = LogEntry(message.content) else { return completion(.success(())) }
         if last.isComplete || last.deactivation != nil { return remove(before: purge.sequence, completion) }
-        // More of it has come since: its messages stay.
+        // More bytes have arrived since then, so its messages are kept.
         guard message.sequence == purge.sequence else { return completion(.success(())) }
         end(last, completion)
       }

@@ -1,4 +1,4 @@
-// The messages of one stream, in their order. Streams do not wait for one another.
+// Applies the messages of one stream in their order. Streams do not wait for each other.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -8,31 +8,31 @@ internal import ResumableUploads
 internal import StreamServing
 internal import StreamStore
 
-/// Applies the messages of one stream's uploads to its recordings, one after the other. Only on the loop's thread.
+/// Applies the messages of one stream's uploads to its recordings, one after another. Only on the loop's thread.
 final class StreamLane {
-  /// A message that is to be applied.
+  /// A message to apply.
   struct Item {
     var upload: CollectedUpload
-    /// nil if the message is damaged.
+    /// Nil if the message is damaged.
     var entry: LogEntry?
     var message: StoredMessage
   }
 
-  /// After what time something is tried again that the disk has refused.
+  /// The time before an operation is retried that the disk refused.
   private static let pause = Duration.seconds(2)
 
   private unowned let collection: Collection
   private var queue: [Item] = []
   /// Whether a message is being applied.
   private(set) var isBusy = false
-  /// Whether a message waits until it is tried again.
+  /// Whether a message waits for its next attempt.
   private var isStuck = false
   private var complaint: String?
 
   init(_ collection: Collection) { self.collection = collection }
 
   var isEmpty: Bool { queue.isEmpty }
-  /// Of the first message that is not applied.
+  /// The sequence of the first message that is not applied.
   var firstSequence: UInt64? { queue.first?.message.sequence }
 
   func add(_ item: Item) {
@@ -40,7 +40,7 @@ final class StreamLane {
     proceed()
   }
 
-  /// Applies the next message, unless nothing may begin now.
+  /// Applies the next message, unless the collection is on hold.
   func proceed() {
     while !isBusy, !isStuck, !collection.isHolding, let item = queue.first {
       isBusy = true
@@ -71,7 +71,7 @@ final class StreamLane {
   private func apply(_ item: Item) {
     let upload = item.upload
     guard upload.phase != .refused else { return ended(.done, item) }
-    // A server would continue in a next part, and have its client send again what the disk has lost.
+    // A server would continue in the next part, and its client would send the lost bytes again.
     if let error = collection.store.brokenSplit(of: upload.name) { return ended(.failed(error), item) }
     guard let entry = item.entry else {
       return ended(upload.refuse("message \(item.message.sequence) of the log is damaged"), item)
@@ -86,10 +86,10 @@ final class StreamLane {
       upload.skip(to: entry.offset)
     }
     guard entry.count > repeated || entry.isComplete else { return finish(item, entry) }
-    // Bytes of a plain stream never came.
+    // Bytes of a plain stream never arrived.
     if entry.streamStart > upload.origin.streamStart { upload.move(to: entry.streamStart, at: entry.offset + repeated) }
     if upload.phase == .closed {
-      // Nothing is left to be stored of a stream that ends behind a recording that is closed.
+      // No byte is left to store if the stream ends at the end of a closed recording.
       if entry.count == repeated { return finish(item, entry) }
       upload.skip(to: upload.offset)
     }

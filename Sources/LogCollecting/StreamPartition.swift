@@ -1,9 +1,9 @@
-// Which streams are whose, where several collectors share a log.
+// Divides the streams of a log between several collectors.
 
 package import StreamServing
 
-/// One of equal parts of all streams. All uploads of a stream are in the same part, because the name of its files
-/// decides.
+/// One of several equal parts of all streams. The name of a stream's files determines its part, so all of its uploads
+/// are in the same part.
 package struct StreamPartition: Sendable, Equatable {
   /// Counted from 1.
   package let number: Int
@@ -14,7 +14,7 @@ package struct StreamPartition: Sendable, Equatable {
 
   private init(number: Int, count: Int) { (self.number, self.count) = (number, count) }
 
-  /// Reads `1/3`: the first of three. nil if it is not such a text, or there would be more than 256 parts.
+  /// Parses a text such as `1/3`, the first of three. Nil for other texts, and for more than 256 parts.
   package init?(_ text: String) {
     let numbers = text.split(separator: "/", omittingEmptySubsequences: false).map { part in
       part.utf8.count <= 3 && part.utf8.allSatisfy { (0x30...0x39).contains($0) } ? Int(part) : nil

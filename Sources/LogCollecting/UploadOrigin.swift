@@ -1,25 +1,25 @@
-// What the first message of an upload says: which stream it is of, and how its recording is called.
+// The content of the first message of an upload: its stream, and the name of its recording.
 
 internal import HTTPMessages
 internal import JetStream
 internal import LogServing
 internal import StreamServing
 
-/// The request that has created an upload, as far as a recording depends on it.
+/// The part of the request that created an upload on which its recording depends.
 struct UploadOrigin: Equatable, Sendable {
   var path: String
   var mediaType: String?
   var streamID: String
-  /// Where the upload begins in its stream.
+  /// The offset of the upload in its stream.
   var streamStart: UInt64
-  /// What identifies the token of the upload's creator.
+  /// The digest of the token of the upload's creator.
   var owner: [UInt8]?
-  /// Whether nobody had said how long the upload would be.
+  /// Whether the length of the upload was not announced.
   var isLive: Bool
-  /// What the sender says of the stream, as a field.
+  /// The sender's description of the stream, as a field.
   var description: String?
 
-  /// nil if the message is not the first one of an upload, or its stream has no valid name.
+  /// Nil if the message is not the first one of an upload, or if its stream has no valid name.
   init?(_ entry: LogEntry, _ content: MessageContent) {
     guard let request = content["Sluice-Request"], let space = request.firstIndex(of: " "),
       StreamName.isValidID(entry.streamID)
@@ -41,7 +41,7 @@ struct UploadOrigin: Equatable, Sendable {
 
   var name: StreamName { StreamName(path: path, streamID: streamID, mediaType: mediaType) }
 
-  /// The request that brings the upload's bytes from `offset` on; nil if its path is not one.
+  /// A request with the upload's bytes from `offset` on. Nil if its path is invalid.
   func head(from offset: UInt64) -> RequestHead? {
     let octets = Array(path.utf8)
     guard let target = try? RequestTarget(octets.span, method: "POST") else { return nil }

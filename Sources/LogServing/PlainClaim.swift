@@ -1,5 +1,5 @@
-// How a request without the protocol of resumable uploads gets hold of its stream, whichever server had the requests
-// before it.
+// Finds the stream of a request without the protocol of resumable uploads, and takes it over from a request at any
+// server.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -8,23 +8,23 @@ internal import JetStream
 internal import ResumableUploads
 internal import StreamServing
 
-/// Finds a plain stream in the log, and ends the request that appends to it, at whichever server: a message without
-/// bytes goes out behind its last one. The broker then refuses what the other server publishes next. Only on the loop's
-/// thread.
+/// Finds a plain stream in the log, and ends the request that appends to it, at any server. For this, it publishes a
+/// message without bytes after the last one. The broker then refuses the next message of the other server. Only on the
+/// loop's thread.
 final class PlainClaim {
-  /// Where the content of the request belongs.
+  /// The position of the request's content.
   enum Outcome {
-    /// Behind that message, which is ours. The state says how much of the content the upload takes.
+    /// After that message of this request. The state determines how much of the content the upload accepts.
     case begin(LogEntry, sequence: UInt64, token: String, UploadResourceState)
-    /// In a stream that is complete with that message.
+    /// In a stream that this message completes.
     case complete(LogEntry, sequence: UInt64, token: String)
     case refuse(UploadRefusal)
     case answer(Int, String, StreamAnswer.Standing?)
   }
 
-  /// How long a request tries to get hold of its stream.
+  /// How long a request tries to take over its stream.
   private static let patience = Duration.seconds(3)
-  /// For how long another server may still be storing the bytes before this request.
+  /// How long another server may still store the bytes before this request.
   private static let stragglers = Duration.seconds(1)
   private static let longestPause = Duration.milliseconds(100)
   static let asksForMissing =
@@ -34,16 +34,16 @@ final class PlainClaim {
   private let allowance: LogAllowance
   private let head: RequestHead
   private let name: StreamName
-  /// Where the content begins in the stream.
+  /// The offset of the content in the stream.
   private let offset: UInt64
-  /// What the messages of the claim begin with; those of the content have another publisher.
+  /// The publisher of the claim's messages. Those of the content have another one.
   private let publisher: String
   private let representation: String?
   private let began = MonotonicInstant.now
   private var attempts = 0
   private var completion: ((Outcome) -> Void)?
 
-  /// - Parameter representation: what the whole stream must be, as a field.
+  /// - Parameter representation: the announced digest of the whole stream, as a field.
   init(
     _ log: UploadLog, _ allowance: LogAllowance, _ head: RequestHead, _ name: StreamName, at offset: UInt64,
     representation: String?
@@ -57,7 +57,7 @@ final class PlainClaim {
     find()
   }
 
-  /// Nobody waits for the outcome any more.
+  /// Called when the result is no longer required.
   func abandon() { completion = nil }
 
   private func end(_ outcome: Outcome) {
@@ -80,7 +80,7 @@ final class PlainClaim {
   }
 
   private func consider(_ entry: LogEntry, at sequence: UInt64, _ token: String) {
-    // Our own message, whose acknowledgement was lost.
+    // It is the message of this request, whose acknowledgement was lost.
     if entry.mark.publisher == publisher || entry.mark.publisher == publisher + LogEntry.Mark.asking {
       return claimed(entry, at: sequence, token)
     }
@@ -93,7 +93,7 @@ final class PlainClaim {
     end(.complete(entry, sequence: sequence, token: token))
   }
 
-  /// Another request was faster, or the brokers are not ready.
+  /// Called when another request was faster, or when the brokers are not ready.
   private func findAgain(_ error: BrokerError) {
     guard completion != nil else { return }
     guard error.isWrongLastSequence || error.isTransient else { return end(.refuse(UploadRefusal(error))) }
@@ -110,7 +110,7 @@ final class PlainClaim {
 
   // MARK: Claiming
 
-  /// - Parameter last: the stream's last message; nil if it has none.
+  /// - Parameter last: the stream's last message. Nil if it has none.
   private func claim(_ last: LogEntry?, at sequence: UInt64, _ token: String) {
     var asks = false
     switch StreamPlacement.begin(
@@ -118,8 +118,8 @@ final class PlainClaim {
     {
     case .holeTooLarge, .beyondEnd:
       return end(.answer(409, StreamConflict.largeHole.reason, standing(last)))
-    // The bytes in front of it were acknowledged by the TCP of a server that may have died with them. A client may
-    // still have them, and is asked for them once.
+    // The TCP of a server acknowledged the bytes before it, and the server may have been killed before it stored them.
+    // The client may still have them, and is asked for them once.
     case .afterHole where last?.mark.asks != true:
       if MonotonicInstant.now - began < Self.stragglers { return findAgain(.timedOut) }
       asks = true
@@ -134,8 +134,8 @@ final class PlainClaim {
     }
   }
 
-  /// The upload with this request at work on it, and how many new bytes the request has, if its client says so. Judges
-  /// lengths and limits, before anything is published.
+  /// The state of the upload with this request as the active one, and the announced number of new bytes. Checks lengths
+  /// and limits before the first message.
   private func state(behind last: LogEntry?) throws(UploadRefusal) -> (UploadResourceState, UInt64?) {
     let (bytes, length) = (last?.end ?? 0, last?.streamEnd ?? 0)
     var content = RequestSummary.Content(head.framing)
@@ -145,7 +145,7 @@ final class PlainClaim {
       content = .sized(newCount ?? 0)
     }
     var limits = log.limits
-    // A hole counts like bytes that were sent.
+    // A hole counts like sent bytes.
     let holes = max(offset, length) - bytes
     limits.maximumSize = limits.maximumSize.map { $0 - min($0, holes) }
     var state = UploadResourceState(
@@ -194,7 +194,7 @@ final class PlainClaim {
 }
 
 extension StreamAnswer.Standing {
-  /// Of a plain stream, whose first byte has the offset 0: what its messages do not have lies in holes.
+  /// The holes of a plain stream, whose first byte has the offset 0. They are all bytes that are in no message.
   init(_ entry: LogEntry) {
     self.init(entry.streamID, length: entry.streamEnd, missing: entry.streamStart)
   }

@@ -1,16 +1,16 @@
-// For how long servers have served a log: the only time that ages an upload.
+// The time during which servers have served a log. Only this time counts for the age of an upload.
 //
-// No two dates are compared. A clock that jumps, servers that are down for a week, or brokers that nobody reaches, must
+// Dates are never compared. A clock that jumps, servers that are down for a week, or brokers that cannot be reached must
 // not end an upload. So a server counts the time in which it reads the log as it grows. From time to time one of the
-// servers writes the sum into the log itself, as a message (a tick). The place of a tick among the messages of the
-// uploads says how old these are, to every server and also to one that starts later.
+// servers writes the sum into the log itself, as a message (a tick). The position of a tick among the messages of the
+// uploads shows their ages to every server, also to one that starts later.
 
 internal import JetStream
 
-/// The time that servers have counted, as this server knows it. Pure: `now` is in nanoseconds of a clock that does not
-/// go back, and so are all times.
+/// The time that servers have counted, as far as this server knows it. A value without I/O. `now` and all times are in
+/// nanoseconds of a monotonic clock.
 struct ServedTime {
-  /// What servers had counted when they published a message.
+  /// The counted time of the servers when they published a message.
   struct Tick: Equatable {
     var sequence: UInt64
     var time: Int64
@@ -26,7 +26,7 @@ struct ServedTime {
   private static let largestCount = 96
   private static let (millisecond, largestTime) = (Int64(1_000_000), Int64.max / 4)
 
-  /// The oldest first.
+  /// The ticks, the oldest first.
   private(set) var ticks: [Tick] = []
   /// The counted time of this server when it read the last one.
   private var lastTickAt: Int64 = 0
