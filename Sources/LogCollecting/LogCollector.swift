@@ -51,8 +51,8 @@ package final class LogCollector: Sendable {
   /// The sequence of the last message that an earlier collector has processed. 0 for none.
   package let startSequence: UInt64
 
-  /// Locks the directory, restores it to its last checkpoint, connects, and finds the stream. Returns when all of this is
-  /// done.
+  /// Locks the directory, restores it to its last checkpoint, connects, and finds the stream. Returns when all of this
+  /// is done.
   ///
   /// - Throws: ``LogCollectorError``, whose description contains a remedy.
   package init(_ configuration: Configuration) throws(LogCollectorError) {

@@ -1,9 +1,9 @@
 // The time during which servers have served a log. Only this time counts for the age of an upload.
 //
-// Dates are never compared. A clock that jumps, servers that are down for a week, or brokers that cannot be reached must
-// not end an upload. So a server counts the time in which it reads the log as it grows. From time to time one of the
-// servers writes the sum into the log itself, as a message (a tick). The position of a tick among the messages of the
-// uploads shows their ages to every server, also to one that starts later.
+// Dates are never compared. A clock that jumps, servers that are down for a week, or brokers that cannot be reached
+// must not end an upload. So a server counts the time in which it reads the log as it grows. From time to time one of
+// the servers writes the sum into the log itself, as a message (a tick). The position of a tick among the messages of
+// the uploads shows their ages to every server, also to one that starts later.
 
 internal import JetStream
 
