@@ -32,7 +32,9 @@ def last_failures(path):
         with open(path, errors="replace") as file:
             by_process = {}
             for line in file:
-                by_process.setdefault(line.split(":")[0], []).append(line)
+                # Some failures have several lines.
+                if line.startswith("process "):
+                    by_process.setdefault(line.split(":")[0], []).append(line)
     except OSError:
         return []
     last = [line for lines in by_process.values() for line in lines[-2:]]
