@@ -72,7 +72,7 @@ final class StreamLane {
     let upload = item.upload
     guard upload.phase != .refused else { return ended(.done, item) }
     // A server would continue in the next part, and its client would send the lost bytes again.
-    if let error = collection.store.brokenSplit(of: upload.name) { return ended(.failed(error), item) }
+    if let error = collection.store.syncRefusal(of: upload.name) { return ended(.failed(error), item) }
     guard let entry = item.entry else {
       return ended(upload.refuse("message \(item.message.sequence) of the log is damaged"), item)
     }

@@ -292,6 +292,9 @@ final class UploadContent {
     digests?.rewind(to: count)
   }
 
+  /// All bytes were dropped that the disk has refused to sync.
+  func droppedRefused() { keeper?.droppedRefused() }
+
   /// Checks that nothing else has changed the active handler's file.
   func checkFile() throws(SystemError) { try keeper?.checkFile() }
 

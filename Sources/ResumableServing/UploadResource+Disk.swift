@@ -61,7 +61,13 @@ extension UploadResource {
     guard resources.durability == .always, content.isOpen else { return saveFirst(work) }
     gate.close()
     content.synchronize(ledger) { [self] _, error in
-      if let error { work(error) } else { saveFirst(work) }
+      if let error {
+        refusals.undropped = error
+        _ = dropUncounted()
+        work(error)
+      } else {
+        saveFirst(work)
+      }
       goOn()
     }
   }
@@ -118,12 +124,14 @@ extension UploadResource {
 
   /// Syncs the bytes kept so far.
   func synchronize(_ completion: @escaping (SystemError?) -> Void) {
-    let size = ledger.state.offset
+    let (size, refusalCount) = (ledger.state.offset, refusals.count)
     content.synchronize(ledger) { [self] count, error in
       if let error {
         syncFailed(error)
         return completion(error)
       }
+      // Its bytes may be those that were dropped since.
+      if refusalCount != refusals.count, let error = refusals.last { return completion(error) }
       saveOwnOffset { [self] error in
         if error == nil { ledger.state.synced(to: min(count ?? size, size)) }
         completion(error)
@@ -155,11 +163,14 @@ extension UploadResource {
   /// The kernel drops pages that it could not write to the disk (fsync(2), "Errors"), so bytes that were not synced
   /// before are unreliable.
   func syncFailed(_ error: SystemError) {
+    (refusals.count, refusals.last) = (refusals.count + 1, error)
     guard ledger.state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }
     resources.figures.values.storageFailures += 1
     if ledger.state.lostUnsynced() != nil {
-      refusals.unsynced = error
+      refusals.undropped = error
+      // Without a handler, they cannot be dropped.
+      guard content.isOpen else { return deactivate(.stateLost, peer: nil, reason: "\(error)") }
       // The next bytes would take the place of the dropped ones, so the client continues from the offset that it was
       // told.
       _ = dropUncounted()
@@ -197,8 +208,12 @@ extension UploadResource {
 
 /// The bytes of an upload that the disk has refused.
 struct DiskRefusals {
+  /// How many syncs the disk has refused.
+  var count = 0
+  /// The error of the last one.
+  var last: SystemError?
   /// Why acknowledged bytes may be lost.
   var acknowledged: SystemError?
-  /// Why bytes that were not synced were dropped last.
-  var unsynced: SystemError?
+  /// Why bytes must be dropped that were not synced.
+  var undropped: SystemError?
 }

@@ -74,7 +74,7 @@ extension UploadResource {
       settle { [self] failure in
         if let failure { return undoesCreation(transfer, failure) ? () : refuse(transfer, failure) }
         // A sync that was under way before has failed: a 2xx would acknowledge what it has lost.
-        if ledger.state.offset < reached, let error = refusals.unsynced {
+        if ledger.state.offset < reached, let error = refusals.last {
           return refuse(transfer, UploadRefusal(error))
         }
         let version = transfer.request.version
@@ -122,6 +122,8 @@ extension UploadResource {
     do throws(SystemError) {
       try content.drop(to: ledger.state.keptCount)
       isDropDue = false
+      if refusals.undropped != nil { content.droppedRefused() }
+      refusals.undropped = nil
       return nil
     } catch {
       isDropDue = error.isShortage

@@ -74,7 +74,7 @@ final class CompleteRecordings: Sendable {
     return nil
   }
 
-  private func isThere(_ file: String) -> Bool { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) == 0 }
+  private func isThere(_ file: String) -> Bool { isInDirectory(file, directory) }
 
   /// Adds a recording that has got its name.
   func add(_ name: StreamName) {

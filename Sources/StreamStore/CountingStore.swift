@@ -132,6 +132,8 @@ private final class CountedStream: StoredStream {
     entry.length = length
   }
 
+  func removedRefused() {}
+
   func makeHole(length hole: UInt64) {
     beforeHole = (entry.length, entry.gaps)
     entry.gaps.missing += hole

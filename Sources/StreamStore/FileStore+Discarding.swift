@@ -210,7 +210,7 @@ extension FileStore {
     guard try FileRemoval.remove(name.partial, in: directory) else { return false }
     accounts?.remove(name)
     for file in [name.gaps, name.newSidecar, name.pendingSidecar] { _ = try FileRemoval.remove(file, in: directory) }
-    brokenSplits.withLock { $0[name.base] = nil }
+    refusals.forgetAll(name)
     return true
   }
 }

@@ -7,6 +7,21 @@ internal import Glibc
 package import StreamServing
 internal import Synchronization
 
+/// Why a recording does not have its final name.
+struct FinishFailure {
+  enum Stage {
+    /// The disk may have lost bytes of it.
+    case bytes
+    /// The disk has refused to sync what describes it.
+    case description
+    /// A step failed. The disk has its bytes as far as configured.
+    case step
+  }
+
+  var error: SystemError
+  var stage: Stage
+}
+
 extension FileStore {
   /// Gives a complete stream its final name, after making it as durable as configured. `completion` is called on the
   /// loop's thread, either immediately or when the disk has finished.
@@ -22,8 +37,8 @@ extension FileStore {
     // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
     let isSynced = durability != .none
-    complete(finishing, stream.stored, forgetsLog: forgetsLog) { error, isNameRefused in
-      let failure = error.map { UnfinishedStream(error: $0, isNameRefused: isNameRefused) }
+    complete(finishing, stream.stored, forgetsLog: forgetsLog) { failure in
+      let failure = failure.map { UnfinishedStream(error: $0.error, isNameRefused: $0.stage == .step) }
       // If nothing is synced, this is the loop's thread.
       if isSynced { loop.execute { completion(failure) } } else { completion(failure) }
     }
@@ -31,24 +46,27 @@ extension FileStore {
 
   /// - Parameters:
   ///   - guarding: wraps each step.
-  ///   - dataSynced: called when the disk has the recording's bytes as far as configured, before anything else is done.
-  ///   - completion: called with the error, and whether a step failed rather than a sync. It is called immediately if
-  ///     nothing is synced, and otherwise on the worker's thread.
+  ///   - completion: called immediately if nothing is synced, and otherwise on the worker's thread.
   func complete(
     _ finishing: FinishingRecording, _ file: OpenFile, forgetsLog: Bool,
     guarding: (@escaping DiskSync.Step) -> DiskSync.Step = { $0 },
-    dataSynced: @escaping @Sendable () -> Void = {},
-    completion: @escaping @Sendable (_ error: SystemError?, _ isNameRefused: Bool) -> Void
+    completion: @escaping @Sendable (FinishFailure?) -> Void
   ) {
     let (name, size) = (finishing.name, finishing.size)
+    let areBytesSynced = Lock(false)
     // This is checked before the recording gets its name: a complete recording contains exactly the acknowledged bytes.
     let check: DiskSync.Step = { [self] () throws(SystemError) in
-      dataSynced()
-      switch finishing.ending {
-      case .live, .file: if let error = brokenSplit(of: name) { throw error }
-      case .split where isEnded.load(ordering: .acquiring):
+      let refusal: SystemError? =
+        switch finishing.ending {
+        case .live, .file: refusals.ofAny(name)
+        case .split: refusals.ofRecording(name)
+        // It says that it cannot be relied on.
+        case .interrupted: nil
+        }
+      if let refusal { throw refusal }
+      areBytesSynced.withLock { $0 = true }
+      if finishing.ending == .split, isEnded.load(ordering: .acquiring) {
         throw SystemError(operation: "finish \(name.partial) when the server has ended", code: ECANCELED)
-      case .split, .interrupted: break
       }
       try file.check(length: size)
       return DiskSync.Touched()
@@ -59,29 +77,32 @@ extension FileStore {
     }
     let steps = ([check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]).map(guarding)
     // Runs on the worker's thread, unless nothing is synced.
-    let finished: @Sendable (SystemError?) -> Void = { [self] error in
+    let finished: @Sendable (SystemError?, _ hasStepFailed: Bool) -> Void = { [self] error, hasStepFailed in
       // The continuation of a recording that was closed does not depend on it.
-      if error == nil, finishing.ending == .interrupted { brokenSplits.withLock { $0[name.base] = nil } }
-      guard hasSidecars else { return }
-      if error == nil {
-        completeSidecar(name)
-      } else if error?.code != ECANCELED {
-        // A discarded recording is missing, or belongs to another server by now.
-        try? restoreHead(name)
+      if error == nil, finishing.ending == .interrupted { refusals.forgetAll(name) }
+      let stage: FinishFailure.Stage =
+        if !areBytesSynced.withLock({ $0 }) { .bytes } else if hasStepFailed { .step } else { .description }
+      if let error, stage == .bytes, [.live, .file].contains(finishing.ending) { refusals.add(error, name) }
+      if hasSidecars {
+        if error == nil {
+          completeSidecar(name)
+        } else if error?.code != ECANCELED {
+          // A discarded recording is missing, or belongs to another server by now.
+          try? restoreHead(name)
+        }
       }
+      completion(error.map { FinishFailure(error: $0, stage: stage) })
     }
     if durability == .none {
       let error = attempt { () throws(SystemError) in
         for step in steps { _ = try step() }
       }
-      finished(error)
-      return completion(error, error != nil)
+      return finished(error, true)
     }
-    let isNameRefused = Lock(false)
-    let stepFailed: @Sendable () -> Void = { isNameRefused.withLock { $0 = true } }
+    let hasStepFailed = Lock(false)
+    let stepFailed: @Sendable () -> Void = { hasStepFailed.withLock { $0 = true } }
     disk.sync(.open(file), "fdatasync \(name.partial)", steps, stepFailed: stepFailed) { error in
-      finished(error)
-      completion(error, isNameRefused.withLock { $0 })
+      finished(error, hasStepFailed.withLock { $0 })
     }
   }
 
@@ -94,7 +115,7 @@ extension FileStore {
     let unsynced = stream.isNameSynced ? nil : directory
     let name = stream.name
     disk.sync(.open(stream.stored), "fdatasync of a stream", in: unsynced) { [self] error in
-      let error = error ?? brokenSplit(of: name)
+      let error = refusals.result(error, of: name)
       loop.execute {
         if error == nil { carried.stream.isNameSynced = true }
         carried.completion(error)
@@ -105,19 +126,21 @@ extension FileStore {
   /// A complete recording was synced when it ended, if that was configured.
   package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
     // If the stream's file is unknown at the moment, the disk is still asked to sync.
-    var file = DiskSync.File.unknown
+    var (file, growing) = (DiskSync.File.unknown, name)
     if let log = try? parts.lines(of: name.base) {
-      var growing = name
       growing.part = log.last?.number ?? 1
       file = .named(growing.partial, in: directory)
     }
     // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
-    disk.sync(file, "fdatasync \(name.partial)", in: directory) { [self] error in
-      let error = error ?? brokenSplit(of: name)
+    disk.sync(file, "fdatasync \(name.partial)", in: directory) { [self, growing] error in
+      let error = refusals.result(error, of: growing)
       loop.execute { completion(error) }
     }
   }
+
+  /// Why the disk refused to sync a recording of the stream; nil if it did not.
+  package func syncRefusal(of name: StreamName) -> SystemError? { refusals.ofAny(name) }
 
   func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
     do throws(SystemError) {
@@ -147,7 +170,7 @@ extension FileStore {
     if renameat2(parent, file, directory, name, SLUICE_RENAME_NOREPLACE) == 0 { return }
     guard errno == EINVAL else { throw .last("rename \(file) to \(name)") }
     // Some network file systems do not support the flag. The directory is locked, so no other server can interfere.
-    guard faccessat(directory, name, F_OK, 0) != 0 else {
+    guard !isThere(name) else {
       throw SystemError(operation: "rename \(file) to \(name)", code: EEXIST)
     }
     try retryingInterrupts("rename \(file)") { renameat(parent, file, directory, name) }

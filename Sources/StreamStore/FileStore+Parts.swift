@@ -111,6 +111,13 @@ extension FileStore {
     name.part = log.last?.number ?? 1
     guard isThere(name.partial), try !readGaps(name, length: 0).isDistrusted else { return }
     try note(GapRecord(offset: log.last?.start ?? 0, length: 0, cause: .notSynced), name)
+    syncGaps(of: name)
+  }
+
+  /// Syncs a line that ``note(_:_:)`` does not sync.
+  func syncGaps(of name: StreamName) {
+    guard durability != .none else { return }
+    disk.sync(.named(name.gaps, in: directory), "fdatasync \(name.gaps)", in: directory) { _ in }
   }
 
   /// Records for the next server that a growing recording must not be removed with an upload.

@@ -5,10 +5,10 @@
 // done at any time, by this server or by the next one. So each byte is in exactly one file at any moment.
 
 internal import DiskFiles
-package import EventLoops
+internal import EventLoops
 internal import Glibc
 internal import Recordings
-package import StreamServing
+internal import StreamServing
 internal import Synchronization
 
 /// The file of a recording whose stream continues in the next one.
@@ -193,27 +193,30 @@ extension FileStore {
     }
     // The previous server may have just finished it.
     guard isThere(name.partial) else { return ended(.finished) }
-    let isDataSynced = Lock(false)
-    let dataSynced: @Sendable () -> Void = { isDataSynced.withLock { $0 = true } }
-    complete(
-      split.finishing, split.file, forgetsLog: false, guarding: finish.guarding, dataSynced: dataSynced
-    ) { [self] error, _ in
-      var error = error
-      if error != nil, !isThere(name.partial), isThere(name.final) {
+    complete(split.finishing, split.file, forgetsLog: false, guarding: finish.guarding) { [self] failure in
+      var failure = failure
+      if failure != nil, !isThere(name.partial), isThere(name.final) {
         // The previous server, which has just ended, was doing the same.
-        error = nil
+        failure = nil
         completeSidecar(name)
       }
-      guard let error else { return ended(.finished) }
-      // It is unknown which of its bytes the disk has. A repeated sync proves nothing (fsync(2), "Errors").
-      let isDataLost = !isDataSynced.withLock { $0 }
-      if isDataLost { finish.unlessDiscarded { brokenSplits.withLock { $0[name.base] = error } } }
-      ended(.failed(error, isDataLost: isDataLost))
+      guard let failure else { return ended(.finished) }
+      let isDataLost = failure.stage == .bytes
+      if isDataLost { finish.unlessDiscarded { noteBroken(split.finishing, failure.error) } }
+      ended(.failed(failure.error, isDataLost: isDataLost))
     }
   }
 
-  /// Why the disk refused a recording of the stream that was finished while the stream continued; nil if it did not.
-  package func brokenSplit(of name: StreamName) -> SystemError? { brokenSplits.withLock { $0[name.base] } }
+  /// The stream must not be acknowledged any more, and whoever reads the recording must know.
+  private func noteBroken(_ recording: FinishingRecording, _ error: SystemError) {
+    let name = recording.name
+    refusals.add(error, name)
+    // If this fails, only the recording itself does not say it.
+    guard let gaps = try? readGaps(name, length: 0), !gaps.isDistrusted,
+      (try? note(GapRecord(offset: recording.start, length: 0, cause: .notSynced), name)) != nil
+    else { return }
+    syncGaps(of: name)
+  }
 
   /// The log's line about a recording whose stream continues in another; nil if there is none, or the stream is
   /// discarded.

@@ -35,8 +35,7 @@ package final class FileStore: Sendable {
   let split: RecordingSplit?
   /// The files that must be finished while their streams continue in others, by their names without extension.
   let splits = Lock<[String: SplitFinish]>([:])
-  /// The streams for which the disk has refused such a file.
-  let brokenSplits = Lock<[String: SystemError]>([:])
+  let refusals = SyncRefusals()
   /// Recordings that the disk could not finish. They have their names, and wait for another attempt.
   let unfinished = Lock<Set<UnfinishedRecording>>([])
   /// nil if no recording gets a link.
@@ -150,7 +149,7 @@ package final class FileStore: Sendable {
 
   // MARK: Files
 
-  func isThere(_ file: String) -> Bool { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) == 0 }
+  func isThere(_ file: String) -> Bool { isInDirectory(file, directory) }
 
   func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64)? {
     do throws(SystemError) {
@@ -179,5 +178,16 @@ package final class FileStore: Sendable {
     }
     let again = flags & ~(O_CREAT | O_EXCL)
     return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
+  }
+}
+
+/// Whether a file is in a directory. Also true if the disk does not answer, because an error of the disk must not make the
+/// server forget a file, begin it again, or give it to another client.
+func isInDirectory(_ file: String, _ directory: Int32) -> Bool {
+  do throws(SystemError) {
+    try retryingInterrupts("access") { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) }
+    return true
+  } catch {
+    return !error.isMissing
   }
 }

@@ -45,6 +45,8 @@ package protocol StoredStream: AnyObject {
   func makeHole(length: UInt64) throws(SystemError)
   /// Removes the bytes after `length`, and the records of holes there.
   func truncate(to length: UInt64) throws(SystemError)
+  /// The bytes that the disk has refused to sync were removed. Later syncs can be relied on again.
+  func removedRefused()
   /// Keeps the sender's description of its stream, for the sidecar of the recording.
   func describe(_ description: StreamDescription) throws(SystemError)
   /// Writes the stored bytes to the disk. `completion` is called on the loop's thread.

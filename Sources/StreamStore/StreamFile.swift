@@ -203,6 +203,8 @@ final class StreamFile: StoredStream {
     }
   }
 
+  func removedRefused() { store.refusals.forgetRecording(name) }
+
   private var firstReceived: UInt64 { part?.firstReceived ?? 0 }
 
   func makeHole(length: UInt64) throws(SystemError) {

@@ -172,6 +172,8 @@ extension StreamStoreHandler: KeepingRequestHandler {
     allowance.settle(stream)
   }
 
+  package func droppedRefused() { (stream ?? trouble.end?.stream)?.removedRefused() }
+
   package func hold() { state.holds() }
 
   package func release() {

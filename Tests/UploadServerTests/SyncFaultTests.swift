@@ -53,7 +53,7 @@ struct SyncFaultTests {
         $0.split?.leastLength = 0
       }
     }
-    let client = ContinuingClient(try server(), stream, version)
+    let client = ContinuingClient(try server(), stream, version, awaitsProgress: number % 2 == 0)
     sync_gate_fail_once(EIO, UInt(number))
     var hasRestarted = false
     for _ in 0..<200 where !client.isComplete {
