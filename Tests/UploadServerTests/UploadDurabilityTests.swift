@@ -405,6 +405,39 @@ struct UploadDurabilityTests {
     }
   }
 
+  @Test("an end that waits for the disk behind a refused sync of a progress report completes nothing")
+  func refusedBeforeTheEnd() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .always }
+      let location = try test.create("/t.txt", ["Upload-Length: 9"])
+      let first = try test.connect()
+      try first.patch(location, at: 0, body: "abc")
+      try require(try first.final().answer["upload-offset"] == "3", "acknowledged")
+      sync_gate_close()
+      let before = sync_gate_calls()
+      let client = try test.connect()
+      try client.request(
+        "PATCH", location, ["Content-Type: application/partial-upload", "Upload-Offset: 3", "Upload-Complete: ?1"],
+        chunked: true)
+      try client.sendChunk("def")
+      try waitUntil("the sync for a progress report") { sync_gate_calls() > before }
+      try client.sendChunk("ghi")
+      try client.send("0\r\n\r\n")
+      // The end gets its own sync, which succeeds.
+      try waitUntil("the end arrives") { client.unacknowledged == 0 }
+      poll(nil, 0, 50)
+      sync_gate_fail_once(EIO, 0)
+      sync_gate_open()
+      let refused = try client.final().answer
+      try require(refused.status == 500 && refused["upload-offset"] == "3", "\(refused)")
+      let again = try test.connect()
+      try require(try again.head(location)["upload-offset"] == "3", "as told")
+      try again.patch(location, at: 3, completes: true, body: "DEFGHI")
+      try require(try again.final().answer.status == 201, "and on")
+      try require(try test.directory.text(test.onlyFile) == "abcDEFGHI", "what was refused is not there")
+    }
+  }
+
   @Test(
     "a plain stream whose end the disk refuses is not complete: bytes that are not sent again into a next part are missing"
   )
