@@ -246,7 +246,8 @@ final class StoreRun {
   }
 
   private func isMarkedAsUnsynced(_ name: String) -> Bool {
-    let gaps = name.prefix { $0 != "." } + ".gaps"
-    return name != gaps && (try? directory.text(String(gaps)))?.contains("not-synced") == true
+    let gaps = String(name.prefix { $0 != "." }) + ".gaps"
+    guard name != gaps, directory.exists(gaps) else { return false }
+    return (try? directory.text(gaps))?.contains("not-synced") == true
   }
 }
