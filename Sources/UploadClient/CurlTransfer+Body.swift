@@ -15,6 +15,7 @@ extension CurlTransfer {
   /// libcurl has a new socket to connect. Returns false if it must not.
   func opened(_ socket: curl_socket_t) -> Bool {
     lookedUp()
+    hasConnection()
     guard mayBeSent() else { return false }
     request.apply(toSocket: socket)
     multi?.connections.opened(socket, by: self)

@@ -40,6 +40,8 @@ final class CurlTransfer: @unchecked Sendable {
   /// Whether the request ends at the end of the turn with its current response.
   private(set) var isEndingEarly = false
   private var responseTimer: EventLoop.Timer?
+  /// Runs while the request waits for a connection that others use or open.
+  private var connectionTimer: EventLoop.Timer?
   /// Runs while the request has data for the peer.
   var stallTimer: EventLoop.Timer?
   private var fieldList: UnsafeMutablePointer<curl_slist>?
@@ -98,7 +100,10 @@ final class CurlTransfer: @unchecked Sendable {
       var options = CurlOptions(easy: easy)
       try options.set(request, kind)
       // Waiting for a connection that others are opening is better than opening another one.
-      if multi.sharesConnections { try options.set(CURLOPT_PIPEWAIT, 1) }
+      if multi.sharesConnections {
+        try options.set(CURLOPT_PIPEWAIT, 1)
+        limitWaitForConnection()
+      }
       fieldList = options.fieldList
     } catch {
       finish(with: machine.ended(failure: error))
@@ -108,6 +113,23 @@ final class CurlTransfer: @unchecked Sendable {
     // Until it is closed at the request's end.
     body.open { [self] in bodyHasNews() }
     return true
+  }
+
+  /// libcurl does not count the time for which a request waits for others (its state `PENDING`). The others may need all
+  /// of the limit, and the request needs its own time afterwards.
+  private func limitWaitForConnection() {
+    let limit = request.limits.connect * 2
+    connectionTimer = loop.schedule(after: limit) { [weak self] in
+      guard let self else { return }
+      connectionTimer = nil
+      end(timedOut: "no connection was available for \(limit.seconds) s")
+    }
+  }
+
+  /// The request has a connection, or needs none any more.
+  func hasConnection() {
+    if let connectionTimer { loop.cancel(connectionTimer) }
+    connectionTimer = nil
   }
 
   /// Waits for the task to be resumed.
@@ -173,6 +195,7 @@ final class CurlTransfer: @unchecked Sendable {
     guard case .finish(let result) = action else { return }
     if let responseTimer { loop.cancel(responseTimer) }
     if let stallTimer { loop.cancel(stallTimer) }
+    hasConnection()
     updateAcknowledged()
     let measured = measure()
     multi?.remove(self)

@@ -99,6 +99,25 @@ struct SharedConnectionTests {
     #expect(Set(nginx.connectionLog).count == 1)
   }
 
+  @Test("requests that wait for the connection of others end after twice the limit, and their number does not matter")
+  func waiting() throws {
+    // It accepts connections, and never answers TLS.
+    let silent = try ScriptedServer { connection, _ in _ = connection.waitForEnd() }
+    try withSharing(100) { session in
+      let requests = try (0..<12).map { number in
+        var request = UploadRequest("GET", "https://127.0.0.1:\(silent.port)/\(number)")
+        request.httpVersion = .http2
+        request.limits.connect = .milliseconds(400)
+        return try RunningRequest(session, request)
+      }
+      let failures = try requests.map { try $0.failure() }
+      #expect(failures.allSatisfy { $0.kind == .timedOut }, "\(failures)")
+      // libcurl alone would try one after the other.
+      #expect(failures.contains { "\($0)".contains("no connection was available") }, "\(failures)")
+      #expect(try onThread(of: session) { session.lanes[0].connections.isIdle && session.lanes[0].transfers.isEmpty })
+    }
+  }
+
   @Test("the number of uploads on a connection is limited", arguments: [1, 2, 3])
   func limit(_ maximum: Int) throws {
     let received = try EventLog<Received>()
