@@ -260,6 +260,13 @@ package final class StreamRegistry {
     // The file was found before the upload.
     let left = unattended.removeValue(forKey: name)
     if left?.discarder?.passesOn(to: Contributor(holder)) == true { holder.tookRecording(ownsFile: true) }
+    // An earlier server may have accepted bytes of another owner before it knew to whom the recording belonged.
+    if let owner = holders[name], owner.ownsFile, !belongsOnly(to: owner, name) { owner.lostRecording() }
+  }
+
+  /// Whether all unfinished uploads with bytes in the growing recording pass it on to this one.
+  private func belongsOnly(to owner: any RecordingHolder, _ name: StreamName) -> Bool {
+    (sharers[name] ?? []).allSatisfy { $0 === owner || Contributor($0).passesOn(to: Contributor(owner)) }
   }
 
   /// Called when the uploads of an earlier server are known, or more of them than before.
