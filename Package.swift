@@ -264,7 +264,7 @@ let testSupport: [Target] = [
   .target(name: "SoundCards", path: "Tests/SoundCards"),
   .target(
     name: "NetworkTesting",
-    dependencies: ["EventLoops", "HTTPServer", "PropertyTesting", "UploadServer", "CLinux", "CSSL"],
+    dependencies: ["EventLoops", "HTTPServer", "ProcessStarting", "PropertyTesting", "UploadServer", "CLinux", "CSSL"],
     path: "Tests/NetworkTesting", swiftSettings: settings),
   // A real nats-server as a process, with a store of its own.
   .target(
@@ -322,7 +322,10 @@ let testSupport: [Target] = [
   // Runs the `sluice` beside it, as chaos does.
   .executableTarget(
     name: "soak", dependencies: ["SoakTesting", "sluice"], path: "Tests/Soak", swiftSettings: settings),
-  .target(name: "TestRigs", dependencies: ["TestDeviceControl"], path: "Tests/TestRigs", swiftSettings: settings),
+  .target(
+    name: "TestRigs", dependencies: ["ProcessStarting", "TestDeviceControl"], path: "Tests/TestRigs",
+    swiftSettings: settings),
+  .target(name: "ProcessStarting", path: "Tests/ProcessStarting", swiftSettings: settings),
 ]
 
 /// The test microphone (`Tests/TestDevice`), the functions that give it orders, and the same as a command.

@@ -37,8 +37,16 @@ package final class LoadProcess: SluiceProcess {
   /// Waits for one of the lines that are printed every second.
   package func progress(_ what: String, where isWanted: (FlatObject) -> Bool) throws {
     let seen = output.events.count
-    try output.wait(for: what) { events, _ in
-      events.dropFirst(seen).contains { $0.event == "progress" && isWanted($0) } ? () : nil
+    do {
+      try output.wait(for: what) { events, _ in
+        events.dropFirst(seen).contains { $0.event == "progress" && isWanted($0) } ? () : nil
+      }
+    } catch {
+      // The report says why. The events do not.
+      signal(SIGINT)
+      _ = try? exitCode()
+      throw TestFailure(
+        "\(error): \(output.text.filter { !$0.hasPrefix("{") }.joined(separator: "\n"))")
     }
   }
 

@@ -17,7 +17,9 @@ struct LoadOverHTTP2Tests {
 
   init() throws {
     directory = try TemporaryDirectory()
-    server = try ServeProcess(directory.path, more: ["--durability", "none"])
+    // Caddy before 2.9 panics if an interim response arrives for a request that has just ended
+    // (docs/resumable-uploads.md).
+    server = try ServeProcess(directory.path, more: ["--durability", "none", "--proxied-interims", "0"])
   }
 
   private func load(
@@ -101,7 +103,8 @@ struct LoadOverHTTP2Tests {
     let report = try load.stop()
     #expect(report.totals.connects == 2)
     // A loaded proxy may answer a later one with an error, but this test is about the connection.
-    #expect(report.totals.errors["connection-lost"] == nil, "\(report.totals.errors)")
+    #expect(
+      report.totals.errors["connection-lost"] == nil, "\(report.totals.errors)")
     #expect(try StoredLoad.all(in: directory.path).allSatisfy { $0.firstDifference() == nil })
   }
 

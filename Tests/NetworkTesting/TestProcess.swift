@@ -2,6 +2,7 @@
 
 internal import EventLoops
 public import Glibc
+internal import ProcessStarting
 
 /// A child process. Killed when it is released.
 public final class TestProcess: Sendable {
@@ -63,7 +64,10 @@ public final class TestProcess: Sendable {
     var environmentVector: [UnsafeMutablePointer<CChar>?] = Self.environment(environment).map { strdup($0) } + [nil]
     defer { for pointer in argumentVector + environmentVector { free(pointer) } }
     var pid = pid_t()
-    let code = posix_spawnp(&pid, program, &actions, &attributes, &argumentVector, &environmentVector)
+    var code: Int32 = 0
+    StartingThread.shared.run {
+      code = posix_spawnp(&pid, program, &actions, &attributes, &argumentVector, &environmentVector)
+    }
     for pipe in outputs { close(pipe.writing) }
     close(inputPipe.reading)
     guard code == 0 else { throw TestFailure("\(program): \(String(cString: strerror(code)))") }

@@ -1,6 +1,7 @@
 // Programs that a test runs: started by name, ended by process id, and never longer than the test.
 
 internal import Glibc
+internal import ProcessStarting
 
 /// A running program. It is killed with its last reference, and by the kernel if the test itself dies.
 package final class ChildProcess: @unchecked Sendable {
@@ -47,7 +48,8 @@ package final class ChildProcess: @unchecked Sendable {
       posix_spawn_file_actions_adddup2(&actions, 1, 2)
     }
     var pid = pid_t()
-    let code = posix_spawnp(&pid, command[0], &actions, nil, argv, envp)
+    var code: Int32 = 0
+    StartingThread.shared.run { code = posix_spawnp(&pid, command[0], &actions, nil, argv, envp) }
     guard code == 0 else { throw Missing(program: command[0], package: "util-linux") }
     identifier = pid
   }

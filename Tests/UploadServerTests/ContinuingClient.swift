@@ -87,7 +87,8 @@ final class ContinuingClient {
       return note("PATCH \(offset): closed")
     }
     interim += rest
-    note("PATCH \(offset): \(interim.compactMap { $0["upload-offset"] }) \(answer.status)\(answer.status < 400 ? "" : " \(answer.body.prefix(100))")")
+    let reason = answer.status < 400 ? "" : " \(answer.body.prefix(100))"
+    note("PATCH \(offset): \(interim.compactMap { $0["upload-offset"] }) \(answer.status)\(reason)")
     for told in interim.compactMap({ $0["upload-offset"] }).compactMap({ Int($0) }) {
       acknowledged = max(acknowledged, base + told)
     }
