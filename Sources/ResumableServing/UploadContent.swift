@@ -157,10 +157,10 @@ final class UploadContent {
 
   // MARK: The handler's reports
 
-  /// Whether `action` will be called later, because the handler just gives the bytes their final form, or removes them.
+  /// Whether `action` will be called later, because the handler is completing or removing the bytes at the moment.
   func isEnding(_ action: @escaping () -> Void) -> Bool { keeper?.isEnding(action) == true }
 
-  /// Like ``isEnding(_:)``, when no handler is active but another request's may be.
+  /// Like ``isEnding(_:)``, if this upload has no active handler. That of another request may be completing the stream.
   func isEnding(_ request: RequestHead?, _ action: @escaping () -> Void) -> Bool {
     make(request)?.keeper?.isEnding(action) == true
   }
@@ -190,7 +190,7 @@ final class UploadContent {
   /// Whether the handler's response is about an error of the disk.
   var isRefusedByDisk: Bool { keeper?.diskError != nil }
 
-  /// What a later request of the upload says of its stream.
+  /// Records the description of the stream in a later request of the upload.
   func describe(_ fields: HeaderFields) { keeper?.describe(fields) }
 
   /// An event about the upload, as its active handler describes it, or the one that would be active.
@@ -210,9 +210,10 @@ final class UploadContent {
     make(request)?.keeper?.end(end, for: upload)
   }
 
-  /// The same for the handler at work, which is let go.
+  /// The same for the active handler, which is released.
   ///
-  /// - Parameter removal: told the end of each attempt to remove the recording, nil of the one that succeeded.
+  /// - Parameter removal: called after each attempt to remove the recording, with the error or, after success, with
+  ///   nil.
   func release(
     ending end: RecordingEnd, for upload: UploadResource, _ removal: @escaping (SystemError?) -> Void
   ) -> RecordingOutcome? {
@@ -231,9 +232,10 @@ final class UploadContent {
 
   /// The upload is inactive. The handler is released, and its recording is ended.
   ///
-  /// - Parameter end: what becomes of the recording, asked once the handler is off it, because others may have it then;
-  ///   nil if no byte was to be kept.
-  /// - Parameter removal: told the end of each attempt to remove the recording, nil of the one that succeeded.
+  /// - Parameter end: what to do with the recording; nil if no byte is kept. It is called after the handler was
+  ///   released, because the recording may then belong to others.
+  /// - Parameter removal: called after each attempt to remove the recording, with the error or, after success, with
+  ///   nil.
   func abandon(
     _ request: RequestHead?, for upload: UploadResource, _ reason: String, end: () -> RecordingEnd?,
     _ removal: @escaping (SystemError?) -> Void

@@ -30,8 +30,7 @@ package protocol KeepingRequestHandler: RequestHandler {
   ///
   /// - Parameter count: how many bytes of the body have arrived. Bytes stored behind them belong to others.
   func restoreKeeping(_ exchange: any Exchange, for holder: any RecordingHolder, at count: UInt64)
-  /// Whether `action` will be called later, because what was kept is complete and just gets its final form, or is being
-  /// removed.
+  /// Whether `action` will be called later, because the kept bytes are being completed or removed at the moment.
   func isEnding(_ action: @escaping () -> Void) -> Bool
   /// Why the end could not be written to the disk; nil if it was written, or was not requested.
   var endError: SystemError? { get }
@@ -51,7 +50,7 @@ package protocol KeepingRequestHandler: RequestHandler {
   func checkFile() throws(SystemError)
   /// Like `receive`, but returns the reason to the caller if bytes are not kept, instead of responding.
   func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
-  /// Notes what a later request of the same upload says about the stream.
+  /// Records the description of the stream in a later request of the same upload.
   func describe(_ fields: HeaderFields)
   /// Syncs the kept bytes. `completion` is called on the loop's thread with their number.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
@@ -73,28 +72,29 @@ package protocol KeepingRequestHandler: RequestHandler {
   func restoreHolding(_ holder: any RecordingHolder)
   /// The upload will never be complete.
   ///
-  /// - Parameter removal: told the end of each attempt to remove the recording, nil of the one that succeeded.
+  /// - Parameter removal: called after each attempt to remove the recording, with the error or, after success, with
+  ///   nil.
   func end(
     _ end: RecordingEnd, for holder: any RecordingHolder, _ removal: @escaping (SystemError?) -> Void
   ) -> RecordingOutcome
-  /// An event about what this request is for.
+  /// An event about the stream of this request.
   func describe(_ kind: ServerEvent.Kind) -> ServerEvent
 }
 
 extension KeepingRequestHandler {
-  /// As ``end(_:for:_:)``, for a caller that does not wait for the removal of the recording.
+  /// Like ``end(_:for:_:)``, for a caller that does not wait for the removal of the recording.
   @discardableResult
   package func end(_ end: RecordingEnd, for holder: any RecordingHolder) -> RecordingOutcome {
     self.end(end, for: holder) { _ in }
   }
 }
 
-/// What is kept of an upload.
+/// How many bytes of an upload are kept.
 package enum KeptExtent {
   case bytes(UInt64)
   /// The stream is complete with this many bytes. The response belongs to the request that completes it.
   case complete(UInt64, Response)
-  /// Nothing is there any more.
+  /// Nothing is kept any more.
   case gone
   /// The recording was closed, so nothing can be added.
   case closed

@@ -44,11 +44,11 @@ package enum RecordingEnd {
 
 /// What happened to the recording.
 package enum RecordingOutcome {
-  /// It is being removed. Whoever asked for it is told the end of that.
+  /// It is being removed. The result is reported to the caller.
   case removing
-  /// It gets its final name; the registry tells that when it is so.
+  /// It is getting its final name. The registry reports the end of that.
   case closing
   case left
-  /// It was not the upload's to end, because a newer request has taken over the stream.
+  /// The upload cannot end it, because a newer request has taken over the stream.
   case notHeld
 }

@@ -38,7 +38,6 @@ package enum StreamPurpose {
   /// - Parameters:
   ///   - credential: the owner of the stream from now on, unless it already has one.
   ///   - creating: whether a recording may be begun.
-  ///   - creating: whether a recording may be begun.
   case request(credential: [UInt8]?, offset: UInt64, creating: Bool)
   /// To close its growing recording, if there is one.
   case closing

@@ -517,7 +517,6 @@ struct UploadDurabilityTests {
   }
 }
 
-/// Receives a body and never answers.
 /// Accepts a body, and never answers.
 final class Mute: RequestHandler {
   func begin(_ exchange: any Exchange) { exchange.acceptBody() }
