@@ -85,7 +85,7 @@ public struct UploadRequest: Equatable, Sendable {
   /// The time limits of a request.
   public struct Limits: Equatable, Sendable {
     /// From the start of an attempt until TCP, the proxy and TLS are connected. An attempt that waits for a connection
-    /// of others (``UploadSession/Connections/shared(_:)``) may take twice as long.
+    /// of others (``UploadSession/Connections/shared(maximumUploads:)``) may take twice as long.
     public var connect = Duration.seconds(10)
     /// The time after which unacknowledged bytes mean that the peer is dead. A silent source is not affected, because
     /// only unanswered data counts (`TCP_USER_TIMEOUT`, tcp(7)).
