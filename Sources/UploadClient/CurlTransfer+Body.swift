@@ -15,7 +15,7 @@ extension CurlTransfer {
   /// libcurl has a new socket to connect. Returns false if it must not.
   func opened(_ socket: curl_socket_t) -> Bool {
     lookedUp()
-    hasConnection()
+    endWaitForConnection()
     guard mayBeSent() else { return false }
     request.apply(toSocket: socket)
     multi?.connections.opened(socket, by: self)
@@ -26,6 +26,7 @@ extension CurlTransfer {
   func connected(_ ends: ConnectionTable.Ends) -> Bool {
     // Some proxies look up the name only after their connection is established.
     lookedUp()
+    endWaitForConnection()
     guard mayBeSent() else { return false }
     (hasBegun, isPaused) = (false, false)
     connection = multi?.connections.use(ends, by: self)

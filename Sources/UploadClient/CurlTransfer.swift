@@ -126,8 +126,8 @@ final class CurlTransfer: @unchecked Sendable {
     }
   }
 
-  /// The request has a connection, or needs none any more.
-  func hasConnection() {
+  /// libcurl counts the rest, the request has a connection, or it is over.
+  func endWaitForConnection() {
     if let connectionTimer { loop.cancel(connectionTimer) }
     connectionTimer = nil
   }
@@ -195,7 +195,7 @@ final class CurlTransfer: @unchecked Sendable {
     guard case .finish(let result) = action else { return }
     if let responseTimer { loop.cancel(responseTimer) }
     if let stallTimer { loop.cancel(stallTimer) }
-    hasConnection()
+    endWaitForConnection()
     updateAcknowledged()
     let measured = measure()
     multi?.remove(self)

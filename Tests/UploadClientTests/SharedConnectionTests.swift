@@ -118,6 +118,31 @@ struct SharedConnectionTests {
     }
   }
 
+  @Test("an upload over the connection of another has no limit of its own for connecting")
+  func joining() throws {
+    let received = try EventLog<Received>()
+    let backend = try backend(received)
+    let nginx = try TLSFrontEnd(backend: "127.0.0.1:\(backend.port)")
+    try withSharing(100) { session in
+      let first = try RunningUpload(session, request(nginx, "/first"))
+      try first.events.first("a connection") { if case .connected = $0 { true } else { false } }
+      var quick = request(nginx, "/second")
+      quick.limits.connect = .milliseconds(50)
+      let second = try RunningUpload(session, quick)
+      try second.events.first("a connection") { if case .connected = $0 { true } else { false } }
+      // More than twice the limit passes.
+      let passed = try EventCounter()
+      session.loop.execute { session.loop.schedule(after: .milliseconds(300)) { passed.signal() } }
+      #expect(waitUntilReadable(passed.descriptor))
+      for upload in [first, second] {
+        try upload.body.write("text")
+        upload.body.end()
+        #expect(try upload.response().status == 200)
+      }
+      #expect(isNew(first) && !isNew(second))
+    }
+  }
+
   @Test("the number of uploads on a connection is limited", arguments: [1, 2, 3])
   func limit(_ maximum: Int) throws {
     let received = try EventLog<Received>()
