@@ -190,7 +190,7 @@ final class UploadContent {
   /// Whether the handler's response is about an error of the disk.
   var isRefusedByDisk: Bool { keeper?.diskError != nil }
 
-  /// Records the description of the stream in a later request of the upload.
+  /// Records what a later request of the upload says about the stream.
   func describe(_ fields: HeaderFields) { keeper?.describe(fields) }
 
   /// An event about the upload, as its active handler describes it, or the one that would be active.

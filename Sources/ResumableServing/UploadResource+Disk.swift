@@ -62,7 +62,7 @@ extension UploadResource {
     gate.close()
     content.synchronize(ledger) { [self] _, error in
       if let error {
-        refusals.undropped = error
+        refusals.add(error)
         _ = dropUncounted()
         work(error)
       } else {
@@ -163,22 +163,17 @@ extension UploadResource {
   /// The kernel drops pages that it could not write to the disk (fsync(2), "Errors"), so bytes that were not synced
   /// before are unreliable.
   func syncFailed(_ error: SystemError) {
-    (refusals.count, refusals.last) = (refusals.count + 1, error)
+    refusals.add(error)
     guard ledger.state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }
     resources.figures.values.storageFailures += 1
-    if ledger.state.lostUnsynced() != nil {
-      refusals.undropped = error
-      // Without a handler, they cannot be dropped.
-      guard content.isOpen else { return deactivate(.stateLost, peer: nil, reason: "\(error)") }
-      // The next bytes would take the place of the dropped ones, so the client continues from the offset that it was
-      // told.
-      _ = dropUncounted()
-      if let transfer { reject(transfer, UploadRefusal(error)) }
-    } else {
-      refusals.acknowledged = error
-      deactivate(.stateLost, peer: nil, reason: "\(error)")
+    // Only bytes that were not announced can be dropped, and only by a handler.
+    guard ledger.state.lostUnsynced() != nil, content.isOpen else {
+      return deactivate(.stateLost, peer: nil, reason: "\(error)")
     }
+    // The next bytes would take the place of the dropped ones, so the client continues from the offset that it was told.
+    _ = dropUncounted()
+    if let transfer { reject(transfer, UploadRefusal(error)) }
   }
 
   // MARK: The state after a power failure
@@ -206,14 +201,25 @@ extension UploadResource {
   }
 }
 
-/// The bytes of an upload that the disk has refused.
+/// The syncs of an upload that the disk has refused.
 struct DiskRefusals {
-  /// How many syncs the disk has refused.
-  var count = 0
+  /// Their number.
+  private(set) var count = 0
   /// The error of the last one.
-  var last: SystemError?
-  /// Why acknowledged bytes may be lost.
-  var acknowledged: SystemError?
-  /// Why bytes must be dropped that were not synced.
-  var undropped: SystemError?
+  private(set) var last: SystemError?
+  /// Why the file contains bytes that the disk may not have; nil if it does not.
+  private(set) var undropped: SystemError?
+
+  mutating func add(_ error: SystemError) {
+    count += 1
+    last = error
+    // The bytes of a file that something else has changed are not those of the upload.
+    if !error.isForeignChange { undropped = error }
+  }
+
+  /// The refused bytes are no longer in the file. Returns whether there were any.
+  mutating func dropped() -> Bool {
+    defer { undropped = nil }
+    return undropped != nil
+  }
 }

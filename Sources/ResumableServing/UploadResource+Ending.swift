@@ -135,7 +135,7 @@ extension UploadResource {
     case .cancelled: .discard
     case .expired: ledger.isLive ? .close : .expire
     case .interrupted: .close
-    case .stateLost: (refusals.acknowledged ?? refusals.undropped).map { .distrust($0) } ?? .leave
+    case .stateLost: refusals.undropped.map { .distrust($0) } ?? .leave
     case .lengthExceeded, .outgrown, .unsynced, .overtaken, .misplaced, .contradicted, .refuted,
       .abandoned:
       .leave

@@ -248,7 +248,6 @@ extension UploadResource {
     if isDropDue {
       // Without the handler, the refused bytes would count.
       isDropDue = false
-      refusals.acknowledged = error
       deactivate(.stateLost, peer: nil, reason: "\(error)")
     }
     release()

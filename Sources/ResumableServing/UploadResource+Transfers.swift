@@ -122,8 +122,7 @@ extension UploadResource {
     do throws(SystemError) {
       try content.drop(to: ledger.state.keptCount)
       isDropDue = false
-      if refusals.undropped != nil { content.droppedRefused() }
-      refusals.undropped = nil
+      if refusals.dropped() { content.droppedRefused() }
       return nil
     } catch {
       isDropDue = error.isShortage

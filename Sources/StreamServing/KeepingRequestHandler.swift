@@ -50,7 +50,7 @@ package protocol KeepingRequestHandler: RequestHandler {
   func checkFile() throws(SystemError)
   /// Like `receive`, but returns the reason to the caller if bytes are not kept, instead of responding.
   func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
-  /// Records the description of the stream in a later request of the same upload.
+  /// Records what a later request of the same upload says about the stream.
   func describe(_ fields: HeaderFields)
   /// Syncs the kept bytes. `completion` is called on the loop's thread with their number.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)

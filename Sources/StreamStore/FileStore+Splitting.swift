@@ -207,11 +207,11 @@ extension FileStore {
     }
   }
 
-  /// The stream must not be acknowledged any more, and whoever reads the recording must know.
+  /// Prevents further acknowledgements of the stream, and records for readers of the file that it cannot be relied on.
   private func noteBroken(_ recording: FinishingRecording, _ error: SystemError) {
     let name = recording.name
     refusals.add(error, name)
-    // If this fails, only the recording itself does not say it.
+    // If this fails, the next part still records it.
     guard let gaps = try? readGaps(name, length: 0), !gaps.isDistrusted,
       (try? note(GapRecord(offset: recording.start, length: 0, cause: .notSynced), name)) != nil
     else { return }

@@ -243,6 +243,7 @@ package final class StreamRegistry {
 
   /// Adds an upload of an earlier server, which may have been the last one that was active.
   func restore(_ holder: any RecordingHolder, of name: StreamName) {
+    defer { checkOwner(of: name) }
     removeSharer(holder, of: name)
     sharers[name, default: []].insert(holder, at: 0)
     if let taker = takers[name] {
@@ -260,13 +261,14 @@ package final class StreamRegistry {
     // The file was found before the upload.
     let left = unattended.removeValue(forKey: name)
     if left?.discarder?.passesOn(to: Contributor(holder)) == true { holder.tookRecording(ownsFile: true) }
-    // An earlier server may have accepted bytes of another owner before it knew to whom the recording belonged.
-    if let owner = holders[name], owner.ownsFile, !belongsOnly(to: owner, name) { owner.lostRecording() }
   }
 
-  /// Whether all unfinished uploads with bytes in the growing recording pass it on to this one.
-  private func belongsOnly(to owner: any RecordingHolder, _ name: StreamName) -> Bool {
-    (sharers[name] ?? []).allSatisfy { $0 === owner || Contributor($0).passesOn(to: Contributor(owner)) }
+  /// A server may accept bytes of another owner before it knows to whom the recording belongs. Then the recording must not
+  /// be removed with an upload.
+  private func checkOwner(of name: StreamName) {
+    guard let owner = holders[name], owner.ownsFile else { return }
+    let isShared = sharers[name]?.contains { $0 !== owner && !Contributor($0).passesOn(to: Contributor(owner)) }
+    if isShared == true { owner.lostRecording() }
   }
 
   /// Called when the uploads of an earlier server are known, or more of them than before.

@@ -103,8 +103,7 @@ struct LoadOverHTTP2Tests {
     let report = try load.stop()
     #expect(report.totals.connects == 2)
     // A loaded proxy may answer a later one with an error, but this test is about the connection.
-    #expect(
-      report.totals.errors["connection-lost"] == nil, "\(report.totals.errors)")
+    #expect(report.totals.errors["connection-lost"] == nil, "\(report.totals.errors)")
     #expect(try StoredLoad.all(in: directory.path).allSatisfy { $0.firstDifference() == nil })
   }
 
