@@ -417,9 +417,7 @@ struct DiscardedStreamTests {
       try client.request("DELETE", upload)
       try waitUntil("the server is in the middle") { open_gate_waiters() == 1 && !test.directory.exists("k-a.wav") }
       // What a server leaves that is killed here.
-      let left = TemporaryDirectory()
-      try Command.run(
-        "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(left.path)'; rm -f '\(left.path)/.sluice.lock'"])
+      let left = try test.directory.copyOfKilled()
       open_gate_open()
       try require(left.exists("k-a~3.wav"), "all are removed already")
       try require(try client.final().answer.status == 204, "not cancelled")

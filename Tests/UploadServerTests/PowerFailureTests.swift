@@ -27,9 +27,7 @@ struct PowerFailureTests {
   private func after(
     _ test: TestServer, _ durability: Durability, boot: String, _ location: String, version: Int = 8
   ) throws -> (answer: RawClient.Answer, reason: String?) {
-    let copy = TemporaryDirectory()
-    try Command.run(
-      "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+    let copy = try test.directory.copyOfKilled()
     let next = try server(durability, in: copy, boot: boot)
     let client = try next.connect()
     try client.request("HEAD", location, version: version)

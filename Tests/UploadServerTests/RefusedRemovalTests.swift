@@ -204,8 +204,7 @@ struct RefusedRemovalTests {
       _ = try test.create("/other.txt", ["Stream-ID: b"])
       let left = try ScratchListing(directory.path + "/.uploads").names.filter { $0.contains(".body") }
       try require(left.count == 1, "\(left)")
-      let copy = TemporaryDirectory()
-      try Command.run("sh", ["-c", "cp -r '\(directory.path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+      let copy = try directory.copyOfKilled()
       unlink_gate_open()
       let next = try server(in: copy)
       for directory in [directory, copy] {

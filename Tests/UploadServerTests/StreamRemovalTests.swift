@@ -85,9 +85,7 @@ struct StreamRemovalTests {
       let client = try test.connect()
       try client.request("DELETE", upload)
       try waitUntil("the stream is discarded") { try test.directory.text(".parts/k-a").contains("discarded") }
-      let left = TemporaryDirectory()
-      try Command.run(
-        "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(left.path)'; rm -f '\(left.path)/.sluice.lock'"])
+      let left = try test.directory.copyOfKilled()
       try require(left.exists("k-a.wav"), "too late: \(Seed(value))")
       open_gate_open()
       for round in 0..<4 {

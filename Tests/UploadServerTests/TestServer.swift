@@ -80,6 +80,12 @@ final class TemporaryDirectory {
     fwrite(bytes, 1, bytes.count, file)
     fclose(file)
   }
+  /// A copy of what its server would leave if it were killed now.
+  func copyOfKilled() throws -> TemporaryDirectory {
+    let copy = TemporaryDirectory()
+    try Command.run("sh", ["-c", "cp -r '\(path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+    return copy
+  }
   func contents(_ name: String) throws -> [UInt8] { try fileContents(path + "/" + name) }
   func text(_ name: String) throws -> String { String(decoding: try contents(name), as: UTF8.self) }
   func exists(_ name: String) -> Bool { access(path + "/" + name, F_OK) == 0 }

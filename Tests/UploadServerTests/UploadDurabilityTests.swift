@@ -177,10 +177,10 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("with always, a server after a killed one reports no byte before the disk has it")
+  @Test("with always, a server after a killed one reports no byte before the disk has it, and none that the disk refuses")
   func restarted() async {
     await #expect(processExitsWith: .success) {
-      for path in ["/t", "/spooled"] {
+      for (path, isRefused) in [("/t", false), ("/spooled", false), ("/t", true), ("/spooled", true)] {
         func server(in directory: TemporaryDirectory = TemporaryDirectory()) throws -> TestServer {
           try TestServer(in: directory) {
             $0.durability = .always
@@ -201,17 +201,24 @@ struct UploadDurabilityTests {
         try waitUntil("it is stored") {
           (try? test.directory.text(path == "/t" ? test.onlyFile : spool)) == "abcdef"
         }
-        let copy = TemporaryDirectory()
-        try Command.run(
-          "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+        let copy = try test.directory.copyOfKilled()
         let next = try server(in: copy)
         let before = sync_gate_calls()
         let asking = try next.connect()
         try asking.request("HEAD", location)
         try waitUntil("the server asks the disk") { sync_gate_calls() > before }
         try require(!asking.hasAnswer, "not before the disk: \(path)")
+        if isRefused { sync_gate_fail(EIO) }
         sync_gate_open()
-        try require(try asking.final(withBody: false).answer["upload-offset"] == "6", "then all of it: \(path)")
+        let answer = try asking.final(withBody: false).answer
+        sync_gate_fail(0)
+        guard isRefused else {
+          try require(answer["upload-offset"] == "6", "then all of it: \(path)")
+          continue
+        }
+        try require(answer.status == 410, "\(path): \(answer)")
+        let again = try next.connect().head(location)
+        try require(again.status == 410, "later syncs succeed without its bytes: \(path): \(again)")
       }
     }
   }

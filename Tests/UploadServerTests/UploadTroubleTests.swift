@@ -163,11 +163,9 @@ struct UploadTroubleTests {
       }
       // Wait until the file exists, because cp lists the directory before it copies the record.
       guard told > 0, random.chance(25) else { continue }
-      let copy = TemporaryDirectory()
       // The server keeps writing meanwhile. Each file is copied as it is at some moment, as a failing machine would
       // leave it.
-      try Command.run(
-        "sh", ["-c", "cp -r '\(test.directory.path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+      let copy = try test.directory.copyOfKilled()
       let other = try TestServer(in: copy) { $0.durability = durability }
       let second = try other.connect()
       let standing = try second.head(location)
