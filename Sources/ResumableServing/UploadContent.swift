@@ -294,8 +294,8 @@ final class UploadContent {
     digests?.rewind(to: count)
   }
 
-  /// All bytes were dropped that the disk has refused to sync.
-  func droppedRefused() { keeper?.droppedRefused() }
+  /// The bytes were dropped that the disk has refused to sync. Returns false if it may also lack bytes of others.
+  func droppedRefused() -> Bool { keeper?.droppedRefused() ?? true }
 
   /// Checks that nothing else has changed the active handler's file.
   func checkFile() throws(SystemError) { try keeper?.checkFile() }

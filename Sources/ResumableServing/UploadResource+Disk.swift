@@ -217,9 +217,6 @@ struct DiskRefusals {
     if !error.isForeignChange { undropped = error }
   }
 
-  /// The refused bytes are no longer in the file. Returns whether there were any.
-  mutating func dropped() -> Bool {
-    defer { undropped = nil }
-    return undropped != nil
-  }
+  /// The refused bytes are no longer in the file.
+  mutating func dropped() { undropped = nil }
 }

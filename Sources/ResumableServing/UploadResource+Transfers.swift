@@ -122,7 +122,12 @@ extension UploadResource {
     do throws(SystemError) {
       try content.drop(to: ledger.state.keptCount)
       isDropDue = false
-      if refusals.dropped() { content.droppedRefused() }
+      guard let error = refusals.undropped else { return nil }
+      guard content.droppedRefused() else {
+        deactivate(.stateLost, peer: nil, reason: "\(error)")
+        return .deactivated(.stateLost)
+      }
+      refusals.dropped()
       return nil
     } catch {
       isDropDue = error.isShortage

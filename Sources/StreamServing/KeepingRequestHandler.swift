@@ -59,8 +59,9 @@ package protocol KeepingRequestHandler: RequestHandler {
   func release()
   /// Drops the bytes of this instance beyond `count`.
   func drop(to count: UInt64) throws(SystemError)
-  /// All bytes were dropped that the disk has refused to sync. Later syncs can be relied on again.
-  func droppedRefused()
+  /// The bytes of this instance were dropped that the disk has refused to sync. Returns whether later syncs can be
+  /// relied on again, because the disk has all bytes before them.
+  func droppedRefused() -> Bool
   /// Where the next bytes of the body will be stored; nil if they cannot be read again.
   var keptPlace: FilePlace? { get }
   /// Where the bytes of a range of the body are, in one file or several; nil if some cannot be read, because nothing is

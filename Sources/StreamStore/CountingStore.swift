@@ -132,7 +132,7 @@ private final class CountedStream: StoredStream {
     entry.length = length
   }
 
-  func removedRefused() {}
+  func removedRefused() -> Bool { true }
 
   func makeHole(length hole: UInt64) {
     beforeHole = (entry.length, entry.gaps)

@@ -45,8 +45,11 @@ package protocol StoredStream: AnyObject {
   func makeHole(length: UInt64) throws(SystemError)
   /// Removes the bytes after `length`, and the records of holes there.
   func truncate(to length: UInt64) throws(SystemError)
-  /// The bytes that the disk has refused to sync were removed. Later syncs can be relied on again.
-  func removedRefused()
+  /// The bytes that a request has stored since the last sync were removed, because the disk has refused to sync them.
+  ///
+  /// - Returns: whether later syncs can be relied on again. They cannot if no sync has succeeded since the stream was
+  ///   opened, and it contained bytes then.
+  func removedRefused() -> Bool
   /// Keeps the sender's description of its stream, for the sidecar of the recording.
   func describe(_ description: StreamDescription) throws(SystemError)
   /// Writes the stored bytes to the disk. `completion` is called on the loop's thread.

@@ -203,7 +203,11 @@ final class StreamFile: StoredStream {
     }
   }
 
-  func removedRefused() { store.refusals.forgetRecording(name) }
+  func removedRefused() -> Bool {
+    guard isNameSynced || isEmpty else { return false }
+    store.refusals.forgetRecording(name)
+    return true
+  }
 
   private var firstReceived: UInt64 { part?.firstReceived ?? 0 }
 

@@ -172,7 +172,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
     allowance.settle(stream)
   }
 
-  package func droppedRefused() { (stream ?? trouble.end?.stream)?.removedRefused() }
+  package func droppedRefused() -> Bool { (stream ?? trouble.end?.stream)?.removedRefused() ?? false }
 
   package func hold() { state.holds() }
 

@@ -447,6 +447,53 @@ struct UploadDurabilityTests {
   }
 
   @Test(
+    "bytes of an interrupted plain stream that the disk refuses do not count for the upload that continues it",
+    .enabled(if: disk_faults_are_possible() != 0))
+  func refusedBeforeTheBeginning() async {
+    await #expect(processExitsWith: .success) {
+      var lostCount = 0
+      for number in 1...8 {
+        let test = try TestServer { $0.durability = .always }
+        disk_faults_begin(test.directory.path)
+        defer { disk_faults_begin("") }
+        let plain = try test.connect()
+        try plain.send(TestServer.head("/t.txt", id: "a"))
+        try plain.sendChunk("abc")
+        try waitUntil("it is stored") { test.directory.exists("t-a.part") && plain.unacknowledged == 0 }
+        plain.disconnect()
+        _ = try test.events.wait(.interrupted)
+        let location = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 3"])
+        disk_faults_fail(DISK_SYNC, UInt(number), EIO)
+        let client = try test.connect()
+        try client.patch(location, at: 0, completes: true, body: "def")
+        // A server that gives up an upload closes the connection of its active request.
+        let status = (try? client.final().answer.status) ?? 410
+        guard status >= 400 else { continue }
+        let again = try test.connect().head(location)
+        let rest = try test.connect()
+        if again.status == 410 {
+          lostCount += 1
+          try rest.send(TestServer.head("/t.txt", id: "a", offset: 3) + "3\r\ndef\r\n0\r\n\r\n")
+          let end = try rest.final().answer
+          try require(end.status == 201 && end["stream-missing"] == "3", "\(number): \(end)")
+          try require(try test.directory.text("t-a.gaps").contains("not-synced"), "and is not called complete")
+        } else {
+          if again["upload-complete"] != "?1" {
+            let offset = again["upload-offset"].flatMap { Int($0) } ?? 0
+            try rest.patch(location, at: offset, completes: true, body: String("def".dropFirst(offset)))
+            let end = try rest.final().answer
+            try require((200...201).contains(end.status), "\(number): \(status), \(again), then \(end)")
+          }
+          try require(try test.directory.text("t-a.txt") == "abcdef", "\(number): all of it")
+          let count = disk_faults_unsynced(test.directory.path + "/t-a.txt")
+          try require(count == 0, "\(number): the disk lacks \(count) bytes of a complete recording")
+        }
+      }
+      try require(lostCount > 0, "no bytes of the plain stream were lost")
+    }
+  }
+
+  @Test(
     "a plain stream whose end the disk refuses is not complete: bytes that are not sent again into a next part are missing"
   )
   func refusedPlainEnd() async {
