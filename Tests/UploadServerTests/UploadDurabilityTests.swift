@@ -177,7 +177,8 @@ struct UploadDurabilityTests {
     }
   }
 
-  @Test("with always, a server after a killed one reports no byte before the disk has it, and none that the disk refuses")
+  @Test(
+    "with always, a server after a killed one reports no byte before the disk has it, and none that the disk refuses")
   func restarted() async {
     await #expect(processExitsWith: .success) {
       for (path, isRefused) in [("/t", false), ("/spooled", false), ("/t", true), ("/spooled", true)] {
