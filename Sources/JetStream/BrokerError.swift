@@ -27,6 +27,9 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
 
   /// The error number of a publish that names a sequence other than that of the subject's last message.
   static let wrongLastSequence = 10071
+  /// Another message follows the one that a publish names.
+  static let alreadyFollowed = refused(
+    code: 400, number: wrongLastSequence, reason: "wrong last sequence: another message follows it")
   /// Another publish for the subject is under way in a cluster, and the last message is still undecided.
   static let undecidedLastSequence = 10164
   /// There is no such stream.

@@ -18,20 +18,21 @@ package final class MessageStream {
 
   let client: BrokerClient
   package let name: String
-  /// The stream's own limit.
-  private let ownLimit: Int?
+  private let configuration: StreamConfiguration.Publishing
 
-  private init(_ client: BrokerClient, name: String, ownLimit: Int?) {
-    (self.client, self.name, self.ownLimit) = (client, name, ownLimit)
+  private init(_ client: BrokerClient, name: String, _ configuration: StreamConfiguration.Publishing) {
+    (self.client, self.name, self.configuration) = (client, name, configuration)
   }
 
   /// The same stream, for another loop.
   package func attached(to client: BrokerClient) -> MessageStream {
-    MessageStream(client, name: name, ownLimit: ownLimit)
+    MessageStream(client, name: name, configuration)
   }
 
   /// The maximum length of a message that can be published now, headers included, in bytes.
-  package var maximumMessageLength: Int { min(client.connection.maximumMessageLength, ownLimit ?? .max) }
+  package var maximumMessageLength: Int {
+    min(client.connection.maximumMessageLength, configuration.maximumMessageLength ?? .max)
+  }
 
   /// Whether a broker is connected now.
   package var isConnected: Bool { client.connection.isConnected }
@@ -102,7 +103,7 @@ package final class MessageStream {
     if let flaw = configuration.flaw(name: name, replicas: replicas) {
       return .failure(.unsuitableStream(name, reason: flaw))
     }
-    return .success(MessageStream(client, name: name, ownLimit: configuration.maximumMessageLength))
+    return .success(MessageStream(client, name: name, configuration.publishing))
   }
 
   // MARK: Messages
@@ -121,9 +122,16 @@ package final class MessageStream {
   ) {
     var content = content
     content.headers.append(.init("Nats-Expected-Last-Subject-Sequence", String(sequence)))
+    // The broker always checks the first message of a subject. That one may also be published again, after an operator
+    // has removed all messages of the subject.
+    if configuration.isCheckedTooEarly, sequence > 0 {
+      content.headers.append(.init("Nats-Msg-Id", "\(token) \(sequence)"))
+    }
     client.request(content, to: "\(name).\(token)", within: Self.patience) { answer in
       completion(
         Self.read(answer) { reply throws(BrokerError) in
+          // The answer has the sequence of another message, or of an earlier attempt to publish this one.
+          guard !reply.flag("duplicate") else { throw .alreadyFollowed }
           guard let sequence = reply.integer("seq"), sequence > 0 else { throw .invalidReply("no sequence") }
           return UInt64(sequence)
         })

@@ -16,8 +16,22 @@ struct StreamConfiguration {
 
   init(_ json: APIReply) { self.json = json }
 
-  /// The maximum length of a message in the stream, in bytes; nil if it has no limit of its own.
-  var maximumMessageLength: Int? { json.integer("max_msg_size").flatMap { $0 > 0 ? Int(clamping: $0) : nil } }
+  /// What a publisher must know.
+  struct Publishing {
+    /// The maximum length of a message, in bytes; nil if the stream has no limit of its own.
+    var maximumMessageLength: Int?
+    /// Whether brokers may compare the expected sequence of a publish with the subject's last message before the
+    /// messages in flight are stored, and not again. Then they store two messages after the same one. NATS before 2.9.21
+    /// does that if there are replicas (its commit 244dda809, "Fix bug that would race around check for last sequence
+    /// per subject"). Brokers report their version since 2.11.
+    var isCheckedTooEarly: Bool
+  }
+
+  var publishing: Publishing {
+    Publishing(
+      maximumMessageLength: json.integer("max_msg_size").flatMap { $0 > 0 ? Int(clamping: $0) : nil },
+      isCheckedTooEarly: json.integer("num_replicas") ?? 1 > 1 && json["metadata"]?.text("_nats.ver") == nil)
+  }
 
   /// Why acknowledged messages may be lost there, or stored elsewhere; nil if they are safe.
   func flaw(name: String, replicas: Int) -> String? {

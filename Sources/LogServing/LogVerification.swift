@@ -42,8 +42,9 @@ final class LogVerification {
     deadline = .now + patience
   }
 
-  /// The subject of an unfinished upload has fewer messages only if the brokers have lost some. So their number shows a
-  /// loss. It requires one question, regardless of the length of the upload.
+  /// The subject of an unfinished upload has fewer messages only if the brokers have lost some, and more only if they
+  /// have stored one twice. So their number shows both. It requires one question, or two, regardless of the length of
+  /// the upload.
   func count() {
     guard last.number > 1 else { return completion(.intact) }
     log.stream.count(of: token) { [self] answer in
@@ -54,6 +55,19 @@ final class LogVerification {
       case .success(let found) where mayBePurged && found.messages == 1: completion(.intact)
       case .success(let found) where found.messages < last.number:
         completion(.lost("the log has \(found.messages) of the \(last.number) messages of upload \(token)"))
+      case .success(let found) where found.messages > last.number: compareLast(found.messages)
+      case .success: completion(.intact)
+      }
+    }
+  }
+
+  /// Called if the subject had more messages than the last one says. They may be later ones.
+  private func compareLast(_ count: UInt64) {
+    log.stream.lastMessage(of: token) { [self] answer in
+      switch answer {
+      case .failure(let error): again(error) { self.compareLast(count) }
+      case .success(let message?) where message.sequence == sequence:
+        completion(.lost("the log has \(count) messages of upload \(token), and not \(last.number)"))
       case .success: completion(.intact)
       }
     }

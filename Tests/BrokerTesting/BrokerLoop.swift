@@ -74,6 +74,22 @@ package final class TestStream: Sendable {
     }
   }
 
+  /// Publishes several messages after the same one, each before the answers to those before it. Returns the answers in
+  /// the order of the messages.
+  package func publish(
+    all contents: [MessageContent], to token: String, after sequence: UInt64
+  ) throws -> [Result<UInt64, BrokerError>] {
+    let answers = try EventLog<(index: Int, result: Result<UInt64, BrokerError>)>()
+    let _: Bool = try loop.wait("the publishes") { [self] _, done in
+      for (index, content) in contents.enumerated() {
+        stream.publish(content, to: token, after: sequence) { answers.append((index, $0)) }
+      }
+      done(true)
+    }
+    let all = try answers.wait("all acknowledgements") { $0.count == contents.count ? $0 : nil }
+    return all.sorted { $0.index < $1.index }.map(\.result)
+  }
+
   package func lastMessage(of token: String) throws -> StoredMessage? {
     try loop.wait("the last message") { [self] _, done in stream.lastMessage(of: token, done) }.get()
   }

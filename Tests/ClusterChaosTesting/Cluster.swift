@@ -103,8 +103,8 @@ package final class Cluster {
 
   private func startServers(_ count: Int, replicas: Int) throws {
     let urls = brokerURLs.joined(separator: ",")
-    for number in 1...count {
-      let place = try network.machine("s\(number)")
+    for number in 0..<count {
+      let place = try network.machine("s\(number + 1)")
       servers.append(
         ClusterMachine(
           .server, at: place, Self.sluicePath,

@@ -1,6 +1,8 @@
 // A short run with servers and brokers that are killed. `make chaos CHAOS=--cluster` is the long one.
 
+import BrokerTesting
 import ClusterChaosTesting
+import JetStream
 import Testing
 
 @Suite("A cluster", .serialized)
@@ -24,5 +26,30 @@ struct ClusterChaosTests {
   )
   func rivals() throws {
     print(try RivalRun(seed: 20_261_125, rounds: 100).perform())
+  }
+
+  @Test("of two publishes after the same message, one is stored, also while replicas are behind", arguments: [1, 3])
+  func fencing(brokers: Int) throws {
+    var options = Cluster.Options()
+    (options.brokers, options.servers, options.hasProxy) = (brokers, 0, false)
+    let cluster = try Cluster(options)
+    let loop = try BrokerLoop(BrokerOptions(servers: cluster.brokerURLs))
+    var opened: TestStream?
+    // New brokers first elect a leader.
+    for _ in 0..<10 where opened == nil { opened = try? loop.open("audio", replicas: brokers) }
+    let stream = try #require(opened)
+    var (last, stored): (UInt64, [[UInt8]]) = (0, [])
+    for round: UInt8 in 0..<100 {
+      let rivals = [[round, 0], [round, 1]]
+      let results = try stream.publish(all: rivals.map { MessageContent(payload: $0) }, to: "a", after: last)
+      let sequences = results.map { try? $0.get() }
+      #expect(sequences.compactMap(\.self).count == 1, "round \(round): \(results)")
+      for (sequence, rival) in zip(sequences, rivals) {
+        guard let sequence else { continue }
+        last = max(last, sequence)
+        stored.append(rival)
+      }
+    }
+    #expect(try stream.messages(of: "a").map(\.content.payload) == stored)
   }
 }

@@ -1,4 +1,4 @@
-// A broker that has lost messages. The servers detect it, and complete no incomplete upload.
+// A broker that has lost messages, or stored one twice. The servers detect it, and complete no such upload.
 
 import BrokerTesting
 import JetStream
@@ -21,14 +21,28 @@ struct LostMessageTests {
     try BrokerLoop(.init(servers: [broker.url])).remove(try sequences(broker, location)[place], from: "sluice")
   }
 
+  /// Stores the last message of the upload once more. Brokers did that with a message that was published twice (see
+  /// ``StreamConfiguration/Publishing/isCheckedTooEarly``).
+  private static func repeatLast(of location: String, _ broker: TestBroker) throws {
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    let token = String(location.dropFirst("/.uploads/".count))
+    var last = try #require(try stream.lastMessage(of: token))
+    last.content.headers.removeAll { $0.name.hasPrefix("Nats-") }
+    _ = try stream.publish(last.content, to: token, after: last.sequence).get()
+  }
+
   /// An upload of four messages.
-  private static func upload(_ server: LogServer) throws -> String {
+  ///
+  /// - Parameter repeated: the number of the message that is stored twice.
+  private static func upload(_ server: LogServer, repeated: (number: Int, broker: TestBroker)? = nil) throws -> String {
     let location = try server.create("one ")
-    for (offset, text) in [(4, "two "), (8, "six ")] {
+    for (number, (offset, text)) in [(4, "two "), (8, "six ")].enumerated() {
+      if let repeated, repeated.number == number { try repeatLast(of: location, repeated.broker) }
       let client = try server.connect()
       try client.patch(location, at: offset, body: text)
       guard try client.final().answer.status == 204 else { throw TestFailure("no append") }
     }
+    if let repeated, repeated.number == 2 { try repeatLast(of: location, repeated.broker) }
     return location
   }
 
@@ -55,6 +69,29 @@ struct LostMessageTests {
     try client.patch(location, at: 12, completes: true, body: "")
     #expect(try client.final().answer.status == 410)
     #expect(try Self.last(broker, location)?.deactivation == .stateLost)
+    #expect(try one.head(whole).status == 204)
+  }
+
+  @Test(
+    "an upload with a message that is stored twice ends at every server, and is not completed",
+    arguments: [0, 1, 2], [false, true])
+  func repeated(_ number: Int, completing: Bool) throws {
+    let broker = try TestBroker()
+    let (one, other) = (try LogServer(broker), try LogServer(broker))
+    let location = try Self.upload(one, repeated: (number, broker))
+    let whole = try one.create("untouched")
+    let client = try other.connect()
+    if completing {
+      try client.patch(location, at: 12, completes: true, body: "end")
+      #expect(try client.final().answer.status == 410)
+    }
+    #expect(try other.head(location).status == 410)
+    let token = location.dropFirst("/.uploads/".count)
+    let warning = try other.events.first("the warning", where: { $0.kind == .warning })
+    #expect(warning.reason?.wholeMatch(of: /the log has [56] messages of upload \w+, and not [45]/) != nil)
+    #expect(warning.reason?.contains(token) == true)
+    let last = try #require(try Self.last(broker, location))
+    #expect(last.deactivation == .stateLost && !last.isComplete)
     #expect(try one.head(whole).status == 204)
   }
 
