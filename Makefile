@@ -43,7 +43,7 @@ NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests
 .DEFAULT_GOAL := help
 .PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk long-outage chaos-server chaos-answers chaos-agent soak model model-spool model-store install install-built clean \
         deb tarball test-deb test-tarball \
-        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-spool-rivals bench-recovery \
+        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-spool-rivals bench-recovery bench-cluster \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages cluster-programs
 
@@ -225,6 +225,9 @@ bench-spool-rivals: build bench-packages test-packages ## compare sluice mic --s
 bench-recovery: build bench-packages test-packages ## measure the time from the end of an outage to the next acknowledgement, beside ffmpeg and curl
 	$(PYTHON) -m benchmarks.recovery.recovery $(BENCH)
 
+bench-cluster: build .build/libcurl-load .build/least-publisher .build/brokers ## compare storage in NATS JetStream with a directory, and with a publisher that only uses libnats
+	$(PYTHON) -m benchmarks.cluster.cluster $(BENCH)
+
 bench-throughput: build test-packages ## compare sluice put and pipe, with the resumable protocol, with plain curl
 	$(PYTHON) -m benchmarks.resumable.throughput $(BENCH)
 
@@ -235,11 +238,12 @@ bench-acknowledgements: build bench-packages .build/least-microphone ## measure 
 	$(PYTHON) -m benchmarks.live.acknowledgements $(BENCH)
 
 # Programs in plain C: libcurl's own cost is seen without any of ours, and the judge of rates costs next to nothing.
-C_BENCHMARK = gcc -O2 -std=gnu11 -Wall -Wextra -Werror -Wl,--as-needed -o $@ $(filter %.c,$^) $$(pkg-config --cflags --libs libcurl alsa) -lm -pthread
+C_BENCHMARK = gcc -O2 -std=gnu11 -Wall -Wextra -Werror -Wl,--as-needed -o $@ $(filter %.c,$^) $$(pkg-config --cflags --libs libcurl alsa libnats) -lm -pthread
 .build/libcurl-load: $(wildcard benchmarks/LibcurlLoad/*.[ch])
 .build/rate-receiver: $(wildcard benchmarks/RateReceiver/*.[ch])
 .build/least-microphone: $(wildcard benchmarks/LeastMicrophone/*.c)
-.build/libcurl-load .build/rate-receiver .build/least-microphone: | packages
+.build/least-publisher: $(wildcard benchmarks/LeastPublisher/*.c)
+.build/libcurl-load .build/rate-receiver .build/least-microphone .build/least-publisher: | packages
 	$(call install-missing,gcc)
 	@mkdir -p $(@D)
 	$(C_BENCHMARK)

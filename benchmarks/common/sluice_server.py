@@ -25,7 +25,8 @@ class SluiceServer:
         self.log = directory / "log"
         self.process: Process | None = None
         address = f"127.0.0.1:{self.port}"
-        where = [] if "--discard" in options else ["--directory", str(self.directory)]
+        has_other_store = "--discard" in options or "--store" in options
+        where = [] if has_other_store else ["--directory", str(self.directory)]
         self._command = [str(SLUICE), "serve", "--listen", address, *where, *options]
 
     def start(self) -> tuple[int, int]:
