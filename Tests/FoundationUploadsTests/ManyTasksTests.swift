@@ -62,7 +62,9 @@ struct ManyTasksTests {
       try ManyTasksTests.check(names.count < 30, "tasks have no threads of their own: \(names)")
       allRun.leave()
       let all = try answers.wait("all responses") { $0.count == count ? $0 : nil }
-      for (number, body) in all { try ManyTasksTests.check(body == "/\(number)", "task \(number) has its response: \(body)") }
+      for (number, body) in all {
+        try ManyTasksTests.check(body == "/\(number)", "task \(number) has its response: \(body)")
+      }
     }
   }
 
