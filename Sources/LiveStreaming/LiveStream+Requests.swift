@@ -215,7 +215,7 @@ extension LiveStream {
     var isTokenRenewed = false
     var place: (url: String?, isInsecure: Bool) = (nil, false)
     if case .success(let outcome) = result {
-      response = outcome.response
+      (response, responseFailure) = (outcome.response, outcome.bodyFailure)
       handler(
         .response(
           status: outcome.response.status,

@@ -72,6 +72,8 @@ final class LiveStream: @unchecked Sendable {
   /// See ``FailedAttempt/unconfirmed``.
   var unconfirmed: UInt64 = 0
   var response: HTTPResponse?
+  /// Why its body is incomplete.
+  var responseFailure: UploadError?
   /// See ``FailedAttempt/locationOrigin``: that of the last request, if it failed.
   var locationOrigin: String?
   /// Makes the description of the stream for the server.
@@ -320,6 +322,7 @@ final class LiveStream: @unchecked Sendable {
         handler(.missingAtServer(more))
       }
     }
+    summary.responseFailure = responseFailure
     summary.isResumable = !trustsTransport
     summary.unconfirmed = unconfirmed + machine.unconfirmedAtEnd
     summary.sourceSkipped = sourceSkipped

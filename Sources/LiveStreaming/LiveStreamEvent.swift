@@ -253,6 +253,8 @@ public struct StreamSummary: Sendable, CustomStringConvertible {
   public var sourceUnit = SourceEvent.Unit.frames
   /// The final response, if there was one.
   public var response: HTTPResponse?
+  /// Why the body of ``response`` is incomplete. Nil if it is complete, or if its end was not awaited.
+  package var responseFailure: UploadError?
   /// The number of bytes that may be lost. See ``FailedAttempt/unconfirmed`` and
   /// ``UploadNotice/nextURL(_:offset:unconfirmed:)``. They count as acknowledged.
   public var unconfirmed: UInt64 = 0

@@ -26,8 +26,11 @@ final class LogComparison {
   private var cursor: UInt64
   private let limit: UInt64
   private let completion: (Verdict) -> Void
-  /// Received bytes that are not compared yet.
-  private var pending: [UInt8] = []
+  /// Called when all received bytes are compared, and more are to come.
+  private let drained: () -> Void
+  /// Received bytes, of which the first ones are compared.
+  private var received: [UInt8] = []
+  private var comparedCount = 0
   private var hasEnded = false
   private var isReading = false
   private var isOver = false
@@ -40,19 +43,20 @@ final class LogComparison {
   /// - Parameters:
   ///   - last: the last message of the stream, which has that sequence.
   ///   - cursor: the stream offset of the content, which is before the end of the stream.
+  ///   - drained: called when all received bytes are compared, and more are to come.
   init(
     _ log: UploadLog, _ token: String, _ last: LogEntry, at sequence: UInt64, from cursor: UInt64,
-    _ completion: @escaping (Verdict) -> Void
+    drained: @escaping () -> Void, _ completion: @escaping (Verdict) -> Void
   ) {
     (self.log, self.token, self.last, self.sequence) = (log, token, last, sequence)
-    (self.cursor, limit, self.completion) = (cursor, last.streamEnd, completion)
+    (self.cursor, limit, self.drained, self.completion) = (cursor, last.streamEnd, drained, completion)
   }
 
   /// The number of bytes that are not compared yet.
-  var waitingCount: Int { pending.count }
+  var waitingCount: Int { received.count - comparedCount }
 
   func take(_ bytes: UnsafeBufferPointer<UInt8>) {
-    pending += bytes
+    received += bytes
     proceed()
   }
 
@@ -72,20 +76,18 @@ final class LogComparison {
 
   private func proceed() {
     while !isReading, !isOver {
-      if cursor == limit || pending.isEmpty && hasEnded { return conclude(.same(pending)) }
-      if pending.isEmpty { return }
-      let wanted = min(UInt64(pending.count), limit - cursor)
+      if cursor == limit || waitingCount == 0 && hasEnded { return conclude(.same(Array(received[comparedCount...]))) }
+      if waitingCount == 0 { return drained() }
+      let wanted = min(UInt64(waitingCount), limit - cursor)
       if cursor < gap.end {
         // A hole reads as zeros in a recording.
         let count = Int(min(wanted, gap.end - cursor))
-        guard !gap.isHole || pending.prefix(count).allSatisfy({ $0 == 0 }) else { return conclude(.different) }
+        guard !gap.isHole || next(count).allSatisfy({ $0 == 0 }) else { return conclude(.different) }
         passed(count)
       } else if let message, cursor >= message.entry.streamOffset, cursor < message.entry.streamEnd {
         let begin = Int(cursor - message.entry.streamOffset)
         let count = min(Int(wanted), message.payload.count - begin)
-        guard message.payload[begin..<(begin + count)].elementsEqual(pending.prefix(count)) else {
-          return conclude(.different)
-        }
+        guard message.payload[begin..<(begin + count)] == next(count) else { return conclude(.different) }
         passed(count)
       } else {
         deadline = .now + .nanoseconds(LogAppend.patience)
@@ -94,9 +96,14 @@ final class LogComparison {
     }
   }
 
+  private func next(_ count: Int) -> ArraySlice<UInt8> { received[comparedCount..<(comparedCount + count)] }
+
   private func passed(_ count: Int) {
-    pending.removeFirst(count)
+    comparedCount += count
     cursor += UInt64(count)
+    guard waitingCount == 0 else { return }
+    received.removeAll(keepingCapacity: true)
+    comparedCount = 0
   }
 
   // MARK: Reading

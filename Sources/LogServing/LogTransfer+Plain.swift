@@ -86,7 +86,9 @@ extension LogTransfer {
   }
 
   private func compare(_ plain: PlainRequest, with entry: LogEntry, at sequence: UInt64) {
-    self.plain?.comparison = LogComparison(log, token, entry, at: sequence, from: plain.offset) { [self] verdict in
+    self.plain?.comparison = LogComparison(log, token, entry, at: sequence, from: plain.offset) { [self] in
+      resumeIfDrained()
+    } _: { [self] verdict in
       self.plain?.comparison = nil
       guard !isOver else { return }
       compared(verdict)

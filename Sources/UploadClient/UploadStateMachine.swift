@@ -70,7 +70,10 @@ struct UploadStateMachine {
       let early = state == .sending
       state = .receivingResponse(head, early: early)
       // RFC 9112, section 6.3: these two have no body, regardless of their fields.
-      responseBodyRemaining = [204, 304].contains(head.status) ? 0 : head["Content-Length"].flatMap { Int($0) }
+      // libcurl decodes a body, and the field counts encoded bytes.
+      let isEncoded = head["Content-Encoding"].map { $0.lowercased() != "identity" } ?? false
+      responseBodyRemaining =
+        [204, 304].contains(head.status) ? 0 : isEncoded ? nil : head["Content-Length"].flatMap { Int($0) }
       if early { return responseBodyRemaining == 0 ? .endEarly : .stopSending }
       return responseBodyReadLimit == nil || responseBodyRemaining == 0 ? .none : .startResponseBodyLimit
     case .receivingResponse, .finished:

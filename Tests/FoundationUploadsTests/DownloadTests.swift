@@ -146,7 +146,9 @@ struct DownloadTests {
     let (_, server) = try served { ($0.breaksAfter, $0.isSilent) = (200_000, true) }
     let test = TestSession()
     defer { test.end() }
-    let task = test.session.downloadTask(with: try request(server.url))
+    var asked = try request(server.url)
+    asked.timeoutInterval = .infinity
+    let task = test.session.downloadTask(with: asked)
     task.resume()
     try test.recorder.log.wait("some bytes") {
       $0.contains { if case .wrote = $0 { true } else { false } } ? true : nil
@@ -157,7 +159,10 @@ struct DownloadTests {
       let record = try #require(try JSONSerialization.jsonObject(with: data) as? [String: Any])
       try FileManager.default.removeItem(atPath: try #require(record["path"] as? String))
     }
-    let (file, _) = try await test.session.download(resumeFrom: data)
+    // A task that is cancelled before its first request returns the data that it was to continue with.
+    let unused = test.session.downloadTask(withResumeData: data)
+    let again = try #require(await unused.cancelByProducingResumeData())
+    let (file, _) = try await test.session.download(resumeFrom: again)
     defer { try? FileManager.default.removeItem(at: file) }
     #expect(try Data(contentsOf: file) == Data(Self.body))
   }

@@ -48,6 +48,35 @@ struct EarlyAnswerTests {
     #expect(!test.recorder.log.all.contains(.response(201)))
   }
 
+  @Test("an error before the end of the body is delivered whole, also if it is encoded", arguments: [false, true])
+  func encodedError(isEncoded: Bool) throws {
+    // 200,000 zeros, and the same compressed by gzip.
+    let plain = [UInt8](repeating: 0, count: 200_000)
+    let content = isEncoded ? try gzip(plain) : plain
+    let server = try ScriptedServer(receiveBuffer: 4096) { connection, _ in
+      _ = try connection.head()
+      let encoding = isEncoded ? "Content-Encoding: gzip\r\n" : ""
+      try connection.send(
+        "HTTP/1.1 413 Content Too Large\r\n\(encoding)Content-Length: \(content.count)\r\n\r\n")
+      try connection.send(content)
+      _ = connection.waitForEnd()
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.session.uploadTask(with: try request(server.url, "POST"), from: Self.body).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(413)))
+    #expect(test.recorder.data == Data(plain))
+  }
+
+  private func gzip(_ bytes: [UInt8]) throws -> [UInt8] {
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("content", bytes)
+    let process = try TestProcess("/bin/gzip", ["-k", path])
+    guard try process.wait() == 0 else { throw TestFailure("gzip: \(process.errors)") }
+    return [UInt8](try Data(contentsOf: URL(fileURLWithPath: path + ".gz")))
+  }
+
   @Test("an error before the end of the body is the response")
   func earlyError() throws {
     let server = try hasty("413 Content Too Large")

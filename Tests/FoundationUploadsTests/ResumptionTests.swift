@@ -9,9 +9,10 @@ struct ResumptionTests {
   enum Body: String, CaseIterable { case bytes, file }
 
   private func task(
-    _ body: Body, _ session: URLSession, _ url: String, _ directory: TemporaryDirectory
+    _ body: Body, _ session: URLSession, _ url: String, _ directory: TemporaryDirectory, _ timeout: TimeInterval = 60
   ) throws -> URLSessionUploadTask {
-    let request = try request("\(url)/big", "POST")
+    var request = try request("\(url)/big", "POST")
+    request.timeoutInterval = timeout
     switch body {
     case .bytes: return session.uploadTask(with: request, from: Data(Self.bytes))
     case .file:
@@ -35,13 +36,13 @@ struct ResumptionTests {
     #expect(task.countOfBytesSent == Int64(Self.bytes.count))
   }
 
-  @Test("another session resumes a paused upload", arguments: Body.allCases)
-  func pause(_ body: Body) async throws {
+  @Test("another session resumes a paused upload", arguments: Body.allCases, [60, .infinity])
+  func pause(_ body: Body, _ timeout: TimeInterval) async throws {
     let server = try StreamServer()
     let way = try Bottleneck(to: server)
     let test = TestSession()
     defer { test.end() }
-    let task = try task(body, test.session, way.url, server.directory)
+    let task = try task(body, test.session, way.url, server.directory, timeout)
     task.resume()
     try test.recorder.log.first("the offer") { $0 == .interim(104) }
     let data = try #require(await task.cancelByProducingResumeData())
@@ -51,9 +52,14 @@ struct ResumptionTests {
     #expect(await task.cancelByProducingResumeData() == nil)
     let next = TestSession()
     defer { next.end() }
-    next.session.uploadTask(withResumeData: data).resume()
-    #expect(try next.recorder.end() == nil)
-    #expect(try stored(next.recorder.data, server) == Self.bytes)
+    // A task that is cancelled before its first request returns the data that it was to continue with.
+    let again = try #require(await next.session.uploadTask(withResumeData: data).cancelByProducingResumeData())
+    #expect(try next.recorder.end() == .cancelled)
+    let last = TestSession()
+    defer { last.end() }
+    last.session.uploadTask(withResumeData: again).resume()
+    #expect(try last.recorder.end() == nil)
+    #expect(try stored(last.recorder.data, server) == Self.bytes)
   }
 
   @Test("an upload that times out fails with resume data, and continues with it", arguments: [false, true])

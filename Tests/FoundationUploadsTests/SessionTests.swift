@@ -65,6 +65,50 @@ struct SessionTests {
     }
   }
 
+  @Test(
+    "the progress is finished once, at the end, and counts once in its parent", arguments: [false, true], [false, true])
+  func progress(isStream: Bool, hasLength: Bool) throws {
+    let goOn = DispatchSemaphore(value: 0)
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        if head.line.hasPrefix("OPTIONS") {
+          try connection.respond("404 Not Found")
+          continue
+        }
+        if isStream { _ = try connection.body() } else { _ = try connection.receive() }
+        try connection.send("HTTP/1.1 200 OK\r\n" + (hasLength ? "Content-Length: 10\r\n" : "") + "\r\n12345")
+        goOn.wait()
+        try connection.send("67890")
+        return
+      }
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let pair = try Pair()
+    test.recorder.stream = { pair.input }
+    let request = try request("\(server.url)/a", "POST")
+    let task =
+      isStream
+      ? test.session.uploadTask(withStreamedRequest: request)
+      : test.session.uploadTask(with: request, from: Data("content".utf8))
+    let parent = Progress(totalUnitCount: 2)
+    parent.addChild(task.progress, withPendingUnitCount: 1)
+    task.resume()
+    if isStream {
+      pair.output.open()
+      #expect(pair.output.write("content", maxLength: 7) == 7)
+      pair.output.close()
+    } else {
+      try test.recorder.log.first("the response begins") { if case .data = $0 { true } else { false } }
+      #expect(!task.progress.isFinished && parent.completedUnitCount == 0)
+    }
+    goOn.signal()
+    #expect(try test.recorder.end() == nil)
+    #expect(task.progress.isFinished && task.progress.fractionCompleted == 1)
+    #expect(parent.completedUnitCount == 1)
+  }
+
   @Test("a missing file fails the task")
   func missingFile() async throws {
     do {

@@ -125,6 +125,42 @@ struct StreamedUploadTests {
     #expect(try ends.first("the connection's end") { _ in true } == false)
   }
 
+  @Test(
+    "a response that breaks off fails the upload of a stream, and one that does not is delivered whole",
+    arguments: [false, true], [0, 500, 999, 1000])
+  func brokenResponse(isResumable: Bool, _ count: Int) throws {
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        if head.line.hasPrefix("OPTIONS") {
+          try isResumable
+            ? connection.respond("204 No Content", ["Upload-Limit: min-size=0", "Upload-Draft-Interop-Version: 8"])
+            : connection.respond("404 Not Found")
+          continue
+        }
+        if isResumable, head.line.hasPrefix("POST") {
+          try connection.respond("201 Created", ["Location: /upload", "Upload-Offset: 0", "Upload-Complete: ?0"])
+          continue
+        }
+        _ = try connection.body()
+        try connection.send("HTTP/1.1 200 OK\r\nUpload-Complete: ?1\r\nContent-Length: 1000\r\n\r\n")
+        try connection.send([UInt8](repeating: 120, count: count))
+        return
+      }
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let pair = try Pair()
+    test.recorder.stream = { pair.input }
+    test.session.uploadTask(withStreamedRequest: try request("\(server.url)/a", "POST")).resume()
+    pair.output.open()
+    #expect(pair.output.write("content", maxLength: 7) == 7)
+    pair.output.close()
+    let code = try test.recorder.end()
+    #expect(count == 1000 ? code == nil : code == .networkConnectionLost, "\(String(describing: code))")
+    #expect(test.recorder.data.count == count)
+  }
+
   @Test("a missing stream of the delegate is an error")
   func noStream() throws {
     let test = TestSession()

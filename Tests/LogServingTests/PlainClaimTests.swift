@@ -143,6 +143,37 @@ struct PlainClaimTests {
     }
   }
 
+  @Test(
+    "repeated bytes that are more than a server holds are all compared, in a growing and in a complete stream",
+    arguments: [false, true], [1, 200])
+  func long(isComplete: Bool, messages: Int) throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    var random = SplitMix64(state: 3)
+    let content = (0..<1_500_000).map { _ in UInt8(truncatingIfNeeded: random.next()) }
+    if messages > 1 {
+      let length = 1000
+      for number in 0..<messages {
+        let piece = Array(content[(number * length)..<((number + 1) * length)])
+        try Self.interrupted(server, at: UInt64(number * length), piece)
+      }
+    }
+    let begin = messages > 1 ? messages * 1000 : 0
+    if isComplete {
+      let (client, _) = try Self.begin(server, at: UInt64(begin))
+      try client.sendChunk(Array(content[begin...]))
+      try client.send("0\r\n\r\n")
+      #expect([200, 201].contains(try client.answer().status))
+    } else {
+      try Self.interrupted(server, at: UInt64(begin), Array(content[begin...]))
+    }
+    let (client, _) = try Self.begin(server, at: 0)
+    try client.sendChunk(content)
+    try client.send("0\r\n\r\n")
+    let answer = try client.answer()
+    #expect(answer.status == 200 && answer["stream-offset"] ?? "\(content.count)" == "\(content.count)", "\(answer)")
+  }
+
   @Test("two clients continue one stream through two servers, and leave no hole and no repeated byte")
   func rivals() throws {
     let broker = try TestBroker()

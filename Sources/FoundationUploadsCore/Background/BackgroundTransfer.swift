@@ -79,12 +79,15 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   /// - Parameter handler: receives the resume data of a download. For an upload it receives nil: the agent keeps what
   ///   it needs to continue, and removes it with the transfer.
   func cancel(_ handler: (@Sendable (Data?) -> Void)?) {
-    let (isHere, known) = monitor.withLock { () -> (Bool, Int64?) in
+    let (isLate, isHere, known) = monitor.withLock { () -> (Bool, Bool, Int64?) in
       isCancelled = true
       if !isOver { resumeHandler = handler }
-      return (!isSubmitted, isOver ? nil : id)
+      return (isOver, !isSubmitted, isOver ? nil : id)
     }
-    if isHere {
+    if isLate {
+      // The task has just ended, and has no data any more.
+      session.call { handler?(nil) }
+    } else if isHere {
       // The data that it was to continue with is still valid.
       let data: Data? = if case .resumedDownload(let record) = content { record.data } else { nil }
       end(URLError(.cancelled, task.originalRequest?.url).with(data, URLError.ResumeKey.download), resumeData: data)
@@ -235,7 +238,6 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       return (!isOver, resumeHandler.take())
     }
     guard isFirst else { return }
-    task.updateProgress()
     task.isOver(error)
     let delegate = session.taskDelegate(of: task)
     session.call { [session, task, completion] in

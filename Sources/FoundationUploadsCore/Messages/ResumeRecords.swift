@@ -20,7 +20,8 @@ struct RequestRecord: Codable {
     url = request.url?.absoluteString ?? ""
     method = request.httpMethod ?? "GET"
     fields = request.allHTTPHeaderFields ?? [:]
-    timeout = request.timeoutInterval
+    // JSON has no infinity.
+    timeout = request.timeoutInterval.isFinite ? request.timeoutInterval : .greatestFiniteMagnitude
   }
 
   var urlRequest: URLRequest? {

@@ -76,18 +76,21 @@ final class StreamEvents: @unchecked Sendable {
 
   /// What a run loop's thread is to do.
   private enum Next {
-    case call(any StreamDelegate, Stream.Event)
+    case call(Stream.Event)
     case wait
     /// The stream is in no run loop any more, or without a delegate, for which the events wait.
     case leave
   }
 
   /// Looks anew for each event: the delegate may have closed the stream, or removed it from the run loop.
-  private func next() -> Next {
-    guard !sources.isEmpty, let delegate else { return .leave }
-    guard let event = Self.order.first(where: { pending.contains($0) }) else { return .wait }
+  ///
+  /// - Returns: also the delegate. Its end may be an order to the pair, and must not come within the lock.
+  private func next() -> (Next, (any StreamDelegate)?) {
+    let delegate = delegate
+    guard !sources.isEmpty, delegate != nil else { return (.leave, delegate) }
+    guard let event = Self.order.first(where: { pending.contains($0) }) else { return (.wait, delegate) }
     pending.remove(event)
-    return .call(delegate, event)
+    return (.call(event), delegate)
   }
 
   /// Foundation's.
@@ -111,8 +114,9 @@ final class StreamEvents: @unchecked Sendable {
     guard let stream = monitor.withLock({ self.stream }) else { return }
     let end = MonotonicInstant.now + Self.turn
     while MonotonicInstant.now < end {
-      switch monitor.withLock({ next() }) {
-      case .call(let delegate, let event): delegate.stream(stream, handle: event)
+      let (step, delegate) = monitor.withLock { next() }
+      switch step {
+      case .call(let event): delegate?.stream(stream, handle: event)
       case .wait: guard findsNews(source) else { return }
       case .leave: return
       }

@@ -108,17 +108,21 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
       (facts.state, facts.error) = (.completed, error)
       return self.transfer.take()
     }
+    if error == nil { updateProgress() }
     withExtendedLifetime(transfer) {}
   }
 
   func updateProgress() {
-    let (done, expected) = monitor.withLock {
+    let (done, expected, isOver) = monitor.withLock {
       (
-        facts.bytesSent + facts.bytesReceived,
-        max(0, facts.bytesExpectedToSend).addingSaturated(max(0, facts.bytesExpectedToReceive))
+        facts.bytesSent.addingSaturated(facts.bytesReceived),
+        max(0, facts.bytesExpectedToSend).addingSaturated(max(0, facts.bytesExpectedToReceive)),
+        facts.state == .completed
       )
     }
-    progress.totalUnitCount = max(expected, done)
+    // Without any length, it is indeterminate. It is finished only when the task is over, because a response may follow
+    // the body.
+    progress.totalUnitCount = isOver ? max(expected, done) : expected > 0 ? max(expected, done.addingSaturated(1)) : -1
     progress.completedUnitCount = done
   }
 

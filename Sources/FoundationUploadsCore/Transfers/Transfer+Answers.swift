@@ -224,6 +224,7 @@ extension Transfer {
       != UploadRequest.origin(of: request.url?.absoluteString ?? "")
     {
       isAtOtherOrigin = true
+      failedChallenges = 0
     }
     request = next
     redirectCount += 1

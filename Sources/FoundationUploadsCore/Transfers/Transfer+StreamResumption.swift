@@ -171,8 +171,10 @@ extension Transfer {
         guard self.number == number, !isOver, case .finished(let result) = event else { return }
         noteRunning(result, of: append)
         running = nil
-        if case .success(let outcome) = result, outcome.response.isSuccess { return respond(outcome.response) }
-        respond(answer)
+        if case .success(let outcome) = result, outcome.response.isSuccess {
+          return respond(outcome.response, outcome.bodyFailure)
+        }
+        respond(answer, nil)
       }
     } catch {
       end(URLError(error, request.url))

@@ -20,7 +20,7 @@ struct StreamFacts {
 }
 
 extension Transfer {
-  /// How many bytes of a response are kept for a stream's end.
+  /// A response to a stream or a resumed upload is delivered at its end, and must be shorter than this, in bytes.
   static let responseLimit = 64 << 20
 
   // MARK: Bodies of unknown length
@@ -93,7 +93,11 @@ extension Transfer {
           target: UploadRequest.withoutCredentials(request.url?.absoluteString ?? ""), base: 0,
           length: UInt64(clamping: task.countOfBytesExpectedToSend), streamID: nil, version: offered ?? .newest)
       }
-    guard let data else { return nil }
+    guard let data else {
+      // The task was cancelled before its first request, so the data that it was to continue with is still valid.
+      if !hasBegun, case .resumedUpload(let record) = content { return record }
+      return nil
+    }
     switch content {
     case .resumedUpload(var record):
       record.upload = data.text ?? record.upload
@@ -223,12 +227,19 @@ extension Transfer {
   private func respond(_ summary: StreamSummary) {
     source?.close(failure: summary.error?.description)
     source = nil
-    respond(summary.response ?? HTTPResponse(status: 200))
+    respond(summary.response ?? HTTPResponse(status: 200), summary.responseFailure)
   }
 
-  /// The upload ends with a response that is complete.
-  func respond(_ response: HTTPResponse) {
-    let result = Result<UploadTask.Outcome, UploadError>.success(.init(response: response, isEarly: true))
+  /// The upload ends with a response.
+  ///
+  /// - Parameter failure: why its body is incomplete. Nil if it is complete.
+  func respond(_ response: HTTPResponse, _ failure: UploadError?) {
+    if failure == nil, response.body.count >= Self.responseLimit {
+      let words = "the response of the upload is longer than \(Self.responseLimit >> 20) MiB"
+      return fail(URLError(.dataLengthExceedsMaximum, request.url, words))
+    }
+    let result = Result<UploadTask.Outcome, UploadError>.success(
+      .init(response: response, isEarly: failure == nil, bodyFailure: failure))
     // A long body may belong to a redirect or a challenge, with the next request already under way.
     let number = number
     answered(response)
@@ -248,6 +259,7 @@ extension Transfer {
           handler, download.record(of: request, isAtOtherOrigin: isAtOtherOrigin)?.data, URLError.ResumeKey.download)
       }
     }
+    if let record = unusedDownload { return endCancelled(handler, record.data, URLError.ResumeKey.download) }
     if let streamer {
       resumeHandler = handler
       return streamer.cancel()
@@ -265,6 +277,11 @@ extension Transfer {
       guard let handler = resumeHandler.take() else { return }
       endCancelled(handler, nil, URLError.ResumeKey.upload)
     }
+  }
+
+  /// The data of a task that was to continue a download, before its first request.
+  private var unusedDownload: DownloadRecord? {
+    if !hasBegun, case .resumedDownload(let record) = content { record } else { nil }
   }
 
   func endCancelled(_ handler: @escaping @Sendable (Data?) -> Void, _ data: Data?, _ key: String) {

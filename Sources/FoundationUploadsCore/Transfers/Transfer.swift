@@ -100,6 +100,8 @@ final class Transfer: TaskEngine, @unchecked Sendable {
   /// Whether a redirect has led to another origin, which must not receive secrets of the first.
   var isAtOtherOrigin = false
   var failedChallenges = 0
+  /// Whether the first request was sent, or was about to be.
+  var hasBegun = false
   var hasConnected = false
   var hasToldWaiting = false
   /// When the server could not be reached for the first time.
@@ -204,6 +206,8 @@ final class Transfer: TaskEngine, @unchecked Sendable {
       }
     } catch {
       end(URLError(.unknown, request.url, "cannot start the network thread: \(error)"))
+      // It finds that the transfer is over.
+      work()
     }
   }
 
@@ -226,6 +230,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
 
   private func begin() {
     guard !isOver else { return }
+    hasBegun = true
     after(settings.timeoutIntervalForResource) { [unowned self] in
       fail(URLError(.timedOut, request.url, "the task took longer than \(settings.timeoutIntervalForResource) s"))
     }
