@@ -235,6 +235,9 @@ final class Collection {
   /// Called when the upload's recording has grown.
   func touched(_ upload: CollectedUpload) { dirty.insert(upload.name) }
 
+  /// Whether the checkpoint has all stored bytes of the upload's stream.
+  func isCovered(_ upload: CollectedUpload) -> Bool { !dirty.contains(upload.name) && !isWriting }
+
   /// Called when the upload's stream is complete and synced, including the bytes of other uploads.
   func completed(_ upload: CollectedUpload) {
     guard purges else { return }
@@ -332,6 +335,7 @@ final class Collection {
     if let error { return fail(.disk(error)) }
     checkpoint = snapshot
     if isStopping { return isLastRound ? stopNow() : beginLastRound() }
+    for lane in Array(lanes.values) { lane.checkpointWritten() }
     purge()
     rest()
     maintain()

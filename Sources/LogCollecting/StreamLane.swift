@@ -27,6 +27,8 @@ final class StreamLane {
   private(set) var isBusy = false
   /// Whether a message waits for its next attempt.
   private var isStuck = false
+  /// Whether the next message ends a recording, some bytes of which are in no checkpoint yet.
+  private var awaitsCheckpoint = false
   private var complaint: String?
 
   init(_ collection: Collection) { self.collection = collection }
@@ -42,10 +44,16 @@ final class StreamLane {
 
   /// Applies the next message, unless the collection is on hold.
   func proceed() {
-    while !isBusy, !isStuck, !collection.isHolding, let item = queue.first {
+    while !isBusy, !isStuck, !awaitsCheckpoint, !collection.isHolding, let item = queue.first {
       isBusy = true
       apply(item)
     }
+  }
+
+  /// Called when a checkpoint was written.
+  func checkpointWritten() {
+    awaitsCheckpoint = false
+    proceed()
   }
 
   private func ended(_ outcome: CollectedUpload.Outcome, _ item: Item) {
@@ -118,6 +126,12 @@ final class StreamLane {
 
   private func finish(_ item: Item, _ entry: LogEntry) {
     let upload = item.upload
+    let ends = entry.deactivation == .expired || entry.deactivation == .interrupted
+    guard !ends || collection.isCovered(upload) else {
+      // Otherwise the next collector could find a final recording whose bytes it reads again.
+      (isBusy, awaitsCheckpoint) = (false, true)
+      return collection.laneRests()
+    }
     upload.appliedSequence = item.message.sequence
     switch entry.deactivation {
     case nil: break

@@ -1,6 +1,7 @@
 // sluice collect, and uploads that the servers have ended because nobody continued them.
 
 import BrokerTesting
+import Glibc
 import JetStream
 import NetworkTesting
 import Testing
@@ -61,5 +62,47 @@ struct CollectExpiryTests {
         == ["x-live.bin", "x-live.gaps", "x-live~2.bin", "x-live~2.gaps"])
     #expect(try directory.contents("x-live.bin") == Array("live ".utf8))
     #expect(try directory.contents("x-live~2.bin") == Array("goes on".utf8))
+  }
+
+  @Test(
+    "a collector that is killed at any event of a stream that ended before its start stores each byte once",
+    arguments: ["begun", "closed"], [1, 3])
+  func killed(at event: String, uploads count: Int) throws {
+    let (broker, directory, events) = (try TestBroker(), try TemporaryDirectory(), try EventLog<ServerEvent>())
+    let server = try Self.server(broker, events)
+    defer {
+      server.shutdown(grace: .zero)
+      server.waitUntilEnded()
+    }
+    let client = try RawClient(server.localAddresses[0])
+    for number in 0..<count {
+      // Each continues the stream after the one before it was closed.
+      let fields = ["Upload-Complete: ?0", "Stream-ID: live", "Stream-Offset: \(number * 5)"]
+      try client.request("POST", "/x", fields, body: "live\(number)")
+      #expect(try client.final().answer.status == 201)
+      try events.wait("the end of upload \(number)") { $0.count { $0.kind == .closed } > number ? true : nil }
+    }
+    for _ in 0..<3 {
+      let collector = try Self.collect(broker, directory)
+      // After an earlier kill, there may be no such event.
+      _ = try? collector.lines.wait("the event", within: .seconds(3)) { lines in
+        lines.contains { $0.text.contains("\"event\":\"\(event)\"") } ? true : nil
+      }
+      collector.signal(SIGKILL)
+      _ = try collector.wait()
+    }
+    let last = try Self.collect(broker, directory)
+    let end = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
+    try waitUntil("all messages are collected") {
+      let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)
+      return text.firstMatch(of: /sequence=([0-9]+)/).flatMap { UInt64($0.1) } ?? 0 >= end
+    }
+    last.signal(SIGTERM)
+    #expect(try last.wait() == 0, "\(last.errors)")
+    let names = directory.names.filter { $0.hasPrefix("x-") && $0.hasSuffix(".bin") }
+    #expect(names == (0..<count).map { $0 == 0 ? "x-live.bin" : "x-live~\($0 + 1).bin" })
+    for (number, name) in names.enumerated() {
+      #expect(try directory.contents(name) == Array("live\(number)".utf8), "\(name)")
+    }
   }
 }
