@@ -7,7 +7,11 @@
 @_exported public import Foundation
 
 @_exported public import class FoundationNetworking.HTTPURLResponse
+@_exported public import let FoundationNetworking.NSURLAuthenticationMethodClientCertificate
 @_exported public import let FoundationNetworking.NSURLAuthenticationMethodHTTPBasic
+@_exported public import let FoundationNetworking.NSURLAuthenticationMethodServerTrust
+@_exported public import let FoundationNetworking.NSURLProtectionSpaceHTTP
+@_exported public import let FoundationNetworking.NSURLProtectionSpaceHTTPS
 @_exported public import let FoundationNetworking.NSURLSessionTransferSizeUnknown
 @_exported public import class FoundationNetworking.URLAuthenticationChallenge
 @_exported public import class FoundationNetworking.URLCredential

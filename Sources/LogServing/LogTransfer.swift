@@ -212,6 +212,8 @@ final class LogTransfer: RequestHandler {
       // Bytes that are compared with stored ones do not count as received.
       if isPaused || plain?.comparison != nil { watch() } else { stop(.tooSlow) }
     } silent: { [self] in
+      // No message may follow the last one, after which the bytes of a refuted upload are being removed.
+      guard !append.isLast else { return }
       append.announce()
       proceed()
     }

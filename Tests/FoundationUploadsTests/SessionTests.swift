@@ -109,6 +109,78 @@ struct SessionTests {
     #expect(parent.completedUnitCount == 1)
   }
 
+  @Test("a session lists its tasks by kind until they end, and cancelling a task's progress cancels the task")
+  func lists() async throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = connection.waitForEnd()
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.session.sessionDescription = "uploads"
+    #expect(test.session.sessionDescription == "uploads")
+    let request = try request(server.url)
+    let data = test.session.dataTask(with: request)
+    let upload = test.session.uploadTask(with: try FoundationUploadsTests.request(server.url, "PUT"), from: Data("x".utf8))
+    let download = test.session.downloadTask(with: request)
+    upload.resume()
+    func all() async -> [Int] {
+      await withCheckedContinuation { found in
+        test.session.getAllTasks { found.resume(returning: $0.map(\.taskIdentifier).sorted()) }
+      }
+    }
+    func counts() async -> [Int] {
+      await withCheckedContinuation { found in
+        test.session.getTasksWithCompletionHandler { found.resume(returning: [$0.count, $1.count, $2.count]) }
+      }
+    }
+    #expect(await all() == [data, upload, download].map(\.taskIdentifier).sorted())
+    #expect(await counts() == [1, 1, 1])
+    upload.progress.cancel()
+    #expect(try test.recorder.end() == .cancelled)
+    #expect(await counts() == [1, 0, 1])
+    data.cancel()
+    download.cancel()
+    #expect(await all() == [])
+  }
+
+  @Test("the default credential of the storage answers the first challenge of each origin")
+  func storedCredential() throws {
+    let attempts = try EventLog<String>()
+    func server(_ next: String?) throws -> ScriptedServer {
+      try ScriptedServer { connection, _ in
+        while true {
+          let head = try connection.head()
+          attempts.append(head["Authorization"] ?? "none")
+          if head["Authorization"] == nil {
+            try connection.respond("401 Unauthorized", ["WWW-Authenticate: Basic realm=\"r\""])
+          } else if let next {
+            try connection.respond("302 Found", ["Location: \(next)"])
+          } else {
+            try connection.respond("200 OK", body: "content")
+          }
+        }
+      }
+    }
+    let second = try server(nil)
+    let first = try server(second.url)
+    let storage = URLCredentialStorage()
+    for port in [first.port, second.port] {
+      let space = URLProtectionSpace(
+        host: "127.0.0.1", port: Int(port), protocol: NSURLProtectionSpaceHTTP, realm: "r",
+        authenticationMethod: NSURLAuthenticationMethodHTTPBasic)
+      let credential = URLCredential(user: "u\(port)", password: "p", persistence: .forSession)
+      storage.setDefaultCredential(credential, for: space)
+    }
+    let test = TestSession { $0.urlCredentialStorage = storage }
+    defer { test.end() }
+    test.session.dataTask(with: try request(first.url)).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.data == Data("content".utf8))
+    let sent = [first, second].map { "Basic \(Data("u\($0.port):p".utf8).base64EncodedString())" }
+    #expect(attempts.all == ["none", sent[0], "none", sent[1]])
+  }
+
   @Test("a missing file fails the task")
   func missingFile() async throws {
     do {

@@ -260,7 +260,7 @@ extension Transfer {
       host: url.host ?? "", port: url.port ?? (isSecure ? 443 : 80),
       protocol: isSecure ? NSURLProtectionSpaceHTTPS : NSURLProtectionSpaceHTTP, realm: basic.realm,
       authenticationMethod: NSURLAuthenticationMethodHTTPBasic)
-    let proposed = settings.urlCredentialStorage?.defaultCredential(for: space)
+    let proposed = settings.urlCredentialStorage?.defaultCredential(forSpaceLike: space)
     let challenge = URLAuthenticationChallenge(
       protectionSpace: space, proposedCredential: proposed, previousFailureCount: failedChallenges,
       failureResponse: HTTPURLResponse.make(response, url), error: nil, sender: NoSender())
