@@ -121,7 +121,8 @@ struct SessionTests {
     #expect(test.session.sessionDescription == "uploads")
     let request = try request(server.url)
     let data = test.session.dataTask(with: request)
-    let upload = test.session.uploadTask(with: try FoundationUploadsTests.request(server.url, "PUT"), from: Data("x".utf8))
+    let upload = test.session.uploadTask(
+      with: try FoundationUploadsTests.request(server.url, "PUT"), from: Data("x".utf8))
     let download = test.session.downloadTask(with: request)
     upload.resume()
     func all() async -> [Int] {
