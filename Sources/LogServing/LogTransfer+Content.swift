@@ -68,7 +68,10 @@ extension LogTransfer {
       append.take(digests.release())
     }
     switch state?.contentEnded(number) {
-    case .acknowledge: ending = .acknowledge
+    case .acknowledge:
+      // The offset of an append without content must be that of the brokers' last message, as after a HEAD.
+      if append.isDrained, append.storedSequence == 0 { append.announce() }
+      ending = .acknowledge
     case .process:
       ending = isStillValid ? .complete : .refuse(.notAuthorized)
     case .refuse(let refusal): ending = .refuse(refusal)

@@ -42,12 +42,33 @@ struct SharedUploadTests {
     let (one, other) = (try LogServer(broker), try LogServer(broker))
     let location = try one.create("hello")
     for offset in [0, 4, 6, 1_000_000] {
+      let count = try broker.messages(of: location).count
       let client = try other.connect()
       try client.patch(location, at: offset, body: "x")
       let answer = try client.final().answer
       #expect(answer.status == 409 && answer["upload-offset"] == "5", "\(offset): \(answer)")
+      // The message proves that the broker knows the newest offset.
+      #expect(try broker.messages(of: location).count == count + 1, "\(offset)")
     }
     #expect(try broker.bytes(of: location) == Array("hello".utf8))
+  }
+
+  @Test("an append without content states an offset that the brokers have confirmed", arguments: [false, true])
+  func empty(isChunked: Bool) throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    let location = try server.create("hello")
+    let count = try broker.messages(of: location).count
+    let client = try server.connect()
+    if isChunked {
+      try client.patch(location, at: 5, chunked: true)
+      try client.send("0\r\n\r\n")
+    } else {
+      try client.patch(location, at: 5, body: "")
+    }
+    let answer = try client.final().answer
+    #expect(answer.status == 204 && answer["upload-offset"] == "5", "\(answer)")
+    #expect(try broker.messages(of: location).count == count + 1)
   }
 
   @Test("a HEAD ends the running append at another server, and an append at its offset is accepted")
