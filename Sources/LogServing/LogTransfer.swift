@@ -157,11 +157,6 @@ final class LogTransfer: RequestHandler {
       if !log.isOwn(entry.mark) { emit(.continued, offset: entry.end) }
       accepted()
     case .replay: replay(entry, sequence)
-    case .refuse(let refusal) where !entry.isComplete:
-      // The refusal states an offset. A broker that was cut off may have answered, and the next message is then refused.
-      append.announce()
-      ending = .refuse(refusal)
-      proceed()
     case .refuse(let refusal): refuse(refusal, standing: standing(state))
     case .invalidate(let refusal, _):
       append.deactivate(.lengthExceeded)

@@ -42,13 +42,10 @@ struct SharedUploadTests {
     let (one, other) = (try LogServer(broker), try LogServer(broker))
     let location = try one.create("hello")
     for offset in [0, 4, 6, 1_000_000] {
-      let count = try broker.messages(of: location).count
       let client = try other.connect()
       try client.patch(location, at: offset, body: "x")
       let answer = try client.final().answer
       #expect(answer.status == 409 && answer["upload-offset"] == "5", "\(offset): \(answer)")
-      // The message proves that the broker knows the newest offset.
-      #expect(try broker.messages(of: location).count == count + 1, "\(offset)")
     }
     #expect(try broker.bytes(of: location) == Array("hello".utf8))
   }
