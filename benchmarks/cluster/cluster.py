@@ -1,8 +1,8 @@
 """`make bench-cluster`: the cost of storing uploads in NATS JetStream, compared with a directory.
 
 Live streams and large uploads go to `sluice serve` with each store in turn. A program in C that only publishes the same
-messages with libnats (`LeastPublisher`) shows the minimum. Everything runs on one machine, so the generator, the servers
-and the brokers share its processors.
+messages with libnats (`LeastPublisher`) shows the minimum. Everything runs on one machine, so the generator, the
+servers and the brokers share its processors.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def held_rows(found: dict[tuple[int, Store], Held], period: float) -> list[list[
     rows = []
     for (streams, store), rounds in found.items():
         for title, figures in rounds.items():
-            cells = [median_and_spread([getattr(each, what) for each in figures], digits) for _, what, digits in COLUMNS]
+            cells = [
+                median_and_spread([getattr(each, what) for each in figures], digits) for _, what, digits in COLUMNS
+            ]
             if not store.brokers:
                 cells[-1] = "–"
             kept_up = all(held.kept_up(each, streams, period) for each in figures)
@@ -97,7 +99,7 @@ def bulk_rows(found: dict[tuple[Store, int], list[bulk.Figures]]) -> list[list[s
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare sluice serve --store with --directory and with libnats alone.")
+    parser = argparse.ArgumentParser(description="Compare sluice serve --store with --directory and libnats alone.")
     add_arguments(parser, rounds=2, of="turns of each store")
     parser.add_argument("--streams", default="200,1000,5000", help="numbers of live streams (default: 200,1000,5000)")
     parser.add_argument("--period", type=float, default=1, help="seconds between two messages of a stream (default: 1)")
@@ -110,7 +112,7 @@ def main() -> int:
     with report.measuring():
         need_built(SLUICE, "build")
         need_built(held.LIBCURL_LOAD, "libcurl-load")
-        need_built(held.LEAST_PUBLISHER, "least-publisher")
+        need_built(held.LEAST_PUBLISHER, ".build/least-publisher")
         for streams in map(int, options.streams.split(",")):
             try:
                 measure_held(streams, options, live)
@@ -120,14 +122,14 @@ def main() -> int:
     brokers = f"nats-server {nats.version()}, stores on disk, all on one machine with {os.cpu_count()} processors"
     live_note = (
         f"Resumable uploads of {held.MESSAGE} B every {options.period:g} s by libcurl alone (`benchmarks/LibcurlLoad`) "
-        "to one `sluice serve`, and the same messages by libnats alone (`benchmarks/LeastPublisher`): each names the one "
-        "before it, so each stream has one in flight. A server with a directory that is synced before each "
+        "to one `sluice serve`, and the same messages by libnats alone (`benchmarks/LeastPublisher`): each names the "
+        "one before it, so each stream has one in flight. A server with a directory that is synced before each "
         f"acknowledgement acknowledges five times per second. {brokers}. Windows of {options.seconds:g} s. Median of "
         f"{options.rounds} rounds (least–most). `make bench-cluster`."
     )
     large_note = (
-        f"{bulk.UPLOADS} uploads of {options.mebibytes} MiB at the same time by `sluice put --resumable always`, in turn "
-        f"to the servers. {brokers}; the uploaders use them too. Median of {options.rounds} rounds (least–most). "
+        f"{bulk.UPLOADS} uploads of {options.mebibytes} MiB at the same time by `sluice put --resumable always`, in "
+        f"turn to the servers. {brokers}; the uploaders use them too. Median of {options.rounds} rounds (least–most). "
         "`make bench-cluster`."
     )
     report.sections = [
@@ -135,7 +137,10 @@ def main() -> int:
             "Servers with a log: live streams",
             live_note,
             [
-                Table(["streams, store, program", *(name for name, _, _ in COLUMNS), "kept up"], held_rows(live, options.period)),
+                Table(
+                    ["streams, store, program", *(name for name, _, _ in COLUMNS), "kept up"],
+                    held_rows(live, options.period),
+                ),
                 Table(
                     [
                         "CPU of sluice serve ÷ libnats alone",

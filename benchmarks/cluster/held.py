@@ -57,6 +57,18 @@ def _run(
     return used, json.loads(text)
 
 
+def _figures(cpu_ns: int, broker_cpu_ns: int, count: float, delays: dict[str, float], incomplete: int) -> Figures:
+    """`count` messages were due in the window, and `delays` are the generator's, in ms."""
+    return Figures(
+        cpu_us_per_message=cpu_ns / 1e3 / count,
+        broker_cpu_us_per_message=broker_cpu_ns / 1e3 / count,
+        ack_p50_ms=delays["p50"],
+        ack_p99_ms=delays["p99"],
+        ack_max_ms=delays["max"],
+        incomplete=incomplete,
+    )
+
+
 def serve(store: Store, streams: int, period: float, seconds: float) -> Figures:
     """The streams are resumable uploads by libcurl alone."""
     with scratch_directory() as directory, running(store, 1, directory) as found:
@@ -73,16 +85,8 @@ def serve(store: Store, streams: int, period: float, seconds: float) -> Figures:
             lambda: [found.server_cpu_ns(), found.broker_cpu_ns()],
             directory,
         )
-    count = streams * seconds / period
-    delays, messages = report["acknowledged_ms"], report["messages"]
-    return Figures(
-        cpu_us_per_message=used[1] / 1e3 / count,
-        broker_cpu_us_per_message=used[2] / 1e3 / count,
-        ack_p50_ms=delays["p50"],
-        ack_p99_ms=delays["p99"],
-        ack_max_ms=delays["max"],
-        incomplete=messages["due"] - messages["acknowledged"],
-    )
+    incomplete = report["messages"]["due"] - report["messages"]["acknowledged"]
+    return _figures(used[1], used[2], streams * seconds / period, report["acknowledged_ms"], incomplete)
 
 
 def publish(store: Store, streams: int, period: float, seconds: float, has_headers: bool) -> Figures:
@@ -94,16 +98,8 @@ def publish(store: Store, streams: int, period: float, seconds: float, has_heade
             *(f"{2 * period + SETTLING + seconds:g}", *(["--headers"] if has_headers else [])),
         ]
         used, report = _run(command, 2 * period + SETTLING / 2, seconds, lambda: [found.cpu_ns()], directory)
-    count = streams * seconds / period
-    delays = report["acknowledged_ms"]
-    return Figures(
-        cpu_us_per_message=used[0] / 1e3 / count,
-        broker_cpu_us_per_message=used[1] / 1e3 / count,
-        ack_p50_ms=delays["p50"],
-        ack_p99_ms=delays["p99"],
-        ack_max_ms=delays["max"],
-        incomplete=report["not_sent"] + report["sent"] - report["acknowledged"],
-    )
+    incomplete = report["not_sent"] + report["sent"] - report["acknowledged"]
+    return _figures(used[0], used[1], streams * seconds / period, report["acknowledged_ms"], incomplete)
 
 
 def kept_up(figures: Figures, streams: int, period: float) -> bool:

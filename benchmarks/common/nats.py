@@ -36,7 +36,6 @@ class Brokers:
     def __init__(self, count: int, directory: Path, syncs_always: bool = False) -> None:
         ports = [free_port() for _ in range(3 * count)]
         clients, routes, monitors = ports[:count], ports[count : 2 * count], ports[2 * count :]
-        self.replicas = count
         self.urls = ",".join(f"nats://127.0.0.1:{port}" for port in clients)
         self.monitors = [f"http://127.0.0.1:{port}" for port in monitors]
         self.processes: list[Process] = []
