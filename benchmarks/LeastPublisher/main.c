@@ -2,9 +2,10 @@
 //
 // Each stream is one subject. A message is due at each time of an absolute schedule, and it names the sequence of the
 // subject's last message, so one message of a stream is in flight at a time. A message that is due before the
-// acknowledgement of the one before it is omitted, and counted. With `--headers`, each message also has the headers of an
-// upload's message, with constant values. One thread publishes, and libnats's own threads read and deliver the
-// acknowledgements. The result is a JSON object on standard output. The exit code is 0 if every message was acknowledged.
+// acknowledgement of the one before it is omitted, and counted. With `--headers`, each message also has the headers of
+// an upload's message, with constant values. One thread publishes. libnats's own threads read and deliver the
+// acknowledgements. The result is a JSON object on standard output. The exit code is 0 if every message was
+// acknowledged.
 
 #include <nats/nats.h>
 #include <pthread.h>

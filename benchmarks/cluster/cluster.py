@@ -128,8 +128,8 @@ def main() -> int:
         f"{options.rounds} rounds (least–most). `make bench-cluster`."
     )
     large_note = (
-        f"{bulk.UPLOADS} uploads of {options.mebibytes} MiB at the same time by `sluice put --resumable always`, in "
-        f"turn to the servers. {brokers}; the uploaders use them too. Median of {options.rounds} rounds (least–most). "
+        f"{bulk.UPLOADS} uploads of {options.mebibytes} MiB at the same time by `sluice put --resumable always`, "
+        f"in turn to the servers. {brokers}; the uploaders use them too. Median of {options.rounds} rounds (least–most). "
         "`make bench-cluster`."
     )
     report.sections = [
