@@ -129,8 +129,8 @@ def main() -> int:
     )
     large_note = (
         f"{bulk.UPLOADS} uploads of {options.mebibytes} MiB at the same time by `sluice put --resumable always`, "
-        f"in turn to the servers. {brokers}; the uploaders use them too. Median of {options.rounds} rounds (least–most). "
-        "`make bench-cluster`."
+        f"in turn to the servers. {brokers}; the uploaders use them too. Median of {options.rounds} rounds "
+        "(least–most). `make bench-cluster`."
     )
     report.sections = [
         Section(
