@@ -210,7 +210,10 @@ let serverChaosTests: Target = .testTarget(
 /// CHAOS=--cluster` runs it long.
 let clusterChaosTests: Target = .testTarget(
   name: "ClusterChaosTests",
-  dependencies: ["ClusterChaosTesting", "BrokerTesting", "JetStream", "NetworkTesting", "PropertyTesting", "sluice"],
+  dependencies: [
+    "ClusterChaosTesting", "BrokerTesting", "EventLoops", "HTTPServer", "JetStream", "NetworkTesting",
+    "PropertyTesting", "sluice",
+  ],
   swiftSettings: settings)
 
 /// A simulated week in short, and whether its judge notices what is wrong; `make soak` runs it long.

@@ -34,6 +34,9 @@ package final class MessageStream {
     min(client.connection.maximumMessageLength, configuration.maximumMessageLength ?? .max)
   }
 
+  /// Whether several brokers store the messages, so that an answer can come from one that no longer leads the stream.
+  package var isReplicated: Bool { configuration.isReplicated }
+
   /// Whether a broker is connected now.
   package var isConnected: Bool { client.connection.isConnected }
 
@@ -108,24 +111,26 @@ package final class MessageStream {
 
   // MARK: Messages
 
-  /// Publishes a message after another one of its subject.
+  /// Publishes a message, after another one of its subject if that is stated.
   ///
   /// - Parameters:
   ///   - token: the second token of the subject: letters, digits, `_` and `-`.
   ///   - sequence: the sequence of the subject's last message, 0 if there is none. If it is a different one, nothing is
-  ///     published, and the error has ``BrokerError/isWrongLastSequence``.
+  ///     published, and the error has ``BrokerError/isWrongLastSequence``. With nil, it does not matter.
   ///   - completion: receives the sequence of the message. After a transient error, the message may have been
   ///     published.
   package func publish(
-    _ content: MessageContent, to token: String, after sequence: UInt64,
+    _ content: MessageContent, to token: String, after sequence: UInt64?,
     _ completion: @escaping (Result<UInt64, BrokerError>) -> Void
   ) {
     var content = content
-    content.headers.append(.init("Nats-Expected-Last-Subject-Sequence", String(sequence)))
-    // The broker always checks the first message of a subject. That one may also be published again, after an operator
-    // has removed all messages of the subject.
-    if configuration.isCheckedTooEarly, sequence > 0 {
-      content.headers.append(.init("Nats-Msg-Id", "\(token) \(sequence)"))
+    if let sequence {
+      content.headers.append(.init("Nats-Expected-Last-Subject-Sequence", String(sequence)))
+      // The broker always checks the first message of a subject. That one may also be published again, after an
+      // operator has removed all messages of the subject.
+      if configuration.isCheckedTooEarly, sequence > 0 {
+        content.headers.append(.init("Nats-Msg-Id", "\(token) \(sequence)"))
+      }
     }
     client.request(content, to: "\(name).\(token)", within: Self.patience) { answer in
       completion(
@@ -138,7 +143,7 @@ package final class MessageStream {
     }
   }
 
-  /// The last message of a subject, from the broker that leads the stream; nil if it has none.
+  /// The last message of a subject, from a broker that leads the stream or did so until recently; nil if it has none.
   package func lastMessage(
     of token: String, _ completion: @escaping (Result<StoredMessage?, BrokerError>) -> Void
   ) {

@@ -20,6 +20,8 @@ struct StreamConfiguration {
   struct Publishing {
     /// The maximum length of a message, in bytes; nil if the stream has no limit of its own.
     var maximumMessageLength: Int?
+    /// Whether several brokers store the messages. Then one that no longer leads the stream may not know it yet.
+    var isReplicated: Bool
     /// Whether brokers may compare the expected sequence of a publish with the subject's last message before the
     /// messages in flight are stored, and not again. Then they store two messages after the same one. NATS before 2.9.21
     /// does that if there are replicas (its commit 244dda809, "Fix bug that would race around check for last sequence
@@ -28,9 +30,10 @@ struct StreamConfiguration {
   }
 
   var publishing: Publishing {
-    Publishing(
+    let isReplicated = json.integer("num_replicas") ?? 1 > 1
+    return Publishing(
       maximumMessageLength: json.integer("max_msg_size").flatMap { $0 > 0 ? Int(clamping: $0) : nil },
-      isCheckedTooEarly: json.integer("num_replicas") ?? 1 > 1 && json.text("compression") == nil)
+      isReplicated: isReplicated, isCheckedTooEarly: isReplicated && json.text("compression") == nil)
   }
 
   /// Why acknowledged messages may be lost there, or stored elsewhere; nil if they are safe.

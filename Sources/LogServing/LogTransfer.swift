@@ -62,6 +62,7 @@ final class LogTransfer: RequestHandler {
   var unacknowledgedSince: MonotonicInstant?
   var startOffset: UInt64 = 0
   lazy var allowance = LogAllowance(log, token)
+  private lazy var confirmation = LogConfirmation(log)
 
   init(
     _ log: UploadLog, _ head: RequestHead, _ request: UploadTransferRequest, _ fields: StreamRequestFields,
@@ -117,9 +118,11 @@ final class LogTransfer: RequestHandler {
     allowance.whenKnown(isCreation: isCreation) { [self] refusal in
       guard self.exchange != nil else { return }
       if let refusal { return refuse(refusal) }
-      if isCreation { create() } else { log.find(token, for: head.credential) { [self] in found($0) } }
+      if isCreation { create() } else { find() }
     }
   }
+
+  private func find() { log.find(token, for: head.credential) { [self] in found($0) } }
 
   private func create() {
     if let refusal = digests.refusal(request.content) { return refuse(refusal) }
@@ -157,13 +160,32 @@ final class LogTransfer: RequestHandler {
       if !log.isOwn(entry.mark) { emit(.continued, offset: entry.end) }
       accepted()
     case .replay: replay(entry, sequence)
-    case .refuse(let refusal): refuse(refusal, standing: standing(state))
+    case .refuse(let refusal):
+      // The offset of the refusal is not certain yet.
+      self.state = nil
+      confirm(refusal, of: entry, at: sequence, state)
     case .invalidate(let refusal, _):
       append.deactivate(.lengthExceeded)
       ending = .refuse(refusal)
       proceed()
     // A complete upload always has its response, so no request waits for one.
     case .awaitResponse: refuse(.completed)
+    }
+  }
+
+  /// Refuses the append, unless the log has later messages than that one.
+  private func confirm(
+    _ refusal: UploadRefusal, of entry: LogEntry, at sequence: UInt64, _ state: UploadResourceState
+  ) {
+    confirmation.confirm(entry, at: sequence, of: token) { [self] verdict in
+      guard exchange != nil else { return }
+      switch verdict {
+      case .current:
+        self.state = state
+        refuse(refusal, standing: standing(state))
+      case .outdated: find()
+      case .unavailable(let error): refuse(UploadRefusal(error))
+      }
     }
   }
 

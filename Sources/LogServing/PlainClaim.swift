@@ -41,6 +41,7 @@ final class PlainClaim {
   private let representation: String?
   private let began = MonotonicInstant.now
   private var attempts = 0
+  private let confirmation: LogConfirmation
   private var completion: ((Outcome) -> Void)?
 
   /// - Parameter representation: the announced digest of the whole stream, as a field.
@@ -50,6 +51,7 @@ final class PlainClaim {
   ) {
     (self.log, self.allowance, self.head, self.name, self.offset) = (log, allowance, head, name, offset)
     (publisher, self.representation) = (log.newPublisher(), representation)
+    confirmation = LogConfirmation(log)
   }
 
   func start(_ completion: @escaping (Outcome) -> Void) {
@@ -117,7 +119,9 @@ final class PlainClaim {
       offset: offset, length: last?.streamEnd ?? 0, isComplete: false, maximumHole: log.maximumHole)
     {
     case .holeTooLarge, .beyondEnd:
-      return end(.answer(409, StreamConflict.largeHole.reason, standing(last)))
+      return confirm(last, at: sequence, token) { [self] in
+        end(.answer(409, StreamConflict.largeHole.reason, standing(last)))
+      }
     // The TCP of a server acknowledged the bytes before it, and the server may have been killed before it stored them.
     // The client may still have them, and is asked for them once.
     case .afterHole where last?.mark.asks != true:
@@ -131,6 +135,18 @@ final class PlainClaim {
       publish(behind: last, at: sequence, token, length: state.length, asks: asks)
     } catch {
       end(.refuse(error))
+    }
+  }
+
+  /// Calls `work`, unless the log has later messages than that one.
+  private func confirm(_ last: LogEntry?, at sequence: UInt64, _ token: String, _ work: @escaping () -> Void) {
+    confirmation.confirm(last, at: sequence, of: token) { [self] verdict in
+      guard completion != nil else { return }
+      switch verdict {
+      case .current: work()
+      case .outdated: find()
+      case .unavailable(let error): findAgain(error)
+      }
     }
   }
 

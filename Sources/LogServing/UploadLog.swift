@@ -17,6 +17,8 @@ package final class UploadLog {
   static let (largestVerifiable, verificationRoom) = (4 << 20, 64 << 20)
   /// The second part of the subject of ticks, which does not belong to an upload.
   package static let ticks = ServedTime.token
+  /// The second part of the subject of messages that confirm an answer.
+  package static let barriers = ReadBarrier.token
   /// The minimum `max_payload` of the brokers.
   package static let leastMessageLength = 32 * 1024
 
@@ -26,6 +28,7 @@ package final class UploadLog {
   /// The number of bytes that requests hold until their `Content-Digest` is compared.
   var heldCount = 0
   let stream: MessageStream
+  let barrier: ReadBarrier
   let context: ServingContext
   let options: UploadLimitsConfiguration
   /// The limits of any upload.
@@ -51,6 +54,7 @@ package final class UploadLog {
   ) {
     (self.isDurable, self.usage, self.maximumHole) = (isDurable, usage, maximumHole)
     (self.context, self.stream, self.options) = (context, stream, options)
+    barrier = ReadBarrier(stream, name: name)
     var limits = UploadLimits()
     limits.maximumSize = options.maximumSize
     limits.maximumAppendSize = [options.maximumAppendSize, maximumBodyLength].compactMap(\.self).min()
@@ -159,18 +163,34 @@ package final class UploadLog {
   ///   "Security Considerations").
   func find(_ token: String, for credential: [UInt8]?, _ completion: @escaping (Found) -> Void) {
     guard UploadToken.isResource(token) else { return completion(.unknown) }
+    find(token, for: credential, LogConfirmation(self), completion)
+  }
+
+  private func find(
+    _ token: String, for credential: [UInt8]?, _ confirmation: LogConfirmation, _ completion: @escaping (Found) -> Void
+  ) {
     guard isReady else { return completion(.unavailable(.disconnected)) }
-    stream.lastMessage(of: token) { [context] answer in
+    stream.lastMessage(of: token) { [self] answer in
+      let last: (entry: LogEntry, sequence: UInt64)?
       switch answer {
-      case .failure(let error): completion(.unavailable(error))
-      case .success(nil): completion(.unknown)
+      case .failure(let error): return completion(.unavailable(error))
+      case .success(nil): last = nil
       case .success(let message?):
         guard let entry = LogEntry(message.content) else {
           context.emit(
             ServerEvent(.warning, reason: "message \(message.sequence) of \(message.subject) is damaged"))
           return completion(.damaged)
         }
-        completion(entry.owner == credential ? .entry(entry, sequence: message.sequence) : .unknown)
+        if entry.owner == credential { return completion(.entry(entry, sequence: message.sequence)) }
+        last = (entry, message.sequence)
+      }
+      // An upload of another client takes the same time as none.
+      confirmation.confirm(last?.entry, at: last?.sequence ?? 0, of: token) { [self] verdict in
+        switch verdict {
+        case .current: completion(.unknown)
+        case .outdated: find(token, for: credential, confirmation, completion)
+        case .unavailable(let error): completion(.unavailable(error))
+        }
       }
     }
   }

@@ -106,12 +106,14 @@ package final class TestStream: Sendable {
   }
 
   /// The creation time, as the broker formats it.
-  package var created: String {
+  package var created: String { get throws { try state.created } }
+
+  package var state: MessageStreamState {
     get throws {
       let found: Result<MessageStreamState, BrokerError> = try loop.wait("the state") { [self] _, done in
         stream.extent(done)
       }
-      return try found.get().created
+      return try found.get()
     }
   }
 

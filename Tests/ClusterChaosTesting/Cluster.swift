@@ -17,6 +17,9 @@ package final class Cluster {
     package var hasProxy = true
     /// Whether each has its own namespace; see ``ClusterNetwork``.
     package var isIsolated = false
+    /// Whether each broker can be cut off from the others while its clients still reach it, and whether each server
+    /// connects to one broker, at first.
+    package var hasPairs = false
 
     package init() {}
   }
@@ -25,6 +28,8 @@ package final class Cluster {
   package private(set) var brokers: [ClusterMachine] = []
   package private(set) var servers: [ClusterMachine] = []
   private var proxy: ClusterMachine?
+  /// The routes between two brokers, with ``Options/hasPairs``.
+  private var relays: [(ends: [Int], relay: SwitchedRelay)] = []
   /// The `ADDRESS:PORT` of the load balancer, or of each server if there is none.
   package private(set) var addresses: [String] = []
   package let brokerVersion: String
@@ -39,8 +44,8 @@ package final class Cluster {
     let program = Self.brokerProgram
     brokerVersion = try Self.version(of: program)
     losesPower = options.isIsolated && !brokerVersion.hasPrefix("2.9.")
-    try startBrokers(options.brokers, program)
-    try startServers(options.servers, replicas: options.brokers)
+    try startBrokers(options, program)
+    try startServers(options)
     if options.hasProxy { try startProxy() }
   }
 
@@ -76,13 +81,17 @@ package final class Cluster {
     return String(line[line.index(after: start)...])
   }
 
-  private func startBrokers(_ count: Int, _ program: String) throws {
-    let places = try (1...count).map { try network.machine("n\($0)") }
-    let routes = places.map { "nats://\($0.host):6222" }.joined(separator: ", ")
-    for place in places {
+  private func startBrokers(_ options: Options, _ program: String) throws {
+    let places = try (1...options.brokers).map { try network.machine("n\($0)") }
+    for (index, place) in places.enumerated() {
       let store = "\(directory.path)/\(place.name)"
       if losesPower { try network.mountDisk(store) }
-      let group = count > 1 ? "cluster { name: c, listen: \"\(place.host):6222\", routes: [\(routes)] }\n" : ""
+      // Other brokers must not learn an address that goes around the relay.
+      let advertised = options.hasPairs ? ", advertise: \"127.0.0.1:9\"" : ""
+      let routes = try routes(of: index, places, options).joined(separator: ", ")
+      let group =
+        options.brokers > 1
+        ? "cluster { name: c, listen: \"\(place.host):6222\", routes: [\(routes)]\(advertised) }\n" : ""
       let file = try directory.write(
         "\(place.name).conf",
         """
@@ -99,18 +108,34 @@ package final class Cluster {
     }
   }
 
+  private func routes(of index: Int, _ places: [ClusterNetwork.Place], _ options: Options) throws -> [String] {
+    let addresses = places.map { "\($0.host):6222" }
+    guard options.hasPairs else { return addresses.map { "nats://\($0)" } }
+    return try places.indices.filter { $0 != index }.map { other in
+      let relay = try SwitchedRelay(to: addresses[other])
+      relays.append(([index, other], relay))
+      return "nats://\(relay.address)"
+    }
+  }
+
+  /// Cuts a broker off from the others, or connects it again. Its clients still reach it. Requires
+  /// ``Options/hasPairs``.
+  package func isolate(_ broker: Int, _ isCutOff: Bool) throws {
+    for (ends, relay) in relays where ends.contains(broker) { try relay.set(isCutOff ? .resets : .passes) }
+  }
+
   // MARK: Servers
 
-  private func startServers(_ count: Int, replicas: Int) throws {
-    let urls = brokerURLs.joined(separator: ",")
-    for number in 0..<count {
+  private func startServers(_ options: Options) throws {
+    let (urls, replicas) = (brokerURLs, options.brokers)
+    for number in 0..<options.servers {
       let place = try network.machine("s\(number + 1)")
       servers.append(
         ClusterMachine(
           .server, at: place, Self.sluicePath,
           [
-            "serve", "--listen", "\(place.host):8080", "--store", urls, "--replicas", "\(replicas)", "--drain-timeout",
-            "5s",
+            "serve", "--listen", "\(place.host):8080", "--drain-timeout", "5s", "--replicas", "\(replicas)",
+            "--store", options.hasPairs ? urls[number] : urls.joined(separator: ","),
           ], readyWord: "listening on"))
     }
     for server in servers { try server.start() }

@@ -1,0 +1,104 @@
+// Proves that an answer of the brokers is not an old one.
+
+internal import EventLoops
+internal import JetStream
+
+/// Finds a sequence that is greater than those of all messages acknowledged before the request for it. Only on the
+/// loop's thread.
+///
+/// A broker that was stopped or cut off may still believe that it leads the stream. Its answers then lack the messages
+/// that the others have stored since. But it cannot store a message, because most of the others do not follow it. So
+/// this publishes one: an answer of a broker that has it is a current one. (The Raft dissertation of D. Ongaro, section
+/// 6.4, describes the problem and this remedy.)
+final class ReadBarrier {
+  /// The second part of the messages' subject.
+  static let token = "barrier"
+  /// The number of messages after which the earlier ones are removed.
+  private static let keptCount = 64
+
+  typealias Completion = (Result<UInt64, BrokerError>) -> Void
+
+  private let stream: MessageStream
+  /// The unique beginning of the marks of this loop's messages.
+  private let name: String
+  private var waiting: [Completion] = []
+  private var isPublishing = false
+  private var count = 0
+
+  init(_ stream: MessageStream, name: String) { (self.stream, self.name) = (stream, name) }
+
+  /// Passes the sequence of a message that is published after this call. Requests that wait at the same time share it.
+  func pass(_ completion: @escaping Completion) {
+    waiting.append(completion)
+    if !isPublishing { publish() }
+  }
+
+  private func publish() {
+    let passing = waiting
+    (waiting, isPublishing) = ([], true)
+    count += 1
+    let message = MessageContent(headers: [.init("Sluice-Publisher", "\(name)-b.\(count)")])
+    stream.publish(message, to: Self.token, after: nil) { [self] result in
+      isPublishing = false
+      if count % Self.keptCount == 0 { stream.purge(Self.token) { _ in } }
+      for completion in passing { completion(result) }
+      if !waiting.isEmpty, !isPublishing { publish() }
+    }
+  }
+}
+
+/// Confirms for one request that a message was the last one of its upload at some time after the request began. Only on
+/// the loop's thread.
+final class LogConfirmation {
+  enum Verdict {
+    case current
+    /// There are later messages. Read the last one again.
+    case outdated
+    case unavailable(BrokerError)
+  }
+
+  private static let patience = Duration.seconds(3)
+  private static let longestPause = Duration.milliseconds(100)
+
+  private let log: UploadLog
+  private let deadline = MonotonicInstant.now + LogConfirmation.patience
+  private var attempts = 0
+  /// A sequence that is greater than those of all messages before the request. Nil if none is known yet.
+  private var barrier: UInt64?
+
+  init(_ log: UploadLog) { self.log = log }
+
+  /// - Parameters:
+  ///   - entry: the last known message of the upload, which has that sequence. Nil if there is none.
+  func confirm(_ entry: LogEntry?, at sequence: UInt64, of token: String, _ completion: @escaping (Verdict) -> Void) {
+    // Only one broker answers, or no message can follow.
+    guard log.stream.isReplicated, entry?.isOver != true else { return completion(.current) }
+    guard let barrier else {
+      return log.barrier.pass { [self] result in
+        switch result {
+        case .success(let sequence): barrier = sequence
+        case .failure(let error): return completion(.unavailable(error))
+        }
+        confirm(entry, at: sequence, of: token, completion)
+      }
+    }
+    guard sequence < barrier else { return completion(.current) }
+    log.stream.count(of: token) { [self] answer in
+      switch answer {
+      case .failure(let error): completion(.unavailable(error))
+      // This broker lacks messages, or the one that answered before did.
+      case .success(let found) where found.reached < barrier || found.messages > entry?.link.number ?? 0:
+        outdated(completion)
+      // If the log has lost messages, HEAD reports that.
+      case .success: completion(.current)
+      }
+    }
+  }
+
+  private func outdated(_ completion: @escaping (Verdict) -> Void) {
+    guard MonotonicInstant.now < deadline else { return completion(.unavailable(.timedOut)) }
+    attempts += 1
+    let pause = min(Duration.milliseconds(1 << min(attempts, 10)), Self.longestPause)
+    log.loop.schedule(after: pause) { completion(.outdated) }
+  }
+}
