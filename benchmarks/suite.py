@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
     options = parser.parse_args()
     if options.quick and options.write:
-        parser.error("--quick and --write cannot be combined, because quick results do not belong into the document")
+        parser.error("--quick and --write cannot be combined, because quick results do not belong in the document")
     end_on_signals()
     took: list[str] = []
     failed: list[str] = []

@@ -14,7 +14,7 @@ internal import Synchronization
 /// The microphone recovers from overruns, suspends and an unplugged device. It counts them and reports each as a
 /// ``CaptureEvent``. By default, the same number of frames of silence replaces lost frames. All members may be used
 /// from any thread, except ``nextEvent()``, which only one thread at a time may call. The capture ends when the last
-/// reference is dropped.
+/// reference is dropped, unless the driver hangs.
 public final class Microphone: Sendable {
   /// The requested configuration.
   public let configuration: MicrophoneConfiguration
@@ -54,8 +54,12 @@ public final class Microphone: Sendable {
   deinit {
     if case .open(let device) = phase.withLock({ $0 }) { device.close() }
     stop()
-    waitUntilEnded()
+    // A driver or the plugin of a sound server may hang. The thread has all that it uses.
+    if let thread = takeThread(), !thread.join(within: Self.patience) { thread.detach() }
   }
+
+  /// How long the release waits for the end of the capture.
+  private static let patience = Duration.seconds(2)
 
   /// Starts to capture into `producer` at its head, and finishes it when the capture ends. Call it only once.
   ///
@@ -84,13 +88,14 @@ public final class Microphone: Sendable {
 
   /// Waits for the end of the capture thread, after ``stop()`` or ``MicrophoneConfiguration/maximumFrames``. Only one
   /// caller at a time.
-  public func waitUntilEnded() {
-    let thread = phase.withLock { phase -> NamedThread? in
+  public func waitUntilEnded() { takeThread()?.join() }
+
+  private func takeThread() -> NamedThread? {
+    phase.withLock { phase in
       guard case .running(let thread) = phase else { return nil }
       phase = .ended
       return thread
     }
-    thread?.join()
   }
 
   /// Peak and RMS of each channel since the last call, in dBFS. Empty if the configuration does not measure them.

@@ -109,6 +109,7 @@ struct PlainStreamStateMachine {
 
   /// The current request's first `count` body bytes are acknowledged.
   mutating func acknowledged(bodyCount count: UInt64, now: MonotonicInstant) {
+    noteAcceptance(now: now)
     guard case .streaming(let start) = state, start + count > acknowledged else { return }
     acknowledged = start + count
     // Bytes that a request repeats are no progress.
@@ -116,11 +117,12 @@ struct PlainStreamStateMachine {
       furthest = acknowledged
       clock.noteProgress()
     }
-    if let first = firstAcknowledgement {
-      if now - first >= Self.timeToRefuse { hasAcknowledged = true }
-    } else {
-      firstAcknowledgement = now
-    }
+    firstAcknowledgement = firstAcknowledgement ?? now
+  }
+
+  /// The server had time to refuse, also if the source is silent since the first acknowledgement.
+  private mutating func noteAcceptance(now: MonotonicInstant) {
+    if let first = firstAcknowledgement, now - first >= Self.timeToRefuse { hasAcknowledged = true }
   }
 
   /// The current request has ended.
@@ -132,6 +134,7 @@ struct PlainStreamStateMachine {
     _ verdict: Verdict, _ supply: Supply, sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64
   ) -> Action {
     guard case .streaming(let start) = state else { return .none }
+    noteAcceptance(now: now)
     var failure = RetryClock.Failure(cause: .overtaken, hasAcknowledged: hasAcknowledged)
     var serverOffset: UInt64?
     switch verdict {

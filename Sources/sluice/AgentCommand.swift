@@ -55,6 +55,7 @@ enum AgentCommand {
         ServiceManager.current.isStopping()
         if count > 1 { _exit(ExitCode.interrupted.rawValue) }
         agent.stop()
+        return .finishes
       }
       thread.join()
       if let error = failure.withLock({ $0 }) { throw error }

@@ -58,7 +58,10 @@ final class GetRun: Sendable {
           done.counter.signal()
         }
       }
-      signals.wait(for: done.counter) { _ in download.cancel() }
+      signals.wait(for: done.counter) { _ in
+        download.cancel()
+        return .ends
+      }
       session.close()
       return end()
     } catch {

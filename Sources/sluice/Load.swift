@@ -190,6 +190,7 @@ enum Load {
         wasStopped = true
         if count > 1 { exit(ExitCode.interrupted.rawValue) }
         test.stop()
+        return .finishes
       }
       thread.join()
       signals.release()

@@ -62,12 +62,30 @@ struct Signals {
     return set
   }
 
-  /// Waits for `done`. Calls `onSignal` with 1, 2, … for each signal that counts in the meantime (``SignalCount``).
-  func wait(for done: borrowing EventCounter, onSignal: (Int) -> Void) {
-    _ = waitInTime(for: done) { count in
-      onSignal(count)
-      return nil
+  /// What the user may expect after a signal.
+  enum Response {
+    /// The work is finished first, however long that takes.
+    case finishes
+    /// The process ends at once.
+    case ends
+  }
+
+  /// How long a process may need to end at once. A thread may wait for a file system that no longer answers.
+  private static let patience = Duration.seconds(10)
+
+  /// Waits for `done`. Calls `onSignal` with 1, 2, … for each signal that counts in the meantime (``SignalCount``). If the
+  /// process should end at once and does not, this ends it.
+  func wait(for done: borrowing EventCounter, onSignal: (Int) -> Response) {
+    let isDone = waitInTime(for: done) { count in
+      switch onSignal(count) {
+      case .finishes: nil
+      case .ends: Self.patience
+      }
     }
+    if isDone { return }
+    Console.shared.say("sluice: a disk or file system does not answer. The process ends without it.")
+    Console.shared.flush()
+    _exit(ExitCode.interrupted.rawValue)
   }
 
   /// Waits for `done`. Calls `limit` with 1, 2, … for each signal in the meantime. `limit` returns the remaining time

@@ -63,6 +63,7 @@ struct SpoolDrain {
         signals.wait(for: ending.done) { _ in
           isStopped = true
           backlog.cancel()
+          return .ends
         }
         let ended = ending.code.withLock { $0 }
         if code == .done { code = ended }

@@ -148,10 +148,11 @@ struct StreamRun {
           if progress != .json { Console.shared.say(finishing) }
           streamer.finish(within: finishTimeout)
           session.loop.execute { backlog?.cancel() }
-        } else {
-          session.loop.execute { backlog?.cancel() }
-          streamer.cancel()
+          return .finishes
         }
+        session.loop.execute { backlog?.cancel() }
+        streamer.cancel()
+        return .ends
       }
       session.close()
       let code = ending.summary.withLock { summary -> ExitCode in

@@ -84,6 +84,20 @@ struct CaptureFaultTests {
     #expect(client.events("new-part").map { $0.text("reason") } == ["pause"])
   }
 
+  @Test("a sound server that no longer answers does not keep the process from ending")
+  func silentSoundServer() throws {
+    let sound = try PrivatePulseAudio()
+    let server = try ServeProcess(scratch.path)
+    let client = try StreamProcess("mic", server.url, more: ["--device", sound.captureName, "--finish-timeout", "1s"])
+    try client.acknowledged(second)
+    sound.signal(SIGSTOP)
+    // Reported before the device is opened again, which hangs.
+    try client.event("device-lost")
+    client.signal(SIGINT)
+    #expect(try client.ended(code: 69, limit: .seconds(20)).integer("acknowledged") ?? 0 >= second)
+    sound.signal(SIGCONT)
+  }
+
   @Test("overrun, unplugged, plugged in again, overrun again: every frame in the stored file is at its time")
   func unplugged() throws {
     let server = try ServeProcess(scratch.path)

@@ -363,6 +363,27 @@ struct PlainStreamStateMachineTests {
     }
   }
 
+  @Test("a server that has accepted bytes and then had time to refuse has accepted the stream, also if no more bytes came")
+  func oddAnswerAfterSilence() {
+    for (seconds, goesOn) in [(4, false), (5, true), (600, true)] as [(Int64, Bool)] {
+      for isNoticedBefore in [false, true] {
+        var machine = streaming(0)
+        // The same bytes are reported again, as the kernel's counters are.
+        if isNoticedBefore { machine.acknowledged(bodyCount: 500, now: Self.at(seconds)) }
+        // An outage in between shows whether the acceptance stays.
+        _ = machine.requestEnded(Self.lost, Self.supply(400), sentUpTo: 1000, now: Self.at(seconds), draw: 0)
+        _ = machine.retryIsDue(Self.supply(400))
+        let action = machine.requestEnded(
+          Self.odd(), Self.supply(400), sentUpTo: 1000, now: Self.at(seconds + 1), draw: 0)
+        if case .wait = action {
+          #expect(goesOn)
+        } else {
+          #expect(!goesOn && action == .end(LiveStreamError(.refused, "nothing here")))
+        }
+      }
+    }
+  }
+
   @Test("the time for which a server accepts bytes counts within one request, and not across requests")
   func oddAnswerToNextRequest() {
     var machine = streaming(1)

@@ -48,6 +48,9 @@ package final class PrivatePulseAudio: @unchecked Sendable {
   /// Kills the server like a crash.
   package func crash() { server.end(SIGKILL) }
 
+  /// Stops it with SIGSTOP, so that it no longer answers, or lets it continue with SIGCONT.
+  package func signal(_ number: Int32) { server.signal(number) }
+
   /// Starts it again, at the same socket.
   package func restart() throws {
     unlink(socketPath)

@@ -1,6 +1,6 @@
-// The least that a microphone's stream can cost with the design of Sluice: one thread captures from ALSA into a ring,
-// another sends the ring's bytes with libcurl as one chunked PUT, and nothing else. No retry, no acknowledgement, no
-// recovery, no report. `make bench-live` compares `sluice mic` with it.
+// The minimum cost of a microphone's stream with the design of Sluice. One thread captures from ALSA into a ring, and
+// another sends the ring's bytes with libcurl as one chunked PUT. There are no retries, acknowledgements or reports.
+// `make bench-live` compares `sluice mic` with it.
 //
 //     least-microphone URL DEVICE PERIOD_MICROSECONDS RATE CHANNELS
 
@@ -20,7 +20,7 @@
 enum { RING = 1 << 20 };  // bytes, a power of two
 
 static char ring[RING];
-// Bytes that were written and read since the start. Each has one writer.
+// The numbers of bytes written and read since the start. One thread changes each number.
 static _Atomic uint64_t written, taken;
 // The sender has found the ring empty, and waits for `data`.
 static atomic_bool is_waiting;
@@ -73,7 +73,7 @@ static void *capture(void *unused) {
     }
     size_t size = (size_t)count * frame_bytes;
     uint64_t end = atomic_load_explicit(&written, memory_order_relaxed);
-    if (end + size - atomic_load_explicit(&taken, memory_order_acquire) > RING) fail("ring", "the line is too slow");
+    if (end + size - atomic_load_explicit(&taken, memory_order_acquire) > RING) fail("ring", "the network is too slow");
     size_t place = end % RING, first = size < RING - place ? size : RING - place;
     memcpy(ring + place, frames, first);
     memcpy(ring, frames + first, size - first);
@@ -89,7 +89,7 @@ static size_t read_body(char *into, size_t size, size_t count, void *unused) {
   if (begin == end) {
     if (has_ended) return 0;
     atomic_store(&is_waiting, true);
-    // A period that came meanwhile finds no one to wake.
+    // A period that arrived before `is_waiting` was set has not woken this thread.
     if ((end = atomic_load(&written)) == begin && !has_ended) return CURL_READFUNC_PAUSE;
     atomic_store(&is_waiting, false);
     if (begin == end) return 0;
@@ -111,7 +111,7 @@ static size_t discard(char *bytes, size_t size, size_t count, void *unused) {
 static void end(int signal) {
   (void)signal;
   has_ended = true;
-  // Whether or not the sender waits: a pause that has no data is only asked once more.
+  // Wake the sender even if it does not wait, because an additional call of `read_body` does no harm.
   eventfd_write(data, 1);
 }
 

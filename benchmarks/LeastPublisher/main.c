@@ -1,4 +1,4 @@
-// Publishes live streams to JetStream with libnats alone: what `sluice serve --store` is compared with.
+// Publishes live streams to JetStream with libnats alone, for comparison with `sluice serve --store`.
 //
 // Each stream is one subject. A message is due at each time of an absolute schedule, and it names the sequence of the
 // subject's last message, so one message of a stream is in flight at a time. A message that is due before the
@@ -22,7 +22,7 @@
 
 struct subject {
   char name[32], reply[40];
-  // Changed by the thread that delivers acknowledgements, while a message is in flight.
+  // The thread that delivers acknowledgements changes this while a message is in flight.
   uint64_t sequence;
   int64_t due;  // of the message in flight
   atomic_bool is_waiting;
@@ -137,10 +137,10 @@ int main(int count, char **words) {
   check(natsConnection_Subscribe(&subscription, connection, INBOX ".*", answered, NULL), "the answers");
   check(natsSubscription_SetPendingLimits(subscription, -1, -1), "the answers");
 
-  // Messages are due evenly over each period, and one pass per millisecond publishes those that are.
+  // The due times are spread evenly over each period. One pass per millisecond publishes the due messages.
   int64_t start = now(), end = start + (int64_t)(seconds * 1e9);
   unsigned sent = 0, late = 0;
-  uint64_t next = 0;  // of all messages of the schedule, in the order of their due times
+  uint64_t next = 0;  // the number of the next message of the schedule, in the order of due times
   for (int64_t time = start; time < end; time = now()) {
     uint64_t until = (uint64_t)((double)(time - start) / (double)period * subject_count) + 1;
     for (; next < until; next++) {

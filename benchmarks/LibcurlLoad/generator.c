@@ -13,12 +13,12 @@
 enum {
   EVENTS_AT_ONCE = 512,
   SECOND = 1000000000,
-  // For what is still to be acknowledged at the end, and for the ends of the requests.
+  // The time limit for the last acknowledgements, and for the ends of the requests.
   PATIENCE_SECONDS = 60,
   ERRORS_SHOWN = 5,
 };
 
-// What libcurl wants a descriptor to be watched for, and what epoll was last told. As EPOLLIN and EPOLLOUT.
+// The events of a descriptor that libcurl requests, and those that epoll watches (EPOLLIN, EPOLLOUT).
 struct watch {
   uint8_t wanted, watched;
   bool is_known, is_changed;
@@ -35,7 +35,7 @@ static struct usage usage(void) {
   getrusage(RUSAGE_SELF, &spent);
   unsigned long long pages = 0, resident = 0;
   FILE *file = fopen("/proc/self/statm", "r");
-  if (!file || fscanf(file, "%llu %llu", &pages, &resident) != 2) abort();  // proc(5) has it in each Linux
+  if (!file || fscanf(file, "%llu %llu", &pages, &resident) != 2) abort();  // every Linux has it (proc(5))
   fclose(file);
   return (struct usage){
       .user = (double)spent.ru_utime.tv_sec + (double)spent.ru_utime.tv_usec / 1e6,
@@ -51,7 +51,7 @@ static int watch_socket(CURL *easy, curl_socket_t socket, int what, void *contex
   struct generator *generator = context;
   struct watch *watch = &generator->watches[socket];
   if (what == CURL_POLL_REMOVE) {
-    // At once: libcurl closes the socket next, and its number may come back within this call.
+    // Do this now, because libcurl closes the socket next, and may reuse its number within this call.
     if (watch->is_known) epoll_ctl(generator->epoll, EPOLL_CTL_DEL, socket, NULL);
     watch->is_known = false;
     watch->wanted = 0;
@@ -74,7 +74,7 @@ static int set_timer(CURLM *multi, long milliseconds, void *context) {
   return 0;
 }
 
-// MARK: What streams say
+// MARK: Events of the streams
 
 void generator_is_live(struct generator *generator) {
   generator->live += 1;
@@ -159,7 +159,7 @@ static void open_generator(struct generator *generator) {
   curl_multi_setopt(generator->multi, CURLMOPT_SOCKETDATA, generator);
   curl_multi_setopt(generator->multi, CURLMOPT_TIMERFUNCTION, set_timer);
   curl_multi_setopt(generator->multi, CURLMOPT_TIMERDATA, generator);
-  // Between a stream's requests its connection is nobody's: it must not be closed for being one too many.
+  // Between two requests of a stream, its connection is idle. libcurl must not close it to stay within a limit.
   curl_multi_setopt(generator->multi, CURLMOPT_MAXCONNECTS, (long)options->streams + 1);
   static const char *const creation[] = {"Expect:", "Content-Type: application/octet-stream",
                                          "Upload-Draft-Interop-Version: 8", "Upload-Complete: ?0"};
@@ -180,7 +180,7 @@ static int64_t begin_time(const struct generator *generator, unsigned number) {
   return generator->epoch + generator->options.ramp / generator->options.streams * number;
 }
 
-// Begins the streams and hands out the messages whose time has come.
+// Begins the streams, and adds the messages that are due.
 static void follow_schedule(struct generator *generator, int64_t time) {
   unsigned streams = generator->options.streams;
   for (; generator->begun < streams && begin_time(generator, generator->begun) <= time; generator->begun++) {
@@ -196,7 +196,7 @@ static void follow_schedule(struct generator *generator, int64_t time) {
   }
 }
 
-// The window is opened when all streams have been live for two messages, and closed when its time is over.
+// Opens the window when all streams have been live for two messages, and closes it at the end of its duration.
 static void measure(struct generator *generator, int64_t time) {
   const struct options *options = &generator->options;
   if (generator->window_from == INT64_MAX && generator->settled != 0) {
@@ -217,14 +217,14 @@ static void set_alarm(const struct generator *generator) {
   if (due >= generator->window_to) due = generator->window_to;
   if (due < next && generator->usage_to.resident == 0) next = due;
   if (next == INT64_MAX) return;
-  // The end of the tick that it falls into.
+  // Use the end of the tick that contains it.
   int64_t tick = generator->options.tick;
   next += tick - 1 - (next - generator->epoch + tick - 1) % tick;
   struct itimerspec alarm = {.it_value = {.tv_sec = next / SECOND, .tv_nsec = next % SECOND}};
   timerfd_settime(generator->timer, TFD_TIMER_ABSTIME, &alarm, NULL);
 }
 
-// Everything that libcurl has asked for since it was last let in.
+// Performs all requests of libcurl since its last call.
 static void settle(struct generator *generator) {
   int running, left;
   do {
@@ -238,7 +238,7 @@ static void settle(struct generator *generator) {
       if (message->msg == CURLMSG_DONE) stream_request_ended(stream, message->data.result);
     }
   } while (generator->curl_deadline == 0);
-  // Only now: within one message libcurl asks for "writable" and takes it back.
+  // Do this last, because libcurl requests "writable" and withdraws it within one message.
   for (unsigned i = 0; i < generator->changed_count; i++) {
     int socket = generator->changed[i];
     struct watch *watch = &generator->watches[socket];
@@ -257,7 +257,7 @@ static void turn(struct generator *generator, int64_t deadline) {
   int64_t until = generator->curl_deadline < deadline ? generator->curl_deadline : deadline;
   int64_t wait = (until - now() + 999999) / 1000000;
   int count = epoll_wait(generator->epoll, events, EVENTS_AT_ONCE, wait < 0 ? 0 : wait > 1000 ? 1000 : (int)wait);
-  if (count < 0 && errno != EINTR) abort();  // the descriptor and the array are right
+  if (count < 0 && errno != EINTR) abort();  // impossible, because the descriptor and the array are valid
   bool is_time = false;
   for (int i = 0; i < count; i++) {
     if (events[i].data.fd == generator->timer) {

@@ -1,7 +1,8 @@
-// All streams on one thread: libcurl's multi socket interface on epoll, and an absolute schedule on a timerfd.
+// Runs all streams on one thread, with libcurl's multi socket interface on epoll and an absolute schedule on a timerfd.
 //
-// Slot n of the schedule is due at epoch + n × period / streams, and belongs to stream n modulo streams: so the streams'
-// phases are spread evenly, no message's time depends on when the one before was sent, and no heap of timers is needed.
+// Slot n of the schedule is due at epoch + n × period / streams, and belongs to stream n modulo streams. So the phases
+// of the streams are spread evenly. No message's time depends on the sending of the one before, and no heap of timers
+// is necessary.
 
 #ifndef GENERATOR_H
 #define GENERATOR_H
@@ -14,7 +15,7 @@
 #include "options.h"
 #include "stream.h"
 
-// Of the process, at one moment.
+// The usage of the process at one moment.
 struct usage {
   double user;        // s of CPU
   double system;      // s of CPU
@@ -29,16 +30,16 @@ struct generator {
 
   int epoll, timer;
   struct watch *watches;  // by descriptor
-  int *changed;           // descriptors whose watch is not yet what libcurl wants
+  int *changed;           // descriptors whose watch differs from libcurl's request
   unsigned changed_count;
-  int64_t curl_deadline;  // when libcurl wants to be called, 0 for at once; INT64_MAX for never
+  int64_t curl_deadline;  // when libcurl must be called: 0 for now, INT64_MAX for never
 
   int64_t epoch;
   uint64_t next_slot;
   unsigned begun, live, over, failed;
-  int64_t settled;     // since when all streams are live
-  int64_t window_from; // due times that are measured: from here
-  int64_t window_to;   // up to here
+  int64_t settled;     // when all streams had become live
+  int64_t window_from; // the first due time that is measured
+  int64_t window_to;   // the end of the measured due times
   bool is_ending;
 
   struct usage usage_before, usage_from, usage_to;
@@ -46,10 +47,10 @@ struct generator {
   struct histogram acknowledged, lateness;
 };
 
-// Runs it all. Returns false when anything failed.
+// Runs all streams to their end. Returns false if anything failed.
 bool generator_run(struct generator *generator);
 
-// What streams say.
+// Events of the streams.
 void generator_is_live(struct generator *generator);
 void generator_is_over(struct generator *generator);
 void generator_failed(struct generator *generator, const struct stream *stream, const char *what, const char *why);

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <stdio.h>
 
-// A class's number: the doubling above the first microseconds, and the step within it.
+// The number of a class: its doubling above the first microseconds, and its step within the doubling.
 static unsigned class_of(uint64_t microseconds) {
-  // Below HISTOGRAM_STEPS microseconds each has a class of its own.
+  // Each number of microseconds below HISTOGRAM_STEPS has its own class.
   if (microseconds < HISTOGRAM_STEPS) return (unsigned)microseconds;
   unsigned top = 63 - (unsigned)__builtin_clzll(microseconds);
   unsigned shift = top - 6;

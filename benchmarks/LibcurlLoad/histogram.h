@@ -1,4 +1,4 @@
-// Delays by the thousand million in a few kilobytes: log-linear classes, 1 % wide at most.
+// Stores thousands of millions of delays in a few kilobytes, in log-linear classes.
 
 #ifndef HISTOGRAM_H
 #define HISTOGRAM_H
@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 enum {
-  // Classes to each doubling: their middle is at most 1/128 away from what was recorded.
+  // The number of classes per doubling. The middle of a class differs from a recorded value by at most 1/128.
   HISTOGRAM_STEPS = 64,
-  HISTOGRAM_DOUBLINGS = 36,  // from 1 µs on: up to nineteen hours
+  HISTOGRAM_DOUBLINGS = 36,  // from 1 µs to nineteen hours
 };
 
 struct histogram {
@@ -19,13 +19,13 @@ struct histogram {
   uint32_t classes[HISTOGRAM_DOUBLINGS * HISTOGRAM_STEPS];
 };
 
-// Nanoseconds. What is below a microsecond counts as one.
+// Records a number of nanoseconds. A value below a microsecond counts as one microsecond.
 void histogram_record(struct histogram *histogram, int64_t nanoseconds);
 
-// Nanoseconds below or at which the given share (0...1) of what was recorded lies; 0 if nothing was.
+// The number of nanoseconds that a share (0...1) of the recorded values does not exceed. 0 if nothing was recorded.
 double histogram_quantile(const struct histogram *histogram, double share);
 
-// A member of a JSON object: "name": {"count": …, "p50": …}, in milliseconds.
+// Prints a member of a JSON object: "name": {"count": …, "p50": …}, in milliseconds.
 void histogram_print(const struct histogram *histogram, const char *name);
 
 #endif

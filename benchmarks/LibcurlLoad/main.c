@@ -1,10 +1,10 @@
-// Live streams by libcurl alone, as many as asked for, from one thread: what `sluice load` is compared with.
+// Runs live streams with libcurl alone, on one thread, for comparison with `sluice load`.
 //
-// Each stream creates an upload resource (POST, empty) and appends to it by one chunked PATCH without end: a message of
-// a number of bytes at each time of an absolute schedule. Acknowledged is what a 104 or the final response says in
-// Upload-Offset. The interface is the one made for thousands of transfers, curl_multi_socket_action, on epoll and a
-// timerfd. A JSON object on standard output has what was measured; the exit code is 0 if every message was acknowledged
-// and every upload completed.
+// Each stream creates an upload resource with an empty POST, and appends to it with one endless, chunked PATCH. A
+// message of a fixed size is due at each time of an absolute schedule. Upload-Offset in a 104 or in the final response
+// acknowledges messages. The program uses curl_multi_socket_action, the interface for thousands of transfers, with
+// epoll and a timerfd. It prints the results as a JSON object to standard output. The exit code is 0 if every message
+// was acknowledged and every upload completed.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ int main(int count, char **words) {
   double messages = generator.window_sent ? (double)generator.window_sent : 1;
   double user = generator.usage_to.user - generator.usage_from.user;
   double system = generator.usage_to.system - generator.usage_from.system;
-  // Connecting, creating, and the first messages.
+  // The CPU time of connecting, creating, and the first messages.
   double beginning = generator.usage_from.user + generator.usage_from.system - generator.usage_before.user -
                      generator.usage_before.system;
   double grown = (double)generator.usage_to.resident - (double)generator.usage_before.resident;

@@ -6,32 +6,34 @@
 #include <stdlib.h>
 
 enum {
-  // A client's ports towards one address of a server: some are left alone, as searching for the last ones takes long.
+  // The number of streams per source address. There are more ports, but the search for the last free ones takes long.
   PORTS_OF_AN_ADDRESS = 10000,
-  // libcurl refuses a response whose heads, interim ones included, are longer than this in total.
+  // libcurl rejects a response whose heads, including those of interim responses, are longer than this in total.
   LONGEST_HEADS = 300 * 1024,
-  // More than an acknowledgement's head takes (status line, version, offset).
+  // More than the size of an acknowledgement's head (status line, version, offset).
   ACKNOWLEDGEMENT = 128,
 };
 
 static const char usage[] =
     "libcurl-load URL [options]\n"
-    "Live streams by libcurl alone, as resumable uploads: what `sluice load` is compared with.\n"
-    "Prints a JSON object.\n\n"
-    "  --streams N    how many (default 1000)\n"
-    "  --bytes N      in a message (default 1000)\n"
-    "  --every MS     from one message of a stream to its next (default 1000)\n"
-    "  --duration S   measured, once all streams are open (default 10)\n"
-    "  --ramp S       over which the streams are begun (default: 1 for each thousand)\n"
-    "  --tick MS      what becomes due within it goes out together (default 1)\n"
-    "  --plain        one PUT without end a stream, to URL-NUMBER: for servers that know no resumable uploads\n"
-    "  --addresses N  of 127.0.0.2, 127.0.0.3, … that they come from (default: 1 for each 10,000)\n";
+    "Runs live streams with libcurl alone, as resumable uploads, for comparison with\n"
+    "`sluice load`. Prints a JSON object.\n\n"
+    "  --streams N    number of streams (default: 1000)\n"
+    "  --bytes N      bytes per message (default: 1000)\n"
+    "  --every MS     period of the messages of a stream (default: 1000)\n"
+    "  --duration S   duration of the measurement (default: 10)\n"
+    "  --ramp S       time in which the streams begin (default: 1 per 1000 streams)\n"
+    "  --tick MS      messages that are due in one tick are sent together (default: 1)\n"
+    "  --plain        send one endless PUT per stream to URL-NUMBER, for servers\n"
+    "                 without resumable uploads\n"
+    "  --addresses N  number of source addresses, from 127.0.0.2 on\n"
+    "                 (default: 1 per 10,000 streams)\n";
 
 static double number(const char *text, const char *option, double least, double most) {
   char *end;
   double value = strtod(text, &end);
   if (end == text || *end != '\0' || !(value >= least && value <= most)) {
-    fprintf(stderr, "libcurl-load: --%s is a number from %g to %g, and not \"%s\"\n", option, least, most, text);
+    fprintf(stderr, "libcurl-load: --%s must be a number from %g to %g, not \"%s\"\n", option, least, most, text);
     exit(64);
   }
   return value;
@@ -72,8 +74,8 @@ struct options options_parse(int count, char **words) {
   if (options.addresses == 0) options.addresses = 1 + (options.streams - 1) / PORTS_OF_AN_ADDRESS;
   if (!options.is_plain && (options.duration + options.ramp) / options.period > LONGEST_HEADS / ACKNOWLEDGEMENT) {
     fprintf(stderr,
-            "libcurl-load: libcurl takes %d bytes of heads in a request, which is %d acknowledgements: "
-            "make --duration shorter, or --every longer\n",
+            "libcurl-load: libcurl accepts %d bytes of heads per request, which is %d acknowledgements. "
+            "Use a shorter --duration or a longer --every.\n",
             LONGEST_HEADS, LONGEST_HEADS / ACKNOWLEDGEMENT);
     exit(64);
   }

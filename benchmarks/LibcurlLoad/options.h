@@ -1,4 +1,4 @@
-// What a run is to do, from the command line.
+// The options of a run, from the command line.
 
 #ifndef OPTIONS_H
 #define OPTIONS_H
@@ -11,14 +11,14 @@ struct options {
   unsigned streams;
   unsigned message;     // bytes
   int64_t period;       // ns from one message of a stream to its next
-  int64_t duration;     // ns that are measured, once all streams are open
-  int64_t ramp;         // ns over which the streams are begun
-  int64_t tick;         // ns: what becomes due within one goes out together
-  bool is_plain;        // one PUT a stream, to URL-NUMBER, that nobody acknowledges before its end
-  unsigned addresses;   // how many of 127.0.0.2, 127.0.0.3, … the streams come from
+  int64_t duration;     // ns of the measurement, which begins when all streams are open
+  int64_t ramp;         // ns during which the streams begin
+  int64_t tick;         // ns. Messages that become due within one tick are sent together
+  bool is_plain;        // one PUT per stream to URL-NUMBER, without acknowledgements before its end
+  unsigned addresses;   // the number of source addresses, from 127.0.0.2 on
 };
 
-// Ends the process with 64 and a message on standard error when the command line cannot be followed.
+// If the command line is invalid, this prints a message to standard error and exits with 64.
 struct options options_parse(int count, char **words);
 
 #endif

@@ -8,14 +8,14 @@
 #include "generator.h"
 
 enum {
-  // As much as libcurl allows to save: a stream is a message now and then.
+  // libcurl's minimum, because a stream only sends a message now and then.
   UPLOAD_BUFFER = 16 * 1024,
   RECEIVE_BUFFER = 1024,
-  // How often a transfer is driven for one message, if libcurl does not take all of it at first.
+  // The maximum number of calls for one message, if libcurl does not send all of it at once.
   SENDS_IN_A_ROW = 16,
 };
 
-// An option that libcurl knows, with a value that is right, can be refused only for want of memory.
+// libcurl rejects a known option with a valid value only if memory is exhausted.
 #define SET(option, value)                                                  \
   do {                                                                      \
     if (curl_easy_setopt(stream->easy, option, value) != CURLE_OK) abort(); \
@@ -26,7 +26,7 @@ static void fail(struct stream *stream, const char *what, const char *why) {
   generator_failed(stream->generator, stream, what, why);
 }
 
-// The body: what is due and not yet sent, or a pause.
+// Provides the body: the due bytes that were not sent yet, or a pause.
 static size_t read_body(char *into, size_t size, size_t count, void *context) {
   struct stream *stream = context;
   unsigned message = stream->generator->options.message;
@@ -49,7 +49,7 @@ static size_t discard_body(char *bytes, size_t size, size_t count, void *context
   return size * count;
 }
 
-// The value of a field, if the line is of that name; its end is the line's.
+// The value of a field if the line has this name. It ends at the end of the line.
 static const char *value(const char *line, const char *end, const char *name) {
   size_t length = strlen(name);
   if ((size_t)(end - line) <= length || line[length] != ':' || strncasecmp(line, name, length) != 0) return NULL;
@@ -68,7 +68,7 @@ static size_t read_head(char *line, size_t size, size_t count, void *context) {
     uint64_t offset = 0;
     for (; found < end && *found >= '0' && *found <= '9'; found++) offset = offset * 10 + (uint64_t)(*found - '0');
     if (offset > stream->sent) {
-      fprintf(stderr, "libcurl-load: %llu bytes are acknowledged of %llu\n", (unsigned long long)offset,
+      fprintf(stderr, "libcurl-load: %llu bytes are acknowledged, but %llu were sent\n", (unsigned long long)offset,
               (unsigned long long)stream->sent);
       return 0;  // ends the transfer
     }
@@ -87,7 +87,7 @@ static size_t read_head(char *line, size_t size, size_t count, void *context) {
 static void start_request(struct stream *stream) {
   stream->status = 0;
   stream->is_paused = false;
-  // A handle that is in no multi handle is refused only for want of memory.
+  // libcurl rejects a handle that is in no multi handle only if memory is exhausted.
   if (curl_multi_add_handle(stream->generator->multi, stream->easy) != CURLM_OK) abort();
 }
 
@@ -107,7 +107,7 @@ void stream_begin(struct stream *stream) {
   if (!(stream->easy = curl_easy_init())) abort();
   unsigned number = (unsigned)(stream - generator->streams);
   char address[32];
-  // "host!": not looked for among the names of interfaces.
+  // With "host!", libcurl does not search for an interface of this name.
   snprintf(address, sizeof address, "host!127.0.0.%u", 2 + number % generator->options.addresses);
   SET(CURLOPT_INTERFACE, address);
   SET(CURLOPT_PRIVATE, stream);
@@ -129,7 +129,7 @@ void stream_begin(struct stream *stream) {
   start_request(stream);
 }
 
-// Where the upload resource is: the response's Location, seen from the URL that was asked for.
+// Resolves the URL of the upload resource: the response's Location, relative to the requested URL.
 static bool resolve(struct stream *stream) {
   CURLU *url = curl_url();
   char *resolved = NULL;
@@ -145,8 +145,8 @@ static bool resolve(struct stream *stream) {
 }
 
 static void append(struct stream *stream) {
-  if (!stream->location || !resolve(stream)) return fail(stream, "creating an upload", "there is no Location to use");
-  // An upload with its method renamed: the way to a chunked body with any method.
+  if (!stream->location || !resolve(stream)) return fail(stream, "creating an upload", "the Location is invalid");
+  // An upload with another method name, which is how libcurl sends a chunked body with any method.
   SET(CURLOPT_UPLOAD, 1L);
   SET(CURLOPT_CUSTOMREQUEST, "PATCH");
   SET(CURLOPT_HTTPHEADER, stream->generator->append_fields);
@@ -170,12 +170,12 @@ static void complete(struct stream *stream) {
 
 void stream_push(struct stream *stream) {
   stream->due += 1;
-  // If it is not paused, libcurl waits for its socket, and takes this message after those before it.
+  // If it is not paused, libcurl waits for its socket, and sends this message after the earlier ones.
   if (!stream->is_paused) return;
   stream->is_paused = false;
   curl_easy_pause(stream->easy, CURLPAUSE_CONT);
-  // Told that the socket is writable libcurl sends right away. And again, until it finds nothing to send and pauses: or
-  // epoll would be told to watch for "writable" and to leave it again for each message.
+  // libcurl sends immediately when it learns that the socket is writable. Repeat this until it finds nothing to send
+  // and pauses. Otherwise epoll would begin and stop watching for "writable" for each message.
   for (int round = 0; round < SENDS_IN_A_ROW && stream->socket >= 0; round++) {
     uint64_t before = stream->sent;
     generator_drive(stream->generator, stream->socket, CURL_CSELECT_OUT);

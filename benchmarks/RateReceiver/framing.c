@@ -6,7 +6,7 @@
 
 enum { LONGEST_HEAD = 16 * 1024 };
 
-// A field's value in a head that ends with a NUL; NULL without it.
+// The value of a field in a head that ends with NUL, or NULL if the head lacks the field.
 static const char *field(const char *head, const char *name) {
   const char *found = strcasestr(head, name);
   return found ? found + strlen(name) : NULL;
@@ -54,7 +54,7 @@ static int digit(char letter) {
   return letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : -1;
 }
 
-// One letter of what stands between chunks. Returns FRAMING_ENDED at the end of the trailer.
+// Processes one character between chunks. Returns FRAMING_ENDED at the end of the trailer.
 static enum framing_event take_line(struct framing *framing, char letter) {
   if (letter == '\n') {
     bool is_last = framing->state == FRAMING_CHUNK_SIZE && framing->left == 0;
@@ -67,7 +67,7 @@ static enum framing_event take_line(struct framing *framing, char letter) {
   }
   if (letter == '\r') return FRAMING_NEEDS_MORE;
   if (framing->state == FRAMING_CHUNK_SIZE) {
-    if (digit(letter) < 0) return FRAMING_BAD;  // nobody here writes chunk extensions
+    if (digit(letter) < 0) return FRAMING_BAD;  // no program here sends chunk extensions
     framing->left = framing->left << 4 | (uint64_t)digit(letter);
   }
   framing->line_is_empty = false;

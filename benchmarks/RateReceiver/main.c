@@ -1,21 +1,21 @@
-// Who sends at the rate that it claims? Takes request bodies on many connections, keeps none, and says what each one's
-// bytes did in a window of time: the neutral judge of the load testers.
+// The neutral judge of load testers. It receives request bodies on many connections, discards them, and reports whether
+// the bytes of each connection arrived at the claimed rate in a window of time.
 //
 //   rate-receiver PORT [ADDRESS]
 //
-// ADDRESS is one of the loopback range (default: 127.0.0.1). A destination has 28,232 local ports, and a process 20,000
+// ADDRESS is a loopback address (default: 127.0.0.1). A destination has 28,232 local ports, and a process 20,000
 // descriptors, so tens of thousands of streams need several receivers.
 //
-// Orders come as lines on standard input, answers go as JSON lines to standard output:
+// It reads orders from standard input, one per line, and prints answers as JSON lines to standard output:
 //
-//   open          a window begins: requests that are being received now are its streams
-//   close RATE MS it ends: how many of the streams were there all the time and brought RATE bytes a second within 10 %
-//                 (held), and how many of these were never silent for more than MS milliseconds (live)
+//   open          begins a window. Its streams are the requests that are being received now.
+//   close RATE MS ends the window. A stream is held if it existed throughout the window and its bytes arrived at RATE
+//                 bytes per second within 10 %. It is live if it was also never silent for more than MS milliseconds.
 //
-// A stream that comes in bursts is not charged for where the window cuts them: its rate is that from the beginning of its
-// first burst in the window to the beginning of its last.
+// If a stream arrives in bursts, the limits of the window must not affect its rate. So its rate is measured from the
+// beginning of its first burst in the window to the beginning of its last.
 //
-// The end of standard input ends it, too.
+// It also ends at the end of standard input.
 
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -37,19 +37,19 @@ enum {
   EVENTS_AT_ONCE = 512,
   BUFFER = 128 * 1024,
   BACKLOG = 16384,
-  // What follows a silence of so many nanoseconds is another burst.
+  // Bytes after a silence of this many nanoseconds belong to another burst.
   PAUSE = 20000000,
 };
 
 struct burst {
   int64_t begun;
-  uint64_t before;  // bytes of the window that came earlier
+  uint64_t before;  // bytes that arrived earlier in the window
 };
 
 struct connection {
   struct framing framing;
-  uint64_t bytes;    // of body, in the window
-  int64_t last;      // when some came last, or when the window began
+  uint64_t bytes;    // of bodies, in the window
+  int64_t last;      // the last arrival, or the beginning of the window
   int64_t silence;   // the longest in the window, ns
   struct burst first_burst, last_burst;
   bool is_open;
@@ -85,7 +85,7 @@ static void note(struct connection *connection, size_t count, int64_t time) {
   connection->bytes += count;
 }
 
-// Bytes a second; of the whole window, unless the stream comes in bursts and was still coming when the window ended.
+// Bytes per second, of the whole window unless the stream arrived in bursts up to the end of the window.
 static double rate_of(const struct connection *connection, int64_t time) {
   const struct burst *first = &connection->first_burst, *last = &connection->last_burst;
   bool has_stopped = time - connection->last > 2 * connection->silence;
@@ -96,7 +96,7 @@ static double rate_of(const struct connection *connection, int64_t time) {
 }
 
 static void say(int socket, const char *text) {
-  // A socket's buffer that has no room for a line belongs to a client that reads nothing: it learns no more.
+  // If the socket's buffer has no space for a line, the client does not read. The line is dropped.
   if (send(socket, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) return;
 }
 
@@ -205,7 +205,7 @@ static bool obey(void) {
   double rate, silence_ms;
   if (strcmp(line, "open\n") == 0) open_window();
   else if (sscanf(line, "close %lf %lf", &rate, &silence_ms) == 2) close_window(rate, silence_ms);
-  else fprintf(stderr, "rate-receiver: no order: %s", line);
+  else fprintf(stderr, "rate-receiver: unknown order: %s", line);
   fflush(stdout);
   return true;
 }
@@ -237,7 +237,7 @@ int main(int count, char **words) {
     perror("rate-receiver");
     return 74;
   }
-  // One line at a time: epoll does not see what stdio has read ahead.
+  // Read one line at a time, because epoll does not see bytes that stdio has read ahead.
   setvbuf(stdin, NULL, _IONBF, 0);
   printf("{\"event\": \"listening\", \"ns\": %lld}\n", (long long)now());
   fflush(stdout);

@@ -1,4 +1,4 @@
-"""Large uploads through one, two or three servers to one store."""
+"""Measures large uploads through one, two or three servers to one store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UPLOADS = 6
 
 @dataclass
 class Figures:
-    """What one run showed."""
+    """The results of one run."""
 
     mib_per_s: float  # all uploads together, from the first exec to the last exit
     mib_per_server_cpu_s: float
@@ -26,7 +26,7 @@ class Figures:
 
 
 def upload(store: Store, servers: int, file: Path) -> Figures:
-    """Six uploads of the file at the same time, in turn to the servers."""
+    """Uploads the file six times at once, in turn to the servers."""
     with scratch_directory() as directory, running(store, servers, directory) as found:
         server_cpu, broker_cpu = found.server_cpu_ns(), found.broker_cpu_ns()
         began = time.monotonic_ns()

@@ -35,7 +35,7 @@ Held = dict[str, list[held.Figures]]
 
 
 def measure_held(streams: int, options: argparse.Namespace, found: dict[tuple[int, Store], Held]) -> None:
-    """Each store and each program in turn."""
+    """Measures each store and each program in turn."""
     for turn in range(options.rounds):
         for store in STORES if turn % 2 == 0 else reversed(STORES):
             rounds = found.setdefault((streams, store), {})
@@ -103,7 +103,7 @@ def main() -> int:
     add_arguments(parser, rounds=2, of="turns of each store")
     parser.add_argument("--streams", default="200,1000,5000", help="numbers of live streams (default: 200,1000,5000)")
     parser.add_argument("--period", type=float, default=1, help="seconds between two messages of a stream (default: 1)")
-    parser.add_argument("--seconds", type=float, default=10, help="of a window (default: 10)")
+    parser.add_argument("--seconds", type=float, default=10, help="duration of a window (default: 10)")
     parser.add_argument("--mebibytes", type=int, default=64, help="size of each large upload (default: 64)")
     options = parser.parse_args()
     live: dict[tuple[int, Store], Held] = {}
@@ -122,15 +122,15 @@ def main() -> int:
     brokers = f"nats-server {nats.version()}, stores on disk, all on one machine with {os.cpu_count()} processors"
     live_note = (
         f"Resumable uploads of {held.MESSAGE} B every {options.period:g} s by libcurl alone (`benchmarks/LibcurlLoad`) "
-        "to one `sluice serve`, and the same messages by libnats alone (`benchmarks/LeastPublisher`): each names the "
-        "one before it, so each stream has one in flight. A server with a directory that is synced before each "
-        f"acknowledgement acknowledges five times per second. {brokers}. Windows of {options.seconds:g} s. Median of "
-        f"{options.rounds} rounds (least–most). `make bench-cluster`."
+        "to one `sluice serve`, and the same messages by libnats alone (`benchmarks/LeastPublisher`). Each message "
+        "names the one before it, so each stream has one in flight. A server with a directory that is synced before "
+        f"each acknowledgement acknowledges five times per second. {brokers}. Windows of {options.seconds:g} s. Median "
+        f"of {options.rounds} rounds (minimum–maximum). `make bench-cluster`."
     )
     large_note = (
         f"{bulk.UPLOADS} uploads of {options.mebibytes} MiB at the same time by `sluice put --resumable always`, "
-        f"in turn to the servers. {brokers}; the uploaders use them too. Median of {options.rounds} rounds "
-        "(least–most). `make bench-cluster`."
+        f"in turn to the servers. {brokers}. The uploaders use them too. Median of {options.rounds} rounds "
+        "(minimum–maximum). `make bench-cluster`."
     )
     report.sections = [
         Section(

@@ -1,4 +1,4 @@
-"""Thousands of live streams to one server: the delay of acknowledgements, and the CPU time per message."""
+"""Measures the delay of acknowledgements and the CPU time per message, for thousands of live streams to one server."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ LIBCURL_LOAD = REPOSITORY / ".build" / "libcurl-load"
 LEAST_PUBLISHER = REPOSITORY / ".build" / "least-publisher"
 MESSAGE = 1000
 STARTED_PER_SECOND = 500
-# Between the beginning of all streams and the window.
+# The time between the beginning of all streams and the window, in seconds.
 SETTLING = 3.0
 
 
 @dataclass
 class Figures:
-    """What one run showed."""
+    """The results of one run."""
 
     cpu_us_per_message: float  # of the server, or of the publisher in C
     broker_cpu_us_per_message: float  # of all brokers together
     ack_p50_ms: float
     ack_p99_ms: float
     ack_max_ms: float
-    incomplete: int  # messages that were due in the generator's time and not sent or not acknowledged
+    incomplete: int  # due messages that were not sent or not acknowledged
 
 
 def _run(
@@ -70,7 +70,7 @@ def _figures(cpu_ns: int, broker_cpu_ns: int, count: float, delays: dict[str, fl
 
 
 def serve(store: Store, streams: int, period: float, seconds: float) -> Figures:
-    """The streams are resumable uploads by libcurl alone."""
+    """Measures `sluice serve`. The streams are resumable uploads by libcurl alone."""
     with scratch_directory() as directory, running(store, 1, directory) as found:
         ramp = max(1.0, streams / STARTED_PER_SECOND)
         command = [
@@ -90,7 +90,7 @@ def serve(store: Store, streams: int, period: float, seconds: float) -> Figures:
 
 
 def publish(store: Store, streams: int, period: float, seconds: float, has_headers: bool) -> Figures:
-    """The same messages by a program in C that only publishes them with libnats."""
+    """Measures the same messages from a program in C that only publishes them with libnats."""
     with scratch_directory() as directory, brokers(store.brokers, directory, store.syncs_always) as found:
         url = found.urls.split(",")[0]
         command = [

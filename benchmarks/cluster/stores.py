@@ -1,4 +1,4 @@
-"""The stores of `sluice serve` that are compared: its directory, and brokers that run for the time of a measurement."""
+"""The compared stores of `sluice serve`: its directory, and brokers that run during a measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.common.sluice_server import SluiceServer
 
 @dataclass(frozen=True)
 class Store:
-    """A place for uploads, with the time at which bytes count as stored."""
+    """A store for uploads, with the condition under which bytes count as stored."""
 
     title: str
     brokers: int  # 0: the server's own directory
@@ -52,7 +52,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(store: Store, servers: int, directory: Path) -> Iterator[Running]:
-    """Runs for the time of a `with` block."""
+    """Runs the store and its servers during a `with` block."""
     with contextlib.ExitStack() as stack:
         found = Running()
         if store.brokers:

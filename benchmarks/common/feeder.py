@@ -1,4 +1,4 @@
-"""What is streamed while things break: bytes that tell where they belong, paced or as fast as they go."""
+"""Feeds streams with bytes that show their own position, at a constant rate or as fast as possible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Pattern:
         return Pattern(piece, os.urandom(piece - 8))
 
     def write(self, path: Path, size: int) -> None:
-        """A file of the stream's first `size` bytes."""
+        """Writes the first `size` bytes of the stream into a file."""
         with open(path, "wb") as file:
             for number in range(-(-size // self.piece)):
                 file.write(number.to_bytes(8, "little"))
@@ -31,37 +31,37 @@ class Pattern:
             file.truncate(size)
 
     def check(self, path: Path, size: int) -> None:
-        """Raises BenchmarkError unless the file is the stream's first `size` bytes."""
+        """Raises BenchmarkError unless the file contains exactly the first `size` bytes of the stream."""
         stored = path.stat().st_size
         if stored != size:
-            raise BenchmarkError(f"{size} bytes were streamed, and {path.name} has {stored}")
+            raise BenchmarkError(f"{size} bytes were streamed, but {path.name} has {stored}")
         with open(path, "rb") as file:
             for number in range(-(-size // self.piece)):
                 wanted = min(self.piece, size - number * self.piece)
                 if file.read(wanted) != (number.to_bytes(8, "little") + self.filler)[:wanted]:
-                    raise BenchmarkError(f"{path.name} is not what was streamed, from byte {number * self.piece} on")
+                    raise BenchmarkError(f"{path.name} differs from the stream from byte {number * self.piece} on")
 
     def offset(self, part: bytes) -> int | None:
-        """Where in the stream `part` begins; None if no whole piece is in it."""
-        # Long enough to be there once only.
+        """The offset of `part` in the stream, or None if `part` contains no complete piece."""
+        # 64 random bytes occur only once in a piece.
         found = part.find(self.filler[:64], 8)
         return int.from_bytes(part[found - 8 : found], "little") * self.piece - (found - 8) if found >= 0 else None
 
 
-#: 32 kB/s, as a microphone with 16,000 frames of 16 bits a second: 20 ms each.
+#: 32 kB/s, the rate of a microphone with 16,000 frames of 16 bits per second. A piece lasts 20 ms.
 PACED_RATE = 32_000
 PACED_PIECE = 640
 FAST_PIECE = 256 << 10
 
 
 class Feeder:
-    """Writes the stream into a pipe, from a thread of its own, until it is stopped."""
+    """Writes the stream into a pipe on a separate thread until it is stopped."""
 
     def __init__(self, pattern: Pattern, is_paced: bool) -> None:
         self.pattern = pattern
-        #: How many bytes the pipe took.
+        #: The number of bytes written into the pipe.
         self.written = 0
-        #: How many it did not take in time: lost, as a microphone's would be.
+        #: The number of bytes lost because the pipe was full, as a microphone would lose them.
         self.lost = 0
         self.reader, self._writer = os.pipe()
         self._is_paced = is_paced
@@ -69,14 +69,14 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
-        """Call after the reader has been started; closes this process's copy of its end."""
+        """Call this after the start of the reader. It closes this process's copy of the reading end."""
         os.close(self.reader)
         if self._is_paced:
             os.set_blocking(self._writer, False)
         self._thread.start()
 
     def finish(self) -> None:
-        """The end of the input. A reader that does not read must have been ended before."""
+        """Ends the input. If the reader does not read, end it before this call."""
         self._stop.set()
         self._thread.join()
 
@@ -87,7 +87,7 @@ class Feeder:
             else:
                 self._feed_fast()
         except BrokenPipeError:
-            pass  # the reader has ended; whoever started it knows why
+            pass  # the reader has ended, and the code that started it reports why
         finally:
             os.close(self._writer)
 
@@ -95,7 +95,7 @@ class Feeder:
         start, number = time.monotonic(), 0
         while not self._stop.wait(max(0.0, start + number * PACED_PIECE / PACED_RATE - time.monotonic())):
             try:
-                # Less than PIPE_BUF: all of it or nothing (pipe(7)).
+                # A write of at most PIPE_BUF bytes is either complete or fails (pipe(7)).
                 self.written += os.write(self._writer, number.to_bytes(8, "little") + self.pattern.filler)
             except BlockingIOError:
                 self.lost += PACED_PIECE

@@ -1,4 +1,4 @@
-"""Servers that store what they are sent by PUT, below a directory: nginx, `sluice serve`, and Python's ASGI servers."""
+"""Runs servers that store the bodies of PUT requests: nginx, `sluice serve` and Python's ASGI servers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pathlib import Path
 from benchmarks.common import environment
 from benchmarks.common.harness import REPOSITORY, SLUICE, BenchmarkError, Process, free_port, need
 
-#: A server's connections: as many as a load test opens, whichever server it is.
+#: The maximum number of connections of each server, which is enough for every load test.
 CONNECTIONS = 20_000
 
 
 @dataclass
 class FileServer:
-    """A server that keeps what it is sent, below `directory`."""
+    """A server that stores request bodies below `directory`."""
 
     name: str
     port: int
@@ -40,7 +40,7 @@ class FileServer:
             path.unlink()
 
 
-#: From a directory for the server's files to the running server.
+#: Starts a server whose files are in the given directory.
 Serve = Callable[[Path], AbstractContextManager[FileServer]]
 
 
@@ -56,12 +56,12 @@ def _await_port(process: Process, port: int, log: Path) -> None:
 
 @contextlib.contextmanager
 def nginx(directory: Path, body_buffer: str = "16k") -> Iterator[FileServer]:
-    """nginx with its WebDAV PUT, which reads a chunked body into a file, by so much at a time (its default: 16k)."""
+    """nginx with PUT by its WebDAV module. It writes chunked bodies in parts of `body_buffer` (its default: 16k)."""
     need("nginx")
     store = directory / "store"
     store.mkdir(parents=True)
     port = free_port()
-    # One process in the foreground: nothing that would outlive the benchmark.
+    # One process in the foreground, so that no process remains after the benchmark.
     (directory / "nginx.conf").write_text(
         f"daemon off; master_process off; pid {directory}/pid; error_log stderr warn;\n"
         f"worker_rlimit_nofile {CONNECTIONS};\nevents {{ worker_connections {CONNECTIONS}; }}\n"
@@ -96,7 +96,7 @@ def _asgi(name: str, directory: Path, command: list[str], port: int) -> Iterator
 
 @contextlib.contextmanager
 def uvicorn(directory: Path) -> Iterator[FileServer]:
-    """With the event loop and the parser that are the fastest it has."""
+    """uvicorn with its fastest event loop and parser."""
     port = free_port()
     command = [
         *(str(environment.program("uvicorn", "uvicorn", "uvloop", "httptools")), "--loop", "uvloop"),
@@ -108,7 +108,7 @@ def uvicorn(directory: Path) -> Iterator[FileServer]:
 
 @contextlib.contextmanager
 def hypercorn(directory: Path) -> Iterator[FileServer]:
-    """With uvloop; of one worker, as everybody here. Its limit in time for reading a request is lifted."""
+    """hypercorn with uvloop, in one process like the other servers. It has no time limit for reading a request."""
     environment.program("uvicorn", "uvicorn", "uvloop", "httptools")
     port = free_port()
     command = [

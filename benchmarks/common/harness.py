@@ -42,7 +42,7 @@ class Exit:
 
 
 class Process:
-    """One child: its pid, a pidfd to wait on, and its end."""
+    """A child process, with a pidfd for waiting and signals."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Process:
         return self._popen
 
     def cpu_ns(self) -> int:
-        """CPU time used so far, user and system, of all its threads, dead ones included; to the nanosecond."""
+        """The CPU time, user and system, that all its threads have used so far, including ended ones."""
         if self.exit:
             return self.exit.cpu_ns
         try:
@@ -120,7 +120,7 @@ class Process:
 
 
 class Pipeline:
-    """Processes joined by pipes, as a shell would join them, in one process group; measured as one."""
+    """Processes that are joined by pipes in one process group, as a shell starts them, and measured together."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Pipeline:
                 upstream = downstream[0]
 
     def cpu_ns(self) -> int:
-        """CPU time of all members so far."""
+        """The CPU time that all members have used so far."""
         return sum(member.cpu_ns() for member in self.members)
 
     def send(self, what: signal.Signals) -> None:
@@ -162,7 +162,7 @@ class Pipeline:
             member.send(what)
 
     def wait(self, seconds: float) -> bool:
-        """True once all members have ended."""
+        """Waits at most this long for all members to end. Returns whether they have ended."""
         deadline = time.monotonic() + seconds
         return all([member.wait(deadline - time.monotonic()) for member in self.members])
 

@@ -1,4 +1,4 @@
-"""The measuring servers as processes of their own, which say what happens, take orders and can be killed for good."""
+"""Runs the measuring servers as separate processes, which report events, accept orders and can be killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.common.harness import REPOSITORY, BenchmarkError, Process, free_
 
 
 class Instrument:
-    """A program of this package: JSON lines on its standard output, orders as lines on its standard input."""
+    """A program of this package. It prints JSON lines to standard output, and reads orders from standard input."""
 
     def __init__(self, program: str, *arguments: str) -> None:
         self.port = free_port()
@@ -27,11 +27,11 @@ class Instrument:
         self._lines: queue.Queue[dict[str, object]] = queue.Queue()
 
     def start(self) -> int:
-        """Starts it, again on the same port if it ran before; returns since when it listens (CLOCK_MONOTONIC, ns)."""
+        """Starts or restarts it on its port. Returns when it began to listen (CLOCK_MONOTONIC, ns)."""
         path = {"PYTHONPATH": str(REPOSITORY)}
         self._process = Process(self._command, path, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         with contextlib.suppress(PermissionError):
-            # It stamps arrivals: a stamp must not wait behind the processes that are measured.
+            # It records arrival times, so it must not wait until the measured processes release the processor.
             os.setpriority(os.PRIO_PROCESS, self._process.pid, -10)
         self._lines = queue.Queue()
         threading.Thread(target=self._read, args=(self._process, self._lines), daemon=True).start()
@@ -45,7 +45,7 @@ class Instrument:
                 lines.put(json.loads(line))
 
     def wait_for(self, event: str, seconds: float) -> dict[str, object]:
-        """The next event of that name; those before it are kept in `events`."""
+        """Waits for the next event of that name. It and all events before it are kept in `events`."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -62,7 +62,7 @@ class Instrument:
         self._process.pipes.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye on its connections but what the kernel says."""
+        """Sends SIGKILL, so that only the kernel closes its connections."""
         self._close(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -85,9 +85,9 @@ class Receiver(Instrument):
 
 
 class Relay(Instrument):
-    """relay.py, between a client and a server: it delays, resets, records."""
+    """relay.py, which delays, resets and records the connections between a client and a server."""
 
     def __init__(self, upstream: int, round_trip: float = 0, record: Path | None = None) -> None:
-        """`upstream` is the server's port, `round_trip` in seconds; requests are recorded in the directory `record`."""
+        """`upstream` is the server's port. `round_trip` is in seconds. `record` is a directory for the requests."""
         recording = ["--record", str(record)] if record else []
         super().__init__("relay", "--upstream", str(upstream), "--round-trip", f"{round_trip:g}", *recording)

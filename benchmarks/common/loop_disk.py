@@ -1,4 +1,4 @@
-"""A disk of our own: an ext4 file system in a file, whose device counts what is written to it."""
+"""Mounts a separate ext4 file system from a file. Its device counts the bytes that are written to it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SECTOR = 512
 
 
 class LoopDisk:
-    """A file system of its own (loop(4)), for the time of a `with` block. Needs root."""
+    """A separate file system on a loop device (loop(4)), which is mounted during a `with` block. Requires root."""
 
     def __init__(self, directory: Path, size: int, *options: str) -> None:
-        """`directory` gets the image, which grows to `size` bytes at most, and the mount point. `options` are for
-        mkfs.ext4(8)."""
+        """`directory` receives the mount point and the image, which grows to at most `size` bytes. `options` are passed
+        to mkfs.ext4(8)."""
         self._image = directory / "disk.ext4"
         self._size = size
         self._options = options
@@ -30,7 +30,7 @@ class LoopDisk:
         with open(self._image, "wb") as image:
             image.truncate(self._size)
         self.path.mkdir()
-        # Not later, in the background: what is counted is written by those who are measured.
+        # Write all tables now, not later in the background, so that only the measured programs write afterwards.
         extended = "lazy_itable_init=0,lazy_journal_init=0"
         self._call("mkfs.ext4", "-q", "-E", extended, *self._options, str(self._image))
         self._call("mount", "-o", "loop,noatime", str(self._image), str(self.path))
@@ -42,17 +42,17 @@ class LoopDisk:
             self._call("umount", str(self.path))
 
     def written(self) -> int:
-        """Bytes that the device was given so far, the file system's own included."""
-        # The seventh figure is that of sectors written (Documentation/block/stat).
+        """The bytes written to the device so far, including those of the file system itself."""
+        # The seventh value is the number of sectors written (Documentation/block/stat).
         return int(Path(f"/sys/block/{self._device}/stat").read_text().split()[6]) * SECTOR
 
     def synchronize(self) -> None:
-        """Has everything written. Python has only sync(2), which does so for all disks."""
+        """Writes all pending data. Python offers only sync(2), which does this for all disks."""
         os.sync()
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """For the time of a `with` block, whoever writes waits in the kernel. What was there before is on the disk."""
+        """Lets every writer wait in the kernel during a `with` block. Earlier writes are on the disk by then."""
         self._call("fsfreeze", "--freeze", str(self.path))
         try:
             yield

@@ -1,4 +1,4 @@
-"""The machine that figures were measured on, and the programs that they are about."""
+"""Describes the machine of a measurement, and the versions of the measured programs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _first_line(*command: str) -> str:
 
 
 def machine() -> dict[str, str]:
-    """What the figures were measured on, and with what."""
+    """The properties of the machine, and the versions of the programs."""
     memory = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
     processor = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     release = re.search(r'PRETTY_NAME="(.+)"', Path("/etc/os-release").read_text())

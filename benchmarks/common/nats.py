@@ -1,4 +1,4 @@
-"""`nats-server` with JetStream, one process or several, on loopback addresses and with their stores in a directory."""
+"""Runs one or more processes of `nats-server` with JetStream on loopback, with their stores in a directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.common.harness import REPOSITORY, BenchmarkError, Process, free_
 
 
 def program() -> str:
-    """`SLUICE_NATS_SERVER`, or the one below `.build`, or the system's."""
+    """The program that `SLUICE_NATS_SERVER` names, or the one below `.build`, or the system's."""
     built = sorted(REPOSITORY.glob(".build/brokers/**/nats-server"))
     found = os.environ.get("SLUICE_NATS_SERVER") or next((str(path) for path in built if path.is_file()), None)
     found = found or shutil.which("nats-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -55,7 +55,7 @@ class Brokers:
         self._await()
 
     def _await(self) -> None:
-        """Waits until each of them is healthy, which includes that they have elected a leader."""
+        """Waits until each of them is healthy. They have elected a leader by then."""
         deadline = time.monotonic() + 60
         for process, monitor in zip(self.processes, self.monitors):
             while not self._is_healthy(monitor):
@@ -78,7 +78,7 @@ class Brokers:
 
 @contextlib.contextmanager
 def brokers(count: int, directory: Path, syncs_always: bool = False) -> Iterator[Brokers]:
-    """Runs for the time of a `with` block."""
+    """Runs brokers during a `with` block."""
     running = Brokers(count, directory, syncs_always)
     try:
         yield running

@@ -1,4 +1,4 @@
-"""A network of our own for the fault table: loopback whose senders cannot put more than 64 KiB into their sockets."""
+"""Provides a separate loopback network for the fault table, with send buffers of at most 64 KiB."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 
 def enter_bounded_network() -> bool:
-    """Runs this program again in a network namespace with bounded send buffers; returns there.
+    """Restarts this program in a network namespace with bounded send buffers, and returns True there.
 
-    A contender cannot be told its SO_SNDBUF, and the kernel grows it to megabytes. Where namespaces are not permitted
-    it says so and returns False: stalls are then felt later, by everyone alike.
+    Contenders have no option for SO_SNDBUF, and the kernel increases it to megabytes. If namespaces are not permitted,
+    this prints a message and returns False. Stalls then affect the contenders later, but all of them equally.
     """
     if _MARK not in os.environ:
         unshare = shutil.which("unshare")
@@ -30,7 +30,7 @@ def enter_bounded_network() -> bool:
             if try_out == 0:
                 again = [sys.executable, *sys.orig_argv[1:]]
                 os.execve(unshare, ["unshare", *rights, "--net", "--", *again], {**os.environ, _MARK: "1"})
-        print("no network namespace: the senders' socket buffers are the kernel's own", file=sys.stderr)
+        print("no network namespace: the kernel chooses the sizes of the send buffers", file=sys.stderr)
         return False
     _raise_loopback()
     Path("/proc/sys/net/ipv4/tcp_wmem").write_text(f"4096 16384 {SEND_BUFFER}")

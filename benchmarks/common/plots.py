@@ -20,7 +20,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """Curves in one pair of axes, both logarithmic."""
+    """Curves in one pair of logarithmic axes."""
 
     file: str  # its name, without the suffix
     x_axis: str
@@ -32,11 +32,11 @@ class Plot:
         return f"{self.y_axis}, by {self.x_axis}"
 
     def svg(self) -> bytes:
-        """Raises BenchmarkError where there is no matplotlib."""
+        """Draws the plot. Raises BenchmarkError if matplotlib is missing."""
         try:
             import matplotlib
         except ImportError:
-            raise BenchmarkError("no matplotlib: apt-get install python3-matplotlib, and /usr/bin/python3") from None
+            raise BenchmarkError("no matplotlib: apt-get install python3-matplotlib; use /usr/bin/python3") from None
         matplotlib.use("svg")
         from matplotlib import pyplot, ticker
 

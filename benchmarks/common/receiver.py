@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""The neutral server of the benchmarks: stores request bodies, stamps each arrival, and misbehaves when it is told to.
+"""The neutral server of the benchmarks. It stores request bodies and the time of each arrival, and fails by order.
 
-No contender is measured against its own maker's server only. Requests are kept as request_store.py tells.
+With it, no contender is measured only with its own maker's server. request_store.py describes the stored files.
 
-It says what happens as JSON lines on standard output, and takes orders as lines on standard input:
+It prints events as JSON lines to standard output, and reads orders from standard input, one per line:
 
-    stall SECONDS     reads from no connection for so long, then goes on
+    stall SECONDS     reads from no connection for this time, and then continues
     reset             closes every connection with a TCP reset (SO_LINGER of 0 s)
-    refuse SECONDS    answers 503 for so long, to the running requests as well; what they still send is read and
-                      thrown away until the connection ends, as nginx does when what is behind it has gone
+    refuse SECONDS    answers 503 for this time, also to running requests. It reads and discards the rest of their
+                      bodies until the connection ends, as nginx does when its upstream server is gone.
     quit              ends
 
-End of standard input ends it too: it does not outlive who started it.
+It also ends at the end of standard input, so that it does not run longer than the process that started it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pathlib import Path
 from benchmarks.common.http_body import MAXIMUM_HEAD, BodyDecoder, Head, ProtocolError
 from benchmarks.common.request_store import Store, missing_bytes
 
-# One socket buffer of a real path. Loopback's own swallow seconds of audio, and a stall would not be felt.
+# The size of a socket buffer on a real path. Those of loopback store seconds of audio, which would hide a stall.
 RECEIVE_BUFFER = 64 * 1024
-# An Ethernet's. Loopback's segments of 64 KiB fill a bounded buffer with a handful of packets.
+# The size on Ethernet. On loopback, a few segments of 64 KiB would fill a bounded buffer.
 SEGMENT_SIZE = 1448
 
 
@@ -41,7 +41,7 @@ def say(event: str, **details: object) -> None:
 
 
 class Connection:
-    """One TCP connection: requests one after the other."""
+    """One TCP connection with successive requests."""
 
     def __init__(self, server: Server, sock: socket.socket) -> None:
         self.server = server
@@ -54,7 +54,7 @@ class Connection:
         self.discarding = False
 
     def receive(self) -> None:
-        """Reads once; called when there is something to read."""
+        """Reads once. Called when the socket is readable."""
         try:
             count = self.socket.recv_into(self.server.buffer)
         except (ConnectionError, TimeoutError) as error:
@@ -89,7 +89,7 @@ class Connection:
         end = self.head.find(b"\r\n\r\n", max(0, seen - 3))
         if end < 0:
             if len(self.head) > MAXIMUM_HEAD:
-                raise ProtocolError("a head without end")
+                raise ProtocolError("the head is too long")
             return data[:0]
         head = Head.parse(bytes(self.head[:end]))
         self.head.clear()
@@ -116,7 +116,7 @@ class Connection:
             self.answer("200 OK", close=False, fields=fields)
 
     def refuse(self) -> None:
-        """A final response in the middle of the body; an idle connection is closed."""
+        """Sends a final response in the middle of a body. Closes an idle connection."""
         if self.decoder is None:
             return self.close("idle while refusing")
         self._end_request("refused")
@@ -126,7 +126,7 @@ class Connection:
         connection = "close" if close else "keep-alive"
         self._send(f"HTTP/1.1 {status}\r\n{fields}Content-Length: 0\r\nConnection: {connection}\r\n\r\n".encode())
         if close:
-            # The lingering close of RFC 9112 section 9.6: closing outright would reset the answer away.
+            # Close in stages (RFC 9112, section 9.6). After an immediate close, a reset could destroy the answer.
             self.discarding = True
             try:
                 self.socket.shutdown(socket.SHUT_WR)
@@ -137,7 +137,7 @@ class Connection:
         try:
             self.socket.send(data)
         except OSError:
-            pass  # the next recv tells why, and closes
+            pass  # the next recv reports the cause and closes
 
     def _end_request(self, how: str) -> None:
         if self.decoder is None:
@@ -183,7 +183,7 @@ class Server:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if bounded:
-            # Before listen: the window scale and the segment size are agreed in the handshake.
+            # Set these before listen, because the handshake negotiates the window scale and the segment size.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT_SIZE)
         listener.bind(("127.0.0.1", port))
@@ -206,7 +206,7 @@ class Server:
             if self._deadlines:
                 timeout = max(0.0, min(self._deadlines)[0] - time.monotonic())
             for key, _ in self._selector.select(timeout):
-                # An order may have closed or stalled, within this round, what the round found ready.
+                # An order in this round may have closed or stalled a connection that was ready.
                 if key.fileobj in self._selector.get_map():
                     key.data()
             self._keep_deadlines()
@@ -257,7 +257,7 @@ class Server:
                     self._selector.register(connection.socket, selectors.EVENT_READ, connection.receive)
             else:
                 self.refusing = False
-                # Who never read the 503 is still sending into nothing: nginx closes on such a client, too.
+                # A client that has not read the 503 still sends. nginx closes such a connection, too.
                 for connection in [each for each in self._connections if each.discarding]:
                     connection.close("refused long enough")
             say("order over", what=due[1])
@@ -265,9 +265,9 @@ class Server:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Store request bodies with the time of each arrival.")
-    parser.add_argument("--directory", type=Path, required=True, help="where requests are stored; must exist")
+    parser.add_argument("--directory", type=Path, required=True, help="directory for the requests, which must exist")
     parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1 (default: a free one)")
-    parser.add_argument("--bounded", action="store_true", help="bound the socket buffers as a real path does")
+    parser.add_argument("--bounded", action="store_true", help="limit the socket buffers to the sizes of a real path")
     arguments = parser.parse_args()
     Server(arguments.directory, arguments.port, arguments.bounded).run()
 

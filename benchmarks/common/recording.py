@@ -1,4 +1,4 @@
-"""Reads what the receiver stored: requests, the times of arrival, and the order in which their bytes belong."""
+"""Reads the requests that the receiver has stored, with the arrival times and the positions of their bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass
 class Arrival:
-    """After the recv that returned at `ns` (CLOCK_MONOTONIC), `received` bytes of the body were here."""
+    """When a recv returned at `ns` (CLOCK_MONOTONIC), `received` bytes of the body had arrived."""
 
     received: int
     ns: int
@@ -30,12 +30,12 @@ class Request:
 
     @property
     def stream_offset(self) -> int | None:
-        """Where the client says that this body's first byte belongs (`Stream-Offset`), if it says so."""
+        """The offset of the body's first byte in the stream (`Stream-Offset`), if the client sends it."""
         return self._number("stream-offset")
 
     @property
     def upload_offset(self) -> int | None:
-        """Where this body's first byte belongs in a resumable upload (`Upload-Offset`), if it appends to one."""
+        """The offset of the body's first byte in a resumable upload (`Upload-Offset`), if it belongs to one."""
         return self._number("upload-offset")
 
     def _number(self, name: str) -> int | None:
@@ -64,7 +64,7 @@ def read_requests(directory: Path) -> list[Request]:
 
 
 def joined(requests: list[Request]) -> Request:
-    """The stream as one request: the longest one, or all parts of a resumable upload, which must follow one another."""
+    """The stream as one request: the longest one, or all parts of a resumable upload, which must be contiguous."""
     parts = [request for request in requests if request.upload_offset is not None]
     if not parts:
         return max(requests, key=lambda request: len(request.body))
@@ -73,7 +73,7 @@ def joined(requests: list[Request]) -> Request:
     length = 0
     for part in parts:
         if part.upload_offset != length:
-            raise ValueError(f"a part begins at {part.upload_offset} where {length} bytes have come")
+            raise ValueError(f"a part begins at {part.upload_offset}, but {length} bytes have arrived")
         whole.arrivals += [Arrival(length + arrival.received, arrival.ns) for arrival in part.arrivals]
         bodies.append(part.body)
         length += len(part.body)
@@ -87,10 +87,10 @@ def percentile(ordered: list[float], share: float) -> float:
 
 
 def delays(request: Request, frame_bytes: int, rate: int, first_frame_ns: float, skip_ns: float = 0) -> list[float]:
-    """Seconds from capture to server, ascending, one value a millisecond of audio.
+    """The seconds from capture to server in ascending order, with one value per millisecond of audio.
 
     Frame n of the body was captured at `first_frame_ns` + n / rate and arrived with the recv that completed it.
-    Frames captured in the first `skip_ns` are left out: connecting is no part of a steady stream's delay.
+    Frames captured in the first `skip_ns` are omitted, because the delay of a steady stream excludes connecting.
     """
     step = max(1, rate // 1000)
     found: list[float] = []

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Between a client and a server on this machine: makes the way long, resets connections by order, records requests.
+"""A relay between a client and a server on this machine: it delays bytes, resets connections, and records requests.
 
-Every byte arrives half a round trip after it was read here, and a connection's first bytes a whole round trip later
-still: the handshake of a long way, which the kernel here has done at once. Slow start and loss are not modelled.
-With --record each request's body is stored with the times of its arrivals, before any delay, as receiver.py stores it:
-so delay can be measured at a server that stamps nothing itself.
+It delivers each byte half a round trip after it has read it. The first bytes of a connection arrive another round trip
+later, because a handshake on a long path takes that time. Slow start and loss are not modelled. With --record, it
+stores each request's body with the arrival times before any delay, in the format of receiver.py. So delays can be
+measured at a server that does not record times.
 
-It says what happens as JSON lines on standard output, and takes orders as lines on standard input:
+It prints events as JSON lines to standard output, and reads orders from standard input, one per line:
 
-    reset             ends every connection, at both ends, with a TCP reset; what was on its way is lost
+    reset             ends every connection at both ends with a TCP reset. Bytes in transit are lost.
     quit              ends
 
-End of standard input ends it too: it does not outlive who started it.
+It also ends at the end of standard input, so that it does not run longer than the process that started it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from benchmarks.common.http_body import BodyDecoder, Head
 from benchmarks.common.receiver import say
 from benchmarks.common.request_store import Store
 
-# What is on its way in one direction at most: as much as Linux lets a TCP window grow to by default.
+# The maximum number of bytes in transit in one direction, which is Linux's default limit of a TCP window.
 WINDOW = 6 << 20
 PIECE = 256 << 10
 
 
 class Recorder:
-    """Reads along with the requests of one connection."""
+    """Records the requests of one connection."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -75,13 +75,13 @@ class Recorder:
 
 
 class Direction:
-    """Bytes from one socket to the other, each due at its time."""
+    """Bytes from one socket to the other, with the times at which they are due."""
 
     def __init__(self, source: socket.socket, sink: socket.socket, opened: float, recorder: Recorder | None) -> None:
         self.source = source
         self.sink = sink
         self.has_ended = False
-        self._opened = opened  # nothing is sent by its source before
+        self._opened = opened  # the source sends nothing before this time
         self._recorder = recorder
         self._queue: deque[tuple[float, memoryview | None]] = deque()  # None: the end
         self._queued = 0
@@ -91,14 +91,14 @@ class Direction:
         return not self.has_ended and self._queued < WINDOW
 
     def due(self) -> float | None:
-        """When something can be done next without an event; None if only an event helps."""
+        """The time of the next action that requires no event, or None if an event must happen first."""
         return self._queue[0][0] if self._queue and not self._is_blocked else None
 
     def waits_for_sink(self) -> bool:
         return self._is_blocked
 
     def receive(self, one_way: float) -> None:
-        """Reads once. Raises OSError when the connection has broken."""
+        """Reads once. Raises OSError if the connection has failed."""
         data = self.source.recv(PIECE)
         now = time.monotonic()
         if data and self._recorder:
@@ -108,7 +108,7 @@ class Direction:
         self._queued += len(data)
 
     def deliver(self, sink_is_ready: bool) -> None:
-        """Sends what is due, as far as the sink takes it. Raises OSError when the connection has broken."""
+        """Sends the bytes that are due, until the sink accepts no more. Raises OSError if the connection has failed."""
         if self._is_blocked and not sink_is_ready:
             return
         self._is_blocked = False
@@ -138,7 +138,7 @@ class Direction:
 
 
 class Pair:
-    """A client's connection and the one to the server that belongs to it."""
+    """A client's connection, and the corresponding connection to the server."""
 
     def __init__(self, client: socket.socket, server: socket.socket, round_trip: float, record: Path | None) -> None:
         self.sockets = (client, server)
@@ -192,14 +192,14 @@ class Server:
                     writers.append(each.sink.fileno())
                 elif (due := each.due()) is not None:
                     dues.append(due)
-        # select(2) and not epoll: its limit in time is not rounded to milliseconds.
+        # Use select(2) instead of epoll, because its timeout is not rounded to milliseconds.
         timeout = max(0.0, min(dues) - time.monotonic()) if dues else None
         readable, writable, _ = (set(found) for found in select.select(readers, writers, [], timeout))
         if sys.stdin.fileno() in readable:
             self._take_orders()
         for pair in list(self._pairs):
             self._serve(pair, readable, writable)
-        # Last: a new socket may have the number of one that was closed in this turn.
+        # Accept last, because a new socket may have the number of one that was closed in this turn.
         if self._listener.fileno() in readable:
             self._accept()
 
@@ -249,11 +249,11 @@ class Server:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Pass connections on: late, recorded, and reset by order.")
+    parser = argparse.ArgumentParser(description="Delay, record and reset connections to a server.")
     parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1 (default: a free one)")
     parser.add_argument("--upstream", type=int, required=True, help="the server's TCP port on 127.0.0.1")
-    parser.add_argument("--round-trip", type=float, default=0, help="of the way, in seconds (default: 0)")
-    parser.add_argument("--record", type=Path, help="store requests in this directory; must exist")
+    parser.add_argument("--round-trip", type=float, default=0, help="of the path, in seconds (default: 0)")
+    parser.add_argument("--record", type=Path, help="store requests in this directory, which must exist")
     arguments = parser.parse_args()
     Server(arguments.port, arguments.upstream, arguments.round_trip, arguments.record).run()
 

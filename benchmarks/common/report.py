@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import json
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,8 +56,14 @@ class Section:
     def markdown(self, pictures: Sequence[str]) -> str:
         """`pictures` are lines that show the plots."""
         remarks = "; ".join(remark.removesuffix(".") for remark in self.remarks if remark)
-        paragraphs = (self.note, *(table.markdown() for table in self.measured()), remarks and f"{remarks}.", *pictures)
+        note, remarks = _wrapped(self.note), _wrapped(remarks and f"{remarks}.")
+        paragraphs = (note, *(table.markdown() for table in self.measured()), remarks, *pictures)
         return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+
+
+def _wrapped(text: str) -> str:
+    """Lines of at most 120 columns, as in the document."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 class Report:

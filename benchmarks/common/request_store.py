@@ -1,8 +1,8 @@
-"""How the receiver and the relay keep requests, for recording.py to read. For request N, in a directory:
+"""Stores the requests of the receiver and the relay for recording.py. These are the files of request N:
 
 N.json    method, target, fields, and when the head arrived (CLOCK_MONOTONIC, ns)
-N.body    the body, written with write(2) at each arrival, so that SIGKILL takes nothing that was received
-N.times   pairs of little-endian u64: body bytes received so far, CLOCK_MONOTONIC in ns right after that recv(2)
+N.body    the body, written with write(2) at each arrival, so that SIGKILL loses no received byte
+N.times   pairs of little-endian u64: body bytes received so far, CLOCK_MONOTONIC in ns directly after recv(2)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.common.http_body import Head
 
 
 class Store:
-    """Where the body of one request is kept."""
+    """The files of one request."""
 
     def __init__(self, directory: Path, number: int, head: Head, arrived: int) -> None:
         stem = directory / f"{number:04d}"
@@ -28,7 +28,7 @@ class Store:
         self.received = 0
 
     def append(self, pieces: list[memoryview], stamp: int) -> None:
-        """Writes before it counts: what the log names is in the file."""
+        """Writes the body before the times, so that the file contains all bytes that are counted there."""
         self.received += os.writev(self._body, pieces)
         os.write(self._times, struct.pack("<QQ", self.received, stamp))
 
@@ -38,7 +38,7 @@ class Store:
 
 
 def missing_bytes(directory: Path, stream: str) -> int:
-    """How many bytes of a stream, up to the last one stored, are in none of its requests; `sluice serve` says it."""
+    """The number of bytes before the stream's last stored byte that are missing, as `sluice serve` reports it."""
     pieces = []
     for about in directory.glob("*.json"):
         fields = json.loads(about.read_text())["fields"]

@@ -1,4 +1,4 @@
-"""`sluice serve` as a server that can be killed and comes back, on the same port and with the same directory."""
+"""Runs `sluice serve`, which can be killed and restarted on the same port with the same directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.common.harness import SLUICE, BenchmarkError, Process, free_port
 
 
 class SluiceServer:
-    """Our own server; what it says is kept in `log`."""
+    """Our own server. Its output is in `log`."""
 
     name = "sluice serve"
 
@@ -30,7 +30,7 @@ class SluiceServer:
         self._command = [str(SLUICE), "serve", "--listen", address, *where, *options]
 
     def start(self) -> tuple[int, int]:
-        """Starts it and returns when it was started and since when it listens (CLOCK_MONOTONIC, ns)."""
+        """Starts it. Returns when it was started and when it began to listen (CLOCK_MONOTONIC, ns)."""
         listening: list[int] = []
         said = threading.Event()
         started = time.monotonic_ns()
@@ -54,7 +54,7 @@ class SluiceServer:
         return started, listening[0]
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -66,7 +66,7 @@ class SluiceServer:
             self.process = None
 
     def cpu_ns(self) -> int:
-        """CPU time that the running process has used so far."""
+        """The CPU time that the running process has used so far."""
         return self.process.cpu_ns() if self.process else 0
 
     def settle(self) -> None:
@@ -75,16 +75,16 @@ class SluiceServer:
         used = -1
         while (now := self.cpu_ns()) != used:
             if time.monotonic() > deadline:
-                raise BenchmarkError("sluice serve is still at work, 30 s after a transfer")
+                raise BenchmarkError("sluice serve is still busy 30 s after a transfer")
             used = now
             time.sleep(0.1)
 
     def stored(self) -> list[Path]:
-        """The streams, growing or complete; not what belongs to the server itself."""
+        """The stored streams, unfinished or complete, without the server's own files."""
         return [path for path in self.directory.glob("[!.]*") if path.is_file() and path.suffix != ".sidecar"]
 
     def clear(self) -> None:
-        """Removes all streams; it must not be at work on any."""
+        """Removes all streams. None may be in progress."""
         for path in self.stored():
             path.unlink()
             path.with_suffix(".sidecar").unlink(missing_ok=True)
@@ -92,7 +92,7 @@ class SluiceServer:
 
 @contextlib.contextmanager
 def sluice_server(directory: Path, *options: str) -> Iterator[SluiceServer]:
-    """Runs for the time of a `with` block."""
+    """Runs a server during a `with` block."""
     server = SluiceServer(directory, *options)
     try:
         server.start()

@@ -42,7 +42,7 @@ OURS = "FoundationUploads"
 
 @dataclass
 class Contest:
-    """One figure of ours and of a rival, round by round."""
+    """One measurement of our program and of a rival, round by round."""
 
     title: str
     unit: str
@@ -75,7 +75,7 @@ class Contest:
 
 
 def seconds_of(command: Sequence[str], directory: Path, name: str) -> float:
-    """From exec to a successful exit."""
+    """The time from exec to a successful exit."""
     (directory / name).mkdir(exist_ok=True)
     # The temporary file of a download task is on the file system of its target, so moving it copies nothing.
     pipeline = Pipeline([command], {"TMPDIR": str(directory)}, directory / name)
@@ -91,7 +91,7 @@ def seconds_of(command: Sequence[str], directory: Path, name: str) -> float:
 
 def compare_files(one: Path, other: Path) -> None:
     if not filecmp.cmp(one, other, shallow=False):
-        raise BenchmarkError(f"{one} is not {other}: {one.stat().st_size} and {other.stat().st_size} bytes")
+        raise BenchmarkError(f"{one} differs from {other}: {one.stat().st_size} and {other.stat().st_size} bytes")
 
 
 def measure_upload(server: SluiceServer, file: Path, scratch: Path, rounds: int) -> Contest:
@@ -183,10 +183,10 @@ def count_pairs(count: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure what FoundationUploads costs.")
+    parser = argparse.ArgumentParser(description="Measure the cost of FoundationUploads.")
     add_arguments(parser, rounds=5, of="turns of each")
     parser.add_argument("--mebibytes", type=int, default=1024, help="size of the file (default: 1024)")
-    parser.add_argument("--pairs", type=int, default=1_000_000, help="pairs that come and go (default: 1000000)")
+    parser.add_argument("--pairs", type=int, default=1_000_000, help="pairs to create and drop (default: 1000000)")
     options = parser.parse_args()
     contests: list[Contest] = []
     remarks: list[str] = []
@@ -195,7 +195,7 @@ def main() -> int:
         need("curl")
         with scratch_directory(MEMORY_FILE_SYSTEM) as scratch:
             if free_bytes(scratch) < 3 * (options.mebibytes << 20):
-                raise BenchmarkError(f"no room for three files of {options.mebibytes} MiB in {scratch.parent}")
+                raise BenchmarkError(f"no space for three files of {options.mebibytes} MiB in {scratch.parent}")
             file = scratch / "file"
             make_file(file, options.mebibytes << 20)
             with sluice_server(scratch / "server", "--durability", "none", "--allow-download") as server:
@@ -208,9 +208,9 @@ def main() -> int:
     header = ["measurement", OURS, "rival", "name of the rival", "ratio, round by round", "target"]
     note = (
         f"{options.mebibytes} MiB by tasks of `URLSession` to and from an idle `sluice serve` in memory, from exec to "
-        "exit; a bound pair with delegates on two run loops beside a pipe with two threads that block; proportional "
-        "memory of a program that makes a session's configuration. "
-        f"Median of {options.rounds} rounds (least–most). `make bench-foundation`."
+        "exit. A bound pair with delegates on two run loops is compared with a pipe and two blocking threads. The "
+        "memory is the proportional memory of a program that creates a session's configuration. "
+        f"Median of {options.rounds} rounds (minimum–maximum). `make bench-foundation`."
     )
     report.sections = [Section("FoundationUploads", note, [Table(header, [each.row() for each in contests])], remarks)]
     report.figures = contests

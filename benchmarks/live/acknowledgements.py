@@ -34,7 +34,7 @@ from benchmarks.live.live_path import measure
 
 #: A few percent. A larger ratio would require an explanation.
 AIM = 1.05
-#: Of what the least program costs.
+#: The maximum ratio to the cost of LeastMicrophone.
 LEAST_AIM = 1.4
 
 COLUMNS = (
@@ -64,7 +64,7 @@ def _variants(base: Contender) -> tuple[Contender, Contender, Contender]:
     )
 
 
-#: By the microphone's period, in ms: ours, and the least.
+#: Our contender and LeastMicrophone, by the microphone's period in ms.
 BASES = {"10": (SLUICE_QUICK, LEAST_QUICK), "125": (SLUICE_ARECORD, LEAST_ARECORD)}
 
 
@@ -76,7 +76,7 @@ def measure_variants(
     scratch: Path,
     rounds: Rounds,
 ) -> None:
-    """Turn by turn, every other round backwards."""
+    """Runs the variants alternately, every other round in reverse order."""
     relay: Callable[[Path], Relay] = partial(Relay, server.port, 0.0)
     for turn in range(options.rounds):
         for contender in chosen if turn % 2 == 0 else reversed(chosen):
@@ -90,14 +90,14 @@ def measure_variants(
 
 
 def measure_period(period: str, options: argparse.Namespace, found: list[Comparison]) -> None:
-    """All variants of the microphone with this period, to a server of their own."""
+    """Measures all variants of the microphone with this period, with a separate server."""
     if period not in BASES:
         raise BenchmarkError(f"no period of {period} ms; there are: {', '.join(BASES)}")
     ours, least = BASES[period]
     variants = _variants(ours)
     note = (
         f"Test microphone, periods of {period} ms, {RATE // 1000} kHz mono, to `sluice serve` through a relay "
-        f"that stamps arrivals; {options.rounds} rounds of {options.seconds:g} s. "
+        f"that records arrival times; {options.rounds} rounds of {options.seconds:g} s. "
         "`make bench-acknowledgements`."
     )
     resumable, _, plain = variants
@@ -119,10 +119,10 @@ def measure_period(period: str, options: argparse.Namespace, found: list[Compari
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure what acknowledgements cost a microphone's stream.")
+    parser = argparse.ArgumentParser(description="Measure the cost of acknowledgements for a microphone's stream.")
     add_arguments(parser, rounds=5, of="turns of each variant")
-    parser.add_argument("--seconds", type=float, default=20, help="of steady streaming in each (default: 20)")
-    parser.add_argument("--periods", default="10,125", help="of the microphone, in ms (default: 10,125)")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of steady streaming per run (default: 20)")
+    parser.add_argument("--periods", default="10,125", help="periods of the microphone, in ms (default: 10,125)")
     options = parser.parse_args()
     report = Report("acknowledgements")
     found: list[Comparison] = []

@@ -1,4 +1,4 @@
-"""The microphones of the benchmarks: real ALSA capture devices on a machine that has no sound card."""
+"""The microphones of the benchmarks: real ALSA capture devices on a machine without a sound card."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SYSTEM_CONFIGURATION = "/usr/share/alsa/alsa.conf"
 
 @dataclass
 class Located:
-    """Where recorded samples belong on the device's own time line."""
+    """The position of recorded samples on the device's own time line."""
 
     first_frame: int  # the device frame of the first sample
     missing_frames: int  # absent between the first and the last
 
 
 class Bed(Protocol):
-    """A capture device, for the time of a `with` block."""
+    """A capture device that exists during a `with` block."""
 
     name: str
     device: str  # ALSA PCM name
@@ -36,19 +36,20 @@ class Bed(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def prepare_run(self, directory: Path, period_ms: int) -> None:
-        """Makes the device new for one contender: its time begins when that one starts to capture."""
+        """Resets the device for one contender. Its time begins when the contender starts to capture."""
 
     def capture_start_ns(self) -> int | None:
-        """CLOCK_MONOTONIC of the device's frame 0 in this run; None where the device cannot tell."""
+        """The time of the device's frame 0 in this run (CLOCK_MONOTONIC), or None if it is unknown."""
 
     def locate(self, body: bytes, frame_bytes: int) -> Located | None:
-        """Which of the device's frames `body` holds; None where its sound does not tell."""
+        """The position of the frames in `body`, or None if their sound does not identify them."""
 
 
 class PulseBed:
-    """A PulseAudio daemon of our own with a null sink, whose monitor ALSA's `pulse` plugin captures in real time.
+    """A separate PulseAudio daemon with a null sink, whose monitor ALSA's `pulse` plugin captures in real time.
 
-    It never overruns and cannot tell when a frame was captured, but costs a process what desktops' default device does.
+    It never overruns, and does not report when a frame was captured. It costs a process as much as the default device
+    of a desktop.
     """
 
     name = "pulse"
@@ -77,10 +78,10 @@ class PulseBed:
         native = f"module-native-protocol-unix socket={self._socket} auth-anonymous=1"
         try:
             daemon = ["pulseaudio", "-n", "--daemonize=no", "--exit-idle-time=-1", "--use-pid-file=no"]
-            # The socket comes last: once it is there, so is the sink.
+            # The socket is created last, so the sink exists when the socket exists.
             self._processes.append(Process([*daemon, "-L", self._sink, "-L", native], environment, stderr=log))
             self._await_socket()
-            # Something to hear. Its small buffer keeps the sink from rendering seconds of sound ahead in one go.
+            # Play noise. The player's small buffer prevents the sink from rendering seconds of sound ahead at once.
             noise = os.open("/dev/urandom", os.O_RDONLY)
             player = ["pacat", *self._format, "--device=mic"]
             self._processes.append(Process(player, environment, stdin=noise, stderr=log))
@@ -100,7 +101,7 @@ class PulseBed:
     def _await_socket(self) -> None:
         deadline = time.monotonic() + 15
         while not self._socket.exists():
-            # Nothing to wait on but the process's end; the daemon cannot say when it listens.
+            # Poll, because the daemon does not report when it listens. The only event is the end of the process.
             if self._processes[0].wait(0.05) or time.monotonic() > deadline:
                 log = (self._directory / "pulseaudio.log").read_text(errors="replace")
                 raise BenchmarkError(f"pulseaudio does not start:\n{log}")
@@ -116,16 +117,16 @@ class PulseBed:
 
 
 class TestMicrophoneBed:
-    """The ALSA plugin of Tests/TestDevice: a bounded ring on the monotonic clock, whose noise tells each frame.
+    """The ALSA plugin of Tests/TestDevice: a bounded ring on the monotonic clock, whose noise identifies each frame.
 
-    A new one for each contender. Its smallest period is the one that the contender is to have: ffmpeg takes the
-    smallest there is. Frames come by whole periods, as from USB: one by one, a reader would get the few that came while
-    it was busy, and then wait a whole period from there.
+    Each contender has a new one. Its smallest period is the period that the contender should use, because ffmpeg always
+    uses the smallest. Frames arrive in whole periods, as from USB. If they arrived one by one, a reader would get the
+    few frames that arrived while it was busy, and then wait for a whole period.
     """
 
     name = "testmic"
     device = "mic"
-    # What arecord and GStreamer ask for here: half a second, as much as USB microphones commonly give.
+    # The size that arecord and GStreamer request here. USB microphones commonly support it.
     BUFFER_SECONDS = 0.5
 
     def __init__(self, directory: Path, rate: int, channels: int) -> None:
@@ -137,7 +138,7 @@ class TestMicrophoneBed:
 
     def __enter__(self) -> Self:
         need("cc")
-        # Built here without the Swift runtime: it is loaded into other people's programs, whose memory is measured.
+        # Built here without the Swift runtime, because it is loaded into rivals whose memory is measured.
         script = REPOSITORY / "Tests" / "TestDevice" / "build.sh"
         with open(self._tools / "build.log", "wb") as log:
             build = Process(["sh", str(script), str(self._tools)], stdout=log.fileno(), stderr=log.fileno())
@@ -170,7 +171,7 @@ class TestMicrophoneBed:
         return int(self.truth()["t0_ns"])
 
     def truth(self) -> dict[str, int]:
-        """What the device did in this run: `t0_ns`, `next_frame`, `frames_lost`, `xruns`, …"""
+        """The device's own figures of this run: `t0_ns`, `next_frame`, `frames_lost`, `xruns`, …"""
         show = subprocess.run(
             [str(self._tools / "testmic-control"), str(self._control), "show"],
             capture_output=True,
@@ -182,5 +183,5 @@ class TestMicrophoneBed:
     def locate(self, body: bytes, frame_bytes: int) -> Located | None:
         found = testmic_signal.read_runs(body, self._channels)
         if not found.runs:
-            raise BenchmarkError(f"none of the {len(body)} bytes at the server are the microphone's")
+            raise BenchmarkError(f"none of the {len(body)} bytes at the server came from the microphone")
         return Located(found.runs[0].first_frame - found.runs[0].offset // frame_bytes, found.missing_frames)

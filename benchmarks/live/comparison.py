@@ -1,4 +1,4 @@
-"""Contenders side by side: a table of what each showed, and the ratios that we want to reach."""
+"""Compares contenders: a table with the results of each, and the ratios with their targets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.common.tables import Table, median_and_spread
 
 @dataclass(frozen=True)
 class Target:
-    """What we want to reach: a ratio, ours to a rival's."""
+    """A target for the ratio of our value to a rival's."""
 
     measure: str
     ours: str
@@ -25,7 +25,7 @@ class Target:
         return f"{'≥' if self.at_least else '≤'} {self.limit:.2f} {'met' if met else 'MISSED'}"
 
 
-#: For each contender its rounds, in order.
+#: The rounds of each contender, in order.
 Rounds = dict[str, list[dict[str, object]]]
 
 
@@ -34,7 +34,7 @@ def _numbers(rounds: Rounds, key: str, what: str) -> list[float]:
 
 
 def ratios(rounds: Rounds, target: Target) -> list[float]:
-    """Ours to the rival's, round by round; none where either was not measured."""
+    """The ratios of ours to the rival's, round by round. Empty if one of them was not measured."""
     pairs = zip(_numbers(rounds, target.ours, target.measure), _numbers(rounds, target.rival, target.measure))
     return [ours / rival for ours, rival in pairs if rival > 0]
 

@@ -1,7 +1,7 @@
-"""The command lines of those who stream a microphone to an HTTP server: ours, and what people use today.
+"""The command lines of programs that stream a microphone to an HTTP server: ours, and those that people use today.
 
-Each is given what its own manual offers for an endless, live, chunked upload, with the lowest delay that it can do. All
-send the bare samples (no container), so that every byte of a body is a sample.
+Each has the options of its own manual for an endless, live, chunked upload with the lowest possible delay. All send
+samples without a container, so that every byte of a body belongs to a sample.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LEAST_MICROPHONE = REPOSITORY / ".build" / "least-microphone"
 
 @dataclass(frozen=True)
 class Capture:
-    """What is captured and where it goes."""
+    """The captured format, the device, and the URL of the server."""
 
     device: str  # an ALSA PCM name
     url: str
-    rate: int = 48_000  # frames a second
+    rate: int = 48_000  # frames per second
     channels: int = 1
     frame_bytes: int = 2  # of one frame of all channels, S16_LE
 
@@ -39,7 +39,7 @@ class Contender:
     period_ms: int  # the ALSA period that it asks for
     commands: Callable[[Capture], list[Sequence[str]]]  # processes joined by pipes
     ours: bool = False
-    # A message with one of these words in it tells that something went wrong.
+    # A message that contains one of these words reports an error.
     complaints: tuple[str, ...] = ("error", "fail", "refused", "reset", "broken pipe", "overrun")
 
     @property
@@ -48,8 +48,8 @@ class Contender:
 
 
 def _curl(capture: Capture) -> list[str]:
-    # `-T -` sends what read(2) gives as one chunk at once. Without the Expect field it does not wait a second for
-    # servers that do not answer it. -f: an answer of 4xx or 5xx becomes an exit code.
+    # `-T -` sends the bytes of each read(2) immediately as one chunk. Without the Expect field, curl does not wait a
+    # second for servers that ignore the field. With -f, an answer of 4xx or 5xx becomes an exit code.
     return ["curl", "-sSf", "-T", "-", "-H", "Expect:", capture.url]
 
 
@@ -61,7 +61,7 @@ def _arecord(capture: Capture, *timing: str) -> list[str]:
 
 
 def _arecord_default(capture: Capture) -> list[Sequence[str]]:
-    # Its own default is a buffer of 500 ms in four periods, of 125 ms.
+    # arecord's default is a buffer of 500 ms with four periods of 125 ms.
     return [_arecord(capture), _curl(capture)]
 
 
@@ -75,10 +75,10 @@ def _ffmpeg(capture: Capture) -> list[Sequence[str]]:
             *("ffmpeg", "-hide_banner", "-nostdin", "-nostats", "-loglevel", "warning"),
             *("-fflags", "nobuffer", "-f", "alsa", "-sample_rate", str(capture.rate)),
             *("-channels", str(capture.channels), "-i", capture.device, "-map", "0:a", "-c", "copy"),
-            # The fifo muxer sends from a thread of its own and opens the output anew after any error, without end.
+            # The fifo muxer sends from a separate thread, and reopens the output after every error, without a limit.
             *("-f", "fifo", "-fifo_format", "s16le", "-attempt_recovery", "1", "-recover_any_error", "1"),
             *("-recovery_wait_time", "1", "-max_recovery_attempts", "0", "-queue_size", "1000"),
-            # Options for the muxer inside. Each packet is sent when it is there.
+            # Options of the inner muxer, which sends each packet immediately.
             *("-format_opts", "flush_packets=1", "-flush_packets", "1", capture.url),
         ]
     ]
@@ -132,23 +132,23 @@ ARECORD = Contender("arecord", "arecord | curl, 125 ms", 125, _arecord_default)
 ARECORD_QUICK = Contender("arecord-10", "arecord | curl, 10 ms", 10, _arecord_quick)
 FFMPEG = Contender("ffmpeg", "ffmpeg fifo, 10 ms", 10, _ffmpeg)
 GSTREAMER = Contender("gstreamer", "GStreamer, 10 ms", 10, _gstreamer)
-# A capture thread, a ring and libcurl in C, and nothing else: the least that our design can cost.
+# Only a capture thread, a ring and libcurl in C, which show the minimum cost of our design.
 LEAST_QUICK = Contender("least", "least in C, 10 ms", 10, _least_quick)
 LEAST_ARECORD = Contender("least-125", "least in C, 125 ms", 125, _least_arecord)
 
 ALL = (SLUICE_QUICK, LEAST_QUICK, SLUICE_ARECORD, LEAST_ARECORD, ARECORD, ARECORD_QUICK, FFMPEG, GSTREAMER)
 KEYS = tuple(contender.key for contender in ALL)
-# For losses the period matters little: those of 10 ms, and arecord as people run it.
+# The period hardly affects losses. These use 10 ms, except arecord, which uses its default.
 FAULT_TABLE = (SLUICE_QUICK, ARECORD, FFMPEG, GSTREAMER)
 
 
 def choose(keys: str, default: Sequence[Contender] = ALL) -> list[Contender]:
-    """The contenders of a comma-separated list; the default without one. Ours only once it is built."""
+    """The contenders of a comma-separated list, or the default ones. Ours are included only if they are built."""
     unknown = [key for key in keys.split(",") if key and key not in KEYS]
     if unknown:
         raise BenchmarkError(f"no contender {', '.join(unknown)}; there are: {', '.join(KEYS)}")
     chosen = [contender for contender in ALL if contender.key in keys.split(",")] if keys else list(default)
     if any(contender.ours for contender in chosen) and not SLUICE.exists():
-        print(f"{SLUICE} is not there (make build): only the others are measured", file=sys.stderr)
+        print(f"{SLUICE} does not exist (make build), so only the others are measured", file=sys.stderr)
         chosen = [contender for contender in chosen if not contender.ours]
     return chosen

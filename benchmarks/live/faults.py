@@ -103,7 +103,7 @@ def details(outcomes: Outcomes) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Break things around contenders and count the missing audio.")
+    parser = argparse.ArgumentParser(description="Cause faults for each contender, and count the missing audio.")
     add_arguments(parser, rounds=3, of="how many times each fault happens")
     parser.add_argument("--only", default="", help="contenders, comma-separated: " + ", ".join(contenders.KEYS))
     parser.add_argument("--faults", default="", help="faults, comma-separated: " + ", ".join(FAULTS))

@@ -62,7 +62,7 @@ PIPE_COLUMNS = (
 
 
 def measure_live(bed: Bed, chosen: list[Contender], options: argparse.Namespace, scratch: Path, rounds: Rounds) -> None:
-    """All rounds on one bed. System calls are counted in separate runs, because strace makes everything slow."""
+    """Measures all rounds on one bed. System calls are counted in separate runs, because strace slows programs down."""
     for turn in range(options.rounds):
         # Every other round is in reverse order, so that not always the same contender follows a busy one.
         for contender in chosen if turn % 2 == 0 else reversed(chosen):
@@ -81,7 +81,7 @@ def measure_live(bed: Bed, chosen: list[Contender], options: argparse.Namespace,
 
 
 def measure_pipe(server: FileServer, names: list[str], file: Path, count: int, scratch: Path, rounds: Rounds) -> None:
-    """The same file to the same server, turn by turn, after one upload each that is not counted."""
+    """Uploads the same file to the same server, alternately, after one uncounted upload each."""
     for turn in range(-1, count):
         for name in names if turn % 2 == 0 else reversed(names):
             print(f"{server.name}, round {turn + 1} of {count}: {name}", file=sys.stderr)
@@ -117,7 +117,7 @@ BEDS = {
 
 
 def live_part(options: argparse.Namespace, scratch: Path, found: list[Comparison]) -> None:
-    """Every contender on each bed."""
+    """Measures every contender on each bed."""
     chosen = contenders.choose(options.only)
     need("strace", *{program for contender in chosen for program in contender.programs})
     titles = {contender.key: contender.title for contender in contenders.ALL}
@@ -135,7 +135,7 @@ def live_part(options: argparse.Namespace, scratch: Path, found: list[Comparison
 
 
 def pipe_part(options: argparse.Namespace, scratch: Path, found: list[Comparison]) -> None:
-    """A file through standard input to each server."""
+    """Measures the upload of a file from standard input to each server."""
     need("curl", "nginx")
     names = list(pipe_path.COMMANDS)
     servers: list[Serve] = [nginx]
@@ -163,9 +163,9 @@ PARTS = {"live": live_part, "pipe": pipe_part}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure CPU, memory, delay, system calls, throughput beside rivals.")
+    parser = argparse.ArgumentParser(description="Compare CPU, memory, delay, system calls and throughput with rivals.")
     add_arguments(parser, rounds=3, of="turns of each contender")
-    parser.add_argument("--seconds", type=float, default=20, help="of steady streaming in each (default: 20)")
+    parser.add_argument("--seconds", type=float, default=20, help="duration of steady streaming per run (default: 20)")
     parser.add_argument("--mebibytes", type=int, default=1024, help="size of the file for pipe (default: 1024)")
     parser.add_argument("--beds", default="testmic,pulse", help="microphones (default: testmic,pulse)")
     parser.add_argument("--only", default="", help="contenders, comma-separated: " + ", ".join(contenders.KEYS))

@@ -1,4 +1,4 @@
-"""One contender, one microphone, one neutral server: what the live path costs and how late it is."""
+"""Measures the cost and the delay of the live path, for one contender with one microphone and one neutral server."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from benchmarks.common.recording import delays, joined, percentile, read_request
 from benchmarks.live.beds import Bed
 from benchmarks.live.contenders import Capture, Contender
 
-# From the first byte at the server: programs load, connect and find their pace. Not measured.
+# The time after the first byte at the server that is not measured, because the programs still reach their pace.
 SETTLING = 2.0
-# How long a contender may take until its first byte is at the server.
+# The time limit for a contender's first byte at the server.
 PATIENCE = 20.0
 
 
 @dataclass
 class Figures:
-    """What one run showed. None: not measurable on this bed."""
+    """The results of one run. A value is None if it cannot be measured on this bed."""
 
     cpu_s_per_min: float  # steady state, user + system, all processes of the contender
     cpu_start_s: float  # from exec until it was settled
@@ -32,19 +32,19 @@ class Figures:
     delay_median_ms: float
     delay_p99_ms: float
     delay_maximum_ms: float
-    delay_is_absolute: bool  # False: above the quickest frame of the run
+    delay_is_absolute: bool  # if false, delays are relative to the fastest frame of the run
     arrivals_per_s: float  # recv calls of the server that returned body bytes
     missing_ms: float | None  # audio that the body lacks between its first and its last sample
-    wakeups_per_s: float  # of all its threads: how often they waited, as the kernel counts (getrusage(2), ru_nvcsw)
-    syscalls_per_s: float | None = None  # from a run of its own, under strace
-    server_cpu_s_per_min: float | None = None  # of a server that is measured, too
+    wakeups_per_s: float  # how often its threads waited, by the kernel's count (getrusage(2), ru_nvcsw)
+    syscalls_per_s: float | None = None  # from a separate run under strace
+    server_cpu_s_per_min: float | None = None  # if the server is measured, too
 
     def json(self) -> dict[str, object]:
         return asdict(self)
 
 
 class Run:
-    """A contender streaming from a bed into a receiver of its own, for the time of a `with` block."""
+    """A contender that streams from a bed to a separate receiver during a `with` block."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Run:
         channels: int,
         receiver: Callable[[Path], Instrument] = Receiver,
     ) -> None:
-        """`receiver` stamps and stores what arrives in a directory."""
+        """`receiver` stores the arriving bytes and their times in a directory."""
         self.store = directory / "arrivals"
         self.store.mkdir(parents=True)
         self.bed = bed
@@ -87,7 +87,7 @@ class Run:
         self.receiver.stop()
 
     def run_for(self, seconds: float) -> None:
-        """Lets it stream; a contender that ends meanwhile has failed."""
+        """Lets it stream for this time. A contender that ends meanwhile has failed."""
         deadline = time.monotonic() + seconds
         if any([member.wait(deadline - time.monotonic()) for member in self.pipeline.members]):
             raise BenchmarkError(f"{self.contender.title} ended by itself; it said: {self.pipeline.said()}")
@@ -103,7 +103,7 @@ def measure(
     receiver: Callable[[Path], Instrument] = Receiver,
     server: Process | None = None,
 ) -> Figures:
-    """CPU, memory and delay over `seconds` of steady streaming; of `server` the CPU as well."""
+    """Measures CPU, memory and delay during `seconds` of steady streaming, and the CPU time of `server`."""
     with Run(contender, bed, directory, rate, channels, receiver) as run:
         memory = MemorySampler(run.pipeline)
         server_before = server.cpu_ns() if server else 0
@@ -124,7 +124,7 @@ def measure(
     late = delays(stream, frame_bytes, rate, first_ns, skip_ns=SETTLING * 1e9)
     if not late:
         raise BenchmarkError(f"{contender.title}: only {len(stream.body)} bytes at the server")
-    # Where the device has no clock of its own, what can be told is how much later than the quickest frame each was.
+    # If the device does not report its start, only the delay relative to the fastest frame is known.
     floor = late[0] if started is None else 0.0
     window = [arrival for arrival in stream.arrivals if before <= arrival.ns < after]
     return Figures(
@@ -144,7 +144,7 @@ def measure(
 
 
 def wait_count(pipeline: Pipeline) -> int:
-    """How often threads of its members that still live have waited so far."""
+    """How often the running threads of its members have waited so far."""
     count = 0
     for member in pipeline.members:
         for status in Path(f"/proc/{member.pid}/task").glob("*/status"):
@@ -155,7 +155,7 @@ def wait_count(pipeline: Pipeline) -> int:
 
 
 def count_syscalls(contender: Contender, bed: Bed, directory: Path, seconds: float, rate: int, channels: int) -> float:
-    """System calls a second of steady streaming, all threads; strace(1) is attached once the stream is settled."""
+    """The system calls of all threads per second. strace(1) is attached when the stream has settled."""
     summary = directory / "strace"
     with Run(contender, bed, directory, rate, channels) as run:
         attach = [word for member in run.pipeline.members for word in ("-p", str(member.pid))]
@@ -180,7 +180,7 @@ def count_syscalls(contender: Contender, bed: Bed, directory: Path, seconds: flo
 
 
 def _await_attached(strace: Process, messages: Path, processes: int) -> None:
-    """strace says "Process N attached" on standard error for each process, when it has it."""
+    """Waits until strace has printed "Process N attached" to standard error for each process."""
     deadline = time.monotonic() + 10
     while messages.read_text(errors="replace").count("attached") < processes:
         if strace.wait(0.02) or time.monotonic() > deadline:

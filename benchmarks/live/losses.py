@@ -1,4 +1,4 @@
-"""How much audio a fault destroyed, by the microphone's noise in the stored bytes, and what the contender reported."""
+"""Measures how much audio a fault destroyed, by the microphone's noise, and reads what the contender reported."""
 
 from __future__ import annotations
 

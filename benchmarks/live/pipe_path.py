@@ -1,4 +1,4 @@
-"""A file through a pipe's end to a server: `sluice pipe` beside `curl -T -`, the same file, the same server."""
+"""Uploads a file from standard input with `sluice pipe` or `curl -T -`, to the same server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 60.0
 
 @dataclass
 class PipeFigures:
-    """What one upload showed."""
+    """The results of one upload."""
 
     mib_per_s: float  # from exec to exit
     cpu_s_per_gib: float
@@ -33,7 +33,7 @@ def curl_command(url: str) -> list[str]:
 
 
 def sluice_command(url: str) -> list[str]:
-    # PUT, as curl does it and as nginx stores it.
+    # PUT, because curl sends it and nginx stores it.
     return [str(SLUICE), "pipe", url, "--method", "PUT", "--progress", "none"]
 
 
@@ -41,17 +41,17 @@ COMMANDS: dict[str, Callable[[str], list[str]]] = {"sluice pipe": sluice_command
 
 
 def make_file(path: Path, size: int) -> None:
-    """`size` bytes of noise: nothing on the way can make them fewer."""
+    """Writes `size` bytes of noise, which cannot be compressed."""
     block = os.urandom(1 << 20)
     with open(path, "wb") as file:
         for number in range(-(-size // len(block))):
-            # No two blocks alike: a swapped or repeated one would be seen.
+            # All blocks differ, so that a comparison detects swapped or repeated blocks.
             file.write(number.to_bytes(8, "little") + block[8:])
         file.truncate(size)
 
 
 def upload(name: str, server: FileServer, file: Path, directory: Path) -> PipeFigures:
-    """Sends the file, compares what the server stored with it, byte for byte."""
+    """Sends the file, and compares the stored bytes with it."""
     directory.mkdir(parents=True)
     server.clear()
     url = f"http://127.0.0.1:{server.port}/file"
@@ -69,7 +69,7 @@ def upload(name: str, server: FileServer, file: Path, directory: Path) -> PipeFi
     size = file.stat().st_size
     if not any(path.stat().st_size == size and filecmp.cmp(path, file, shallow=False) for path in server.stored()):
         sizes = {path.name: path.stat().st_size for path in server.stored()}
-        raise BenchmarkError(f"{name} to {server.name}: {size} bytes sent, and stored is something else: {sizes}")
+        raise BenchmarkError(f"{name} to {server.name}: the stored files differ from the {size} bytes sent: {sizes}")
     seconds = (end.at_ns - pipeline.started_ns) / 1e9
     return PipeFigures(
         mib_per_s=size / 2**20 / seconds,

@@ -1,4 +1,4 @@
-"""The faults of the fault table: what happens to a contender, its microphone and its server, and when."""
+"""The faults of the fault table, with their effects on a contender, its microphone and its server."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from benchmarks.live.beds import TestMicrophoneBed
 
 RATE, CHANNELS, FRAME = 48_000, 2, 4
 PERIOD_MS = 125
-#: `sluice mic` reserves room for the sizes of RF64 in front of the format.
+#: `sluice mic` reserves space for the sizes of RF64 before the format.
 HEADER = 80
 
 
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, object]:
     summary = json.loads(lines[-1])
     verify = subprocess.run([str(SLUICE), "verify", str(store)], capture_output=True, text=True, check=False)
     if verify.returncode != 0:
-        raise BenchmarkError(f"sluice verify finds fault:\n{verify.stdout}{verify.stderr}")
+        raise BenchmarkError(f"sluice verify reports errors:\n{verify.stdout}{verify.stderr}")
     samples, parts = stored_samples(store)
     found = testmic_signal.read_runs(samples, CHANNELS)
     return {

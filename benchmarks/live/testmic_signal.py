@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The test microphone's noise: which device frame is this sample, and what is missing?
+"""Identifies the frames of the test microphone by its noise, and finds missing frames.
 
-The same function as Tests/TestDeviceControl/include/testmic_signal.h. Four samples in a row of one channel, beginning
-at a frame divisible by four, are an invertible scrambling of (frame / 4, channel): any piece of twelve frames tells
-where in the device's life it was captured, however much was lost before it.
+The function is the same as in Tests/TestDeviceControl/include/testmic_signal.h. Four successive samples of one channel,
+beginning at a frame divisible by four, are an invertible scrambling of (frame / 4, channel). So any twelve successive
+frames show their position in the device's life, no matter how much was lost before them.
 
-As a program: testmic_signal.py [--seed N] [--channels N] FILE   (raw S16_LE) prints what was found as JSON.
+As a program: testmic_signal.py [--seed N] [--channels N] FILE   (raw S16_LE) prints the results as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 MULTIPLY_1, MULTIPLY_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 INVERSE_1, INVERSE_2 = pow(MULTIPLY_1, -1, 1 << 64), pow(MULTIPLY_2, -1, 1 << 64)
-#: A frame number beyond this (190 years at 48 kHz) is noise that was taken for a frame number.
+#: A larger frame number (190 years at 48 kHz) is not a frame number, but other noise.
 LARGEST_FRAME = 1 << 48
 
 
@@ -55,8 +55,8 @@ def samples(first_frame: int, frames: int, channels: int = 1, seed: int = 1) -> 
 
 
 def locate(data: bytes | memoryview, position: int, channels: int = 1, seed: int = 1) -> int | None:
-    """The device frame of the frame at byte `position` of `data` (the start of a frame); None if the twelve frames
-    there are not this device's noise in a row."""
+    """The device frame at byte `position` of `data`, where a frame must begin. None if the twelve frames there are not
+    successive noise of this device."""
     if position + 24 * channels > len(data):
         return None
     left = struct.unpack_from(f"<{12 * channels}H", data, position)[::channels]
@@ -74,7 +74,7 @@ def locate(data: bytes | memoryview, position: int, channels: int = 1, seed: int
 
 @dataclass
 class Run:
-    """Frames in a row, as captured."""
+    """Successive frames, as captured."""
 
     offset: int  #: byte offset in the data
     first_frame: int  #: device frame of the first one
@@ -84,10 +84,10 @@ class Run:
 @dataclass
 class Report:
     runs: list[Run]
-    foreign_bytes: int  #: neither noise in a row nor silence
+    foreign_bytes: int  #: neither successive noise nor silence
     silent_frames: int  #: all-zero frames, e.g. filled in where frames were lost
-    missing_frames: int  #: device frames between the first and the last run that are nowhere in the data
-    repeated_frames: int  #: frames that come again after a later one or themselves
+    missing_frames: int  #: device frames between the first and the last run that the data lacks
+    repeated_frames: int  #: frames that occur again after themselves or after a later frame
 
 
 def read_runs(data: bytes | memoryview, channels: int = 1, seed: int = 1) -> Report:
@@ -104,7 +104,7 @@ def read_runs(data: bytes | memoryview, channels: int = 1, seed: int = 1) -> Rep
     position = 0
     while position < end:
         frame = locate(view, position, channels, seed)
-        # Up to three frames before a run the words behind already tell its number, but these frames are not of it.
+        # Up to three frames before a run, the following words already show its number, but these frames are not in it.
         if frame is None or view[position : position + frame_bytes] != samples(frame, 1, channels, seed):
             if view[position : position + frame_bytes] == zero:
                 silent += 1
@@ -134,7 +134,7 @@ def read_runs(data: bytes | memoryview, channels: int = 1, seed: int = 1) -> Rep
 
 
 def _equal_frames(actual: memoryview, expected: bytes, frame_bytes: int) -> int:
-    """How many whole frames at the start are the same: by halving, because comparing slices is quick."""
+    """The number of equal frames at the start. It bisects, because comparing slices is fast."""
     low, high = 0, len(expected) // frame_bytes
     while high - low > 1:
         middle = (low + high) // 2

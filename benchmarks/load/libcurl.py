@@ -30,7 +30,7 @@ LIBCURL_LOAD = REPOSITORY / ".build" / "libcurl-load"
 AIM = 1.3
 #: The maximum memory per stream in the client, in kB, with so many streams that the program itself hardly counts.
 CLIENT_AIM, MANY = 40, 5000
-#: Between all streams being open and the window.
+#: The time between the opening of the last stream and the window, in seconds.
 SETTLING = 3.0
 STARTED_PER_SECOND = 500
 
@@ -54,12 +54,12 @@ class Load:
 
 @dataclass
 class Figures:
-    """What one run showed."""
+    """The results of one run."""
 
     cpu_us_per_message: float
-    kb_per_stream: float  # resident, all of the process
+    kb_per_stream: float  # resident memory of the whole process
     server_cpu_us_per_message: float
-    server_kb_per_stream: float  # resident, more than before the first stream
+    server_kb_per_stream: float  # growth of the resident memory since before the first stream
     ack_p50_ms: float  # from due to acknowledged
     ack_p99_ms: float
     ack_max_ms: float
@@ -75,7 +75,7 @@ def _sluice(load: Load, url: str, seconds: float) -> list[str]:
 
 
 def _libcurl(load: Load, url: str, seconds: float) -> list[str]:
-    # Its duration is that of its own window: after the ramp and two messages.
+    # Its --duration is that of its window, which begins after the ramp and two messages.
     window = seconds - load.ramp - max(1.0, 2 * load.period)
     return [
         *(str(LIBCURL_LOAD), url, "--streams", str(load.streams), "--bytes", str(load.message)),
@@ -97,14 +97,14 @@ def _libcurl_delays(report: dict) -> list[float]:
 class Generator:
     title: str
     command: Callable[[Load, str, float], list[str]]
-    delays: Callable[[dict], list[float]]  # p50, p99, most, in ms
+    delays: Callable[[dict], list[float]]  # p50, p99 and maximum, in ms
 
 
 PAIR = (Generator("sluice load", _sluice, _sluice_delays), Generator("libcurl alone", _libcurl, _libcurl_delays))
 
 
 def resident(process: Process) -> int:
-    """Bytes, as in the second number of proc(5)'s statm."""
+    """The resident memory in bytes, from the second number of statm (proc(5))."""
     return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -245,7 +245,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare sluice load with libcurl alone, pair by pair.")
     add_arguments(parser, rounds=3, of="pairs of each load")
     parser.add_argument("--loads", default="1000x1000/1,4000x1000/1,8000x1000/1,15000x1000/1,5000x1000/0.25")
-    parser.add_argument("--seconds", type=float, default=10, help="of a window (default: 10)")
+    parser.add_argument("--seconds", type=float, default=10, help="duration of a window (default: 10)")
     options = parser.parse_args()
     loads = parse_loads(options.loads)
     found: dict[Load, Rounds] = {}

@@ -59,7 +59,7 @@ def merged(reports: list[Path]) -> str:
 
 
 def run(options: argparse.Namespace, scratch: Path) -> tuple[list[list[str]], int, str, dict[str, object]]:
-    """The rows, how many streams were live, the merged report's sentence, and every figure."""
+    """Returns the rows, the number of live streams, the merged report's sentence, and every figure."""
     reports = [scratch / f"part-{part}.json" for part in range(1, PARTS + 1)]
     with contextlib.ExitStack() as stack:
         receivers = [stack.enter_context(RateReceiver(f"127.0.0.{2 + number}")) for number in range(PARTS)]
@@ -111,8 +111,8 @@ def run(options: argparse.Namespace, scratch: Path) -> tuple[list[list[str]], in
 def main() -> int:
     parser = argparse.ArgumentParser(description="Hold 30,000 live streams with two processes on one machine.")
     add_arguments(parser)
-    parser.add_argument("--streams", type=int, default=30_000, help="in all parts together (default: 30000)")
-    parser.add_argument("--seconds", type=float, default=10, help="of the window (default: 10)")
+    parser.add_argument("--streams", type=int, default=30_000, help="streams of all parts together (default: 30000)")
+    parser.add_argument("--seconds", type=float, default=10, help="duration of the window (default: 10)")
     parser.add_argument("--period", type=float, default=1, help="seconds between two messages (default: 1)")
     options = parser.parse_args()
     report = Report("many")

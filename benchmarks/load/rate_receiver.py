@@ -1,4 +1,4 @@
-"""rate-receiver, the neutral judge of load testers, as a process: its windows of time, and its results for them."""
+"""Runs rate-receiver, the neutral judge of load testers, and reads its results for windows of time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Window:
 
 
 class RateReceiver:
-    """For the time of a `with` block."""
+    """The receiver, which runs during a `with` block."""
 
     def __init__(self, address: str = "127.0.0.1") -> None:
         if not PROGRAM.exists():
-            raise BenchmarkError(f"{PROGRAM} is not there: make .build/rate-receiver")
+            raise BenchmarkError(f"{PROGRAM} does not exist. Run make .build/rate-receiver.")
         self.port = free_port()
         self.url = f"http://{address}:{self.port}/stream"
         self.process = Process([str(PROGRAM), str(self.port), address], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

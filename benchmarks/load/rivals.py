@@ -84,7 +84,7 @@ def measure(tester: Tester, streams: int, seconds: float, scratch: Path) -> Poin
             processes.append(Process(command, tester.environment(task), stdout=quiet, stderr=quiet))
         deadline = time.monotonic() + patience
         while receiver.open() < streams and time.monotonic() < deadline:
-            time.sleep(0.25)  # the receiver does not report when the last one arrives
+            time.sleep(0.25)  # poll, because the receiver does not report the arrival of the last one
         time.sleep(SETTLING)  # the testers reach their pace; this waits for no event
         receiver.open()
         before, since = sum(process.cpu_ns() for process in processes), time.monotonic_ns()
@@ -237,7 +237,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Hold growing numbers of live streams with load testers.")
     add_arguments(parser)
     parser.add_argument("--sizes", default="10,100,300,1000,3000,10000,15000", help="numbers of streams")
-    parser.add_argument("--seconds", type=float, default=10, help="of a window (default: 10)")
+    parser.add_argument("--seconds", type=float, default=10, help="duration of a window (default: 10)")
     parser.add_argument("--only", default="", help="testers: " + ", ".join(tester.key for tester in TESTERS))
     options = parser.parse_args()
     sizes = [min(int(size), MOST_STREAMS) for size in options.sizes.split(",")]

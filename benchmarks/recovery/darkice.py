@@ -46,7 +46,7 @@ mountPoint = stream
 
 
 def interrupted(bed: TestMicrophoneBed, down: float, directory: Path) -> Return:
-    """Streams, kills the server, starts it again `down` seconds later."""
+    """Streams, kills the server, and restarts it `down` seconds later."""
     store = directory / "store"
     store.mkdir(parents=True)
     bed.prepare_run(directory, period_ms=20)

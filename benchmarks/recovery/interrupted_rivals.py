@@ -83,14 +83,14 @@ FAST = (Rival("curl-fast", "curl --retry, as fast as it goes", _curl, False),)
 class Return:
     """The cost of the outage for a rival."""
 
-    first_ms: float  # from the server's return to the first byte that it got
+    first_ms: float  # from the server's return to its first byte
     new_ms: float  # … to the first byte that it did not have before
     again: int  # bytes sent again until then
     lost: int  # bytes of the stream that the server never received
 
 
 def interrupted(rival: Rival, pattern: Pattern, file: Path, down: float, before: float, directory: Path) -> Return:
-    """Streams for `before` seconds, kills the server, starts it again `down` seconds later."""
+    """Streams for `before` seconds, kills the server, and restarts it `down` seconds later."""
     store = directory / "store"
     store.mkdir(parents=True)
     receiver = Receiver(store)

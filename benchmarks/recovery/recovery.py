@@ -160,7 +160,7 @@ class Found:
     """Everything that was measured."""
 
     returns: dict[str, Returns] = field(default_factory=dict)  # ours by the load's title, a rival's by its own
-    resets: dict[tuple[str, Load], Outages] = field(default_factory=dict)  # by the round trip in ms, as it was asked
+    resets: dict[tuple[str, Load], Outages] = field(default_factory=dict)  # by the round trip in ms, as in the options
 
     def figures(self) -> dict[str, object]:
         resets = {f"reset, {round_trip} ms, {load.title}": each for (round_trip, load), each in self.resets.items()}
@@ -222,12 +222,12 @@ def measure_resets(load: Load, options: argparse.Namespace, scratch: Path, found
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure how long a stream stalls after an outage.")
     parser.add_argument("--events", type=int, default=30, help="outages of each kind (default: 30)")
-    parser.add_argument("--down", type=float, default=5, help="seconds for which a server is away at most (default: 5)")
-    parser.add_argument("--least-down", type=float, default=1, help="and at least (default: 1)")
-    parser.add_argument("--round-trips", default="0,10,50,100", help="of the resets, in ms (default: 0,10,50,100)")
+    parser.add_argument("--down", type=float, default=5, help="maximum seconds without a server (default: 5)")
+    parser.add_argument("--least-down", type=float, default=1, help="minimum seconds without a server (default: 1)")
+    parser.add_argument("--round-trips", default="0,10,50,100", help="round trips in ms (default: 0,10,50,100)")
     parser.add_argument("--loads", default="paced,fast", help="what is streamed (default: paced,fast)")
     parser.add_argument("--parts", default="return,reset,rivals", help="what to measure (default: return,reset,rivals)")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="draws the times (default: random)")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="seed (default: random)")
     add_arguments(parser)
     options = parser.parse_args()
     parts = options.parts.split(",")

@@ -32,11 +32,11 @@ class Load:
 class Outages:
     """The measurements of the outages of one kind and load."""
 
-    above_ms: list[float] = field(default_factory=list)  # from return, or reset, to the first new acknowledgement, less
-    pause_ms: list[float] = field(default_factory=list)  # the remaining pause
-    failures: list[int] = field(default_factory=list)  # attempts that failed after the return, in each
-    starting_ms: list[float] = field(default_factory=list)  # of the server, from exec to listening
-    resent: list[int] = field(default_factory=list)  # bytes, in each stream
+    above_ms: list[float] = field(default_factory=list)  # from return or reset to the first new acknowledgement, less
+    pause_ms: list[float] = field(default_factory=list)  # the pause between attempts that remained at the return
+    failures: list[int] = field(default_factory=list)  # attempts that failed after the return
+    starting_ms: list[float] = field(default_factory=list)  # of the server, from exec to the moment when it listens
+    resent: list[int] = field(default_factory=list)  # bytes sent again by each stream
 
     @property
     def total_ms(self) -> list[float]:
@@ -143,7 +143,7 @@ class Session:
         summary = stream.finish(PATIENCE)
         found.resent.append(int(summary.number("resent")))
         if stream.feeder.lost:
-            raise BenchmarkError(f"sluice pipe let {stream.feeder.lost} bytes of a live source wait too long")
+            raise BenchmarkError(f"sluice pipe did not read {stream.feeder.lost} bytes of a live source in time")
         (path,) = server.stored()
         self.load.pattern.check(path, stream.feeder.written)
         server.clear()

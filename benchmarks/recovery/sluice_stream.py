@@ -16,7 +16,7 @@ from benchmarks.common.harness import SLUICE, BenchmarkError, Process
 
 @dataclass(frozen=True)
 class Event:
-    """A JSON line, and when it was read (CLOCK_MONOTONIC, ns)."""
+    """A JSON line, and the time when it was read (CLOCK_MONOTONIC, ns)."""
 
     ns: int
     values: dict[str, object]
@@ -55,7 +55,7 @@ class SluiceStream:
                     self._condition.notify_all()
 
     def wait_for(self, what: str, start: int, matches: Callable[[Event], bool], seconds: float) -> Event:
-        """The first event from number `start` on that `matches`; waits for it."""
+        """Waits for the first event from number `start` on for which `matches` returns true."""
         deadline = time.monotonic() + seconds
         at = start
         with self._condition:
@@ -74,7 +74,7 @@ class SluiceStream:
         return max((event.number("offset") for event in list(self.events) if event.kind == "acknowledged"), default=0.0)
 
     def wait_acknowledged(self, start: int, beyond: float, seconds: float) -> Event:
-        """The first event from number `start` on that acknowledges more than `beyond` bytes."""
+        """Waits for the first event from number `start` on that acknowledges more than `beyond` bytes."""
         return self.wait_for(
             f"acknowledgement beyond {beyond:.0f}",
             start,
@@ -89,7 +89,7 @@ class SluiceStream:
         self._process.wait(5)
         self._reader.join(5)
         if ended.values.get("error") or ended.values.get("resumable") is not True or ended.number("lost"):
-            raise BenchmarkError(f"sluice pipe ended otherwise than it should: {ended.values}")
+            raise BenchmarkError(f"sluice pipe did not end as expected: {ended.values}")
         return ended
 
     def kill(self) -> None:

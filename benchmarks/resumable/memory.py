@@ -20,7 +20,7 @@ from benchmarks.common.sluice_server import SluiceServer, sluice_server
 from benchmarks.common.tables import Table
 
 GIGABYTE = 10**9
-# From one mark to the next at most.
+# The time limit from one mark to the next.
 PATIENCE = 600.0
 #: The allowed growth of the peak after the first gigabyte, in MiB, because the allocator varies a little.
 ALLOWANCE = 1.0
@@ -83,7 +83,7 @@ def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directo
             found.append(Mark(stored, Memory.of(client), Memory.of(server.process)))
             print(f"sluice {name}, {stored / GIGABYTE:.1f} GB: {found[-1].client.cell()}", file=sys.stderr)
         if not pipeline.wait(PATIENCE) or any(member.exit is None or member.exit.code for member in pipeline.members):
-            raise BenchmarkError(f"sluice {name} did not end well: {pipeline.said()}")
+            raise BenchmarkError(f"sluice {name} failed: {pipeline.said()}")
     finally:
         pipeline.kill()
     (stored_file,) = server.stored()
@@ -112,7 +112,7 @@ def upload(name: str, size: int, disk: Path | None, found: list[Mark]) -> None:
     """Runs one command with its own server, so that the peaks of the commands are independent."""
     with scratch_directory(disk) as scratch:
         if free_bytes(scratch) < size * 1.1:
-            raise BenchmarkError(f"no room for {size} bytes in {scratch.parent}: --disk or --gigabytes")
+            raise BenchmarkError(f"no space for {size} bytes in {scratch.parent}. Use --disk or --gigabytes.")
         file = scratch / "file"
         with open(file, "wb") as holes:
             holes.truncate(size)
@@ -131,10 +131,10 @@ def table(results: dict[str, list[Mark]]) -> Table:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Watch the memory of both ends while much passes through.")
+    parser = argparse.ArgumentParser(description="Measure the memory of client and server during long uploads.")
     add_arguments(parser)
-    parser.add_argument("--gigabytes", type=float, default=10, help="to be sent, at least 1.1 (default: 10)")
-    parser.add_argument("--disk", type=Path, help="a directory with room for them (default: the temporary one)")
+    parser.add_argument("--gigabytes", type=float, default=10, help="gigabytes to send, at least 1.1 (default: 10)")
+    parser.add_argument("--disk", type=Path, help="a directory with enough space (default: the temporary one)")
     options = parser.parse_args()
     results: dict[str, list[Mark]] = {}
     #: Only the commands that ended. A verdict requires all marks.

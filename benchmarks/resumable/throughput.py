@@ -65,7 +65,7 @@ AIM = 0.95
 
 @dataclass
 class Figures:
-    """What one upload showed."""
+    """The results of one upload."""
 
     mib_per_s: float  # from exec to exit
     client_cpu_s_per_gib: float
@@ -82,7 +82,7 @@ COLUMNS = (
 
 
 def upload(uploader: Uploader, server: SluiceServer, file: Path, directory: Path) -> Figures:
-    """Sends the file and compares what was stored with it."""
+    """Sends the file, and compares the stored bytes with it."""
     directory.mkdir()
     server.clear()
     cpu_before = server.cpu_ns()
@@ -102,7 +102,7 @@ def upload(uploader: Uploader, server: SluiceServer, file: Path, directory: Path
     stored = server.stored()
     if len(stored) != 1 or not filecmp.cmp(stored[0], file, shallow=False):
         sizes = {path.name: path.stat().st_size for path in stored}
-        raise BenchmarkError(f"{uploader.title}: what was stored is not the file: {sizes}")
+        raise BenchmarkError(f"{uploader.title}: the stored bytes differ from the file: {sizes}")
     size = file.stat().st_size
     return Figures(
         mib_per_s=size / 2**20 / ((end.at_ns - pipeline.started_ns) / 1e9),
@@ -167,7 +167,7 @@ def measure_at(place: str, durability: str, options: argparse.Namespace, found: 
         raise BenchmarkError(f"no place {place!r}; there are: {', '.join(places)}")
     with scratch_directory(places[place]) as scratch:
         if free_bytes(scratch) < 3 * (options.mebibytes << 20):
-            raise BenchmarkError(f"no room for two files of {options.mebibytes} MiB in {scratch.parent}")
+            raise BenchmarkError(f"no space for two files of {options.mebibytes} MiB in {scratch.parent}")
         # The file was just written, so it is always read from memory.
         file = scratch / "file"
         make_file(file, options.mebibytes << 20)
@@ -188,12 +188,12 @@ def tables(found: list[PairRounds]) -> list[Table]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measure throughput through the resumable protocol beside plain curl.")
+    parser = argparse.ArgumentParser(description="Compare the throughput of resumable uploads with plain curl.")
     add_arguments(parser, rounds=7, of="pairs")
     parser.add_argument("--mebibytes", type=int, default=1024, help="size of the file (default: 1024)")
     parser.add_argument("--pairs", default="put,pipe", help="what to measure (default: put,pipe)")
     parser.add_argument("--places", default="memory,disk", help="where the server stores (default: memory,disk)")
-    parser.add_argument("--durability", default="none,interval", help="of the server (default: none,interval)")
+    parser.add_argument("--durability", default="none,interval", help="server's durability (default: none,interval)")
     parser.add_argument("--disk", type=Path, help="a directory on the disk to be used (default: the temporary one)")
     options = parser.parse_args()
     found: list[PairRounds] = []

@@ -47,7 +47,7 @@ def upload(server: FileServer, file: Path, parallel: int, scratch: Path) -> Bulk
     size = file.stat().st_size
     sizes = [path.stat().st_size for path in server.stored()]
     if sum(1 for each in sizes if each == size) < parallel:
-        raise BenchmarkError(f"{server.name}: {parallel} × {size} bytes were sent, and stored is {sizes}")
+        raise BenchmarkError(f"{server.name}: {parallel} × {size} bytes were sent, but the stored files have {sizes}")
     seconds = (max(client.exit.at_ns for client in clients if client.exit) - _begun(clients)) / 1e9
     total = parallel * size
     return BulkFigures(total / 2**20 / seconds, spent / 1e9 / (total / 2**30))

@@ -27,7 +27,7 @@ class HeldFigures:
 
     streams: int
     is_held: bool
-    kb_per_stream: float  # of the server's own memory (anonymous), more than before
+    kb_per_stream: float  # growth of the server's own (anonymous) memory
     cpu_us_per_message: float
     complaint: str
 

@@ -57,7 +57,7 @@ class Found:
 
 
 def bulk_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path, found: Found) -> None:
-    """Rounds of each number of parallel uploads."""
+    """Measures rounds of each number of simultaneous uploads."""
     file = memory / "file"
     with open(file, "wb") as whole:
         for _ in range(options.mebibytes):
@@ -75,7 +75,7 @@ def bulk_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: 
 
 
 def held_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path, found: Found) -> None:
-    """Growing numbers of live streams for each server, until it does not hold them."""
+    """Measures growing numbers of live streams for each server, until it does not hold them."""
     for contender in (each for each in chosen if each.is_live):
         for streams in (int(word) for word in options.streams.split(",")):
             print(f"held, {streams} streams: {contender.title}", file=sys.stderr)
@@ -87,7 +87,7 @@ def held_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: 
 
 
 def visible_part(chosen: Sequence[Contender], options: argparse.Namespace, memory: Path, found: Found) -> None:
-    """One live stream to each server."""
+    """Measures one live stream to each server."""
     for contender in (each for each in chosen if each.is_live):
         print(f"visible: {contender.title}", file=sys.stderr)
         with scratch_directory(memory) as directory, contender.serve(directory / "server") as server:
@@ -206,11 +206,11 @@ def main() -> int:
     parser.add_argument("--parts", default="bulk,held,visible", help="what to measure (default: bulk,held,visible)")
     parser.add_argument("--only", default="", help="servers: " + ", ".join(each.key for each in CONTENDERS))
     add_arguments(parser, rounds=5, of="of the long uploads")
-    parser.add_argument("--mebibytes", type=int, default=1024, help="of a long upload (default: 1024)")
-    parser.add_argument("--parallel", default="1,4", help="long uploads at once (default: 1,4)")
-    parser.add_argument("--streams", default="100,1000,5000", help="live ones (default: 100,1000,5000)")
-    parser.add_argument("--seconds", type=float, default=25, help="of live streaming (default: 25)")
-    parser.add_argument("--pieces", type=int, default=100, help="of the stream that is watched (default: 100)")
+    parser.add_argument("--mebibytes", type=int, default=1024, help="size of a long upload (default: 1024)")
+    parser.add_argument("--parallel", default="1,4", help="numbers of simultaneous long uploads (default: 1,4)")
+    parser.add_argument("--streams", default="100,1000,5000", help="numbers of live streams (default: 100,1000,5000)")
+    parser.add_argument("--seconds", type=float, default=25, help="duration of live streaming (default: 25)")
+    parser.add_argument("--pieces", type=int, default=100, help="pieces of the stream that is watched (default: 100)")
     options = parser.parse_args()
     chosen = [each for each in CONTENDERS if not options.only or each.key in options.only.split(",")]
     found = Found()

@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.common.file_servers import FileServer
 
 PIECE, PERIOD = 1000, 0.1
-#: Between two looks at the directory.
+#: The interval for polling the directory, in seconds.
 LOOK = 0.0005
 
 
@@ -48,7 +48,7 @@ def watch(server: FileServer, pieces: int) -> VisibleFigures:
         chunk = f"{PIECE:x}\r\n".encode() + b"x" * PIECE + b"\r\n"
         start = time.monotonic()
         sent = 0
-        # The last half second is for what is on its way.
+        # The last half second is for bytes in transit.
         while (passed := time.monotonic() - start) < pieces * PERIOD + 0.5:
             if sent < pieces and passed >= sent * PERIOD:
                 connection.sendall(chunk)

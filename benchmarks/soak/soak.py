@@ -82,7 +82,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Stream a microphone for a simulated week, with faults.")
     parser.add_argument("--hours", type=int, default=168, help="simulated hours (default: 168)")
     parser.add_argument("--factor", type=int, default=1000, help="simulated seconds in a real one (default: 1000)")
-    parser.add_argument("--seed", type=int, help="draws the faults (default: random)")
+    parser.add_argument("--seed", type=int, help="seed of the faults (default: random)")
     add_arguments(parser)
     options = parser.parse_args()
     report = Report("soak")

@@ -93,7 +93,7 @@ def _run(shape: Shape, hours: float, directory: Path) -> list[str]:
 
 
 def _outage(microphone: SpooledMicrophone, wanted: int) -> list[int]:
-    """Waits until this much is captured. Returns the memory in each second."""
+    """Waits until this many bytes are captured. Returns the memory in each second."""
     memory = []
     while True:
         if microphone.process.wait(1):
@@ -134,7 +134,7 @@ def _judge(shape: Shape, bed: TestMicrophoneBed, server: SluiceServer, ended: Ev
         while piece := file.read(PIECE):
             found.update(piece)
     if found.digest() != expected:
-        wrong.append(f"{stored.name} is not what the device has delivered from byte {lost} on")
+        wrong.append(f"{stored.name} differs from the device's bytes from byte {lost} on")
     print(f"SHA-256 of {kept} bytes from offset {lost} on: {found.hexdigest()}")
     return wrong
 
@@ -168,7 +168,7 @@ def main() -> int:
             with scratch_directory() as directory:
                 wrong = _run(shape, options.hours, directory)
             failed = failed or bool(wrong)
-            print(f"{name}: {'; '.join(wrong) or 'as it should be'}")
+            print(f"{name}: {'; '.join(wrong) or 'correct'}")
     except BenchmarkError as error:
         print(f"long-outage: {error}", file=sys.stderr)
         return 1

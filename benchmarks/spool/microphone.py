@@ -58,7 +58,7 @@ class SpooledMicrophone:
             return next((event for event in reversed(self._events) if event["event"] == kind), None)
 
     def wait_for(self, what: str, kind: str, holds: Callable[[Event], bool], patience: float = PATIENCE) -> Event:
-        """The next event of that kind for which `holds` returns true."""
+        """Waits for the next event of that kind for which `holds` returns true."""
         deadline = time.monotonic() + patience
         with self._changed:
             seen = len(self._events)

@@ -113,7 +113,7 @@ def _run(pipeline: Pipeline, seconds: float) -> None:
 
 
 def _called(pipeline: Pipeline) -> int:
-    """Bytes given to write(2) and its relatives so far (proc(5), `wchar`)."""
+    """The bytes passed to write(2) and similar calls so far (proc(5), `wchar`)."""
     figures = Path(f"/proc/{pipeline.members[0].pid}/io").read_text()
     return int(dict(line.split(": ") for line in figures.splitlines())["wchar"])
 

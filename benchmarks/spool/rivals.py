@@ -195,15 +195,14 @@ def _outcome(
 
 def section(found: list[Outcome], options: argparse.Namespace) -> Section:
     note = (
-        f"48 kHz stereo for about a minute: the server is killed for {options.outage:g} s, and later the program that "
-        "captures is killed and started again at once. Lost: bytes that the device gave between the first and the last "
-        "stored frame and that the server does not have; what nobody captured between the kill and the restart counts. "
-        "Taken: of these, bytes that the killed program had taken from the device. "
-        "Delay: from the end of a second of audio until the server has all of it, which is looked at every "
-        f"{LOOK * 1000:.0f} ms. Written: bytes at the device of an ext4 file system of its own for each byte captured. "
-        "The loop sends files of 1 s, the oldest first, and waits 1 s after each look. It never syncs, so files that "
-        "are sent soon never reach its disk, and a power cut takes them; the spool is synchronized once per second. "
-        "One round. `make bench-spool-rivals`."
+        f"48 kHz stereo for about a minute. The server is killed for {options.outage:g} s, and later the capturing "
+        "program is killed and restarted immediately. Lost: bytes from the device between the first and the last "
+        "stored frame that the server does not have, including those between the kill and the restart. Taken: of "
+        "these, bytes that the killed program had taken from the device. Delay: the time from the end of a second of "
+        f"audio until the server has all of it, with a resolution of {LOOK * 1000:.0f} ms. Written: bytes at the "
+        "device of a separate ext4 file system per captured byte. The loop sends files of 1 s, the oldest first, and "
+        "waits 1 s after each pass. It never syncs, so files that are sent soon never reach its disk, and a power "
+        "failure would destroy them. The spool syncs once per second. One round. `make bench-spool-rivals`."
     )
     rows = [
         [
@@ -217,7 +216,7 @@ def section(found: list[Outcome], options: argparse.Namespace) -> Section:
         for each in found
     ]
     header = ["", "lost, kB", "taken, kB", "delay, median, s", "delay, p99, s", "written"]
-    return Section("Spool: beside what people do today", note, [Table(header, rows)])
+    return Section("Spool: comparison with other tools", note, [Table(header, rows)])
 
 
 def main() -> int:

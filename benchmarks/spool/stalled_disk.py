@@ -70,7 +70,7 @@ def _stall(bench: Bench, meanwhile: Callable[[], None] | None = None) -> None:
                 meanwhile()
             time.sleep(min(0.1, left))
         if bench.disk.written() != before:
-            raise BenchmarkError("the disk took bytes while it was frozen")
+            raise BenchmarkError("bytes were written to the disk while it was frozen")
 
 
 def spool_in_outage(bench: Bench) -> list[str]:
@@ -139,7 +139,7 @@ def server_stalls(bench: Bench) -> list[str]:
                 wrong.append(f"/healthz answered {len(answers)} times in {bench.stall:g} s")
             if told > 4 * BYTES_PER_SECOND:
                 wrong.append(f"{told} bytes were acknowledged by the end of a stall that began after 3 s")
-            microphone.wait_for("what came meanwhile", "acknowledged", lambda event: event["offset"] > _captured(now))
+            microphone.wait_for("the later audio", "acknowledged", lambda event: event["offset"] > _captured(now))
             ended = microphone.finish()
             server.stop()
             return wrong + judge(bench.bed, server.stored(), ended, CHANNELS)
@@ -156,7 +156,7 @@ SCENES: dict[str, Callable[[Bench], list[str]]] = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Stall the disk of the spool, and of the server.")
-    parser.add_argument("--seconds", type=float, default=5, help="how long (default: 5)")
+    parser.add_argument("--seconds", type=float, default=5, help="duration of a stall (default: 5)")
     options = parser.parse_args()
     end_on_signals()
     failed = False

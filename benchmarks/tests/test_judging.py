@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Whether the judges of load testers and servers judge right: `python3 -m benchmarks.tests.test_judging`.
+"""Tests the judges of load testers and servers: `python3 -m benchmarks.tests.test_judging`.
 
-Needs .build/rate-receiver and .build/libcurl-load (`make bench-test`).
+Requires .build/rate-receiver and .build/libcurl-load (`make bench-test`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def connected(receiver: RateReceiver) -> socket.socket:
 
 
 def await_streams(receiver: RateReceiver, count: int) -> None:
-    """Until it is receiving so many; a window is open then."""
+    """Waits until it receives this many requests. A window is open then."""
     deadline = time.monotonic() + 10
     while receiver.open() != count:
         if time.monotonic() > deadline:
-            raise AssertionError(f"never {count} streams at once")
+            raise AssertionError(f"there were never {count} streams at once")
 
 
 class TheRateReceiver(unittest.TestCase):
@@ -84,7 +84,7 @@ class TheRateReceiver(unittest.TestCase):
             await_streams(receiver, 1)
             for _ in range(20):
                 sender.sendall(b"64\r\n" + b"x" * 100 + b"\r\n")
-                time.sleep(0.05)  # makes bursts; how long it really takes is measured
+                time.sleep(0.05)  # creates bursts; their actual times are measured
             window = receiver.close(1e9)
             self.assertEqual((window.streams, window.held), (1, 0))
             for factor, held in ((2, 0), (1, 1), (0.5, 0)):
@@ -94,13 +94,13 @@ class TheRateReceiver(unittest.TestCase):
                     time.sleep(0.05)
                 found = receiver.close(window.rate_median * factor)
                 if factor == 1:
-                    # The machine may be too busy to send twice alike: then the judge is right to say no.
+                    # A busy machine may not send at the same rate twice. Then the stream is correctly not held.
                     held = int(abs(found.rate_median / window.rate_median - 1) <= 0.1)
                 self.assertEqual(found.held, held, f"{found} judged by {factor} × {window.rate_median}")
 
 
 class LibcurlAlone(unittest.TestCase):
-    """Every message of it is at the server, whichever way it goes."""
+    """All of its messages arrive at the server, with each kind of request."""
 
     def run_against(self, serve, *options: str) -> None:  # type: ignore[no-untyped-def]
         with tempfile.TemporaryDirectory() as directory, serve(Path(directory) / "server") as server:
@@ -140,7 +140,7 @@ class Darkice(unittest.TestCase):
             times = [Arrival(round(seconds * rate), round(at * second)) for seconds, at in arrivals]
             return Request(0, "SOURCE", "/", {}, b"", times)
 
-        # Two seconds of stream, one second away, and two more: the last second's worth of which was buffered.
+        # Two seconds of stream, one second without a server whose audio was buffered, and two more seconds.
         whole = [part((0.5, 10.0), (2.5, 12.0)), part((1.0, 13.0), (3.0, 15.0))]
         self.assertEqual(darkice.missing(whole), 0)
         holed = [part((0.5, 10.0), (2.5, 12.0)), part((0.25, 13.0), (2.25, 15.0))]

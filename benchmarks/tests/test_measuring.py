@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the benchmarks measure what they say: `python3 -m benchmarks.tests.test_measuring`."""
+"""Tests the measurements of the benchmarks: `python3 -m benchmarks.tests.test_measuring`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Bodies(unittest.TestCase):
 
 class Delays(unittest.TestCase):
     def test_each_frame_is_as_late_as_the_recv_that_completed_it(self) -> None:
-        # 1000 frames a second of 2 bytes; ten frames arrive 12 ms after the first was captured, ten more at 30 ms.
+        # 1000 frames of 2 bytes per second. Ten arrive 12 ms after the first one is captured, and ten more at 30 ms.
         arrivals = [Arrival(20, 12_000_000), Arrival(41, 30_000_000)]
         found = delays(request(arrivals=arrivals), 2, 1000, 0.0)
         self.assertEqual([round(value * 1e3) for value in found], sorted([*range(12, 2, -1), *range(20, 10, -1)]))
@@ -139,11 +139,11 @@ class Loads(unittest.TestCase):
 
     def test_a_paced_feeder_keeps_its_pace_and_loses_what_nobody_reads(self) -> None:
         feeder = Feeder(Pattern.make(PACED_PIECE), is_paced=True)
-        # `start` gives this end to whoever reads.
+        # `start` closes the feeder's copy of the reading end.
         reader = os.dup(feeder.reader)
         self.addCleanup(os.close, reader)
         feeder.start()
-        # 64 KiB, what a pipe holds, are two seconds.
+        # A pipe stores 64 KiB, which are two seconds.
         deadline = time.monotonic() + 10
         while feeder.lost == 0 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -193,7 +193,7 @@ class TheRelay(unittest.TestCase):
             self.connection.getresponse().read()
         for store in (self.record, self.receiver.directory):
             self.assertEqual([each.body for each in read_requests(store)], [b"abc", b"defgh"])
-        # Before the delay and not after it.
+        # The relay records the time before the delay.
         first, there = (read_requests(store)[0].arrivals[0].ns for store in (self.record, self.receiver.directory))
         self.assertGreaterEqual(there - first, self.ROUND_TRIP / 2 * 1e9)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether a benchmark's results come out as they were measured: `python3 -m benchmarks.tests.test_reporting`.
+"""Tests that results are shown, stored and written as measured: `python3 -m benchmarks.tests.test_reporting`.
 
 Nothing is measured here, and nothing needs to be built.
 """
@@ -63,7 +63,7 @@ class Reports(unittest.TestCase):
     def run_benchmark(
         self, *words: str, error: BaseException | None = None, plots: Sequence[Plot] = ()
     ) -> tuple[int, str, str]:
-        """Measures two contenders; between them `error` is raised. The exit code, standard output and error."""
+        """Measures two contenders, with `error` between them. Returns the exit code, standard output and error."""
         report = Report("speed", self.document)
         rows: list[list[str]] = []
         figures: dict[str, Figures] = {}
@@ -87,7 +87,7 @@ class Reports(unittest.TestCase):
         return found
 
     def files(self) -> list[str]:
-        """All but the JSON."""
+        """The names of all files except the JSON."""
         return sorted(path.name for path in self.directory.rglob("*") if path.is_file() and path.name != "json")
 
     def test_what_was_measured_is_shown_stored_and_written_in_place_of_what_was_there(self) -> None:
@@ -143,7 +143,7 @@ class Reports(unittest.TestCase):
 
 
 class WhatWasMeasuredUntilAFailure(unittest.TestCase):
-    """Each benchmark's tables can be made of it, whatever is lacking, and have a row for whoever was measured."""
+    """The tables of each benchmark can be made from incomplete results, and have a row for each measured contender."""
 
     def titles(self, table: Table) -> list[str]:
         for row in table.rows:
@@ -188,7 +188,7 @@ class WhatWasMeasuredUntilAFailure(unittest.TestCase):
             with self.assertRaisesRegex(BenchmarkError, "ffmpeg fifo, 10 ms, reset: no body"):
                 faults.play("reset", [FFMPEG, ARECORD], scratch, scratch, found)
             self.assertEqual(found, {ARECORD.key: [outcome]})
-            # A mistake of ours ends the benchmark, although it happens on another thread.
+            # A programming error ends the benchmark, even if it happens on another thread.
             error = KeyError("a mistake")
             with self.assertRaises(KeyError):
                 faults.play("reset", [FFMPEG, ARECORD], scratch, scratch, found)
@@ -240,7 +240,7 @@ class WhatWasMeasuredUntilAFailure(unittest.TestCase):
         self.assertEqual(
             [(row[1], row[-1]) for row in found.rows], [("10", "the largest number tried"), ("10", "no receiver")]
         )
-        # Of one that did not come to its end nothing can be said.
+        # There is no verdict if the measurement of a tester is incomplete.
         self.assertEqual((found.verdict(), code), ("", 1))
 
     def test_recovery(self) -> None:

@@ -20,7 +20,7 @@ HERE = REPOSITORY / "benchmarks" / "truth"
 
 @dataclass
 class Request:
-    """One request as the endpoint saw it; times are ns of the wall clock."""
+    """One request in the endpoint's log. Times are those of the wall clock, in ns."""
 
     connection: int | None = None
     head_ns: int | None = None
@@ -104,7 +104,7 @@ class Endpoint:
 
 
 def _listens(port: int) -> bool:
-    # No connection: the endpoint would count it.
+    # Do not connect, because the endpoint would count the connection.
     state = Path("/proc/net/tcp").read_text()
     return re.search(rf"0100007F:{port:04X} 00000000:0000 0A", state) is not None
 
@@ -223,7 +223,7 @@ def nginx(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContex
 
 @dataclass
 class SluiceEndpoint(Endpoint):
-    """`sluice serve`, whose log is its own JSON Lines."""
+    """`sluice serve`, which logs JSON Lines."""
 
     def requests(self) -> list[Request]:
         ended = []
@@ -234,7 +234,7 @@ class SluiceEndpoint(Endpoint):
 
 
 def sluice(name: str, *options: str):  # type: ignore[no-untyped-def]
-    """A `sluice serve`, storing into memory unless it discards."""
+    """Runs `sluice serve`, which stores into memory unless it discards."""
 
     def start(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContextManager[Endpoint]:
         port = free_port()

@@ -69,7 +69,7 @@ FAULTS = [
     ),
 ]  # fmt: skip
 
-#: Which of the faults an endpoint can be given.
+#: The faults that an endpoint supports.
 ALL = {fault.name for fault in FAULTS if "requests_per_second" not in fault.settings}
 OWN = {"none", "death", "death and return", "1 connection at most"}
 KINDS: list[tuple[str, Callable, set[str], tuple[str, ...]]] = [
@@ -78,7 +78,7 @@ KINDS: list[tuple[str, Callable, set[str], tuple[str, ...]]] = [
     ("Node.js", endpoints.node, ALL, ("requests", "streams")),
     ("nginx", endpoints.nginx,
      {"none", "more than 40 requests per second refused", "death", "death and return"}, ("requests", "streams")),
-    # One connection to the endpoint is not one to the proxy, and a proxy hides its endpoint's death.
+    # Connections to the proxy are not connections to the endpoint, and a proxy hides the death of its endpoint.
     ("Caddy, Node.js", endpoints.behind_caddy,
      {"none", "response after 200 ms", "every 4th request refused"}, ("requests", "streams")),
     ("sluice serve", endpoints.sluice("sluice serve"), OWN - {"1 connection at most"}, ("resumable", "streams")),
@@ -88,7 +88,7 @@ KINDS: list[tuple[str, Callable, set[str], tuple[str, ...]]] = [
 
 
 class Comparison:
-    """The figures of one run, beside the log's."""
+    """Compares the figures of one run with the log's."""
 
     def __init__(self) -> None:
         self.differences: list[str] = []
@@ -109,7 +109,7 @@ class Comparison:
 
 
 def load(endpoint: Endpoint, fault: Fault, mode: str, directory: Path) -> tuple[dict, str, dict[str, int]]:
-    """The report, its first sentence, and when the server was killed and came back (ns of the wall clock)."""
+    """Returns the report, its first sentence, and when the server was killed and restarted (wall clock, in ns)."""
     report = directory / "report.json"
     how = {
         "requests": ["--request-per-message"],
@@ -138,9 +138,9 @@ def load(endpoint: Endpoint, fault: Fault, mode: str, directory: Path) -> tuple[
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     actor.join()
     if not report.exists():
-        raise BenchmarkError(f"{' '.join(command)} left no report: {done.stderr}")
+        raise BenchmarkError(f"{' '.join(command)} wrote no report: {done.stderr}")
     said = done.stderr.splitlines()
-    # Behind the announcement, up to the empty line.
+    # After the announcement, up to the empty line.
     words = itertools.takewhile(bool, itertools.dropwhile(lambda line: line.startswith(("loading", "ended")), said))
     return json.loads(report.read_text()), " ".join(words), moments
 
@@ -198,14 +198,14 @@ def compare_bytes(found: Comparison, totals: dict, log: list[Request], mode: str
 
 
 def parse_time(text: str) -> int:
-    """Nanoseconds since 1970 of a time as `started_at` has it."""
+    """Nanoseconds since 1970 of a time in the format of `started_at`."""
     whole, fraction = text.rstrip("Z").split(".")
     return calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) * 10**9 + int(fraction.ljust(9, "0"))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="runs whose name contains this")
+    parser.add_argument("--only", default="", help="only runs whose name contains this")
     options = parser.parse_args()
     failed, runs, figures = 0, 0, 0
     for kind, start, faults, modes in KINDS:
