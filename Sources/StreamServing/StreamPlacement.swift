@@ -17,7 +17,7 @@ package struct StreamPlacement: Equatable {
 
   /// The largest offset at which a request may begin: the maximum of a structured field (RFC 9651, section 3.3.1), a
   /// petabyte. Otherwise repeated holes could make the stream so long that its length overflows.
-  private static let largestOffset: UInt64 = 999_999_999_999_999
+  package static let largestOffset: UInt64 = 999_999_999_999_999
 
   /// The stream offset of the next byte of the body.
   package private(set) var cursor: UInt64

@@ -224,9 +224,7 @@ extension [RecordingPart] {
     return closed
   }
 
-  /// The number of the first recording that is removed with the stream. Recordings that were closed before it are kept.
-  var firstDiscarded: Int {
-    let last = last?.number ?? 1
-    return Swift.min(last, (closedParts.keys.filter { $0 < last }.max() ?? 0) + 1)
-  }
+  /// The number of the first recording that is removed with the stream: the beginning of its series. Recordings that
+  /// were closed before it are kept.
+  var firstDiscarded: Int { last { $0.series == nil }?.number ?? 1 }
 }

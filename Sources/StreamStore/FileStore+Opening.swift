@@ -38,6 +38,7 @@ extension FileStore {
     _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
   ) throws(SystemError) -> StreamFile? {
     var log = try lines(of: name)
+    if try noteTorn(name, log) { log = try lines(of: name) }
     // The record is written before the file, because any client may continue a file without an owner.
     if let credential, let owner = try owners.owner(of: name), owner != credential {
       try parts.forget(name.base)
@@ -64,7 +65,8 @@ extension FileStore {
     if log.last?.end == nil, let (name, complete) = try openComplete(name) {
       return try StreamFile(self, name, complete.file, part: log.last, .complete, size: complete.length)
     }
-    guard creating else { return nil }
+    // The upload was there a moment ago, so its recording is neither complete nor moved away.
+    guard creating else { return try beginAgain(name, log) }
     if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
     // It may be left from files that were removed or moved away, and would declare bytes of this one as holes.
     unlinkat(directory, name.gaps, 0)
@@ -110,7 +112,7 @@ extension FileStore {
     // An earlier server was killed before it had written the beginning of the file, so no byte of it was acknowledged.
     if size < log.last?.beginningLength ?? 0 {
       try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
-      return nil
+      return try beginAgain(name, log)
     }
     var part = log.last
     if part?.end != nil, var reopened = part {
@@ -153,13 +155,14 @@ extension FileStore {
     return (found, (file, size))
   }
 
-  private func findComplete(_ name: StreamName) throws(SystemError) -> StreamName? {
+  func findComplete(_ name: StreamName) throws(SystemError) -> StreamName? {
     try recordings.find(name)
   }
 
   package func measure(_ name: StreamName) throws(SystemError) -> StreamExtent {
-    let log = try parts.lines(of: name.base)
+    var log = try parts.lines(of: name.base)
     if isBeingRemoved(name, log) { return log.closedParts.isEmpty ? .absent : .closed }
+    if try noteTorn(name, log) { log = try parts.lines(of: name.base) }
     let part = log.last
     var name = name
     name.part = part?.number ?? 1
@@ -169,8 +172,14 @@ extension FileStore {
     if found == nil, part?.end != nil { return .closed }
     var complete: StreamName?
     if found == nil, let (name, file) = try openComplete(name) { (complete, found) = (name, file) }
-    guard let (_, size) = found else { return .absent }
     let start = part?.seriesStart ?? 0
+    guard let (_, size) = found else {
+      guard let part, splitHead(log) != nil else { return .absent }
+      // A power failure has destroyed the file before it had a byte. See ``beginAgain(_:_:)``.
+      var gaps = GapRecord.Summary()
+      gaps.add(part.series)
+      return .stored(start: start, length: part.start, gaps)
+    }
     var length = (part?.start ?? 0) + (size - min(size, part?.headerLength ?? 0))
     if growing != nil { length = remainder(of: try gapText(name) ?? [], part, length: length).length }
     var gaps = try readGaps(name, length: length)

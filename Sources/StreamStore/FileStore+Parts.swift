@@ -24,8 +24,9 @@ extension FileStore {
 
   /// The stream's growing recording; nil if there is none.
   func openUnfinished(_ name: StreamName) throws(SystemError) -> StreamFile? {
-    let log = try parts.lines(of: name.base)
+    var log = try parts.lines(of: name.base)
     guard !isBeingRemoved(name, log) else { return nil }
+    if try noteTorn(name, log) { log = try parts.lines(of: name.base) }
     var name = name
     name.part = log.last?.number ?? 1
     guard let growing = try openGrowing(name, log) else { return nil }

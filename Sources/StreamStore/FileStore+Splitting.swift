@@ -161,8 +161,9 @@ extension FileStore {
       try parts.append(closed, next, to: base)
       return
     }
-    // A recording that an interruption has closed counts against the quotas for as long as it is there.
-    let old = lines.dropLast(Self.keptLines).filter { $0.number == 1 || ($0.end != nil && !$0.isSplit) }
+    // A recording that an interruption has closed counts against the quotas for as long as it is there. The first one
+    // of a series shows what is removed with the stream.
+    let old = lines.dropLast(Self.keptLines).filter { $0.series == nil || ($0.end != nil && !$0.isSplit) }
     try parts.rewrite(
       old + lines.suffix(Self.keptLines) + [closed, next], of: base, isSynced: durability != .none)
   }
@@ -228,7 +229,12 @@ extension FileStore {
 
   /// Finishes a recording that an earlier server has split off. Returns false if the file is not such a recording.
   func finishLeftSplit(_ name: StreamName) -> Bool {
-    guard !isEnded.load(ordering: .acquiring), let part = leftSplit(name), let end = part.end,
+    guard !isEnded.load(ordering: .acquiring), leftSplit(name) != nil else { return false }
+    do throws(SystemError) { try noteTorn(name, parts.lines(of: name.base)) } catch {
+      finishLater(name, isSplit: true)
+      return true
+    }
+    guard let part = leftSplit(name), let end = part.end,
       let (_, finalExtension) = StreamName.parts(ofFile: part.file[...])
     else { return false }
     let name = name.withExtension(String(finalExtension))
@@ -257,6 +263,76 @@ extension FileStore {
       finishLater(name, isSplit: true)
     }
     return true
+  }
+
+  // MARK: After a power failure
+
+  /// Looks whether the disk lacks the end of a recording although the log states that the stream continues in the next
+  /// one. The log may reach the disk before the bytes. Then the split is undone if the next recording has no bytes yet.
+  /// Otherwise this records that the stream cannot be relied on. Any thread.
+  ///
+  /// - Returns: whether the log has changed.
+  @discardableResult
+  func noteTorn(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
+    guard let growing = log.last, growing.series != nil else { return false }
+    var isTorn = false
+    // The recordings get their final names in their order, and only with all of their bytes.
+    for number in stride(from: growing.number - 1, through: 1, by: -1) {
+      var earlier = name
+      earlier.part = number
+      guard var part = log.last(where: { $0.number == number }), part.isSplit, let end = part.end,
+        splits.withLock({ $0[earlier.fileBase] == nil }), let size = try fileSize(of: earlier.partial)
+      else { return isTorn }
+      part.end = min(end, part.start + (size - min(size, part.headerLength)))
+      guard let torn = part.end, torn < end else { continue }
+      var next = name
+      next.part = growing.number
+      if number == growing.number - 1, growing.end == nil,
+        try fileSize(of: next.partial) ?? 0 <= growing.headerLength, try findComplete(next) == nil
+      {
+        try undoSplit(name, to: GrowthExtent(part: number, length: torn))
+        return true
+      }
+      try note(GapRecord(offset: torn, length: 0, cause: .notSynced), earlier)
+      if growing.end == nil { try note(GapRecord(offset: growing.start, length: 0, cause: .notSynced), next) }
+      // From now on, the log does not promise more than the disk has. The last line stays the last one.
+      try parts.append(part, growing, to: name.base)
+      for name in [earlier, next] { syncGaps(of: name) }
+      syncLog(name)
+      isTorn = true
+    }
+    return isTorn
+  }
+
+  /// The size of a file in the directory; nil if there is none.
+  private func fileSize(of file: String) throws(SystemError) -> UInt64? {
+    var status = stat()
+    do throws(SystemError) {
+      try retryingInterrupts("look at \(file)") { fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) }
+      return UInt64(max(0, status.st_size))
+    } catch {
+      if error.isMissing { return nil }
+      throw error
+    }
+  }
+
+  /// The header with which the growing recording of a stream begins, if the recording before it was split. Nil if it
+  /// was not, or if the growing one is closed.
+  func splitHead(_ log: [RecordingPart]) -> [UInt8]? {
+    guard let growing = log.last, growing.end == nil, growing.series != nil else { return nil }
+    let head = log.last { $0.number < growing.number && $0.isSplit && $0.end == growing.start }?.head
+    return head.flatMap { UInt64($0.count) == growing.headerLength ? $0 : nil }
+  }
+
+  /// Makes the file of the growing recording again, which a power failure has destroyed before it had a byte. Nil if
+  /// the recording before it was not split.
+  func beginAgain(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
+    guard let head = splitHead(log), let last = log.last else { return nil }
+    let name = name.withExtension(last.finalExtension)
+    let file = try create(name)
+    unlinkat(directory, name.gaps, 0)
+    try writeBeginning(head, file, name)
+    return try StreamFile(self, name, file, part: last, size: UInt64(head.count))
   }
 
   // MARK: Reading

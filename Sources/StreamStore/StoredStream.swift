@@ -161,8 +161,8 @@ extension StoredStream {
   package var gaps: GapRecord.Summary { extent.gaps }
   /// How many of the stored bytes are in holes.
   package var missing: UInt64 { extent.gaps.missing }
-  /// Whether it has received no bytes. Holes are not content.
-  package var isEmpty: Bool { contentCount == 0 }
+  /// Whether it has received no bytes, and no other recording belongs to it. Holes are not content.
+  package var isEmpty: Bool { contentCount == 0 && start == seriesStart }
   package var fileName: String { isComplete ? name.final : name.partial }
   /// Whether bytes can be read again.
   package var isKept: Bool { place != nil }

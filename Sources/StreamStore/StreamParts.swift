@@ -60,7 +60,8 @@ struct RecordingPart: Equatable, Sendable {
   var text: String? {
     var fields = StructuredDictionary()
     func set(_ key: String, _ value: BareItem) { fields.set(key, .item(Item(value))) }
-    func set(_ key: String, _ number: UInt64) { set(key, .integer(Int64(clamping: number))) }
+    // A request may begin at the largest integer, and its bytes follow. The recording must be closed nevertheless.
+    func set(_ key: String, _ number: UInt64) { set(key, .integer(min(Int64(clamping: number), BareItem.largestInteger))) }
     set("part", UInt64(number))
     set("file", .string(file))
     if let streamID { set("stream", .string(streamID)) }
@@ -180,13 +181,16 @@ struct StreamParts: Sendable {
     let text = parts.compactMap(\.text).joined(separator: "\n")
     guard parts.allSatisfy({ $0.text != nil }) else { throw SystemError(operation: "write \(path)", code: EFBIG) }
     let descriptor = try files.open("open \(path)") {
+      var attempts = 0
       while true {
+        attempts += 1
         let isThere = mkdirat(parent, Self.directoryName, 0o700) == 0 || errno == EEXIST
         let reason = errno
         let descriptor = openat(parent, path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
-        // Another loop may have removed the empty directory in between: ``forget(_:)``.
-        if descriptor < 0, errno == ENOENT, isThere { continue }
-        if descriptor < 0, errno == ENOENT { errno = reason }
+        // Another loop may have removed the empty directory in between: ``forget(_:)``. A symbolic link that leads
+        // nowhere gives the same error each time.
+        if descriptor < 0, errno == ENOENT, isThere, attempts < 100 { continue }
+        if descriptor < 0, errno == ENOENT, !isThere { errno = reason }
         return descriptor
       }
     }

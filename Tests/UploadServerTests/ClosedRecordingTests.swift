@@ -209,6 +209,37 @@ struct ClosedRecordingTests {
     try send((44 + 302)..<444, completes: true)
   }
 
+  @Test(
+    "no offset of a request behind a closed recording stops the server, and what is stored there is closed as well",
+    arguments: [true, false])
+  func extremeOffsets(_ isResumable: Bool) throws {
+    let test = try server()
+    let offsets = [
+      "999999999999998", "999999999999999", "1000000000000000", "9223372036854775806", "9223372036854775807",
+      "9223372036854775808", "18446744073709551614", "18446744073709551615", "18446744073709551616",
+    ]
+    for (number, offset) in offsets.enumerated() {
+      let id = "s\(number)"
+      try test.plain("/kitchen.wav", id: id, type: "audio/wav", Self.header + [1, 2, 3])
+      _ = try test.events.wait("the recording is closed") { $0.first { $0.kind == .closed && $0.stream == id } }
+      let client = try test.connect()
+      let fields = ["Stream-ID: \(id)", "Stream-Offset: \(offset)", "Content-Type: audio/wav"]
+      if isResumable {
+        try client.request("POST", "/kitchen.wav", ["Upload-Complete: ?0"] + fields, body: "abcd")
+        let status = try client.final().answer.status
+        #expect(status == (offset.utf8.count > 15 ? 400 : 201), "\(offset): \(status)")
+      } else {
+        try client.request("POST", "/kitchen.wav", version: nil, fields, chunked: true)
+        try client.sendChunk("abcd")
+        if offset.utf8.count > 15 { #expect(try client.final().answer.status == 400) } else { client.disconnect() }
+      }
+      guard offset.utf8.count <= 15 else { continue }
+      _ = try test.events.wait("the next part is closed") { events in
+        events.filter { $0.kind == .closed && $0.stream == id }.dropFirst().first
+      }
+    }
+  }
+
   @Test("after a part that repeats a piece of an earlier one, only missing bytes are recorded as not received")
   func repeatingPart() throws {
     let test = try server()

@@ -1,0 +1,134 @@
+// Tests what a power failure can leave of a stream that was just split: the log states that the stream continues in the
+// next file, and the disk lacks a part of either file.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import ResumableUploads
+import Testing
+
+@testable import StreamStore
+@testable import UploadServer
+
+@Suite("Split recordings after a power failure")
+struct TornSplitTests {
+  /// What is left of the next file.
+  enum Next: CaseIterable, Sendable { case missing, empty, halfHeader, header, content }
+
+  private static let head = StreamedHead.all[0]
+  private static let limit = 48 * head.frameLength
+  /// The stream offset of the split.
+  private static let end = head.bytes.count + limit
+  private static let stream = head.bytes + (0..<(limit + 60)).map { UInt8(truncatingIfNeeded: $0 &* 37 &+ 1) }
+
+  private static func server(
+    _ directory: TemporaryDirectory, finishAfter: Duration = .seconds(60)
+  ) throws -> TestServer {
+    var split = RecordingSplit(duration: nil, size: UInt64(end))
+    split.leastLength = 0
+    return try TestServer(in: directory) {
+      $0.split = split
+      $0.durability = .always
+      $0.finishAfter = finishAfter
+    }
+  }
+
+  /// The bytes before this offset are acknowledged, and so the disk has them.
+  private static let acknowledged = end - 150
+
+  /// A directory in that state, with the URL of the upload.
+  private static func torn(_ next: Next, lost: Int) throws -> (TemporaryDirectory, location: String) {
+    let first = try server(TemporaryDirectory())
+    let location = try first.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+    try first.append(location, at: 0, Array(stream[..<acknowledged]))
+    let client = try first.connect()
+    try client.patch(location, at: acknowledged, ["Stream-Progress-Interval: 60"], chunked: true)
+    try client.sendChunk(Array(stream[acknowledged..<(end + 20)]))
+    try waitUntil("the next file has its first bytes") {
+      (try? first.directory.contents("k-a~2.part"))?.count == head.bytes.count + 20
+    }
+    let directory = try first.directory.copyOfKilled()
+    client.disconnect()
+    first.stop()
+    // The first file has not got its final name yet.
+    let (part, final) = (directory.path + "/k-a.part", directory.path + "/k-a.wav")
+    if rename(final, part) == 0 {
+      unlink(directory.path + "/k-a.sidecar")
+      unlink(directory.path + "/.k-a.sidecar")
+    }
+    try directory.write("k-a.part", Array(stream[..<(end - lost)]))
+    let nextPath = directory.path + "/k-a~2.part"
+    switch next {
+    case .missing: unlink(nextPath)
+    case .empty: truncate(nextPath, 0)
+    case .halfHeader: truncate(nextPath, head.bytes.count / 2)
+    case .header: truncate(nextPath, head.bytes.count)
+    case .content: break
+    }
+    return (directory, location)
+  }
+
+  @Test(
+    "the announced offset holds, or the upload is over and the stream continues at the last byte of the disk",
+    arguments: Next.allCases, [0, 1, 100])
+  func upload(_ next: Next, lost: Int) throws {
+    let (directory, location) = try Self.torn(next, lost: lost)
+    let test = try Self.server(directory)
+    let answer = try test.connect().head(location)
+    if lost == 0 || next != .content {
+      let stored = Self.end - lost + (next == .content ? 20 : 0)
+      try #require(answer.status == 204 && answer["upload-offset"] == "\(stored)", "\(answer)")
+      try test.append(location, at: stored, completes: true, Array(Self.stream[stored...]))
+    } else {
+      try #require(answer.status == 410, "\(answer)")
+      let offset = Self.end - lost
+      let later = try test.create("/k.wav", ["Stream-ID: a", "Stream-Offset: \(offset)", "Content-Type: audio/wav"])
+      try test.append(later, at: 0, completes: true, Array(Self.stream[offset...]))
+      #expect(try directory.text("k-a.gaps").contains("not-synced"))
+    }
+    try waitUntil("both files have their names") { !directory.names.contains { $0.hasSuffix(".part") } }
+    // Each byte of the stream is in a file, at its place, whichever file that is.
+    var covered = [Bool](repeating: false, count: Self.stream.count)
+    for name in directory.names.filter({ $0.hasSuffix(".wav") }) {
+      let bytes = Array(try directory.contents(name).dropFirst(Self.head.bytes.count))
+      let starts = name == "k-a.wav" ? [Self.head.bytes.count] : Array(Self.stream.indices)
+      let start = starts.first { $0 + bytes.count <= Self.stream.count && Self.stream[$0...].starts(with: bytes) }
+      guard let start else {
+        Issue.record("\(name) is no part of the stream: \(bytes.count) bytes")
+        continue
+      }
+      for index in start..<(start + bytes.count) { covered[index] = true }
+    }
+    #expect(covered.lastIndex(of: false).map { $0 < Self.head.bytes.count } ?? true)
+  }
+
+  /// A request that stores nothing.
+  enum Fruitless: CaseIterable, Sendable { case none, disconnected, refused, cancelled }
+
+  @Test(
+    "a next file without bytes is closed, and the recordings before it stay",
+    arguments: [Next.empty, .header], Fruitless.allCases)
+  func fruitless(_ next: Next, request: Fruitless) throws {
+    let (directory, _) = try Self.torn(next, lost: 0)
+    let test = try Self.server(directory, finishAfter: .milliseconds(300))
+    let client = try test.connect()
+    switch request {
+    case .none: break
+    case .disconnected:
+      try client.send(TestServer.head("/k.wav", offset: Self.end, type: "audio/wav"))
+      client.disconnect()
+    case .refused:
+      let digest = "Content-Digest: sha-256=:\(String(repeating: "A", count: 43))=:\r\n"
+      try client.send(TestServer.head("/k.wav", offset: Self.end, type: "audio/wav", more: digest))
+      try client.send("1\r\nx\r\n0\r\n\r\n")
+      #expect(try client.answer().status == 400)
+    case .cancelled:
+      let later = try test.create("/k.wav", ["Stream-ID: a", "Stream-Offset: \(Self.end)", "Content-Type: audio/wav"])
+      try client.request("DELETE", later)
+      #expect(try client.final().answer.status == 204)
+    }
+    try waitUntil("nothing is unfinished") { !directory.names.contains { $0.hasSuffix(".part") } }
+    let stored = try directory.contents("k-a.wav").dropFirst(Self.head.bytes.count)
+    #expect(Array(stored) == Array(Self.stream[Self.head.bytes.count..<Self.end]))
+  }
+}
