@@ -46,6 +46,9 @@ package final class DiskSync: Sendable {
   private let files: OpenFiles
   private let worker: BackgroundWorker
   private let waiting = Lock<[Request]>([])
+  /// Whether the disk has refused to write anything. syncfs(2) reports an error once, perhaps to requests that did not
+  /// ask for the file concerned. From then on, each file is asked for its own errors.
+  private let hasRefused = Lock(false)
 
   /// - Parameter directory: on the file system of all files. It must stay open longer than this.
   package init(directory: Int32, worker: BackgroundWorker, files: OpenFiles) {
@@ -105,14 +108,16 @@ package final class DiskSync: Sendable {
   private func syncTouched(_ requests: inout [Request]) {
     // syncfs(2) reports errors since Linux 5.8. Then each file is synced, to find out which one failed.
     let fileCount = requests.reduce(0) { $0 + ($1.error == nil ? $1.touched.files.count : 0) }
-    if fileCount >= Self.many, syncfs(directory) == 0 { return }
-    var directories: [Int32: SystemError?] = [:]
+    if fileCount >= Self.many, !hasRefused.withLock({ $0 }), syncEverything("syncfs") == nil { return }
     for index in requests.indices where requests[index].error == nil {
-      let touched = requests[index].touched
-      for file in touched.files where requests[index].error == nil {
+      for file in requests[index].touched.files where requests[index].error == nil {
         requests[index].error = fdatasync(file, requests[index].operation)
       }
-      guard requests[index].error == nil, let directory = touched.directory else { continue }
+    }
+    // A name must not reach the disk before the bytes of its file, if a file of another request has replaced it.
+    var directories: [Int32: SystemError?] = [:]
+    for index in requests.indices where requests[index].error == nil {
+      guard let directory = requests[index].touched.directory else { continue }
       if directories[directory] == nil {
         directories[directory] = .some(refusal("fsync of the directory") { fsync(directory) })
       }
@@ -158,6 +163,7 @@ package final class DiskSync: Sendable {
       try retryingInterrupts(operation) { syncfs(directory) }
       return nil
     } catch {
+      hasRefused.withLock { $0 = true }
       // A sync opens nothing, so a shortage occurred while the kernel was writing, and it has dropped the bytes.
       return error.isShortage ? SystemError(operation: "\(error)", code: EIO) : error
     }

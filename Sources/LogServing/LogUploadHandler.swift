@@ -43,7 +43,12 @@ package final class LogUploadHandler {
     case .create(let request):
       // An append that a front end sent to a wrong path must not create an upload.
       guard ["POST", "PUT"].contains(head.method) else { return plain(head) }
-      return serve(head) { LogTransfer(log, head, request, $0, creatingIn: StreamName.randomID()) }
+      return serve(head) { fields in
+        guard fields.offset <= StreamPlacement.largestOffset else {
+          return Self.refusal(400, StreamConflict.largeHole.reason)
+        }
+        return LogTransfer(log, head, request, fields, creatingIn: StreamName.randomID())
+      }
     case .append(let request): return LogTransfer(log, head, request, appendingTo: token ?? "")
     case .retrieve(let version): return LogQuery(log, head, token: token ?? "", version, .retrieve)
     case .cancel(let version): return LogQuery(log, head, token: token ?? "", version, .cancel)

@@ -233,7 +233,7 @@ final class UploadResource {
       return request.respond(refusal(error, request.version))
     }
     settle { [self] refusal in
-      if let refusal { return request.respond(self.refusal(refusal, request.version)) }
+      if let refusal { return request.respond(self.refusal(refusal, request.version, isSettled: false)) }
       request.respond(ServerAnswer.retrieved(standing(), request.version))
     }
   }
@@ -280,10 +280,16 @@ final class UploadResource {
     resources.emit(
       ServerEvent(.refusal(status: status), peer: transfer.peer, status: status, reason: refusal.reason))
     guard refusal.tellsOffset, !ledger.state.isInactive else { return transfer.respond(self.refusal(refusal, version)) }
-    settle { [self] failure in transfer.respond(self.refusal(failure ?? refusal, version)) }
+    settle { [self] failure in
+      transfer.respond(self.refusal(failure ?? refusal, version, isSettled: failure == nil))
+    }
   }
 
-  private func refusal(_ refusal: UploadRefusal, _ version: InteropVersion) -> ServerAnswer {
+  /// - Parameter isSettled: whether the offset may be reported. After an error of the disk it may not, because the next
+  ///   server would report less.
+  private func refusal(
+    _ refusal: UploadRefusal, _ version: InteropVersion, isSettled: Bool = true
+  ) -> ServerAnswer {
     var refusal = refusal
     // The body reports the same current offset as the field.
     if case .mismatchingOffset(_, let provided) = refusal {
@@ -291,7 +297,7 @@ final class UploadResource {
     }
     return ServerAnswer.refused(
       refusal, version, limits: ledger.state.limits,
-      standing: refusal.tellsOffset && !ledger.state.isInactive ? standing() : nil)
+      standing: isSettled && refusal.tellsOffset && !ledger.state.isInactive ? standing() : nil)
   }
 
   // MARK: The active transfer
@@ -378,7 +384,9 @@ final class UploadResource {
     keepContent()
     let version = transfer.request.version
     leftBehind(transfer, refusal.reason, status: refusal.status(version))
-    settle { [self] failure in transfer.respond(self.refusal(failure ?? refusal, version)) }
+    settle { [self] failure in
+      transfer.respond(self.refusal(failure ?? refusal, version, isSettled: failure == nil))
+    }
   }
 
   func serverStops(_ transfer: UploadTransfer) {

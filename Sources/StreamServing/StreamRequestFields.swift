@@ -6,7 +6,7 @@ package import HTTPMessages
 package struct StreamRequestFields {
   /// One to 64 of `[A-Za-z0-9._-]`, not beginning with a dot; nil if the request has none.
   package private(set) var id: String?
-  /// In bytes, at most ``StreamPlacement/largestOffset``; 0 if the request has none.
+  /// In bytes; 0 if the request has none.
   package private(set) var offset: UInt64 = 0
 
   /// Why the fields cannot be understood.
@@ -25,9 +25,8 @@ package struct StreamRequestFields {
           "a Stream-ID is one to 64 letters, digits, dots, underscores and hyphens, and does not begin with a dot")
     }
     guard let position = fields.single("stream-offset") else { return }
-    guard !position.isEmpty, position.utf8.allSatisfy({ Octet.isDigit($0) }), let number = UInt64(position), number <= StreamPlacement.largestOffset
-    else {
-      throw Flaw(reason: "a Stream-Offset is a number of bytes below 10^15")
+    guard !position.isEmpty, position.utf8.allSatisfy({ Octet.isDigit($0) }), let number = UInt64(position) else {
+      throw Flaw(reason: "a Stream-Offset is a number of bytes below 2^64")
     }
     guard id != nil || number == 0 else {
       throw Flaw(reason: "a Stream-Offset needs a Stream-ID to say of which stream")

@@ -171,7 +171,7 @@ extension FileStore {
   private func removeSplit(_ files: DiscardedFiles) throws(SystemError) -> Bool {
     var name = files.name
     name.part = files.next
-    guard isSplit(name, files.log.last { $0.number == name.part }) else { return true }
+    guard try isSplit(name, files.log.last { $0.number == name.part }) else { return true }
     splits.withLock { $0.removeValue(forKey: name.fileBase) }?.discard()
     if let sidecar = sidecar(name.sidecar) { unlink(sidecar) }
     for file in [name.partial, name.final] {
@@ -186,8 +186,11 @@ extension FileStore {
 
   /// Whether a recording is one into which the stream was split. If it was finished long ago, the log has no line about
   /// it any more, but its sidecar has this state.
-  private func isSplit(_ name: StreamName, _ line: RecordingPart?) -> Bool {
-    line?.isSplit ?? ((pendingSidecar(name) ?? sidecar(name.sidecar))?.state == .split)
+  private func isSplit(_ name: StreamName, _ line: RecordingPart?) throws(SystemError) -> Bool {
+    if let line { return line.isSplit }
+    let pending = try readSidecar(name.pendingSidecar, in: directory)
+    if let pending { return pending.state == .split }
+    return try readSidecar(name.sidecar, in: directory)?.state == .split
   }
 
   /// Removes the growing recording, and then the records of the stream. Returns false if a part of a large file is

@@ -99,7 +99,9 @@ extension FileStore {
     // The worker performs the syncs in this order, so a request that waits for a sync of the stream waits for these,
     // too.
     for file in [owners.path(name), StreamOwners.directoryName] {
-      disk.sync(.named(file, in: directory), "fdatasync of the owner's record of a stream") { _ in }
+      disk.sync(.named(file, in: directory), "fdatasync of the owner's record of a stream") { [refusals] error in
+        if let error { refusals.add(error, name) }
+      }
     }
     return record == nil
   }

@@ -188,6 +188,9 @@ extension FileStore {
   func beginPart(
     _ name: StreamName, after previous: RecordingPart, at offset: UInt64
   ) throws(SystemError) -> StreamFile {
+    guard offset <= StreamPlacement.largestOffset else {
+      throw SystemError(operation: "begin a recording at the offset \(offset)", code: EFBIG)
+    }
     var name = name
     name.part = previous.number + 1
     var part = RecordingPart(file: name.final)
@@ -245,7 +248,9 @@ extension FileStore {
   func syncLog(_ name: StreamName) {
     guard durability != .none else { return }
     for file in [StreamParts.path(name.base), StreamParts.directoryName] {
-      disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
+      disk.sync(.named(file, in: directory), "fdatasync \(file)") { [refusals] error in
+        if let error { refusals.add(error, name) }
+      }
     }
   }
 

@@ -162,8 +162,12 @@ extension FileStore {
       return
     }
     // A recording that an interruption has closed counts against the quotas for as long as it is there. The first one
-    // of a series shows what is removed with the stream.
-    let old = lines.dropLast(Self.keptLines).filter { $0.series == nil || ($0.end != nil && !$0.isSplit) }
+    // of a series shows what is removed with the stream. One without its final name has still to be finished.
+    let old = lines.dropLast(Self.keptLines).filter { line in
+      var name = StreamName(base: base)
+      name.part = line.number
+      return line.series == nil || (line.end != nil && !line.isSplit) || isThere(name.partial)
+    }
     try parts.rewrite(
       old + lines.suffix(Self.keptLines) + [closed, next], of: base, isSynced: durability != .none)
   }

@@ -22,6 +22,10 @@ extension StreamStoreHandler {
     }
     if waits(for: name, restoredCount: count) { return }
     if let error = registry.distrust(of: name) { return refuse(error) }
+    // The next part would begin there, and its log could not state where it ends.
+    if state.offset > StreamPlacement.largestOffset, (try? registry.store.measure(name)) == .closed {
+      return refuse(409, StreamConflict.largeHole.reason)
+    }
     do throws(UploadRefusal) {
       try enterLimits(name, exchange)
     } catch {

@@ -75,7 +75,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
     let (start, isComplete): (UInt64, Bool)
     switch extent {
     // The next part begins where the body does. The recording is closed, or will be before the body begins.
-    case .closed: return nil
+    case .closed: return state.offset <= StreamPlacement.largestOffset ? nil : .largeHole
     case .stored(_, _, let gaps) where gaps.isDistrusted || registry.distrust(of: name) != nil: return nil
     case .absent: (start, isComplete) = (0, false)
     case .stored(let first, _, _): (start, isComplete) = (first, false)
