@@ -209,6 +209,18 @@ struct ClosedRecordingTests {
     try send((44 + 302)..<444, completes: true)
   }
 
+  @Test("a directory of logs that is a link to nowhere stops neither the server nor the stream")
+  func missingLogs() throws {
+    let test = try server()
+    symlink("/nonexistent/parts", test.directory.path + "/.parts")
+    try test.plain(id: "a", Array("abc".utf8))
+    _ = try test.events.wait("the warning") { events in
+      events.first { $0.kind == .warning && $0.reason?.contains("cannot be closed") == true }
+    }
+    try test.plain(id: "a", offset: 3, Array("def".utf8))
+    #expect(try test.directory.text("t-a.part") == "abcdef")
+  }
+
   @Test(
     "no offset of a request behind a closed recording stops the server, and what is stored there is closed as well",
     arguments: [true, false])

@@ -51,6 +51,12 @@ struct DiskSyncTests {
       }
     }
 
+    /// The worker waits for ``begin(awaiting:)`` again.
+    func pause() {
+      _ = mayBegin.drain()
+      worker.execute { [self] in _ = waitUntilReadable(mayBegin.descriptor) }
+    }
+
     func begin(awaiting count: Int) throws {
       mayBegin.signal()
       try waitUntil("all are told") { results.withLock { $0.count == count } }
@@ -92,6 +98,25 @@ struct DiskSyncTests {
     }
   }
 
+  @Test("after the disk has refused a sync of everything, each file is asked for its own errors")
+  func refusedTogether() async {
+    await #expect(processExitsWith: .success) {
+      let bench = try Bench()
+      for number in 0..<40 { try bench.write(number) }
+      // The error may be about another file than these, and the disk reports it once.
+      disk_faults_fail(DISK_SYNC, 1, EIO)
+      for number in 0..<20 { bench.take(number) }
+      try bench.begin(awaiting: 20)
+      try require(bench.results.withLock { $0 }.values.allSatisfy { $0.error == nil }, "none of these is refused")
+      bench.pause()
+      let before = disk_faults_calls(DISK_SYNC)
+      for number in 20..<40 { bench.take(number) }
+      try bench.begin(awaiting: 40)
+      let count = disk_faults_calls(DISK_SYNC) - before
+      try require(count >= 20, "\(count) syncs for 20 files")
+    }
+  }
+
   @Test("each file that a step touches is on the disk before the next step, and none follows a refusal")
   func steps() async {
     await #expect(processExitsWith: .success) {
@@ -128,8 +153,8 @@ struct DiskSyncTests {
     await #expect(processExitsWith: .success) {
       let bench = try Bench()
       for number in 0..<3 { try bench.write(number) }
-      // The first file succeeds, and the directory fails.
-      disk_faults_fail(DISK_SYNC, 2, EIO)
+      // The files succeed, and then the directory fails.
+      disk_faults_fail(DISK_SYNC, 4, EIO)
       for number in 0..<3 { bench.take(number, in: number == 2 ? nil : bench.descriptor) }
       try bench.begin(awaiting: 3)
       let codes = bench.results.withLock { results in (0..<3).map { results[$0]?.error?.code } }

@@ -33,6 +33,19 @@ struct OwnershipTests {
     }
   }
 
+  @Test("a record without content, which a power failure has left, excludes nobody from a stream", arguments: [0, 5])
+  func emptyRecord(count: Int) throws {
+    let directory = TemporaryDirectory()
+    mkdir(directory.path + "/.owners", 0o700)
+    try directory.write(".owners/t-a", [UInt8](repeating: 0, count: count))
+    try directory.write("t-a.part", Array("abc".utf8))
+    let test = try guarded(directory)
+    let client = try test.connect()
+    try client.send(TestServer.head("/t.txt", id: "a", offset: 3, more: Self.alpha + "\r\n") + "0\r\n\r\n")
+    #expect(try client.answer().status == 200)
+    #expect(try directory.text("t-a.txt") == "abc")
+  }
+
   @Test("a complete recording keeps its token when an older upload of the same stream expires")
   func outlivesAnOlderUpload() throws {
     let directory = TemporaryDirectory()

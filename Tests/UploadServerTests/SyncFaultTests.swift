@@ -41,6 +41,29 @@ struct SyncFaultTests {
     }
   }
 
+  @Test("an offset that the disk refuses to store is not announced")
+  func unsettled() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.durability = .always }
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      try test.append(location, at: 0, "abc")
+      let client = try test.connect()
+      try client.patch(location, at: 3, ["Stream-Progress-Interval: 60"], chunked: true)
+      sync_gate_close()
+      try client.sendChunk("def")
+      try waitUntil("the bytes have arrived") { (try? test.directory.text("t-a.part")) == "abcdef" }
+      let other = try test.connect()
+      let calls = sync_gate_calls()
+      try other.request("HEAD", location)
+      sync_gate_fail(EIO)
+      try waitUntil("the disk is asked") { calls > 0 || sync_gate_calls() > calls }
+      sync_gate_open()
+      let answer = try other.final(withBody: false).answer
+      try require(answer.status >= 500 && answer["upload-offset"] == nil, "\(answer)")
+      sync_gate_fail(0)
+    }
+  }
+
   private static func run(_ cell: Cell, _ number: Int, _ version: Int) throws {
     let head = StreamedHead.all[0]
     let stream = head.bytes + (0..<3000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) }
