@@ -146,7 +146,8 @@ final class LiveStream: @unchecked Sendable {
     }
     if let url { resumed?.upload = url }
     return ResumableStream(
-      upload, target: configuration.request.url, policy: configuration.retry, resuming: resumed)
+      upload, target: configuration.request.url, policy: configuration.retry, resuming: resumed,
+      acknowledged: configuration.acknowledged)
   }
 
   static func plainRules(

@@ -47,8 +47,7 @@ public struct LiveStreamConfiguration: Sendable {
   public var description: SourceDescription?
   /// The upload of another process to continue.
   public var resumeData: ResumeData?
-  /// For a stream that another process began at a plain server: the stream offset up to which that server is known to
-  /// have it.
+  /// For a stream that another process began: the stream offset up to which the server has acknowledged it.
   package var acknowledged: UInt64 = 0
   /// Likewise, the last `Stream-Description` that that process sent.
   package var sentDescription: String?

@@ -41,16 +41,18 @@ struct ResumableStream: StreamStateMachine {
   private let configuration: UploadClientStateMachine.Configuration
   /// The data that another process left.
   private let resumed: ResumeData?
+  /// The stream offset up to which the server has acknowledged the stream of another process.
+  private let acknowledgedBefore: UInt64
 
   init(
     _ configuration: UploadClientStateMachine.Configuration, target: String, policy: RetryPolicy,
-    resuming resumeData: ResumeData? = nil
+    resuming resumeData: ResumeData? = nil, acknowledged: UInt64 = 0
   ) {
     upload = UploadClientStateMachine(configuration)
     self.configuration = configuration
     self.target = target
     clock = RetryClock(policy: policy)
-    resumed = resumeData
+    (resumed, acknowledgedBefore) = (resumeData, acknowledged)
   }
 
   var acknowledged: UInt64 { upload.acknowledged }
@@ -85,9 +87,14 @@ struct ResumableStream: StreamStateMachine {
             .invalidRequest, "the upload has \(length) bytes, and the source has \(own), so they do not belong together"
           ))
       }
-      return step(upload.resume(url: data.upload, base: data.base, version: data.interopVersion), supply)
+      return step(resume(data), supply)
     }
     return step(upload.start(supply), supply)
+  }
+
+  private mutating func resume(_ data: ResumeData) -> UploadClientStateMachine.Action {
+    upload.resume(
+      url: data.upload, base: data.base, version: data.interopVersion, acknowledged: acknowledgedBefore)
   }
 
   mutating func connected() {
@@ -200,9 +207,7 @@ struct ResumableStream: StreamStateMachine {
   mutating func abandon(_ error: LiveStreamError) -> StreamStep {
     guard !isEnded, endingError == nil else { return .none }
     endingError = error
-    if upload.state == .idle, let data = resumed {
-      _ = upload.resume(url: data.upload, base: data.base, version: data.interopVersion)
-    }
+    if upload.state == .idle, let data = resumed { _ = resume(data) }
     return step(upload.cancel(), nil)
   }
 

@@ -1,5 +1,8 @@
 // Reads bytes from the ring.
 
+internal import EventLoops
+internal import Glibc
+
 extension SpoolFile {
   /// The result of ``read(at:into:)``.
   package enum Read: Equatable, Sendable {
@@ -8,20 +11,23 @@ extension SpoolFile {
     /// No byte exists at this position, because it was evicted, lost earlier, or damaged. The value is the next
     /// position that has bytes, or from which to search again.
     case missing(next: UInt64)
+    /// The disk has failed to read the bytes. It may be able to read them later. The value is the next position that it
+    /// can read, if there is one nearby.
+    case unreadable(next: UInt64?)
     /// The position is the head or beyond it.
     case end
   }
 
   /// Reads bytes from `position` on, up to the next hole and at most 1 MiB. Checksums are verified.
   ///
-  /// Unreadable or damaged blocks count as missing, and are reported in ``damage``.
+  /// Damaged blocks count as missing. They and unreadable ones are reported in ``damage``.
   package func read(at position: UInt64, into buffer: UnsafeMutableRawBufferPointer) throws(SpoolError) -> Read {
     guard position < head else { return .end }
     guard position >= oldest else { return .missing(next: oldest) }
     guard !buffer.isEmpty else { return .bytes(0) }
     var copied = 0
     var missing = MissingBlocks()
-    var gap: Read?
+    var (gap, isUnreadable) = (Read?.none, false)
     // Returns whether to continue with the next block.
     func take(_ index: UInt64, _ shape: BlockShape, _ payload: UnsafeRawBufferPointer) -> Bool {
       let start = SpoolFormat.start(ofBlock: index)
@@ -53,17 +59,22 @@ extension SpoolFile {
           goesOn = take(block.index, shape, block.payload)
         } else {
           missing.add(block)
+          isUnreadable = isUnreadable || block.content == nil
           goesOn = copied == 0
         }
         return goesOn
       }
     }
+    // The tail is in memory, so it does not show that the disk can read again.
+    let isDiskRead = gap != nil
     if goesOn, reachesTail {
       for run in missing.take(before: tail.index, tail.shape) { note(run) }
       goesOn = tail.payload.withUnsafeBytes { take(tail.index, tail.shape, $0) }
     }
     for run in missing.runs where run.kind != .unwritten { note(run) }
     if copied > 0 { return .bytes(copied) }
+    if isUnreadable, case .missing(let next)? = gap { return .unreadable(next: isDiskRead ? next : nil) }
+    if isUnreadable { return .unreadable(next: nil) }
     return gap ?? .missing(next: min(head, SpoolFormat.start(ofBlock: blocks.upperBound)))
   }
 
@@ -76,12 +87,15 @@ extension SpoolFile {
 
   /// When the byte at `position` was captured, with the precision of a block: in milliseconds since 1970, as passed to
   /// ``append(_:at:time:)``. Nil if there is no byte.
+  ///
+  /// - Throws: ``SpoolError``, with `EIO` if the disk cannot read the block.
   package func time(at position: UInt64) throws(SpoolError) -> Int64? {
     guard (oldest..<head).contains(position) || position == oldest && oldest < head else { return nil }
     let index = SpoolFormat.blockIndex(position)
     if index == tail.index { return tail.shape.time }
     var time: Int64?
     try reader.visit(index..<index + 1) { block throws(SpoolError) in
+      guard block.content != nil else { throw SpoolError(.system(.init(operation: "read", code: EIO)), path: path) }
       time = block.shape?.time
       return false
     }

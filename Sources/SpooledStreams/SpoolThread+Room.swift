@@ -7,6 +7,13 @@ extension SpoolThread {
   /// How many blocks are checked for their age in each interval. Each check is a read.
   private static let evictedAtOnce = 1024
 
+  /// The time of a block that was captured while the clock was not synchronized. A machine without a battery for its
+  /// clock starts with an old time, and its data would seem to be old as soon as the clock is set.
+  static let unknownTime: Int64 = 0
+
+  /// The time for new blocks.
+  static var captureTime: Int64 { WallClock.isSynchronized == true ? WallClock.now.sinceEpoch : unknownTime }
+
   /// Drops the oldest bytes if there is no space for `count` more of a stretch. Returns false if they must stay.
   func makeRoom(for count: UInt64, _ writer: StretchWriter, _ file: SpoolFile) -> Bool {
     for writer in writers { writer.releaseAcknowledged() }
@@ -43,8 +50,8 @@ extension SpoolThread {
     for writer in writers {
       guard let file = writer.file else { continue }
       for _ in 0..<Self.evictedAtOnce where file.oldest < file.head {
-        // An unreadable block has no age.
-        if let time = (try? file.time(at: file.oldest)) ?? nil, time >= limit { break }
+        // The age of a block that the disk cannot read now is unknown, and that of a damaged one does not matter.
+        guard let time = try? file.time(at: file.oldest) ?? .min, time != Self.unknownTime, time < limit else { break }
         writer.evict(upTo: SpoolFile.nextBlock(after: file.oldest))
       }
     }

@@ -91,7 +91,7 @@ final class SpoolThread: @unchecked Sendable {
   private func synchronize(blocksFrom start: UInt64?) {
     if let timer { loop.cancel(timer) }
     (timer, awaitedBlock) = (nil, nil)
-    hasFailed = false
+    hasFailed = writers.contains { $0.isUnreadable }
     writers.forEach(check)
     evictOld()
     let copied = live.map { synchronize($0, blocksFrom: start) } ?? .nothing
@@ -211,7 +211,7 @@ final class SpoolThread: @unchecked Sendable {
     let owner = Owner()
     let stretch = SpooledStretch(
       kept: kept, released: released, capacity: capacity, resumption: resumption,
-      load: { [self] position in loop.execute { [self] in writer(of: owner)?.load(from: position) } },
+      load: { [self] position in loop.execute { [self] in load(owner, from: position) } },
       roomIsThere: { [self] in loop.execute { [self] in copyLive() } },
       keep: { [self] in loop.execute { [self] in keepResumption(of: owner) } })
     owner.stretch = stretch
@@ -225,6 +225,13 @@ final class SpoolThread: @unchecked Sendable {
   }
 
   private func writer(of owner: Owner) -> StretchWriter? { writers.first { $0.stretch === owner.stretch } }
+
+  /// Loads bytes for a consumer. If the disk cannot read them now, retries until it can.
+  private func load(_ owner: Owner, from position: UInt64) {
+    guard let writer = writer(of: owner), let error = writer.load(from: position) else { return }
+    failed(error, writer.stretch)
+    loop.schedule(after: settings.syncInterval) { [weak self] in self?.load(owner, from: position) }
+  }
 
   /// Makes a stretch keep its resumption data now.
   private func keepResumption(of owner: Owner) {

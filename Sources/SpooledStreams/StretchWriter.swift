@@ -25,6 +25,10 @@ final class StretchWriter: @unchecked Sendable {
   private var committedOldest: UInt64 = 0
   /// Whether the file was removed by others.
   private(set) var isRemoved = false
+  /// Whether the last load has failed.
+  private(set) var isUnreadable = false
+  /// The bytes that the disk cannot read, although it can read others, and since when.
+  private var unreadable: (position: UInt64, since: MonotonicInstant)?
   /// Whether recovery would not find the copied bytes, because they are too far behind the last checkpoint's head.
   private var isFarFromCheckpoint = false
 
@@ -125,7 +129,7 @@ final class StretchWriter: @unchecked Sendable {
           guard makeRoom(UInt64(count), file) else { throw SpoolError(.full, path: file.path) }
           let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))
           if position - min(position, file.head) >= Self.longestJump { isFarFromCheckpoint = true }
-          try file.append(bytes, at: position, time: WallClock.now.sinceEpoch)
+          try file.append(bytes, at: position, time: SpoolThread.captureTime)
           position += UInt64(count)
           if isFarFromCheckpoint { try commit(sync: false) }
           // The rest is in this process's memory, but the buffer's memory survives the process.
@@ -253,21 +257,50 @@ final class StretchWriter: @unchecked Sendable {
   var hasNewResumption: Bool { stretch.resumption != committedResumption }
 
   /// Loads a piece from `start` on, for the consumer.
-  func load(from start: UInt64) {
+  ///
+  /// - Returns: the error if the disk cannot read the bytes now. Then nothing is loaded, and this is called again later.
+  func load(from start: UInt64) -> SpoolError? {
     let piece = SpoolReadAhead.Piece(start: start)
     var hole: Range<UInt64>?
+    var error: SpoolError?
     reading: while let file, piece.count < SpoolReadAhead.Piece.capacity {
       let place = UnsafeMutableRawBufferPointer(rebasing: piece.memory[piece.count...])
-      // Unreadable bytes count as lost, as far as this process can tell: one block, and possibly the next.
-      switch (try? file.read(at: piece.end, into: place)) ?? .missing(next: SpoolFile.nextBlock(after: piece.end)) {
-      case .bytes(let count): piece.count += count
-      case .missing(let next):
-        hole = piece.end..<max(next, piece.end + 1)
+      do throws(SpoolError) {
+        switch try file.read(at: piece.end, into: place) {
+        case .bytes(let count): piece.count += count
+        case .missing(let next):
+          hole = piece.end..<max(next, piece.end + 1)
+          break reading
+        case .unreadable(let next):
+          if let next, isLost(piece.end) {
+            hole = piece.end..<max(next, piece.end + 1)
+          } else {
+            error = SpoolError(.system(SystemError(operation: "read \(file.path)", code: EIO)), path: file.path)
+          }
+          break reading
+        case .end: break reading
+        }
+      } catch let failure {
+        error = failure
         break reading
-      case .end: break reading
       }
     }
+    isUnreadable = error != nil && piece.count == 0
+    if isUnreadable { return error }
     stretch.loaded(piece.count > 0 ? piece : nil, hole: hole)
     waker.wake()
+    return nil
+  }
+
+  /// How long the disk may fail to read bytes, although it can read others, before they count as lost.
+  private static let readingPatience = Duration.seconds(60)
+
+  /// Whether the disk has failed to read these bytes for too long.
+  private func isLost(_ position: UInt64) -> Bool {
+    if let unreadable, unreadable.position == position {
+      return unreadable.since + Self.readingPatience <= .now
+    }
+    unreadable = (position, .now)
+    return false
   }
 }

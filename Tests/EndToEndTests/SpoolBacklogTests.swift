@@ -47,6 +47,48 @@ struct SpoolBacklogTests {
     try StoredStream.contents("\(directory.path)/stored/x-\(id).bin")
   }
 
+  /// What happens to the server between the two processes.
+  enum Between: CaseIterable, Sendable { case nothing, away, expired }
+
+  @Test("what a killed process has delivered is not reported as lost by the next one", arguments: Between.allCases)
+  func delivered(_ between: Between) throws {
+    var server = self.server
+    let address = server.address
+    let input = try HeldInput("\(directory.path)/input")
+    let client = try StreamProcess(
+      "pipe", "http://\(address)/x.bin",
+      more: [
+        "--spool", spool, "--spool-limit", "64MiB", "--stream-id", "cam", "--sync-interval", "20ms", "--buffer",
+        "100kB", "--resumable", "always",
+      ], input: input.path)
+    for number in 0..<10 {
+      try input.write(pattern.bytes(100_000, at: UInt64(number) * 100_000))
+      try client.acknowledged((number + 1) * 100_000)
+    }
+    // The bytes that are released by then are no longer in the spool, and the last ones are not delivered.
+    server.signal(SIGSTOP)
+    try input.write(pattern.bytes(50_000, at: 1_000_000))
+    try client.event("progress") { ($0.integer("captured") ?? 0) == 1_050_000 }
+    client.kill()
+    server.signal(SIGCONT)
+    if between != .nothing { server.kill() }
+    if between == .expired { _ = try TestProcess("rm", ["-rf", "\(directory.path)/stored/.uploads"]).wait() }
+    let drain = try SluiceProcess(["spool", "drain", spool])
+    if between != .nothing {
+      // It first finds nobody there.
+      try drain.line("backlog: ")
+      server = try ServeProcess("\(directory.path)/stored", address: address, more: ["--durability", "none"])
+    }
+    #expect(try drain.exitCode() == 0, "\(drain.output.text)")
+    let words = ["lost", "discard", "missing", "gap"]
+    #expect(!drain.output.text.contains { line in words.contains { line.contains($0) } }, "\(drain.output.text)")
+    let names = try fileNames(in: "\(directory.path)/stored").filter { $0.hasSuffix(".bin") }
+    #expect(
+      try names.map { try StoredStream.contents("\(directory.path)/stored/\($0)") } == [pattern.bytes(1_050_000, at: 0)]
+    )
+    withExtendedLifetime(server) {}
+  }
+
   @Test("a process with a limit of 40 files sends 60 stretches one after another")
   func many() throws {
     for number in 0..<60 { try leave([0..<100], id: "s\(number)") }

@@ -51,6 +51,14 @@ package final class SpoolMachine: Sendable {
     state.withLock { $0.disk.lasting = code.map { [.write: (from: 0, code: $0)] } ?? [:] }
   }
 
+  /// From now on, each read fails with this error, or none fails if it is nil.
+  package func failReads(with code: Int32?) {
+    state.withLock { $0.disk.lasting = code.map { [.read: (from: 0, code: $0)] } ?? [:] }
+  }
+
+  /// How many reads there were, including failed ones.
+  package var readCount: Int { state.withLock { $0.disk.calls[.read] ?? 0 } }
+
   /// How many times a process has synced its bytes to the disk.
   package var syncCount: Int { state.withLock { $0.disk.calls[.synchronizeData] ?? 0 } }
 

@@ -62,7 +62,8 @@ extension SpoolFile {
       case .bytes(let count):
         found.append((position, Array(buffer[..<count])))
         position += UInt64(count)
-      case .missing(let next):
+      case .unreadable(nil): return (found, missing + [position..<head])
+      case .missing(let next), .unreadable(let next?):
         missing.append(position..<next)
         position = next
       case .end: return (found, missing)

@@ -10,7 +10,7 @@ import SpooledStreams
 import StreamBuffers
 import Testing
 
-@Suite("A spool on a disk that temporarily refuses writes")
+@Suite("A spool on a disk that temporarily refuses writes or reads")
 struct FailingDiskTests {
   @Test("each outage of the disk is reported once, with its end, and loses no byte", arguments: [ENOSPC, EIO])
   func outages(code: Int32) throws {
@@ -65,5 +65,71 @@ struct FailingDiskTests {
     while cursor < 30_000 { try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, seed) == 0) }
     #expect(try next.finish(backlog.stretch, isDelivered: true) == 0)
     withExtendedLifetime(spool) {}
+  }
+
+  /// A spool in which a killed process has left this number of bytes.
+  private func left(_ count: Int, _ machine: SpoolMachine, _ directory: TemporaryDirectory) throws {
+    let spool = try StreamSpool(
+      directory: directory.path, stream: "s", settings: SpoolSettings(limit: 8 << 20), disk: machine.start()
+    ) { _ in }
+    let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    while ends.producer.head < count {
+      let (head, size) = (ends.producer.head, min(4096, count - Int(ends.producer.head)))
+      while ends.producer.requestSpace(size) {
+        try #require(waitUntilReadable(ends.producer.spaceDescriptor))
+        ends.producer.drainSpaceSignals()
+      }
+      _ = ends.producer.write(minimum: size, maximum: size) { span in
+        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: head) }
+        return size
+      }
+    }
+    ends.producer.finish()
+    try SpoolDirectory.wait(for: "everything on the disk") { buffer.stretch.notSynchronized(upTo: UInt64(count)) == 0 }
+    machine.cutPower()
+    withExtendedLifetime(spool) {}
+  }
+
+  @Test("a disk that cannot read for a while loses no byte of a backlog, whenever that is", arguments: Seed.several(6))
+  func reads(seed: Seed) throws {
+    var random = seed.generator
+    let directory = try TemporaryDirectory()
+    let machine = try SpoolMachine(seed.generator, folder: directory.path)
+    let count = Int.random(in: 100_000...3_000_000, using: &random)
+    try left(count, machine, directory)
+    let events = try EventLog<SpoolEvent>()
+    var settings = SpoolSettings(limit: 8 << 20)
+    settings.syncInterval = .milliseconds(10)
+    // The age of data that cannot be read is unknown.
+    settings.retention = .seconds(3600)
+    let spool = try StreamSpool(
+      directory: directory.path, stream: "s", settings: settings, disk: machine.start()
+    ) { events.append($0) }
+    let backlog = try #require(try spool.opened(spool.backlog.first))
+    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var consumer = ends.consumer
+    var cursor: UInt64 = 0
+    let code = [EIO, ENOMEM].randomElement(using: &random) ?? EIO
+    while cursor < count {
+      machine.failReads(with: code)
+      let before = machine.readCount
+      // What was loaded before can still be read. Then the disk is tried several times, also by the check of ages.
+      try SpoolDirectory.wait(for: "more attempts", seed) {
+        switch consumer.read(at: cursor, maximum: 8192, { $0.byteCount }) {
+        case .bytes(let read): cursor += UInt64(read)
+        case .empty: break
+        case .overwritten(let oldest): throw SpooledStretchTests.Failure(reason: "\(oldest) after \(cursor), \(seed)")
+        }
+        return cursor == count || machine.readCount >= before + 10
+      }
+      machine.failReads(with: nil)
+      guard cursor < count else { break }
+      try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, seed) == 0)
+    }
+    #expect(consumer.isFinished && consumer.head == UInt64(count))
+    #expect(events.all.allSatisfy { if case .failing = $0 { true } else { $0 == .recovered } }, "\(events.all)")
+    try SpoolDirectory.wait(for: "the end of the outage", seed) { events.all.last == .recovered }
+    try spool.finish(backlog.stretch, isDelivered: true)
   }
 }

@@ -221,8 +221,15 @@ package struct UploadClientStateMachine: Sendable {
   }
 
   /// Resumes an upload resource that another process has left.
-  package mutating func resume(url: String, base: UInt64, version: InteropVersion) -> Action {
-    (uploadURL, self.base, offset, acknowledged, sent) = (url, base, base, base, .max)
+  ///
+  /// - Parameter acknowledged: the stream offset up to which the server has acknowledged the stream to that process, if
+  ///   this is known.
+  package mutating func resume(
+    url: String, base: UInt64, version: InteropVersion, acknowledged: UInt64 = 0
+  ) -> Action {
+    (uploadURL, self.base, offset, sent) = (url, base, base, .max)
+    self.acknowledged = max(base, acknowledged)
+    if acknowledged > base { everAcknowledged = acknowledged }
     self.version = version
     (isVersionSettled, isProven, isResumed) = (true, true, true)
     return retrieveOffset()
