@@ -53,7 +53,7 @@ public final class UploadFile: Sendable {
         }
       } catch { throw .unreadable(error) }
       guard fstat(descriptor, &status) == 0 else { throw .unreadable(.last("fstat \(path)")) }
-      if let change = version.change(to: FileVersion(status), wasWritten: { writes?.any ?? true }) {
+      if let change = version.change(to: FileVersion(status), wasWritten: { writes?.any }) {
         throw .changed(change)
       }
       guard count == version.size else { throw .unknownSize }
@@ -128,7 +128,7 @@ public final class UploadFile: Sendable {
   }
 
   private func change(to now: FileVersion) -> String? {
-    version.change(to: now) { writes?.any ?? true }
+    version.change(to: now) { writes?.any }
   }
 }
 

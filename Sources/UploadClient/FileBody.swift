@@ -76,7 +76,7 @@ public struct FileBody: Sendable {
       }
       // Afterwards, because a write sets the file's times before it changes the first byte.
       let now = try version.map { (_) throws(SystemError) in try FileVersion(descriptor: file.descriptor) }
-      if let version, let now, let change = version.change(to: now, wasWritten: { writes?.any ?? true }) {
+      if let version, let now, let change = version.change(to: now, wasWritten: { writes?.any }) {
         return .failed("\(name) changed while it was being sent: \(change)")
       }
     } catch {

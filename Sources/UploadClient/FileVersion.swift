@@ -66,19 +66,21 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
   }
 
   /// The change of the file from this version to `now`, in words. Nil if there is none.
-  public func change(to now: FileVersion) -> String? { change(to: now) { true } }
+  public func change(to now: FileVersion) -> String? { change(to: now) { nil } }
 
   /// The change of the file from this version to `now`, in words. Nil if there is none.
   ///
-  /// - Parameter wasWritten: called if only the time of the last change differs. chmod(2), chown(2) and link(2) set it
-  ///   as well as a write.
-  package func change(to now: FileVersion, wasWritten: () -> Bool) -> String? {
+  /// - Parameter wasWritten: whether the file was written since this version was read; nil if it is not watched. Two
+  ///   writes may have the same times, because a kernel sets them once per tick. And chmod(2), chown(2) and link(2) set
+  ///   the time of the last change as well as a write.
+  package func change(to now: FileVersion, wasWritten: () -> Bool?) -> String? {
     if now.identity != identity { return "another file replaced it" }
     if now.size < size { return "it was shortened from \(size) to \(now.size) bytes" }
     if now.size > size { return "it grew from \(size) to \(now.size) bytes" }
-    if now.modified != modified { return "its content was written" }
+    let wasWritten = wasWritten()
+    if now.modified != modified || wasWritten == true { return "its content was written" }
     // Losing its last name does not change the file, although the time of the last change differs.
-    if now.changed == changed || now.isUnlinked || !wasWritten() { return nil }
+    if now.changed == changed || now.isUnlinked || wasWritten == false { return nil }
     return "its content was written, or it cannot be watched and its permissions or links changed"
   }
 }
