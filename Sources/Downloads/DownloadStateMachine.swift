@@ -129,10 +129,11 @@ package struct DownloadStateMachine: Equatable {
     return .content(from: asked, reason: nil)
   }
 
-  /// Whether a response probably does not come from the resource's server, although its status is usable: it has no
-  /// validator, while the existing bytes have a strong entity tag.
+  /// Whether a response probably does not come from the resource's server, although its status is usable: it lacks the
+  /// kind of validator that the existing bytes have, a strong entity tag or a date.
   package func isDoubtful(_ response: HTTPResponse) -> Bool {
-    response.status == 200 && asked > 0 && validator?.hasPrefix("\"") == true && response["ETag"] == nil
+    guard response.status == 200, asked > 0, let validator, response["ETag"] == nil else { return false }
+    return validator.hasPrefix("\"") || response["Last-Modified"] == nil
   }
 
   /// Whether the end of the content is undefined (RFC 9112, section 6.3).

@@ -74,11 +74,10 @@ extension FileDownload {
     }
     handler(.receiving(offset: offset, length: machine.length))
     if let validator = machine.validator, !file.isStream {
-      handler(
-        .resumable(
-          DownloadResumeData(
-            path: file.path, inode: file.inode, birth: file.birth, byteCount: offset, validator: validator,
-            length: machine.length, digest: machine.digest)))
+      tellResumable(
+        DownloadResumeData(
+          path: file.path, inode: file.inode, birth: file.birth, byteCount: offset, validator: validator,
+          length: machine.length, digest: machine.digest))
     }
     // A continued part is already stored, with the same validator.
     if offset == 0 { record() }

@@ -99,6 +99,10 @@ public final class FileDownload: @unchecked Sendable {
   var attempt = 0
   var reception = Reception.nothing
   var otherBody: [UInt8] = []
+  /// How often the file is still to be truncated.
+  private var truncationCount = 0
+  /// Reported after that.
+  private var heldResumeData: DownloadResumeData?
   var otherCount = 0
   /// The head of the last response with content.
   var response: HTTPResponse?
@@ -309,12 +313,28 @@ public final class FileDownload: @unchecked Sendable {
         DownloadError(.protocolBroken, "the download cannot start over, because its beginning was written: \(reason)"))
       return false
     }
-    file?.truncate(to: 0)
+    // In this order: the record of the earlier bytes must not describe those that follow.
     handler(.startedOver(reason, discarded: count))
+    truncationCount += 1
+    file?.truncate(to: 0) { [self] in onLoop { $0.truncated() } }
     return true
   }
 
+  /// The disk has discarded bytes.
+  private func truncated() {
+    truncationCount -= 1
+    guard !isEnding, truncationCount == 0, let data = heldResumeData else { return }
+    heldResumeData = nil
+    handler(.resumable(data))
+  }
+
+  /// Reports the data with which a later process can resume, once the file has no bytes of an earlier version.
+  func tellResumable(_ data: DownloadResumeData) {
+    if truncationCount > 0 { heldResumeData = data } else { handler(.resumable(data)) }
+  }
+
   func stopRequest() {
+    heldResumeData = nil
     number += 1
     running?.cancel()
     (running, reception, isConnected) = (nil, .nothing, false)

@@ -200,10 +200,13 @@ package final class PartialFile: @unchecked Sendable {
   }
 
   /// Discards the bytes from there on. After everything passed in before.
-  package func truncate(to length: UInt64) {
+  ///
+  /// - Parameter done: called on the worker's thread.
+  package func truncate(to length: UInt64, done: @escaping @Sendable () -> Void = {}) {
     state.withLock { $0.truncations += 1 }
     worker.execute { [self] in
       cut(to: length)
+      done()
       let flushed = state.withLock { state in
         state.truncations -= 1
         return Self.takeFlushed(&state)

@@ -11,9 +11,11 @@ extension SpoolFile {
     /// No byte exists at this position, because it was evicted, lost earlier, or damaged. The value is the next
     /// position that has bytes, or from which to search again.
     case missing(next: UInt64)
-    /// The disk has failed to read the bytes. It may be able to read them later. The value is the next position that it
-    /// can read, if there is one nearby.
-    case unreadable(next: UInt64?)
+    /// The disk has failed to read the bytes. It may be able to read them later. The value is the next position that may
+    /// be readable.
+    ///
+    /// - Parameter isProven: whether the disk has just read the bytes at that position.
+    case unreadable(next: UInt64, isProven: Bool)
     /// The position is the head or beyond it.
     case end
   }
@@ -73,9 +75,9 @@ extension SpoolFile {
     }
     for run in missing.runs where run.kind != .unwritten { note(run) }
     if copied > 0 { return .bytes(copied) }
-    if isUnreadable, case .missing(let next)? = gap { return .unreadable(next: isDiskRead ? next : nil) }
-    if isUnreadable { return .unreadable(next: nil) }
-    return gap ?? .missing(next: min(head, SpoolFormat.start(ofBlock: blocks.upperBound)))
+    var next = min(head, SpoolFormat.start(ofBlock: blocks.upperBound))
+    if case .missing(let position)? = gap { next = position }
+    return isUnreadable ? .unreadable(next: next, isProven: isDiskRead) : .missing(next: next)
   }
 
   /// The blocks to search for `position`, and whether the tail follows them.

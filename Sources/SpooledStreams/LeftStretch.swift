@@ -112,7 +112,8 @@ final class LeftStretch: @unchecked Sendable {
       throw SpoolError(.system(error), path: path)
     }
     let (copier, folder, withoutFile) = (ends.copier, folder, withoutFile)
-    let writer = StretchWriter(file: file, stretch: stretch, copier: copier, shared: shared) {
+    let patience = thread.settings.readingPatience
+    let writer = StretchWriter(file: file, stretch: stretch, copier: copier, shared: shared, patience: patience) {
       () throws(SpoolError) in
       guard let withoutFile else { throw SpoolError(.notASpool, path: folder.path) }
       return try SpoolFile.create(

@@ -14,6 +14,8 @@ public struct SpoolSettings: Sendable {
   public var evicts = true
   /// Bytes that were captured longer ago are evicted; nil for never.
   public var retention: Duration?
+  /// How long a disk that works otherwise may fail to read bytes before they count as lost.
+  package var readingPatience = Duration.seconds(60)
 
   /// A spool of at most `limit` bytes, with the defaults for everything else.
   public init(limit: UInt64) { self.limit = limit }

@@ -115,7 +115,9 @@ public final class StreamSpool: Sendable {
         ends = try CircularBuffer.makeCopied(buffer)
       }
       let isEager = buffer.path == nil
-      let writer = StretchWriter(file: file, stretch: stretch, copier: ends.copier, shared: shared, makeFile: makeFile)
+      let writer = StretchWriter(
+        file: file, stretch: stretch, copier: ends.copier, shared: shared, patience: settings.readingPatience,
+        makeFile: makeFile)
       thread.loop.execute { [thread] in thread.add(writer, isEager: isEager) }
       return SpooledBuffer(ends, stretch: stretch)
     } catch {

@@ -27,7 +27,9 @@ final class StretchWriter: @unchecked Sendable {
   private(set) var isRemoved = false
   /// Whether the last load has failed.
   private(set) var isUnreadable = false
-  /// The bytes that the disk cannot read, although it can read others, and since when.
+  /// See ``SpoolSettings/readingPatience``.
+  private let patience: Duration
+  /// The bytes that the disk cannot read, and since when.
   private var unreadable: (position: UInt64, since: MonotonicInstant)?
   /// Whether recovery would not find the copied bytes, because they are too far behind the last checkpoint's head.
   private var isFarFromCheckpoint = false
@@ -39,11 +41,14 @@ final class StretchWriter: @unchecked Sendable {
     case blocked(SpoolError)
   }
 
-  /// - Parameter makeFile: called until it returns one.
+  /// - Parameters:
+  ///   - patience: how long a working disk may fail to read bytes before they count as lost.
+  ///   - makeFile: called until it returns one.
   init(
     file: SpoolFile?, stretch: SpooledStretch, copier: CircularBuffer.Copier, shared: SharedStretch?,
-    makeFile: @escaping () throws(SpoolError) -> SpoolFile
+    patience: Duration, makeFile: @escaping () throws(SpoolError) -> SpoolFile
   ) {
+    self.patience = patience
     self.file = file
     self.shared = shared
     self.stretch = stretch
@@ -271,8 +276,8 @@ final class StretchWriter: @unchecked Sendable {
         case .missing(let next):
           hole = piece.end..<max(next, piece.end + 1)
           break reading
-        case .unreadable(let next):
-          if let next, isLost(piece.end) {
+        case .unreadable(let next, let isProven):
+          if isLost(piece.end, isDiskProven: isProven) {
             hole = piece.end..<max(next, piece.end + 1)
           } else {
             error = SpoolError(.system(SystemError(operation: "read \(file.path)", code: EIO)), path: file.path)
@@ -292,15 +297,22 @@ final class StretchWriter: @unchecked Sendable {
     return nil
   }
 
-  /// How long the disk may fail to read bytes, although it can read others, before they count as lost.
-  private static let readingPatience = Duration.seconds(60)
-
-  /// Whether the disk has failed to read these bytes for too long.
-  private func isLost(_ position: UInt64) -> Bool {
-    if let unreadable, unreadable.position == position {
-      return unreadable.since + Self.readingPatience <= .now
+  /// Whether the disk has failed to read these bytes for too long, and works otherwise.
+  ///
+  /// - Parameter isDiskProven: whether the disk has just read other bytes.
+  private func isLost(_ position: UInt64, isDiskProven: Bool) -> Bool {
+    guard let unreadable, unreadable.position == position else {
+      unreadable = (position, .now)
+      return false
     }
-    unreadable = (position, .now)
-    return false
+    guard unreadable.since + patience <= .now else { return false }
+    // No other bytes are nearby. A disk that is gone refuses a checkpoint, too.
+    if isDiskProven { return true }
+    do throws(SpoolError) {
+      try commit(sync: true)
+      return true
+    } catch {
+      return false
+    }
   }
 }

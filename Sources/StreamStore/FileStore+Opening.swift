@@ -38,7 +38,7 @@ extension FileStore {
     _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
   ) throws(SystemError) -> StreamFile? {
     var log = try lines(of: name)
-    if try noteTorn(name, log) { log = try lines(of: name) }
+    if try checkSplits(name, log) { log = try lines(of: name) }
     // The record is written before the file, because any client may continue a file without an owner.
     if let credential, let owner = try owners.owner(of: name), owner != credential {
       try parts.forget(name.base)
@@ -164,7 +164,7 @@ extension FileStore {
   package func measure(_ name: StreamName) throws(SystemError) -> StreamExtent {
     var log = try parts.lines(of: name.base)
     if isBeingRemoved(name, log) { return log.closedParts.isEmpty ? .absent : .closed }
-    if try noteTorn(name, log) { log = try parts.lines(of: name.base) }
+    if try checkSplits(name, log) { log = try parts.lines(of: name.base) }
     let part = log.last
     var name = name
     name.part = part?.number ?? 1
@@ -176,7 +176,7 @@ extension FileStore {
     if found == nil, let (name, file) = try openComplete(name) { (complete, found) = (name, file) }
     let start = part?.seriesStart ?? 0
     guard let (_, size) = found else {
-      guard let part, splitHead(log) != nil else { return .absent }
+      guard let part, splitHead(name, log) != nil else { return .absent }
       // A power failure has destroyed the file before it had a byte. See ``beginAgain(_:_:)``.
       var gaps = GapRecord.Summary()
       gaps.add(part.series)

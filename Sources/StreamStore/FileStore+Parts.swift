@@ -26,7 +26,7 @@ extension FileStore {
   func openUnfinished(_ name: StreamName) throws(SystemError) -> StreamFile? {
     var log = try parts.lines(of: name.base)
     guard !isBeingRemoved(name, log) else { return nil }
-    if try noteTorn(name, log) { log = try parts.lines(of: name.base) }
+    if try checkSplits(name, log) { log = try parts.lines(of: name.base) }
     var name = name
     name.part = log.last?.number ?? 1
     guard let growing = try openGrowing(name, log) else { return nil }

@@ -238,10 +238,23 @@ extension FileStore {
       else { continue }
       sidecar.firstSeen = now.iso8601
       // If the disk refuses this, the next server begins to count later.
-      guard (try? writeNew(sidecar, name)) != nil else { continue }
-      renameat(directory, name.newSidecar, directory, name.sidecar)
+      try? replaceSidecar(by: sidecar, name)
     }
     return !untold.isEmpty
+  }
+
+  /// Replaces the sidecar of a finished recording, so that a power failure leaves one of both. On the worker's thread.
+  private func replaceSidecar(by sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
+    try writeNew(sidecar, name)
+    if durability != .none {
+      let file = try openFile(name.newSidecar, O_RDONLY).file
+      let descriptor = try file.acquire()
+      defer { file.release() }
+      try retryingInterrupts("fdatasync \(name.newSidecar)") { fdatasync(descriptor) }
+    }
+    try retryingInterrupts("rename \(name.newSidecar)") {
+      renameat(directory, name.newSidecar, directory, name.sidecar)
+    }
   }
 
   /// Operators remove files too, so only existing files count.

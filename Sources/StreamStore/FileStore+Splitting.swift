@@ -68,6 +68,9 @@ extension FileStore {
   /// file.
   func split(_ stream: StreamFile, _ head: WAVHead) throws(SystemError) -> SplitRecording {
     let (name, end, size) = (stream.name, stream.length, stream.position(of: stream.length))
+    guard end <= StreamPlacement.largestOffset else {
+      throw SystemError(operation: "split a recording at the offset \(end)", code: EFBIG)
+    }
     try stream.stored.check(length: size)
     var closed = stream.part ?? RecordingPart(file: name.final)
     (closed.file, closed.number, closed.end) = (name.final, name.part, end)
@@ -163,7 +166,10 @@ extension FileStore {
     }
     // A recording that an interruption has closed counts against the quotas for as long as it is there. The first one
     // of a series shows what is removed with the stream. One without its final name has still to be finished.
+    var states: [Int: RecordingPart] = [:]
+    for line in lines { states[line.number] = line }
     let old = lines.dropLast(Self.keptLines).filter { line in
+      guard states[line.number] == line else { return false }
       var name = StreamName(base: base)
       name.part = line.number
       return line.series == nil || (line.end != nil && !line.isSplit) || isThere(name.partial)
@@ -234,7 +240,7 @@ extension FileStore {
   /// Finishes a recording that an earlier server has split off. Returns false if the file is not such a recording.
   func finishLeftSplit(_ name: StreamName) -> Bool {
     guard !isEnded.load(ordering: .acquiring), leftSplit(name) != nil else { return false }
-    do throws(SystemError) { try noteTorn(name, parts.lines(of: name.base)) } catch {
+    do throws(SystemError) { try checkSplits(name, parts.lines(of: name.base)) } catch {
       finishLater(name, isSplit: true)
       return true
     }
@@ -271,41 +277,69 @@ extension FileStore {
 
   // MARK: After a power failure
 
-  /// Looks whether the disk lacks the end of a recording although the log states that the stream continues in the next
-  /// one. The log may reach the disk before the bytes. Then the split is undone if the next recording has no bytes yet.
-  /// Otherwise this records that the stream cannot be relied on. Any thread.
+  /// Checks what a killed server or a power failure has left of a stream that was split. Any thread.
+  ///
+  /// The bytes of a recording that has not got its final name may not be on the disk, so whoever waits for a sync of the
+  /// stream waits for them, too. The log may have reached the disk before them. If the disk lacks some of them, the
+  /// split is undone if the next recording has no bytes yet. Otherwise this records that the stream cannot be relied on.
   ///
   /// - Returns: whether the log has changed.
   @discardableResult
-  func noteTorn(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
-    guard let growing = log.last, growing.series != nil else { return false }
-    var isTorn = false
+  func checkSplits(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
+    guard try !tornParts(name, log).isEmpty else { return false }
+    // The thread that looks for such recordings may do this at the same time.
+    return try tornLock.withLock { (_) throws(SystemError) in
+      let log = try parts.lines(of: name.base)
+      let torn = try tornParts(name, log)
+      for part in torn where try noteTorn(part, name, log) { break }
+      return !torn.isEmpty
+    }
+  }
+
+  /// The recordings that earlier servers have split off and whose files lack bytes. Each ends where its file does.
+  private func tornParts(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> [RecordingPart] {
+    guard let growing = log.last, growing.series != nil, growing.number > 1 else { return [] }
+    var torn: [RecordingPart] = []
     // The recordings get their final names in their order, and only with all of their bytes.
     for number in stride(from: growing.number - 1, through: 1, by: -1) {
       var earlier = name
       earlier.part = number
       guard var part = log.last(where: { $0.number == number }), part.isSplit, let end = part.end,
         splits.withLock({ $0[earlier.fileBase] == nil }), let size = try fileSize(of: earlier.partial)
-      else { return isTorn }
+      else { break }
       part.end = min(end, part.start + (size - min(size, part.headerLength)))
-      guard let torn = part.end, torn < end else { continue }
-      var next = name
-      next.part = growing.number
-      if number == growing.number - 1, growing.end == nil,
-        try fileSize(of: next.partial) ?? 0 <= growing.headerLength, try findComplete(next) == nil
-      {
-        try undoSplit(name, to: GrowthExtent(part: number, length: torn))
-        return true
+      if part.end != end {
+        torn.append(part)
+      } else if durability != .none {
+        disk.sync(.named(earlier.partial, in: directory), "fdatasync \(earlier.partial)") { [refusals, earlier] error in
+          if let error { refusals.add(error, earlier) }
+        }
       }
-      try note(GapRecord(offset: torn, length: 0, cause: .notSynced), earlier)
-      if growing.end == nil { try note(GapRecord(offset: growing.start, length: 0, cause: .notSynced), next) }
-      // From now on, the log does not promise more than the disk has. The last line stays the last one.
-      try parts.append(part, growing, to: name.base)
-      for name in [earlier, next] { syncGaps(of: name) }
-      syncLog(name)
-      isTorn = true
     }
-    return isTorn
+    return torn
+  }
+
+  /// - Parameter part: ends where its file does.
+  /// - Returns: whether the split was undone.
+  private func noteTorn(
+    _ part: RecordingPart, _ name: StreamName, _ log: [RecordingPart]
+  ) throws(SystemError) -> Bool {
+    guard let growing = log.last, let end = part.end else { return false }
+    var (earlier, next) = (name, name)
+    (earlier.part, next.part) = (part.number, growing.number)
+    if part.number == growing.number - 1, growing.end == nil,
+      try fileSize(of: next.partial) ?? 0 <= growing.headerLength, try findComplete(next) == nil
+    {
+      try undoSplit(name, to: GrowthExtent(part: part.number, length: end))
+      return true
+    }
+    try note(GapRecord(offset: end, length: 0, cause: .notSynced), earlier)
+    if growing.end == nil { try note(GapRecord(offset: growing.start, length: 0, cause: .notSynced), next) }
+    // From now on, the log does not promise more than the disk has. The last line stays the last one.
+    try parts.append(part, growing, to: name.base)
+    for name in [earlier, next] { syncGaps(of: name) }
+    syncLog(name)
+    return false
   }
 
   /// The size of a file in the directory; nil if there is none.
@@ -320,18 +354,22 @@ extension FileStore {
     }
   }
 
-  /// The header with which the growing recording of a stream begins, if the recording before it was split. Nil if it
-  /// was not, or if the growing one is closed.
-  func splitHead(_ log: [RecordingPart]) -> [UInt8]? {
-    guard let growing = log.last, growing.end == nil, growing.series != nil else { return nil }
-    let head = log.last { $0.number < growing.number && $0.isSplit && $0.end == growing.start }?.head
-    return head.flatMap { UInt64($0.count) == growing.headerLength ? $0 : nil }
+  /// The header with which the growing recording of a stream begins, if the recording before it was split and is there.
+  /// Nil if not, or if the growing one is closed.
+  func splitHead(_ name: StreamName, _ log: [RecordingPart]) -> [UInt8]? {
+    guard let growing = log.last, growing.end == nil, growing.series != nil,
+      let split = log.last(where: { $0.number < growing.number && $0.isSplit && $0.end == growing.start }),
+      UInt64(split.head.count) == growing.headerLength
+    else { return nil }
+    var name = name
+    name.part = split.number
+    return isThere(name.partial) || isThere(split.file) ? split.head : nil
   }
 
   /// Makes the file of the growing recording again, which a power failure has destroyed before it had a byte. Nil if
   /// the recording before it was not split.
   func beginAgain(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
-    guard let head = splitHead(log), let last = log.last else { return nil }
+    guard let head = splitHead(name, log), let last = log.last else { return nil }
     let name = name.withExtension(last.finalExtension)
     let file = try create(name)
     unlinkat(directory, name.gaps, 0)

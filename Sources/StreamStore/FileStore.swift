@@ -35,6 +35,8 @@ package final class FileStore: Sendable {
   let split: RecordingSplit?
   /// The files that must be finished while their streams continue in others, by their names without extension.
   let splits = Lock<[String: SplitFinish]>([:])
+  /// Held while the log of a stream is corrected after a power failure.
+  let tornLock = Lock(())
   let refusals = SyncRefusals()
   /// Recordings that the disk could not finish. They have their names, and wait for another attempt.
   let unfinished = Lock<Set<UnfinishedRecording>>([])

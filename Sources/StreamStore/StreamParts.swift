@@ -60,15 +60,15 @@ struct RecordingPart: Equatable, Sendable {
   var text: String? {
     var fields = StructuredDictionary()
     func set(_ key: String, _ value: BareItem) { fields.set(key, .item(Item(value))) }
-    // A request may begin at the largest integer, and its bytes follow. The recording must be closed nevertheless.
-    func set(_ key: String, _ number: UInt64) { set(key, .integer(min(Int64(clamping: number), BareItem.largestInteger))) }
+    func set(_ key: String, _ number: UInt64) { set(key, .integer(Int64(clamping: number))) }
     set("part", UInt64(number))
     set("file", .string(file))
     if let streamID { set("stream", .string(streamID)) }
     set("start", start)
     set("first", firstReceived)
     set("header", headerLength)
-    if let end { set("end", end) }
+    // A request may begin at the largest integer, and its bytes follow. The recording must be closed nevertheless.
+    if let end { set("end", min(end, UInt64(BareItem.largestInteger))) }
     set("count", count)
     if let owner {
       set("client", .displayString(owner.address))

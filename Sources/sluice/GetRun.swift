@@ -14,6 +14,10 @@ final class GetRun: Sendable {
     /// A bar for the length that the server reported last.
     var bar: (length: UInt64, bar: TransferBar)?
     var outage: OutageLines
+    /// The part that an earlier process has left.
+    var left: DownloadResumeData?
+    /// The part without bytes.
+    var opened: DownloadResumeData?
   }
 
   private let url: String
@@ -38,6 +42,7 @@ final class GetRun: Sendable {
 
   func run(_ chosen: FileDownload.Configuration) throws(CommandError) -> ExitCode {
     var configuration = chosen
+    state.withLock { $0.left = chosen.resumeData }
     switch progress {
     case .bar: configuration.progressInterval = .milliseconds(250)
     case .json: configuration.progressInterval = .seconds(1)
@@ -91,9 +96,16 @@ final class GetRun: Sendable {
     switch event {
     case .opened(let path, let inode, let birth):
       // From now on, a later process can tell that the part belongs to this download.
-      write(
-        DownloadResumeData(path: path, inode: inode, birth: birth, byteCount: 0, validator: "", length: nil), to: record
-      )
+      let data = DownloadResumeData(path: path, inode: inode, birth: birth, byteCount: 0, validator: "", length: nil)
+      let left = state.withLock { state in
+        state.opened = data
+        return state.left
+      }
+      // The record describes the bytes of an earlier process.
+      if left?.path != path || left?.inode != inode { write(data, to: record) }
+    case .startedOver:
+      // The part is about to lose its bytes, or to get others.
+      if let data = state.withLock({ $0.opened }) { write(data, to: record) }
     case .resumable(let data): write(data, to: record)
     case .ended(let summary):
       if let data = summary.resumeData {

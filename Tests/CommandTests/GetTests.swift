@@ -414,6 +414,86 @@ struct GetTests {
     }
   }
 
+  @Test("a page of a portal does not replace a download, with a tag or with a date", arguments: ["tag", "date"])
+  func portal(_ name: String) throws {
+    let directory = try TemporaryDirectory()
+    let resource = try Resource([.cutInBody, .portal, .portal], try #require(Resource.Validator(rawValue: name)))
+    let server = try resource.serve()
+    let process = try sluice(["get", "\(server.url)/file.bin", "-o", "\(directory.path)/file.bin"] + Self.patience)
+    #expect(try process.wait() == 0, "\(process.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+    #expect(!process.output.contains { $0.contains("started-over") }, "\(process.output)")
+  }
+
+  @Test(
+    "killed after another version without a usable validator has replaced the bytes, it continues neither of the two with the other"
+  )
+  func replacedVersion() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let (old, new) = (Self.bytes(Resource.size, version: 1), Self.bytes(Resource.size, version: 2))
+    let count = Mutex(0)
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        let number = count.withLock { number in
+          number += 1
+          return number
+        }
+        // The second answer comes from a server that has a newer version. The others have the old one.
+        let (content, tag) = number == 2 ? (new, "W/\"new\"") : (old, "\"old\"")
+        let start = head["If-Range"] == tag ? head["Range"].flatMap { Int($0.dropFirst(6).dropLast()) } ?? 0 : 0
+        let status = start > 0 ? "206 Partial Content" : "200 OK"
+        let range = start > 0 ? "Content-Range: bytes \(start)-\(content.count - 1)/\(content.count)\r\n" : ""
+        try connection.send(
+          "HTTP/1.1 \(status)\r\nETag: \(tag)\r\n\(range)Content-Length: \(content.count - start)\r\n\r\n")
+        guard number < 3 else {
+          try connection.send(Array(content[start...]))
+          continue
+        }
+        try connection.send(Array(content[..<(content.count / (number == 1 ? 2 : 4))]))
+        if number == 2 { _ = connection.waitForEnd() }
+        throw TestFailure("cut")
+      }
+    }
+    let first = try sluice(
+      [
+        "get", "\(server.url)/file.bin", "-o", path, "--retry-ceiling", "20ms", "--progress", "json",
+        "--response-timeout", "1h",
+      ])
+    try waitUntil("the new version is there") {
+      (try? fileContents(path + ".part")).map { $0.count == Resource.size / 4 && new.starts(with: $0) } ?? false
+    }
+    first.signal(SIGKILL)
+    _ = try first.wait()
+    let second = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"] + Self.patience)
+    #expect(try second.wait() == 0, "\(second.errors)")
+    let found = try directory.contents("file.bin")
+    #expect(
+      found == old, "\(found.count) bytes, from \(zip(found, old).first { $0 != $1 } == nil ? "one" : "two") versions")
+  }
+
+  @Test("a resumed download that never reaches its server and is killed can still be resumed")
+  func killedWithoutServer() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try Resource([])
+    let server = try resource.serve()
+    try begin(resource, server, path, kill: true)
+    resource.state.withLock { $0.plan = [.stall, .none] }
+    let second = try sluice(
+      ["get", "\(server.url)/file.bin", "-o", path, "--resume", "--progress", "json", "--response-timeout", "1h"])
+    let asked = resource.requests.all.count
+    try second.lines.first("the part is open") { $0.text.contains("\"connecting\"") }
+    second.signal(SIGKILL)
+    _ = try second.wait()
+    resource.state.withLock { $0.plan = [] }
+    let third = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"] + Self.patience)
+    #expect(try third.wait() == 0, "\(third.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+    #expect(resource.requests.all.dropFirst(asked).contains { $0["Range"] != nil })
+  }
+
   // MARK: A real server
 
   @Test(

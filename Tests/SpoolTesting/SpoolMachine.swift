@@ -51,9 +51,12 @@ package final class SpoolMachine: Sendable {
     state.withLock { $0.disk.lasting = code.map { [.write: (from: 0, code: $0)] } ?? [:] }
   }
 
-  /// From now on, each read fails with this error, or none fails if it is nil.
-  package func failReads(with code: Int32?) {
-    state.withLock { $0.disk.lasting = code.map { [.read: (from: 0, code: $0)] } ?? [:] }
+  /// From now on, each read fails with this error, and each write too if that is wanted, or none fails if it is nil.
+  package func failReads(with code: Int32?, andWrites: Bool = false) {
+    state.withLock { state in
+      let failure = code.map { (from: 0, code: $0) }
+      (state.disk.lasting[.read], state.disk.lasting[.write]) = (failure, andWrites ? failure : nil)
+    }
   }
 
   /// How many reads there were, including failed ones.

@@ -62,8 +62,7 @@ extension SpoolFile {
       case .bytes(let count):
         found.append((position, Array(buffer[..<count])))
         position += UInt64(count)
-      case .unreadable(nil): return (found, missing + [position..<head])
-      case .missing(let next), .unreadable(let next?):
+      case .missing(let next), .unreadable(let next, _):
         missing.append(position..<next)
         position = next
       case .end: return (found, missing)

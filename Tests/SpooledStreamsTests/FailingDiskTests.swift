@@ -132,4 +132,37 @@ struct FailingDiskTests {
     try SpoolDirectory.wait(for: "the end of the outage", seed) { events.all.last == .recovered }
     try spool.finish(backlog.stretch, isDelivered: true)
   }
+
+  @Test("bytes that a working disk cannot read for too long count as lost, and bytes of a disk that is gone do not")
+  func badSectors() throws {
+    let directory = try TemporaryDirectory()
+    let machine = try SpoolMachine(Seed(3).generator, folder: directory.path)
+    try left(500_000, machine, directory)
+    var settings = SpoolSettings(limit: 8 << 20)
+    settings.syncInterval = .milliseconds(5)
+    settings.readingPatience = .milliseconds(100)
+    let spool = try StreamSpool(
+      directory: directory.path, stream: "s", settings: settings, disk: machine.start()
+    ) { _ in }
+    let backlog = try #require(try spool.opened(spool.backlog.first))
+    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var consumer = ends.consumer
+    machine.failReads(with: EIO, andWrites: true)
+    let (began, before) = (MonotonicInstant.now, machine.readCount)
+    try SpoolDirectory.wait(for: "attempts for longer than the patience") {
+      guard case .empty = consumer.read(at: 0, maximum: 8192, { $0.byteCount }) else { return false }
+      return machine.readCount > before + 20 && .now - began > .milliseconds(300)
+    }
+    machine.failReads(with: EIO)
+    var cursor: UInt64 = 0
+    try SpoolDirectory.wait(for: "the end") {
+      switch consumer.read(at: cursor, maximum: 8192, { $0.byteCount }) {
+      case .bytes(let count): cursor += UInt64(count)
+      case .overwritten(let oldest): cursor = oldest
+      case .empty: break
+      }
+      return cursor == 500_000
+    }
+    try spool.finish(backlog.stretch, isDelivered: true)
+  }
 }
