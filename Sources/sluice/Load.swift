@@ -108,31 +108,7 @@ enum Load {
     }
     try Report.write(report, values, judgedBy: thresholds)
     let verdict = Report.judge(report, by: thresholds)
-    if wasStopped { return .interrupted }
-    if let code = failure(report.totals, isJudged: !thresholds.isEmpty) { return code }
-    // A user who sets a limit for losses has stated how much may be lost.
-    let isLimited = thresholds.contains { $0.metric.name == "lost" }
-    return verdict == .done && report.totals.bytes.lost > 0 && !isLimited ? .dataLost : verdict
-  }
-
-  /// The exit code of a run in which every stream failed, or nil for any other run. If nothing was acknowledged,
-  /// nothing was measured, and thresholds cannot judge the run.
-  private static func failure(_ totals: LoadTotals, isJudged: Bool) -> ExitCode? {
-    let failed = totals.streams.failed
-    // The first stream that finds no HTTP/2 ends the run. Others may be stopped before they find that too.
-    guard failed > 0, failed == totals.streams.started || totals.errors["http2"] != nil else { return nil }
-    let cause = totals.errors["http2"] ?? totals.errors.values.max { $0.count < $1.count }
-    guard totals.bytes.acknowledged == 0 else {
-      if isJudged { return nil }
-      Console.shared.say("every stream failed\(cause.map { ": \($0.example)" } ?? "")")
-      return .thresholdFailed
-    }
-    Console.shared.say("nothing was acknowledged\(cause.map { ": \($0.example)" } ?? "")")
-    let classes = Set(totals.errors.keys)
-    if classes.contains("not-permitted") { return .notPermitted }
-    if classes.contains("invalid-request") { return .usage }
-    if !classes.isDisjoint(with: ["http2", "not-trusted"]) { return .protocolBroken }
-    return totals.connects > 0 ? .thresholdFailed : .unavailable
+    return wasStopped ? .interrupted : Report.exitCode(report, thresholds, verdict)
   }
 
   private static func announcement(_ configuration: LoadConfiguration) -> String {

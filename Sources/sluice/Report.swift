@@ -44,7 +44,15 @@ enum Report {
       if let path = values["html"] { try ReplacedFile.write(comparison.html, to: path) }
       show(comparison.table)
     }
-    return judge(judged, by: thresholds)
+    let verdict = judge(judged, by: thresholds)
+    guard !thresholds.isEmpty else { return verdict }
+    // Thresholds judge the whole run.
+    let missing = judged.missingParts
+    if !missing.isEmpty {
+      Console.shared.say("failed: the run has parts without a report: \(missing.map(String.init).joined(separator: ", "))")
+    }
+    let code = exitCode(judged, thresholds, verdict)
+    return missing.isEmpty || code != .done ? code : .thresholdFailed
   }
 
   /// Prints a table on standard output.
@@ -97,6 +105,39 @@ enum Report {
     let judgements = thresholds.map { $0.judgement(of: report) }
     for (isMet, sentence) in judgements { Console.shared.say("\(isMet ? "met" : "failed"): \(sentence)") }
     return judgements.allSatisfy(\.isMet) ? .done : .thresholdFailed
+  }
+
+  // MARK: Exit codes
+
+  /// The exit code of a run that was not stopped.
+  ///
+  /// - Parameter verdict: the judgement of the thresholds.
+  static func exitCode(_ report: LoadReport, _ thresholds: [Threshold], _ verdict: ExitCode) -> ExitCode {
+    if let code = failure(report.totals, isJudged: !thresholds.isEmpty) { return code }
+    // A user who sets a limit for losses has stated how much may be lost.
+    let isLimited = thresholds.contains { $0.metric.name == "lost" }
+    return verdict == .done && report.totals.bytes.lost > 0 && !isLimited ? .dataLost : verdict
+  }
+
+  /// The exit code of a run in which nothing was acknowledged or every stream failed, or nil for any other run. If
+  /// nothing was acknowledged, nothing was measured, and thresholds cannot judge the run.
+  private static func failure(_ totals: LoadTotals, isJudged: Bool) -> ExitCode? {
+    let failed = totals.streams.failed
+    let isUnreached = totals.connects == 0 && totals.bytes.offered > 0
+    let cause = totals.errors["http2"] ?? totals.errors.values.max { $0.count < $1.count }
+    guard totals.bytes.acknowledged == 0 else {
+      if isJudged || failed == 0 || failed < totals.streams.started { return nil }
+      Console.shared.say("every stream failed\(cause.map { ": \($0.example)" } ?? "")")
+      return .thresholdFailed
+    }
+    // Streams that were stopped, or had nothing to send, have not failed.
+    guard failed > 0 || isUnreached else { return nil }
+    Console.shared.say("nothing was acknowledged\(cause.map { ": \($0.example)" } ?? "")")
+    let classes = Set(totals.errors.keys)
+    if classes.contains("not-permitted") { return .notPermitted }
+    if classes.contains("invalid-request") { return .usage }
+    if !classes.isDisjoint(with: ["http2", "not-trusted"]) { return .protocolBroken }
+    return totals.connects > 0 ? .thresholdFailed : .unavailable
   }
 
   // MARK: Reports that belong together

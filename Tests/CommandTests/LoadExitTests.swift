@@ -129,6 +129,37 @@ struct LoadExitTests {
     #expect(load.errors.contains { $0.hasPrefix("nothing was acknowledged: ") }, "\(load.errors)")
   }
 
+  @Test(
+    "if no server listens, the run ends with 69, whatever its streams are, and so does its report with a threshold",
+    arguments: [
+      ["-n", "4", "--slow-fraction", "100%"], ["-n", "8", "--slow-fraction", "50%"],
+      ["-n", "50", "--request-per-message", "--arrival-rate", "10/s"], ["-n", "2"],
+    ])
+  func unreached(_ options: [String]) throws {
+    let directory = try TemporaryDirectory()
+    let report = "\(directory.path)/report.json"
+    let load = try sluice(
+      ["load", "http://127.0.0.1:\(try freePort())", "-d", "500ms", "--grace", "100ms", "--json", report] + options
+        + ["--fail-if", "lost > 1GB", "--fail-if", "stall.max > 5s"])
+    #expect(try load.wait() == 69, "\(load.errors)")
+    let judged = try sluice(["report", report, "--fail-if", "stall.max > 5s"])
+    #expect(try judged.wait() == 69, "\(judged.errors)")
+    #expect(try sluice(["report", report]).wait() == 0)
+  }
+
+  @Test("a report of some parts of a run fails its thresholds, and one that lost data ends with 4")
+  func partialReport() throws {
+    let directory = try TemporaryDirectory()
+    let server = try StreamServer()
+    let report = "\(directory.path)/report.json"
+    let options = ["-n", "4", "-d", "500ms", "--part", "1/2", "--seed", "3", "--json", report] + LoadProcess.tenASecond
+    #expect(try sluice(["load", server.url] + options).wait() == 0)
+    let judged = try sluice(["report", report, "--fail-if", "errors > 0"])
+    #expect(try judged.wait() == 3)
+    #expect(judged.errors.contains { $0.contains("parts without a report: 2") }, "\(judged.errors)")
+    #expect(try sluice(["report", report]).wait() == 0)
+  }
+
   @Test("an untrusted certificate: 76, and the option for its authority; with it, the run succeeds")
   func notTrusted() throws {
     let server = try StreamServer()

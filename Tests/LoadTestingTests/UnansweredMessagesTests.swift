@@ -15,7 +15,11 @@ struct UnansweredMessagesTests {
     for _ in 0..<70_000 {
       due += Int64.random(in: 0...scale, using: &random)
       dues.append(due)
-      messages.add(dueAt: due)
+    }
+    // Each stream adds its own messages, one stream after another.
+    let streams = [1, 7, 70_000].randomElement(using: &random) ?? 1
+    for stream in 0..<streams {
+      for index in stride(from: stream, to: dues.count, by: streams) { messages.add(dueAt: dues[index]) }
     }
     let now = due + 1_000_000_000
     var (ages, exact) = (LatencyHistogram(), LatencyHistogram())

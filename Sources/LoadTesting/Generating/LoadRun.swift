@@ -109,7 +109,8 @@ final class LoadRun: @unchecked Sendable {
   private func take(_ second: LoopSecond, of number: Int) {
     pending[number].append(second.interval)
     latest[number] = second.totals
-    busyTime[number] += second.interval.processorTime
+    // Nothing is offered in the rest of the run, and its length does not count either.
+    if report.measured == 0 { busyTime[number] += second.interval.processorTime }
     // A finished loop reports no more.
     while pending.allSatisfy({ !$0.isEmpty }) { appendSecond() }
   }

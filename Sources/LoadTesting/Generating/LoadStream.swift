@@ -14,6 +14,8 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   /// When the current request was sent; nil after its first interim response.
   private var requestSentAt: Int64?
   private var isConnected = false
+  /// Whether the generator sends nothing now, as its profile requires.
+  private var isSuspended = false
   /// A plain upload is not acknowledged before its end. Then the final response acknowledges the bytes of its request.
   private var isPlain = false
   private var requestStart: UInt64 = 0
@@ -132,6 +134,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
 
   private func connected(isNew: Bool, after delay: Duration) {
     isConnected = true
+    source.waitsForServer = !isSuspended
     requestSentAt = loop.plan.clock.now
     loop.figures.connected(&figures, after: isNew ? delay.nanoseconds : nil)
     if isPlain { loop.figures.recovered(&figures, now: loop.plan.clock.now) }
@@ -164,8 +167,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   }
 
   private func disconnected() {
-    // Waiting for a connection does not count as waiting for space.
-    source.forgetStall()
+    source.waitsForServer = false
     isConnected = false
     requestSentAt = nil
   }
@@ -218,6 +220,8 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     while let message = ledger.nextAcknowledged(before: ledger.head) {
       loop.figures.neverAcknowledged(dueAt: message.due, now: now, &figures)
     }
+    // A wait that never ended counts with its length so far.
+    source.waitsForServer = false
     source.observer = nil
     loop.figures.streamEnded(&figures, outcome, now: now)
     loop.ended(self, place, thinkTime: source.thinkTime, outcome)
@@ -242,9 +246,13 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
       scheduleFault()
     case .stall(let length):
       streamer.suspend()
+      isSuspended = true
+      source.waitsForServer = false
       faultTimer = loop.loop.schedule(after: .nanoseconds(length)) { [unowned self] in
         faultTimer = nil
         streamer.resume()
+        isSuspended = false
+        source.waitsForServer = isConnected
         scheduleFault()
       }
     }

@@ -27,6 +27,11 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   /// The offset after the last byte that was ever read.
   private var readHead: UInt64 = 0
   private var stallBegan: Int64?
+  /// Whether due bytes that are not read wait for the server. They do not while there is no connection, or while the
+  /// generator itself does not send. Bytes of a slow stream wait for its own line.
+  var waitsForServer = false {
+    didSet { if !waitsForServer { endStall() } }
+  }
   /// The rate of a slow stream's line, in bytes per second; nil for a stream that is not slow.
   private let slowRate: UInt64?
   private let clock: RunClock
@@ -101,10 +106,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
     readHead = end
     let now = clock.now
     observer?.handedOver(before: end, now: now)
-    if let began = stallBegan, readHead == dueHead {
-      stallBegan = nil
-      observer?.stalled(for: now - began)
-    }
+    if readHead == dueHead { endStall(now) }
     if !isPaced, readHead == dueHead { makeUnpaced() }
   }
 
@@ -162,8 +164,7 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   private func tellArrived() {
     arrived()
-    // A stream without a connection does not wait for space, which its observer knows.
-    if readHead < dueHead, stallBegan == nil { stallBegan = clock.now }
+    if readHead < dueHead, stallBegan == nil, waitsForServer, slowRate == nil { stallBegan = clock.now }
   }
 
   private func schedule(after now: Int64) {
@@ -187,8 +188,12 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
   /// The pause between this stream's end and the next stream in its place.
   var thinkTime: Int64 { schedule.thinkTime }
 
-  /// The current stall does not count, because there is no connection.
-  func forgetStall() { stallBegan = nil }
+  /// The bytes have found space, or wait for something else from now on.
+  private func endStall(_ now: Int64? = nil) {
+    guard let began = stallBegan else { return }
+    stallBegan = nil
+    observer?.stalled(for: (now ?? clock.now) - began)
+  }
 }
 
 /// The run's clock: nanoseconds since its start.

@@ -128,7 +128,8 @@ struct LoopFigures: Sendable {
     case .failed: totals.streams.failed += 1
     case .stopped: break
     }
-    _ = endOutage(&stream, now: now)
+    // The server has not returned, so the outage lasted at least until now.
+    if let since = endOutage(&stream, now: now) { measured.record(now - since, as: .outage) }
     enter(.ended, &stream)
     stream.addAgesOfFailed(now: now)
     spread.record(StreamRow(stream, outcome, now: now))

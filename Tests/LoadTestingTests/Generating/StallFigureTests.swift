@@ -16,7 +16,7 @@ struct StallFigureTests {
   }
 
   /// When the due bytes are read.
-  enum Reader: CaseIterable { case atOnce, late, lateInPieces, lateAfterAnOutage, never }
+  enum Reader: CaseIterable { case atOnce, late, lateInPieces, atTheEndOfTheConnection, afterAConnection, never }
 
   @Test("a stall lasts from the due time of a message until all due bytes are accepted", arguments: Reader.allCases)
   func stalls(reader: Reader) throws {
@@ -30,6 +30,7 @@ struct StallFigureTests {
       end: 100_000_000, clock: clock)
     let notes = Notes()
     source.observer = notes
+    source.waitsForServer = reader != .afterAConnection
     let loop = try EventLoop()
     var offset: UInt64 = 0
     func take(_ count: UInt64) {
@@ -50,16 +51,22 @@ struct StallFigureTests {
       while offset + 100 < source.head { take(100) }
       #expect(notes.stalls.isEmpty)
       takeAll()
-    case .lateAfterAnOutage:
-      source.forgetStall()
+    case .atTheEndOfTheConnection:
+      source.waitsForServer = false
       takeAll()
-    case .never: break
+    case .afterAConnection:
+      source.waitsForServer = true
+      takeAll()
+    case .never:
+      #expect(notes.stalls.isEmpty)
+      // The end of the stream.
+      source.waitsForServer = false
     }
     let longest = clock.now - before
     switch reader {
-    case .late, .lateInPieces:
+    case .late, .lateInPieces, .atTheEndOfTheConnection, .never:
       #expect(notes.stalls.count == 1 && notes.stalls.allSatisfy { $0 >= 20_000_000 && $0 <= longest })
-    case .atOnce, .lateAfterAnOutage, .never: #expect(notes.stalls.isEmpty)
+    case .atOnce, .afterAConnection: #expect(notes.stalls.isEmpty)
     }
     source.stop()
   }
