@@ -49,7 +49,8 @@ enum Report {
     // Thresholds judge the whole run.
     let missing = judged.missingParts
     if !missing.isEmpty {
-      Console.shared.say("failed: the run has parts without a report: \(missing.map(String.init).joined(separator: ", "))")
+      let numbers = missing.map(String.init).joined(separator: ", ")
+      Console.shared.say("failed: the run has parts without a report: \(numbers)")
     }
     let code = exitCode(judged, thresholds, verdict)
     return missing.isEmpty || code != .done ? code : .thresholdFailed

@@ -363,7 +363,7 @@ struct PlainStreamStateMachineTests {
     }
   }
 
-  @Test("a server that has accepted bytes and then had time to refuse has accepted the stream, also if no more bytes came")
+  @Test("a server that had time to refuse has accepted the stream, also if no more bytes came")
   func oddAnswerAfterSilence() {
     for (seconds, goesOn) in [(4, false), (5, true), (600, true)] as [(Int64, Bool)] {
       for isNoticedBefore in [false, true] {
