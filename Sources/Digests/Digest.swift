@@ -44,11 +44,13 @@ public struct Digest: Sendable, CustomStringConvertible {
 
   /// The digest in lower-case hexadecimal, as sha256sum(1) prints it.
   public var hexadecimal: String {
-    var text = [CChar](repeating: 0, count: bytes.count * 2 + 1)
-    var count = 0
-    // Without a separator. OPENSSL_buf2hexstr_ex(3) fails only if the buffer is too small.
-    OPENSSL_buf2hexstr_ex(&text, text.count, &count, bytes, bytes.count, 0)
-    return String(decoding: text.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self).lowercased()
+    let digits = StaticString("0123456789abcdef").utf8Start
+    return String(unsafeUninitializedCapacity: bytes.count * 2) { text in
+      for (index, byte) in bytes.enumerated() {
+        (text[2 * index], text[2 * index + 1]) = (digits[Int(byte >> 4)], digits[Int(byte & 15)])
+      }
+      return bytes.count * 2
+    }
   }
 
   /// The algorithm's name and the digest in hexadecimal.

@@ -94,12 +94,12 @@ package final class BrokerConnection: Sendable {
 
   /// Subscribes to the answers of a client. The subscription ends with ``unsubscribe(_:)``.
   ///
-  /// - Parameter withHeaders: whether to include the headers of the answers.
+  /// - Parameter headers: the headers of the answers to include.
   func subscribe(
-    _ subject: String, withHeaders: Bool = false,
+    _ subject: String, headers: WantedHeaders = .none,
     _ received: @escaping @Sendable (_ subject: String, BrokerReply) -> Void
   ) throws(BrokerError) -> Subscription {
-    let receiver = Unmanaged.passRetained(ReplyReceiver(withHeaders, received))
+    let receiver = Unmanaged.passRetained(ReplyReceiver(headers, received))
     var subscription: OpaquePointer?
     let status = natsConnection_Subscribe(
       &subscription, connection, subject,
@@ -283,13 +283,26 @@ private final class ConnectionObserver: Sendable {
   }
 }
 
+/// The headers of received messages that are converted.
+enum WantedHeaders: Sendable {
+  case none
+  case all
+  /// Those with these names. Converting all headers of many messages costs more than anything else here.
+  case named([String])
+
+  var isEmpty: Bool { if case .none = self { true } else { false } }
+}
+
 /// Converts libnats's messages to values.
 private final class ReplyReceiver: Sendable {
-  private let wantsHeaders: Bool
+  private let wanted: WantedHeaders
+  /// The names of ``WantedHeaders/named(_:)``, each with its final zero.
+  private let names: [(text: String, bytes: ContiguousArray<CChar>)]
   private let received: @Sendable (String, BrokerReply) -> Void
 
-  init(_ wantsHeaders: Bool, _ received: @escaping @Sendable (String, BrokerReply) -> Void) {
-    (self.wantsHeaders, self.received) = (wantsHeaders, received)
+  init(_ wanted: WantedHeaders, _ received: @escaping @Sendable (String, BrokerReply) -> Void) {
+    (self.wanted, self.received) = (wanted, received)
+    names = if case .named(let names) = wanted { names.map { ($0, $0.utf8CString) } } else { [] }
   }
 
   func take(_ message: OpaquePointer) {
@@ -297,10 +310,15 @@ private final class ReplyReceiver: Sendable {
     guard let subject = natsMsg_GetSubject(message) else { return }
     let bytes = UnsafeRawBufferPointer(start: natsMsg_GetData(message), count: Int(natsMsg_GetDataLength(message)))
     var reply = BrokerReply(payload: Array(bytes), isNoResponders: natsMsg_IsNoResponders(message))
-    if wantsHeaders {
-      reply.replySubject = natsMsg_GetReply(message).map { String(cString: $0) }
-      reply.headers = Self.headers(of: message)
+    switch wanted {
+    case .none: break
+    case .all: reply.headers = Self.headers(of: message)
+    case .named:
+      reply.headers = names.compactMap { name in
+        name.bytes.withUnsafeBufferPointer { Self.header(name.text, $0.baseAddress, of: message) }
+      }
     }
+    if !wanted.isEmpty { reply.replySubject = natsMsg_GetReply(message).map { String(cString: $0) } }
     received(String(cString: subject), reply)
   }
 
@@ -310,9 +328,17 @@ private final class ReplyReceiver: Sendable {
     guard natsMsgHeader_Keys(message, &keys, &count) == NATS_OK else { return [] }
     defer { free(keys) }
     return (0..<Int(count)).compactMap { index in
-      var value: UnsafePointer<CChar>?
-      guard let key = keys?[index], natsMsgHeader_Get(message, key, &value) == NATS_OK, let value else { return nil }
-      return MessageContent.Header(String(cString: key), String(cString: value))
+      guard let key = keys?[index] else { return nil }
+      return header(String(cString: key), key, of: message)
     }
+  }
+
+  /// - Parameter key: the name, which ends with a zero.
+  private static func header(
+    _ name: String, _ key: UnsafePointer<CChar>?, of message: OpaquePointer
+  ) -> MessageContent.Header? {
+    var value: UnsafePointer<CChar>?
+    guard natsMsgHeader_Get(message, key, &value) == NATS_OK, let value else { return nil }
+    return MessageContent.Header(name, String(cString: value))
   }
 }

@@ -25,11 +25,18 @@ package final class MessageReader {
   }
 
   /// What is read of the stream.
-  package enum Selection {
+  package enum Selection: Equatable {
     case messages
     /// Headers alone, with the length of the payload in `Nats-Msg-Size`. First come those of the last message of each
     /// subject, until the reader has caught up, and then those of each message.
-    case headersOfLast
+    /// The headers without a name in this list are omitted.
+    case headersOfLast([String])
+
+    var headersOnly: Bool { if case .headersOfLast = self { true } else { false } }
+    /// A broker's status messages have the first two.
+    fileprivate var headers: WantedHeaders {
+      if case .headersOfLast(let names) = self { .named(["Status", "Nats-Msg-Size"] + names) } else { .all }
+    }
   }
 
   /// How long a question for messages lies with the broker.
@@ -47,8 +54,10 @@ package final class MessageReader {
   private var next: UInt64
   /// Distinguishes a message from all others that ever had its sequence.
   private let identify: (StoredMessage) -> String
-  /// The identity of the message before ``next``; nil if unknown.
-  private var identity: String?
+  /// The identity of the message before ``next`` if that was not delivered here; nil if unknown.
+  private var earlierIdentity: String?
+  /// The last delivered message, which is the one before ``next``.
+  private var last: StoredMessage?
   private let created: String?
   private let selection: Selection
   /// Whether each subject has had its last message.
@@ -81,8 +90,8 @@ package final class MessageReader {
     selection: Selection = .messages, identify: @escaping (StoredMessage) -> String, handle: @escaping (Event) -> Void
   ) {
     (self.stream, next, self.handle) = (stream, sequence + 1, handle)
-    (self.identity, self.created, self.identify) = (identity, created, identify)
-    (self.selection, hasBegun) = (selection, selection == .messages)
+    (earlierIdentity, self.created, self.identify) = (identity, created, identify)
+    (self.selection, hasBegun) = (selection, !selection.headersOnly)
     // Touched on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
     let loop = stream.client.loop
@@ -150,14 +159,14 @@ package final class MessageReader {
   private func begin() {
     timer = nil
     // Which messages are the last ones may have changed.
-    if !hasBegun { (next, identity) = (1, nil) }
+    if !hasBegun { (next, earlierIdentity, last) = (1, nil, nil) }
     let (client, generation) = (stream.client, generation)
     let subject = "\(client.inbox)-reader-\(generation)"
     // Used on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
     let loop = loop
     do throws(BrokerError) {
-      subscription = try client.connection.subscribe(subject, withHeaders: true) { subject, reply in
+      subscription = try client.connection.subscribe(subject, headers: selection.headers) { subject, reply in
         loop.execute { reader?.received(reply, subject, generation) }
       }
     } catch {
@@ -201,7 +210,10 @@ package final class MessageReader {
     }
   }
 
-  private func isKnown(_ message: StoredMessage) -> Bool { identity == nil || identity == identify(message) }
+  private func isKnown(_ message: StoredMessage) -> Bool {
+    guard let identity = last.map(identify) ?? earlierIdentity else { return true }
+    return identity == identify(message)
+  }
 
   private func rewound() {
     stop()
@@ -214,7 +226,7 @@ package final class MessageReader {
       ? "\"deliver_policy\":\"by_start_sequence\",\"opt_start_seq\":\(next)"
       : "\"deliver_policy\":\"last_per_subject\""
     let question = """
-      {"stream_name":"\(stream.name)","config":{\(start),"headers_only":\(selection == .headersOfLast),\
+      {"stream_name":"\(stream.name)","config":{\(start),"headers_only":\(selection.headersOnly),\
       "ack_policy":"none","filter_subject":"\(stream.name).*","replay_policy":"instant","mem_storage":true,\
       "num_replicas":1,"inactive_threshold":\(Self.memory.nanoseconds)}}
       """
@@ -282,7 +294,7 @@ package final class MessageReader {
     let message = StoredMessage(
       subject: subject, sequence: place.sequence,
       content: MessageContent(headers: reply.headers, payload: reply.payload))
-    identity = identify(message)
+    last = message
     handle(.message(message, pending: place.pending))
     guard generation == self.generation, !isOver else { return }
     if place.pending == 0 { caughtUp() }
@@ -318,13 +330,24 @@ struct MessagePlace: Equatable {
   /// How many it still has.
   var pending: UInt64
 
+  // Called for each message, so it makes no array of tokens.
   init?(_ replySubject: String) {
-    let tokens = replySubject.split(separator: ".", omittingEmptySubsequences: false)
-    guard tokens.count >= 9, tokens[0] == "$JS", tokens[1] == "ACK" else { return nil }
-    let first = tokens.count == 9 ? 5 : 7
-    guard tokens.count >= first + 4, let sequence = UInt64(tokens[first]), let delivered = UInt64(tokens[first + 1]),
-      let pending = UInt64(tokens[first + 3])
-    else { return nil }
+    let dot = UInt8(ascii: ".")
+    let count = replySubject.utf8.reduce(1) { $0 + ($1 == dot ? 1 : 0) }
+    guard count >= 9, replySubject.hasPrefix("$JS.ACK.") else { return nil }
+    let first = count == 9 ? 5 : 7
+    guard count >= first + 4 else { return nil }
+    var rest = Substring(replySubject)
+    func next() -> Substring {
+      let end = rest.utf8.firstIndex(of: dot) ?? rest.endIndex
+      defer { rest = Substring(rest.utf8[end...].dropFirst()) }
+      return rest[..<end]
+    }
+    for _ in 0..<first { _ = next() }
+    guard let sequence = UInt64(next()), let delivered = UInt64(next()) else { return nil }
+    // The time.
+    _ = next()
+    guard let pending = UInt64(next()) else { return nil }
     (self.sequence, self.delivered, self.pending) = (sequence, delivered, pending)
   }
 }

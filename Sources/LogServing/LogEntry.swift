@@ -64,8 +64,14 @@ package struct LogEntry: Equatable, Sendable {
 
     /// The link of the next message. Nil if libcrypto has no memory.
     package func next(_ content: MessageContent) -> Link? {
-      let text = ([digest] + Name.linked.map { content[$0] ?? "" }).joined(separator: "\n")
-      guard let value = try? Digest(.sha256, of: Array(text.utf8).span.bytes) else { return nil }
+      var text: [UInt8] = []
+      text.reserveCapacity(1024)
+      text += digest.utf8
+      for name in Name.linked {
+        text.append(UInt8(ascii: "\n"))
+        if let value = content[name] { text += value.utf8 }
+      }
+      guard let value = try? Digest(.sha256, of: text.span.bytes) else { return nil }
       return Link(number: number + 1, digest: value.hexadecimal)
     }
   }
@@ -123,6 +129,24 @@ package struct LogEntry: Equatable, Sendable {
       return nil
     }
     self.init(headers: content, count: count)
+  }
+
+  /// The headers that ``init(headersOf:)`` reads, except digests of the upload.
+  static let headerNames = [
+    Name.streamID, Name.streamOffset, UploadFields.offset, UploadFields.length, Name.complete, Name.number, Name.chain,
+    Name.ended, Name.owner, Name.publisher,
+  ]
+
+  /// What a message tells about an upload that is known already. This costs a fraction of the whole entry.
+  ///
+  /// - Returns: the end of the upload's bytes, and whether its length is unknown. Nil if the message ends the upload, or
+  ///   if no server has published it.
+  static func progress(headersOf content: MessageContent) -> (end: UInt64, isLive: Bool)? {
+    guard content[Name.complete] == nil, content[Name.ended] == nil,
+      let offset = content[UploadFields.offset].flatMap({ UInt64($0) }), offset <= UInt64(BareItem.largestInteger),
+      let count = content["Nats-Msg-Size"].flatMap({ UInt64($0) }), count <= UInt64(BareItem.largestInteger)
+    else { return nil }
+    return (offset + count, content[UploadFields.length] == nil)
   }
 
   private init?(headers content: MessageContent, count: UInt64) {

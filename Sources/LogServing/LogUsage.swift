@@ -47,6 +47,12 @@ package final class LogUsage: Sendable {
     state.withLock { $0.uploads.read(entry, of: token, at: sequence, seen: $0.time.own(now)) }
   }
 
+  /// Called when a message was read that does not end its upload. Returns false if the upload is not known yet.
+  func advance(_ token: String, to end: UInt64, isLive: Bool, at sequence: UInt64) -> Bool {
+    let now = now
+    return state.withLock { $0.uploads.advance(token, to: end, isLive: isLive, at: sequence, seen: $0.time.own(now)) }
+  }
+
   /// Called when a tick was read.
   func readTick(_ content: MessageContent, at sequence: UInt64) {
     let now = now

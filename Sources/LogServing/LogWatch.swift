@@ -51,7 +51,7 @@ package final class LogWatch {
   /// Starts to read. Call it before the loop runs, or on its thread.
   package func start() {
     let reader = MessageReader(
-      log.stream, after: 0, nil, selection: .headersOfLast,
+      log.stream, after: 0, nil, selection: .headersOfLast(LogEntry.headerNames + ServedTime.headerNames),
       identify: { "\($0.content["Sluice-Publisher"] ?? "") \($0.content["Sluice-Served"] ?? "")" },
       handle: { [unowned self] in happened($0) })
     self.reader = reader
@@ -123,6 +123,10 @@ package final class LogWatch {
     let token = String(message.subject.dropFirst(log.stream.name.utf8.count + 1))
     if token == ServedTime.token {
       log.usage.readTick(message.content, at: message.sequence)
+    } else if let (end, isLive) = LogEntry.progress(headersOf: message.content),
+      log.usage.advance(token, to: end, isLive: isLive, at: message.sequence)
+    {
+      // A request of a known upload has stored bytes.
     } else if UploadToken.isValid(token), let entry = LogEntry(headersOf: message.content) {
       log.usage.read(entry, of: token, at: message.sequence)
       if entry.deactivation != nil { over(entry, token, message.sequence) }

@@ -90,6 +90,20 @@ struct OpenUploads {
     set(token, known)
   }
 
+  /// The same for a message that does not end its upload. Returns false if the upload is not known yet.
+  mutating func advance(
+    _ token: String, to end: UInt64, isLive: Bool, at sequence: UInt64, seen: Int64
+  ) -> Bool {
+    guard var known = entries[token] else { return false }
+    position = max(position, sequence)
+    guard known.sequence <= sequence else { return true }
+    if known.sequence < sequence { known.seen = seen }
+    (known.sequence, known.end) = (sequence, max(end, known.end))
+    if isLive { known.isLive = true }
+    set(token, known)
+    return true
+  }
+
   /// Records whether an upload is live, as its first message states.
   mutating func setLive(_ isLive: Bool, _ token: String) { entries[token]?.isLive = isLive }
 

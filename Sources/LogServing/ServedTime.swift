@@ -22,6 +22,8 @@ struct ServedTime {
     static let time = "Sluice-Served"
     static let earlier = "Sluice-Served-Earlier"
   }
+  /// The headers of a tick.
+  static let headerNames = [Name.time, Name.earlier]
   /// The maximum number of ticks in a message. They are an eighth of their age apart, so this is enough for years.
   private static let largestCount = 96
   private static let (millisecond, largestTime) = (Int64(1_000_000), Int64.max / 4)

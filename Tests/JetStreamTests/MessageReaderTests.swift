@@ -81,7 +81,7 @@ struct MessageReaderTests {
   func headersOfLast() throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
-    let empty = try Reading(broker, after: 0, selection: .headersOfLast)
+    let empty = try Reading(broker, after: 0, selection: .headersOfLast(["A", "B"]))
     try empty.events.first("the end of an empty stream") { $0 == "caught up" }
     try Self.publish(stream, 0..<20)
     let content = MessageContent(headers: [.init("A", "b")], payload: [1, 2, 3])
@@ -89,7 +89,7 @@ struct MessageReaderTests {
       _ = try stream.publish(content, to: token, after: after).get()
     }
     try stream.purge("t7")
-    let reading = try Reading(broker, after: 0, selection: .headersOfLast)
+    let reading = try Reading(broker, after: 0, selection: .headersOfLast(["A", "B"]))
     try reading.events.first("the last messages") { $0.hasPrefix("23 ") }
     try broker.kill()
     try broker.start()

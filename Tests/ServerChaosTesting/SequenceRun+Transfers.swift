@@ -24,6 +24,8 @@ extension SequenceRun {
     if !call.hasAnswer, call.completes { (upload.mayBeComplete, stream.mayBeComplete) = (true, true) }
     guard outcome.isSuccess else {
       if outcome.final?.isComplete == true { upload.phase = .refused }
+      // It was complete without a byte, and could not end its stream yet. Its length is known since then.
+      if call.completes, call.count == 0 { upload.givenLength = 0 }
       guard
         !isAlone(call, others) || call.detail.digest == .wrong || mayMeetHole(call) || stream.completeEnd != nil
           || call.exceedsQuota(options)
