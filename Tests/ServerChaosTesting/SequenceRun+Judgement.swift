@@ -130,7 +130,15 @@ extension SequenceRun {
     if upload.mayBeDeleted { cancelled(upload) }
     // The stored bytes of a file are removed with it, and any token can own the stream then.
     let isLost = upload.stream.mayHaveLost && upload.stream.completeEnd == nil && options.setting.durability != "always"
-    if isLost || isLeft(by: upload.token, upload.stream) { upload.stream.evidence.remove(upload.token) }
+    // If nothing is stored, a simultaneous request has completed the stream, which is forgotten with its last upload.
+    let isForgotten =
+      !isStored
+      && !uploads.contains {
+        $0 !== upload && $0.stream === upload.stream && $0.token == upload.token && $0.isOpen
+      }
+    if isLost || isForgotten || isLeft(by: upload.token, upload.stream) {
+      upload.stream.evidence.remove(upload.token)
+    }
     upload.exact = nil
   }
 
