@@ -18,10 +18,13 @@ final class CaptureShared: Sendable {
   let meter: LevelMeter?
   /// Signalled to end the capture.
   let stop: EventCounter
+  /// Signalled by the capture thread when it uses nothing any more.
+  let ended: EventCounter
 
   init(_ configuration: MicrophoneConfiguration) throws(SystemError) {
     events = try CaptureEventRing(frameBytes: configuration.format.bytesPerSample * configuration.channels)
     stop = try EventCounter()
+    ended = try EventCounter()
     meter =
       configuration.measuresLevels ? LevelMeter(channels: configuration.channels, format: configuration.format) : nil
   }

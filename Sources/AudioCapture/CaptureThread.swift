@@ -15,11 +15,16 @@ enum CaptureThread {
   }
 
   /// Runs `loop` on a new thread that receives no signals.
-  static func start(_ loop: consuming CaptureLoop, realTime: Bool) throws(SystemError) -> NamedThread {
+  ///
+  /// - Parameter shared: receives the end of the thread.
+  static func start(
+    _ loop: consuming CaptureLoop, _ shared: CaptureShared, realTime: Bool
+  ) throws(SystemError) -> NamedThread {
     let freight = Freight(loop)
     return try NamedThread("sluice-capture") {
       let granted = realTime ? raisePriority() : .notRequested
       if var loop = freight.loop.take() { loop.run(realTime: granted) }
+      shared.ended.signal()
     }
   }
 

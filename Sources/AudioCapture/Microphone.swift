@@ -1,6 +1,7 @@
 // A microphone: the public type.
 
 internal import EventLoops
+internal import Glibc
 public import StreamBuffers
 internal import Synchronization
 
@@ -55,11 +56,13 @@ public final class Microphone: Sendable {
     if case .open(let device) = phase.withLock({ $0 }) { device.close() }
     stop()
     // A driver or the plugin of a sound server may hang. The thread has all that it uses.
-    if let thread = takeThread(), !thread.join(within: Self.patience) { thread.detach() }
+    guard let thread = takeThread() else { return }
+    let hasEnded = waitUntilReady(shared.ended.descriptor, for: POLLIN, timeout: Self.patience)
+    if hasEnded { thread.join() } else { thread.detach() }
   }
 
-  /// How long the release waits for the end of the capture.
-  private static let patience = Duration.seconds(2)
+  /// How long the release waits for the end of the capture, in milliseconds.
+  private static let patience: Int32 = 2000
 
   /// Starts to capture into `producer` at its head, and finishes it when the capture ends. Call it only once.
   ///
@@ -74,7 +77,7 @@ public final class Microphone: Sendable {
     let loop = CaptureLoop(
       device: device, configuration: configuration, shared: shared, producer: producer, sleepClock: sleepClock)
     do throws(SystemError) {
-      let thread = try CaptureThread.start(loop, realTime: configuration.realTimePriority)
+      let thread = try CaptureThread.start(loop, shared, realTime: configuration.realTimePriority)
       phase.withLock { $0 = .running(thread) }
     } catch {
       device.close()

@@ -23,9 +23,6 @@ extern int memfd_create(const char *name, unsigned int flags);
 #define SLUICE_MADV_POPULATE_WRITE 23
 /// pthread_setname_np(3)
 extern int pthread_setname_np(unsigned long thread, const char *name);
-/// pthread_clockjoin_np(3)
-struct timespec;
-extern int pthread_clockjoin_np(unsigned long thread, void **result, int clock, const struct timespec *deadline);
 /// accept4(2)
 extern int accept4(int listener, struct sockaddr *address, unsigned int *length, int flags);
 /// syncfs(2)

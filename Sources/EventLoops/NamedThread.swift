@@ -68,14 +68,6 @@ public struct NamedThread: @unchecked Sendable {
   /// Waits for the thread to end. Call either this or ``detach()``, once.
   public func join() { pthread_join(thread, nil) }
 
-  /// Waits for the thread to end, but not longer than `limit`. Returns whether it has ended. If not, call this,
-  /// ``join()`` or ``detach()`` (pthread_clockjoin_np(3)).
-  public func join(within limit: Duration) -> Bool {
-    let time = (MonotonicInstant.now + limit).nanoseconds
-    var deadline = timespec(tv_sec: Int(time / 1_000_000_000), tv_nsec: Int(time % 1_000_000_000))
-    return pthread_clockjoin_np(thread, nil, CLOCK_MONOTONIC, &deadline) == 0
-  }
-
   /// Lets the thread release its resources itself. No thread will join it.
   public func detach() { pthread_detach(thread) }
 }

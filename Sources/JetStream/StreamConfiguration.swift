@@ -46,6 +46,9 @@ struct StreamConfiguration {
       return "it keeps only some messages of each subject (max_msgs_per_subject)"
     }
     if json.flag("no_ack") { return "it does not acknowledge messages (no_ack)" }
+    if let mode = json.text("persist_mode"), mode != "default" {
+      return "it acknowledges messages before they are stored (persist_mode \(mode))"
+    }
     if json["mirror"] != nil { return "it is a mirror, to which nothing can be published" }
     if json["subject_transform"] != nil { return "it renames the subjects of messages (subject_transform)" }
     if json.flag("sealed") { return "it is sealed: nothing can be added" }

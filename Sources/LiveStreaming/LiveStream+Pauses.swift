@@ -35,6 +35,8 @@ extension LiveStream {
     pauseTimer = loop.schedule(after: Self.deliveryLook) { [unowned self] in
       pauseTimer = nil
       guard let request, let writer, trustsTransport, writer.isAtPause else { return }
+      // Bytes that are held back are not delivered.
+      if isSuspended { return lookForDelivery(rest: .zero) }
       guard request.task.isDelivered else { return lookForDelivery(rest: .zero) }
       guard rest + Self.deliveryLook >= Self.deliveryRest else {
         return lookForDelivery(rest: rest + Self.deliveryLook)

@@ -61,7 +61,9 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
 
   var supply: Supply {
     let isFinished = isFinished
-    let (head, oldest, pause) = (head, oldest, bytes.pause)
+    // In this order, because the producer may discard bytes in between.
+    let oldest = oldest
+    let (head, pause) = (head, bytes.pause)
     // The next write must not overwrite the bytes that are about to be sent.
     let excess = (head - oldest).addingSaturated(headroom)
     let restart = oldest.addingSaturated(min(headroom, excess - min(excess, UInt64(capacity))))

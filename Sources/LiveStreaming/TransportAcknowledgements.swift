@@ -58,6 +58,8 @@ struct TransportAcknowledgements {
   }
 
   private func isHalfFull(_ writer: StreamWriter) -> Bool {
-    Int(writer.head - writer.oldest) > writer.capacity / 2
+    // In this order, because the producer may discard bytes in between.
+    let oldest = writer.oldest
+    return Int(writer.head - oldest) > writer.capacity / 2
   }
 }

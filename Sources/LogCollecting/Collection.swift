@@ -47,6 +47,9 @@ final class Collection {
   /// Streams with growing recordings, and their synced lengths.
   private var growing: [StreamName: GrowthExtent] = [:]
   private var dirty: Set<StreamName> = []
+  private var isPurging = false
+  /// The last reported error of a purge.
+  private var purgeError: String?
   private var pendingPurges: [CollectorCheckpoint.Purge] = []
   /// Whether the brokers certainly have the log of the checkpoint.
   private var isLogKnown = false
@@ -241,7 +244,10 @@ final class Collection {
   /// Called when the upload's stream is complete and synced, including the bytes of other uploads.
   func completed(_ upload: CollectedUpload) {
     guard purges else { return }
-    for other in uploads.values where other.name == upload.name && other.phase == .open && other.appliedSequence > 0 {
+    for other in uploads.values
+    where other.name == upload.name && other.origin.owner == upload.origin.owner && other.phase == .open
+      && other.appliedSequence > 0
+    {
       pendingPurges.append(.init(token: other.token, sequence: other.appliedSequence))
     }
   }
@@ -363,16 +369,23 @@ final class Collection {
     purge()
   }
 
-  /// Removes messages that may be removed according to the checkpoint.
+  /// Removes messages that may be removed according to the checkpoint, of one upload after another.
   private func purge() {
-    guard isLogKnown else { return }
-    for purge in checkpoint.purges where pendingPurges.contains(purge) {
-      LogPurge(stream, purge).start { [self] answer in
-        switch answer {
-        case .success: pendingPurges.removeAll { $0 == purge }
-        // The next checkpoint retries it.
-        case .failure: break
-        }
+    guard isLogKnown, !isPurging, let purge = checkpoint.purges.first(where: { pendingPurges.contains($0) }) else {
+      return
+    }
+    isPurging = true
+    LogPurge(stream, purge).start { [self] answer in
+      isPurging = false
+      switch answer {
+      case .success:
+        purgeError = nil
+        pendingPurges.removeAll { $0 == purge }
+        self.purge()
+      // The next checkpoint retries it.
+      case .failure(let error):
+        if purgeError != "\(error)" { warn("messages of a collected recording stay in the log: \(error)") }
+        purgeError = "\(error)"
       }
     }
   }

@@ -28,6 +28,7 @@ final class LogQuery: RequestHandler {
   private let publisher: String
   private let deadline = MonotonicInstant.now + LogQuery.patience
   private var attempts = 0
+  private lazy var confirmation = LogConfirmation(log)
 
   init(_ log: UploadLog, _ head: RequestHead, token: String, _ version: InteropVersion, _ purpose: Purpose) {
     (self.log, self.head, self.token) = (log, head, token)
@@ -73,9 +74,21 @@ final class LogQuery: RequestHandler {
     log.verify(entry, at: sequence, of: token) { [self] verdict in
       guard exchange != nil else { return }
       switch verdict {
-      case .intact where entry.isComplete: retrieved(entry, at: sequence)
+      case .intact where entry.isComplete: confirm(entry, sequence)
       case .intact: change(entry, sequence)
       case .lost(let reason): change(entry, sequence, lost: reason)
+      case .unavailable(let error): error.isTransient ? askAgain(after: error) : refuse(UploadRefusal(error))
+      }
+    }
+  }
+
+  /// Reports the completion, unless the upload was cancelled since then. Nothing is published to a complete upload.
+  private func confirm(_ entry: LogEntry, _ sequence: UInt64) {
+    confirmation.confirm(entry, at: sequence, of: token) { [self] verdict in
+      guard exchange != nil else { return }
+      switch verdict {
+      case .current: retrieved(entry, at: sequence)
+      case .outdated: ask()
       case .unavailable(let error): error.isTransient ? askAgain(after: error) : refuse(UploadRefusal(error))
       }
     }

@@ -194,12 +194,24 @@ final class LogTransfer: RequestHandler {
     log.verify(entry, at: sequence, of: token) { [self] verdict in
       guard exchange != nil else { return }
       switch verdict {
-      case .intact:
-        computed = WholeDigest.field(of: entry.digest, wanted: entry.wanted)
-        respond(finalResponse())
+      case .intact: confirm(entry, sequence)
       case .lost(let reason):
         log.context.emit(ServerEvent(.warning, reason: reason))
         refuse(.deactivated(.stateLost))
+      case .unavailable(let error): refuse(UploadRefusal(error))
+      }
+    }
+  }
+
+  /// Repeats the response, unless the upload was cancelled since then.
+  private func confirm(_ entry: LogEntry, _ sequence: UInt64) {
+    confirmation.confirm(entry, at: sequence, of: token) { [self] verdict in
+      guard exchange != nil else { return }
+      switch verdict {
+      case .current:
+        computed = WholeDigest.field(of: entry.digest, wanted: entry.wanted)
+        respond(finalResponse())
+      case .outdated: find()
       case .unavailable(let error): refuse(UploadRefusal(error))
       }
     }

@@ -82,6 +82,12 @@ package final class LogUsage: Sendable {
     }
   }
 
+  /// Called from time to time, much more often than every ``ServedTime/longestStep``.
+  func advanceTime() {
+    let now = now
+    state.withLock { $0.time.advance(now) }
+  }
+
   /// Called when new messages of the log cannot be read for now.
   func interrupted() {
     let now = now

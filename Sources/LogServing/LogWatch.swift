@@ -18,6 +18,7 @@ package final class LogWatch {
   private static let (tickPart, scanPart) = (16, 64)
   private static let (shortestPause, longestTick) = (Duration.milliseconds(50), Duration.seconds(900))
   private static let retryPause = Duration.seconds(5)
+  private static let beatInterval = Duration.seconds(15)
   /// How long the log must be unreadable before this is reported.
   private static let complaintPause = Duration.seconds(10)
   /// The number of uploads ended before the start of this server whose bytes it checks for removal.
@@ -35,6 +36,7 @@ package final class LogWatch {
   private var complaintTimer: EventLoop.Timer?
   private var tickTimer: EventLoop.Timer?
   private var scanTimer: EventLoop.Timer?
+  private var beatTimer: EventLoop.Timer?
   /// The last uploads that ended before the start of this server.
   private var ended: [(token: String, sequence: UInt64)] = []
   /// Uploads that are being ended.
@@ -56,13 +58,19 @@ package final class LogWatch {
       handle: { [unowned self] in happened($0) })
     self.reader = reader
     reader.want(Self.window)
+    if beatTimer == nil { beat() }
+  }
+
+  private func beat() {
+    log.usage.advanceTime()
+    beatTimer = log.loop.schedule(after: Self.beatInterval) { [unowned self] in beat() }
   }
 
   package func stop() {
     isStopped = true
     reader?.stop()
     disarm()
-    if let complaintTimer { log.loop.cancel(complaintTimer) }
+    for timer in [complaintTimer, beatTimer].compactMap(\.self) { log.loop.cancel(timer) }
   }
 
   private func happened(_ event: MessageReader.Event) {

@@ -72,7 +72,7 @@ final class LogConfirmation {
   ///   - entry: the last known message of the upload, which has that sequence. Nil if there is none.
   func confirm(_ entry: LogEntry?, at sequence: UInt64, of token: String, _ completion: @escaping (Verdict) -> Void) {
     // Only one broker answers, or no message can follow.
-    guard log.stream.isReplicated, entry?.isOver != true else { return completion(.current) }
+    guard log.stream.isReplicated, entry?.deactivation == nil else { return completion(.current) }
     guard let barrier else {
       return log.barrier.pass { [self] result in
         switch result {
@@ -86,11 +86,12 @@ final class LogConfirmation {
     log.stream.count(of: token) { [self] answer in
       switch answer {
       case .failure(let error): completion(.unavailable(error))
-      // This broker lacks messages, or the one that answered before did.
-      case .success(let found) where found.reached < barrier || found.messages > entry?.link.number ?? 0:
-        outdated(completion)
-      // If the log has lost messages, HEAD reports that.
-      case .success: completion(.current)
+      case .success(let found):
+        let number = entry?.link.number ?? 0
+        // A collector may have purged all messages of a complete upload except the last one.
+        let hasAll = found.messages == number || entry?.isComplete == true && found.messages == 1
+        // If not, this broker lacks messages, or the one that answered before did.
+        if found.reached >= barrier, hasAll { completion(.current) } else { outdated(completion) }
       }
     }
   }

@@ -38,7 +38,20 @@ struct ServedTime {
   // MARK: Counting
 
   /// The time that this server has counted itself.
-  func own(_ now: Int64) -> Int64 { counted + (countsSince.map { max(0, now - $0) } ?? 0) }
+  func own(_ now: Int64) -> Int64 {
+    counted + (countsSince.map { min(max(0, now - $0), Self.longestStep) } ?? 0)
+  }
+
+  /// The time that counts at most between two calls of ``advance(_:)``. A server that was stopped (SIGSTOP, a frozen
+  /// container) has served nobody.
+  static let longestStep: Int64 = 60_000_000_000
+
+  /// Called from time to time.
+  mutating func advance(_ now: Int64) {
+    guard countsSince != nil else { return }
+    counted = own(now)
+    countsSince = now
+  }
 
   /// Called when new messages of the log are read from now on.
   mutating func resume(_ now: Int64) { if countsSince == nil { countsSince = now } }

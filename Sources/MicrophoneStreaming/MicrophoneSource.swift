@@ -72,7 +72,11 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
       }
     }
     do {
-      try context.loop.register(microphone.eventDescriptor, .readable) { [unowned self] _ in takeEvents() }
+      let descriptor = microphone.eventDescriptor
+      try context.loop.register(descriptor, .readable) { [weak self, weak loop = context.loop] _ in
+        // The stream has ended, and its user still has the microphone.
+        if let self { takeEvents() } else { loop?.deregister(descriptor) }
+      }
       try microphone.start(into: producer)
     } catch {
       throw LiveStreamError(.source, "\(error)")

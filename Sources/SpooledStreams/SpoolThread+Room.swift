@@ -11,8 +11,18 @@ extension SpoolThread {
   /// clock starts with an old time, and its data would seem to be old as soon as the clock is set.
   static let unknownTime: Int64 = 0
 
+  /// Whether the clock was ever synchronized during this process. After that, it is correct for days without a network,
+  /// although the kernel then no longer counts it as synchronized.
+  private static let hasTrueTime = Lock(false)
+
   /// The time for new blocks.
-  static var captureTime: Int64 { WallClock.isSynchronized == true ? WallClock.now.sinceEpoch : unknownTime }
+  static var captureTime: Int64 {
+    let isTrue = hasTrueTime.withLock { hasTrueTime in
+      if !hasTrueTime, WallClock.isSynchronized == true { hasTrueTime = true }
+      return hasTrueTime
+    }
+    return isTrue ? WallClock.now.sinceEpoch : unknownTime
+  }
 
   /// Drops the oldest bytes if there is no space for `count` more of a stretch. Returns false if they must stay.
   func makeRoom(for count: UInt64, _ writer: StretchWriter, _ file: SpoolFile) -> Bool {

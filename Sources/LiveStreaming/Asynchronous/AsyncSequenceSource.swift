@@ -25,7 +25,7 @@ final class AsyncSequenceSource<Sequence: AsyncSequence & Sendable>: StreamSourc
           guard await written.write(bytes(element)) else { return }
         }
         written.end(nil)
-      } catch is CancellationError {
+      } catch is CancellationError where Task.isCancelled {
         written.end(nil)
       } catch {
         written.end(LiveStreamError(.source, "the sequence of bytes failed: \(error)"))
