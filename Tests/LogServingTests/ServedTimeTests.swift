@@ -27,6 +27,26 @@ struct ServedTimeTests {
     var served: Int64
   }
 
+  @Test("time in which a server was stopped does not count, except for a minute at most")
+  func stopped() {
+    let hour = 3600 * Self.interval
+    var time = ServedTime()
+    time.resume(0)
+    for second in 1...600 { time.advance(Int64(second) * Self.interval) }
+    #expect(time.own(600 * Self.interval) == 600 * Self.interval)
+    let counted = 600 * Self.interval + ServedTime.longestStep
+    #expect(time.own(hour) == counted)
+    // It notices that it was stopped, in one way or another.
+    for notice in 0...2 {
+      var woken = time
+      if notice > 0 { woken.advance(hour) }
+      if notice > 1 { woken.advance(hour + Self.interval) }
+      woken.pause(hour + Self.interval)
+      woken.resume(2 * hour)
+      #expect(woken.own(2 * hour) <= counted + Self.interval && woken.own(2 * hour) >= counted)
+    }
+  }
+
   private static let interval: Int64 = 1_000_000_000
 
   @Test("no message looks older than the time that servers have served since then, whoever starts, stops or is cut off")

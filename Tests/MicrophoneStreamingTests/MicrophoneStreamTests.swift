@@ -65,6 +65,27 @@ struct MicrophoneStreamTests {
     #expect(dropped.microphone == nil)
   }
 
+  @Test("one that is cancelled leaves its microphone to the one who holds it, and other streams are not affected")
+  func held() async throws {
+    let server = try StreamServer()
+    let session = try UploadSession()
+    for _ in 0..<20 {
+      let microphone = try microphone(frames: nil)
+      do {
+        let stream = try session.stream(microphone, to: server.url + "/kitchen")
+        for await event in stream.events {
+          if case .acknowledged = event { break }
+        }
+        stream.cancel()
+        _ = try? await stream.value
+      }
+      // Its last event comes when the stream is gone.
+      microphone.waitUntilEnded()
+    }
+    let stream = try session.stream(try microphone(frames: 4_800), to: server.url + "/hall")
+    #expect(try await stream.value.progress.lost == 0)
+  }
+
   /// Holds a microphone until it is taken, and then observes whether anything else retains it.
   private final class DroppedMicrophone {
     private var kept: Microphone?
