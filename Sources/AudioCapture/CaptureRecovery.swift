@@ -52,7 +52,7 @@ extension CaptureLoop {
     guard stored < maximumFrames else { return machine.end() }
     // Allocates, but there is no audio to miss while there is no device.
     do throws(MicrophoneError) {
-      let opened = try negotiation.open()
+      let opened = try negotiation.open(explains: false)
       let before = MonotonicInstant.now
       let code = opened.restart()
       guard code == 0 else {

@@ -47,7 +47,7 @@ public final class Microphone: Sendable {
     } catch {
       throw .system(operation: error.operation, code: error.code, detail: "")
     }
-    let device = try Negotiation(configuration: configuration).open()
+    let device = try Negotiation(configuration: configuration).open(explains: true)
     format = device.format
     phase = Mutex(.open(device))
   }

@@ -9,14 +9,19 @@ struct Negotiation {
   let configuration: MicrophoneConfiguration
 
   /// Opens the device without blocking, and sets all its parameters. It is prepared, but not started.
-  func open() throws(MicrophoneError) -> OpenDevice {
+  ///
+  /// - Parameter explains: whether an error names other devices, and the program that uses this one. For that, all
+  ///   devices are opened.
+  func open(explains: Bool) throws(MicrophoneError) -> OpenDevice {
     try validate()
     var pcm: OpaquePointer?
     let name = configuration.device
     let opened = AlsaMessages.collected {
       snd_pcm_open(&pcm, name, SND_PCM_STREAM_CAPTURE, SND_PCM_NONBLOCK)
     }
-    guard opened.result >= 0, let pcm else { throw openingFailed(-opened.result, opened.messages) }
+    guard opened.result >= 0, let pcm else { 
+      throw openingFailed(-opened.result, opened.messages, explains)
+    }
     do throws(MicrophoneError) {
       let format = try setHardwareParameters(pcm)
       try setSoftwareParameters(pcm, format)
@@ -46,12 +51,12 @@ struct Negotiation {
     }
   }
 
-  private func openingFailed(_ code: Int32, _ messages: String) -> MicrophoneError {
+  private func openingFailed(_ code: Int32, _ messages: String, _ explains: Bool) -> MicrophoneError {
     switch code {
     // EINVAL: a card of this number cannot exist (hw:99).
     case ENOENT, ENODEV, ENXIO, EINVAL:
-      .noSuchDevice(name: configuration.device, available: CaptureDevice.usableNames())
-    case EBUSY: .busy(name: configuration.device, holder: DeviceHolder.find())
+      .noSuchDevice(name: configuration.device, available: explains ? CaptureDevice.usableNames() : [])
+    case EBUSY: .busy(name: configuration.device, holder: explains ? DeviceHolder.find() : nil)
     case EACCES, EPERM: .permissionDenied(name: configuration.device)
     default: .system(operation: "opening \"\(configuration.device)\"", code: code, detail: messages)
     }

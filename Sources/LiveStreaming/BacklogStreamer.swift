@@ -128,11 +128,9 @@ public final class BacklogStreamer: @unchecked Sendable {
     configuration.streamID = description.streamID
     if let rate = description.bytesPerSecond { configuration.buffer = .time(.seconds(2), bytesPerSecond: rate) }
     configuration.resumeData = configuration.resumable == .never ? nil : resumption.upload
-    if resumption.upload != nil || resumption.acknowledged != nil {
-      // The spool has later acknowledgements than the resumption.
-      let released = stretch.released.addingSaturated(stretch.pausedByteCount)
-      configuration.acknowledged = max(resumption.acknowledged ?? 0, released)
-    }
+    // The spool has later acknowledgements than the resumption.
+    let released = stretch.released > 0 ? stretch.released.addingSaturated(stretch.pausedByteCount) : 0
+    configuration.acknowledged = max(resumption.acknowledged ?? 0, released)
     configuration.sentDescription = resumption.description
     // The disk supplies bytes as fast as they are read, so the number of system calls limits the throughput. At a
     // limited rate, libcurl would send a whole buffer at once, and then nothing until the next one.

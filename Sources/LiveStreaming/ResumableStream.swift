@@ -89,7 +89,7 @@ struct ResumableStream: StreamStateMachine {
       }
       return step(resume(data), supply)
     }
-    return step(upload.start(supply), supply)
+    return step(upload.start(supply, after: acknowledgedBefore), supply)
   }
 
   private mutating func resume(_ data: ResumeData) -> UploadClientStateMachine.Action {

@@ -63,6 +63,27 @@ import Testing
     return client
   }
 
+  @Test("a stream of another process that had no upload resource continues behind its acknowledged bytes, without a gap")
+  func withoutResource() {
+    for (oldest, lost) in [(1000, 0), (1500, 500)] as [(UInt64, UInt64)] {
+      var client = ClientScript(Supply(oldest: oldest, head: 3000, isFinished: true)) { $0.streamID = "s" }
+      client.perform(client.machine.start(client.supply, after: 1000))
+      #expect(client.fields["Stream-Offset"] == "1000")
+      client.answer(201, location: ClientScript.upload)
+      for _ in 0..<6 where client.next != "completed" {
+        client.sendAll()
+        let end = client.sentUpTo - client.machine.base
+        client.answer(
+          client.next == "CREATE" ? 201 : 200, ["Upload-Offset": "\(end)", "Upload-Complete": "?1"],
+          location: client.next == "CREATE" ? ClientScript.other : nil)
+      }
+      let gaps = client.machine.takeNotes().compactMap { note -> UInt64? in
+        if case .gap(let start, let end, _) = note { end - start } else { nil }
+      }
+      #expect(gaps.reduce(0, +) == lost, "\(gaps)")
+    }
+  }
+
   @Test(
     "the upload is completed at the server's offset, or at the end of the buffer if that is higher",
     arguments: InteropVersion.drafts)

@@ -216,8 +216,12 @@ package struct UploadClientStateMachine: Sendable {
 
   // MARK: Beginning and ending
 
-  package mutating func start(_ supply: Supply) -> Action {
-    configuration.discovers && !isOptimistic ? discoverOrCreate(supply) : create(supply)
+  /// Begins a stream, or continues one of another process in a new upload resource.
+  ///
+  /// - Parameter acknowledged: the stream offset up to which the server has acknowledged the stream to that process.
+  package mutating func start(_ supply: Supply, after acknowledged: UInt64 = 0) -> Action {
+    (base, everAcknowledged, reportedUpTo) = (acknowledged, acknowledged, acknowledged)
+    return configuration.discovers && !isOptimistic ? discoverOrCreate(supply) : create(supply)
   }
 
   /// Resumes an upload resource that another process has left.
