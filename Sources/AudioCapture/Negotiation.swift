@@ -19,7 +19,7 @@ struct Negotiation {
     let opened = AlsaMessages.collected {
       snd_pcm_open(&pcm, name, SND_PCM_STREAM_CAPTURE, SND_PCM_NONBLOCK)
     }
-    guard opened.result >= 0, let pcm else { 
+    guard opened.result >= 0, let pcm else {
       throw openingFailed(-opened.result, opened.messages, explains)
     }
     do throws(MicrophoneError) {

@@ -63,7 +63,7 @@ import Testing
     return client
   }
 
-  @Test("a stream of another process that had no upload resource continues behind its acknowledged bytes, without a gap")
+  @Test("a stream that another process left without an upload resource continues behind its acknowledged bytes")
   func withoutResource() {
     for (oldest, lost) in [(1000, 0), (1500, 500)] as [(UInt64, UInt64)] {
       var client = ClientScript(Supply(oldest: oldest, head: 3000, isFinished: true)) { $0.streamID = "s" }
