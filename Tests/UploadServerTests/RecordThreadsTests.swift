@@ -39,6 +39,9 @@ struct RecordThreadsTests {
     }
   }
 
+  /// The digest of a token.
+  private static let credential = [UInt8](repeating: 1, count: 32)
+
   @Test("streams begin and are forgotten on one loop while another removes records of streams without files")
   func begunWhileOthersAreForgotten() throws {
     let (own, other) = (LoopAssignment(index: 0, count: 2), LoopAssignment(index: 1, count: 2))
@@ -124,7 +127,7 @@ struct RecordThreadsTests {
   @Test("an incomplete owner's record after a crash is removed with its stream")
   func leftovers() throws {
     let name = StreamName(path: "/t", streamID: "1", mediaType: nil)
-    try store.owners.record([1], of: name, isBeginner: true)
+    try store.owners.record(Self.credential, of: name, isBeginner: true)
     try Command.run("touch", ["\(directory.path)/.owners/t-1~", "\(directory.path)/.owners/t-2~"])
     var gone: Set<String> = []
     try store.findRemoved { gone.insert($0) }
@@ -138,7 +141,7 @@ struct RecordThreadsTests {
     let (first, next) = (
       StreamName(path: "/t", streamID: "1", mediaType: nil), StreamName(path: "/t", streamID: "2", mediaType: nil)
     )
-    for name in [first, next] { try store.owners.record([1], of: name, isBeginner: true) }
+    for name in [first, next] { try store.owners.record(Self.credential, of: name, isBeginner: true) }
     var (closed, growing) = (RecordingPart(file: "t-2.bin"), RecordingPart(file: "t-2~2.bin"))
     (closed.number, closed.end, growing.number) = (1, 3, 2)
     try store.parts.append(closed, growing, to: next.base)
@@ -151,7 +154,7 @@ struct RecordThreadsTests {
     #expect(gone == [])
     for name in [first, next] {
       store.forgetClosed(StreamName(base: name.base))
-      #expect(try store.owners.owner(of: name) == [1])
+      #expect(try store.owners.owner(of: name) == Self.credential)
     }
     #expect(try store.parts.lines(of: next.base).count == 2)
   }
