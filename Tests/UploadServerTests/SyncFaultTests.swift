@@ -59,7 +59,8 @@ struct SyncFaultTests {
       try waitUntil("the disk is asked") { calls > 0 || sync_gate_calls() > calls }
       sync_gate_open()
       let answer = try other.final(withBody: false).answer
-      try require(answer.status >= 500 && answer["upload-offset"] == nil, "\(answer)")
+      // Either the HEAD waited for that sync, or the bytes were dropped before it.
+      try require(answer["upload-offset"] == (answer.status >= 500 ? nil : "3"), "\(answer)")
       sync_gate_fail(0)
     }
   }
