@@ -35,7 +35,7 @@ struct LogExpiry {
           return completion()
         }
         guard message.sequence == sequence, !entry.isOver else {
-          log.usage.read(entry, of: token, at: message.sequence)
+          log.usage.learn(entry, of: token, at: message.sequence)
           return completion()
         }
         entry.length == nil ? judge(entry, isLive: true) : lookAtFirst(entry)

@@ -41,10 +41,16 @@ package final class LogUsage: Sendable {
 
   // MARK: The log
 
-  /// Called when a message of an upload was read.
+  /// Called when the next message of the log was read, and it belongs to an upload.
   func read(_ entry: LogEntry, of token: String, at sequence: UInt64) {
     let now = now
     state.withLock { $0.uploads.read(entry, of: token, at: sequence, seen: $0.time.own(now)) }
+  }
+
+  /// Called when the last message of an upload was read, while others before it may be unread.
+  func learn(_ entry: LogEntry, of token: String, at sequence: UInt64) {
+    let now = now
+    state.withLock { $0.uploads.learn(entry, of: token, at: sequence, seen: $0.time.own(now)) }
   }
 
   /// Called when a message was read that does not end its upload. Returns false if the upload is not known yet.

@@ -44,7 +44,7 @@ struct OpenUploads {
   private var entries: [String: Entry] = [:]
   private var owners: [Owner: Tally] = [:]
   private var total = Tally()
-  /// The sequence of the last message that was read.
+  /// The sequence up to which the log was read.
   private var position: UInt64 = 0
 
   init(_ limits: UploadLimitsConfiguration, _ lifetimes: UploadLifetimes) {
@@ -74,11 +74,16 @@ struct OpenUploads {
 
   // MARK: The log
 
-  /// Called when a message of an upload was read, or only its last one.
+  /// Called when the next message of the log was read.
   ///
   /// - Parameter seen: when it was read.
   mutating func read(_ entry: LogEntry, of token: String, at sequence: UInt64, seen: Int64) {
     position = max(position, sequence)
+    learn(entry, of: token, at: sequence, seen: seen)
+  }
+
+  /// Called when the last message of an upload was read, while others before it may be unread.
+  mutating func learn(_ entry: LogEntry, of token: String, at sequence: UInt64, seen: Int64) {
     var known = entries[token]
     if let known, known.sequence > sequence { return }
     if entry.isOver { return set(token, nil) }
@@ -155,9 +160,10 @@ struct OpenUploads {
     _ token: String, _ entry: LogEntry, at sequence: UInt64, bringing count: UInt64, seen: Int64
   ) throws(UploadRefusal) {
     guard room(for: entry.owner) >= count else { throw .quotaExhausted }
-    // A message after that one has ended the upload.
+    // A message after that one, which was read, has ended the upload.
     if entries[token] == nil, sequence <= position { return }
-    if entries[token] == nil { read(entry, of: token, at: sequence, seen: seen) }
+    // The messages before that one are not all read yet, so the position stays.
+    if entries[token] == nil { learn(entry, of: token, at: sequence, seen: seen) }
     guard var known = entries[token] else { return }
     known.requestCount += 1
     known.claimed = max(known.claimed, entry.end)

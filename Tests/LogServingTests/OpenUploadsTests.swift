@@ -34,11 +34,11 @@ struct OpenUploadsTests {
     var position = 0
   }
 
-  @Test("two servers count what the log has when they have read it, and each keeps the limits by itself")
-  func counts() throws {
-    let seed = UInt64.random(in: 0..<1_000_000)
-    print("seed \(seed)")
-    var random = SplitMix64(state: seed)
+  @Test(
+    "two servers count what the log has when they have read it, and each keeps the limits by itself",
+    arguments: Seed.several(4))
+  func counts(seed: Seed) throws {
+    var random = seed.generator
     for _ in 0..<400 {
       var limits = UploadLimitsConfiguration()
       limits.maximumCount = Int.random(in: 1...6, using: &random)
@@ -82,7 +82,7 @@ struct OpenUploadsTests {
     for step in 0..<120 {
       let index = Int.random(in: 0...1, using: &random)
       let open = uploads.values.filter { $0.last?.isOver == false }.sorted { $0.token < $1.token }
-      switch Int.random(in: 0..<10, using: &random) {
+      switch Int.random(in: 0..<11, using: &random) {
       case 0, 1:
         let owner: [UInt8]? = random.chance(80) ? [UInt8.random(in: 1...2, using: &random)] : nil
         let (count, room) = (servers[index].uploads.count, servers[index].uploads.room(for: owner))
@@ -134,6 +134,12 @@ struct OpenUploadsTests {
           let sequence = publish(upload.token, nil, count: 0, completes: false, ends: .cancelled)
         else { break }
         servers[index].uploads.end(upload.token, at: sequence)
+      case 9 where !uploads.isEmpty:
+        // As for the expiry: one upload's last message, while others before it are unread.
+        let tokens = uploads.keys.sorted()
+        let token = tokens[Int.random(in: 0..<tokens.count, using: &random)]
+        guard let (entry, sequence) = uploads[token]?.messages.last else { break }
+        servers[index].uploads.learn(entry, of: token, at: sequence, seen: 0)
       default:
         if random.chance(10) { (servers[index].position, _) = (0, servers[index].uploads.forget()) }
         read(&servers[index])
