@@ -42,7 +42,8 @@ struct InterimResponseTests {
       #expect(seen == interims + [201])
     }
     let six = try seen([104, 104, 104, 104, 104, 104], route)
-    #expect(six == [104, 104, 104, 104, 104, 502])
+    // It resets the HTTP/2 stream after its response. Curl may read the reset first.
+    #expect(six.prefix(5) == [104, 104, 104, 104, 104] && [[], [502]].contains(six.dropFirst(5)), "\(six)")
   }
 
   @Test(

@@ -54,6 +54,7 @@ public final class TLSFrontEnd: Sendable {
             proxy_pass http://\(backend);
             proxy_http_version 1.1;
             proxy_request_buffering off;
+            proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
           }
         }
       """
