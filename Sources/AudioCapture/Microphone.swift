@@ -61,8 +61,9 @@ public final class Microphone: Sendable {
     if hasEnded { thread.join() } else { thread.detach() }
   }
 
-  /// How long the release waits for the end of the capture, in milliseconds.
-  private static let patience: Int32 = 2000
+  /// How long the release waits for the end of the capture, in milliseconds. The last reference may be that of a thread
+  /// with thousands of other streams.
+  private static let patience: Int32 = 250
 
   /// Starts to capture into `producer` at its head, and finishes it when the capture ends. Call it only once.
   ///

@@ -43,15 +43,7 @@ public struct Digest: Sendable, CustomStringConvertible {
   }
 
   /// The digest in lower-case hexadecimal, as sha256sum(1) prints it.
-  public var hexadecimal: String {
-    let digits = StaticString("0123456789abcdef").utf8Start
-    return String(unsafeUninitializedCapacity: bytes.count * 2) { text in
-      for (index, byte) in bytes.enumerated() {
-        (text[2 * index], text[2 * index + 1]) = (digits[Int(byte >> 4)], digits[Int(byte & 15)])
-      }
-      return bytes.count * 2
-    }
-  }
+  public var hexadecimal: String { Hexadecimal.text(bytes) }
 
   /// The algorithm's name and the digest in hexadecimal.
   public var description: String { "\(algorithm.name) \(hexadecimal)" }

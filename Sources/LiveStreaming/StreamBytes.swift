@@ -42,6 +42,11 @@ extension StreamBytes {
   var pause: Range<UInt64>? { nil }
   var pausedByteCount: UInt64 { 0 }
   var newest: UInt64 { head }
+  /// From ``oldest`` to ``head``. The oldest is read first, because the producer may discard bytes in between.
+  var extent: Range<UInt64> {
+    let oldest = oldest
+    return oldest..<head
+  }
   func aligned(_ offset: UInt64) -> UInt64 { offset }
   func byteCount(from offset: UInt64) -> UInt64 { head - min(head, offset) }
   func pauses(at offset: UInt64) -> Bool { false }

@@ -52,6 +52,7 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
 
   var capacity: Int { bytes.capacity }
   var oldest: UInt64 { bytes.oldest }
+  var extent: Range<UInt64> { bytes.extent }
   var head: UInt64 { bytes.head }
   var isFinished: Bool { bytes.isFinished }
   var newest: UInt64 { bytes.newest }
@@ -61,9 +62,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
 
   var supply: Supply {
     let isFinished = isFinished
-    // In this order, because the producer may discard bytes in between.
-    let oldest = oldest
-    let (head, pause) = (head, bytes.pause)
+    let (extent, pause) = (extent, bytes.pause)
+    let (oldest, head) = (extent.lowerBound, extent.upperBound)
     // The next write must not overwrite the bytes that are about to be sent.
     let excess = (head - oldest).addingSaturated(headroom)
     let restart = oldest.addingSaturated(min(headroom, excess - min(excess, UInt64(capacity))))

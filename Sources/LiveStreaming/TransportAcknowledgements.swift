@@ -57,9 +57,5 @@ struct TransportAcknowledgements {
     delay = hasProgress ? .milliseconds(1) : min(delay * 2, .milliseconds(64))
   }
 
-  private func isHalfFull(_ writer: StreamWriter) -> Bool {
-    // In this order, because the producer may discard bytes in between.
-    let oldest = writer.oldest
-    return Int(writer.head - oldest) > writer.capacity / 2
-  }
+  private func isHalfFull(_ writer: StreamWriter) -> Bool { writer.extent.count > writer.capacity / 2 }
 }

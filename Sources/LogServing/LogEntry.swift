@@ -107,7 +107,7 @@ package struct LogEntry: Equatable, Sendable {
     if let length { headers.append(.init(UploadFields.length, String(length))) }
     if isComplete { headers.append(.init(Name.complete, "?1")) }
     if let deactivation { headers.append(.init(Name.ended, deactivation.rawValue)) }
-    if let owner { headers.append(.init(Name.owner, Self.hex(owner))) }
+    if let owner { headers.append(.init(Name.owner, Hexadecimal.text(owner))) }
     if let digest { headers.append(.init(DigestField.representation, digest)) }
     if let wanted { headers.append(.init(DigestField.wantRepresentation, wanted)) }
     var content = MessageContent(headers: headers + more, payload: payload)
@@ -169,7 +169,7 @@ package struct LogEntry: Equatable, Sendable {
       deactivation = cause
     }
     if let text = content[Name.owner] {
-      guard let owner = Self.bytes(ofHex: text) else { return nil }
+      guard let owner = Hexadecimal.bytes(text.utf8) else { return nil }
       self.owner = owner
     }
   }
@@ -188,16 +188,6 @@ package struct LogEntry: Equatable, Sendable {
     // Without bytes, zlib returns its initial value, which is 0.
     let digits = String(UInt32(truncatingIfNeeded: payload.isEmpty ? 0 : value), radix: 16)
     return String(repeating: "0", count: 8 - digits.count) + digits
-  }
-
-  private static func hex(_ bytes: [UInt8]) -> String {
-    bytes.map { $0 < 16 ? "0" + String($0, radix: 16) : String($0, radix: 16) }.joined()
-  }
-
-  private static func bytes(ofHex text: String) -> [UInt8]? {
-    let digits = text.utf8.compactMap(Octet.hexValue)
-    guard digits.count == text.utf8.count, digits.count % 2 == 0 else { return nil }
-    return stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] }
   }
 }
 

@@ -1,5 +1,6 @@
 // The metadata of a recording: a small JSON file beside it, which exists as long as the recording.
 
+internal import Digests
 internal import JSONLines
 
 /// The content of `NAME.sidecar`, which describes the recording `NAME.wav`, `NAME.txt` or similar.
@@ -149,7 +150,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     add("link", link)
     add("received", received)
     add("stored", stored)
-    if !receivedHead.isEmpty { add("received_head", Self.hexadecimal(receivedHead)) }
+    if !receivedHead.isEmpty { add("received_head", Hexadecimal.text(receivedHead)) }
     add("missing", missing)
     add(
       "gaps",
@@ -162,10 +163,6 @@ public struct RecordingSidecar: Equatable, Sendable {
     add("software", software)
     add("server", server)
     return "{\n" + members.map { "  \"\($0.key)\": \($0.value)" }.joined(separator: ",\n") + "\n}\n"
-  }
-
-  private static func hexadecimal(_ bytes: [UInt8]) -> String {
-    bytes.map { ($0 < 16 ? "0" : "") + String($0, radix: 16) }.joined()
   }
 
   // MARK: Reading
@@ -204,7 +201,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     received = try content("received")
     stored = try content("stored")
     if let text = try json.text("received_head") {
-      guard let head = Self.bytes(text) else {
+      guard let head = Hexadecimal.bytes(text.utf8) else {
         throw SidecarError(problem: "\"received_head\" is not hexadecimal")
       }
       receivedHead = head
@@ -226,17 +223,6 @@ public struct RecordingSidecar: Equatable, Sendable {
     channels = try json.count("channels").map { Int(clamping: $0) }
     software = try json.text("software")
     server = try json.text("server")
-  }
-
-  private static func bytes(_ hexadecimal: String) -> [UInt8]? {
-    let digits = hexadecimal.utf8.map { Character(Unicode.Scalar($0)).hexDigitValue }
-    guard digits.count % 2 == 0 else { return nil }
-    var bytes: [UInt8] = []
-    for index in stride(from: 0, to: digits.count, by: 2) {
-      guard let high = digits[index], let low = digits[index + 1] else { return nil }
-      bytes.append(UInt8(high << 4 | low))
-    }
-    return bytes
   }
 }
 

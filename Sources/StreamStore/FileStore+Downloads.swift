@@ -1,5 +1,6 @@
 // Which files of the directory a client may download, and the metadata of their bytes. On a worker's thread.
 
+internal import Digests
 internal import DiskFiles
 internal import EventLoops
 internal import Glibc
@@ -102,7 +103,7 @@ extension FileStore {
     return FoundRecording(
       name: file, stream: sidecar.stream, length: length,
       validators: Validators(tag: EntityTag(tag), lastModified: lastModified),
-      sha256: isOlder(modified, than: name.sidecar) ? stored.sha256.flatMap(Self.bytes(ofHexadecimal:)) : nil,
+      sha256: isOlder(modified, than: name.sidecar) ? Self.digest(stored.sha256)?.bytes : nil,
       file: open, modified: modified)
   }
 
@@ -138,9 +139,7 @@ extension FileStore {
     return !modified.isLater(than: ModificationTime(status))
   }
 
-  private static func bytes(ofHexadecimal text: String) -> [UInt8]? {
-    let digits = text.utf8.compactMap(Octet.hexValue)
-    guard digits.count == text.utf8.count, digits.count == 64 else { return nil }
-    return stride(from: 0, to: digits.count, by: 2).map { digits[$0] << 4 | digits[$0 + 1] }
+  private static func digest(_ text: String?) -> Digest? {
+    text.flatMap { Hexadecimal.bytes($0.utf8) }.flatMap { Digest(.sha256, bytes: $0) }
   }
 }

@@ -126,7 +126,7 @@ final class TokenFile {
       let octets = UnsafeRawBufferPointer(start: line, count: count)
       let word = octets.split(omittingEmptySubsequences: true) { $0 == Octet.space || (0x09...0x0D).contains($0) }.first
       guard let word, word.first != UInt8(ascii: "#") else { continue }
-      guard let bytes = bytes(word), let hash = Digest(.sha256, bytes: bytes) else {
+      guard let bytes = Hexadecimal.bytes(word), let hash = Digest(.sha256, bytes: bytes) else {
         throw .tokenFile(path, line: number, reason: "it does not begin with 64 hexadecimal digits")
       }
       hashes.append(hash)
@@ -137,15 +137,5 @@ final class TokenFile {
 
   private static func unreadable(_ path: String, _ code: Int32) -> UploadServerError {
     .tokenFile(path, line: nil, reason: String(cString: strerror(code)))
-  }
-
-  private static func bytes(_ digits: Slice<UnsafeRawBufferPointer>) -> [UInt8]? {
-    var bytes: [UInt8] = []
-    var octets = digits.makeIterator()
-    while let first = octets.next() {
-      guard let high = Octet.hexValue(first), let low = octets.next().flatMap(Octet.hexValue) else { return nil }
-      bytes.append(high << 4 | low)
-    }
-    return bytes
   }
 }

@@ -76,7 +76,7 @@ struct SpoolBacklogTests {
     let drain = try SluiceProcess(["spool", "drain", spool])
     if between != .nothing {
       // It first finds nobody there.
-      try drain.line("backlog: ")
+      _ = try drain.line("backlog: ")
       server = try ServeProcess("\(directory.path)/stored", address: address, more: ["--durability", "none"])
     }
     #expect(try drain.exitCode() == 0, "\(drain.output.text)")
