@@ -7,6 +7,9 @@ internal import EventLoops
 ///
 /// It requests as many messages as ``want(_:)`` allows. If a message is missing, or no broker answers, it makes another
 /// consumer that begins after the last message. While there is nothing to read, one request is pending at the broker.
+///
+/// A consumer can omit a message that is stored while it is made (seen with nats-server 2.9.10). So the reader asks the
+/// stream about each gap in the sequences, which also has causes that are in order: purges, and subjects of other kinds.
 package final class MessageReader {
   /// An event of a reader.
   package enum Event {
@@ -28,7 +31,7 @@ package final class MessageReader {
   package enum Selection: Equatable {
     case messages
     /// Headers alone, with the length of the payload in `Nats-Msg-Size`. First come those of the last message of each
-    /// subject, until the reader has caught up, and then those of each message.
+    /// subject, and then those of each message that was stored since the reader began.
     /// The headers without a name in this list are omitted.
     case headersOfLast([String])
 
@@ -60,14 +63,21 @@ package final class MessageReader {
   private var last: StoredMessage?
   private let created: String?
   private let selection: Selection
-  /// Whether each subject has had its last message.
+  /// Whether each subject has had its last message up to ``boundary``.
   private var hasBegun: Bool
+  /// The last sequence of the stream before the last messages were requested. A consumer of all messages begins after it.
+  private var boundary: UInt64 = 0
   /// Of the present consumer; what belongs to an earlier one is ignored.
   private var generation: UInt64 = 0
   private var subscription: BrokerConnection.Subscription?
   private var consumer: String?
-  /// How many messages the consumer has delivered.
+  /// How many messages the consumer has sent.
   private var delivered: UInt64 = 0
+  /// Messages of the consumer that were not passed on yet, because the gap before the first of them is being examined.
+  private var arrived: [(message: StoredMessage, pending: UInt64)] = []
+  private var isExamining = false
+  /// The sequence of the message before which the stream has no others that were not delivered.
+  private var examined: UInt64 = 0
   private var wanted = 0
   /// How many messages of the present request are still to come.
   private var outstanding = 0
@@ -133,6 +143,7 @@ package final class MessageReader {
     timer = nil
     if let subscription { stream.client.connection.unsubscribe(subscription) }
     (subscription, consumer, delivered, outstanding) = (nil, nil, 0, 0)
+    (arrived, isExamining, examined) = ([], false, 0)
   }
 
   private func interrupted(_ error: BrokerError) {
@@ -177,15 +188,17 @@ package final class MessageReader {
 
   /// Whether the stream is the same, and still has the delivered messages, judging by the last of them.
   private func check(_ generation: UInt64, _ proceed: @escaping () -> Void) {
-    guard let created else { return checkLast(generation, proceed) }
+    guard created != nil || !hasBegun else { return checkLast(generation, proceed) }
     stream.extent { [weak self] answer in
       guard let self, generation == self.generation, !isOver else { return }
       switch answer {
       case .failure(let error): interrupted(error)
-      case .success(let extent) where extent.created != created:
+      case .success(let extent) where created.map { extent.created != $0 } ?? false:
         stop()
         handle(.recreated(extent.created))
-      case .success: checkLast(generation, proceed)
+      case .success(let extent):
+        if !hasBegun { boundary = extent.lastSequence }
+        checkLast(generation, proceed)
       }
     }
   }
@@ -238,19 +251,28 @@ package final class MessageReader {
         guard let name = reply.text("name") else { return interrupted(.invalidReply("a consumer without a name")) }
         consumer = name
         if reply.integer("num_pending") == 0 { caughtUp() }
+        guard generation == self.generation, !isOver else { return }
         pull()
       }
     }
   }
 
   private func caughtUp() {
-    (failures, isInterrupted, hasBegun) = (0, false, true)
+    guard hasBegun else { return continueBehindBoundary() }
+    (failures, isInterrupted) = (0, false)
     handle(.caughtUp)
   }
 
+  private func continueBehindBoundary() {
+    hasBegun = true
+    // The message before it may have been replaced as its subject's last one, so it is not compared.
+    (next, last) = (boundary + 1, nil)
+    restart(after: .zero)
+  }
+
   private func pull() {
-    guard let consumer, outstanding == 0, wanted > 0, !isOver else { return }
-    outstanding = min(wanted, Self.largestBatch)
+    guard let consumer, outstanding == 0, wanted > arrived.count, !isOver else { return }
+    outstanding = min(wanted - arrived.count, Self.largestBatch)
     let question = "{\"batch\":\(outstanding),\"expires\":\(Self.expiry.nanoseconds)}"
     // Used on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
@@ -285,19 +307,13 @@ package final class MessageReader {
     if reply.isNoResponders { return interrupted(.noResponders) }
     guard let place = reply.replySubject.flatMap(MessagePlace.init) else { return status(of: reply) }
     // The consumer is another one, or a message was lost on the way.
-    guard place.delivered == delivered + 1, place.sequence >= next else { return interrupted(.timedOut) }
+    let latest = arrived.last.map { $0.message.sequence + 1 } ?? next
+    guard place.delivered == delivered + 1, place.sequence >= latest else { return interrupted(.timedOut) }
     delivered += 1
-    next = place.sequence + 1
-    wanted -= 1
     outstanding -= 1
-    (failures, isInterrupted) = (0, false)
-    let message = StoredMessage(
-      subject: subject, sequence: place.sequence,
-      content: MessageContent(headers: reply.headers, payload: reply.payload))
-    last = message
-    handle(.message(message, pending: place.pending))
-    guard generation == self.generation, !isOver else { return }
-    if place.pending == 0 { caughtUp() }
+    let content = MessageContent(headers: reply.headers, payload: reply.payload)
+    arrived.append((StoredMessage(subject: subject, sequence: place.sequence, content: content), place.pending))
+    passOn()
     guard generation == self.generation, !isOver else { return }
     if outstanding > 0 {
       watch()
@@ -308,13 +324,53 @@ package final class MessageReader {
     }
   }
 
+  private func passOn() {
+    let generation = generation
+    while !isExamining, let (message, pending) = arrived.first {
+      // The last messages of subjects have gaps between them.
+      guard message.sequence == next || message.sequence == examined || !hasBegun else {
+        return examine(upTo: message.sequence)
+      }
+      guard hasBegun || message.sequence <= boundary else { return continueBehindBoundary() }
+      arrived.removeFirst()
+      next = message.sequence + 1
+      wanted -= 1
+      (failures, isInterrupted) = (0, false)
+      last = message
+      handle(.message(message, pending: pending))
+      guard generation == self.generation, !isOver else { return }
+      if pending == 0 { caughtUp() }
+      guard generation == self.generation, !isOver else { return }
+    }
+  }
+
+  /// Asks the stream for the first message from ``next`` on. It has to be the one with this sequence, or none.
+  private func examine(upTo sequence: UInt64) {
+    isExamining = true
+    stream.message(of: "*", from: next) { [weak self, generation] answer in
+      guard let self, generation == self.generation, !isOver else { return }
+      isExamining = false
+      switch answer {
+      case .failure(let error): interrupted(error)
+      // The next consumer begins with that message.
+      case .success(let found?) where found.sequence < sequence: restart(after: .zero)
+      case .success:
+        examined = sequence
+        passOn()
+        guard generation == self.generation, !isOver else { return }
+        pull()
+      }
+    }
+  }
+
   /// A status message of the broker: the request has expired, or the consumer is gone.
   private func status(of reply: BrokerReply) {
     switch reply.headers.first(where: { $0.name == "Status" })?.value {
     case "100": watch()
     case "404", "408":
       outstanding = 0
-      pull()
+      // Nothing came for a while. An omitted message may be the last one.
+      if arrived.isEmpty, hasBegun { examine(upTo: .max) } else { pull() }
     default: interrupted(.timedOut)
     }
   }

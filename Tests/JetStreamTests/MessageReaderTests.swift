@@ -18,13 +18,13 @@ struct MessageReaderTests {
     private var reader: MessageReader?
 
     init(
-      _ broker: TestBroker, after sequence: UInt64, _ identity: String? = nil, created: String? = nil,
-      selection: MessageReader.Selection = .messages, wants count: Int = 1000
+      _ broker: TestBroker, of name: String = "s", after sequence: UInt64, _ identity: String? = nil,
+      created: String? = nil, selection: MessageReader.Selection = .messages, wants count: Int = 1000
     ) throws {
       let events = try EventLog<String>()
       (self.events, loop) = (events, try BrokerLoop(.init(servers: [broker.url])))
       let _: Bool = try loop.wait("the reader") { [self] client, done in
-        MessageStream.find("s", with: client) { found in
+        MessageStream.find(name, with: client) { found in
           guard let stream = try? found.get() else { return done(false) }
           let made = MessageReader(
             stream, after: sequence, identity, created: created, selection: selection,
@@ -119,6 +119,32 @@ struct MessageReaderTests {
     #expect(reading.messages == (0..<80).map { "\($0 + 1) m\($0)" })
     #expect(reading.events.all.contains("interrupted"))
     try reading.stop()
+  }
+
+  @Test(
+    "messages that are stored while a reader begins arrive, too",
+    arguments: [MessageReader.Selection.messages, .headersOfLast(["A"])])
+  func beginning(_ selection: MessageReader.Selection) throws {
+    let broker = try TestBroker()
+    let sender = try BrokerLoop(.init(servers: [broker.url]))
+    for round in 0..<60 {
+      // A stream that is empty or not, and a reader that begins or waits.
+      let (name, before, waits) = ("s\(round)", round % 2 * 3, round % 4 > 1)
+      let stream = try sender.open(name)
+      try Self.publish(stream, 0..<before)
+      let reading = try Reading(broker, of: name, after: 0, selection: selection)
+      if waits { try reading.events.first("the end of the stream") { $0 == "caught up" } }
+      let _: Bool = try sender.wait("the messages are sent") { client, done in
+        for number in before..<before + 8 {
+          let content = MessageContent(headers: [.init("A", "b")], payload: [0x61])
+          client.connection.send(content, to: "\(name).t\(number)", reply: "nobody") { _ in }
+        }
+        done(true)
+      }
+      try waitUntil("the last message of round \(round)") { reading.messages.last?.hasPrefix("\(before + 8) ") ?? false }
+      #expect(reading.messages.compactMap { Int($0.prefix { $0 != " " }) } == Array(1...before + 8), "round \(round)")
+      try reading.stop()
+    }
   }
 
   @Test("at most the requested number of messages arrives")
