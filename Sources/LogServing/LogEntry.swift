@@ -110,7 +110,8 @@ package struct LogEntry: Equatable, Sendable {
     if let owner { headers.append(.init(Name.owner, Hexadecimal.text(owner))) }
     if let digest { headers.append(.init(DigestField.representation, digest)) }
     if let wanted { headers.append(.init(DigestField.wantRepresentation, wanted)) }
-    var content = MessageContent(headers: headers + more, payload: payload)
+    // libnats takes the line after a header without a value for its value.
+    var content = MessageContent(headers: headers + more.filter { !$0.value.isEmpty }, payload: payload)
     guard let link = last.next(content) else { return nil }
     self.link = link
     content.headers.append(.init(Name.chain, link.digest))

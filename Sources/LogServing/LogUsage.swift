@@ -59,7 +59,7 @@ package final class LogUsage: Sendable {
     return state.withLock { $0.uploads.advance(token, to: end, isLive: isLive, at: sequence, seen: $0.time.own(now)) }
   }
 
-  /// Called when a tick was read.
+  /// Called when a message of the ticks' subject was read.
   func readTick(_ content: MessageContent, at sequence: UInt64) {
     let now = now
     state.withLock { $0.time.read(content, at: sequence, now) }
@@ -124,8 +124,14 @@ package final class LogUsage: Sendable {
     }
   }
 
-  /// Called when the log has no tick any more.
-  func forgetTicks() { state.withLock { $0.time.forgetTicks() } }
+  /// Called with the last message of the ticks' subject after the broker has refused a tick. Nil if there is none.
+  func followTick(_ last: StoredMessage?) {
+    let now = now
+    state.withLock { state in
+      guard let last else { return state.time.forgetTicks() }
+      state.time.follow(last.content, at: last.sequence, now)
+    }
+  }
 
   enum Tick {
     case due(MessageContent, after: UInt64)

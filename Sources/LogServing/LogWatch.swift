@@ -199,9 +199,11 @@ package final class LogWatch {
       log.stream.publish(content, to: ServedTime.token, after: sequence) { [log] result in
         switch result {
         case .success: log.stream.purge(ServedTime.token) { _ in }
-        // Another server has published a tick, or an operator has removed the last one.
+        // Another server has published a tick, somebody else has published a message, or an operator has removed one.
         case .failure(let error) where error.isWrongLastSequence:
-          log.stream.lastMessage(of: ServedTime.token) { if case .success(nil) = $0 { log.usage.forgetTicks() } }
+          log.stream.lastMessage(of: ServedTime.token) { answer in
+            if case .success(let last) = answer { log.usage.followTick(last) }
+          }
         case .failure: break
         }
       }

@@ -30,6 +30,9 @@ struct ServedTime {
 
   /// The ticks, the oldest first.
   private(set) var ticks: [Tick] = []
+  /// The sequence of the last message of the ticks' subject, after which the next tick is published. 0 if there is
+  /// none. Anybody may publish to the subject, so this message need not be a tick.
+  private(set) var lastSequence: UInt64 = 0
   /// The counted time of this server when it read the last one.
   private var lastTickAt: Int64 = 0
   private var counted: Int64 = 0
@@ -63,7 +66,7 @@ struct ServedTime {
   }
 
   /// Called when the log is another one than before.
-  mutating func forgetTicks() { ticks = [] }
+  mutating func forgetTicks() { (ticks, lastSequence) = ([], 0) }
 
   // MARK: Ages
 
@@ -88,25 +91,27 @@ struct ServedTime {
 
   // MARK: Ticks
 
-  /// The sequence of the last tick. 0 if there is none.
-  var lastSequence: UInt64 { ticks.last?.sequence ?? 0 }
-
   /// The time that this server has counted since the last tick.
   func sinceTick(_ now: Int64) -> Int64 { own(now) - lastTickAt }
 
-  /// The message to publish after the last tick.
+  /// The message to publish after ``lastSequence``.
   func nextTick(_ now: Int64) -> MessageContent {
     let time = min((ticks.last?.time ?? 0) + sinceTick(now), Self.largestTime)
     let earlier = Self.thinned(ticks, at: time).suffix(Self.largestCount)
-    return MessageContent(headers: [
-      .init(Name.time, String(time / Self.millisecond)),
-      .init(Name.earlier, earlier.map { "\($0.sequence)=\($0.time / Self.millisecond)" }.joined(separator: " ")),
-    ])
+    var content = MessageContent(headers: [.init(Name.time, String(time / Self.millisecond))])
+    // libnats takes the line after a header without a value for its value.
+    guard !earlier.isEmpty else { return content }
+    let text = earlier.map { "\($0.sequence)=\($0.time / Self.millisecond)" }.joined(separator: " ")
+    content.headers.append(.init(Name.earlier, text))
+    return content
   }
 
-  /// Called when a tick was read. Ignores other messages.
+  /// Called when a message of the ticks' subject was read. If it is not a tick, or has less time than an earlier one,
+  /// only its sequence counts.
   mutating func read(_ content: MessageContent, at sequence: UInt64, _ now: Int64) {
-    guard sequence > lastSequence, let time = Self.time(content[Name.time]) else { return }
+    guard sequence > lastSequence else { return }
+    lastSequence = sequence
+    guard let time = Self.time(content[Name.time]), time >= ticks.last?.time ?? 0 else { return }
     var found: [Tick] = []
     for text in (content[Name.earlier] ?? "").split(separator: " ").prefix(Self.largestCount) {
       let parts = text.split(separator: "=", omittingEmptySubsequences: false)
@@ -116,6 +121,13 @@ struct ServedTime {
     found.append(Tick(sequence: sequence, time: time))
     guard zip(found, found.dropFirst()).allSatisfy({ $0.sequence < $1.sequence && $0.time <= $1.time }) else { return }
     (ticks, lastTickAt) = (found, own(now))
+  }
+
+  /// Called with the last message of the ticks' subject after the broker has refused a tick. The message may be older
+  /// than the last one that was read, because an operator can remove messages.
+  mutating func follow(_ content: MessageContent, at sequence: UInt64, _ now: Int64) {
+    read(content, at: sequence, now)
+    lastSequence = sequence
   }
 
   private static func time(_ text: String?) -> Int64? {

@@ -27,6 +27,16 @@ struct ServedTimeTests {
     var served: Int64
   }
 
+  @Test("no tick has a header without a value")
+  func firstTick() {
+    var time = ServedTime()
+    for sequence in 1...3 as ClosedRange<UInt64> {
+      let tick = time.nextTick(Int64(sequence) * 1_000_000_000)
+      #expect(tick.headers.count == (sequence == 1 ? 1 : 2) && tick.headers.allSatisfy { !$0.value.isEmpty })
+      time.read(tick, at: sequence, Int64(sequence) * 1_000_000_000)
+    }
+  }
+
   @Test("time in which a server was stopped does not count, except for a minute at most")
   func stopped() {
     let hour = 3600 * Self.interval
@@ -156,7 +166,7 @@ struct ServedTimeTests {
     }
   }
 
-  @Test("a tick that cannot be read changes nothing")
+  @Test("a message that is not a tick changes no age, and the next tick follows it")
   func damaged() {
     var good = ServedTime()
     good.resume(0)
@@ -164,18 +174,41 @@ struct ServedTimeTests {
     time.read(good.nextTick(5_000_000_000), at: 7, 5_000_000_000)
     #expect(time.ticks == [.init(sequence: 7, time: 5_000_000_000)])
     let before = time.ticks
-    for (served, earlier) in [
+    for (index, (served, earlier)) in [
       ("", ""), ("-1", ""), ("x", ""), ("99999999999999999999", ""), ("6000", "7"), ("6000", "7=x"),
       ("6000", "9=1 8=2"),
       ("6000", "1=7000"), ("6000", "99=1"), ("9223372036854775807", ""),
-    ] {
+      // It has less time than the last tick.
+      ("4999", ""),
+    ].enumerated() {
+      let sequence = 20 + UInt64(index)
       time.read(
-        .init(headers: [.init("Sluice-Served", served), .init("Sluice-Served-Earlier", earlier)]), at: 20, 6_000_000_000
-      )
+        .init(headers: [.init("Sluice-Served", served), .init("Sluice-Served-Earlier", earlier)]), at: sequence,
+        6_000_000_000)
       #expect(time.ticks == before, "\(served) \(earlier)")
+      #expect(time.lastSequence == sequence)
     }
     // An older one, which comes again.
-    time.read(good.nextTick(1_000_000_000), at: 7, 6_000_000_000)
-    #expect(time.ticks == before)
+    let last = time.lastSequence
+    time.read(good.nextTick(6_000_000_000), at: 7, 6_000_000_000)
+    #expect(time.ticks == before && time.lastSequence == last)
+  }
+
+  @Test("after a refusal, the next tick follows the last message, whatever it is, and the counted time stays")
+  func refused() {
+    var time = ServedTime()
+    time.resume(0)
+    time.read(time.nextTick(5_000_000_000), at: 7, 5_000_000_000)
+    let before = time.ticks
+    // A foreign message, and then an earlier one, because an operator has removed the foreign message.
+    for sequence: UInt64 in [9, 3] {
+      time.follow(MessageContent(payload: [1]), at: sequence, 6_000_000_000)
+      #expect(time.lastSequence == sequence && time.ticks == before)
+    }
+    time.follow(time.nextTick(6_000_000_000), at: 12, 6_000_000_000)
+    #expect(time.lastSequence == 12)
+    #expect(time.ticks.last == .init(sequence: 12, time: 6_000_000_000))
+    time.forgetTicks()
+    #expect(time.lastSequence == 0 && time.ticks.isEmpty)
   }
 }

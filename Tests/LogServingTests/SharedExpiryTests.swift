@@ -176,6 +176,34 @@ struct SharedExpiryTests {
   }
 
   @Test(
+    "a foreign message on the subject of the ticks stops them neither at a running server nor at a new one",
+    arguments: [false, true])
+  func foreignTick(_ startsAgain: Bool) throws {
+    let broker = try TestBroker()
+    var server: LogServer? = try LogServer(broker, Self.short(16))
+    _ = try server?.create("live", ["Stream-ID: ticking"])
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    try waitUntil("there is a tick") { try stream.lastMessage(of: "served") != nil }
+    if startsAgain { server = nil }
+    var foreign: UInt64 = 0
+    try waitUntil("a foreign message is behind the last tick") {
+      let last = try stream.lastMessage(of: "served")?.sequence ?? 0
+      // The server may publish a tick at the same time.
+      guard case .success(let sequence) = try stream.publish(.init(payload: [1]), to: "served", after: last) else {
+        return false
+      }
+      foreign = sequence
+      return true
+    }
+    if startsAgain { server = try LogServer(broker, Self.short(16)) }
+    try waitUntil("there is a tick behind the foreign message") {
+      guard let last = try stream.lastMessage(of: "served") else { return false }
+      return last.sequence > foreign && last.content["Sluice-Served"] != nil
+    }
+    withExtendedLifetime(server) {}
+  }
+
+  @Test(
     "the bytes of an expired upload are removed although the server that has ended it died", arguments: [false, true])
   func leftBytes(_ hasOtherServer: Bool) throws {
     let broker = try TestBroker()

@@ -3,6 +3,8 @@
 import BrokerTesting
 import EventLoops
 import Glibc
+import JetStream
+import LogServing
 import NetworkTesting
 import PropertyTesting
 import Testing
@@ -10,6 +12,19 @@ import UploadServer
 
 @Suite("Uploads that servers share")
 struct SharedUploadTests {
+  @Test(
+    "a field without a value does not hide the header after it from readers",
+    arguments: ["Content-Type", "Stream-Description", "Upload-Metadata"])
+  func emptyField(_ name: String) throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    let location = try server.create("abc", ["\(name):", "Stream-ID: a"])
+    let found = try EventLog<StoredMessage>()
+    try BrokerLoop(.init(servers: [broker.url])).read("sluice") { found.append($0) }
+    let message = try found.first("the upload's message") { location.hasSuffix($0.subject.dropFirst("sluice.".count)) }
+    #expect(LogEntry(message.content)?.streamID == "a", "\(message.content.headers)")
+  }
+
   @Test("an upload of one server can be queried, continued and completed at another")
   func shared() throws {
     let broker = try TestBroker()
