@@ -84,13 +84,12 @@ final class LogQuery: RequestHandler {
 
   /// Reports the completion, unless the upload was cancelled since then. Nothing is published to a complete upload.
   private func confirm(_ entry: LogEntry, _ sequence: UInt64) {
-    confirmation.confirm(entry, at: sequence, of: token) { [self] verdict in
-      guard exchange != nil else { return }
-      switch verdict {
-      case .current: retrieved(entry, at: sequence)
-      case .outdated: ask()
-      case .unavailable(let error): error.isTransient ? askAgain(after: error) : refuse(UploadRefusal(error))
-      }
+    confirmation.confirm(entry, at: sequence, of: token, isAwaited: { [self] in exchange != nil }) { [self] in
+      retrieved(entry, at: sequence)
+    } outdated: { [self] in
+      ask()
+    } unavailable: { [self] error in
+      error.isTransient ? askAgain(after: error) : refuse(UploadRefusal(error))
     }
   }
 

@@ -163,7 +163,7 @@ final class LogTransfer: RequestHandler {
     case .refuse(let refusal):
       // The offset of the refusal is not certain yet.
       self.state = nil
-      confirm(refusal, of: entry, at: sequence, state)
+      confirmRefusal(refusal, of: entry, at: sequence, state)
     case .invalidate(let refusal, _):
       append.deactivate(.lengthExceeded)
       ending = .refuse(refusal)
@@ -174,18 +174,12 @@ final class LogTransfer: RequestHandler {
   }
 
   /// Refuses the append, unless the log has later messages than that one.
-  private func confirm(
+  private func confirmRefusal(
     _ refusal: UploadRefusal, of entry: LogEntry, at sequence: UInt64, _ state: UploadResourceState
   ) {
-    confirmation.confirm(entry, at: sequence, of: token) { [self] verdict in
-      guard exchange != nil else { return }
-      switch verdict {
-      case .current:
-        self.state = state
-        refuse(refusal, standing: standing(state))
-      case .outdated: find()
-      case .unavailable(let error): refuse(UploadRefusal(error))
-      }
+    whenConfirmed(entry, sequence) { [self] in
+      self.state = state
+      refuse(refusal, standing: standing(state))
     }
   }
 
@@ -194,7 +188,7 @@ final class LogTransfer: RequestHandler {
     log.verify(entry, at: sequence, of: token) { [self] verdict in
       guard exchange != nil else { return }
       switch verdict {
-      case .intact: confirm(entry, sequence)
+      case .intact: confirmCompletion(entry, sequence)
       case .lost(let reason):
         log.context.emit(ServerEvent(.warning, reason: reason))
         refuse(.deactivated(.stateLost))
@@ -204,16 +198,21 @@ final class LogTransfer: RequestHandler {
   }
 
   /// Repeats the response, unless the upload was cancelled since then.
-  private func confirm(_ entry: LogEntry, _ sequence: UInt64) {
-    confirmation.confirm(entry, at: sequence, of: token) { [self] verdict in
-      guard exchange != nil else { return }
-      switch verdict {
-      case .current:
-        computed = WholeDigest.field(of: entry.digest, wanted: entry.wanted)
-        respond(finalResponse())
-      case .outdated: find()
-      case .unavailable(let error): refuse(UploadRefusal(error))
-      }
+  private func confirmCompletion(_ entry: LogEntry, _ sequence: UInt64) {
+    whenConfirmed(entry, sequence) { [self] in
+      computed = WholeDigest.field(of: entry.digest, wanted: entry.wanted)
+      respond(finalResponse())
+    }
+  }
+
+  /// Calls `work`, unless the log has later messages than that one. Then the request begins again.
+  private func whenConfirmed(_ entry: LogEntry, _ sequence: UInt64, _ work: @escaping () -> Void) {
+    confirmation.confirm(entry, at: sequence, of: token, isAwaited: { [self] in exchange != nil }) {
+      work()
+    } outdated: { [self] in
+      find()
+    } unavailable: { [self] error in
+      refuse(UploadRefusal(error))
     }
   }
 

@@ -140,13 +140,12 @@ final class PlainClaim {
 
   /// Calls `work`, unless the log has later messages than that one.
   private func confirm(_ last: LogEntry?, at sequence: UInt64, _ token: String, _ work: @escaping () -> Void) {
-    confirmation.confirm(last, at: sequence, of: token) { [self] verdict in
-      guard completion != nil else { return }
-      switch verdict {
-      case .current: work()
-      case .outdated: find()
-      case .unavailable(let error): findAgain(error)
-      }
+    confirmation.confirm(last, at: sequence, of: token, isAwaited: { [self] in completion != nil }) {
+      work()
+    } outdated: { [self] in
+      find()
+    } unavailable: { [self] error in
+      findAgain(error)
     }
   }
 

@@ -50,9 +50,8 @@ final class ReadBarrier {
 /// Confirms for one request that a message was the last one of its upload at some time after the request began. Only on
 /// the loop's thread.
 final class LogConfirmation {
-  enum Verdict {
+  private enum Verdict {
     case current
-    /// There are later messages. Read the last one again.
     case outdated
     case unavailable(BrokerError)
   }
@@ -68,9 +67,29 @@ final class LogConfirmation {
 
   init(_ log: UploadLog) { self.log = log }
 
+  /// Calls one of the last three closures, if the request still waits.
+  ///
   /// - Parameters:
   ///   - entry: the last known message of the upload, which has that sequence. Nil if there is none.
-  func confirm(_ entry: LogEntry?, at sequence: UInt64, of token: String, _ completion: @escaping (Verdict) -> Void) {
+  ///   - isAwaited: whether the request still waits.
+  ///   - outdated: called if there are later messages. Read the last one again.
+  func confirm(
+    _ entry: LogEntry?, at sequence: UInt64, of token: String, isAwaited: @escaping () -> Bool,
+    current: @escaping () -> Void, outdated: @escaping () -> Void, unavailable: @escaping (BrokerError) -> Void
+  ) {
+    judge(entry, at: sequence, of: token) { verdict in
+      guard isAwaited() else { return }
+      switch verdict {
+      case .current: current()
+      case .outdated: outdated()
+      case .unavailable(let error): unavailable(error)
+      }
+    }
+  }
+
+  private func judge(
+    _ entry: LogEntry?, at sequence: UInt64, of token: String, _ completion: @escaping (Verdict) -> Void
+  ) {
     // Only one broker answers, or no message can follow.
     guard log.stream.isReplicated, entry?.deactivation == nil else { return completion(.current) }
     guard let barrier else {
@@ -79,7 +98,7 @@ final class LogConfirmation {
         case .success(let sequence): barrier = sequence
         case .failure(let error): return completion(.unavailable(error))
         }
-        confirm(entry, at: sequence, of: token, completion)
+        judge(entry, at: sequence, of: token, completion)
       }
     }
     guard sequence < barrier else { return completion(.current) }

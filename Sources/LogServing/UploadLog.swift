@@ -185,12 +185,12 @@ package final class UploadLog {
         last = (entry, message.sequence)
       }
       // An upload of another client takes the same time as none.
-      confirmation.confirm(last?.entry, at: last?.sequence ?? 0, of: token) { [self] verdict in
-        switch verdict {
-        case .current: completion(.unknown)
-        case .outdated: find(token, for: credential, confirmation, completion)
-        case .unavailable(let error): completion(.unavailable(error))
-        }
+      confirmation.confirm(last?.entry, at: last?.sequence ?? 0, of: token, isAwaited: { true }) {
+        completion(.unknown)
+      } outdated: { [self] in
+        find(token, for: credential, confirmation, completion)
+      } unavailable: { error in
+        completion(.unavailable(error))
       }
     }
   }
