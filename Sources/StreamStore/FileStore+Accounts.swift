@@ -48,8 +48,6 @@ extension FileStore {
   /// Counts the bytes of a stream's recording that have no known owner against the quota of that owner.
   func attribute(_ name: StreamName, to owner: UploadOwner) {
     guard let accounts, let log = try? parts.lines(of: name.base) else { return }
-    var name = name
-    name.part = log.last?.number ?? 1
-    accounts.attribute(name, to: owner)
+    accounts.attribute(name.lastRecording(log), to: owner)
   }
 }

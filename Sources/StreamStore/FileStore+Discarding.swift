@@ -26,9 +26,8 @@ private final class DiscardedFiles: @unchecked Sendable {
   let ended: @Sendable (SystemError?) -> Void
 
   init(_ name: StreamName, _ log: [RecordingPart], _ ended: @escaping @Sendable (SystemError?) -> Void) {
-    var name = name.withExtension(log.last.map(\.finalExtension) ?? name.finalExtension)
-    name.part = log.last?.number ?? 1
-    (self.name, self.log, self.ended) = (name, log, ended)
+    self.name = name.withExtension(log.last.map(\.finalExtension) ?? name.finalExtension).lastRecording(log)
+    (self.log, self.ended) = (log, ended)
     next = log.firstDiscarded
     isMarked = log.last?.isDiscarded ?? false
   }
@@ -169,8 +168,7 @@ extension FileStore {
 
   /// Removes a recording into which the stream was split. Returns false if a part of a large file is left.
   private func removeSplit(_ files: DiscardedFiles) throws(SystemError) -> Bool {
-    var name = files.name
-    name.part = files.next
+    let name = files.name.recording(files.next)
     guard try isSplit(name, files.log.last { $0.number == name.part }) else { return true }
     splits.withLock { $0.removeValue(forKey: name.fileBase) }?.discard()
     if let sidecar = sidecar(name.sidecar) { unlink(sidecar) }
@@ -219,13 +217,8 @@ extension FileStore {
 }
 
 extension [RecordingPart] {
-  /// The recordings that were closed before their streams ended, by their numbers. The last line about a recording has
-  /// its current state.
-  var closedParts: [Int: RecordingPart] {
-    var closed: [Int: RecordingPart] = [:]
-    for part in self { closed[part.number] = part.end == nil || part.isSplit ? nil : part }
-    return closed
-  }
+  /// The recordings that were closed before their streams ended, by their numbers.
+  var closedParts: [Int: RecordingPart] { current.filter { $0.value.end != nil && !$0.value.isSplit } }
 
   /// The number of the first recording that is removed with the stream: the beginning of its series. Recordings that
   /// were closed before it are kept.

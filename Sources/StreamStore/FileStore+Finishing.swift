@@ -128,7 +128,7 @@ extension FileStore {
     // If the stream's file is unknown at the moment, the disk is still asked to sync.
     var (file, growing) = (DiskSync.File.unknown, name)
     if let log = try? parts.lines(of: name.base) {
-      growing.part = log.last?.number ?? 1
+      growing = name.lastRecording(log)
       file = .named(growing.partial, in: directory)
     }
     // Only the loop's thread uses it. The worker merely passes it back.

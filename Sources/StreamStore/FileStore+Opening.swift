@@ -18,8 +18,7 @@ extension FileStore {
     let log = try parts.lines(of: name.base)
     // No byte of it will remain, and it cannot be opened before that.
     if isBeingRemoved(name, log), log.closedParts.isEmpty { return true }
-    var name = name
-    name.part = log.last?.number ?? 1
+    let name = name.lastRecording(log)
     if let record, record.owner != credential {
       // The owner of a closed stream continues it in a next part, wherever an operator has moved the closed one.
       if log.contains(where: { $0.end != nil }) { return false }
@@ -59,8 +58,7 @@ extension FileStore {
   private func openOwned(
     _ name: StreamName, _ log: [RecordingPart], at offset: UInt64, creating: Bool
   ) throws(SystemError) -> StreamFile? {
-    var name = name
-    name.part = log.last?.number ?? 1
+    let name = name.lastRecording(log)
     if let growing = try openGrowing(name, log) { return growing }
     if log.last?.end == nil, let (name, complete) = try openComplete(name) {
       return try StreamFile(self, name, complete.file, part: log.last, .complete, size: complete.length)
@@ -166,8 +164,7 @@ extension FileStore {
     if isBeingRemoved(name, log) { return log.closedParts.isEmpty ? .absent : .closed }
     if try checkSplits(name, log) { log = try parts.lines(of: name.base) }
     let part = log.last
-    var name = name
-    name.part = part?.number ?? 1
+    let name = name.lastRecording(log)
     let growing = try openExisting(name.partial, Self.growing)
     var found = growing
     // A closed recording cannot be continued.

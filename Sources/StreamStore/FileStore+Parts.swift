@@ -27,8 +27,7 @@ extension FileStore {
     var log = try parts.lines(of: name.base)
     guard !isBeingRemoved(name, log) else { return nil }
     if try checkSplits(name, log) { log = try parts.lines(of: name.base) }
-    var name = name
-    name.part = log.last?.number ?? 1
+    var name = name.lastRecording(log)
     guard let growing = try openGrowing(name, log) else { return nil }
     guard name.finalExtension.isEmpty else { return growing }
     // The recording is from an earlier server. If that server ended regularly, the log contains the intended file name.
@@ -108,8 +107,7 @@ extension FileStore {
   /// Records for the next server that the disk has refused bytes of an unfinished recording.
   func noteDistrusted(_ name: StreamName) throws(SystemError) {
     let log = try parts.lines(of: name.base)
-    var name = name
-    name.part = log.last?.number ?? 1
+    let name = name.lastRecording(log)
     guard isThere(name.partial), try !readGaps(name, length: 0).isDistrusted else { return }
     try note(GapRecord(offset: log.last?.start ?? 0, length: 0, cause: .notSynced), name)
     syncGaps(of: name)
@@ -125,9 +123,7 @@ extension FileStore {
   func noteShared(_ name: StreamName) throws(SystemError) {
     let log = try parts.lines(of: name.base)
     var part = log.last ?? RecordingPart(file: name.final)
-    var growing = name
-    growing.part = part.number
-    guard part.end == nil, !part.isShared, isThere(growing.partial) else { return }
+    guard part.end == nil, !part.isShared, isThere(name.recording(part.number).partial) else { return }
     if log.isEmpty, !name.streamID.isEmpty { part.streamID = name.streamID }
     part.isShared = true
     try parts.append(part, to: name.base)
@@ -173,8 +169,7 @@ extension FileStore {
   }
 
   private func hasFiles(_ log: [RecordingPart], _ name: StreamName) -> Bool {
-    var name = name
-    name.part = log.last?.number ?? 1
+    let name = name.lastRecording(log)
     // This includes a recording whose name differs from the one in the log: its owner must not be forgotten.
     if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return true }
     // If this is unknown, there may be a recording.
@@ -191,8 +186,7 @@ extension FileStore {
     guard offset <= StreamPlacement.largestOffset else {
       throw SystemError(operation: "begin a recording at the offset \(offset)", code: EFBIG)
     }
-    var name = name
-    name.part = previous.number + 1
+    let name = name.recording(previous.number + 1)
     var part = RecordingPart(file: name.final)
     part.number = name.part
     part.streamID = name.streamID

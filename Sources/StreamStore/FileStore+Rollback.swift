@@ -29,12 +29,10 @@ extension FileStore {
     guard let last = log.last?.number, last > extent.part, log.last?.isDiscarded == false,
       let closed = log.last(where: { $0.number == extent.part }), closed.isSplit
     else { return }
-    var name = name
-    name.part = extent.part
+    let name = name.recording(extent.part)
     guard isThere(name.partial) else { return }
     for part in (extent.part + 1)...last {
-      var later = name
-      later.part = part
+      let later = name.recording(part)
       if let line = log.last(where: { $0.number == part }), isThere(line.file) { removeFinished(later, line) }
       for file in [later.partial, later.gaps, later.pendingSidecar] { unlinkat(directory, file, 0) }
     }
@@ -65,8 +63,7 @@ extension FileStore {
   @discardableResult
   package func rollBack(_ name: StreamName, to extent: GrowthExtent?) throws(SystemError) -> UInt64 {
     let log = try parts.lines(of: name.base)
-    var name = name
-    name.part = log.last?.number ?? 1
+    let name = name.lastRecording(log)
     guard let growing = try openGrowing(name, log) else { return 0 }
     if let extent, extent.part == name.part {
       guard growing.length > extent.length else { return extent.length - growing.length }

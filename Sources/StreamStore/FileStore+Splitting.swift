@@ -166,13 +166,11 @@ extension FileStore {
     }
     // A recording that an interruption has closed counts against the quotas for as long as it is there. The first one
     // of a series shows what is removed with the stream. One without its final name has still to be finished.
-    var states: [Int: RecordingPart] = [:]
-    for line in lines { states[line.number] = line }
+    let (current, name) = (lines.current, StreamName(base: base))
     let old = lines.dropLast(Self.keptLines).filter { line in
-      guard states[line.number] == line else { return false }
-      var name = StreamName(base: base)
-      name.part = line.number
-      return line.series == nil || (line.end != nil && !line.isSplit) || isThere(name.partial)
+      guard current[line.number] == line else { return false }
+      return line.series == nil || (line.end != nil && !line.isSplit)
+        || isThere(name.recording(line.number).partial)
     }
     try parts.rewrite(
       old + lines.suffix(Self.keptLines) + [closed, next], of: base, isSynced: durability != .none)
@@ -312,11 +310,9 @@ extension FileStore {
         stretches.append((nil, position..<range.upperBound))
         break
       }
-      var earlier = name
-      earlier.part = part.number
       let held = position..<min(end, range.upperBound)
       let first = position - part.start + part.headerLength
-      stretches.append((try openEarlier(earlier, part), first..<(first + UInt64(held.count))))
+      stretches.append((try openEarlier(name.recording(part.number), part), first..<(first + UInt64(held.count))))
       position = held.upperBound
     }
     return stretches

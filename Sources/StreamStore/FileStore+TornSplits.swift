@@ -5,61 +5,82 @@ internal import EventLoops
 internal import Glibc
 internal import StreamServing
 
+/// A recording that an earlier server has split off, and whose file lacks its final name.
+private struct LeftSplit {
+  var name: StreamName
+  /// Ends where its file does.
+  var part: RecordingPart
+  /// Whether the log promises more bytes than the file has.
+  var isTorn: Bool
+}
+
 extension FileStore {
   /// Checks what a killed server or a power failure has left of a stream that was split. Any thread.
   ///
-  /// The bytes of a recording that has not got its final name may not be on the disk, so whoever waits for a sync of the
-  /// stream waits for them, too. The log may have reached the disk before them. If the disk lacks some of them, the
-  /// split is undone if the next recording has no bytes yet. Otherwise this records that the stream cannot be relied on.
+  /// A killed server may not have synced a recording that lacks its final name. So the first check of this server
+  /// queues a sync of its file. The worker performs syncs in their order, and remembers what the disk refuses. So a
+  /// request that waits for a later sync of the stream waits for these bytes, too, and does not announce them if the
+  /// disk has refused them. Nobody appends to such a file as long as its stream continues in another, so one sync is
+  /// enough.
+  ///
+  /// After a power failure, the log may promise bytes that the disk lacks. The split is undone if the next recording
+  /// has no bytes yet. Otherwise this records that the stream cannot be relied on.
   ///
   /// - Returns: whether the log has changed.
   @discardableResult
   func checkSplits(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
-    guard try !tornParts(name, log).isEmpty else { return false }
+    let left = try leftSplits(name, log)
+    for split in left { syncOnce(split.name) }
+    guard left.contains(where: \.isTorn) else { return false }
     // The thread that looks for such recordings may do this at the same time.
     return try tornLock.withLock { (_) throws(SystemError) in
       let log = try parts.lines(of: name.base)
-      let torn = try tornParts(name, log)
-      for part in torn where try noteTorn(part, name, log) { break }
+      let torn = try leftSplits(name, log).filter(\.isTorn)
+      for split in torn where try noteTorn(split, name, log) { break }
       return !torn.isEmpty
     }
   }
 
-  /// The recordings that earlier servers have split off and whose files lack bytes. Each ends where its file does.
-  private func tornParts(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> [RecordingPart] {
+  /// The recordings that earlier servers have split off and that this one does not finish yet, the newest first.
+  private func leftSplits(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> [LeftSplit] {
     guard let growing = log.last, growing.series != nil, growing.number > 1 else { return [] }
-    var torn: [RecordingPart] = []
+    var left: [LeftSplit] = []
     // The recordings get their final names in their order, and only with all of their bytes.
     for number in stride(from: growing.number - 1, through: 1, by: -1) {
-      var earlier = name
-      earlier.part = number
+      let earlier = name.recording(number)
       guard var part = log.last(where: { $0.number == number }), part.isSplit, let end = part.end,
         splits.withLock({ $0[earlier.fileBase] == nil }), let size = try fileSize(of: earlier.partial)
       else { break }
       part.end = min(end, part.start + (size - min(size, part.headerLength)))
-      if part.end != end {
-        torn.append(part)
-      } else if durability != .none {
-        disk.sync(.named(earlier.partial, in: directory), "fdatasync \(earlier.partial)") { [refusals, earlier] error in
-          if let error { refusals.add(error, earlier) }
-        }
-      }
+      left.append(LeftSplit(name: earlier, part: part, isTorn: part.end != end))
     }
-    return torn
+    return left
   }
 
-  /// - Parameter part: ends where its file does.
+  /// Queues a sync of a recording that an earlier server has split off, unless this server has queued one already.
+  private func syncOnce(_ name: StreamName) {
+    guard durability != .none, !syncedSplits.withLock({ $0.contains(name.fileBase) }) else { return }
+    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)") { [refusals] error in
+      if let error { refusals.add(error, name) }
+    }
+    // Another thread that finds this entry relies on the sync being in the queue. Two threads may both queue one, which
+    // does no harm.
+    syncedSplits.withLock { _ = $0.insert(name.fileBase) }
+  }
+
   /// - Returns: whether the split was undone.
   private func noteTorn(
-    _ part: RecordingPart, _ name: StreamName, _ log: [RecordingPart]
+    _ torn: LeftSplit, _ name: StreamName, _ log: [RecordingPart]
   ) throws(SystemError) -> Bool {
+    let (earlier, part) = (torn.name, torn.part)
     guard let growing = log.last, let end = part.end else { return false }
-    var (earlier, next) = (name, name)
-    (earlier.part, next.part) = (part.number, growing.number)
+    let next = name.recording(growing.number)
     if part.number == growing.number - 1, growing.end == nil,
       try fileSize(of: next.partial) ?? 0 <= growing.headerLength, try findComplete(next) == nil
     {
       try undoSplit(name, to: GrowthExtent(part: part.number, length: end))
+      // The file grows again.
+      syncedSplits.withLock { _ = $0.remove(earlier.fileBase) }
       return true
     }
     try note(GapRecord(offset: end, length: 0, cause: .notSynced), earlier)
@@ -90,9 +111,7 @@ extension FileStore {
       let split = log.last(where: { $0.number < growing.number && $0.isSplit && $0.end == growing.start }),
       UInt64(split.head.count) == growing.headerLength
     else { return nil }
-    var name = name
-    name.part = split.number
-    return isThere(name.partial) || isThere(split.file) ? split.head : nil
+    return isThere(name.recording(split.number).partial) || isThere(split.file) ? split.head : nil
   }
 
   /// Makes the file of the growing recording again, which a power failure has destroyed before it had a byte. Nil if

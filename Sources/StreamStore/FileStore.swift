@@ -35,6 +35,9 @@ package final class FileStore: Sendable {
   let split: RecordingSplit?
   /// The files that must be finished while their streams continue in others, by their names without extension.
   let splits = Lock<[String: SplitFinish]>([:])
+  /// The files of recordings that an earlier server has split off and that this one has queued for a sync, by their
+  /// names without extension.
+  let syncedSplits = Lock<Set<String>>([])
   /// Held while the log of a stream is corrected after a power failure.
   let tornLock = Lock(())
   let refusals = SyncRefusals()

@@ -116,7 +116,26 @@ struct RecordingPart: Equatable, Sendable {
   }
 }
 
+extension StreamName {
+  /// The files of the stream's recording with this number, from 1.
+  func recording(_ number: Int) -> StreamName {
+    var name = self
+    name.part = number
+    return name
+  }
+
+  /// The files of the last recording in the log of the stream, or of the first one if there is no log.
+  func lastRecording(_ log: [RecordingPart]) -> StreamName { recording(log.last?.number ?? 1) }
+}
+
 extension [RecordingPart] {
+  /// The last line about each recording, by its number. It has the recording's current state.
+  var current: [Int: RecordingPart] {
+    var current: [Int: RecordingPart] = [:]
+    for part in self { current[part.number] = part }
+    return current
+  }
+
   /// The stream offsets in `range` that none of these recordings contained when it was closed.
   func notReceived(in range: Range<UInt64>) -> [Range<UInt64>] {
     var rest = [range]
