@@ -147,6 +147,22 @@ struct LoadExitTests {
     #expect(try sluice(["report", report]).wait() == 0)
   }
 
+  @Test(
+    "a server with only HTTP/1.1 ends a run over HTTP/2 at once, with 76 and the reason, for streams and for messages",
+    arguments: [[], ["--request-per-message"], ["--request-per-message", "--arrival-rate", "20/s"]] as [[String]])
+  func http1Only(_ options: [String]) throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("400 Bad Request")
+      _ = connection.readToEnd()
+    }
+    let load = try sluice(
+      ["load", server.url, "--http2", "--streams-per-connection", "1", "--resumable", "never", "-d", "1min"] + options)
+    #expect(try load.wait() == 76, "\(load.errors)")
+    #expect(
+      load.errors.contains { $0.hasPrefix("ended early: the server does not support HTTP/2: ") }, "\(load.errors)")
+  }
+
   @Test("a report of some parts of a run fails its thresholds, and one that lost data ends with 4")
   func partialReport() throws {
     let directory = try TemporaryDirectory()

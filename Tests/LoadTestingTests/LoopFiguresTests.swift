@@ -89,6 +89,29 @@ struct LoopFiguresTests {
     #expect(outages[0].cause == "connection-lost")
   }
 
+  @Test("streams that replace each other in the same place during an outage are one outage")
+  func replaced() {
+    var figures = LoopFigures()
+    var first = figures.streamStarted(index: 0, now: 0)
+    figures.interrupted(&first, cause: "connection-lost", now: 100)
+    figures.attemptFailed(&first, now: 150)
+    let outage = first.takeOutage(now: 200)
+    figures.streamEnded(&first, .failed, now: 200)
+    #expect(figures.histograms[.outage].isEmpty && figures.totals.outages.outages.isEmpty)
+    var second = figures.streamStarted(index: 0, continuing: outage, now: 300)
+    figures.attempts(&second, now: 300)
+    figures.attemptFailed(&second, now: 310)
+    figures.attempts(&second, now: 400)
+    figures.acknowledged(bytes: 1, dueAt: 300, now: 420, &second)
+    figures.streamEnded(&second, .finished, now: 500)
+    let outages = figures.totals.outages.outages
+    #expect(outages.count == 1 && outages[0].start == 100 && outages[0].end == 420 && outages[0].streams == 1)
+    #expect(figures.histograms[.outage].count == 1 && figures.histograms[.outage].max == 320)
+    // Without the pauses from 100 to 300 and from 310 to 400.
+    #expect(figures.histograms[.resume].count == 1 && figures.histograms[.resume].max == 30)
+    #expect(figures.totals.interruptions.unplanned == 1)
+  }
+
   @Test("a message without an acknowledgement counts with its age, and not as acknowledged")
   func neverAcknowledged() {
     var figures = LoopFigures()

@@ -104,10 +104,13 @@ public struct LoadConfiguration: Sendable {
     }
   }
 
-  /// How many requests a loop may have under way in an open model: its share, and at least one.
+  /// How many requests a loop with streams may have under way in an open model: its share, and at least one.
   var underWayPerLoop: Int {
-    max(1, (arrivals?.maximumUnderWay ?? 0) / max(1, part.count * threads))
+    max(1, (arrivals?.maximumUnderWay ?? 0) / max(1, part.count * usedLoopCount))
   }
+
+  /// The number of loops with streams. With fewer streams than threads, the other loops have none.
+  var usedLoopCount: Int { min(threads, share) }
 
   /// How many of the streams belong to this part.
   package var share: Int { LoadPart(self).streamIndices(of: streams).underestimatedCount }

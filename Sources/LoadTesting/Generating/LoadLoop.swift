@@ -40,7 +40,7 @@ final class LoadLoop: @unchecked Sendable {
   private var finishing: [any PacedStream] = []
   private var finishTimer: EventLoop.Timer?
   /// Places whose stream has not begun yet.
-  private var waiting: [Int: EventLoop.Timer] = [:]
+  private var waiting: [Int: (timer: EventLoop.Timer, place: LoadPlace)] = [:]
   /// In an open model, the number of requests that have begun or are about to begin, over all streams.
   private var requestCount = 0
   private var isQuiet = false
@@ -77,10 +77,10 @@ final class LoadLoop: @unchecked Sendable {
   private func begin(_ place: LoadPlace, from time: Int64) {
     // Skip a stream without enough time for a single message.
     guard !isQuiet, let life = plan.ramp.life(of: place.index, from: time), life.lowerBound < plan.duration else {
-      return
+      return endOutage(place.outage)
     }
     let (start, end) = (life.lowerBound, min(life.upperBound, plan.duration))
-    waiting[place.index] = loop.schedule(at: plan.clock.instant(start)) { [unowned self] in
+    let timer = loop.schedule(at: plan.clock.instant(start)) { [unowned self] in
       waiting[place.index] = nil
       let stream: any PacedStream =
         plan.configuration.sendsRequestPerMessage
@@ -89,6 +89,12 @@ final class LoadLoop: @unchecked Sendable {
       stream.begin()
       if end < plan.duration { endLater(stream, at: end) }
     }
+    waiting[place.index] = (timer, place)
+  }
+
+  /// No stream continues the outage.
+  private func endOutage(_ outage: StreamOutage?) {
+    if let outage { figures.ended(outage, now: plan.clock.now) }
   }
 
   /// The plan has fewer live streams from then on. Messages that are due are still acknowledged, within the time limit
@@ -102,14 +108,24 @@ final class LoadLoop: @unchecked Sendable {
     loop.schedule(at: plan.clock.instant(end) + grace) { [weak stream] in stream?.stop(isDue: true) }
   }
 
-  func ended(_ stream: any PacedStream, _ place: LoadPlace, thinkTime: Int64, _ outcome: StreamOutcome) {
+  /// - Parameter outage: the outage in which the stream failed. The next stream in its place continues it.
+  func ended(
+    _ stream: any PacedStream, _ place: LoadPlace, thinkTime: Int64, _ outcome: StreamOutcome, _ outage: StreamOutage?
+  ) {
     // Not at once, because the stream is on the stack.
     loop.atEndOfTurn { [self] in
       streams[ObjectIdentifier(stream)] = nil
+      // If the plan requires a time without a stream, the outage ends before that time. One that began on purpose ends
+      // with its stream, because the next failure is not on purpose.
+      let continues =
+        !isQuiet && outage?.cause != nil && plan.ramp.stages == nil && thinkTime <= Self.pauseAfterFailure
+      if !continues { endOutage(outage) }
       if !isQuiet {
         // The place of a failed stream is filled again, but not repeatedly without a pause.
         let pause = max(thinkTime, outcome == .failed ? Self.pauseAfterFailure : 0)
-        begin(LoadPlace(index: place.index, generation: place.generation + 1), from: plan.clock.now + pause)
+        let next = LoadPlace(
+          index: place.index, generation: place.generation + 1, outage: continues ? outage : nil)
+        begin(next, from: plan.clock.now + pause)
       }
       tellIfIdle()
     }
@@ -117,7 +133,7 @@ final class LoadLoop: @unchecked Sendable {
 
   /// In an open model: whether another request may begin. It then counts until ``requestEnded()``.
   func mayBeginRequest() -> Bool {
-    guard requestCount < plan.configuration.underWayPerLoop else { return false }
+    guard requestCount < plan.underWayPerLoop else { return false }
     requestCount += 1
     return true
   }
@@ -186,9 +202,17 @@ final class LoadLoop: @unchecked Sendable {
     loop.atEndOfTurn { [self] in stop(isDue: false) }
   }
 
+  /// The server of a request does not support HTTP/2. This ends the run, unless HTTP/2 has worked for others.
+  func http2NotSupported(_ reason: String) {
+    if figures.totals.bytes.acknowledged == 0 { plan.end(reason) }
+  }
+
   private func beQuiet() {
     isQuiet = true
-    for timer in waiting.values { loop.cancel(timer) }
+    for (timer, place) in waiting.values {
+      loop.cancel(timer)
+      endOutage(place.outage)
+    }
     waiting = [:]
   }
 

@@ -14,6 +14,8 @@ final class LoadRunPlan: Sendable {
   let ramp: RampPlan
   /// When requests begin in an open model; nil if each stream has its own schedule.
   let arrivals: ArrivalPlan?
+  /// The maximum number of requests that a loop has under way in an open model.
+  let underWayPerLoop: Int
   /// In nanoseconds.
   let duration: Int64
   private let requests: [UploadRequest]
@@ -36,6 +38,7 @@ final class LoadRunPlan: Sendable {
     self.clock = clock
     self.end = end
     arrivals = configuration.arrivalPlan
+    underWayPerLoop = configuration.underWayPerLoop
     // In an open model, the ramp applies to arrivals. All streams exist from the start, and none is delayed.
     ramp =
       arrivals == nil

@@ -42,7 +42,8 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
       plan.configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: life.lowerBound,
       end: life.upperBound, clock: plan.clock)
     streamer = LiveStreamer(source, configuration: plan.streamConfiguration(place), session: loop.session)
-    figures = loop.figures.streamStarted(index: place.index, isSlow: schedule.isSlow, now: plan.clock.now)
+    figures = loop.figures.streamStarted(
+      index: place.index, isSlow: schedule.isSlow, continuing: place.outage, now: plan.clock.now)
   }
 
   func begin() {
@@ -175,7 +176,12 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   private func dropped(_ attempt: FailedAttempt) {
     disconnected()
     let cause = attempt.cause == .cut ? nil : attempt.cause.errorClass
-    loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)
+    if figures.isInterrupted, place.outage != nil, cause != nil {
+      // The outage in which the predecessor failed was already counted as an interruption.
+      loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
+    } else {
+      loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)
+    }
     guard let cause else { return }
     loop.figures.error(
       cause, example: attempt.reason.map { "\(attempt.cause): \"\($0)\"" } ?? attempt.cause.description)
@@ -207,10 +213,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     if let error = summary.error {
       outcome =
         error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged && !isPlain ? .finished : .failed
-      // A failure does not end the run if HTTP/2 has worked for others.
-      if error.kind == .http2NotSupported, loop.figures.totals.bytes.acknowledged == 0 {
-        loop.plan.end(error.description)
-      }
+      if error.kind == .http2NotSupported { loop.http2NotSupported(error.description) }
       if outcome == .failed {
         loop.figures.error(error.errorClass.rawValue, example: error.description)
         loop.figures.lost(
@@ -223,8 +226,9 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     // A wait that never ended counts with its length so far.
     source.waitsForServer = false
     source.observer = nil
+    let outage = outcome == .failed ? figures.takeOutage(now: now) : nil
     loop.figures.streamEnded(&figures, outcome, now: now)
-    loop.ended(self, place, thinkTime: source.thinkTime, outcome)
+    loop.ended(self, place, thinkTime: source.thinkTime, outcome, outage)
   }
 
   // MARK: Faults
@@ -265,6 +269,8 @@ struct LoadPlace {
   var index: Int
   /// 0 for the first one in its place, and 1 for its successor.
   var generation = 0
+  /// The outage in which its predecessor failed. Nil if there was none.
+  var outage: StreamOutage?
 }
 
 extension FailedAttempt.Cause {

@@ -34,7 +34,7 @@ public final class LoadTest: Sendable {
       // The maximum number of simultaneous requests if the server is slow.
       ? Int(
         clamping: min(
-          UInt64(configuration.underWayPerLoop * configuration.threads), configuration.maximumConnectionCount))
+          UInt64(configuration.underWayPerLoop * configuration.usedLoopCount), configuration.maximumConnectionCount))
       // Each loop has its own connections.
       : configuration.sharesConnections
         ? (share + configuration.streamsPerConnection - 1) / configuration.streamsPerConnection + configuration.threads

@@ -55,7 +55,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
       end: life.upperBound,
       clock: plan.clock)
     lane = plan.streamConfiguration(place).lane
-    figures = loop.figures.streamStarted(index: place.index, isSlow: false, now: plan.clock.now)
+    figures = loop.figures.streamStarted(index: place.index, continuing: place.outage, now: plan.clock.now)
   }
 
   func begin() {
@@ -174,6 +174,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     case .failure(let error) where error.kind == .cancelled: cancelled.append(message)
     case .failure(let error):
       fail(message, error.kind.errorClass.rawValue, error.description)
+      if error.kind == .http2NotSupported { loop.http2NotSupported(error.description) }
       // An outage counts as one interruption, however many requests fail during it.
       if figures.isInterrupted {
         loop.figures.attemptFailed(&figures, now: now)
@@ -221,10 +222,13 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     if isUnfinished, isDue {
       loop.figures.error(ErrorClass.unfinished.rawValue, example: "stopped before everything was answered")
     }
+    // A stream of which everything has failed so far has failed, even if the run ends early because of that.
     let outcome: StreamOutcome =
-      isUnfinished && !isDue ? .stopped : isUnfinished || hasFailed && !hasAcknowledged ? .failed : .finished
-    loop.figures.streamEnded(&figures, outcome, now: loop.plan.clock.now)
-    loop.ended(self, place, thinkTime: source.thinkTime, outcome)
+      hasFailed && !hasAcknowledged ? .failed : !isUnfinished ? .finished : isDue ? .failed : .stopped
+    let now = loop.plan.clock.now
+    let outage = outcome == .failed ? figures.takeOutage(now: now) : nil
+    loop.figures.streamEnded(&figures, outcome, now: now)
+    loop.ended(self, place, thinkTime: source.thinkTime, outcome, outage)
   }
 }
 

@@ -40,10 +40,16 @@ struct LoopFigures: Sendable {
   // MARK: Streams
 
   /// A stream begins, without a connection.
-  mutating func streamStarted(index: Int, isSlow: Bool = false, now: Int64) -> StreamFigures {
+  ///
+  /// - Parameter outage: the outage in which its predecessor failed. The stream continues it.
+  mutating func streamStarted(
+    index: Int, isSlow: Bool = false, continuing outage: StreamOutage? = nil, now: Int64
+  ) -> StreamFigures {
     totals.streams.started += 1
     interval.connecting += 1
-    return StreamFigures(index: index, isSlow: isSlow, startedAt: now)
+    var stream = StreamFigures(index: index, isSlow: isSlow, startedAt: now)
+    if let outage { stream.continueOutage(outage) }
+    return stream
   }
 
   /// The stream has a connection, either the first or a new one after an interruption.
@@ -99,17 +105,17 @@ struct LoopFigures: Sendable {
   /// The stream has recovered: by an acknowledgement, or by a connection if there are no acknowledgements.
   mutating func recovered(_ stream: inout StreamFigures, now: Int64) {
     attempts(&stream, now: now)
-    guard let since = endOutage(&stream, now: now) else { return }
-    measured.record(now - since, as: .outage)
-    measured.record(max(0, now - since - stream.pausedFor), as: .resume)
+    guard let outage = stream.takeOutage(now: now) else { return }
+    ended(outage, now: now)
+    measured.record(max(0, now - outage.start - stream.pausedFor), as: .resume)
     stream.pausedFor = 0
   }
 
-  private mutating func endOutage(_ stream: inout StreamFigures, now: Int64) -> Int64? {
-    guard let since = stream.interruptedAt else { return nil }
-    if let cause = stream.interruptionCause { totals.outages.add(LoadOutage(since..<max(since, now), cause: cause)) }
-    (stream.interruptedAt, stream.interruptionCause) = (nil, nil)
-    return since
+  /// An outage is over: its stream has recovered, or no stream continues it.
+  mutating func ended(_ outage: StreamOutage, now: Int64) {
+    let end = max(outage.start, now)
+    measured.record(end - outage.start, as: .outage)
+    if let cause = outage.cause { totals.outages.add(LoadOutage(outage.start..<end, cause: cause)) }
   }
 
   /// - Parameters:
@@ -129,7 +135,7 @@ struct LoopFigures: Sendable {
     case .stopped: break
     }
     // The server has not returned, so the outage lasted at least until now.
-    if let since = endOutage(&stream, now: now) { measured.record(now - since, as: .outage) }
+    if let outage = stream.takeOutage(now: now) { ended(outage, now: now) }
     enter(.ended, &stream)
     stream.addAgesOfFailed(now: now)
     spread.record(StreamRow(stream, outcome, now: now))

@@ -50,6 +50,21 @@ struct StreamFigures: Equatable, Sendable {
   /// Whether it has lost its connection, with no acknowledgement since.
   var isInterrupted: Bool { interruptedAt != nil }
 
+  /// Ends its outage, and returns it. Nil without one.
+  mutating func takeOutage(now: Int64) -> StreamOutage? {
+    guard let start = interruptedAt else { return nil }
+    let outage = StreamOutage(
+      start: start, cause: interruptionCause, pausedFor: pausedFor, pauseStartedAt: pauseStartedAt ?? now)
+    (interruptedAt, interruptionCause) = (nil, nil)
+    return outage
+  }
+
+  /// Continues the outage in which its predecessor failed.
+  mutating func continueOutage(_ outage: StreamOutage) {
+    (interruptedAt, interruptionCause) = (outage.start, outage.cause)
+    (pausedFor, pauseStartedAt) = (outage.pausedFor, outage.pauseStartedAt)
+  }
+
   /// Adds the ages of its failed messages at the stream's end.
   mutating func addAgesOfFailed(now: Int64) {
     guard failedCount > 0 else { return }
@@ -63,6 +78,16 @@ struct StreamFigures: Equatable, Sendable {
   /// The mean delay from due to acknowledged; nil without acknowledgements.
   var meanDelay: Int64? { delayCount == 0 ? nil : Int64(clamping: UInt64(delaySum) / delayCount) }
   var maximumDelay: Int64? { delayCount == 0 ? nil : delayMaximum }
+}
+
+/// An outage of a stream, or of several streams that replace each other in one place.
+struct StreamOutage: Equatable, Sendable {
+  var start: Int64
+  /// The class of its first error. Nil if it began on purpose.
+  var cause: String?
+  /// How long the generator has paused in it, and when the current pause began.
+  var pausedFor: Int64
+  var pauseStartedAt: Int64
 }
 
 extension StreamRow {

@@ -60,6 +60,23 @@ struct LoadRunPlanTests {
     }
   }
 
+  @Test(
+    "the maximum number of requests under way is divided by the loops that have streams",
+    arguments: [
+      (1, 8, 1, 1000), (2, 8, 1, 500), (8, 8, 1, 125), (100, 4, 1, 250),
+      // The parts have two streams and one stream.
+      (3, 4, 2, 250), (100, 4, 5, 50), (5000, 200, 10, 1),
+    ] as [(Int, Int, Int, Int)])
+  func underWay(streams: Int, threads: Int, parts: Int, perLoop: Int) throws {
+    var configuration = LoadConfiguration(request: UploadRequest(url: "http://127.0.0.1:9/"))
+    (configuration.streams, configuration.threads) = (streams, threads)
+    configuration.part = (index: 1, count: parts)
+    configuration.sendsRequestPerMessage = true
+    configuration.arrivals = .init(rate: 20)
+    configuration.arrivals?.maximumUnderWay = 1000
+    #expect(try plan(configuration).underWayPerLoop == perLoop)
+  }
+
   /// Records when it is asked to finish.
   private final class Ending: PacedStream {
     let number: Int
