@@ -45,7 +45,8 @@ final class TransferRecord: Sendable {
 
   // MARK: Begin and end
 
-  /// Creates and locks the record, or locks the existing one.
+  /// Creates and locks the record, or locks the existing one. It is empty for a moment after its creation. A kill in that
+  /// moment leaves it so, and then another process begins it.
   ///
   /// - Returns: the lines of the existing record. Nil if there was none, if none could be created, or if its transfer
   ///   had not begun.
@@ -54,25 +55,19 @@ final class TransferRecord: Sendable {
     // The owner of the lock may replace or remove the file before it releases the lock.
     for _ in 0..<100 {
       var status = stat()
-      if lstat(path, &status) != 0 {
-        do throws(SystemError) {
-          guard errno == ENOENT else { throw .last("lstat") }
-          try begin(
-            try retryingInterrupts("open") { open(path, O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) })
-        } catch {
-          if error.code == EEXIST { continue }
-          // The transfer does not require a record.
-          obstacle.withLock { $0 = error }
-        }
-        return nil
-      }
-      guard status.st_mode & S_IFMT == S_IFREG else { throw notARecord("it is not a regular file") }
+      let exists = lstat(path, &status) == 0
+      if exists, status.st_mode & S_IFMT != S_IFREG { throw notARecord("it is not a regular file") }
       let found: Int32
       do throws(SystemError) {
-        found = try retryingInterrupts("open") { open(path, O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC) }
+        guard exists || errno == ENOENT else { throw .last("lstat") }
+        let flags: Int32 = exists ? O_NOFOLLOW | O_NONBLOCK : O_CREAT | O_EXCL
+        found = try retryingInterrupts("open") { open(path, O_RDWR | O_APPEND | O_CLOEXEC | flags, 0o600) }
       } catch {
-        if error.code == ENOENT { continue }
-        throw notARecord(error.reason)
+        if error.code == (exists ? ENOENT : EEXIST) { continue }
+        if exists { throw notARecord(error.reason) }
+        // The transfer does not require a record.
+        obstacle.withLock { $0 = error }
+        return nil
       }
       do throws(CommandError) {
         guard try lock(found) else {
@@ -80,6 +75,10 @@ final class TransferRecord: Sendable {
           continue
         }
         let text = try contents(found)
+        if text.isEmpty {
+          begin(found)
+          return nil
+        }
         let lines = try lines(text, found)
         file.withLock { $0 = OpenFile(descriptor: found, text: text) }
         return lines
@@ -153,21 +152,20 @@ final class TransferRecord: Sendable {
     return lines[1...end]
   }
 
-  /// Locks the file that was just created, and writes the line that identifies it.
-  private func begin(_ made: Int32) throws(SystemError) {
+  /// Writes the line that identifies the record into the empty, locked file.
+  private func begin(_ empty: Int32) {
+    let text = "\(kind.firstLine)\n"
     do throws(SystemError) {
-      // Another process that finds it empty releases it at once. A file system without locks works without them.
-      _ = try? retryingInterrupts("flock") { flock(made, LOCK_EX) }
-      let text = "\(kind.firstLine)\n"
-      try writeAll(Array(text.utf8), to: made, "write")
-      try retryingInterrupts("fsync") { fsync(made) }
+      try writeAll(Array(text.utf8), to: empty, "write")
+      try retryingInterrupts("fsync") { fsync(empty) }
       ReplacedFile.syncDirectory(of: path)
-      file.withLock { $0 = OpenFile(descriptor: made, text: text) }
+      file.withLock { $0 = OpenFile(descriptor: empty, text: text) }
     } catch {
-      // It may be empty, and an empty file would be refused later.
-      if isNamed(made) { unlink(path) }
-      close(made)
-      throw error
+      // It may have a part of the line, and would be refused later.
+      if isNamed(empty) { unlink(path) }
+      Self.unlock(empty)
+      // The transfer does not require a record.
+      obstacle.withLock { $0 = error }
     }
   }
 
@@ -215,9 +213,17 @@ final class TransferRecord: Sendable {
 
   private func contents(_ descriptor: Int32) throws(CommandError) -> String {
     guard let bytes = Self.bytes(descriptor) else { throw notARecord(String(cString: strerror(errno))) }
-    guard !bytes.isEmpty else { throw notARecord("it is empty") }
+    guard !bytes.isEmpty || Self.isUnwritten(descriptor) else { throw notARecord("it is empty") }
     guard let text = String(validating: bytes, as: UTF8.self) else { throw notARecord("it contains other data") }
     return text
+  }
+
+  /// Whether the empty file can be a record whose creator has not written to it, or was killed before it did. It has the
+  /// owner and the permissions of a record. Most programs create files that others may read.
+  private static func isUnwritten(_ descriptor: Int32) -> Bool {
+    var status = stat()
+    return fstat(descriptor, &status) == 0 && status.st_uid == geteuid() && status.st_nlink == 1
+      && status.st_mode & 0o077 == 0
   }
 
   /// Reads a record. Nil if its transfer has not begun.

@@ -744,6 +744,27 @@ struct GetTests {
     }
   }
 
+  @Test("a download that is killed while it creates its record leaves the record empty, and the next one succeeds")
+  func killedWithEmptyRecord() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try Resource([])
+    let server = try resource.serve()
+    let arguments = ["get", "\(server.url)/file.bin", "-o", path] + Self.patience
+    let killed = try TestProcess(
+      "strace",
+      [
+        "-D", "-f", "-qq", "-o", "/dev/null", "-P", path + ".sluice", "-e", "trace=write", "-e",
+        "inject=write:signal=SIGKILL:when=1", try sluicePath(),
+      ] + arguments, environment: ["http_proxy": nil, "all_proxy": nil])
+    #expect(try killed.wait() == 128 + SIGKILL)
+    #expect(try directory.contents("file.bin.sluice").isEmpty)
+    let next = try sluice(arguments)
+    #expect(try next.wait() == 0, "\(next.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+    #expect(directory.names == ["file.bin"])
+  }
+
   @Test("a secret is sent only to its server, and not to the target of a redirect")
   func secrets() throws {
     let directory = try TemporaryDirectory()

@@ -49,6 +49,7 @@ struct PutTests {
     let file = try directory.write("data", "text")
     let garbage = try directory.write("garbage", "nothing that was remembered\n")
     let empty = try directory.write("empty", "")
+    #expect(chmod(empty, 0o644) == 0)
     defer { #expect(directory.names == ["data", "empty", "garbage"]) }
     let cases: [([String], Int32, [String])] = [
       ([file, "http://h/x", "--resume-file", empty], 65, [empty, "it is empty", "--resume-file PATH"]),
@@ -227,6 +228,27 @@ struct PutTests {
     let expected = ["\(file).sluice", directory.path, "\(file).sluice"]
     #expect(synchronized.count >= 3 && zip(synchronized, expected).allSatisfy { $0.contains("<\($1)>") }, "\(lines)")
     #expect(!lines.contains { $0.contains("rename") }, "\(lines)")
+  }
+
+  @Test("an upload that is killed while it creates its record leaves the record empty, and the next one succeeds")
+  func killedWithEmptyRecord() throws {
+    let directory = try TemporaryDirectory()
+    let server = try StreamServer()
+    let file = try directory.write("data", bytes(300_000))
+    let arguments = ["put", file, "\(server.url)/", "--digest", "sha-256"]
+    let killed = try TestProcess(
+      "strace",
+      [
+        "-D", "-f", "-qq", "-o", "/dev/null", "-P", memory(file), "-e", "trace=write", "-e",
+        "inject=write:signal=SIGKILL:when=1", try sluicePath(),
+      ] + arguments, environment: ["http_proxy": nil, "all_proxy": nil])
+    #expect(try killed.wait() == 128 + SIGKILL)
+    #expect(try directory.contents("data.sluice").isEmpty)
+    let next = try sluice(arguments)
+    #expect(try next.wait() == 0, "\(next.errors)")
+    let ended = try server.events.first("its end") { $0.kind == .ended }
+    #expect(try server.directory.contents(ended.file ?? "") == bytes(300_000))
+    #expect(directory.names == ["data"])
   }
 
   @Test("the suggested command can be pasted into a shell", arguments: ["data", "it's $HOME; a \"data\""])

@@ -45,6 +45,11 @@ struct UploadRecordTests {
     #expect(symlink(precious, link) == 0)
     let fifo = "\(directory.path)/fifo"
     #expect(mkfifo(fifo, 0o600) == 0)
+    // Another program made it: others may read it, or it has a second name.
+    let readable = try directory.write("readable", "")
+    #expect(chmod(readable, 0o644) == 0)
+    let named = try directory.write("named", "")
+    #expect(Glibc.link(named, "\(directory.path)/again") == 0)
     let cases: [(String, String?)] = [
       (precious, nil), (link, nil), (fifo, nil), (directory.path, nil), ("/dev/null", nil),
       (try directory.write("binary", [0, 255, 10, 0]), nil),
@@ -52,7 +57,7 @@ struct UploadRecordTests {
       (try directory.write("older", "sluice upload record 1\nmore\nmore\n"), "another version"),
       (try directory.write("long", "sluice upload record 2\n\(data?.text ?? "")\nsize=4\nmore\n end\n"), "damaged"),
       (try directory.write("mark", "sluice upload record 2"), "damaged"),
-      (try directory.write("empty", ""), "it is empty"),
+      (readable, "it is empty"), (named, "it is empty"),
       (try directory.write("base", "sluice upload record 2\n\(text(base: 5))\nsize=4\n end\n"), "damaged"),
       (
         try directory.write("far", "sluice upload record 2\n\(text(base: 999_999_999_999_999))\nsize=4\n end\n"),
@@ -190,6 +195,27 @@ struct UploadRecordTests {
     #expect(try record.claim() == nil)
     #expect(record.write(try #require(data)) == nil)
     record.remove()
+    #expect(directory.names == ["data"])
+  }
+
+  @Test("a record that a kill left empty is no obstacle, and nobody else has it while it is locked")
+  func empty() throws {
+    let directory = try TemporaryDirectory()
+    let version = try version(try directory.write("data", "text"))
+    let path = try directory.write("data.sluice", "")
+    let owner = open(path, O_RDWR | O_CLOEXEC)
+    #expect(flock(owner, LOCK_EX | LOCK_NB) == 0)
+    let record = UploadRecord(path: path, version: version)
+    #expect(code { () throws(CommandError) in _ = try record.claim() } == .inputOutput)
+    #expect(try directory.contents("data.sluice").isEmpty)
+    close(owner)
+    #expect(try record.claim() == nil)
+    let data = try #require(data)
+    #expect(record.write(data) == nil && record.isKept)
+    record.release()
+    let next = UploadRecord(path: path, version: version)
+    #expect(try next.claim()?.data == data)
+    next.remove()
     #expect(directory.names == ["data"])
   }
 
