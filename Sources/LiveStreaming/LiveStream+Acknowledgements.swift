@@ -90,14 +90,15 @@ extension LiveStream {
 
   /// Compares `Repr-Digest` (RFC 9530) with the digest of the sent bytes.
   func compareDigest(_ response: HTTPResponse, sentUpTo: UInt64) {
+    let base = machine.base
     guard let algorithm = configuration.digest, response.isSuccess, let text = response[DigestField.representation],
-      let theirs = DigestField(parsing: text)?[algorithm.name], let ours = content.digest(since: machine.base),
-      ours.upTo == sentUpTo
+      let theirs = DigestField(parsing: text)?[algorithm.name], let ours = content.digest(since: base),
+      ours.upTo == sentUpTo, base <= sentUpTo
     else { return }
     // The digest covers the bytes that the server has, which may be fewer than were sent.
-    if let offset = response[UploadFields.offset], UInt64(offset) != sentUpTo - machine.base { return }
+    if let offset = response[UploadFields.offset], UInt64(offset) != sentUpTo - base { return }
     if theirs == ours.value.bytes {
-      verified = sentUpTo
+      verified = base..<sentUpTo
     } else {
       handler(.upload(.digestMismatch(offset: sentUpTo)))
       sourceError =

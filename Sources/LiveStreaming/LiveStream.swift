@@ -48,7 +48,8 @@ final class LiveStream: @unchecked Sendable {
   var isAbandoned = false
   /// The step that became due during the suspension.
   var heldStep: StreamStep?
-  var verified: UInt64?
+  /// The bytes that the server's last digest covered.
+  var verified: Range<UInt64>?
   var sourceError: LiveStreamError?
   /// The work after the spool has stored what it can, or does not answer.
   var afterSpool: (() -> Void)?
@@ -329,7 +330,8 @@ final class LiveStream: @unchecked Sendable {
     summary.sourceSkipped = sourceSkipped
     summary.sourceUnit = sourceUnit
     summary.resumeData = summary.error == nil ? nil : resumeData
-    (summary.verified, summary.digest) = (verified, configuration.digest)
+    (summary.verified, summary.digest) = (verified?.upperBound, configuration.digest)
+    summary.verifiedFrom = verified?.lowerBound ?? 0
     summary.notSynchronized = notSynchronized
     handler(.ended(summary))
     handler = { _ in }

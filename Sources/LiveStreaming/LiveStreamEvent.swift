@@ -270,6 +270,9 @@ public struct StreamSummary: Sendable, CustomStringConvertible {
   public var resumeData: ResumeData?
   /// The stream offset up to which the server's digest matched. Nil if none was compared.
   public var verified: UInt64?
+  /// The stream offset at which the verified bytes begin. It is more than 0 if the stream continued in another upload
+  /// resource, because a digest covers only the bytes of one.
+  public var verifiedFrom: UInt64 = 0
   /// The digest that was requested from the server. Nil for none.
   public var digest: DigestAlgorithm?
   /// The reason why the stream ended early. Nil if the server has confirmed all of it.

@@ -124,7 +124,11 @@ enum StreamReport {
     if progress.unsent > 0 { parts.append("\(Units.text(bytes: progress.unsent)) unsent") }
     parts.append(progress.outageCount == 1 ? "1 outage" : "\(progress.outageCount) outages")
     if summary.resent > 0 { parts.append("\(Units.text(bytes: summary.resent)) sent again") }
-    if summary.verified != nil, summary.verified == progress.captured { parts.append("verified by its digest") }
+    if summary.verified != nil, summary.verified == progress.captured {
+      let start = summary.verifiedFrom
+      parts.append(
+        start == 0 ? "verified by its digest" : "verified by its digest only from stream offset \(start) on")
+    }
     lines.append(parts.joined(separator: ", "))
     if progress.lost > 0 {
       let gaps = summary.gaps > 0 ? " in \(summary.gaps) gap\(summary.gaps == 1 ? "" : "s")" : ""
@@ -274,6 +278,7 @@ enum StreamReport {
         line.add("verified", false)
       } else {
         line.add("verified", summary.verified)
+        if summary.verifiedFrom > 0 { line.add("verified_from", summary.verifiedFrom) }
       }
       line.add("missing_at_server", summary.missingAtServer)
       line.add("error", summary.error.map { words($0) })

@@ -107,6 +107,23 @@ struct StreamReportTests {
     }
   }
 
+  @Test("the summary states which bytes the digest covers")
+  func verified() {
+    var random = SplitMix64(state: 1)
+    var progress = progress(&random)
+    progress.captured = 5_000
+    var summary = StreamSummary(progress: progress, gaps: 0, resent: 0, sourceLost: 0)
+    summary.verified = 5_000
+    func text() -> String { StreamReport.lines(summary).joined(separator: "\n") + "\n" }
+    func json() -> String { StreamReport.jsonLine(.ended(summary), levels: [], time: "") }
+    #expect(text().contains(", verified by its digest\n") && !json().contains("verified_from"))
+    summary.verifiedFrom = 4_000
+    #expect(text().contains(", verified by its digest only from stream offset 4000 on\n"))
+    #expect(json().contains(#""verified":5000,"verified_from":4000"#))
+    summary.verified = 4_500
+    #expect(!text().contains("verified"))
+  }
+
   @Test("a stream that ends without an error but with any loss exits with 4; an error keeps its code")
   func exitCodes() {
     var random = SplitMix64(state: 1)

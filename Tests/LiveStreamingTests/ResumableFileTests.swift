@@ -175,8 +175,31 @@ struct ResumableFileTests {
       stream.streamer.finish()
       let summary = try stream.summary()
       #expect(summary.error == nil && summary.verified == 100_000 && summary.progress.outageCount == 1)
+      #expect(summary.verifiedFrom == 0)
     }
     #expect(server.nth("POST", 0)?.head["Want-Repr-Digest"] == "sha-256=10")
+  }
+
+  @Test("if the stream continues in another upload, only the bytes of that upload are reported as verified")
+  func verifiedPart() throws {
+    let server = try ResumableServer(.init(progress: 1000, digest: { Self.digest($0) }))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.digest = .sha256
+        $0.rollOver.size = 50_000
+        $0.memory = .kept
+      }
+      try source.push(patternBytes(pattern, 0, 120_000))
+      try stream.waitUntilAcknowledged(119_000)
+      server.forget(0)
+      try source.push(patternBytes(pattern, 120_000, 100_000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && stream.parts == ["gone"])
+      #expect(summary.verified == 220_000 && summary.verifiedFrom >= 119_000)
+      #expect(server.upload(1).head?["Stream-Offset"] == "\(summary.verifiedFrom)")
+    }
   }
 
   @Test("a different digest is reported at once, and is an error at the end")
