@@ -24,7 +24,9 @@ struct SpoolDrain {
   /// Checks the options before anything is opened.
   static func check(_ values: CommandLineSyntax.Values) throws(CommandError) {
     _ = try ProgressKind(values)
-    guard try configuration(values, url: "http://localhost/").request.method != "PUT" else {
+    let request = try configuration(values, url: "http://localhost/").request
+    try SpoolOptions.checkRate(request, values)
+    guard request.method != "PUT" else {
       throw .usage(
         "--method \("PUT".shown) does not apply to sluice spool drain: each stretch would replace the one before. Choose another method."
       )

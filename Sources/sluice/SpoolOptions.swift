@@ -72,6 +72,7 @@ struct SpoolOptions: Sendable {
       }
       return nil
     }
+    try Self.checkRate(configuration.request, values)
     self.directory = directory
     stream = values["stream-id"] ?? Self.stream(of: configuration.request.url)
     if limit == nil {
@@ -124,6 +125,26 @@ struct SpoolOptions: Sendable {
       let digits = String(UInt16.random(in: 0x1000 ... .max), radix: 16)
       configuration.streamID = "\(id.prefix(42)).\(time)Z-\(digits)"
     }
+  }
+
+  /// Refuses a rate at which a healthy transfer would count as stalled.
+  ///
+  /// - Parameter request: the request as the stream sends it, with the final size of its buffer.
+  static func checkRate(_ request: UploadRequest, _ values: CommandLineSyntax.Values) throws(CommandError) {
+    let smallest = smallestRate(of: request)
+    guard let rate = request.maximumSendRate, rate < smallest else { return }
+    throw .usage(
+      "--catch-up-rate \((values["catch-up-rate"] ?? "").shown): too low for --stall-timeout \(values["stall-timeout"] ?? Units.brief(request.limits.unacknowledged)). Choose at least \(Units.brief(bytes: smallest)), or a longer --stall-timeout."
+    )
+  }
+
+  /// At a limited rate, libcurl sends a whole buffer at once, and then nothing until the next one. This pause must be
+  /// shorter than the stall timeout. A quarter of the timeout is reserved, because the line or this machine may be late.
+  static func smallestRate(of request: UploadRequest) -> Int {
+    let limit = request.limits.unacknowledged
+    guard limit > .zero else { return 1 }
+    // Fits, because a buffer has at most some megabytes, and the limit is at least a nanosecond.
+    return Int((Double(request.uploadBufferSize) / (limit.seconds * 0.75)).rounded(.up))
   }
 
   /// The name of a folder: the readable part of the URL, and a checksum that distinguishes URLs.

@@ -265,6 +265,23 @@ struct OptionTableTests {
     for option in arguments where option.hasPrefix("--") { #expect(text.contains(option), "\(text)") }
   }
 
+  @Test(
+    "a rate at which the stream would count as stalled is refused with the lowest possible rate, which is accepted",
+    arguments: [
+      (["spool", "drain", "/nonexistent/spool"], "728", "at least 729B"),
+      (["spool", "drain", "/nonexistent/spool", "--stall-timeout", "1s"], "21845B", "at least 21846B"),
+      (["spool", "drain", "/nonexistent/spool"], "729", nil),
+      (["spool", "drain", "/nonexistent/spool", "--stall-timeout", "40s"], "728", nil),
+      (["pipe", "http://h/", "--spool", "/nonexistent/spool"], "11650B", "at least 11651B"),
+    ] as [([String], String, String?)])
+  func lowRate(_ arguments: [String], _ rate: String, _ advice: String?) throws {
+    let process = try sluice(arguments + ["--catch-up-rate", rate])
+    #expect(try process.wait() == (advice == nil ? 66 : 64), "\(process.errors)")
+    let text = process.errors.joined()
+    #expect(text.contains("--catch-up-rate \"\(rate)\": too low") == (advice != nil), "\(text)")
+    if let advice { #expect(text.contains(advice) && text.contains("--stall-timeout"), "\(text)") }
+  }
+
   @Test("a buffer beyond the machine's memory is refused with the size of the memory")
   func largeBuffer() throws {
     func message(_ text: String) -> String? {
