@@ -141,7 +141,9 @@ struct MessageReaderTests {
         }
         done(true)
       }
-      try waitUntil("the last message of round \(round)") { reading.messages.last?.hasPrefix("\(before + 8) ") ?? false }
+      try waitUntil("the last message of round \(round)") {
+        reading.messages.last?.hasPrefix("\(before + 8) ") ?? false
+      }
       #expect(reading.messages.compactMap { Int($0.prefix { $0 != " " }) } == Array(1...before + 8), "round \(round)")
       try reading.stop()
     }
