@@ -8,8 +8,8 @@ internal import EventLoops
 /// It requests as many messages as ``want(_:)`` allows. If a message is missing, or no broker answers, it makes another
 /// consumer that begins after the last message. While there is nothing to read, one request is pending at the broker.
 ///
-/// A consumer can omit a message that is stored while it is made (seen with nats-server 2.9.10). So the reader asks the
-/// stream about each gap in the sequences, which also has causes that are in order: purges, and subjects of other kinds.
+/// In nats-server before 2.9.12, a purge of one subject moves the consumers of others forward, so they omit messages. With
+/// such a broker, the reader asks the stream about each gap in the sequences. Purges alone leave gaps, too.
 package final class MessageReader {
   /// An event of a reader.
   package enum Event {
@@ -209,7 +209,10 @@ package final class MessageReader {
       guard let self, generation == self.generation, !isOver else { return }
       switch answer {
       case .failure(let error): interrupted(error)
-      case .success(let message?): isKnown(message) ? proceed() : rewound()
+      case .success(let message?):
+        guard isKnown(message) else { return rewound() }
+        if last == nil { earlierIdentity = identify(message) }
+        proceed()
       case .success(nil):
         // Purged or lost.
         stream.extent { [weak self] answer in
@@ -265,8 +268,10 @@ package final class MessageReader {
 
   private func continueBehindBoundary() {
     hasBegun = true
-    // The message before it may have been replaced as its subject's last one, so it is not compared.
-    (next, last) = (boundary + 1, nil)
+    // If the broker has counted fewer messages than there are, the others follow now.
+    next = min(next, boundary + 1)
+    // The message before that may have been replaced as its subject's last one, so it is not compared.
+    last = nil
     restart(after: .zero)
   }
 
@@ -307,14 +312,17 @@ package final class MessageReader {
     if reply.isNoResponders { return interrupted(.noResponders) }
     guard let place = reply.replySubject.flatMap(MessagePlace.init) else { return status(of: reply) }
     // The consumer is another one, or a message was lost on the way.
-    let latest = arrived.last.map { $0.message.sequence + 1 } ?? next
+    let latest = arrived.last.map { $0.message.sequence + 1 } ?? 0
     guard place.delivered == delivered + 1, place.sequence >= latest else { return interrupted(.timedOut) }
     delivered += 1
     outstanding -= 1
-    let content = MessageContent(headers: reply.headers, payload: reply.payload)
-    arrived.append((StoredMessage(subject: subject, sequence: place.sequence, content: content), place.pending))
-    passOn()
-    guard generation == self.generation, !isOver else { return }
+    // A replica that lags behind the others may begin too early.
+    if place.sequence >= next {
+      let content = MessageContent(headers: reply.headers, payload: reply.payload)
+      arrived.append((StoredMessage(subject: subject, sequence: place.sequence, content: content), place.pending))
+      passOn()
+      guard generation == self.generation, !isOver else { return }
+    }
     if outstanding > 0 {
       watch()
     } else {
@@ -328,7 +336,7 @@ package final class MessageReader {
     let generation = generation
     while !isExamining, let (message, pending) = arrived.first {
       // The last messages of subjects have gaps between them.
-      guard message.sequence == next || message.sequence == examined || !hasBegun else {
+      guard message.sequence == next || message.sequence == examined || !hasBegun || !stream.omitsMessages else {
         return examine(upTo: message.sequence)
       }
       guard hasBegun || message.sequence <= boundary else { return continueBehindBoundary() }
@@ -344,7 +352,8 @@ package final class MessageReader {
     }
   }
 
-  /// Asks the stream for the first message from ``next`` on. It has to be the one with this sequence, or none.
+  /// Asks the stream for the first message from ``next`` on. It has to be the one with this sequence. With the greatest
+  /// sequence, there has to be none.
   private func examine(upTo sequence: UInt64) {
     isExamining = true
     stream.message(of: "*", from: next) { [weak self, generation] answer in
@@ -352,13 +361,18 @@ package final class MessageReader {
       isExamining = false
       switch answer {
       case .failure(let error): interrupted(error)
-      // The next consumer begins with that message.
-      case .success(let found?) where found.sequence < sequence: restart(after: .zero)
-      case .success:
+      case .success(nil) where sequence == .max:
+        pull()
+        caughtUp()
+      case .success(let found?) where found.sequence >= sequence:
         examined = sequence
         passOn()
         guard generation == self.generation, !isOver else { return }
         pull()
+      // The next consumer begins with the omitted message. A broker that does not have the arrived one is behind.
+      case .success:
+        restart(after: failures == 0 ? .zero : min(Self.firstPause * (1 << min(failures, 10)), Self.longestPause))
+        failures += 1
       }
     }
   }
@@ -369,8 +383,8 @@ package final class MessageReader {
     case "100": watch()
     case "404", "408":
       outstanding = 0
-      // Nothing came for a while. An omitted message may be the last one.
-      if arrived.isEmpty, hasBegun { examine(upTo: .max) } else { pull() }
+      // Nothing came for a while, although there may be messages.
+      if !hasBegun { continueBehindBoundary() } else if arrived.isEmpty { examine(upTo: .max) } else { pull() }
     default: interrupted(.timedOut)
     }
   }

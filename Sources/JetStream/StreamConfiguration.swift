@@ -25,15 +25,17 @@ struct StreamConfiguration {
     /// Whether brokers may compare the expected sequence of a publish with the subject's last message before the
     /// messages in flight are stored, and not again. Then they store two messages after the same one. NATS before 2.9.21
     /// does that if there are replicas (its commit 244dda809, "Fix bug that would race around check for last sequence
-    /// per subject"). Brokers report the compression of a stream since 2.10.
-    var isCheckedTooEarly: Bool
+    /// per subject").
+    var isCheckedTooEarly: Bool { isReplicated && isBefore210 }
+    /// Whether the broker is older than NATS 2.10. Since then, brokers report the compression of a stream.
+    var isBefore210: Bool
   }
 
   var publishing: Publishing {
     let isReplicated = json.integer("num_replicas") ?? 1 > 1
     return Publishing(
       maximumMessageLength: json.integer("max_msg_size").flatMap { $0 > 0 ? Int(clamping: $0) : nil },
-      isReplicated: isReplicated, isCheckedTooEarly: isReplicated && json.text("compression") == nil)
+      isReplicated: isReplicated, isBefore210: json.text("compression") == nil)
   }
 
   /// Why acknowledged messages may be lost there, or stored elsewhere; nil if they are safe.

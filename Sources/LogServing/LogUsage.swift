@@ -125,9 +125,13 @@ package final class LogUsage: Sendable {
   }
 
   /// Called with the last message of the ticks' subject after the broker has refused a tick. Nil if there is none.
-  func followTick(_ last: StoredMessage?) {
+  ///
+  /// - Parameter refused: the sequence after which that tick was published. If a newer message was read since then, the
+  ///   answer is outdated.
+  func followTick(_ last: StoredMessage?, refused: UInt64) {
     let now = now
     state.withLock { state in
+      guard state.time.lastSequence == refused else { return }
       guard let last else { return state.time.forgetTicks() }
       state.time.follow(last.content, at: last.sequence, now)
     }

@@ -202,7 +202,7 @@ package final class LogWatch {
         // Another server has published a tick, somebody else has published a message, or an operator has removed one.
         case .failure(let error) where error.isWrongLastSequence:
           log.stream.lastMessage(of: ServedTime.token) { answer in
-            if case .success(let last) = answer { log.usage.followTick(last) }
+            if case .success(let last) = answer { log.usage.followTick(last, refused: sequence) }
           }
         case .failure: break
         }

@@ -53,6 +53,13 @@ struct MessageReaderTests {
 
     var messages: [String] { events.all.filter { $0.first?.isNumber == true } }
 
+    func want(_ count: Int) throws {
+      let _: Bool = try loop.wait("more") { [self] _, done in
+        reader?.want(count)
+        done(true)
+      }
+    }
+
     func stop() throws {
       let _: Bool = try loop.wait("the end") { [self] _, done in
         reader?.stop()
@@ -147,6 +154,28 @@ struct MessageReaderTests {
       #expect(reading.messages.compactMap { Int($0.prefix { $0 != " " }) } == Array(1...before + 8), "round \(round)")
       try reading.stop()
     }
+  }
+
+  @Test("a purge of one subject does not hide the messages of others from a reader that is behind", arguments: 0...2)
+  func purgedOther(_ read: Int) throws {
+    let broker = try TestBroker()
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
+    try Self.publish(stream, 0..<4)
+    // The consumer stands behind the messages that it has sent.
+    let reading = try Reading(broker, after: 0, wants: read)
+    if read > 0 { try reading.events.first("the first ones") { $0.hasPrefix("\(read) ") } }
+    var last: UInt64 = 0
+    for _ in 0..<3 {
+      last = try #require(try stream.publish(.init(payload: Array("n".utf8)), to: "t9", after: last).get() as UInt64?)
+    }
+    // As servers do with the ticks of their clock.
+    try stream.purge("t9")
+    try Self.publish(stream, 10..<11)
+    try reading.want(100)
+    try reading.events.first("the last one") { $0.hasSuffix(" m10") }
+    let numbers = reading.messages.filter { !$0.hasSuffix(" n") }
+    #expect(numbers == (0..<4).map { "\($0 + 1) m\($0)" } + ["8 m10"], "\(reading.events.all)")
+    try reading.stop()
   }
 
   @Test("at most the requested number of messages arrives")
