@@ -13,13 +13,12 @@ final class BrokerStorage: @unchecked Sendable {
 
   /// What all servers have stored there.
   let usage: LogUsage
-  /// nil where nothing is to be proven.
-  let durability: StorageGuard?
+  let guardian: StorageGuard
   /// Notes for an operator, one sentence each.
   let notes: [String]
 
   /// Whether uploads can be stored now, and it is known what other servers have stored.
-  var isReady: Bool { connection.isConnected && durability?.isProven ?? true && usage.isCurrent }
+  var isReady: Bool { connection.isConnected && guardian.mayStore && usage.isCurrent }
 
   /// How many times the connection was lost and restored.
   var reconnectCount: UInt64 { connection.reconnectCount }
@@ -43,18 +42,16 @@ final class BrokerStorage: @unchecked Sendable {
     }
     // The guard lives as long as the connection that calls it, so it must not retain the connection.
     weak let connection = connection
-    let guardian = StorageGuard(brokers.witnesses) {
+    let guardian = StorageGuard(requiresProof: durability == .always, brokers.witnesses) {
       connection?.isConnected ?? false
     } brokers: { () throws(BrokerError) in
       guard let connection else { throw .disconnected }
       return try Self.brokers(of: brokers, connection)
     }
-    self.durability = durability == .always ? guardian : nil
-    if durability == .always {
-      // Observe before the question, so that no change is missed.
-      self.connection.observe { guardian.connectionChanged(isConnected: $0) }
-      try guardian.prove()
-    }
+    self.guardian = guardian
+    // Observe before the question, so that no change is missed.
+    self.connection.observe { guardian.connectionChanged(isConnected: $0) }
+    if durability == .always { try guardian.prove() }
     guard stream.maximumMessageLength >= UploadLog.leastMessageLength else {
       throw .brokers(
         .unsuitableStream(

@@ -99,7 +99,7 @@ final class LogService: LoopService {
     let log = UploadLog(
       context, stream: try brokers.stream(on: context.loop), options: configuration.uploads, usage: brokers.usage,
       maximumBodyLength: configuration.maximumBodyLength, maximumHole: configuration.maximumHoleLength,
-      isDurable: { brokers.durability?.isProven ?? true })
+      isDurable: { brokers.guardian.mayStore })
     uploads = LogUploadHandler(log)
     watch = context.assignment.index == 0 ? LogWatch(log) : nil
     other = configuration.handler

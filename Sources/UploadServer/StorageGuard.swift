@@ -1,43 +1,52 @@
-// Ensures that nothing is acknowledged without the configured durability.
+// Ensures that nothing is acknowledged without the configured durability, or in a stream that can drop messages.
 
 internal import EventLoops
 internal import Glibc
 internal import JetStream
 
-/// Asks the witnesses of the brokers whether they sync before they acknowledge, at the start and after each reconnect.
-/// Until that is proven, servers store nothing. Any thread.
+/// Judges the stream and its brokers again after each reconnect, because an operator may have changed them. Any thread.
+///
+/// With ``Durability/always``, the witnesses of the brokers must prove, also at the start, that they sync before they
+/// acknowledge. Until then, servers store nothing. Otherwise, servers store until the settings of the stream turn out to
+/// be unsuitable.
 final class StorageGuard: Sendable {
   /// The pause before another attempt, in milliseconds.
   private static let pause: Int32 = 2000
 
+  private let requiresProof: Bool
   private let witnesses: BrokerWitnesses
   private let brokers: @Sendable () throws(BrokerError) -> [String]
   private let isConnected: @Sendable () -> Bool
   private struct State {
     /// Counts lost and restored connections, because an earlier answer does not apply to a new connection.
     var change: UInt64 = 0
-    var isProven = false
+    var mayStore: Bool
   }
-  private let state = Lock(State())
+  private let state: Lock<State>
   private let warn: Lock<@Sendable (String) -> Void>
 
-  /// - Parameter brokers: asks which brokers have the stream, and waits for the answer.
+  /// - Parameters:
+  ///   - requiresProof: whether the brokers have to sync before they acknowledge.
+  ///   - brokers: asks which brokers have the stream, and waits for the answer. Throws if its settings are unsuitable.
   init(
-    _ witnesses: BrokerWitnesses, isConnected: @escaping @Sendable () -> Bool,
+    requiresProof: Bool, _ witnesses: BrokerWitnesses, isConnected: @escaping @Sendable () -> Bool,
     brokers: @escaping @Sendable () throws(BrokerError) -> [String]
   ) {
     (self.witnesses, self.isConnected, self.brokers) = (witnesses, isConnected, brokers)
+    self.requiresProof = requiresProof
+    state = Lock(State(mayStore: !requiresProof))
     warn = Lock({ _ in })
   }
 
-  /// Whether bytes that are acknowledged now are on the disks of the brokers.
-  var isProven: Bool { state.withLock { $0.isProven } }
+  /// Whether bytes may be stored now. With ``Durability/always``, acknowledged ones are then on the disks of the brokers.
+  var mayStore: Bool { state.withLock { $0.mayStore } }
 
   /// Sets the receiver of messages about why nothing can be stored.
   func report(to warn: @escaping @Sendable (String) -> Void) { self.warn.withLock { $0 = warn } }
 
   private func findFlaw() throws(BrokerError) -> String? {
     let brokers = try brokers()
+    guard requiresProof else { return nil }
     return StorageProof.flaw(brokers, try witnesses.facts(about: brokers))
   }
 
@@ -52,40 +61,49 @@ final class StorageGuard: Sendable {
     }
     if let flaw { throw .notDurable(flaw) }
     // If the connection has changed meanwhile, the proof must be repeated.
-    state.withLock { if $0.change == change { $0.isProven = true } }
+    allow(true, change)
+  }
+
+  /// Not if the connection has changed meanwhile.
+  private func allow(_ mayStore: Bool, _ change: UInt64) {
+    state.withLock { if $0.change == change { $0.mayStore = mayStore } }
   }
 
   /// The connection to the brokers was lost or restored. Nothing is proven for the present brokers yet.
   func connectionChanged(isConnected: Bool) {
     let change = state.withLock { state in
       state.change += 1
-      state.isProven = false
+      state.mayStore = state.mayStore && !requiresProof
       return state.change
     }
     guard isConnected else { return }
     do throws(SystemError) {
-      try NamedThread("sluice-monitor") { [self] in proveAgain(change) }.detach()
+      try NamedThread("sluice-monitor") { [self] in judgeAgain(change) }.detach()
     } catch {
+      guard requiresProof else { return }
       warn.withLock { $0 }("the server stores nothing until the brokers reconnect: \(error)")
     }
   }
 
-  private func proveAgain(_ change: UInt64) {
+  private func judgeAgain(_ change: UInt64) {
     var complaint: String?
     while state.withLock({ $0.change }) == change, isConnected() {
       var reason: String?
+      var mayStore = false
       do throws(BrokerError) {
         reason = try findFlaw()
       } catch {
         reason = "\(error)"
+        if case .unsuitableStream = error {} else { mayStore = !requiresProof }
       }
-      guard let reason else {
-        // Not if the connection has changed meanwhile.
-        return state.withLock { if $0.change == change { $0.isProven = true } }
-      }
-      if complaint != reason {
-        complaint = reason
-        warn.withLock { $0 }("the server stores nothing until the durability of the brokers is proven: \(reason)")
+      guard let reason else { return allow(true, change) }
+      if !mayStore {
+        allow(false, change)
+        if complaint != reason {
+          complaint = reason
+          let condition = requiresProof ? "until the durability of the brokers is proven" : "until this is repaired"
+          warn.withLock { $0 }("the server stores nothing \(condition): \(reason)")
+        }
       }
       poll(nil, 0, Self.pause)
     }

@@ -104,7 +104,7 @@ public final class UploadServer: Sendable {
       gone: { [cores] base in for core in cores { core.forgetClosed(base) } },
       failed: { [cores] error in cores[0].cannotFind(error) })
     findRemovedLater()
-    shared.brokers?.durability?.report { [cores] reason in cores[0].report(ServerEvent(.warning, reason: reason)) }
+    shared.brokers?.guardian.report { [cores] reason in cores[0].report(ServerEvent(.warning, reason: reason)) }
     shared.beginRetention { [cores] event in cores[0].report(event) }
     maintainLater()
     acceptor.start()

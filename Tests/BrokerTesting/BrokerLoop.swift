@@ -31,9 +31,13 @@ package final class BrokerLoop: Sendable {
   }
 
   /// Changes the maximum number of bytes of a stream; -1 for no limit.
-  package func limit(_ name: String, toBytes count: Int) throws {
-    let settings =
-      "{\"name\":\"\(name)\",\"subjects\":[\"\(name).*\"],\"discard\":\"new\",\"storage\":\"file\",\"max_bytes\":\(count)}"
+  ///
+  /// - Parameter dropsOldest: whether messages beyond the maximum replace the oldest ones.
+  package func limit(_ name: String, toBytes count: Int, dropsOldest: Bool = false) throws {
+    let settings = """
+      {"name":"\(name)","subjects":["\(name).*"],"discard":"\(dropsOldest ? "old" : "new")","storage":"file",\
+      "max_bytes":\(count)}
+      """
     let answer: String = try wait("the limit") { client, done in client.ask("STREAM.UPDATE.\(name)", settings, done) }
     guard answer.contains("config") else { throw TestFailure(answer) }
   }

@@ -37,6 +37,24 @@ struct BrokerFaultTests {
     #expect(try broker.bytes(of: location) == Array("before meanwhile after".utf8))
   }
 
+  @Test("a stream that may drop messages since the last reconnect stores nothing until its settings are right again")
+  func unsuitableLater() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    let location = try server.create("abc")
+    let loop = try BrokerLoop(.init(servers: [broker.url]))
+    try loop.limit("sluice", toBytes: 1_000_000, dropsOldest: true)
+    try broker.kill()
+    try broker.start()
+    try server.events.first("the reason") { $0.reason?.contains("stores nothing until this is repaired") == true }
+    let client = try server.connect()
+    try client.patch(location, at: 3, body: "def")
+    #expect(try client.final().answer.status == 503)
+    try waitUntil("the settings are right") { (try? loop.limit("sluice", toBytes: -1)) != nil }
+    try waitUntil("the server stores again") { (try? server.create("ghi")) != nil }
+    #expect(try broker.bytes(of: location) == Array("abc".utf8))
+  }
+
   @Test("a broker that accepts nothing slows down the client, and memory stays bounded")
   func backpressure() throws {
     let broker = try TestBroker()
