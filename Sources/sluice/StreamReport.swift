@@ -127,7 +127,7 @@ enum StreamReport {
     if summary.verified != nil, summary.verified == progress.captured {
       let start = summary.verifiedFrom
       parts.append(
-        start == 0 ? "verified by its digest" : "verified by its digest only from stream offset \(start) on")
+        start == 0 ? "verified by its digest" : "verified by its digest from stream offset \(start)")
     }
     lines.append(parts.joined(separator: ", "))
     if progress.lost > 0 {

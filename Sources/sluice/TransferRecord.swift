@@ -16,6 +16,8 @@ final class TransferRecord: Sendable {
   private struct OpenFile {
     var descriptor: Int32
     var text: String
+    /// Whether the file was there before, without content.
+    var wasEmpty = false
   }
 
   /// The kind of transfer: an upload or a download.
@@ -45,8 +47,8 @@ final class TransferRecord: Sendable {
 
   // MARK: Begin and end
 
-  /// Creates and locks the record, or locks the existing one. It is empty for a moment after its creation. A kill in that
-  /// moment leaves it so, and then another process begins it.
+  /// Creates and locks the record, or locks the existing one. It is empty for a moment after its creation. A process that
+  /// is killed then leaves an empty file, and the next process uses it.
   ///
   /// - Returns: the lines of the existing record. Nil if there was none, if none could be created, or if its transfer
   ///   had not begun.
@@ -74,9 +76,10 @@ final class TransferRecord: Sendable {
           close(found)
           continue
         }
-        let text = try contents(found)
+        // Not every file system has the permissions that a new file should have.
+        let text = try contents(found, mayBeEmpty: !exists || Self.isUnwritten(found))
         if text.isEmpty {
-          begin(found)
+          begin(found, isNew: !exists)
           return nil
         }
         let lines = try lines(text, found)
@@ -95,8 +98,13 @@ final class TransferRecord: Sendable {
     file.withLock { file in
       guard let open = file else { return }
       if isUnchanged(open) {
-        unlink(path)
-        ReplacedFile.syncDirectory(of: path)
+        if open.wasEmpty, open.text == "\(kind.firstLine)\n" {
+          // It may be the file of another program.
+          try? Self.truncate(open.descriptor, to: "")
+        } else {
+          unlink(path)
+          ReplacedFile.syncDirectory(of: path)
+        }
       }
       Self.unlock(open.descriptor)
       file = nil
@@ -153,16 +161,18 @@ final class TransferRecord: Sendable {
   }
 
   /// Writes the line that identifies the record into the empty, locked file.
-  private func begin(_ empty: Int32) {
+  ///
+  /// - Parameter isNew: whether this process has created the file.
+  private func begin(_ empty: Int32, isNew: Bool) {
     let text = "\(kind.firstLine)\n"
     do throws(SystemError) {
       try writeAll(Array(text.utf8), to: empty, "write")
       try retryingInterrupts("fsync") { fsync(empty) }
       ReplacedFile.syncDirectory(of: path)
-      file.withLock { $0 = OpenFile(descriptor: empty, text: text) }
+      file.withLock { $0 = OpenFile(descriptor: empty, text: text, wasEmpty: !isNew) }
     } catch {
       // It may have a part of the line, and would be refused later.
-      if isNamed(empty) { unlink(path) }
+      if !isNew { try? Self.truncate(empty, to: "") } else if isNamed(empty) { unlink(path) }
       Self.unlock(empty)
       // The transfer does not require a record.
       obstacle.withLock { $0 = error }
@@ -211,9 +221,9 @@ final class TransferRecord: Sendable {
     close(descriptor)
   }
 
-  private func contents(_ descriptor: Int32) throws(CommandError) -> String {
+  private func contents(_ descriptor: Int32, mayBeEmpty: Bool) throws(CommandError) -> String {
     guard let bytes = Self.bytes(descriptor) else { throw notARecord(String(cString: strerror(errno))) }
-    guard !bytes.isEmpty || Self.isUnwritten(descriptor) else { throw notARecord("it is empty") }
+    guard !bytes.isEmpty || mayBeEmpty else { throw notARecord("it is empty") }
     guard let text = String(validating: bytes, as: UTF8.self) else { throw notARecord("it contains other data") }
     return text
   }
