@@ -245,13 +245,7 @@ extension FileStore {
 
   /// Replaces the sidecar of a finished recording, so that a power failure leaves one of both. On the worker's thread.
   private func replaceSidecar(by sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
-    try writeNew(sidecar, name)
-    if durability != .none {
-      let file = try openFile(name.newSidecar, O_RDONLY).file
-      let descriptor = try file.acquire()
-      defer { file.release() }
-      try retryingInterrupts("fdatasync \(name.newSidecar)") { fdatasync(descriptor) }
-    }
+    try writeNew(sidecar, name, isSynced: durability != .none)
     try retryingInterrupts("rename \(name.newSidecar)") {
       renameat(directory, name.newSidecar, directory, name.sidecar)
     }

@@ -288,7 +288,10 @@ extension FileStore {
     }
   }
 
-  func writeNew(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
+  /// Writes a sidecar under a temporary name. The caller gives it its name.
+  ///
+  /// - Parameter isSynced: whether the disk has it afterwards.
+  func writeNew(_ sidecar: RecordingSidecar, _ name: StreamName, isSynced: Bool = false) throws(SystemError) {
     let file = name.newSidecar
     let descriptor = try files.open("open \(file)") {
       openat(directory, file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o644)
@@ -296,6 +299,7 @@ extension FileStore {
     defer { close(descriptor) }
     do throws(SystemError) {
       try writeAll(Array(sidecar.text.utf8), to: descriptor, "write \(file)")
+      if isSynced { try retryingInterrupts("fdatasync \(file)") { fdatasync(descriptor) } }
     } catch {
       unlinkat(directory, file, 0)
       throw error

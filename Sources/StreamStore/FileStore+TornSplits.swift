@@ -35,9 +35,11 @@ extension FileStore {
     // The thread that looks for such recordings may do this at the same time.
     return try tornLock.withLock { (_) throws(SystemError) in
       let log = try parts.lines(of: name.base)
-      let torn = try leftSplits(name, log).filter(\.isTorn)
-      for split in torn where try noteTorn(split, name, log) { break }
-      return !torn.isEmpty
+      for split in try leftSplits(name, log) where split.isTorn {
+        if try noteTorn(split, name, log) { break }
+      }
+      // Also if the other thread has corrected it: the caller's log is outdated.
+      return true
     }
   }
 
