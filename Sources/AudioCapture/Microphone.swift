@@ -62,7 +62,7 @@ public final class Microphone: Sendable {
   }
 
   /// How long the release waits for the end of the capture, in milliseconds. The last reference may be that of a thread
-  /// with thousands of other streams.
+  /// with thousands of other streams. After ``stop()`` and ``waitUntilEnded()``, the device is closed.
   private static let patience: Int32 = 250
 
   /// Starts to capture into `producer` at its head, and finishes it when the capture ends. Call it only once.
