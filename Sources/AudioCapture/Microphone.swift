@@ -61,9 +61,10 @@ public final class Microphone: Sendable {
     if hasEnded { thread.join() } else { thread.detach() }
   }
 
-  /// How long the release waits for the end of the capture, in milliseconds. The last reference may be that of a thread
-  /// with thousands of other streams. After ``stop()`` and ``waitUntilEnded()``, the device is closed.
-  private static let patience: Int32 = 250
+  /// How long the release waits for the end of the capture, in milliseconds. Until then, the device is busy for others.
+  /// Only a driver that hangs takes so long. The last reference may be that of a thread with other streams: call
+  /// ``stop()`` and ``waitUntilEnded()`` on another thread to release the device without this wait.
+  private static let patience: Int32 = 2000
 
   /// Starts to capture into `producer` at its head, and finishes it when the capture ends. Call it only once.
   ///
