@@ -16,8 +16,6 @@ final class TransferRecord: Sendable {
   private struct OpenFile {
     var descriptor: Int32
     var text: String
-    /// Whether the file was there before, without content.
-    var wasEmpty = false
   }
 
   /// The kind of transfer: an upload or a download.
@@ -98,13 +96,8 @@ final class TransferRecord: Sendable {
     file.withLock { file in
       guard let open = file else { return }
       if isUnchanged(open) {
-        if open.wasEmpty, open.text == "\(kind.firstLine)\n" {
-          // It may be the file of another program.
-          try? Self.truncate(open.descriptor, to: "")
-        } else {
-          unlink(path)
-          ReplacedFile.syncDirectory(of: path)
-        }
+        unlink(path)
+        ReplacedFile.syncDirectory(of: path)
       }
       Self.unlock(open.descriptor)
       file = nil
@@ -169,7 +162,7 @@ final class TransferRecord: Sendable {
       try writeAll(Array(text.utf8), to: empty, "write")
       try retryingInterrupts("fsync") { fsync(empty) }
       ReplacedFile.syncDirectory(of: path)
-      file.withLock { $0 = OpenFile(descriptor: empty, text: text, wasEmpty: !isNew) }
+      file.withLock { $0 = OpenFile(descriptor: empty, text: text) }
     } catch {
       // It may have a part of the line, and would be refused later.
       if !isNew { try? Self.truncate(empty, to: "") } else if isNamed(empty) { unlink(path) }
