@@ -99,10 +99,12 @@ struct LoopFiguresTests {
     figures.streamEnded(&first, .failed, now: 200)
     #expect(figures.histograms[.outage].isEmpty && figures.totals.outages.outages.isEmpty)
     var second = figures.streamStarted(index: 0, continuing: outage, now: 300)
+    #expect(second.continuesOutage)
     figures.attempts(&second, now: 300)
     figures.attemptFailed(&second, now: 310)
     figures.attempts(&second, now: 400)
     figures.acknowledged(bytes: 1, dueAt: 300, now: 420, &second)
+    #expect(!second.continuesOutage, "the next interruption is another one")
     figures.streamEnded(&second, .finished, now: 500)
     let outages = figures.totals.outages.outages
     #expect(outages.count == 1 && outages[0].start == 100 && outages[0].end == 420 && outages[0].streams == 1)

@@ -176,8 +176,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   private func dropped(_ attempt: FailedAttempt) {
     disconnected()
     let cause = attempt.cause == .cut ? nil : attempt.cause.errorClass
-    if figures.isInterrupted, place.outage != nil, cause != nil {
-      // The outage in which the predecessor failed was already counted as an interruption.
+    if figures.continuesOutage, cause != nil {
       loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
     } else {
       loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)

@@ -33,6 +33,8 @@ struct StreamFigures: Equatable, Sendable {
   var failedCount: UInt64 = 0
   var failedDueSum: Int64 = 0
   var failedDueFirst = Int64.max
+  /// Whether its outage began with its predecessor, so that the interruption was already counted.
+  private(set) var continuesOutage = false
 
   enum Phase: Equatable, Sendable {
     /// It has no connection, and tries to establish one.
@@ -55,13 +57,13 @@ struct StreamFigures: Equatable, Sendable {
     guard let start = interruptedAt else { return nil }
     let outage = StreamOutage(
       start: start, cause: interruptionCause, pausedFor: pausedFor, pauseStartedAt: pauseStartedAt ?? now)
-    (interruptedAt, interruptionCause) = (nil, nil)
+    (interruptedAt, interruptionCause, continuesOutage) = (nil, nil, false)
     return outage
   }
 
   /// Continues the outage in which its predecessor failed.
   mutating func continueOutage(_ outage: StreamOutage) {
-    (interruptedAt, interruptionCause) = (outage.start, outage.cause)
+    (interruptedAt, interruptionCause, continuesOutage) = (outage.start, outage.cause, true)
     (pausedFor, pauseStartedAt) = (outage.pausedFor, outage.pauseStartedAt)
   }
 
