@@ -14,6 +14,21 @@ func sluice(
   return try TestProcess(sluicePath(), arguments, input: input, environment: own.merging(environment) { $1 })
 }
 
+/// Starts that command, which is killed within a system call of one of these kinds.
+///
+/// - Parameters:
+///   - number: the number of the call, from 1.
+///   - path: only calls for this file count. Nil for all.
+func sluice(
+  _ arguments: [String], killedIn calls: String, number: Int = 1, on path: String? = nil
+) throws -> TestProcess {
+  try TestProcess(
+    "strace",
+    ["-D", "-f", "-qq", "-o", "/dev/null"] + (path.map { ["-P", $0] } ?? []) + [
+      "-e", "trace=\(calls)", "-e", "inject=\(calls):signal=SIGKILL:when=\(number)", try sluicePath(),
+    ] + arguments, environment: ["http_proxy": nil, "all_proxy": nil])
+}
+
 /// The path of that command.
 func sluicePath() throws -> String {
   var path = [CChar](repeating: 0, count: 4096)

@@ -721,12 +721,7 @@ struct GetTests {
       let resource = try Resource([.cutInBody, .changed])
       let server = try resource.serve()
       let arguments = ["get", "\(server.url)/file.bin", "-o", path] + Self.patience
-      let process = try TestProcess(
-        "strace",
-        [
-          "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=\(calls)", "-e",
-          "inject=\(calls):signal=SIGKILL:when=\(number)", try sluicePath(),
-        ] + arguments, environment: ["http_proxy": nil, "all_proxy": nil])
+      let process = try sluice(arguments, killedIn: calls, number: number)
       let hasEnded = try process.wait() == 0
       let names = directory.names
       #expect(Set(names).isSubset(of: ["file.bin", "file.bin.part", "file.bin.sluice"]), "call \(number): \(names)")
@@ -751,12 +746,7 @@ struct GetTests {
     let resource = try Resource([])
     let server = try resource.serve()
     let arguments = ["get", "\(server.url)/file.bin", "-o", path] + Self.patience
-    let killed = try TestProcess(
-      "strace",
-      [
-        "-D", "-f", "-qq", "-o", "/dev/null", "-P", path + ".sluice", "-e", "trace=write", "-e",
-        "inject=write:signal=SIGKILL:when=1", try sluicePath(),
-      ] + arguments, environment: ["http_proxy": nil, "all_proxy": nil])
+    let killed = try sluice(arguments, killedIn: "write", on: path + ".sluice")
     #expect(try killed.wait() == 128 + SIGKILL)
     #expect(try directory.contents("file.bin.sluice").isEmpty)
     let next = try sluice(arguments)

@@ -236,12 +236,7 @@ struct PutTests {
     let server = try StreamServer()
     let file = try directory.write("data", bytes(300_000))
     let arguments = ["put", file, "\(server.url)/", "--digest", "sha-256"]
-    let killed = try TestProcess(
-      "strace",
-      [
-        "-D", "-f", "-qq", "-o", "/dev/null", "-P", memory(file), "-e", "trace=write", "-e",
-        "inject=write:signal=SIGKILL:when=1", try sluicePath(),
-      ] + arguments, environment: ["http_proxy": nil, "all_proxy": nil])
+    let killed = try sluice(arguments, killedIn: "write", on: memory(file))
     #expect(try killed.wait() == 128 + SIGKILL)
     #expect(try directory.contents("data.sluice").isEmpty)
     let next = try sluice(arguments)
