@@ -20,7 +20,7 @@ package enum Hexadecimal {
     bytes.reserveCapacity(text.count / 2)
     var high: UInt8?
     for octet in text {
-      guard let digit = digit(octet) else { return nil }
+      guard let digit = Character(Unicode.Scalar(octet)).hexDigitValue.map(UInt8.init) else { return nil }
       if let first = high {
         bytes.append(first << 4 | digit)
         high = nil
@@ -29,14 +29,5 @@ package enum Hexadecimal {
       }
     }
     return bytes
-  }
-
-  private static func digit(_ octet: UInt8) -> UInt8? {
-    switch octet {
-    case UInt8(ascii: "0")...UInt8(ascii: "9"): octet - UInt8(ascii: "0")
-    case UInt8(ascii: "a")...UInt8(ascii: "f"): octet - UInt8(ascii: "a") + 10
-    case UInt8(ascii: "A")...UInt8(ascii: "F"): octet - UInt8(ascii: "A") + 10
-    default: nil
-    }
   }
 }

@@ -8,8 +8,8 @@ internal import EventLoops
 /// It requests as many messages as ``want(_:)`` allows. If a message is missing, or no broker answers, it makes another
 /// consumer that begins after the last message. While there is nothing to read, one request is pending at the broker.
 ///
-/// In nats-server before 2.9.12, a purge of one subject moves the consumers of others forward, so they omit messages. With
-/// such a broker, the reader asks the stream about each gap in the sequences. Purges alone leave gaps, too.
+/// In nats-server before 2.9.12, a purge of one subject moves the consumers of others forward, so they omit messages.
+/// With such a broker, the reader asks the stream about each gap in the sequences. Purges alone leave gaps, too.
 package final class MessageReader {
   /// An event of a reader.
   package enum Event {
@@ -65,7 +65,8 @@ package final class MessageReader {
   private let selection: Selection
   /// Whether each subject has had its last message up to ``boundary``.
   private var hasBegun: Bool
-  /// The last sequence of the stream before the last messages were requested. A consumer of all messages begins after it.
+  /// The last sequence of the stream before the last message of each subject was requested. Afterwards, a consumer of
+  /// all messages begins there.
   private var boundary: UInt64 = 0
   /// Of the present consumer; what belongs to an earlier one is ignored.
   private var generation: UInt64 = 0
@@ -158,9 +159,12 @@ package final class MessageReader {
       isInterrupted = true
       handle(.interrupted(error))
     }
-    restart(after: min(Self.firstPause * (1 << min(failures, 10)), Self.longestPause))
+    restart(after: pause)
     failures += 1
   }
+
+  /// The pause after a failure. It grows until a message arrives.
+  private var pause: Duration { min(Self.firstPause * (1 << min(failures, 10)), Self.longestPause) }
 
   private func restart(after pause: Duration) {
     leave()
@@ -193,7 +197,7 @@ package final class MessageReader {
       guard let self, generation == self.generation, !isOver else { return }
       switch answer {
       case .failure(let error): interrupted(error)
-      case .success(let extent) where created.map { extent.created != $0 } ?? false:
+      case .success(let extent) where extent.created != created ?? extent.created:
         stop()
         handle(.recreated(extent.created))
       case .success(let extent):
@@ -371,7 +375,7 @@ package final class MessageReader {
         pull()
       // The next consumer begins with the omitted message. A broker that does not have the arrived one is behind.
       case .success:
-        restart(after: failures == 0 ? .zero : min(Self.firstPause * (1 << min(failures, 10)), Self.longestPause))
+        restart(after: failures == 0 ? .zero : pause)
         failures += 1
       }
     }

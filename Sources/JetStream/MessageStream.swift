@@ -37,8 +37,8 @@ package final class MessageStream {
   /// Whether several brokers store the messages, so that an answer can come from one that no longer leads the stream.
   package var isReplicated: Bool { configuration.isReplicated }
 
-  /// Whether a purge of one subject can make consumers omit messages of others. NATS before 2.9.12 does that: a consumer
-  /// whose filter matches the purged subject moves forward to the first message that is left of that subject.
+  /// Whether a purge of one subject can make consumers omit messages of others. NATS before 2.9.12 does that: it moves a
+  /// consumer whose filter matches the purged subject forward to the first message that is left of that subject.
   var omitsMessages: Bool { configuration.isBefore210 }
 
   /// Whether a broker is connected now.

@@ -26,7 +26,7 @@ extension FileStore {
   /// After a power failure, the log may promise bytes that the disk lacks. The split is undone if the next recording
   /// has no bytes yet. Otherwise this records that the stream cannot be relied on.
   ///
-  /// - Returns: whether the log has changed.
+  /// - Returns: whether the caller's log is outdated.
   @discardableResult
   func checkSplits(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
     let left = try leftSplits(name, log)

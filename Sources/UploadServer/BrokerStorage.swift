@@ -13,6 +13,7 @@ final class BrokerStorage: @unchecked Sendable {
 
   /// What all servers have stored there.
   let usage: LogUsage
+  /// Decides whether bytes may be stored there now.
   let guardian: StorageGuard
   /// Notes for an operator, one sentence each.
   let notes: [String]
