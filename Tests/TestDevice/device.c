@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -307,6 +308,8 @@ static int device_delay(snd_pcm_ioplug_t *io, snd_pcm_sframes_t *delay) {
 static int device_close(snd_pcm_ioplug_t *io) {
   struct device *device = device_of(io);
   close(device->timer);
+  // A child that another thread has just forked has the descriptor until it executes its program.
+  flock(device->lock, LOCK_UN);
   close(device->lock);
   testmic_unmap(device->page);
   free(device);
