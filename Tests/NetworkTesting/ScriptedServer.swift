@@ -4,6 +4,7 @@
 internal import CLinux
 internal import EventLoops
 internal import Glibc
+internal import Synchronization
 
 /// Listens, and runs the test's script for each connection.
 public final class ScriptedServer: Sendable {
@@ -117,9 +118,18 @@ public final class ScriptedServer: Sendable {
   }
 }
 
-/// A loopback port on which nothing currently listens.
+/// A loopback port on which nothing listens. The kernel chooses ports above 32,767 (`ip_local_port_range`). This one is
+/// below, so no server of another test gets it before its user.
 public func freePort() throws -> UInt16 {
-  let server = try ScriptedServer { _, _ in }
-  defer { server.close() }
-  return server.port
+  for _ in 0..<1000 {
+    let number = portCount.wrappingAdd(1, ordering: .relaxed).newValue
+    // Test processes run at the same time.
+    let port = UInt16(10_000 + (UInt32(bitPattern: getpid()) &* 97 &+ number) % 20_000)
+    guard let server = try? ScriptedServer(.port(port), { _, _ in }) else { continue }
+    server.close()
+    return port
+  }
+  throw TestFailure("no free port")
 }
+
+private let portCount = Atomic<UInt32>(0)
