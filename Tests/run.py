@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs `swift test` with these arguments, and repeats what failed at the end, where it is seen.
 
-The process of an exit test has no output. The failures that it threw follow the others.
+The process of an exit test has no output. The failures that it threw precede the others.
 
 With --repeat, at most three tests that failed run again, each three times alone and with the same random cases. If
 all of that passes, the run passes, and the last lines name these tests: they depend on something that they should
@@ -68,7 +68,7 @@ def run(arguments):
             else:
                 details = 0
         status = process.wait()
-        lines += last_failures(thrown)
+        lines = last_failures(thrown) + ["\nWhat failed:\n"] + lines
         try:
             root = ElementTree.parse(report.replace(".xml", "-swift-testing.xml")).getroot()
         except (OSError, ElementTree.ParseError):
@@ -85,19 +85,21 @@ def main():
     status, lines, failed = run(arguments)
     if status == 0:
         return 0
-    print("\nWhat failed:\n" + "".join(lines))
+    print("".join(lines))
     if not repeats or status < 0 or not failed or len(failed) > FORGIVEN:
+        count = "an unknown number of" if failed is None else len(failed)
+        print(f"swift test ended with {status}, and {count} tests failed: {', '.join(failed or [])}")
         return status
     without_filter = [
         argument for before, argument in zip([""] + arguments, arguments)
         if not {"--filter", "--skip"} & {before, argument}]
     for test in failed:
         for _ in range(TIMES):
-            again, _, _ = run([*without_filter, "--filter", "^" + re.escape(test) + r"\("])
+            again, repeated, _ = run([*without_filter, "--filter", "^" + re.escape(test) + r"\("])
             if again != 0:
-                print(f"\n{test} failed again. What failed first:\n" + "".join(lines))
+                print("".join(lines) + f"\n{test} failed again:\n" + "".join(repeated))
                 return status
-    print("\nWhat failed once:\n" + "".join(lines))
+    print("".join(lines))
     for test in failed:
         print(f"{test} failed once, and then passed {TIMES} times alone. It is unsteady: find out why.")
     return 0

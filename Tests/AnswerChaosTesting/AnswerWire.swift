@@ -139,6 +139,6 @@ extension ServerConnection {
   /// Waits, without reading, until the peer has ended its side or the whole connection.
   func waitForPeerEnd() {
     var entry = pollfd(fd: descriptor, events: Int16(0x2000), revents: 0)  // POLLRDHUP
-    _ = poll(&entry, 1, 20_000)
+    _ = poll(&entry, 1, 60_000)
   }
 }

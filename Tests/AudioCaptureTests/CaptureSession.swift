@@ -34,7 +34,7 @@ final class CaptureSession {
 
   /// Takes bytes until `done`, woken by data and by events. Gives up after `limit`.
   func take(
-    limit: Duration = .seconds(20), until done: (CaptureSession) -> Bool,
+    limit: Duration = .seconds(60), until done: (CaptureSession) -> Bool,
     sourceLocation: SourceLocation = #_sourceLocation
   ) {
     let deadline = MonotonicInstant.now + limit
@@ -54,7 +54,7 @@ final class CaptureSession {
   func takeEvents(
     until done: (CaptureSession) -> Bool, sourceLocation: SourceLocation = #_sourceLocation
   ) {
-    let deadline = MonotonicInstant.now + .seconds(20)
+    let deadline = MonotonicInstant.now + .seconds(60)
     takeEvents()
     while !done(self) {
       var descriptor = pollfd(fd: microphone.eventDescriptor, events: Int16(POLLIN), revents: 0)

@@ -54,7 +54,7 @@ final class SpawnedCommand {
   func signal(_ number: Int32) { if status == nil { kill(pid, number) } }
 
   /// Its exit status, or 128 plus the number of the signal that ended it. Fails the test if it does not end in time.
-  func wait(limit: Duration = .seconds(20)) throws -> Int32 {
+  func wait(limit: Duration = .seconds(60)) throws -> Int32 {
     if let status { return status }
     let deadline = MonotonicInstant.now + limit
     var raw: Int32 = 0
@@ -143,7 +143,7 @@ final class TestPipe {
     var bytes: [UInt8] = []
     var buffer = [UInt8](repeating: 0, count: 65_536)
     while !done(bytes) {
-      guard waitUntilReadable(reading, limit: .seconds(20)) else { throw TestFailure("nothing more came") }
+      guard waitUntilReadable(reading, limit: .seconds(60)) else { throw TestFailure("nothing more came") }
       let count = Glibc.read(reading, &buffer, buffer.count)
       if count <= 0 { return bytes }
       bytes += buffer[..<count]
@@ -154,7 +154,7 @@ final class TestPipe {
 
 /// Polls until `condition` holds, where no event reports it.
 func eventually(_ what: String, _ condition: () throws -> Bool) throws {
-  let deadline = MonotonicInstant.now + .seconds(20)
+  let deadline = MonotonicInstant.now + .seconds(60)
   while try !condition() {
     guard MonotonicInstant.now < deadline else { throw TestFailure("\(what) did not come") }
     poll(nil, 0, 20)

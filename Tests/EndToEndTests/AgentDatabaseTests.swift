@@ -204,7 +204,7 @@ struct AgentDatabaseTests {
 extension EventLog<TestProcess.Line> {
   /// Returns whether a line arrives before the end of the process.
   fileprivate func waitUntilEnd(of process: TestProcess, _ isWanted: (TestProcess.Line) -> Bool) throws -> Bool {
-    let deadline = MonotonicInstant.now + .seconds(20)
+    let deadline = MonotonicInstant.now + .seconds(60)
     while MonotonicInstant.now < deadline {
       if all.contains(where: isWanted) { return true }
       if kill(process.pid, 0) != 0 || process.hasEnded { return false }

@@ -234,7 +234,7 @@ struct AgentDownloadTests {
   /// Whether the agent performed it before it was killed.
   private func end(of asked: TransferRequest, _ agent: TestProcess, _ bench: AgentBench) -> Bool {
     do {
-      let deadline = MonotonicInstant.now + .seconds(20)
+      let deadline = MonotonicInstant.now + .seconds(60)
       var connection: AgentConnection?
       while connection == nil, MonotonicInstant.now < deadline, kill(agent.pid, 0) == 0, !agent.hasEnded {
         connection = try? AgentConnection(bench.location)
@@ -246,7 +246,7 @@ struct AgentDownloadTests {
         var states: [TransferStatus] = []
         _ = try connection.order(.list(session: "")) { if case .transfer(_, let status) = $0 { states.append(status) } }
         if states.contains(where: { $0.id == id && $0.result != nil }) { return true }
-        _ = try connection.receive(within: .seconds(20))
+        _ = try connection.receive(within: .seconds(60))
       }
     } catch {
       return false

@@ -219,7 +219,7 @@ struct AgentTests {
       // Accepts one program, and ends like an agent whose last program has disconnected.
       let (listener, socket) = try AgentSocket.listen(bench.location.socket, in: bench.location.socketDirectory)
       let command = try bench.command(["transfers"] + arguments)
-      #expect(waitUntilReadable(listener, limit: .seconds(20)))
+      #expect(waitUntilReadable(listener, limit: .seconds(60)))
       socket.remove()
       if let program = try AgentSocket.accept(listener) { close(program) }
       close(listener)
@@ -474,7 +474,7 @@ struct AgentTests {
     _ = try bench.transfers()
     close(ends[1])
     // Other tests may have started a process at the same time, which ends soon.
-    #expect(waitUntilReadable(ends[0], limit: .seconds(20)), "somebody has the other end open")
+    #expect(waitUntilReadable(ends[0], limit: .seconds(60)), "somebody has the other end open")
   }
 
   @Test("systemd starts the agent when a program connects, on a socket of systemd")

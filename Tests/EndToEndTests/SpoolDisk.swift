@@ -21,7 +21,7 @@ final class SpoolDisk {
     keeper = try ChildProcess(
       ["unshare", "--mount", "sh", "-c", script, "sh", path], package: "util-linux", output: scratch.file("log"))
     // Only the line in a file shows it.
-    let deadline = MonotonicInstant.now + .seconds(20)
+    let deadline = MonotonicInstant.now + .seconds(60)
     while !String(decoding: scratch.read("log"), as: UTF8.self).contains("mounted") {
       guard MonotonicInstant.now < deadline else { throw TestFailure("the small disk was not mounted") }
       poll(nil, 0, 5)

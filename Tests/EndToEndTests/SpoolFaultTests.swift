@@ -132,7 +132,7 @@ struct SpoolFaultTests {
     try input.write(pattern.bytes(100_000, at: 0))
     try client.event("progress") { ($0.integer("captured") ?? 0) >= 100_000 }
     client.signal(SIGTERM)
-    #expect(try client.exitCode(limit: .seconds(20)) == 74)
+    #expect(try client.exitCode(limit: .seconds(60)) == 74)
     let ended = try client.event("ended")
     #expect(ended.integer("not_synchronized") == 100_000)
   }
@@ -163,7 +163,7 @@ struct SpoolFaultTests {
     let again = serverReturns ? try ServeProcess("\(directory.path)/stored", address: address) : nil
     if serverReturns { try client.event("acknowledged") { $0.integer("offset") == 200_000 } }
     client.signal(SIGTERM)
-    #expect(try client.exitCode(limit: .seconds(20)) == (serverReturns ? 0 : 74))
+    #expect(try client.exitCode(limit: .seconds(60)) == (serverReturns ? 0 : 74))
     #expect(try client.event("ended").integer("not_synchronized") == (serverReturns ? nil : 200_000))
     if serverReturns {
       try expectStored([pattern.bytes(200_000, at: 0)])

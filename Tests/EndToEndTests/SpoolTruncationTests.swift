@@ -57,7 +57,7 @@ struct SpoolTruncationTests {
     #expect(truncate(buffer, 0) == 0)
     // Whoever looks at the buffer finds it.
     try input.write(pattern.bytes(1000, at: 100_000))
-    #expect(try client.exitCode(limit: .seconds(20)) == 74)
+    #expect(try client.exitCode(limit: .seconds(60)) == 74)
     #expect(client.output.text.contains { $0.contains("was truncated by another program") }, "\(client.output.text)")
     let again = try ServeProcess("\(directory.path)/stored", address: server.address)
     let drain = try SluiceProcess(["spool", "drain", "\(directory.path)/spool"])
@@ -107,7 +107,7 @@ struct SpoolTruncationTests {
   @Test("a file that would be too large is an error that names the remedy", arguments: [32 << 20, 10_000])
   func tooLarge(limit: Int) throws {
     let client = try client(prefix: limited(limit))
-    #expect(try client.exitCode(limit: .seconds(20)) == 74)
+    #expect(try client.exitCode(limit: .seconds(60)) == 74)
     let line = try #require(client.output.text.first { $0.contains("File too large") }, "\(client.output.text)")
     #expect(line.contains("smaller --spool-limit") && line.contains("ulimit -f"), "\(line)")
   }

@@ -73,7 +73,7 @@ public final class EventLog<Event: Sendable>: Sendable {
 }
 
 /// Polls for a condition without an event. A server that never reaches it fails the test instead of blocking it.
-package func waitUntil(_ claim: String, within seconds: Int = 20, _ condition: () throws -> Bool) throws {
+package func waitUntil(_ claim: String, within seconds: Int = 60, _ condition: () throws -> Bool) throws {
   for _ in 0..<(seconds * 1000) {
     if try condition() { return }
     poll(nil, 0, 1)

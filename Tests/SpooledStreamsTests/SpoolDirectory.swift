@@ -22,7 +22,7 @@ final class SpoolDirectory: Sendable {
   ) throws -> StreamSpool {
     var settings = SpoolSettings(limit: limit)
     settings.syncInterval = syncInterval
-    let end = MonotonicInstant.now + .seconds(20)
+    let end = MonotonicInstant.now + .seconds(60)
     while true {
       do {
         return try StreamSpool(directory: directory.path, stream: stream, settings: settings) { [self] event in

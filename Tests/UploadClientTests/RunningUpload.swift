@@ -133,7 +133,7 @@ func withSession<Value>(_ body: (UploadSession) throws -> Value) throws -> Value
 /// Waits until `value` has stayed the same for a while, because nothing flows any more.
 func settled<Value: Equatable>(_ value: () -> Value) throws -> Value {
   let never = try EventCounter()
-  let deadline = MonotonicInstant.now + .seconds(20)
+  let deadline = MonotonicInstant.now + .seconds(60)
   var last = value()
   while MonotonicInstant.now < deadline {
     if waitUntilReadable(never.descriptor, limit: .milliseconds(200)) { break }
@@ -147,7 +147,7 @@ func settled<Value: Equatable>(_ value: () -> Value) throws -> Value {
 /// Polls until `condition` holds, for conditions without an event.
 func eventually(_ what: String, _ condition: () -> Bool) throws {
   let never = try EventCounter()
-  let deadline = MonotonicInstant.now + .seconds(20)
+  let deadline = MonotonicInstant.now + .seconds(60)
   while !condition() {
     guard MonotonicInstant.now < deadline else { throw TestFailure("\(what) did not come") }
     _ = waitUntilReadable(never.descriptor, limit: .milliseconds(5))
