@@ -149,8 +149,7 @@ package final class MessageReader {
 
   private func interrupted(_ error: BrokerError) {
     guard !isOver else { return }
-    // libnats retries for ever, except after refused credentials.
-    let error = stream.client.connection.isClosed ? .notAuthorized : error
+    let error = stream.client.connection.refusal ?? error
     guard error.isTransient else {
       stop()
       return handle(.failed(error))

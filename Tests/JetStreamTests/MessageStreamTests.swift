@@ -82,6 +82,30 @@ struct MessageStreamTests {
     _ = try stream.publish(MessageContent(payload: [21]), to: "a", after: last).get()
   }
 
+  @Test("a connection is restored after a broker has refused the credentials, as often as that happens")
+  func refusedMeanwhile() throws {
+    let broker = try TestBroker("authorization { token: \"right\" }")
+    var options = BrokerOptions(servers: [broker.url])
+    options.token = "right"
+    let loop = try BrokerLoop(options)
+    let stream = try loop.open("audio")
+    var last: UInt64 = 0
+    for round: UInt8 in 1...2 {
+      last = try stream.publish(MessageContent(payload: [round]), to: "a", after: last).get()
+      try broker.kill()
+      try broker.start("authorization { token: \"another\" }")
+      try waitUntil("the refusal is known") { loop.connection.refusal == .notAuthorized }
+      let next = MessageContent(payload: [round + 1])
+      #expect(try stream.publish(next, to: "a", after: last) == .failure(.disconnected))
+      try broker.kill()
+      try broker.start("authorization { token: \"right\" }")
+      try waitUntil("the broker is connected again") { loop.connection.isConnected }
+      #expect(loop.connection.refusal == nil && loop.connection.reconnectCount == UInt64(round))
+      #expect(loop.connection.brokerIdentifier != nil)
+      #expect(try stream.messages(of: "a").map { $0.content.payload[0] } == Array(1...round))
+    }
+  }
+
   @Test("a request in progress when the broker is killed ends with an error, long before its time-out")
   func killedMeanwhile() throws {
     let broker = try TestBroker()

@@ -37,6 +37,42 @@ struct BrokerFaultTests {
     #expect(try broker.bytes(of: location) == Array("before meanwhile after".utf8))
   }
 
+  @Test("a live upload continues, and others are accepted, after the broker has refused the server's token for a while")
+  func refusedMeanwhile() throws {
+    let (right, another) = ("authorization { token: \"right\" }", "authorization { token: \"another\" }")
+    let broker = try TestBroker(right)
+    let server = try LogServer(broker) {
+      var options = BrokerOptions(servers: [broker.url])
+      options.token = "right"
+      $0.storage = .brokers(UploadServer.Brokers(options))
+    }
+    let location = try server.create("abc")
+    let client = try server.connect()
+    try client.patch(location, at: 3, completes: true, chunked: true)
+    try client.sendChunk("def")
+    try client.awaitProgress(6)
+    try broker.kill()
+    try broker.start(another)
+    try server.events.first("the reason") { $0.reason?.contains("does not accept the credentials") == true }
+    try client.sendChunk("ghi")
+    #expect(try server.head(location).status == 503)
+    try broker.kill()
+    try broker.start(right)
+    try waitUntil("the server accepts uploads") { (try? server.create("other")) != nil }
+    try server.events.first("the end of the trouble") { $0.reason == "the log can be read again" }
+    try client.send("0\r\n\r\n")
+    let answer = try client.final().answer
+    // The client's own request may have ended meanwhile. Then it continues in another.
+    if answer.status != 201 {
+      #expect(answer.status == 503 && answer["upload-offset"] == nil, "\(answer)")
+      let offset = try #require(try server.head(location)["upload-offset"].flatMap { Int($0) })
+      let next = try server.connect()
+      try next.patch(location, at: offset, completes: true, body: String("abcdefghi".dropFirst(offset)))
+      #expect(try next.final().answer.status == 201)
+    }
+    #expect(try server.head(location)["upload-offset"] == "9")
+  }
+
   @Test("a stream that may drop messages since the last reconnect stores nothing until its settings are right again")
   func unsuitableLater() throws {
     let broker = try TestBroker()
