@@ -6,19 +6,35 @@ internal import EventLoops
 /// has work for the disk often has more.
 ///
 /// Most work has somebody waiting for it. Long work is cut into slices, and after each slice all other work comes
-/// first. Slices without anybody waiting come last.
+/// first. Slices without anybody waiting come last. So that nothing waits for ever on a busy disk, the next slice comes
+/// at the latest after its ``Patience``.
 package final class BackgroundWorker: Sendable {
+  /// How long other work may precede the next slice.
+  package struct Patience: Sendable {
+    var slices = Duration.milliseconds(500)
+    /// For those without anybody waiting.
+    var unhurried = Duration.seconds(5)
+
+    package init() {}
+    init(slices: Duration, unhurried: Duration) { (self.slices, self.unhurried) = (slices, unhurried) }
+  }
+
   private struct Queue {
+    let patience: Patience
     var work: [@Sendable () -> Void] = []
     /// Slices without anybody waiting: the one with the most remaining work first, and among equals the newest.
     private var unhurried: [(remaining: UInt64, slice: @Sendable () -> Void)] = []
     /// Taken from ``nextSlice`` on, so that the cost per slice does not grow with their number.
     var slices: [@Sendable () -> Void] = []
     var nextSlice = 0
+    /// Since when other work has preceded the next slice, and the next one without anybody waiting.
+    private var waiting: (slices: MonotonicInstant?, unhurried: MonotonicInstant?)
     /// Whether there is a thread.
     var isRunning = false
     /// Whether it waits for work.
     var isWaiting = false
+
+    init(_ patience: Patience) { self.patience = patience }
 
     mutating func appendUnhurried(_ remaining: UInt64, _ slice: @escaping @Sendable () -> Void) {
       var (low, high) = (0, unhurried.count)
@@ -29,11 +45,12 @@ package final class BackgroundWorker: Sendable {
       unhurried.insert((remaining, slice), at: low)
     }
 
-    /// All work that somebody waits for, or one slice.
+    /// All work that somebody waits for, or one slice; both if the slice has waited for too long.
     mutating func take() -> [@Sendable () -> Void] {
       var taken = work
       work = []
-      if taken.isEmpty, nextSlice < slices.count {
+      let isBusy = !taken.isEmpty
+      if nextSlice < slices.count, !isBusy || Self.isOver(&waiting.slices, patience.slices) {
         taken.append(slices[nextSlice])
         slices[nextSlice] = {}
         nextSlice += 1
@@ -41,16 +58,29 @@ package final class BackgroundWorker: Sendable {
           slices.removeFirst(nextSlice)
           nextSlice = 0
         }
+        waiting.slices = nil
       }
-      if taken.isEmpty, let last = unhurried.popLast() { taken.append(last.slice) }
+      if !unhurried.isEmpty, taken.isEmpty || isBusy && Self.isOver(&waiting.unhurried, patience.unhurried) {
+        taken.append(unhurried.removeLast().slice)
+        waiting.unhurried = nil
+      }
       return taken
+    }
+
+    private static func isOver(_ start: inout MonotonicInstant?, _ patience: Duration) -> Bool {
+      let now = MonotonicInstant.now
+      let begun = start ?? now
+      start = begun
+      return now - begun >= patience
     }
   }
 
   private let storage: Storage
 
   /// - Parameter lingering: how long the thread waits for more work. Until then, work costs a wake-up instead of a thread.
-  package init(lingering: Duration = .seconds(1)) { storage = Storage(lingering) }
+  package init(lingering: Duration = .seconds(1), patience: Patience = Patience()) {
+    storage = Storage(lingering, patience)
+  }
 
   deinit { storage.ownerLeaves() }
 
@@ -59,13 +89,14 @@ package final class BackgroundWorker: Sendable {
     storage.start { $0.work.append(work) }
   }
 
-  /// Runs a slice of long work, a few milliseconds, when there is no other work, and after earlier slices. Any thread.
+  /// Runs a slice of long work, a few milliseconds, when there is no other work, or its patience is over, and after
+  /// earlier slices. Any thread.
   package func executeSlice(_ slice: @escaping @Sendable () -> Void) {
     storage.start { $0.slices.append(slice) }
   }
 
-  /// Runs a slice of long work that nobody waits for, a few milliseconds, when there is no other work at all. Any
-  /// thread.
+  /// Runs a slice of long work that nobody waits for, a few milliseconds, when there is no other work at all, or its
+  /// patience is over. Any thread.
   ///
   /// The shortest work comes first, and among equals the earliest. So long work that has begun is continued before its
   /// equals begin, and does not delay anything shorter.
@@ -80,10 +111,10 @@ package final class BackgroundWorker: Sendable {
     private let lingering: Duration
     private let monitor = Monitor()
     // With the lock.
-    private var queue = Queue()
+    private var queue: Queue
     private var hasOwner = true
 
-    init(_ lingering: Duration) { self.lingering = lingering }
+    init(_ lingering: Duration, _ patience: Patience) { (self.lingering, queue) = (lingering, Queue(patience)) }
 
     func start(_ append: (inout Queue) -> Void) {
       let starts = monitor.withLock {

@@ -123,12 +123,17 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// avoids the inodes of files that were removed in the last seconds. With a thousand removed records, creating any
   /// file would have to search through all of them.
   ///
+  /// Its blocks are not reused without a sync. A file system that orders data before metadata (ext4's data=ordered)
+  /// writes new blocks before it commits the exchange of the names, but may write existing blocks later. A power failure
+  /// would then leave the name of one upload with the former record of another.
+  ///
   /// Each loop has its own.
   private func replace(
     _ name: String, _ bytes: [UInt8], in directory: Int32, by temporaryName: String, syncing: Bool
   ) throws(SystemError) {
     let descriptor = try files.open("create the record of an upload") {
-      openat(directory, temporaryName, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+      openat(
+        directory, temporaryName, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (syncing ? 0 : O_TRUNC), 0o600)
     }
     defer { close(descriptor) }
     try writeAll(bytes, to: descriptor, "write the record of an upload")

@@ -179,6 +179,7 @@ extension FileStore {
     for file in [name.gaps, name.newSidecar, name.pendingSidecar, name.sidecar] {
       _ = try FileRemoval.remove(file, in: directory)
     }
+    accounts?.remove(name)
     return true
   }
 

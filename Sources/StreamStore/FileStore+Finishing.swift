@@ -38,7 +38,10 @@ extension FileStore {
     nonisolated(unsafe) let completion = completion
     let isSynced = durability != .none
     complete(finishing, stream.stored, forgetsLog: forgetsLog) { failure in
-      let failure = failure.map { UnfinishedStream(error: $0.error, isNameRefused: $0.stage == .step) }
+      let failure = failure.map { failure in
+        UnfinishedStream(
+          error: failure.error, isNameRefused: failure.stage == .step, mayLackBytes: failure.stage == .bytes)
+      }
       // If nothing is synced, this is the loop's thread.
       if isSynced { loop.execute { completion(failure) } } else { completion(failure) }
     }
@@ -82,7 +85,7 @@ extension FileStore {
       if error == nil, finishing.ending == .interrupted { refusals.forgetAll(name) }
       let stage: FinishFailure.Stage =
         if !areBytesSynced.withLock({ $0 }) { .bytes } else if hasStepFailed { .step } else { .description }
-      if let error, stage == .bytes, [.live, .file].contains(finishing.ending) { refusals.add(error, name) }
+      if let error, stage == .bytes, finishing.ending != .split { refusals.add(error, name) }
       if hasSidecars {
         if error == nil {
           completeSidecar(name)
@@ -113,11 +116,12 @@ extension FileStore {
     nonisolated(unsafe) let carried = (stream: stream, completion: completion)
     // The bytes of a new file cannot be found without its name (fsync(2)).
     let unsynced = stream.isNameSynced ? nil : directory
-    let name = stream.name
-    disk.sync(.open(stream.stored), "fdatasync of a stream", in: unsynced) { [self] error in
+    let (name, file) = (stream.name, stream.stored)
+    disk.sync(.open(file), "fdatasync of a stream", in: unsynced) { [self] error in
       let error = refusals.result(error, of: name)
       loop.execute {
-        if error == nil { carried.stream.isNameSynced = true }
+        // It may continue in another file by now.
+        if error == nil, carried.stream.stored === file { carried.stream.isNameSynced = true }
         carried.completion(error)
       }
     }

@@ -95,13 +95,27 @@ extension FileStore {
     } catch {
       return completion(UnfinishedStream(error: error))
     }
-    if durability != .none {
-      // This happens before the renaming, because files that are synced together are renamed afterwards.
-      for file in [stream.name.gaps, StreamParts.path(stream.name.base), StreamParts.directoryName] {
-        disk.sync(.named(file, in: directory), "fdatasync \(file)") { _ in }
+    guard durability != .none else {
+      return finish(stream, .interrupted, forgetsLog: false, loop: loop, completion: completion)
+    }
+    // Only the loop's thread uses it. The worker merely passes it back.
+    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
+    // A closed recording looks complete without these.
+    sync([stream.name.gaps, StreamParts.path(stream.name.base), StreamParts.directoryName]) { [self] error in
+      loop.execute { [self] in
+        let (stream, completion) = carried
+        if let error { return completion(UnfinishedStream(error: error)) }
+        finish(stream, .interrupted, forgetsLog: false, loop: loop, completion: completion)
       }
     }
-    finish(stream, .interrupted, forgetsLog: false, loop: loop, completion: completion)
+  }
+
+  /// Syncs files one after another, up to the first error. `completion` is called on the worker's thread.
+  private func sync(_ files: ArraySlice<String>, _ completion: @escaping @Sendable (SystemError?) -> Void) {
+    guard let file = files.first else { return completion(nil) }
+    disk.sync(.named(file, in: directory), "fdatasync \(file)") { [self] error in
+      if let error { completion(error) } else { sync(files.dropFirst(), completion) }
+    }
   }
 
   /// Records for the next server that the disk has refused bytes of an unfinished recording.
@@ -186,9 +200,8 @@ extension FileStore {
     guard offset <= StreamPlacement.largestOffset else {
       throw SystemError(operation: "begin a recording at the offset \(offset)", code: EFBIG)
     }
-    let name = name.recording(previous.number + 1)
+    var name = name.recording(previous.number + 1)
     var part = RecordingPart(file: name.final)
-    part.number = name.part
     part.streamID = name.streamID
     (part.start, part.firstReceived) = (offset, offset)
     var beginning: [UInt8] = []
@@ -206,13 +219,15 @@ extension FileStore {
         beginning = head.bytes + copy(of: name, after: previous, from: part.start, count: Int(begun))
       }
     }
+    name = nextName(after: name.recording(previous.number), beginning: beginning)
+    (part.file, part.number) = (name.final, name.part)
     // An earlier attempt may have left this file.
     unlinkat(directory, name.gaps, 0)
     var logLength: Int?
     do throws(SystemError) {
       try noteGaps(name, part, after: previous, at: offset)
       logLength = try parts.append(part, to: name.base)
-      let file = try create(name)
+      let file = try createNext(name, beginning)
       try writeBeginning(beginning, file, name)
       syncLog(name)
       return try StreamFile(self, name, file, part: part, .new, size: UInt64(beginning.count))

@@ -28,11 +28,13 @@ package final class RetentionState: @unchecked Sendable {
 
   let rules: RecordingRetention
   let clock: Clock
-  fileprivate var ledger = RetentionLedger()
+  fileprivate(set) var ledger = RetentionLedger()
   enum Listing { case wanted, begun, done }
   /// Whether the ledger contains all recordings of an earlier server.
   fileprivate var listing = Listing.wanted
   fileprivate var isAtWork = false
+  /// Looks in a row in which nothing was to be removed.
+  fileprivate var idleLooks = 0
   /// The last reported reason why nothing can be removed. Each reason is reported once.
   fileprivate var complaint: String?
   /// The recordings that could not be removed, without extension. Each is reported once.
@@ -46,6 +48,8 @@ extension FileStore {
   private static let removingName = ".removing"
   /// How many files are examined in one slice.
   private static let retentionSlice = 200
+  /// After so many looks in a row with nothing to remove, files that others have removed are looked for: hourly.
+  static let idleLooks = 60
 
   // MARK: Beginning
 
@@ -188,7 +192,7 @@ extension FileStore {
         } else {
           retention.complaint = nil
         }
-        return
+        return forgetVanished(retention)
       }
       guard isSynchronized == true else {
         return complain(
@@ -199,9 +203,19 @@ extension FileStore {
               : "the machine's clock is not synchronized. Run an NTP client such as systemd-timesyncd or chrony."))
       }
       retention.complaint = nil
-      retention.isAtWork = true
-      recount(retention, ArraySlice(Array(retention.ledger.recordings.keys)))
+      recount(retention)
     }
+  }
+
+  /// Operators remove files, too. The ledger must not keep their recordings for ever if nothing is to be removed here.
+  private func forgetVanished(_ retention: RetentionState) {
+    retention.idleLooks += 1
+    if retention.idleLooks >= Self.idleLooks { recount(retention) }
+  }
+
+  private func recount(_ retention: RetentionState) {
+    (retention.isAtWork, retention.idleLooks) = (true, 0)
+    recount(retention, ArraySlice(Array(retention.ledger.recordings.keys)))
   }
 
   private func removals(_ retention: RetentionState, untoldSince: Int64? = nil) -> [RetentionLedger.Removal] {

@@ -76,7 +76,7 @@ extension FileStore {
     (closed.file, closed.number, closed.end) = (name.final, name.part, end)
     if !name.streamID.isEmpty { closed.streamID = name.streamID }
     (closed.isSplit, closed.head) = (true, head.bytes)
-    let next = nextName(after: name)
+    let next = nextName(after: name, beginning: head.bytes)
     var part = RecordingPart(file: next.final)
     (part.number, part.streamID, part.owner) = (next.part, closed.streamID, closed.owner)
     (part.start, part.firstReceived, part.headerLength) = (end, end, UInt64(head.bytes.count))
@@ -109,22 +109,17 @@ extension FileStore {
 
   /// Makes the file of a next part, which begins with `bytes`.
   private func beginFile(_ name: StreamName, _ bytes: [UInt8]) throws(SystemError) -> OpenFile {
-    let file: OpenFile
-    do throws(SystemError) {
-      file = try create(name)
-    } catch {
-      // A server died before the log stated that the stream continues there, so the file contains no byte of the
-      // stream.
-      guard error.code == EEXIST, let (left, size) = try openExisting(name.partial, O_RDONLY), size <= bytes.count,
-        beginning(of: left, count: bytes.count) == Array(bytes.prefix(Int(size)))
-      else { throw error }
-      unlinkat(directory, name.partial, 0)
-      file = try create(name)
-    }
+    let file = try createNext(name, bytes)
     // An earlier attempt may have left this file.
     unlinkat(directory, name.gaps, 0)
     try writeBeginning(bytes, file, name)
     return file
+  }
+
+  /// Makes the file of a next part, which will begin with `bytes`. Replaces a file that has no more than that.
+  func createNext(_ name: StreamName, _ bytes: [UInt8]) throws(SystemError) -> OpenFile {
+    if isThere(name.partial), !hasContent(name, beyond: bytes) { unlinkat(directory, name.partial, 0) }
+    return try create(name)
   }
 
   /// Writes the beginning of a next part.
@@ -139,20 +134,23 @@ extension FileStore {
     }
   }
 
-  /// After a power failure, files of the stream may exist that its log has lost.
-  private func nextName(after name: StreamName) -> StreamName {
+  /// The name of the next part, whose file begins with `bytes`.
+  ///
+  /// After a power failure, files of the stream may exist that its log has lost. They keep their names. A file that has
+  /// no more than the beginning is what a server left that died before the log stated that the stream continues there.
+  func nextName(after name: StreamName, beginning bytes: [UInt8]) -> StreamName {
     var next = name
     repeat {
       next.part += 1
-    } while next.part < RecordingPart.largestNumber && (isThere(next.final) || isLeft(next))
+    } while next.part < RecordingPart.largestNumber && (isThere(next.final) || hasContent(next, beyond: bytes))
     return next
   }
 
-  /// Whether an unfinished file of that name exists which is more than a header.
-  private func isLeft(_ name: StreamName) -> Bool {
-    var status = stat()
-    return fstatat(directory, name.partial, &status, AT_SYMLINK_NOFOLLOW) == 0
-      && status.st_size > off_t(WAVHead.maximumLength)
+  /// Whether an unfinished file of that name exists which is not a beginning of `bytes`. If it cannot be read, it may be.
+  private func hasContent(_ name: StreamName, beyond bytes: [UInt8]) -> Bool {
+    guard isThere(name.partial) else { return false }
+    guard let (file, size) = try? openExisting(name.partial, O_RDONLY) else { return true }
+    return size > bytes.count || beginning(of: file, count: Int(size)) != Array(bytes.prefix(Int(size)))
   }
 
   private func log(_ closed: RecordingPart, _ next: RecordingPart, of base: String) throws(SystemError) {
@@ -197,7 +195,11 @@ extension FileStore {
     guard finish.begin() else { return completion(.discarded) }
     let ended: @Sendable (SplitOutcome) -> Void = { [self] outcome in
       finish.end()
-      if case .finished = outcome { splits.withLock { if $0[name.fileBase] === finish { $0[name.fileBase] = nil } } }
+      if case .finished = outcome {
+        splits.withLock { if $0[name.fileBase] === finish { $0[name.fileBase] = nil } }
+        // It counted against a quota if an earlier server had split it off.
+        accounts?.remove(name)
+      }
       completion(finish.isDiscarded ? .discarded : outcome)
     }
     // The previous server may have just finished it.
@@ -211,18 +213,17 @@ extension FileStore {
       }
       guard let failure else { return ended(.finished) }
       let isDataLost = failure.stage == .bytes
-      if isDataLost { finish.unlessDiscarded { noteBroken(split.finishing, failure.error) } }
+      if isDataLost { finish.unlessDiscarded { noteBroken(name, from: split.finishing.start, failure.error) } }
       ended(.failed(failure.error, isDataLost: isDataLost))
     }
   }
 
   /// Prevents further acknowledgements of the stream, and records for readers of the file that it cannot be relied on.
-  private func noteBroken(_ recording: FinishingRecording, _ error: SystemError) {
-    let name = recording.name
+  func noteBroken(_ name: StreamName, from start: UInt64, _ error: SystemError) {
     refusals.add(error, name)
     // If this fails, the next part still records it.
-    guard let gaps = try? readGaps(name, length: 0), !gaps.isDistrusted,
-      (try? note(GapRecord(offset: recording.start, length: 0, cause: .notSynced), name)) != nil
+    guard isThere(name.partial), let gaps = try? readGaps(name, length: 0), !gaps.isDistrusted,
+      (try? note(GapRecord(offset: start, length: 0, cause: .notSynced), name)) != nil
     else { return }
     syncGaps(of: name)
   }

@@ -30,7 +30,7 @@ extension FileStore {
   @discardableResult
   func checkSplits(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
     let left = try leftSplits(name, log)
-    for split in left { syncOnce(split.name) }
+    for split in left { syncOnce(split) }
     guard left.contains(where: \.isTorn) else { return false }
     // The thread that looks for such recordings may do this at the same time.
     return try tornLock.withLock { (_) throws(SystemError) in
@@ -60,10 +60,11 @@ extension FileStore {
   }
 
   /// Queues a sync of a recording that an earlier server has split off, unless this server has queued one already.
-  private func syncOnce(_ name: StreamName) {
+  private func syncOnce(_ split: LeftSplit) {
+    let (name, start) = (split.name, split.part.start)
     guard durability != .none, !syncedSplits.withLock({ $0.contains(name.fileBase) }) else { return }
-    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)") { [refusals] error in
-      if let error { refusals.add(error, name) }
+    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)") { [self] error in
+      if let error { noteBroken(name, from: start, error) }
     }
     // Another thread that finds this entry relies on the sync being in the queue. Two threads may both queue one, which
     // does no harm.

@@ -146,9 +146,11 @@ package struct UnfinishedStream: Error {
   package var error: SystemError
   /// Whether only its final name was refused. The disk then has its bytes as far as configured.
   package var isNameRefused = false
+  /// Whether the disk may have lost bytes of it.
+  package var mayLackBytes = false
 
-  package init(error: SystemError, isNameRefused: Bool = false) {
-    (self.error, self.isNameRefused) = (error, isNameRefused)
+  package init(error: SystemError, isNameRefused: Bool = false, mayLackBytes: Bool = false) {
+    (self.error, self.isNameRefused, self.mayLackBytes) = (error, isNameRefused, mayLackBytes)
   }
 }
 

@@ -139,7 +139,8 @@ extension [RecordingPart] {
   /// The stream offsets in `range` that none of these recordings contained when it was closed.
   func notReceived(in range: Range<UInt64>) -> [Range<UInt64>] {
     var rest = [range]
-    for part in self {
+    // A close that failed has left a line that a later one corrects.
+    for part in current.values {
       guard let end = part.end, part.start < end else { continue }
       rest = rest.flatMap { range in
         let held = (part.start..<end).clamped(to: range)

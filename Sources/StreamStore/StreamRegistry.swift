@@ -489,6 +489,8 @@ package final class StreamRegistry {
         distrusted[name] = nil
         sharers[name] = nil
       }
+      // The kernel reports it once, so the next attempt would count on these bytes.
+      if let failure, failure.mayLackBytes, !failure.error.isForeignChange { distrust(name, failure.error) }
       finished(name) { if let failure { notClosed(name, owner, failure.error) } else { emit(event) } }
     }
     return true

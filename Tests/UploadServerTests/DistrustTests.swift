@@ -97,6 +97,47 @@ struct DistrustTests {
     }
   }
 
+  @Test(
+    "whichever sync of the close of a silent recording fails, its end is true, whenever its client returns",
+    arguments: [false, true])
+  func refusedClose(returnsAtOnce: Bool) async {
+    await #expect(processExitsWith: .success) { [returnsAtOnce = returnsAtOnce as Bool] in
+      var refused: Set<String> = []
+      for number: UInt in 0... {
+        let directory = TemporaryDirectory()
+        let test = try TestServer(in: directory) {
+          ($0.durability, $0.finishAfter) = (.interval, .milliseconds(200))
+        }
+        let client = try test.connect()
+        try client.send(TestServer.head("/t.txt"))
+        try client.sendChunk("abcdef")
+        try waitUntil("the bytes are stored") { (try? directory.text("t-a.part")) == "abcdef" }
+        sync_gate_fail_once(EIO, number)
+        client.disconnect()
+        let first = try test.events.first("the close, or its failure") {
+          $0.kind == .closed || $0.reason?.contains("cannot be closed") == true
+        }
+        guard first.kind != .closed else {
+          sync_gate_fail(0)
+          try require(refused.count == 4, "\(refused)")
+          return
+        }
+        let reason = first.reason ?? ""
+        let files = ["t-a.part", "t-a.gaps", ".parts/", ".parts:"]
+        let isNew = refused.insert(files.first { reason.contains("fdatasync \($0)") } ?? reason).inserted
+        // The sync of the sidecar comes after that of the bytes, and is reported with the same words.
+        let lacksBytes = isNew && reason.contains("fdatasync t-a.part")
+        if !returnsAtOnce { try test.events.wait(.closed) }
+        let rest = try test.send("ghi", at: 6, asUpload: false)
+        try require([200, 201].contains(rest.status), "\(number): \(rest)")
+        try require((rest["stream-missing"] ?? "0") == (lacksBytes ? "6" : "0"), "\(number): \(rest)")
+        let gaps = (try? directory.text("t-a.gaps")) ?? ""
+        try require(gaps.contains("not-synced") == lacksBytes, "\(number): \(gaps)")
+        test.stop()
+      }
+    }
+  }
+
   @Test("an idle recording is closed as one with refused bytes, even after a restart")
   func closed() async {
     await #expect(processExitsWith: .success) {

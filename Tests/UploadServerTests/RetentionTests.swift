@@ -228,6 +228,41 @@ struct RetentionTests {
     test.stop()
   }
 
+  @Test("recordings that others remove are forgotten, although nothing is to be removed", arguments: Seed.several(3))
+  func vanished(_ seed: Seed) throws {
+    var random = seed.generator
+    let directory = TemporaryDirectory()
+    let recordings = (0..<12).map { number in
+      var recording = Stored(number, &random)
+      recording.oddity = .none
+      return recording
+    }
+    for recording in recordings { try recording.write(directory) }
+    let time = Self.time
+    let retention = RetentionState(
+      RecordingRetention(freeSpace: .bytes(1)), .init(now: { WallClock(seconds: time) }, isSynchronized: { true }))
+    let store = try FileStore(
+      path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, retention: retention,
+      files: OpenFiles(), UploadUsage(.init()))
+    func known() throws -> Set<String> {
+      let answers = try EventLog<Set<String>>()
+      store.worker.executeSlice { answers.append(Set(retention.ledger.recordings.keys)) }
+      return try answers.wait("the ledger") { $0.first }
+    }
+    store.beginRetention { _ in }
+    try waitUntil("all are listed") { try known().count == 12 }
+    var left = Set(recordings.map(\.base))
+    for recording in recordings where random.chance(60) {
+      left.remove(recording.base)
+      let endings = [recording.fileExtension, ".sidecar"]
+      for ending in random.chance(50) ? endings : [endings[Int.random(in: 0...1, using: &random)]] {
+        try #require(unlink("\(directory.path)/\(recording.base)\(ending)") == 0)
+      }
+    }
+    for _ in 0..<FileStore.idleLooks { store.applyRetention() }
+    try waitUntil("the others are forgotten") { try known() == left }
+  }
+
   @Test(
     "a server removes the recordings that the rules select, with gaps and sidecar, and nothing else",
     arguments: Seed.several(25))

@@ -5,8 +5,12 @@ import EventLoops
 import Glibc
 import NetworkTesting
 import ResumableUploads
+import SyncGate
 import Testing
 
+@testable import DiskFiles
+@testable import ResumableServing
+@testable import StreamServing
 @testable import StreamStore
 @testable import UploadServer
 
@@ -100,6 +104,57 @@ struct TornSplitTests {
       for index in start..<(start + bytes.count) { covered[index] = true }
     }
     #expect(covered.lastIndex(of: false).map { $0 < Self.head.bytes.count } ?? true)
+  }
+
+  @Test("a server syncs a left recording once, and marks it if the disk refuses", arguments: [false, true])
+  func leftSync(isRefused: Bool) async {
+    await #expect(processExitsWith: .success) { [isRefused = isRefused as Bool] in
+      let (directory, _) = try TornSplitTests.torn(.content, lost: 0)
+      let store = try FileStore(
+        path: directory.path, durability: .always, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
+        UploadUsage(.init()))
+      let name = StreamName(base: "k-a")
+      let calls = sync_gate_calls()
+      if isRefused { sync_gate_fail_once(EIO, 0) }
+      for _ in 0..<3 { try store.checkSplits(name, store.parts.lines(of: name.base)) }
+      // The syncs are performed in their order.
+      let synced = try EventLog<SystemError?>()
+      store.disk.sync(.named(name.recording(2).partial, in: store.directory), "fdatasync") { synced.append($0) }
+      try require(try synced.wait("a later sync") { $0.first } == SystemError?.none, "the disk refuses one sync")
+      guard isRefused else {
+        try require(sync_gate_calls() == calls + 2, "\(sync_gate_calls() - calls) syncs")
+        return try require(store.refusals.ofAny(name) == nil && !directory.exists("k-a.gaps"), "nothing was refused")
+      }
+      try require(store.refusals.ofRecording(name) != nil && store.refusals.ofAny(name.recording(2)) != nil, "refused")
+      try require(try directory.text("k-a.gaps").contains("not-synced"), "the recording is marked")
+    }
+  }
+
+  @Test("a sync of the previous file does not count for the name of the next one")
+  func nameOfNext() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let store = try FileStore(
+        path: directory.path, durability: .always, closedLifetime: .zero, split: RecordingSplit(size: 1000),
+        files: OpenFiles(), UploadUsage(.init()))
+      let name = StreamName(path: "/k.wav", streamID: "a", mediaType: nil)
+      let stream = try store.open(name, for: nil, at: 0, creating: true)
+      guard let stream else { throw TestFailure("no stream") }
+      let bytes = TornSplitTests.stream
+      _ = stream.write(bytes.span, [0..<bytes.count], skipping: 0, at: 0, maySplit: false)
+      let loop = try EventLoop()
+      sync_gate_close()
+      store.synchronize(stream, loop: loop) { _ in loop.stop() }
+      guard let head = WAVHead(TornSplitTests.head.bytes) else { throw TestFailure("no head") }
+      _ = try store.split(stream, head)
+      sync_gate_open()
+      loop.run()
+      try require(stream.name.part == 2 && !stream.isNameSynced, "nobody has asked for the name of the next file")
+      let next = try EventLoop()
+      store.synchronize(stream, loop: next) { _ in next.stop() }
+      next.run()
+      try require(stream.isNameSynced, "now it is asked for")
+    }
   }
 
   /// A request that stores nothing.

@@ -48,6 +48,28 @@ struct WorkerOrderTests {
     #expect(order.prefix(20) == (0..<20).map { $0 % 2 == 0 ? "client" : "digest" }[...])
   }
 
+  @Test("on a disk that is always busy, slices still run, one at a time")
+  func busy() throws {
+    let worker = BackgroundWorker(patience: .init(slices: .milliseconds(1), unhurried: .milliseconds(5)))
+    let events = try EventLog<String>()
+    let gate = EndSignal()
+    let isOver = Lock(false)
+    // Each sync brings the next one.
+    @Sendable func sync() {
+      events.append("sync")
+      if !isOver.withLock({ $0 }) { worker.execute { sync() } }
+    }
+    worker.execute { gate.wait() }
+    worker.execute { sync() }
+    for _ in 0..<3 { worker.executeUnhurried(remaining: 1) { events.append("digest") } }
+    for _ in 0..<10 { worker.executeSlice { events.append("client") } }
+    gate.signal()
+    let order = try events.wait("all slices") { log in log.count { $0 != "sync" } == 13 ? log : nil }
+    isOver.withLock { $0 = true }
+    let clients = order.split(separator: "client", omittingEmptySubsequences: false).dropLast()
+    #expect(clients.count == 10 && clients.allSatisfy { $0.contains("sync") }, "\(order)")
+  }
+
   @Test("of the work that no client waits for, the shortest runs first, equals in their order, each to its end")
   func shortestFirst() throws {
     let worker = BackgroundWorker()
@@ -73,7 +95,7 @@ struct WorkerOrderTests {
     let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
     defer { close(descriptor) }
     let recordings = CompleteRecordings(in: descriptor)
-    let worker = BackgroundWorker()
+    let worker = BackgroundWorker(patience: .init(slices: .seconds(600), unhurried: .seconds(600)))
     let gate = EndSignal()
     let isListed = try EventLog<Bool>()
     let asked = StreamName(path: "/new.txt", streamID: "b", mediaType: nil)
