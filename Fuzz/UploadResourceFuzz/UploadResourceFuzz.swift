@@ -74,7 +74,9 @@ private struct Script {
         if case .mismatchingOffset = refusal { precondition(append.offset != retrieved) }
         _ = ServerAnswer.refused(refusal, append.version, limits: before.limits)
       case .invalidate?: precondition(before.phase == .incomplete && state?.isInactive == true)
-      case .awaitResponse?: precondition(before.phase == .processing)
+      case .awaitResponse?:
+        precondition(before.phase == .processing || before.phase == .complete && append.content == .unsized)
+        if let number = state?.transfer?.number { numbers.append(number) }
       case .replay?: precondition(before.phase == .complete)
       case nil: break
       }

@@ -17,6 +17,7 @@ final class LogAllowance {
   private let rate: RateWatch
   private var silence: EventLoop.Timer?
   private var lastPublish = MonotonicInstant.now
+  private var authorization = AuthorizationCheck()
 
   init(_ log: UploadLog, _ token: String) {
     (self.log, self.token) = (log, token)
@@ -70,6 +71,11 @@ final class LogAllowance {
       try log.usage.admit(token, of: owner, claiming: count ?? 0, isLive: count == nil)
     }
     (self.token, hasEntered) = (token, true)
+  }
+
+  /// Whether the token of the request is valid, or was valid very recently.
+  func isStillAuthorized(_ credential: [UInt8]?, within patience: Duration) -> Bool {
+    authorization.admits(credential, within: patience, log.context.isValid)
   }
 
   // MARK: Bytes

@@ -8,6 +8,7 @@ internal import StreamServing
 
 extension LogTransfer {
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+    guard isStillAuthorized(within: .seconds(1)) else { return stop(.notAuthorized) }
     if plain != nil { return receivePlain(bytes, pieces: pieces) }
     guard ending == nil, var state else { return }
     for piece in pieces {
@@ -68,20 +69,30 @@ extension LogTransfer {
       append.take(digests.release())
     }
     switch state?.contentEnded(number) {
+    case .acknowledge where !isStillAuthorized(within: .zero), .process where !isStillAuthorized(within: .zero):
+      ending = .refuse(.notAuthorized)
     case .acknowledge:
       // The offset of an append without content must be that of the brokers' last message, as after a HEAD.
       if append.isDrained, append.storedSequence == 0 { append.announce() }
       ending = .acknowledge
-    case .process:
-      ending = isStillValid ? .complete : .refuse(.notAuthorized)
+    case .process: ending = .complete
+    case .replay: return askAgain()
     case .refuse(let refusal): ending = .refuse(refusal)
     case .ignore, nil: return
     }
     proceed()
   }
 
-  /// Whether the token is still valid.
-  var isStillValid: Bool { head.credential.map { log.context.isValid($0) } ?? true }
+  /// Whether the token is valid, or was valid very recently.
+  func isStillAuthorized(within patience: Duration) -> Bool {
+    allowance.isStillAuthorized(head.credential, within: patience)
+  }
+
+  /// The content of unknown length was empty, so the request asks for the response to the complete upload.
+  private func askAgain() {
+    request.content = .absent
+    if let exchange { begin(exchange) }
+  }
 
   func aborted(_ reason: AbortReason) {
     exchange = nil

@@ -170,9 +170,9 @@ extension LogTransfer {
     case .ended where plain?.complete != nil: acknowledge()
     case .ended:
       switch state?.contentEnded(number) {
-      case .process: ending = isStillValid ? .complete : .refuse(.notAuthorized)
+      case .process: ending = isStillAuthorized(within: .zero) ? .complete : .refuse(.notAuthorized)
       case .refuse(let refusal): ending = .refuse(refusal)
-      case .acknowledge, .ignore, nil: break
+      case .acknowledge, .replay, .ignore, nil: break
       }
     case .refused(let refusal): state == nil ? refuse(refusal) : (ending = .refuse(refusal))
     case .interrupted(let reason): state == nil ? over() : (ending = .interrupted(reason))

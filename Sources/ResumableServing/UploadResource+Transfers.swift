@@ -10,9 +10,15 @@ extension UploadResource {
   // MARK: Content
 
   func received(_ bytes: Span<UInt8>, pieces: [Range<Int>], by transfer: UploadTransfer) {
+    guard resources.isStillAuthorized(transfer, within: .seconds(1)) else { return reject(transfer, .notAuthorized) }
     let count = UInt64(pieces.reduce(0) { $0 + $1.count })
     let intake = ledger.state.received(count, by: transfer.number)
     if ledger.state.isInactive, let refusal = intake.refusal { return exceeded(transfer, refusal) }
+    if intake.refusal == .completed {
+      ledger.state.ended(transfer.number)
+      _ = takeWaiting()
+      return refuse(transfer, .completed)
+    }
     var error: KeepingError?
     if intake.count > 0 {
       let wanted = intake.count == count ? pieces : pieces.prefix(octets: Int(intake.count))
@@ -52,7 +58,7 @@ extension UploadResource {
     let isCurrent = self.transfer === transfer
     if isCurrent, ledger.state.phase == .incomplete {
       guard judgeContent(transfer) else { return }
-      if transfer.request.completes, !resources.isStillAuthorized(owner) { return reject(transfer, .notAuthorized) }
+      guard resources.isStillAuthorized(transfer, within: .zero) else { return reject(transfer, .notAuthorized) }
       content.describe(transfer.head.fields)
     }
     switch ledger.state.contentEnded(transfer.number) {
@@ -94,6 +100,9 @@ extension UploadResource {
     case .process:
       progress.end()
       process()
+    case .replay:
+      _ = takeWaiting()
+      repeatResponse(to: transfer)
     }
   }
 

@@ -185,10 +185,7 @@ final class UploadResource {
       dropTransfer()
       wentInactive(peer: new.peer, event: .interrupted)
       refuse(new, refusal)
-    case .replay:
-      var response = ledger.response ?? Response(204)
-      response.add(ServerAnswer.completedFields(new.request.version, offset: ledger.state.offset))
-      new.respond(response)
+    case .replay: repeatResponse(to: new)
     case .awaitResponse(let replaced):
       if replaced != nil { cutOff() }
       adopt(new)
@@ -214,6 +211,13 @@ final class UploadResource {
         if let error { reject(new, UploadRefusal(error)) } else { start(new) }
       }
     }
+  }
+
+  /// The final response, once more.
+  func repeatResponse(to transfer: UploadTransfer) {
+    var response = ledger.response ?? Response(204)
+    response.add(ServerAnswer.completedFields(transfer.request.version, offset: ledger.state.offset))
+    transfer.respond(response)
   }
 
   /// HEAD or GET. Bytes that were sent before it on other connections count.
@@ -370,6 +374,8 @@ final class UploadResource {
   private func leftBehind(_ transfer: UploadTransfer, _ reason: String, status: Int? = nil) {
     progress.end()
     touch()
+    // The request only asked for the response once more.
+    guard ledger.state.phase != .complete else { return }
     wasInterrupted = true
     emit(.interrupted, transfer, reason: reason, status: status)
     rest()
@@ -393,7 +399,7 @@ final class UploadResource {
     // TCP has acknowledged these bytes to the client.
     takeArrived()
     // Wait for a representation that is being processed.
-    guard self.transfer === transfer, ledger.state.phase == .incomplete else { return }
+    guard self.transfer === transfer, ledger.state.phase != .processing else { return }
     reject(transfer, .serverStops)
   }
 

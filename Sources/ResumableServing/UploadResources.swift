@@ -362,9 +362,10 @@ package final class UploadResources {
     forget(resource.token)
   }
 
-  /// Whether an upload may still be completed for its owner. A token may have been withdrawn since the upload was
-  /// created.
-  func isStillAuthorized(_ owner: UploadOwner) -> Bool { owner.credential.map(isValid) ?? true }
+  /// Whether the token of the request is valid, or was valid very recently. It may be withdrawn while bytes arrive.
+  func isStillAuthorized(_ transfer: UploadTransfer, within patience: Duration) -> Bool {
+    transfer.authorization.admits(transfer.client.credential, within: patience, isValid)
+  }
 
   // MARK: Limits
 

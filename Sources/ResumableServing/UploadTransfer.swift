@@ -14,6 +14,7 @@ final class UploadTransfer: RequestHandler {
   let digest: ContentDigest?
   /// Whose request this is.
   private(set) var client: UploadOwner
+  var authorization = AuthorizationCheck()
   private let start: (UploadTransfer) -> Void
   private(set) var exchange: (any Exchange)?
   private(set) var peer = ""
@@ -42,7 +43,7 @@ final class UploadTransfer: RequestHandler {
   func begin(_ exchange: any Exchange) {
     self.exchange = exchange
     peer = exchange.peer
-    client.address = UploadOwner.address(of: exchange.peer)
+    client = UploadOwner(credential: head.credential, address: exchange.peer)
     start(self)
   }
 

@@ -1,7 +1,8 @@
 // The limits of a server's resumable uploads, with their defaults.
 
 /// Limits of resumable uploads (draft-ietf-httpbis-resumable-upload, section "Limits"), and their URLs. Sizes are in
-/// bytes, and nil means no limit. An owner is a credential, or an address if the server requires none.
+/// bytes, and nil means no limit. An owner is a credential. If the server requires none, it is an IPv4 address, or the
+/// first 64 bits of an IPv6 address.
 public struct UploadLimitsConfiguration: Sendable {
   /// The longest representation (`max-size`, 413), and the longest stream of a plain request.
   public var maximumSize: UInt64?

@@ -24,8 +24,9 @@ final class DownloadHandler: RequestHandler {
       return exchange.respond(Response(405, ["allow": OtherRequests.methods], body: "A download is no upload.\n"))
     }
     self.exchange = exchange
-    guard let place = downloads.capacity.takePlace() else {
-      let reason = "as many downloads are under way as this server allows"
+    let client = UploadOwner(credential: head.credential, address: exchange.peer)
+    guard let place = downloads.capacity.takePlace(for: client) else {
+      let reason = "as many downloads are under way as this server allows, in total or per client"
       downloads.context.emit(ServerEvent(.refused, peer: exchange.peer, status: 503, reason: reason))
       return respond(Response(503, ["retry-after": "2"], body: reason + "\n"))
     }

@@ -6,34 +6,54 @@ internal import EventLoops
 package import HTTPMessages
 package import HTTPServer
 package import StreamServing
-internal import Synchronization
 
 /// The number of downloads under way, and the thread that reads for them. Any thread.
 package final class DownloadCapacity: Sendable {
-  let maximumCount: Int
+  private let maximumCount: Int
+  /// Half of them, so that one client that hardly reads cannot take all.
+  private var maximumCountPerClient: Int { max(1, maximumCount / 2) }
   /// A separate thread, because uploads wait for the other worker.
   let worker = BackgroundWorker()
-  private let count = Atomic(0)
+  private let taken = Lock(Taken())
+
+  private struct Taken {
+    var count = 0
+    var clients: [UploadOwner: Int] = [:]
+  }
 
   package init(maximumCount: Int) { self.maximumCount = maximumCount }
 
-  /// A place for one download, as long as the result lives; nil if there is none.
-  func takePlace() -> DownloadPlace? {
-    let number = count.wrappingAdd(1, ordering: .relaxed).newValue
-    let place = DownloadPlace(self)
-    return number <= maximumCount ? place : nil
+  /// A place for one download of that client, as long as the result lives; nil if there is none.
+  func takePlace(for client: UploadOwner) -> DownloadPlace? {
+    let isFree = taken.withLock { taken in
+      let own = taken.clients[client] ?? 0
+      guard taken.count < maximumCount, own < maximumCountPerClient else { return false }
+      taken.count += 1
+      taken.clients[client] = own + 1
+      return true
+    }
+    return isFree ? DownloadPlace(self, client) : nil
   }
 
-  fileprivate func leave() { count.wrappingSubtract(1, ordering: .relaxed) }
+  fileprivate func leave(_ client: UploadOwner) {
+    taken.withLock { taken in
+      taken.count -= 1
+      let others = (taken.clients[client] ?? 1) - 1
+      taken.clients[client] = others > 0 ? others : nil
+    }
+  }
 }
 
 /// One download's place.
 final class DownloadPlace: Sendable {
   private let capacity: DownloadCapacity
+  private let client: UploadOwner
 
-  fileprivate init(_ capacity: DownloadCapacity) { self.capacity = capacity }
+  fileprivate init(_ capacity: DownloadCapacity, _ client: UploadOwner) {
+    (self.capacity, self.client) = (capacity, client)
+  }
 
-  deinit { capacity.leave() }
+  deinit { capacity.leave(client) }
 }
 
 /// The downloads of one loop. Only on the loop's thread.

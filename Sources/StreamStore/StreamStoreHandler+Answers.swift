@@ -24,7 +24,7 @@ extension StreamStoreHandler {
     guard !isUpload, !stream.isComplete else { return }
     // No client needs to return to a stream without a byte.
     registry.leave(
-      stream.name, for: UploadOwner(credential: head.credential, address: UploadOwner.address(of: peer)),
+      stream.name, for: UploadOwner(credential: head.credential, address: peer),
       atMost: stream.isEmpty && stream.start == 0 ? .zero : nil)
   }
 

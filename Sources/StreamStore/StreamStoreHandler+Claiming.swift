@@ -140,6 +140,6 @@ extension StreamStoreHandler {
 
   /// The owner whose quota the bytes of this request count against.
   private func quotaOwner(_ exchange: any Exchange) -> UploadOwner {
-    holder?.owner ?? UploadOwner(credential: head.credential, address: UploadOwner.address(of: exchange.peer))
+    holder?.owner ?? UploadOwner(credential: head.credential, address: exchange.peer)
   }
 }

@@ -29,8 +29,7 @@ package final class StreamStoreHandler: StreamWorker {
   /// The digest that a plain request states for its content, if any.
   private(set) var digest: ContentDigest?
   private var saysSplitFailure = false
-  /// When the token was last known to be valid.
-  private var authorized = MonotonicInstant.now
+  private var authorization = AuthorizationCheck()
   /// The problems that the disk, or another program, has caused for the stream.
   var trouble = StreamTrouble()
 
@@ -263,11 +262,7 @@ package final class StreamStoreHandler: StreamWorker {
 
   /// Whether the token is valid, or was valid very recently. The token of an upload is checked by its resource.
   func isStillAuthorized(within patience: Duration) -> Bool {
-    guard !isUpload, let credential = head.credential else { return true }
-    let now = MonotonicInstant.now
-    guard now - authorized >= patience else { return true }
-    authorized = now
-    return registry.isValid(credential)
+    isUpload || authorization.admits(head.credential, within: patience, registry.isValid)
   }
 }
 

@@ -58,12 +58,15 @@ enum Serve {
       Option(
         "max-uploads", value: "N",
         "most unfinished uploads and plain requests at a time (default: 10000; with --discard: 50000)"),
-      Option("max-uploads-per-client", value: "N", "the same limit per token or address (default: no limit)"),
+      Option(
+        "max-uploads-per-client", value: "N",
+        "the same limit per token, or per address or IPv6 /64 (default: no limit)"),
       Option("quota", value: "SIZE", "total size of unfinished streams, including holes (default: no limit)"),
       Option(
         "quota-per-client", value: "SIZE",
-        "total size of unfinished streams per token or address (default: no limit)"),
-      Option("max-downloads", value: "N", "most downloads at the same time (default: 100)"),
+        "total size of unfinished streams per token, or per address or IPv6 /64 (default: no limit)"),
+      Option(
+        "max-downloads", value: "N", "most downloads at the same time, at most half for one client (default: 100)"),
       Option(
         "max-finished", value: "N", "records of finished uploads to keep, at most half for one client (default: 10000)"),
       Option(

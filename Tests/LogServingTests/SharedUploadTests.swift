@@ -12,6 +12,32 @@ import UploadServer
 
 @Suite("Uploads that servers share")
 struct SharedUploadTests {
+  @Test("an append of unknown length that completes an upload again gets its response if it is empty, at any server")
+  func completedAgain() throws {
+    let broker = try TestBroker()
+    let servers = [try LogServer(broker), try LogServer(broker)]
+    let location = try servers[0].create("abc")
+    func complete(_ server: LogServer, _ content: String?) throws -> RawClient.Answer {
+      let client = try server.connect()
+      try client.patch(location, at: 3, completes: true, body: content == nil ? "" : nil, chunked: content != nil)
+      if let content {
+        if !content.isEmpty { try client.sendChunk(content) }
+        try client.send("0\r\n\r\n")
+      }
+      return try client.final().answer
+    }
+    let first = try complete(servers[0], nil)
+    #expect(first.status == 201)
+    for server in servers {
+      for content in [nil, ""] {
+        let again = try complete(server, content)
+        #expect(again.status == 201 && again["upload-offset"] == "3" && again["upload-complete"] == "?1", "\(again)")
+      }
+      #expect(try complete(server, "x").status == 409)
+    }
+    #expect(try broker.bytes(of: location) == Array("abc".utf8))
+  }
+
   @Test(
     "a field without a value does not hide the header after it from readers",
     arguments: ["Content-Type", "Stream-Description", "Upload-Metadata"])

@@ -278,6 +278,45 @@ struct ServerStateTests {
     #expect(state.offset == 5)
   }
 
+  @Test("a client may request the response with content of unknown length, but no byte of it is accepted")
+  func completedAgainUnsized() throws {
+    var state = try Self.resource(Self.request(completes: true))
+    state.kept(5)
+    #expect(state.contentEnded(1) == .process)
+    // Before the response, the end of the content changes nothing, and a byte ends the request.
+    #expect(state.append(Self.request(5, completes: true)) == .awaitResponse(replacing: 1))
+    #expect(state.contentEnded(2) == .ignore)
+    #expect(state.received(1, by: 2) == .init(count: 0, refusal: .completed))
+    #expect(state.append(Self.request(5, completes: true)) == .awaitResponse(replacing: 2))
+    #expect(state.received(1, by: 2) == .init(count: 0, refusal: nil))
+    // The response does not wait for the end of the content.
+    #expect(state.responded() == 3)
+    #expect(state.contentEnded(3) == .ignore)
+    #expect(state.phase == .complete && state.transfer == nil)
+
+    #expect(state.append(Self.request(5, completes: true)) == .awaitResponse(replacing: nil))
+    #expect(state.contentEnded(4) == .replay)
+    #expect(state.transfer == nil)
+    #expect(state.append(Self.request(5, completes: true, length: 5)) == .awaitResponse(replacing: nil))
+    #expect(state.received(1, by: 5) == .init(count: 0, refusal: .completed))
+    let wasAtWork = state.ended(5)
+    #expect(wasAtWork && state.phase == .complete && state.offset == 5)
+    #expect(state.append(Self.request(5, completes: true, length: 6)) == .refuse(.completed))
+    #expect(state.append(Self.request(4, completes: true)) == .refuse(.mismatchingOffset(expected: 5, provided: 4)))
+    var sixth = Self.request(5, completes: true)
+    sixth.version = try #require(InteropVersion(number: 6))
+    #expect(state.append(sixth) == .refuse(.completed))
+    // A newer request, a query and the end of the upload replace one that waits.
+    #expect(state.append(Self.request(5, completes: true)) == .awaitResponse(replacing: nil))
+    #expect(state.append(Self.request(5, completes: true)) == .awaitResponse(replacing: 6))
+    let retrieved = try state.retrieve()
+    #expect(retrieved == 7)
+    #expect(state.append(Self.request(5, completes: true)) == .awaitResponse(replacing: nil))
+    let ended = try state.deactivate(.cancelled)
+    #expect(ended == 8 && state.contentEnded(8) == .ignore)
+    #expect(state.received(1, by: 8) == .init(count: 0, refusal: nil))
+  }
+
   @Test("an early response completes the upload at any offset (draft, section Completeness)")
   func earlyResponse() throws {
     var state = try Self.resource()

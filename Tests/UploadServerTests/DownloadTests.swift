@@ -269,7 +269,9 @@ struct DownloadTests {
   private static let block = 1 << 16
 
   /// Creates a file that is too large for all socket buffers. Each block of 64 KiB begins with its number.
-  private static func makeLarge(in directory: TemporaryDirectory, blocks: Int = 1024) throws -> [UInt8] {
+  private static func makeLarge(
+    _ base: String = "big-a", in directory: TemporaryDirectory, blocks: Int = 1024
+  ) throws -> [UInt8] {
     var random = SplitMix64(state: 1)
     let noise = (0..<block / 8).flatMap { _ in withUnsafeBytes(of: random.next()) { Array($0) } }
     var bytes: [UInt8] = []
@@ -278,10 +280,10 @@ struct DownloadTests {
       withUnsafeBytes(of: UInt64(index).littleEndian) { bytes += $0 }
       bytes += noise[8...]
     }
-    try directory.write("big-a.bin", bytes)
-    var sidecar = RecordingSidecar(file: "big-a.bin")
+    try directory.write("\(base).bin", bytes)
+    var sidecar = RecordingSidecar(file: "\(base).bin")
     sidecar.stored = .init(bytes: UInt64(bytes.count))
-    try directory.write("big-a.sidecar", Array(sidecar.text.utf8))
+    try directory.write("\(base).sidecar", Array(sidecar.text.utf8))
     return bytes
   }
 
@@ -381,33 +383,67 @@ struct DownloadTests {
     withExtendedLifetime((client, server)) {}
   }
 
-  @Test("a client that disconnects frees its slot, and the number of downloads is limited")
-  func places() throws {
+  /// How the server distinguishes clients.
+  enum Identity: CaseIterable { case token, address }
+
+  /// A socket whose connection comes from that address, so that the server sees another client.
+  private static func socket(at address: String) throws -> Int32 {
+    let descriptor = Glibc.socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    guard try IPv4Address(address).withPointer({ bind(descriptor, $0, $1) }) == 0 else {
+      throw TestFailure("bind to \(address): \(String(cString: strerror(errno)))")
+    }
+    return descriptor
+  }
+
+  @Test(
+    "a client that disconnects frees its slot, and the number of downloads is limited, in total and to half per client",
+    arguments: Identity.allCases)
+  func places(_ identity: Identity) throws {
     let directory = TemporaryDirectory()
-    _ = try Self.makeLarge(in: directory, blocks: 512)
+    let names = ["alpha", "beta", "gamma"]
+    let digests = try names.map { try Self.sha256($0) }
+    try directory.write("tokens", Array(digests.map { $0.hexadecimal + "\n" }.joined().utf8))
+    if identity == .token { mkdir(directory.path + "/.owners", 0o700) }
+    for (name, digest) in zip(names, digests) {
+      _ = try Self.makeLarge("\(name)-a", in: directory, blocks: 512)
+      if identity == .token { try directory.write(".owners/\(name)-a", digest.bytes) }
+    }
     let server = try TestServer(in: directory) {
       $0.allowsDownloads = true
-      $0.maximumDownloadCount = 2
+      $0.maximumDownloadCount = 5
+      if identity == .token { $0.tokenFile = directory.path + "/tokens" }
     }
-    let request = "GET /big-a.bin HTTP/1.1\r\nHost: h\r\n\r\n"
-    func begin() throws -> RawClient {
-      let client = try server.connect()
-      try client.send(request)
+    /// A client that requests a download and does not read it.
+    func request(_ number: Int) throws -> RawClient {
+      let socket = try identity == .token ? nil : Self.socket(at: "127.0.0.\(number + 1):0")
+      let client = try RawClient(server.address, reserved: socket)
+      let token = identity == .token ? "Authorization: Bearer \(names[number])\r\n" : ""
+      try client.send("GET /\(names[number])-a.bin HTTP/1.1\r\nHost: h\r\n\(token)\r\n")
+      return client
+    }
+    func begin(_ number: Int) throws -> RawClient {
+      let client = try request(number)
       var first = [UInt8](repeating: 0, count: 12)
       #expect(recv(client.descriptor, &first, 12, Int32(MSG_PEEK)) == 12)
       #expect(String(decoding: first, as: UTF8.self) == "HTTP/1.1 200")
       return client
     }
-    let clients = [try begin(), try begin()]
-    let third = try server.connect()
-    try third.send(request)
-    let answer = try third.answer()
-    #expect(answer.status == 503 && answer["retry-after"] != nil)
+    func isRefused(_ number: Int) throws -> Bool {
+      let answer = try request(number).answer()
+      return answer.status == 503 && answer["retry-after"] != nil
+    }
+    var clients = [try begin(0), try begin(0)]
+    #expect(try isRefused(0))
     #expect(try server.events.wait(.refused).status == 503)
+    clients += [try begin(1), try begin(1)]
+    #expect(try isRefused(1))
+    clients.append(try begin(2))
+    // This client has less than its half, but all places are taken.
+    #expect(try isRefused(2))
     clients[0].reset()
     _ = try server.events.wait(.downloadInterrupted)
-    let fourth = try begin()
-    withExtendedLifetime((clients, fourth)) {}
+    clients.append(try begin(2))
+    withExtendedLifetime(clients) {}
   }
 
   @Test("a client that accepts nothing is disconnected after a while, and a slow one is not")

@@ -277,15 +277,23 @@ struct ResumableUploadTests {
       try client.patch(location, at: 3, completes: true, body: "")
       let again = try client.final().answer
       #expect(again.status == answer.status && again.body == answer.body && again["upload-complete"] == "?1")
+      try client.patch(location, at: 3, completes: true, chunked: true)
+      try client.send("0\r\n\r\n")
+      let unsized = try client.final().answer
+      #expect(unsized.status == answer.status && unsized.body == answer.body && unsized["upload-complete"] == "?1")
       try client.patch(location, at: 3, body: "")
       let refused = try client.final().answer
       #expect(refused.status == 409 && refused["upload-complete"] == "?0")
+      try client.patch(location, at: 3, completes: true, chunked: true)
+      try client.sendChunk("d")
+      let surplus = try client.final().answer
+      #expect(surplus.status == 409 && surplus["upload-offset"] == "3")
     }
     try check(client)
     test.stop()
     let next = try TestServer(in: test.directory)
     try check(try next.connect())
-    #expect(next.events.all.map(\.kind) == [.refused])
+    #expect(next.events.all.map(\.kind) == [.refused, .refused])
   }
 
   @Test("a restarted server continues with the same offset and the same limits (draft, sections Offset, Limits)")

@@ -183,17 +183,18 @@ struct UploadLimitTests {
 
   // MARK: Tokens
 
+  /// The SHA-256 digests of `alpha` and `beta`, computed by sha256sum.
+  private static let tokens = """
+    # who may stream
+    8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8  the kitchen
+
+    F44E64E75F3948E9F73F8DFA94721C4CE8CBB4F265C4790C702B2D41CFBF2753
+    """
+
   /// A server that admits `alpha` and `beta`.
   private func guarded(_ directory: TemporaryDirectory = TemporaryDirectory()) throws -> TestServer {
     let path = directory.path + "/tokens"
-    // The SHA-256 digests of the two words, computed by sha256sum.
-    try write(
-      """
-      # who may stream
-      8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8  the kitchen
-
-      F44E64E75F3948E9F73F8DFA94721C4CE8CBB4F265C4790C702B2D41CFBF2753
-      """, path)
+    try write(Self.tokens, path)
     return try TestServer(in: directory) { $0.tokenFile = path }
   }
 
@@ -258,20 +259,85 @@ struct UploadLimitTests {
     #expect(try Command.run("grep", ["-rqe", "alpha", directory.path]) == 1)
   }
 
-  @Test("a withdrawn token completes nothing (draft, section Security Considerations)")
-  func withdrawn() throws {
+  @Test("a withdrawn token completes nothing (draft, section Security Considerations)", arguments: [true, false])
+  func withdrawn(completes: Bool) throws {
     let directory = TemporaryDirectory()
     let test = try guarded(directory)
     let location = try test.create("/t.txt", [alpha])
     let client = try test.connect()
-    try client.patch(location, at: 0, completes: true, [alpha], chunked: true)
+    try client.patch(location, at: 0, completes: completes, [alpha], chunked: true)
     try client.sendChunk("abc")
     try client.awaitProgress(3)
     try withdrawAll(test)
     try client.send("0\r\n\r\n")
     let answer = try client.final().answer
-    #expect(answer.status == 401 && answer["upload-complete"] == "?0")
+    #expect(answer.status == 401 && answer["upload-complete"] == "?0" && answer["upload-offset"] == "3")
     #expect(test.directory.names.contains { $0.hasSuffix(".part") })
+  }
+
+  /// A request whose token is withdrawn while its bytes arrive.
+  private struct Sending {
+    let client: RawClient
+    let location: String
+    let isChunked: Bool
+
+    func send(_ text: String) throws { try isChunked ? client.sendChunk(text) : client.send(text) }
+  }
+
+  @Test("soon after its token is withdrawn, no request stores bytes, and its upload can be continued with the token")
+  func withdrawnMeanwhile() throws {
+    let test = try guarded()
+    var sendings: [Sending] = []
+    for (isCreation, completes) in [(true, true), (true, false), (false, true), (false, false)] {
+      for isChunked in [true, false] {
+        let lines = [alpha] + (isChunked ? [] : ["Content-Length: 1000000"])
+        let id = "Stream-ID: s\(sendings.count)"
+        let client = try test.connect()
+        var location: String?
+        if isCreation {
+          let completeness = "Upload-Complete: ?\(completes ? 1 : 0)"
+          try client.request("POST", "/t.txt", lines + [id, completeness], chunked: isChunked)
+          location = try client.answer()["location"]
+        } else {
+          location = try test.create("/t.txt", [id, alpha])
+          try client.patch(location ?? "", at: 0, completes: completes, lines, chunked: isChunked)
+        }
+        let sending = Sending(client: client, location: try #require(location), isChunked: isChunked)
+        try sending.send("abc")
+        try client.awaitProgress(3)
+        sendings.append(sending)
+      }
+    }
+    try withdrawAll(test)
+    var offsets: [Int] = []
+    for (number, sending) in sendings.enumerated() {
+      var refused: RawClient.Answer?
+      // Repeats until the server has checked the token again. Bytes that it stored before still count.
+      try waitUntil("request \(number) is refused") {
+        try? sending.send("abc")
+        while refused == nil, sending.client.hasAnswer {
+          let answer = try sending.client.answer()
+          if answer.status >= 200 { refused = answer }
+        }
+        return refused != nil
+      }
+      let answer = try #require(refused)
+      #expect(answer.status == 401 && answer["upload-complete"] == "?0", "\(number): \(answer)")
+      let offset = try #require(answer["upload-offset"].flatMap { Int($0) })
+      #expect(try test.directory.text("t-s\(number).part").utf8.count == offset)
+      offsets.append(offset)
+    }
+    try write(Self.tokens, test.directory.path + "/tokens")
+    for (sending, offset) in zip(sendings, offsets) {
+      var next: RawClient.Answer?
+      try waitUntil("the token is valid again") {
+        let client = try test.connect()
+        try client.patch(sending.location, at: offset, [alpha], body: "def")
+        next = try client.final().answer
+        return next?.status != 401
+      }
+      #expect(next?.status == 204 && next?["upload-offset"] == "\(offset + 3)")
+    }
   }
 
   /// The server checks the file at most once a second.

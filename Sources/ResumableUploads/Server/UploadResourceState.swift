@@ -100,7 +100,8 @@ package struct UploadResourceState: Equatable, Sendable {
     /// The transfer begins. The one named is ended without an answer first, because its client abandoned it or it is a
     /// delayed request. Its bytes that do not count yet are sent again, and must be dropped.
     case begin(replacing: Int?)
-    /// All bytes are here. The transfer waits, in place of the one named, for the response that is being produced.
+    /// All bytes are here. The transfer waits, in place of the one named, for the response that is being produced. If
+    /// the response exists, it waits for the end of its own content.
     case awaitResponse(replacing: Int?)
     /// The final response is repeated.
     case replay
@@ -119,11 +120,13 @@ package struct UploadResourceState: Equatable, Sendable {
       guard request.offset == offset else {
         return .refuse(.mismatchingOffset(expected: offset, provided: request.offset))
       }
-      // The client did not see the response, and requests it by completing the upload again.
-      guard request.completes, !request.content.mayHaveBytes,
-        request.uploadLength == nil || request.uploadLength == offset
+      // The client did not see the response, and requests it by completing the upload again. Content of unknown length
+      // may be empty.
+      guard request.completes, request.content == .unsized || !request.content.mayHaveBytes,
+        request.uploadLength == nil || request.uploadLength == offset,
+        phase == .processing || request.version.replaysResponse
       else { return .refuse(.completed) }
-      if phase == .complete { return request.version.replaysResponse ? .replay : .refuse(.completed) }
+      if phase == .complete, request.content != .unsized { return .replay }
       return .awaitResponse(replacing: start(request))
     }
     // Checked before any transfer is ended: a request that was delayed for long, with an old offset, must not affect
@@ -209,7 +212,8 @@ package struct UploadResourceState: Equatable, Sendable {
 
   /// `count` bytes of the content of transfer `number` have arrived.
   package mutating func received(_ count: UInt64, by number: Int) -> Intake {
-    guard phase == .incomplete, let transfer, transfer.number == number else { return Intake(count: 0, refusal: nil) }
+    guard let transfer, transfer.number == number, !isInactive else { return Intake(count: 0, refusal: nil) }
+    guard phase == .incomplete else { return Intake(count: 0, refusal: .completed) }
     if let length, count > length - min(length, keptCount) {
       phase = .inactive(.lengthExceeded)
       _ = endTransfer()
@@ -277,12 +281,19 @@ package struct UploadResourceState: Equatable, Sendable {
     case acknowledge
     /// The representation is complete, and the resource it is for processes it.
     case process
+    /// The transfer had no byte, and gets the final response once more.
+    case replay
     case refuse(UploadRefusal)
   }
 
   /// The content of transfer `number` was fully processed.
   package mutating func contentEnded(_ number: Int) -> EndAction {
-    guard phase == .incomplete, let transfer, transfer.number == number else { return .ignore }
+    guard let transfer, transfer.number == number else { return .ignore }
+    if phase == .complete {
+      self.transfer = nil
+      return .replay
+    }
+    guard phase == .incomplete else { return .ignore }
     guard transfer.request.completes else {
       self.transfer = nil
       return .acknowledge
