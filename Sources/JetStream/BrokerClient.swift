@@ -23,14 +23,15 @@ package final class BrokerClient {
   private var lastNumber: UInt64 = 0
   private var observation: UInt64 = 0
 
-  /// - Throws: ``BrokerError`` if the subscription to the answers fails.
-  package init(_ connection: BrokerConnection, on loop: EventLoop) throws(BrokerError) {
+  /// If the subscription to the answers fails, because the process lacks memory or threads, requests time out until the
+  /// connection is established anew.
+  package init(_ connection: BrokerConnection, on loop: EventLoop) {
     self.connection = connection
     self.loop = loop
     inbox = Self.newInbox()
     // Used on the loop's thread only.
     nonisolated(unsafe) weak let client = self
-    subscription = try connection.subscribe("\(inbox).*") { subject, reply in
+    subscription = connection.subscribe("\(inbox).*") { subject, reply in
       loop.execute { client?.received(reply, for: subject) }
     }
     observation = connection.observe { isConnected in

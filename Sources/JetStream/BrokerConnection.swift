@@ -20,10 +20,9 @@ package final class BrokerConnection: Sendable {
   private struct State {
     /// libnats's connection. Replaced and destroyed only on the sending thread.
     nonisolated(unsafe) var connection: OpaquePointer
+    var callbacks: ConnectionCallbacks
     var subscriptions: [UInt64: ReplySubscription] = [:]
     var lastNumber: UInt64 = 0
-    /// Whether an attempt to connect anew is scheduled.
-    var isAttemptDue = false
   }
 
   private let options: BrokerOptions
@@ -39,9 +38,9 @@ package final class BrokerConnection: Sendable {
   package init(_ options: BrokerOptions) throws(BrokerError) {
     let observer = ConnectionObserver()
     (self.options, self.observer) = (options, observer)
-    let connection = try LibraryConnection.connect(options, observer)
-    state = Lock(State(connection: connection))
-    observer.connected(connection)
+    let callbacks = ConnectionCallbacks(observer)
+    let connection = try LibraryConnection.connect(options, callbacks)
+    state = Lock(State(connection: connection, callbacks: callbacks))
     do throws(SystemError) {
       let writer = try EventLoop()
       self.writer = writer
@@ -52,13 +51,15 @@ package final class BrokerConnection: Sendable {
     }
     weak let this = self
     observer.ended.withLock { $0 = { this?.connectAnew(after: Self.pauses.first) } }
-    // It may have ended before that.
-    if natsConnection_IsClosed(connection) { connectAnew(after: Self.pauses.first) }
+    callbacks.begin(connection)
   }
 
   deinit {
     // Closing waits for libnats's threads.
-    let connection = state.withLock { UInt(bitPattern: $0.connection) }
+    let connection = state.withLock { state in
+      state.callbacks.drop()
+      return UInt(bitPattern: state.connection)
+    }
     writer.execute { natsConnection_Destroy(OpaquePointer(bitPattern: connection)) }
     writer.stop()
   }
@@ -117,22 +118,29 @@ package final class BrokerConnection: Sendable {
     }
   }
 
-  /// Subscribes to the answers of a client. The subscription survives the loss of the connection, and ends with
-  /// ``unsubscribe(_:)``.
+  /// Subscribes to the answers of a client, before all messages that are sent later. The subscription survives the loss
+  /// of the connection, and ends with ``unsubscribe(_:)``.
   ///
-  /// - Parameter headers: the headers of the answers to include.
+  /// Done on the sending thread, because libnats makes it wait while it tries to reconnect.
+  ///
+  /// - Parameters:
+  ///   - headers: the headers of the answers to include.
+  ///   - failed: receives the reason if there is no subscription, on the sending thread.
   func subscribe(
-    _ subject: String, headers: WantedHeaders = .none,
+    _ subject: String, headers: WantedHeaders = .none, failed: @escaping @Sendable (BrokerError) -> Void = { _ in },
     _ received: @escaping @Sendable (_ subject: String, BrokerReply) -> Void
-  ) throws(BrokerError) -> Subscription {
+  ) -> Subscription {
     let subscription = ReplySubscription(subject, ReplyReceiver(headers, received))
-    let (number, status) = state.withLock { state in
-      let status = subscription.begin(on: state.connection)
+    let number = state.withLock { state in
       state.lastNumber += 1
-      if status == NATS_OK { state.subscriptions[state.lastNumber] = subscription }
-      return (state.lastNumber, status)
+      return state.lastNumber
     }
-    guard status == NATS_OK else { throw BrokerError(status) }
+    writer.execute { [self] in
+      let status = subscription.begin(on: state.withLock { $0.connection })
+      // One that failed begins with the next connection.
+      state.withLock { $0.subscriptions[number] = subscription }
+      if status != NATS_OK { failed(BrokerError(status)) }
+    }
     return Subscription(number: number)
   }
 
@@ -148,11 +156,6 @@ package final class BrokerConnection: Sendable {
 
   /// libnats has ended the connection, or an attempt has failed. On a thread of libnats, or on the sending one.
   private func connectAnew(after pause: Duration) {
-    let isDue = state.withLock { state in
-      defer { state.isAttemptDue = true }
-      return state.isAttemptDue
-    }
-    guard !isDue else { return }
     weak let this = self
     writer.execute { [writer] in
       writer.schedule(after: pause) { this?.tryAgain(after: pause) }
@@ -160,32 +163,39 @@ package final class BrokerConnection: Sendable {
   }
 
   private func tryAgain(after pause: Duration) {
-    // The new connection may end at once.
-    state.withLock { $0.isAttemptDue = false }
     do throws(BrokerError) {
-      let connection = try LibraryConnection.connect(options, observer)
-      try replace(by: connection)
+      let callbacks = ConnectionCallbacks(observer)
+      let connection = try LibraryConnection.connect(options, callbacks)
+      try replace(by: connection, callbacks)
       observer.refusal.withLock { $0 = nil }
       observer.reconnects.add(1, ordering: .relaxed)
-      observer.connected(connection)
+      callbacks.begin(connection)
     } catch {
       if !error.isTransient { observer.refusal.withLock { $0 = error } }
       connectAnew(after: min(pause * 2, Self.pauses.longest))
     }
   }
 
-  /// Moves the subscriptions to a new connection.
-  private func replace(by connection: OpaquePointer) throws(BrokerError) {
+  /// Moves the subscriptions to a new connection. If that fails, the new one is closed.
+  private func replace(by connection: OpaquePointer, _ callbacks: ConnectionCallbacks) throws(BrokerError) {
+    let subscriptions = state.withLock { Array($0.subscriptions.values) }
+    for subscription in subscriptions {
+      subscription.end()
+      let status = subscription.begin(on: connection)
+      guard status == NATS_OK else {
+        for subscription in subscriptions { subscription.end() }
+        natsConnection_Destroy(connection)
+        throw BrokerError(status)
+      }
+    }
     let address = UInt(bitPattern: connection)
-    let (former, status) = state.withLock { state in
+    let former = state.withLock { state in
       let former = UInt(bitPattern: state.connection)
-      for subscription in state.subscriptions.values { subscription.end() }
-      guard let connection = OpaquePointer(bitPattern: address) else { return (former, NATS_ERR) }
-      state.connection = connection
-      let statuses = state.subscriptions.values.map { $0.begin(on: connection) }
-      return (former, statuses.first { $0 != NATS_OK } ?? NATS_OK)
+      state.callbacks.drop()
+      state.callbacks = callbacks
+      state.connection = OpaquePointer(bitPattern: address) ?? state.connection
+      return former
     }
     natsConnection_Destroy(OpaquePointer(bitPattern: former))
-    guard status == NATS_OK else { throw BrokerError(status) }
   }
 }

@@ -3,7 +3,6 @@
 internal import CNats
 internal import EventLoops
 internal import Glibc
-internal import Synchronization
 
 /// libnats's calls for one connection, whose errors are values.
 enum LibraryConnection {
@@ -24,8 +23,9 @@ enum LibraryConnection {
     return natsConnection_PublishMsg(connection, message)
   }
 
+  /// Connects, and waits for the connection.
   static func connect(
-    _ options: BrokerOptions, _ observer: ConnectionObserver
+    _ options: BrokerOptions, _ callbacks: ConnectionCallbacks
   ) throws(BrokerError) -> OpaquePointer {
     var created: OpaquePointer?
     guard natsOptions_Create(&created) == NATS_OK, let settings = created else {
@@ -63,10 +63,10 @@ enum LibraryConnection {
     // libnats before 3.8 sends no signature if its first byte is 0 (nats.c pull request 705), so a broker refuses one
     // connection of 256. Each attempt signs other bytes.
     for _ in 0..<(options.credentialsFile == nil ? 1 : 4) {
-      observer.attach(to: settings)
+      callbacks.attach(to: settings)
       status = natsConnection_Connect(&connection, settings)
       if status == NATS_OK { break }
-      observer.detach()
+      callbacks.detach()
       if status != NATS_CONNECTION_AUTH_FAILED { break }
     }
     guard status == NATS_OK, let connection else {
@@ -99,61 +99,5 @@ extension BrokerError {
       case NATS_NO_MEMORY, NATS_SYS_ERROR: .resources(String(cString: natsStatus_GetText(status)))
       default: .disconnected
       }
-  }
-}
-
-/// Receives libnats's callbacks about a connection. It outlives the connection until libnats has closed it.
-final class ConnectionObserver: Sendable {
-  let isConnected = Atomic<Bool>(false)
-  let maximumPayload = Atomic<Int>(0)
-  let reconnects = Atomic<UInt64>(0)
-  struct Observers {
-    var all: [UInt64: @Sendable (Bool) -> Void] = [:]
-    var lastNumber: UInt64 = 0
-  }
-  let observers = Lock(Observers())
-  /// Why no broker permits a connection; nil if one did at the last attempt.
-  let refusal = Lock<BrokerError?>(nil)
-  /// Called on a thread of libnats after it has ended the connection.
-  let ended = Lock<@Sendable () -> Void>({})
-
-  /// Retains itself until the connection is closed.
-  func attach(to settings: OpaquePointer) {
-    let this = Unmanaged.passRetained(self).toOpaque()
-    natsOptions_SetDisconnectedCB(
-      settings, { _, closure in ConnectionObserver.from(closure)?.changed(to: false) }, this)
-    natsOptions_SetReconnectedCB(
-      settings,
-      { connection, closure in
-        guard let connection, let observer = ConnectionObserver.from(closure) else { return }
-        observer.reconnects.add(1, ordering: .relaxed)
-        observer.connected(connection)
-      }, this)
-    natsOptions_SetClosedCB(
-      settings,
-      { _, closure in
-        guard let closure else { return }
-        let observer = Unmanaged<ConnectionObserver>.fromOpaque(closure).takeRetainedValue()
-        observer.refusal.withLock { $0 = $0 ?? .notAuthorized }
-        observer.changed(to: false)
-        observer.ended.withLock { $0 }()
-      }, this)
-  }
-
-  /// There was no connection, and no callback will follow.
-  func detach() { Unmanaged.passUnretained(self).release() }
-
-  func connected(_ connection: OpaquePointer) {
-    maximumPayload.store(Int(natsConnection_GetMaxPayload(connection)), ordering: .relaxed)
-    changed(to: true)
-  }
-
-  private func changed(to isConnected: Bool) {
-    self.isConnected.store(isConnected, ordering: .relaxed)
-    for observer in observers.withLock({ Array($0.all.values) }) { observer(isConnected) }
-  }
-
-  private static func from(_ closure: UnsafeMutableRawPointer?) -> ConnectionObserver? {
-    closure.map { Unmanaged<ConnectionObserver>.fromOpaque($0).takeUnretainedValue() }
   }
 }

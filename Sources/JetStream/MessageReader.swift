@@ -172,6 +172,8 @@ package final class MessageReader {
 
   private func begin() {
     timer = nil
+    // The next connection restarts it.
+    guard stream.client.connection.isConnected else { return }
     // Which messages are the last ones may have changed.
     if !hasBegun { (next, earlierIdentity, last) = (1, nil, nil) }
     let (client, generation) = (stream.client, generation)
@@ -179,14 +181,15 @@ package final class MessageReader {
     // Used on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
     let loop = loop
-    do throws(BrokerError) {
-      subscription = try client.connection.subscribe(subject, headers: selection.headers) { subject, reply in
-        loop.execute { reader?.received(reply, subject, generation) }
-      }
-    } catch {
-      return interrupted(error)
-    }
+    subscription = client.connection.subscribe(
+      subject, headers: selection.headers,
+      failed: { error in loop.execute { reader?.failed(error, generation) } },
+      { subject, reply in loop.execute { reader?.received(reply, subject, generation) } })
     check(generation) { [weak self] in self?.create(generation) }
+  }
+
+  private func failed(_ error: BrokerError, _ generation: UInt64) {
+    if generation == self.generation { interrupted(error) }
   }
 
   /// Whether the stream is the same, and still has the delivered messages, judging by the last of them.

@@ -26,7 +26,7 @@ package enum SystemAccount {
       throw .resources(error.description)
     }
     let inbox = BrokerClient.newInbox()
-    let subscription = try connection.subscribe(inbox) { _, reply in answers.add(reply.payload) }
+    let subscription = connection.subscribe(inbox) { _, reply in answers.add(reply.payload) }
     defer { connection.unsubscribe(subscription) }
     connection.send(MessageContent(), to: subject, reply: inbox) { _ in }
     let deadline = ContinuousClock.now + patience

@@ -64,13 +64,7 @@ final class BrokerStorage: @unchecked Sendable {
   }
 
   /// The stream for a further loop that does not run yet.
-  func stream(on loop: EventLoop) throws(UploadServerError) -> MessageStream {
-    do throws(BrokerError) {
-      return stream.attached(to: try BrokerClient(connection, on: loop))
-    } catch {
-      throw .brokers(error)
-    }
-  }
+  func stream(on loop: EventLoop) -> MessageStream { stream.attached(to: BrokerClient(connection, on: loop)) }
 
   private static func open(
     _ brokers: UploadServer.Brokers, _ connection: BrokerConnection
@@ -106,7 +100,7 @@ final class BrokerStorage: @unchecked Sendable {
     } catch {
       throw .resources(error.description)
     }
-    let client = try BrokerClient(connection, on: loop)
+    let client = BrokerClient(connection, on: loop)
     var answer: Result<Value, BrokerError> = .failure(.timedOut)
     ask(client) { result in
       answer = result

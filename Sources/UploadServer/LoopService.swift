@@ -93,11 +93,9 @@ final class LogService: LoopService {
   private let watch: LogWatch?
   private let other: @Sendable (RequestHead) -> (any RequestHandler)?
 
-  init(
-    _ context: ServingContext, _ configuration: UploadServer.Configuration, _ brokers: BrokerStorage
-  ) throws(UploadServerError) {
+  init(_ context: ServingContext, _ configuration: UploadServer.Configuration, _ brokers: BrokerStorage) {
     let log = UploadLog(
-      context, stream: try brokers.stream(on: context.loop), options: configuration.uploads, usage: brokers.usage,
+      context, stream: brokers.stream(on: context.loop), options: configuration.uploads, usage: brokers.usage,
       maximumBodyLength: configuration.maximumBodyLength, maximumHole: configuration.maximumHoleLength,
       isDurable: { brokers.guardian.mayStore })
     uploads = LogUploadHandler(log)

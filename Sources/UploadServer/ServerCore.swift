@@ -47,7 +47,7 @@ final class ServerCore: @unchecked Sendable {
       emit: emit)
     if let brokers = shared.brokers {
       directory = nil
-      service = try LogService(context, configuration, brokers)
+      service = LogService(context, configuration, brokers)
     } else {
       let directory = try DirectoryService(context, configuration, shared)
       self.directory = directory

@@ -14,7 +14,7 @@ package final class BrokerLoop: Sendable {
   package init(_ options: BrokerOptions) throws {
     connection = try BrokerConnection(options)
     loop = try EventLoop()
-    client = try BrokerClient(connection, on: loop)
+    client = BrokerClient(connection, on: loop)
     let loop = loop
     try NamedThread("test-broker-loop") { loop.run() }.detach()
   }

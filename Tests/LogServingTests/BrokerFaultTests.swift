@@ -73,6 +73,31 @@ struct BrokerFaultTests {
     #expect(try server.head(location)["upload-offset"] == "9")
   }
 
+  @Test("while brokers accept connections and then stay silent, requests are refused at once")
+  func silent() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    try broker.kill()
+    try waitUntil("the server knows") { !server.server.isReady }
+    let accepted = try EventLog<Int>()
+    let silent = try ScriptedServer(.port(broker.port)) { connection, number in
+      accepted.append(number)
+      _ = try? connection.head()
+    }
+    // libnats waits some seconds for the answer to each of these connections, and holds its lock meanwhile.
+    var longest = Duration.zero
+    while accepted.all.count < 3 {
+      let began = MonotonicInstant.now
+      let client = try server.connect()
+      try client.request("POST", "/t", ["Upload-Complete: ?0"], body: "")
+      #expect(try client.final().answer.status == 503)
+      longest = max(longest, MonotonicInstant.now - began)
+      poll(nil, 0, 20)
+    }
+    #expect(longest < .seconds(3))
+    silent.close()
+  }
+
   @Test("a stream that may drop messages since the last reconnect stores nothing until its settings are right again")
   func unsuitableLater() throws {
     let broker = try TestBroker()

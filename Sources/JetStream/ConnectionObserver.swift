@@ -1,0 +1,113 @@
+// What is known of the connection to the brokers, and who is told when it changes. libnats tells this on threads of its own.
+
+internal import CNats
+internal import EventLoops
+internal import Synchronization
+
+/// The state of a ``BrokerConnection``, over all connections of libnats that it has one after another. Any thread.
+final class ConnectionObserver: Sendable {
+  let isConnected = Atomic<Bool>(false)
+  let maximumPayload = Atomic<Int>(0)
+  let reconnects = Atomic<UInt64>(0)
+  struct Observers {
+    var all: [UInt64: @Sendable (Bool) -> Void] = [:]
+    var lastNumber: UInt64 = 0
+  }
+  let observers = Lock(Observers())
+  /// Why no broker permits a connection; nil if one did at the last attempt.
+  let refusal = Lock<BrokerError?>(nil)
+  /// Called after libnats has ended its connection.
+  let ended = Lock<@Sendable () -> Void>({})
+
+  func changed(to isConnected: Bool) {
+    self.isConnected.store(isConnected, ordering: .relaxed)
+    for observer in observers.withLock({ Array($0.all.values) }) { observer(isConnected) }
+  }
+}
+
+/// Receives libnats's callbacks about one of its connections. It counts only from ``begin(_:)`` to ``drop()``.
+final class ConnectionCallbacks: Sendable {
+  private enum Phase { case new, present, dropped }
+  private struct State {
+    var phase = Phase.new
+    /// Whether libnats has ended the connection.
+    var hasEnded = false
+  }
+
+  private let observer: ConnectionObserver
+  private let state = Lock(State())
+
+  init(_ observer: ConnectionObserver) { self.observer = observer }
+
+  /// Retains itself until the connection is closed.
+  func attach(to settings: OpaquePointer) {
+    let this = Unmanaged.passRetained(self).toOpaque()
+    natsOptions_SetDisconnectedCB(settings, { _, closure in ConnectionCallbacks.from(closure)?.lost() }, this)
+    natsOptions_SetReconnectedCB(
+      settings,
+      { connection, closure in
+        guard let connection else { return }
+        ConnectionCallbacks.from(closure)?.restored(connection)
+      }, this)
+    natsOptions_SetClosedCB(
+      settings,
+      { _, closure in
+        guard let closure else { return }
+        Unmanaged<ConnectionCallbacks>.fromOpaque(closure).takeRetainedValue().closed()
+      }, this)
+  }
+
+  /// There was no connection, and no callback will follow.
+  func detach() { Unmanaged.passUnretained(self).release() }
+
+  /// The connection is the present one from now on. It may have been lost or ended since it was established.
+  func begin(_ connection: OpaquePointer?) {
+    let address = UInt(bitPattern: connection)
+    let hasEnded = state.withLock { state in
+      state.phase = .present
+      guard !state.hasEnded else { return true }
+      Self.tell(observer, of: OpaquePointer(bitPattern: address))
+      return false
+    }
+    if hasEnded { end() }
+  }
+
+  /// Another connection takes its place, or nobody needs it.
+  func drop() { state.withLock { $0.phase = .dropped } }
+
+  func lost() { state.withLock { if $0.phase == .present { observer.changed(to: false) } } }
+
+  private func restored(_ connection: OpaquePointer) {
+    let address = UInt(bitPattern: connection)
+    state.withLock { state in
+      guard state.phase == .present else { return }
+      observer.reconnects.add(1, ordering: .relaxed)
+      Self.tell(observer, of: OpaquePointer(bitPattern: address))
+    }
+  }
+
+  func closed() {
+    let isPresent = state.withLock { state in
+      state.hasEnded = true
+      return state.phase == .present
+    }
+    if isPresent { end() }
+  }
+
+  /// libnats ends a connection only because of refused credentials.
+  private func end() {
+    observer.refusal.withLock { $0 = .notAuthorized }
+    observer.changed(to: false)
+    observer.ended.withLock { $0 }()
+  }
+
+  private static func tell(_ observer: ConnectionObserver, of connection: OpaquePointer?) {
+    guard natsConnection_Status(connection) == NATS_CONN_STATUS_CONNECTED else { return }
+    observer.maximumPayload.store(Int(natsConnection_GetMaxPayload(connection)), ordering: .relaxed)
+    observer.changed(to: true)
+  }
+
+  private static func from(_ closure: UnsafeMutableRawPointer?) -> ConnectionCallbacks? {
+    closure.map { Unmanaged<ConnectionCallbacks>.fromOpaque($0).takeUnretainedValue() }
+  }
+}
