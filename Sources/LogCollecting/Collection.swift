@@ -21,6 +21,8 @@ final class Collection {
   private static let checkpointPause = Duration.seconds(1)
   /// An upload without new messages releases its file after this number of checkpoints.
   private static let restRounds = 10
+  /// The number of recordings without an upload that a checkpoint examines.
+  private static let examinedCount = 100
 
   let loop: EventLoop
   let store: FileStore
@@ -47,6 +49,10 @@ final class Collection {
   /// Streams with growing recordings, and their synced lengths.
   private var growing: [StreamName: GrowthExtent] = [:]
   private var dirty: Set<StreamName> = []
+  /// Streams that an upload has left since the last checkpoint. Their recordings may be removed or closed.
+  private var left: Set<StreamName> = []
+  /// Growing recordings without an upload, which the registry closes some time. The next checkpoints examine them.
+  private var unattended: [StreamName] = []
   private var isPurging = false
   /// The last reported error of a purge.
   private var purgeError: String?
@@ -163,9 +169,8 @@ final class Collection {
       return passOver()
     }
     let entry = LogEntry(message.content)
-    let isLast = entry.map { $0.isComplete || $0.deactivation != nil } ?? false
     if skipped.contains(token) {
-      if isLast { skipped.remove(token) }
+      if entry?.isLast == true { skipped.remove(token) }
       return passOver()
     }
     if let upload = uploads[token] { return add(message, entry, to: upload) }
@@ -184,7 +189,9 @@ final class Collection {
     isLookingUp = true
     stream.message(of: token, from: 1) { [self] answer in
       switch answer {
-      case .failure(let error) where error.isTransient && !isStopping:
+      // The checkpoint does not have this message, so the next collector reads it.
+      case .failure where isStopping: return
+      case .failure(let error) where error.isTransient:
         loop.schedule(after: .milliseconds(250)) { [self] in lookUp(token, message, entry) }
         return
       case .failure(let error): return fail(.brokers(error))
@@ -197,7 +204,7 @@ final class Collection {
         } else {
           warn(
             "message \(message.sequence) belongs to an upload whose beginning is no longer in the log. It is ignored")
-          if !entry.isComplete { skipped.insert(token) }
+          if !entry.isLast { skipped.insert(token) }
           passOver()
         }
       }
@@ -208,7 +215,7 @@ final class Collection {
 
   private func admit(_ token: String, _ origin: UploadOrigin, _ message: StoredMessage, _ entry: LogEntry) {
     guard assignment.owns(origin.name) else {
-      if !entry.isComplete { skipped.insert(token) }
+      if !entry.isLast { skipped.insert(token) }
       return passOver()
     }
     let upload = CollectedUpload(token, origin, at: entry.offset, registry: registry, loop: loop, emit: emit)
@@ -230,7 +237,9 @@ final class Collection {
 
   /// Called when a message was applied.
   func applied(_ item: StreamLane.Item, _ lane: StreamLane) {
-    if let entry = item.entry, entry.isComplete || entry.deactivation != nil { uploads[item.upload.token] = nil }
+    let isLast = item.entry?.isLast == true
+    if isLast { uploads[item.upload.token] = nil }
+    if isLast || item.upload.phase == .refused { left.insert(item.upload.name) }
     if lane.isEmpty { lanes[item.upload.name] = nil }
     reader?.want(1)
   }
@@ -290,9 +299,24 @@ final class Collection {
     }
   }
 
-  /// Measures the recordings that have grown.
+  /// Measures the recordings that have grown, and forgets those that were removed or closed.
   private func measure() throws(SystemError) {
     for name in dirty { growing[name] = try store.growth(of: name) }
+    if unattended.isEmpty {
+      let attended = Set(uploads.values.lazy.filter(\.continuesRecording).map(\.name))
+      unattended = growing.keys.filter { !attended.contains($0) }
+    }
+    for name in left.union(unattended.suffix(Self.examinedCount)) where growing[name] != nil && !isGrowing(name) {
+      growing[name] = nil
+    }
+    left = []
+    unattended.removeLast(min(Self.examinedCount, unattended.count))
+  }
+
+  /// Whether the stream has a growing recording that is not being removed. Also true if this is unknown, because the
+  /// error concerns only this stream.
+  private func isGrowing(_ name: StreamName) -> Bool {
+    do throws(SystemError) { return try store.growth(of: name) != nil } catch { return true }
   }
 
   private func snapshot() -> CollectorCheckpoint {
@@ -460,4 +484,9 @@ final class Collection {
     registry.stop()
     registry.whenNothingFinishes { [self] in ended(failure) }
   }
+}
+
+extension LogEntry {
+  /// Whether no message of the upload follows this one.
+  fileprivate var isLast: Bool { isComplete || deactivation != nil }
 }

@@ -59,6 +59,9 @@ struct CollectionStart {
         var growing: [(name: StreamName, silence: Int64)] = []
         for found in left where try store.growth(of: found.name) != nil { growing.append(found) }
         left = growing
+        // The others were removed or closed since then, so a later recording of the same stream is another one.
+        let bases = Set(growing.map { $0.name.base })
+        checkpoint.files.removeAll { !bases.contains($0.base) }
       } else {
         // The collector must not remove the bytes of a server.
         for (name, _) in left {

@@ -136,7 +136,7 @@ private struct LogSource {
     var found: Result<(MessageStream, MessageStreamState), BrokerError> = .failure(.timedOut)
     do throws(BrokerError) {
       let connection = try BrokerConnection(configuration.brokers)
-      let client = try BrokerClient(connection, on: opening)
+      let client = BrokerClient(connection, on: opening)
       MessageStream.find(configuration.stream, with: client) { result in
         switch result {
         case .failure(let error):
@@ -151,7 +151,7 @@ private struct LogSource {
       }
       opening.run()
       let (stream, extent) = try found.get()
-      self.stream = stream.attached(to: try BrokerClient(connection, on: loop))
+      self.stream = stream.attached(to: BrokerClient(connection, on: loop))
       created = extent.created
     } catch {
       throw error.isStreamNotFound ? .noStream(configuration.stream) : .brokers(error)

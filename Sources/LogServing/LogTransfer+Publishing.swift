@@ -13,7 +13,7 @@ extension LogTransfer {
   func proceed() {
     // A request that repeats a complete stream has nothing to publish.
     guard !isOver, plain == nil || state != nil else { return }
-    if case .complete = ending, isVerified != true, append.isAtLastMessage(limit: log.batchLimit) { return verify() }
+    if case .complete = ending, verification != .done, append.isAtLastMessage(limit: log.batchLimit) { return verify() }
     perform(append.next(limit: log.batchLimit))
     if append.isDrained, let ending { finish(ending) }
   }
@@ -21,21 +21,23 @@ extension LogTransfer {
   /// Called before the last message. It completes the upload if the log still has all messages before it, and if the
   /// digest of the whole is the announced one.
   func verify() {
-    guard isVerified == nil else { return }
-    isVerified = false
+    guard verification == .due else { return }
     let unread = digests.toBeRead
-    let verification = LogVerification(log, token, upTo: link, at: append.sequence) { [self] verdict in
+    verification = unread == nil ? .counting : .reading
+    let reader = LogVerification(log, token, upTo: link, at: append.sequence) { [self] verdict in
       let waiting = append.waiting
       unread?.update(waiting.span)
       let whole = unread ?? digests.ofRequest
       computed = whole?.field
       verified(verdict, isRight: whole?.isRight ?? true)
     }
-    if let unread { verification.read { unread.update($0) } } else { verification.count() }
+    if let unread { reader.read { unread.update($0) } } else { reader.count() }
   }
 
   func verified(_ verdict: LogVerification.Verdict, isRight: Bool) {
-    isVerified = true
+    // A message of the meantime may have ended the request.
+    guard !isOver, verification != .done else { return }
+    verification = .done
     switch verdict {
     case .intact where !isRight:
       append.discard(.refuted)

@@ -26,6 +26,16 @@ final class LogTransfer: RequestHandler {
     case interrupted(String)
   }
 
+  /// The check before the completing message.
+  enum Verification {
+    case due
+    /// The messages are counted, and none may be added.
+    case counting
+    /// The messages are read for the digests of the upload, which may take long.
+    case reading
+    case done
+  }
+
   let log: UploadLog
   let head: RequestHead
   var token: String
@@ -46,8 +56,7 @@ final class LogTransfer: RequestHandler {
   /// The links of the last stored message and of the one in flight.
   var (link, nextLink) = (LogEntry.Link(), LogEntry.Link())
   let digests: LogDigests
-  /// Whether the log has all messages before the completing one. Nil before this was checked.
-  var isVerified: Bool?
+  var verification = Verification.due
   /// The digest of the upload that the client requested, as a field.
   var computed: String?
   /// The reason why the upload is over, if the log has lost a part of it.
@@ -168,8 +177,8 @@ final class LogTransfer: RequestHandler {
       append.deactivate(.lengthExceeded)
       ending = .refuse(refusal)
       proceed()
-    // A complete upload always has its response, so no request waits for one.
-    case .awaitResponse: refuse(.completed)
+    // A complete upload has its response. Content of unknown length may be empty, and then asks for that response.
+    case .awaitResponse: exchange?.acceptBody()
     }
   }
 
@@ -246,9 +255,15 @@ final class LogTransfer: RequestHandler {
       if isPaused || plain?.comparison != nil { watch() } else { stop(.tooSlow) }
     } silent: { [self] in
       // No message may follow the last one, after which the bytes of a refuted upload are being removed.
-      guard !append.isLast else { return }
-      append.announce()
-      proceed()
+      if !append.isLast { showActivity() }
     }
+  }
+
+  /// Publishes a message without bytes, because other servers end an upload that seems inactive.
+  func showActivity() {
+    append.announce()
+    guard case .reading = verification else { return proceed() }
+    // The digests of the upload need the bytes that wait, so these stay for the completing message.
+    perform(append.next(limit: 0))
   }
 }

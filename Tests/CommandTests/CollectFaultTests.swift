@@ -89,6 +89,45 @@ struct CollectFaultTests {
     #expect(server.errors.joined().contains("has recordings of a collector"), "\(server.errors)")
   }
 
+  @Test("a collector that is stopped while it asks lost brokers for a message ends with 0")
+  func stoppedWithoutBrokers() throws {
+    // The question for the beginning of an upload gets no answer.
+    let broker = try TestBroker(
+      """
+      authorization { users: [
+        { user: "server", password: "s" }
+        { user: "collector", password: "c", permissions: { publish: { deny: "$JS.API.STREAM.MSG.GET.>" } } }
+      ] }
+      """)
+    let directory = try TemporaryDirectory()
+    let brokers = try BrokerLoop(.init(servers: ["nats://server:s@127.0.0.1:\(broker.port)"]))
+    let stream = try brokers.open("sluice")
+    // The checkpoint at the end takes a second, in which the question fails several times.
+    let collector = try TestProcess(
+      "strace",
+      [
+        "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=1000000",
+        try sluicePath(), "collect", "nats://collector:c@127.0.0.1:\(broker.port)", "--directory", directory.path,
+      ])
+    try collector.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    let headers: [MessageContent.Header] = [
+      .init("Stream-ID", "a"), .init("Stream-Offset", "5"), .init("Upload-Offset", "5"),
+      .init("Sluice-CRC32", "00000000"), .init("Sluice-Publisher", "p.2"), .init("Sluice-Number", "2"),
+      .init("Sluice-Chain", "0"),
+    ]
+    _ = try stream.publish(.init(headers: headers, payload: []), to: String(repeating: "0", count: 32), after: 0).get()
+    try waitUntil("the message is delivered") {
+      let consumers: String = try brokers.wait("the consumers") { client, done in
+        client.ask("CONSUMER.LIST.sluice", "", done)
+      }
+      return consumers.contains("\"consumer_seq\":1")
+    }
+    try broker.kill()
+    try collector.lines.first("the loss of the brokers") { $0.text.contains("The collector retries") }
+    collector.signal(SIGTERM)
+    #expect(try collector.wait() == 0, "\(collector.errors)")
+  }
+
   @Test("a collector with withdrawn credentials ends with 77")
   func withdrawn() throws {
     let broker = try TestBroker("authorization { token: \"right\" }")
