@@ -127,6 +127,10 @@ public final class BacklogStreamer: @unchecked Sendable {
     }
     configuration.streamID = description.streamID
     if let rate = description.bytesPerSecond { configuration.buffer = .time(.seconds(2), bytesPerSecond: rate) }
+    // A plain server has the bytes before. The rest belongs in the same recording, which has no upload resource.
+    if configuration.resumable == .auto, resumption.upload == nil, resumption.acknowledged ?? 0 > 0 {
+      configuration.resumable = .never
+    }
     configuration.resumeData = configuration.resumable == .never ? nil : resumption.upload
     // The spool has later acknowledgements than the resumption.
     let released = stretch.released > 0 ? stretch.released.addingSaturated(stretch.pausedByteCount) : 0

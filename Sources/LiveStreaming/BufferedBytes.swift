@@ -139,8 +139,14 @@ final class BufferedBytes: StreamBytes {
     guard offset >= pausedByteCount else { return }
     let position = min(offset - pausedByteCount, end)
     released = max(released, position)
-    // A frame is kept until all of it is released.
-    consumer.release(upTo: frames.floor(position))
+    if consumer.isMissing(at: position) {
+      // The rest of its frame will never come. The read makes the backing continue after the missing bytes.
+      consumer.release(upTo: position)
+      _ = consumer.read(at: position, maximum: 0) { _ in }
+    } else {
+      // A frame is kept until all of it is released.
+      consumer.release(upTo: frames.floor(position))
+    }
     _ = settle()
   }
 }

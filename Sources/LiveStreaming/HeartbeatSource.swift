@@ -7,34 +7,43 @@ public import StreamBuffers
 /// Writes a line with a timestamp at a fixed interval, like Apple's article "Uploading streams of data".
 ///
 /// The schedule is monotonic and does not drift: heartbeat *n* is due at start + *n* × interval. Heartbeats that could
-/// not be made in time, because the process did not run, are omitted and reported. The source uses the stream's loop,
-/// with one wake-up per heartbeat and no thread.
+/// not be made in time, because the process did not run or the machine slept, are omitted and reported. The source uses
+/// the stream's loop, with one wake-up per heartbeat and no thread.
 public final class HeartbeatSource: StreamSource, @unchecked Sendable {
   /// `*** 2026-11-20 17:22:19 +0000`, like the description of Foundation's `Date`.
   public static let defaultFormat = "*** %F %T %z"
 
   private let interval: Duration
   private let format: String
+  private let clock: @Sendable () -> MonotonicInstant
   // Owned by the loop's thread, and unchecked for that reason.
   private var producer: CircularBuffer.Producer?
   private var context: SourceContext?
   private var timer: EventLoop.Timer?
+  /// On ``clock``.
   private var nextBeat = MonotonicInstant(nanoseconds: 0)
 
   /// - Parameters:
   ///   - interval: at least a millisecond.
   ///   - format: a format for strftime(3), in UTC. The line end `\r\n` is added. The stream ends with an error if
   ///     ``lineByteCount(format:)`` is nil for the format.
-  public init(interval: Duration = .seconds(1), format: String = defaultFormat) {
+  public convenience init(interval: Duration = .seconds(1), format: String = defaultFormat) {
+    // The loop's clock stops while the machine sleeps.
+    self.init(interval: interval, format: format, clock: { .sinceBoot })
+  }
+
+  /// - Parameter clock: the time of the schedule.
+  init(interval: Duration, format: String = defaultFormat, clock: @escaping @Sendable () -> MonotonicInstant) {
     self.interval = max(interval, .milliseconds(1))
     self.format = format
+    self.clock = clock
   }
 
   /// Writes the first line, and schedules the next.
   public func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) {
     self.producer = consume producer
     self.context = context
-    nextBeat = .now
+    nextBeat = clock()
     beat()
   }
 
@@ -83,16 +92,17 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
 
   private func scheduleNext(_ context: SourceContext, _ offset: UInt64) {
     nextBeat = nextBeat + interval
-    let late = (MonotonicInstant.now - nextBeat).nanoseconds
+    let now = clock()
+    let late = now.nanoseconds(since: nextBeat)
     if late >= interval.nanoseconds {
       let missed = late / interval.nanoseconds
       nextBeat.nanoseconds += missed * interval.nanoseconds
       context.report(
         SourceEvent(
-          kind: "late", description: "\(missed) heartbeats omitted: the process did not run", offset: offset,
-          skipped: UInt64(missed), unit: .beats))
+          kind: "late", description: "\(missed) heartbeats omitted: the process did not run, or the machine slept",
+          offset: offset, skipped: UInt64(missed), unit: .beats))
     }
-    timer = context.loop.schedule(at: nextBeat) { [unowned self] in beat() }
+    timer = context.loop.schedule(after: nextBeat - now) { [unowned self] in beat() }
   }
 
   /// The maximum length of a line's text, in bytes.

@@ -136,6 +136,7 @@ final class LiveStream: @unchecked Sendable {
     if configuration.mayUsePOST, configuration.request.method != "POST" {
       upload.replaceableMethod = configuration.request.method
     }
+    upload.hasCondition = configuration.request.hasCondition
     upload.streamID = configuration.streamID
     upload.digestAlgorithm = configuration.digest?.name
     var resumed = configuration.resumeData

@@ -166,7 +166,8 @@ public struct SourceEvent: Equatable, Sendable {
   public var offset: UInt64
   /// The lost amount, in the source's ``unit``. 0 if nothing was lost.
   public var lost: UInt64 = 0
-  /// The amount that the source did not produce because the process did not run. No bytes of the stream are lost.
+  /// The amount that the source did not produce because the process did not run, or the machine slept. No bytes of the
+  /// stream are lost.
   public var skipped: UInt64 = 0
   /// The unit of ``lost`` and ``skipped``.
   public var unit = Unit.frames
@@ -247,7 +248,7 @@ public struct StreamSummary: Sendable, CustomStringConvertible {
   public var resent: UInt64
   /// The amount that the source has lost (overruns, unplugged device), in its own unit.
   public var sourceLost: UInt64
-  /// The amount that the source did not produce because the process did not run, in the same unit.
+  /// The amount that the source did not produce because the process did not run or the machine slept, in the same unit.
   public var sourceSkipped: UInt64 = 0
   /// The unit of ``sourceLost`` and ``sourceSkipped``.
   public var sourceUnit = SourceEvent.Unit.frames

@@ -135,7 +135,7 @@ struct PlainStreamStateMachine {
   ) -> Action {
     guard case .streaming(let start) = state else { return .none }
     noteAcceptance(now: now)
-    var failure = RetryClock.Failure(cause: .overtaken, hasAcknowledged: hasAcknowledged)
+    var failure = RetryClock.Failure(cause: .overtaken, hasAcknowledged: hasAcknowledged, start: start)
     var serverOffset: UInt64?
     switch verdict {
     case .complete:

@@ -240,7 +240,7 @@ struct ResumableStream: StreamStateMachine {
 
   private func failure(_ cause: FailedAttempt.Cause) -> RetryClock.Failure {
     // Credentials that were refused from the start are not retried.
-    RetryClock.Failure(cause: cause, hasAcknowledged: upload.hasProgressed)
+    RetryClock.Failure(cause: cause, hasAcknowledged: upload.hasProgressed, start: appendStart)
   }
 
   private mutating func wait(_ failure: RetryClock.Failure, now: MonotonicInstant, draw: UInt64) -> StreamStep {

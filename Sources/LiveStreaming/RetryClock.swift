@@ -13,13 +13,15 @@ package struct RetryClock: Equatable {
     var refusal: LiveStreamError?
     /// Whether the server has acknowledged data before.
     var hasAcknowledged = false
+    /// The stream offset at which the request began.
+    var start: UInt64 = 0
 
     package init(
       cause: FailedAttempt.Cause, retryAfter: Duration? = nil, refusal: LiveStreamError? = nil,
-      hasAcknowledged: Bool = false
+      hasAcknowledged: Bool = false, start: UInt64 = 0
     ) {
       (self.cause, self.retryAfter) = (cause, retryAfter)
-      (self.refusal, self.hasAcknowledged) = (refusal, hasAcknowledged)
+      (self.refusal, self.hasAcknowledged, self.start) = (refusal, hasAcknowledged, start)
     }
   }
 
@@ -39,6 +41,8 @@ package struct RetryClock: Equatable {
   /// The start of the current attempt.
   private var attemptStart = MonotonicInstant(nanoseconds: 0)
   private var hasConnected = false
+  /// The start of the last request that its source overtook.
+  private var overtakenStart: UInt64?
 
   package init(policy: RetryPolicy) { self.policy = policy }
 
@@ -76,8 +80,12 @@ package struct RetryClock: Equatable {
   package mutating func failed(
     _ failure: Failure, soon: Duration? = nil, now: MonotonicInstant, draw: UInt64
   ) throws(LiveStreamError) -> Duration {
-    // The connection works.
-    if failure.cause == .overtaken { return .zero }
+    if failure.cause == .overtaken {
+      defer { overtakenStart = failure.start }
+      // The connection works, and the next request begins after the missing bytes. One that begins at the same offset
+      // may end in the same way.
+      guard failure.start == overtakenStart else { return .zero }
+    }
     let isFirst = outageStart == nil
     if isFirst { (outageStart, patienceStart) = (now, now) }
     attempts += 1

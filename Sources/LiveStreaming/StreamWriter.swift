@@ -177,6 +177,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       case .overwritten where isAtPause: return didReachPause()
       case .overwritten:
         canWrite = false
+        // Everything before the request is delivered or reported as lost. The next one begins after the missing bytes.
+        if cursor == bodyStart, bytes.isMissing(at: cursor) { bytes.release(upTo: cursor) }
         output?.fail(BoundPair.StreamError("newer bytes replaced bytes that were due"))
       }
     }

@@ -48,7 +48,7 @@ final class BacklogRun: @unchecked Sendable {
   }
 
   private func note(_ summary: StreamSummary) {
-    let ending = summary.error?.kind == .cancelled && isCancelled ? .done : ExitCode(spooled: summary)
+    let ending = ExitCode(spooled: summary, isCancelled: isCancelled)
     code.withLock { if $0 == .done { $0 = ending } }
   }
 
@@ -66,10 +66,16 @@ final class BacklogRun: @unchecked Sendable {
 
 extension ExitCode {
   /// The exit code for a stream whose unsent data stays in a spool.
-  init(spooled summary: StreamSummary) {
+  ///
+  /// - Parameter isCancelled: whether the command has cancelled the stream, because the next run sends the rest.
+  init(spooled summary: StreamSummary, isCancelled: Bool = false) {
     // Some of the data is only in memory.
     if summary.notSynchronized > 0 {
       self = .inputOutput
+      return
+    }
+    if isCancelled, summary.error?.kind == .cancelled {
+      self = summary.hasLoss ? .dataLost : .done
       return
     }
     self = summary.error?.kind == .unfinished && !summary.hasLoss ? .unavailable : ExitCode(summary)

@@ -64,7 +64,7 @@ enum SpoolReport {
       }
     case .stream(_, let event):
       switch event {
-      case .outage, .gap, .discarding, .upload(.serverHasMore):
+      case .outage, .gap, .discarding, .missingAtServer, .upload(.serverHasMore):
         StreamReport.line(event, url: "").map { "backlog: \($0)" }
       default: nil
       }
@@ -88,6 +88,20 @@ enum SpoolReport {
       line.add("lost", summary.progress.lost)
       line.add("unsent", summary.progress.unsent)
       line.add("error", summary.error?.description)
+    case .stream(let stretch, .discarding(let length)):
+      line = JSONLine(event: "backlog-discarding")
+      line.add("stretch", stretch)
+      line.add("length", length)
+    case .stream(let stretch, .gap(let gap)):
+      line = JSONLine(event: "backlog-gap")
+      line.add("stretch", stretch)
+      line.add("offset", gap.offset)
+      line.add("length", gap.length)
+      line.add("cause", gap.cause.rawValue)
+    case .stream(let stretch, .missingAtServer(let count)):
+      line = JSONLine(event: "backlog-missing-at-server")
+      line.add("stretch", stretch)
+      line.add("length", count)
     case .stream(let stretch, .upload(.serverHasMore(let offset, let kept))):
       line = JSONLine(event: "backlog-server-has-more")
       line.add("stretch", stretch)

@@ -56,6 +56,12 @@ struct EventTableTests {
     #expect(try names(below: "## JSON lines of the command") == lines.union(sources))
   }
 
+  @Test("the page has each JSON line of a backlog")
+  func backlog() throws {
+    let lines = try found("JSONLine(event: \"", in: "sluice/SpoolReport.swift")
+    #expect(try names(below: "## JSON lines of a backlog") == lines)
+  }
+
   @Test("the page has each event of a download, in Swift and in JSON")
   func downloads() throws {
     let cases = try found("  case ", in: "Downloads/DownloadEvent.swift", from: "public enum DownloadEvent")

@@ -27,13 +27,31 @@ struct BacklogStreamerTests {
   ///
   /// - Parameter origin: the origin of its URL; nil for the server's.
   private func leave(_ number: Int, count: Int, for origin: String? = nil) throws {
+    try leave(number, [0..<count], for: origin)
+  }
+
+  /// - Parameters:
+  ///   - parts: the bytes that are in the spool.
+  ///   - grid: the lengths of the header and of a frame.
+  ///   - acknowledged: what a plain server has acknowledged.
+  private func leave(
+    _ number: Int, _ parts: [Range<Int>], for origin: String? = nil, grid: (header: Int, frame: Int) = (0, 1),
+    acknowledged: UInt64? = nil
+  ) throws {
     let folder = try SpoolFolder(directory: directory.path, stream: "cam")
     var description = StretchDescription(url: "\(origin ?? server.url)/x.bin", streamID: "s\(number)")
     description.contentType = "audio/x-test"
+    description.header = [UInt8](repeating: 0, count: grid.header)
+    description.frameLength = grid.frame
+    var resumption = StretchResumption()
+    resumption.acknowledged = acknowledged
     let file = try SpoolFile.create(in: folder, description: try #require(description.text), capacity: 1 << 20)
-    let bytes = patternBytes(pattern, 1000 * number, count)
-    try bytes.withUnsafeBytes { try file.append($0, at: 0, time: 1) }
-    try file.commit(state: "", pausedByteCount: 0, pauses: [], isFinished: false, sync: true)
+    for part in parts {
+      let bytes = patternBytes(pattern, 1000 * number + part.lowerBound, part.count)
+      try bytes.withUnsafeBytes { try file.append($0, at: UInt64(part.lowerBound), time: 1) }
+    }
+    try file.commit(
+      state: acknowledged == nil ? "" : resumption.text, pausedByteCount: 0, pauses: [], isFinished: false, sync: true)
   }
 
   private func spool() throws -> StreamSpool {
@@ -96,6 +114,80 @@ struct BacklogStreamerTests {
       #expect(Self.counts(try send(session, use)) == (0, 0, 0))
     }
     #expect(try SpoolFolder.stretches(in: "\(directory.path)/cam") == [])
+  }
+
+  private static func gaps(_ events: [BacklogStreamer.Event]) -> [Gap] {
+    events.compactMap { if case .stream(_, .gap(let gap)) = $0 { gap } else { nil } }
+  }
+
+  /// A plain server: it knows no resumable uploads, and stores one body after another.
+  private func plainServer(_ stored: EventLog<(start: UInt64, body: [UInt8])>) throws -> ScriptedServer {
+    try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      guard head.line.hasPrefix("POST"), head["Upload-Complete"] == nil else {
+        return try connection.respond("404 Not Found")
+      }
+      let body = try connection.body()
+      stored.append((head.offset, body))
+      try connection.respond("200 OK")
+    }
+  }
+
+  /// Missing bytes that begin and end inside a frame of most lengths.
+  private static let hole = 5_003..<9_001
+  private static let total = 20_000
+
+  @Test(
+    "a hole is one loss up to the next frame, wherever it begins, and the rest is delivered", arguments: [1, 4, 6],
+    [0, 94])
+  func hole(frame: Int, header: Int) throws {
+    let hole = Self.hole
+    try leave(0, [0..<hole.lowerBound, hole.upperBound..<Self.total], grid: (header, frame))
+    let next = FrameGrid(headerLength: header, frameLength: frame).ceiling(UInt64(hole.upperBound))
+    try withSession { session throws in
+      let events = try send(session)
+      #expect(Self.counts(events) == (1, 1, 0))
+      #expect(Self.gaps(events) == [Gap(offset: 5_003, length: next - 5_003, cause: .bufferFull)])
+    }
+    let stored = try server.directory.contents("x-s0.bin")
+    #expect(stored.count == Self.total)
+    #expect(Array(stored.prefix(hole.lowerBound)) == patternBytes(pattern, 0, hole.lowerBound))
+    #expect(Array(stored.dropFirst(Int(next))) == patternBytes(pattern, Int(next), Self.total - Int(next)))
+  }
+
+  @Test(
+    "a plain stream whose next byte is missing continues after the hole", arguments: [1, 4, 6], [0, 94])
+  func holeAtStart(frame: Int, header: Int) throws {
+    let hole = Self.hole
+    let stored = try EventLog<(start: UInt64, body: [UInt8])>()
+    let peer = try plainServer(stored)
+    try leave(
+      0, [0..<hole.lowerBound, hole.upperBound..<Self.total], for: peer.url, grid: (header, frame),
+      acknowledged: UInt64(hole.lowerBound))
+    let next = FrameGrid(headerLength: header, frameLength: frame).ceiling(UInt64(hole.upperBound))
+    try withSession { session throws in
+      let events = try send(session, .never)
+      #expect(Self.counts(events) == (1, 1, 0))
+      #expect(Self.gaps(events) == [Gap(offset: 5_003, length: next - 5_003, cause: .bufferFull)])
+    }
+    let rest = try stored.wait("the rest") { $0.first }
+    #expect(rest.start == next && rest.body == patternBytes(pattern, Int(next), Self.total - Int(next)))
+  }
+
+  @Test(
+    "a stretch that a plain server has in part continues there, also after a run that requires resumable uploads",
+    arguments: [false, true])
+  func partlyPlain(_ isRefusedFirst: Bool) throws {
+    let stored = try EventLog<(start: UInt64, body: [UInt8])>()
+    let peer = try plainServer(stored)
+    try leave(0, [0..<1000], for: peer.url, acknowledged: 600)
+    try withSession { session throws in
+      if isRefusedFirst { #expect(Self.counts(try send(session, .always)) == (1, 0, 1)) }
+      #expect(Self.counts(try send(session)) == (1, 1, 0))
+    }
+    let rest = try stored.wait("the rest") { $0.first }
+    #expect(rest.start == 600 && rest.body == patternBytes(pattern, 600, 400))
+    #expect(stored.all.count == 1)
   }
 
   @Test("a cancellation while the disk opens a stretch ends the backlog once, and keeps everything for the next time")

@@ -96,9 +96,22 @@ struct RetryClockTests {
   @Test("a source that overtook its connection continues at once, and nothing counts as failed")
   func overtaken() throws {
     var clock = RetryClock(policy: Self.policy(.zero))
-    for _ in 0..<10 {
-      #expect(try clock.failed(.init(cause: .overtaken), now: Self.at(1), draw: .max) == .zero && clock.isUntroubled)
+    for start: UInt64 in 0..<10 {
+      let delay = try clock.failed(.init(cause: .overtaken, start: start), now: Self.at(1), draw: .max)
+      #expect(delay == .zero && clock.isUntroubled)
     }
+  }
+
+  @Test("a request that is overtaken where the one before was overtaken counts as failed")
+  func overtakenAgain() throws {
+    var clock = RetryClock(policy: Self.policy())
+    let failure = RetryClock.Failure(cause: .overtaken, start: 7)
+    #expect(try clock.failed(failure, now: Self.at(1), draw: .max) == .zero)
+    for (time, delay) in [(1, .milliseconds(250)), (5, .seconds(1)), (61, .seconds(15))] as [(Double, Duration)] {
+      #expect(try clock.failed(failure, now: Self.at(time), draw: .max) == delay && !clock.isUntroubled)
+    }
+    clock.noteProgress()
+    #expect(try clock.failed(.init(cause: .overtaken, start: 8), now: Self.at(62), draw: .max) == .zero)
   }
 
   @Test("it gives up when the time is over, at the third attempt at the earliest, with the reason")

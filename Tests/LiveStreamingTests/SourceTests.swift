@@ -138,6 +138,30 @@ struct SourceTests {
     try eventually("the end") { outlet.isFinished }
   }
 
+  @Test("lines that are due while the machine sleeps are omitted and reported, and the schedule stays")
+  func slept() throws {
+    let start = MonotonicInstant(nanoseconds: 1)
+    let interval = Duration.milliseconds(1)
+    // It only moves by jumps.
+    let clock = Lock(start)
+    let source = HeartbeatSource(interval: interval) { clock.withLock { $0 } }
+    let outlet = try Outlet(source, capacity: 1 << 20, .dropOldest)
+    let length = UInt64(try #require(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat)))
+    try eventually("the first beat") { outlet.head > 0 }
+    var skipped: UInt64 = 0
+    for (number, due) in ([1000, 9_000_000] as [UInt64]).enumerated() {
+      // Between this beat and the next. This one is late, and all before it are sent or omitted.
+      clock.withLock { $0 = start + (interval * Int(due) + interval / 2) }
+      let event = try outlet.events.wait("the omitted beats") { $0.count > number ? $0[number] : nil }
+      skipped += event.skipped
+      // The event's offset is that of the last line before it.
+      #expect(event.kind == "late" && event.offset / length + 1 + skipped == due, "\(event)")
+    }
+    outlet.loop.execute { source.stop() }
+    try eventually("the end") { outlet.isFinished }
+    #expect(outlet.events.all.count == 2)
+  }
+
   @Test(
     "a line is in the stream completely or not at all, and omitted lines are reported",
     arguments: [OverflowPolicy.wait, .stop])

@@ -63,24 +63,40 @@ import Testing
     return client
   }
 
-  @Test("a stream that another process left without an upload resource continues behind its acknowledged bytes")
+  @Test(
+    "a stream that another process left without an upload resource continues after the acknowledged or the kept bytes"
+  )
   func withoutResource() {
-    for (oldest, lost) in [(1000, 0), (1500, 500)] as [(UInt64, UInt64)] {
-      var client = ClientScript(Supply(oldest: oldest, head: 3000, isFinished: true)) { $0.streamID = "s" }
+    for (oldest, head, lost) in [(1000, 3000, 0), (1500, 3000, 500), (0, 1000, 0), (0, 600, 0), (600, 600, 0)]
+      as [(UInt64, UInt64, UInt64)]
+    {
+      var client = ClientScript(Supply(oldest: oldest, head: head, isFinished: true)) {
+        ($0.streamID, $0.discovers) = ("s", true)
+      }
       client.perform(client.machine.start(client.supply, after: 1000))
-      #expect(client.fields["Stream-Offset"] == "1000")
+      let start = min(head, 1000)
+      for _ in 0..<3 {
+        // Before the server can be reached, too.
+        #expect(client.next == "OPTIONS" && client.machine.acknowledged == start)
+        client.lose()
+      }
+      client.answer(204, ["Upload-Limit": "min-size=0"])
+      #expect(client.fields["Stream-Offset"] == "\(start)")
       client.answer(201, location: ClientScript.upload)
       for _ in 0..<6 where client.next != "completed" {
-        client.sendAll()
-        let end = client.sentUpTo - client.machine.base
-        client.answer(
-          client.next == "CREATE" ? 201 : 200, ["Upload-Offset": "\(end)", "Upload-Complete": "?1"],
-          location: client.next == "CREATE" ? ClientScript.other : nil)
+        if client.next == "CREATE" {
+          client.answer(201, location: ClientScript.other)
+        } else {
+          client.sendAll()
+          let end = client.sentUpTo - client.machine.base
+          client.answer(200, ["Upload-Offset": "\(end)", "Upload-Complete": "?1"])
+        }
       }
       let gaps = client.machine.takeNotes().compactMap { note -> UInt64? in
         if case .gap(let start, let end, _) = note { end - start } else { nil }
       }
       #expect(gaps.reduce(0, +) == lost, "\(gaps)")
+      #expect(client.next == "completed" && client.machine.acknowledged == head)
     }
   }
 

@@ -167,6 +167,33 @@ import Testing
     }
   }
 
+  @Test("a 412 without a version refuses the version, unless the user's fields have a condition")
+  func conditionalRefusal() {
+    for makesFile in [true, false] {
+      func creating(hasCondition: Bool) -> ClientScript {
+        var client =
+          makesFile
+          ? ClientScript.file(500) { $0.hasCondition = hasCondition }
+          : ClientScript.live(500) { $0.hasCondition = hasCondition }
+        client.start()
+        return client
+      }
+      var client = creating(hasCondition: true)
+      #expect(client.answer(412) == .fail(.refused(status: 412)))
+      client = creating(hasCondition: true)
+      client.answer(412, ["Tus-Resumable": "1.0.0"])
+      #expect(client.next == "CREATE" && client.fields[InteropVersion.fieldName] == "7")
+      client = creating(hasCondition: false)
+      client.answer(412)
+      #expect(client.next == "CREATE" && client.fields[InteropVersion.fieldName] == "7")
+    }
+    var client = asking { $0.hasCondition = true }
+    client.answer(412)
+    #expect(client.next == "OPTIONS" && client.fields[InteropVersion.fieldName] == "8")
+    client.answer(412)
+    #expect(client.next == "unsupported")
+  }
+
   @Test("the fields are those of the detected version (appendix Draft Version Identification)")
   func fieldsOfVersion() {
     var client = asking()

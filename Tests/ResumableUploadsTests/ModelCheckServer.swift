@@ -231,6 +231,9 @@ struct ModelServer {
         ? .created(standing(index), transfer.version) : .appended(standing(index), transfer.version)
       if transfer.isCreation { addStreamID(&acknowledgement.fields) }
       answer(acknowledgement, index, exchange)
+    case .replay:
+      resources[index].transfer = nil
+      output.append((exchange, .final(response(index, transfer.version))))
     case .process: whenDurable(Pending(exchange: exchange, resource: index, count: resources[index].bytes.count))
     case .refuse(let refusal):
       resources[index].transfer = nil
@@ -311,7 +314,8 @@ struct ModelServer {
   }
 
   mutating func tellProgress(_ index: Int, again: Bool = false) {
-    guard let transfer = resources[index].transfer else { return }
+    // A client that requests the response again gets it without interim ones.
+    guard let transfer = resources[index].transfer, resources[index].state.phase != .complete else { return }
     let offset = again ? resources[index].state.announceOffset() : resources[index].state.announceProgress()
     guard let offset, let fields = ServerAnswer.progress(offset, transfer.version) else { return }
     check(fields, index)

@@ -131,7 +131,7 @@ extension UploadClientStateMachine {
     if answer.allowsRetry { return wait(.discovery) }
     // 403 may apply to OPTIONS alone, so the upload request itself decides.
     if answer.isRefusal, answer.status != 403 { return wait(.discovery) }
-    if speaksOfVersions(answer) || answer.status == 412, stepDown(to: named) { return discoverOrCreate(supply) }
+    if blamesVersion(answer), stepDown(to: named) { return discoverOrCreate(supply) }
     // A server that knows the target names the allowed methods. A portal or a proxy that is being reconfigured does
     // not. A stream that is taken for a plain upload by mistake loses bytes with each connection.
     if answer.fields["Allow"] == nil, !hasAskedTwice {
@@ -147,6 +147,12 @@ extension UploadClientStateMachine {
   /// with the protocol of tus 1.0.
   func speaksOfVersions(_ answer: ClientAnswer) -> Bool {
     [InteropVersion.fieldName, "Tus-Version", "Tus-Resumable"].contains { answer.fields.contains($0) }
+  }
+
+  /// Whether an answer gives the version as its reason. A server of tus 1.0 may add no field to its 412, but a condition
+  /// of the user has the same status.
+  private func blamesVersion(_ answer: ClientAnswer) -> Bool {
+    speaksOfVersions(answer) || answer.status == 412 && !configuration.hasCondition
   }
 
   /// Changes to the version that the server named, or to the next older one. Returns false when there is none left.
@@ -258,7 +264,7 @@ extension UploadClientStateMachine {
       return detour(answer.status)
     case 400 where maySpeakOlder(answer), 412 where maySpeakOlder(answer), 501 where maySpeakOlder(answer):
       // Do not send everything in each attempt, unless the answer blames the version.
-      guard !isOptimistic || answer.status == 412 || speaksOfVersions(answer) else { break }
+      guard blamesVersion(answer) || !isOptimistic && answer.status != 412 else { break }
       if stepDown(to: InteropVersion.Named(answer.fields)) { return create(supply) }
       return unsupported(
         "it supports no known version of the protocol (it answered the creation with \(answer.status))",

@@ -79,7 +79,8 @@ extension UploadClientStateMachine {
       // The server has more than it had reported.
       partEnd = nil
     }
-    let available = supply.head - offset
+    // The offset is after the head if another process had sent bytes that are no longer kept here.
+    let available = supply.head - min(offset, supply.head)
     let isDone = supply.isFinished && available == 0
     if let partEnd, !isDone { return endPart(partEnd, supply) }
     let least = max(1, limits.minimumAppendSize ?? 1)

@@ -23,6 +23,8 @@ package struct UploadClientStateMachine: Sendable {
     package var replaceableMethod: String?
     /// The version to try first.
     package var version = InteropVersion.newest
+    /// Whether the user's fields make the requests conditional, so that a 412 may say that the condition is false.
+    package var hasCondition = false
     /// The maximum size of one append in bytes.
     package var appendSize: UInt64?
     /// A server that accepts less than this per request, or per upload resource, would be flooded with requests. The
@@ -220,7 +222,9 @@ package struct UploadClientStateMachine: Sendable {
   ///
   /// - Parameter acknowledged: the stream offset up to which the server has acknowledged the stream to that process.
   package mutating func start(_ supply: Supply, after acknowledged: UInt64 = 0) -> Action {
-    (base, everAcknowledged, reportedUpTo) = (acknowledged, acknowledged, acknowledged)
+    // Bytes that the other process has delivered may no longer be kept here.
+    base = min(acknowledged, supply.head)
+    (self.acknowledged, everAcknowledged, reportedUpTo) = (base, base, base)
     return configuration.discovers && !isOptimistic ? discoverOrCreate(supply) : create(supply)
   }
 

@@ -1,0 +1,53 @@
+// The messages and the exit code of a backlog.
+
+import Testing
+
+@testable import LiveStreaming
+@testable import sluice
+
+@Suite("The output of a backlog")
+struct SpoolReportTests {
+  @Test("each loss is reported with what the stream itself reports, for people and for programs")
+  func losses() {
+    let events: [(LiveStreamEvent, text: String, json: String)] = [
+      (
+        .gap(Gap(offset: 7, length: 9, cause: .serverLost)), "lost 9 B at stream offset 7",
+        #""event":"backlog-gap","stretch":"s","offset":7,"length":9,"cause":"serverLost","time":"t""#
+      ),
+      (.discarding(11), "11 B so far", #""event":"backlog-discarding","stretch":"s","length":11,"time":"t""#),
+      (
+        .missingAtServer(13), "the server lacks 13 B",
+        #""event":"backlog-missing-at-server","stretch":"s","length":13,"time":"t""#
+      ),
+    ]
+    for (event, text, json) in events {
+      let report = BacklogStreamer.Event.stream(stretch: "s", event)
+      let line = SpoolReport.line(report) ?? ""
+      #expect(line.hasPrefix("backlog: ") && line.contains(text), "\(line)")
+      #expect(SpoolReport.jsonLine(report, time: "t")?.contains(json) == true, "\(json)")
+    }
+  }
+
+  @Test("a stretch that the command cancels exits with 0, unless bytes are lost or only in memory")
+  func cancelled() {
+    let progress = StreamProgress(
+      elapsed: .seconds(1), captured: 100, sent: 50, acknowledged: 50, lost: 0, buffered: 0, capacity: 100,
+      outageCount: 0, isConnected: false)
+    var kept = StreamSummary(
+      progress: progress, gaps: 0, resent: 0, sourceLost: 0, error: LiveStreamError(.cancelled, ""))
+    #expect(ExitCode(spooled: kept, isCancelled: true) == .done)
+    #expect(ExitCode(spooled: kept) == .interrupted)
+    let losses: [(inout StreamSummary) -> Void] = [
+      { $0.progress.lost = 1 }, { $0.missingAtServer = 1 }, { $0.unconfirmed = 1 },
+    ]
+    for change in losses {
+      var summary = kept
+      change(&summary)
+      #expect(ExitCode(spooled: summary, isCancelled: true) == .dataLost)
+    }
+    (kept.progress.lost, kept.notSynchronized) = (1, 1)
+    #expect(ExitCode(spooled: kept, isCancelled: true) == .inputOutput)
+    kept = StreamSummary(progress: progress, gaps: 0, resent: 0, sourceLost: 0, error: .init(.unreachable, ""))
+    #expect(ExitCode(spooled: kept, isCancelled: true) == .unavailable)
+  }
+}
