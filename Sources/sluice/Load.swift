@@ -81,9 +81,6 @@ enum Load {
     let view = LoadView(progress: progress)
     let configuration = try configuration(values)
     try Report.checkOutputs(values)
-    for option in ["json", "html", "csv"] {
-      try values[option].map { (path) throws(CommandError) in try checkWritable(path, option) }
-    }
     let test: LoadTest
     do throws(LoadError) { test = try LoadTest(configuration) } catch { throw CommandError(error) }
     let figures = LoadFigures()
@@ -106,9 +103,10 @@ enum Load {
       Console.shared.flush()
       Report.show(report.table)
     }
-    try Report.write(report, values, judgedBy: thresholds)
-    let verdict = Report.judge(report, by: thresholds)
-    return wasStopped ? .interrupted : Report.exitCode(report, thresholds, verdict)
+    return try Report.write(Report.outputs(of: report, values, judgedBy: thresholds)) {
+      let verdict = Report.judge(report, by: thresholds)
+      return wasStopped ? .interrupted : Report.exitCode(report, thresholds, verdict)
+    }
   }
 
   private static func announcement(_ configuration: LoadConfiguration) -> String {
@@ -125,17 +123,6 @@ enum Load {
       + ": \(configuration.streams) live streams"
       + (part.count > 1 ? ", part \(part.index) of \(part.count)" : "")
       + ", \(rate), for \(Units.text(configuration.duration)); --seed \(configuration.seed); press Ctrl-C to end it"
-  }
-
-  /// - Throws: ``CommandError`` if a report cannot be written to this path. This is checked before the run.
-  private static func checkWritable(_ path: String, _ option: String) throws(CommandError) {
-    guard path != "-" else { return }
-    let folder = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
-    guard access(folder, W_OK) == 0 || access(path, W_OK) == 0 else {
-      throw CommandError(
-        .inputOutput,
-        "cannot write --\(option) \(path.shown): \(String(cString: strerror(errno))). Choose another file.")
-    }
   }
 
   /// Runs the test on a separate thread, while this thread waits for signals.

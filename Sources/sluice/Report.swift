@@ -26,33 +26,38 @@ enum Report {
     try checkOutputs(values)
     var reports: [NamedReport] = []
     for path in values.operands { reports.append((path, try read(path))) }
-    let judged: LoadReport
     switch try subject(of: reports, mode: Mode(values)) {
     case .run(let report):
-      judged = report
-      try write(report, values, judgedBy: thresholds)
-      // The report and the table cannot share standard output.
-      if !["json", "csv"].contains(where: { values[$0] == "-" }) { show(report.table) }
+      return try write(outputs(of: report, values, judgedBy: thresholds)) {
+        // The report and the table cannot share standard output.
+        if !["json", "csv"].contains(where: { values[$0] == "-" }) { show(report.table) }
+        return exitCode(ofReport: report, judgedBy: thresholds)
+      }
     case .comparison(let before, let after):
       for option in ["json", "csv"] where values.has(option) {
         throw .usage(
           "--\(option) requires a single report, and there are two runs. Name one report, or the parts of one run.")
       }
-      // Of two runs, the later one is judged.
-      judged = after
       let comparison = ReportComparison(before: before, after: after)
-      if let path = values["html"] { try ReplacedFile.write(comparison.html, to: path) }
-      show(comparison.table)
+      return try write([(values["html"], { comparison.html })]) {
+        show(comparison.table)
+        // Of two runs, the later one is judged.
+        return exitCode(ofReport: after, judgedBy: thresholds)
+      }
     }
-    let verdict = judge(judged, by: thresholds)
+  }
+
+  /// Judges a report that was read from files, and prints the judgement.
+  private static func exitCode(ofReport report: LoadReport, judgedBy thresholds: [Threshold]) -> ExitCode {
+    let verdict = judge(report, by: thresholds)
     guard !thresholds.isEmpty else { return verdict }
     // Thresholds judge the whole run.
-    let missing = judged.missingParts
+    let missing = report.missingParts
     if !missing.isEmpty {
       let numbers = missing.map(String.init).joined(separator: ", ")
       Console.shared.say("failed: the run has parts without a report: \(numbers)")
     }
-    let code = exitCode(judged, thresholds, verdict)
+    let code = exitCode(report, thresholds, verdict)
     return missing.isEmpty || code != .done ? code : .thresholdFailed
   }
 
@@ -60,22 +65,6 @@ enum Report {
   static func show(_ table: String) {
     // The table ends its last line itself.
     Console.shared.put(table.hasSuffix("\n") ? String(table.dropLast()) : table)
-  }
-
-  // MARK: Files
-
-  static func checkOutputs(_ values: CommandLineSyntax.Values) throws(CommandError) {
-    if values["json"] == "-", values["csv"] == "-" {
-      throw .usage("--json - and --csv - both write to standard output. Name a file for one of them.")
-    }
-  }
-
-  static func write(
-    _ report: LoadReport, _ values: CommandLineSyntax.Values, judgedBy thresholds: [Threshold]
-  ) throws(CommandError) {
-    if let path = values["html"] { try ReplacedFile.write(report.html(judgedBy: thresholds), to: path) }
-    if let path = values["json"] { try ReplacedFile.write(report.json, to: path) }
-    if let path = values["csv"] { try ReplacedFile.write(report.csv, to: path) }
   }
 
   // MARK: Thresholds
@@ -131,8 +120,8 @@ enum Report {
       Console.shared.say("every stream failed\(cause.map { ": \($0.example)" } ?? "")")
       return .thresholdFailed
     }
-    // Streams that were stopped, or had nothing to send, have not failed.
-    guard failed > 0 || isUnreached else { return nil }
+    // Streams that had nothing to send have not failed. Those that a cap stopped have measured nothing either.
+    guard failed > 0 || isUnreached || totals.bytes.sent > 0 else { return nil }
     Console.shared.say("nothing was acknowledged\(cause.map { ": \($0.example)" } ?? "")")
     let classes = Set(totals.errors.keys)
     if classes.contains("not-permitted") { return .notPermitted }
@@ -196,6 +185,13 @@ enum Report {
         // The same part of the same plan, twice: two runs, or a mistake in the file names.
         throw CommandError(
           .badData, "cannot combine the reports: \(arePartsOfOne ?? ""). Use --compare if they are of two runs.")
+      }
+      if first.report.isOtherPart(of: second.report), first.report.differsOnlyInSeed(from: second.report) {
+        // Without --seed, each part of a run chooses its own.
+        throw CommandError(
+          .badData,
+          "cannot combine the reports: \(arePartsOfOne ?? ""). All parts of a run need the same --seed. Use --compare if they are of two runs."
+        )
       }
       return .comparison(before: first.report, after: second.report)
     }

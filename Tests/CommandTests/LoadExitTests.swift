@@ -44,6 +44,8 @@ struct LoadExitTests {
       (["--body", "/nonexistent/body"], 66, "/nonexistent/body"), (["--seed", "-1"], 64, "--seed"),
       (["-n", "3", "--max-connections", "2"], 64, "the test requires 3 connections from the start, and 2 are allowed"),
       (["--json", "/nonexistent/report.json"], 74, "cannot write --json \"/nonexistent/report.json\": No such file"),
+      (["--json", "/dev"], 74, "cannot write --json \"/dev\": it is a directory. Choose a file."),
+      (["--html", "/tmp/"], 74, "cannot write --html \"/tmp/\": it is a directory. Choose a file."),
     ] as [([String], Int32, String)])
   func refused(_ options: [String], _ code: Int32, _ says: String) throws {
     let connections = try EventLog<Int>()
@@ -52,6 +54,19 @@ struct LoadExitTests {
     #expect(try process.wait() == code)
     #expect(process.errors.count == 1 && process.errors[0].contains(says), "\(process.errors)")
     #expect(process.output.isEmpty && connections.all.isEmpty)
+  }
+
+  @Test("a report that cannot be written affects neither the other outputs nor the thresholds: 74")
+  func unwritable() throws {
+    let server = try StreamServer()
+    let directory = try TemporaryDirectory()
+    let load = try sluice(
+      ["load", server.url, "-n", "1", "-d", "300ms", "--json", "/dev/full", "--html", "\(directory.path)/page.html"]
+        + ["--fail-if", "ack.count < 1000"] + LoadProcess.tenASecond)
+    #expect(try load.wait() == 74, "\(load.errors)")
+    #expect(directory.names == ["page.html"])
+    #expect(load.errors.contains { $0.hasPrefix("failed: ack.count is ") }, "\(load.errors)")
+    #expect(load.errors.last?.hasPrefix("sluice: cannot write \"/dev/full\": ") == true, "\(load.errors)")
   }
 
   @Test("a run that lost data: 4, unless a threshold limits the loss", arguments: [nil, "lost > 1000MB"])
@@ -127,6 +142,17 @@ struct LoadExitTests {
     let load = try sluice(["load", url, "-n", "2", "-d", "500ms", "--grace", "100ms"])
     #expect(try load.wait() == code, "\(load.errors)")
     #expect(load.errors.contains { $0.hasPrefix("nothing was acknowledged: ") }, "\(load.errors)")
+  }
+
+  @Test("a run that a cap ended, without an acknowledgement of its bytes, ends with 3")
+  func capped() throws {
+    let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
+    let load = try sluice(
+      ["load", server.url, "-n", "1", "-d", "30s", "--grace", "100ms", "--resumable", "never", "--max-bytes", "1000"]
+        + LoadProcess.tenASecond)
+    #expect(try load.wait() == 3, "\(load.errors)")
+    #expect(load.errors.contains { $0.hasPrefix("ended early: the limit of 1000 bytes") }, "\(load.errors)")
+    #expect(load.errors.contains("nothing was acknowledged"), "\(load.errors)")
   }
 
   @Test(

@@ -58,6 +58,10 @@ struct ReportTests {
     #expect(try subject([whole, other]) == .comparison(before: whole, after: other))
     let parts = [report(part: 1, of: 2), report(part: 1, of: 3)]
     #expect(try subject(parts) == .comparison(before: parts[0], after: parts[1]))
+    // The same part of two runs.
+    var otherSeed = parts[0]
+    otherSeed.plan.seed = 7
+    #expect(try subject([parts[0], otherSeed]) == .comparison(before: parts[0], after: otherSeed))
   }
 
   @Test("an ambiguous input is refused, with both options")
@@ -70,6 +74,11 @@ struct ReportTests {
     #expect(later.code == .badData && later.message.contains("--merge") && later.message.contains("--compare"))
     // Machines do not start in the same second.
     #expect(refusal([report(part: 1, of: 2), report(part: 2, of: 2, at: "2026-01-31T12:00:58Z")]) == nil)
+    var otherSeed = report(part: 2, of: 2)
+    otherSeed.plan.seed = 7
+    let seeds = try #require(refusal([report(part: 1, of: 2), otherSeed]))
+    #expect(seeds.code == .badData && seeds.message.contains("the seed is 0 in one and 7 in the other"))
+    #expect(seeds.message.contains("the same --seed") && seeds.message.contains("--compare"), "\(seeds.message)")
     let three = try #require(refusal([report(), report(streams: 20), report(streams: 30)]))
     #expect(three.code == .badData && three.message.contains("1.json is a complete run"))
   }
@@ -80,6 +89,10 @@ struct ReportTests {
     guard case .run(let run) = try subject(parts, .merge) else { throw TestFailure("not merged") }
     #expect(run.totals.messages.acknowledged == 200)
     #expect(try subject(parts, .compare) == .comparison(before: parts[0], after: parts[1]))
+    var otherSeed = parts[1]
+    otherSeed.plan.seed = 7
+    let runs = [parts[0], otherSeed]
+    #expect(try subject(runs, .compare) == .comparison(before: parts[0], after: otherSeed))
     let different = try #require(refusal([report(part: 1, of: 2), report(part: 2, of: 2, streams: 20)], .merge))
     #expect(different.code == .badData && different.message.contains("number of streams is 10"))
     #expect(refusal([report()], .compare)?.code == .usage)
@@ -140,7 +153,8 @@ struct ReportTests {
       (["good", "--merge", "--compare"], 64, "Choose one"), (["good", "--compare"], 64, "two reports"),
       (["good", "good", "--compare", "--json", "out"], 64, "--json requires a single report"),
       (["good", "--html", "missing/page.html"], 74, "missing/page.html\": No such file"),
-      (["good", "--html", "."], 74, ": Is a directory"), ([], 64, "FILE… is missing"),
+      (["good", "--html", "."], 74, ": it is a directory. Choose a file."),
+      (["good", "--csv", "new/"], 74, ": it is a directory. Choose a file."), ([], 64, "FILE… is missing"),
     ] as [([String], Int32, String)])
   func refused(_ arguments: [String], _ code: Int32, _ says: String) throws {
     let directory = try TemporaryDirectory()
@@ -159,7 +173,44 @@ struct ReportTests {
     #expect(directory.names.sorted() == names.sorted())
   }
 
+  @Test("a run that sent bytes and got no acknowledgement fails with a threshold, even if no stream failed")
+  func unacknowledged() throws {
+    let directory = try TemporaryDirectory()
+    for (sent, code) in [(0, 0), (500, 3)] as [(UInt64, Int32)] {
+      var run = report(messages: 0)
+      run.totals.connects = 1
+      run.totals.bytes.offered = 500
+      run.totals.bytes.sent = sent
+      let process = try sluice(["report", try write(run, "\(sent).json", in: directory), "--fail-if", "errors > 0"])
+      #expect(try process.wait() == code, "\(sent) bytes: \(process.errors)")
+      #expect(process.errors.contains("nothing was acknowledged") == (code == 3))
+    }
+  }
+
   // MARK: Files
+
+  @Test("an output that cannot be written affects neither the other outputs nor the thresholds, and ends with 74")
+  func unwritable() throws {
+    let directory = try TemporaryDirectory()
+    let slow = try write(report(delay: 612_000_000), "slow.json", in: directory)
+    #expect(symlink("/dev/full", "\(directory.path)/full") == 0)
+    let (page, threshold) = ("\(directory.path)/page.html", ["--fail-if", "ack.p99 > 500ms"])
+    let process = try sluice(
+      ["report", slow, "--json", "/dev/full", "--csv", "\(directory.path)/full", "--html", page] + threshold)
+    #expect(try process.wait() == 74)
+    #expect(directory.names.sorted() == ["full", "page.html", "slow.json"])
+    #expect(process.output.contains { $0.contains("100 acknowledged") })
+    // The first error is the last line, because it ends the command.
+    let errors = process.errors
+    try #require(errors.count == 3, "\(errors)")
+    #expect(errors[0].hasPrefix("sluice: cannot write \"\(directory.path)/full\": "), "\(errors)")
+    #expect(errors[1].hasPrefix("failed: ack.p99 is 612 ms"), "\(errors)")
+    #expect(errors[2].hasPrefix("sluice: cannot write \"/dev/full\": "), "\(errors)")
+    let comparison = try sluice(["report", slow, slow, "--html", "/dev/full"] + threshold)
+    #expect(try comparison.wait() == 74)
+    #expect(!comparison.output.isEmpty && comparison.errors.count == 2, "\(comparison.errors)")
+    #expect(comparison.errors.first?.hasPrefix("failed: ack.p99 is 612 ms") == true)
+  }
 
   @Test(
     "a regular file is replaced as a whole, with its permissions and through a link; devices and pipes receive the text"

@@ -88,6 +88,25 @@ struct LatencyHistogramTests {
     #expect(histogram.count(upTo: 0) == 1 && histogram.count(upTo: .max) == 3 && histogram.count(upTo: -1) == 0)
   }
 
+  @Test("the mean of values whose sum exceeds 63 bits is within 1 % of the true one", arguments: Seed.several(5))
+  func longMean(_ seed: Seed) throws {
+    var random = seed.generator
+    var histogram = LatencyHistogram()
+    var (sum, count) = (0.0, 0.0)
+    for _ in 0..<100 {
+      let value = Int64.random(in: 1_000_000_000...(LatencyHistogram.limit - 1), using: &random)
+      let times = UInt64.random(in: 10_000_000...20_000_000, using: &random)
+      histogram.record(value, count: times)
+      sum += Double(value) * Double(times)
+      count += Double(times)
+    }
+    let mean = Double(try #require(histogram.mean))
+    #expect(histogram.sum == .max && abs(mean - sum / count) <= 0.01 * sum / count, "\(seed): \(mean)")
+    var longest = LatencyHistogram()
+    longest.record(.max)
+    #expect(longest.mean == Int64.max, "a value without a bucket")
+  }
+
   @Test("without values there is no quantile, and with one value all are equal to it")
   func few() {
     var histogram = LatencyHistogram()

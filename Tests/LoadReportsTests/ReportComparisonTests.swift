@@ -225,6 +225,24 @@ struct ReportComparisonTests {
     #expect(comparison.planDifferences.isEmpty && comparison.html.contains("Both runs have the same plan."))
   }
 
+  @Test("a run that lacks parts is labelled in the table and on the page")
+  func parts() {
+    var part = LoadPart()
+    (part.index, part.count) = (2, 3)
+    let whole = Model().report(1)
+    var partial = whole
+    partial.parts = [part]
+    for (name, comparison) in [
+      ("A", ReportComparison(before: partial, after: whole)), ("B", ReportComparison(before: whole, after: partial)),
+    ] {
+      let lines = comparison.table.split(separator: "\n").filter { $0.hasPrefix("NOT ALL OF") }
+      #expect(lines == ["NOT ALL OF RUN \(name): of 3 parts these are missing: 1, 3"])
+      #expect(comparison.html.matches(of: /part 2 of 3 only/).count == 1)
+    }
+    let complete = ReportComparison(before: whole, after: whole)
+    #expect(!complete.table.contains("NOT ALL OF") && !complete.html.contains("part 2 of 3"))
+  }
+
   @Test("a measurement that one run lacks is shown as missing, and not judged")
   func missing() throws {
     let row = try #require(

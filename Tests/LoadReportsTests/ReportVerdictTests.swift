@@ -82,6 +82,36 @@ struct ReportVerdictTests {
     #expect(stopped.sentence.contains("held for 13.0 s, ended after 23.0 s of 70.0 s; ") && stopped.level == .warn)
   }
 
+  @Test("arrivals are reported with the time at their full rate, which is after the ramp")
+  func arrivals() {
+    func sentence(_ change: (inout LoadReport) -> Void) -> String {
+      ReportVerdict(
+        report {
+          $0.plan.arrivalRate = 500
+          change(&$0)
+        }
+      ).sentence
+    }
+    let ramp = sentence { _ in }
+    #expect(ramp.hasPrefix("500 arrivals per second for 60.0 s; "), "\(ramp)")
+    let constant = sentence { $0.plan.ramp = 0 }
+    #expect(constant.hasPrefix("500 arrivals per second for 70.0 s; "), "\(constant)")
+    let rising = sentence { $0.plan.ramp = 70_000_000_000 }
+    #expect(rising.hasPrefix("up to 500 arrivals per second; "), "\(rising)")
+    let stages = sentence {
+      $0.plan.ramp = 0
+      $0.plan.stages = [.init(duration: 70_000_000_000, streams: 900)]
+    }
+    #expect(stages.hasPrefix("up to 900 arrivals per second in 1 stage for 70.0 s; "), "\(stages)")
+  }
+
+  @Test("no ramp of a file is too long for the arithmetic")
+  func longestRamp() {
+    let longest = report { $0.plan.ramp = .max }
+    #expect(longest.fewestLive == nil)
+    #expect(ReportVerdict(longest).sentence.hasPrefix("15 000 live streams held for 0 ns; "))
+  }
+
   @Test("intentional cuts alone are no failure; a generator that was too slow, and silence, are")
   func generator() {
     #expect(ReportVerdict(report { $0.totals.interruptions.onPurpose = 9 }).level == .good)

@@ -126,6 +126,26 @@ struct LoopFiguresTests {
     #expect(figures.totals.messages.acknowledged == 1 && figures.totals.bytes.acknowledged == 7)
   }
 
+  @Test("the mean delay of a stream is exact, however long its messages wait", arguments: Seed.several(5))
+  func meanDelay(_ seed: Seed) {
+    var random = seed.generator
+    var figures = LoopFigures()
+    var stream = figures.streamStarted(index: 0, now: 0)
+    var delays: [Int64] = []
+    for _ in 0..<100 {
+      let dueAt = Int64.random(in: 0..<Int64.max, using: &random)
+      if random.chance(50) {
+        figures.failed(dueAt: dueAt, &stream)
+      } else {
+        figures.neverAcknowledged(dueAt: dueAt, now: .max, &stream)
+      }
+      delays.append(Int64.max - dueAt)
+    }
+    figures.streamEnded(&stream, .failed, now: .max)
+    #expect(stream.meanDelay == Int64(delays.reduce(Int128(0)) { $0 + Int128($1) } / 100), "\(seed)")
+    #expect(stream.maximumDelay == delays.max(), "\(seed)")
+  }
+
   @Test("slow streams' delays are separate, in the totals and in the intervals")
   func slow() {
     var figures = LoopFigures()

@@ -45,6 +45,28 @@ struct StagePlanTests {
     #expect(RampPlan(streams: 3, ramp: 0, chunk: 1000, stages: plan).life(of: 0, from: 0) != nil)
   }
 
+  @Test("a stream is required at any time of its lives, and not between them or after them")
+  func required() {
+    let stages = StagePlan([
+      .init(duration: 1_000_000, streams: 10), .init(duration: 1_000_000, streams: 0),
+      .init(duration: 1_000_000, streams: 10),
+    ])
+    let plan = RampPlan(streams: 10, ramp: 0, chunk: 1000, stages: stages)
+    // The lives of the first stream have no time between them.
+    for stream in 1..<10 {
+      for life in stages.lives(of: stream) {
+        for time in [life.lowerBound, life.lowerBound + 1, life.upperBound - 1] {
+          #expect(plan.hasLife(of: stream, at: time), "\(stream) at \(time)")
+        }
+        for time in [life.upperBound, life.lowerBound - 2000] {
+          #expect(!plan.hasLife(of: stream, at: time), "\(stream) at \(time)")
+        }
+      }
+    }
+    let ramp = RampPlan(streams: 10, ramp: 1_000_000, chunk: 1000)
+    #expect(ramp.hasLife(of: 9, at: ramp.start(of: 9)) && ramp.hasLife(of: 9, at: 5_000_000))
+  }
+
   @Test("a stream begins at its turn, within its life, and again in its next life")
   func turns() throws {
     let stages = StagePlan([

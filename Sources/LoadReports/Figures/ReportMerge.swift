@@ -55,6 +55,31 @@ extension LoadReport {
     return (1...max(1, count)).filter { !present.contains($0) }
   }
 
+  /// Which of the run's parts this report has, in words; nil if it has all.
+  var partsSentence: String? {
+    guard let first = parts.first, let count = parts.map(\.count).max(), count > parts.count else { return nil }
+    return parts.count == 1 ? "part \(first.index) of \(count) only" : "\(parts.count) of \(count) parts only"
+  }
+
+  /// Which of the run's parts this report lacks, in words; nil if it has all.
+  var missingSentence: String? {
+    let missing = missingParts
+    guard !missing.isEmpty else { return nil }
+    let numbers = missing.map(String.init).joined(separator: ", ")
+    return "of \(parts.first?.count ?? 0) parts these are missing: \(numbers)"
+  }
+
+  /// Whether this report and another can be parts of one run by their target and their part numbers.
+  package func isOtherPart(of other: LoadReport) -> Bool {
+    guard let count = parts.first?.count, count > 1, count == other.parts.first?.count else { return false }
+    return target == other.target && Set(parts.map(\.index)).isDisjoint(with: other.parts.map(\.index))
+  }
+
+  /// Whether the plans are equal apart from their seeds, which are different.
+  package func differsOnlyInSeed(from other: LoadReport) -> Bool {
+    plan.differences(from: other.plan).map(\.name) == ["seed"]
+  }
+
   /// What shows that this report and another belong to different runs, in words; nil if nothing does.
   package func differenceOfRun(from other: LoadReport) -> String? {
     func differs<Value: Equatable>(_ what: String, _ ours: Value, _ theirs: Value) -> String? {

@@ -36,6 +36,7 @@ struct ComparisonPage {
 
   private static func about(_ report: LoadReport) -> String {
     "\(report.target), \(report.startedAt), measured for \(Figure.text(nanoseconds: report.measured))"
+      + (report.partsSentence.map { ", \($0)" } ?? "")
   }
 
   private var verdict: Markup {

@@ -32,11 +32,7 @@ extension LoadReport {
     default: words.append("from \(hosts.count) machines")
     }
     if parts.count > 1 { words.append("\(parts.count) parts merged") }
-    if let first = parts.first, let count = parts.map(\.count).max(), count > parts.count {
-      words.append(
-        parts.count == 1
-          ? "part \(first.index) of \(count) only" : "\(parts.count) of \(count) parts only")
-    }
+    if let partsSentence { words.append(partsSentence) }
     return words.joined(separator: " · ")
   }
 

@@ -115,7 +115,7 @@ extension LoadReport {
 
   private var countTable: Markup {
     let (streams, messages, bytes) = (totals.streams, totals.messages, totals.bytes)
-    let processors = generator.userTime + generator.systemTime
+    let processors = generator.userTime.addingSaturated(generator.systemTime)
     var pairs: [(String, String)] = [
       ("streams started", Figure.text(count: streams.started)), ("… finished", Figure.text(count: streams.finished)),
       ("… failed", Figure.text(count: streams.failed)),

@@ -8,7 +8,7 @@
 /// A log-linear histogram of non-negative integers, which are nanoseconds unless stated otherwise.
 ///
 /// Values below 128 are exact, and larger ones up to 2⁴² − 1 (73 minutes) are accurate to 0.8 %. Values beyond count as
-/// that maximum, and in ``aboveRangeCount``. ``min``, ``max``, ``sum`` and ``count`` are exact.
+/// that maximum, and in ``aboveRangeCount``. ``min``, ``max`` and ``count`` are exact, and so is ``sum`` up to 63 bits.
 ///
 /// An empty one takes about 70 bytes. With values, each power of two among them adds 512 bytes. ``record(_:)`` is O(1)
 /// and allocates only for the first value in a power of two. A value; share it between threads like any other.
@@ -43,8 +43,17 @@ package struct LatencyHistogram: Equatable, Sendable {
   /// The largest value; nil if there is none.
   package var max: Int64? { isEmpty ? nil : largest }
 
-  /// The mean of all values, rounded down; nil if there is none.
-  var mean: Int64? { isEmpty ? nil : Int64(clamping: UInt64(sum) / count) }
+  /// The mean of all values, rounded down; nil if there is none. If ``sum`` is incomplete, it is as accurate as a
+  /// quantile.
+  var mean: Int64? {
+    guard !isEmpty else { return nil }
+    let known = Int64(clamping: UInt64(sum) / count)
+    guard sum == .max else { return known }
+    // It fits, because fewer than 2⁶⁴ values are below 2⁴² each.
+    let total = buckets.reduce(Int128(0)) { $0 + Int128(Self.representative(of: $1.bucket)) * Int128($1.count) }
+    // Values without a bucket may be larger.
+    return Swift.min(Swift.max(Int64(clamping: total / Int128(count)), known), largest)
+  }
 
   /// Counts a value. A negative value counts as zero.
   package mutating func record(_ value: Int64) { record(value, count: 1) }

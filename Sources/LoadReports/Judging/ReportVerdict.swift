@@ -67,17 +67,21 @@ struct ReportVerdict: Equatable, Sendable {
 
   private static func streams(_ report: LoadReport) -> String {
     let planned = report.plan.streams
+    let stages = "in \(counted(UInt64(report.plan.stages.count), "stage"))"
+    let held = max(0, report.measured - report.plan.ramp)
     var text: String
     if let arrivals = report.plan.arrivals {
-      let stages = report.plan.stages.isEmpty ? "" : " in \(counted(UInt64(report.plan.stages.count), "stage"))"
-      text = "\(arrivals)\(stages) for \(Figure.text(nanoseconds: report.measured))"
+      if !report.plan.stages.isEmpty {
+        text = "\(arrivals) \(stages) for \(Figure.text(nanoseconds: report.measured))"
+      } else {
+        text = held > 0 ? "\(arrivals) for \(Figure.text(nanoseconds: held))" : "up to \(arrivals)"
+      }
     } else if report.reachedItsStreams, !report.plan.stages.isEmpty {
-      text = "up to \(counted(UInt64(planned), "live stream")) in \(counted(UInt64(report.plan.stages.count), "stage"))"
+      text = "up to \(counted(UInt64(planned), "live stream")) \(stages)"
     } else if report.reachedItsStreams, let fewest = report.fewestLive, fewest < UInt64(max(0, planned)) {
       text = "\(Figure.text(count: fewest)) to \(counted(UInt64(planned), "live stream"))"
     } else if report.reachedItsStreams {
-      let held = Figure.text(nanoseconds: max(0, report.measured - report.plan.ramp))
-      text = counted(UInt64(planned), "live stream") + " held for \(held)"
+      text = counted(UInt64(planned), "live stream") + " held for \(Figure.text(nanoseconds: held))"
     } else {
       let peak = Figure.text(count: report.totals.streams.peakLive)
       text = "at most \(peak) of \(counted(UInt64(planned), "planned stream")) live at one time"
@@ -122,7 +126,7 @@ extension LoadReport {
 
   /// The number of live streams in the interval with the fewest, after the ramp.
   var fewestLive: UInt64? {
-    let first = Int((plan.ramp + intervals.length - 1) / max(1, intervals.length))
+    let first = Int(plan.ramp.addingSaturated(intervals.length - 1) / max(1, intervals.length))
     let whole = min(Int(measured / max(1, intervals.length)), intervals.intervals.count)
     return first < whole ? intervals.intervals[first..<whole].map(\.live).min() : nil
   }

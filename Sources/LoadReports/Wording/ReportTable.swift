@@ -8,11 +8,7 @@ extension LoadReport {
     table.add("")
     table.add("\(target), \(startedAt), measured for \(Figure.text(nanoseconds: measured))")
     table.add(plan.sentence)
-    let missing = missingParts
-    if !missing.isEmpty {
-      let numbers = missing.map(String.init).joined(separator: ", ")
-      table.add("NOT ALL OF THE RUN: of \(parts.first?.count ?? 0) parts these are missing: \(numbers)")
-    }
+    if let missingSentence { table.add("NOT ALL OF THE RUN: \(missingSentence)") }
     for reason in generator.bottlenecks.prefix(2) { table.add("THE GENERATOR DID NOT KEEP UP: \(reason)") }
     table.add("")
     addCounts(to: &table)
@@ -81,13 +77,14 @@ extension LoadReport {
 }
 
 extension ReportComparison {
-  /// The comparison with its verdict first, in at most 26 lines of at most 100 columns. Each line ends with a line
+  /// The comparison with its verdict first, in at most 28 lines of at most 100 columns. Each line ends with a line
   /// feed. A is the earlier run.
   public var table: String {
     var table = ReportTable()
     table.add(wrapping: sentence)
     for (name, report) in [("A", before), ("B", after)] {
       table.add("\(name): \(report.startedAt), \(report.target), \(report.plan.sentence)")
+      if let missing = report.missingSentence { table.add("NOT ALL OF RUN \(name): \(missing)") }
     }
     if !planDifferences.isEmpty {
       let differences = planDifferences.map { "\($0.name) \($0.ours) and \($0.theirs)" }.joined(separator: "; ")

@@ -7,6 +7,8 @@ internal import UploadClient
 
 /// The events of one second of one loop.
 struct LoopSecond: Sendable {
+  /// Its number, from 1. The last one has the number of the second in progress.
+  var number: Int64
   var interval: LoadInterval
   var totals: LoadTotals
 }
@@ -115,17 +117,19 @@ final class LoadLoop: @unchecked Sendable {
     // Not at once, because the stream is on the stack.
     loop.atEndOfTurn { [self] in
       streams[ObjectIdentifier(stream)] = nil
+      // The place of a failed stream is filled again, but not repeatedly without a pause.
+      let pause = max(thinkTime, outcome == .failed ? Self.pauseAfterFailure : 0)
+      let time = plan.clock.now.addingSaturated(pause)
       // If the plan requires a time without a stream, the outage ends before that time. One that began on purpose ends
       // with its stream, because the next failure is not on purpose.
       let continues =
-        !isQuiet && outage?.cause != nil && plan.ramp.stages == nil && thinkTime <= Self.pauseAfterFailure
+        !isQuiet && outage?.cause != nil && thinkTime <= Self.pauseAfterFailure
+        && plan.ramp.hasLife(of: place.index, at: time)
       if !continues { endOutage(outage) }
       if !isQuiet {
-        // The place of a failed stream is filled again, but not repeatedly without a pause.
-        let pause = max(thinkTime, outcome == .failed ? Self.pauseAfterFailure : 0)
         let next = LoadPlace(
           index: place.index, generation: place.generation + 1, outage: continues ? outage : nil)
-        begin(next, from: plan.clock.now + pause)
+        begin(next, from: time)
       }
       tellIfIdle()
     }
@@ -244,7 +248,7 @@ final class LoadLoop: @unchecked Sendable {
     let now = Self.threadProcessorTime()
     interval.processorTime = now - processorTime
     processorTime = now
-    report(LoopSecond(interval: interval, totals: figures.totals))
+    report(LoopSecond(number: second, interval: interval, totals: figures.totals))
   }
 
   private static func threadProcessorTime() -> Int64 {

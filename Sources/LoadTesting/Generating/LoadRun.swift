@@ -20,7 +20,7 @@ final class LoadRun: @unchecked Sendable {
   /// Seconds that some loops have not reported yet, per loop and in order.
   private var pending: [[LoadInterval]]
   private var latest: [LoadTotals]
-  private var busyTime: [Int64]
+  private var busyLoops: BusyLoops
   private let usageBefore = ProcessLimits.usage
   private var startedAt = WallClock.now.iso8601
   private(set) var report = LoadReport()
@@ -35,7 +35,7 @@ final class LoadRun: @unchecked Sendable {
     self.progress = progress
     pending = Array(repeating: [], count: configuration.threads)
     latest = Array(repeating: LoadTotals(), count: configuration.threads)
-    busyTime = Array(repeating: 0, count: configuration.threads)
+    busyLoops = BusyLoops(loopCount: configuration.threads)
     let ending = Ending()
     plan = LoadRunPlan(
       configuration, bytes: bytes, localAddresses: localAddresses,
@@ -96,7 +96,9 @@ final class LoadRun: @unchecked Sendable {
 
   /// From here on nothing is offered. Later acknowledgements belong to earlier messages.
   private func end(after time: Int64) {
-    if report.measured == 0 { report.measured = max(1, time) }
+    guard report.measured == 0 else { return }
+    report.measured = max(1, time)
+    busyLoops.end(after: time)
   }
 
   private func loopIsIdle() {
@@ -109,8 +111,7 @@ final class LoadRun: @unchecked Sendable {
   private func take(_ second: LoopSecond, of number: Int) {
     pending[number].append(second.interval)
     latest[number] = second.totals
-    // Nothing is offered in the rest of the run, and its length does not count either.
-    if report.measured == 0 { busyTime[number] += second.interval.processorTime }
+    busyLoops.add(processorTime: second.interval.processorTime, ofSecond: second.number, loop: number)
     // A finished loop reports no more.
     while pending.allSatisfy({ !$0.isEmpty }) { appendSecond() }
   }
@@ -141,7 +142,7 @@ final class LoadRun: @unchecked Sendable {
     report.generator.userTime = usage.user - usageBefore.user
     report.generator.systemTime = usage.system - usageBefore.system
     report.generator.maximumResident = usage.maximumResident
-    report.generator.busiestLoop = Double(busyTime.max() ?? 0) / Double(report.measured)
+    report.generator.busiestLoop = busyLoops.busiestShare
     report.generator.bottlenecks = GeneratorVerdict.bottlenecks(
       lateness: report.histograms[.lateness], chunk: configuration.arrivals == nil ? configuration.profile.chunk : 0,
       busiestLoop: report.generator.busiestLoop)

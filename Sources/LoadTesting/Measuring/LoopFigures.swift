@@ -227,7 +227,7 @@ struct LoopFigures: Sendable {
   mutating func failed(dueAt: Int64, _ stream: inout StreamFigures) {
     unanswered.add(dueAt: dueAt)
     stream.failedCount += 1
-    stream.failedDueSum = stream.failedDueSum.addingSaturated(dueAt)
+    stream.failedDueSum += Int128(dueAt)
     stream.failedDueFirst = min(stream.failedDueFirst, dueAt)
   }
 
@@ -251,7 +251,7 @@ struct LoopFigures: Sendable {
       interval.acknowledgedDelay.record(delay)
     }
     stream.delayCount += 1
-    stream.delaySum = stream.delaySum.addingSaturated(delay)
+    stream.delaySum += Int128(delay)
     stream.delayMaximum = max(stream.delayMaximum, delay)
   }
 

@@ -9,13 +9,15 @@ struct StreamFigures: Equatable, Sendable {
   /// Whether it is slow on purpose. Its delays are kept separately.
   let isSlow: Bool
   var phase = Phase.connecting
+  /// Whether its outage began with its predecessor, so that the interruption was already counted.
+  private(set) var continuesOutage = false
+  var interruptions: UInt32 = 0
   /// Its start on the run's clock.
   let startedAt: Int64
   var offered: UInt64 = 0
   var sent: UInt64 = 0
   var accepted: UInt64 = 0
   var acknowledged: UInt64 = 0
-  var interruptions: UInt32 = 0
   /// When it was interrupted; nil once a byte was acknowledged after that.
   var interruptedAt: Int64?
   /// The cause of the interruption; nil if it was on purpose.
@@ -25,16 +27,15 @@ struct StreamFigures: Equatable, Sendable {
   var pauseStartedAt: Int64?
   /// When the server last acknowledged bytes of it.
   var acknowledgedAt: Int64?
-  /// The number and sum of its messages' delays from due to acknowledged.
+  /// The number, maximum and sum of its messages' delays from due to acknowledged. Some million ages of failed messages
+  /// exceed 63 bits.
   var delayCount: UInt64 = 0
-  var delaySum: Int64 = 0
   var delayMaximum: Int64 = 0
-  /// Its failed messages: their number, the sum of their due times, and the first one.
+  var delaySum: Int128 = 0
+  /// Its failed messages: the sum of their due times, their number, and the first one.
+  var failedDueSum: Int128 = 0
   var failedCount: UInt64 = 0
-  var failedDueSum: Int64 = 0
   var failedDueFirst = Int64.max
-  /// Whether its outage began with its predecessor, so that the interruption was already counted.
-  private(set) var continuesOutage = false
 
   enum Phase: Equatable, Sendable {
     /// It has no connection, and tries to establish one.
@@ -71,14 +72,14 @@ struct StreamFigures: Equatable, Sendable {
   mutating func addAgesOfFailed(now: Int64) {
     guard failedCount > 0 else { return }
     delayCount += failedCount
-    let (ages, overflow) = now.multipliedReportingOverflow(by: Int64(clamping: failedCount))
-    delaySum = delaySum.addingSaturated(max(0, (overflow ? .max : ages) - failedDueSum))
+    // 128 bits are enough for any 64-bit count of 63-bit times.
+    delaySum += max(0, Int128(now) * Int128(failedCount) - failedDueSum)
     delayMaximum = max(delayMaximum, now - failedDueFirst)
     failedCount = 0
   }
 
   /// The mean delay from due to acknowledged; nil without acknowledgements.
-  var meanDelay: Int64? { delayCount == 0 ? nil : Int64(clamping: UInt64(delaySum) / delayCount) }
+  var meanDelay: Int64? { delayCount == 0 ? nil : Int64(clamping: delaySum / Int128(delayCount)) }
   var maximumDelay: Int64? { delayCount == 0 ? nil : delayMaximum }
 }
 

@@ -33,6 +33,12 @@ struct RampPlan: Equatable, Sendable {
     return (start < life.upperBound ? start : begin)..<life.upperBound
   }
 
+  /// Whether the stream lives at this time, or begins within one period.
+  func hasLife(of stream: Int, at time: Int64) -> Bool {
+    guard let life = life(of: stream, from: time) else { return false }
+    return life.lowerBound <= time.addingSaturated(chunk)
+  }
+
   /// The offset of a stream's messages within the period. The offsets of consecutive streams are distributed evenly
   /// over the period, and so are those of every n-th stream.
   ///
