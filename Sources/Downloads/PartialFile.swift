@@ -233,7 +233,7 @@ package final class PartialFile: @unchecked Sendable {
   ///
   /// Linux reports an unwritten page once, and afterwards treats it as written. So after a failure, only the bytes of
   /// the last success count, and the file accepts no more.
-  func synchronize() throws(SystemError) {
+  package func synchronize() throws(SystemError) {
     if isStream { return }
     let count = written
     do throws(SystemError) {

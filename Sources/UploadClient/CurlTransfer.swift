@@ -175,8 +175,8 @@ final class CurlTransfer: @unchecked Sendable {
   func peerEndedConnection() {
     // Data that libcurl retains arrived before the end.
     guard isPaused, !isReceptionHeld else { return }
-    finish(
-      with: machine.ended(failure: UploadError(.connectionLost, "the peer ended the connection without a response")))
+    let place = machine.isAnswered ? "within the response's body" : "without a response"
+    finish(with: machine.ended(failure: UploadError(.connectionLost, "the peer ended the connection \(place)")))
   }
 
   func cancel() { finish(with: machine.ended(failure: UploadError(.cancelled, "the upload was cancelled"))) }
@@ -245,7 +245,7 @@ final class CurlTransfer: @unchecked Sendable {
     handler(.connected(isNew: isFirstOnConnection))
   }
 
-  /// The longest time for the rest of an early response of unknown length.
+  /// The longest time for the rest of an early response that is not requested, or of unknown length.
   private static let earlyResponseGrace = Duration.seconds(1)
   /// The longest time for the body of a response after its head.
   private static let responseBodyGrace = Duration.seconds(5)
@@ -263,7 +263,7 @@ final class CurlTransfer: @unchecked Sendable {
       if !machine.isReceiving, task.acknowledgedByteCount > acknowledged { return endLater(after: limit) }
       if request.tellsResponse, heardByteCount > heard || isReceptionHeld { return endLater(after: limit) }
       end(
-        timedOut: machine.isReceiving
+        timedOut: machine.isAnswered
           ? "the response's body did not end" : "no response within \(limit.seconds) s after the end of the body")
     }
   }

@@ -93,7 +93,7 @@ public struct UploadRequest: Equatable, Sendable {
     /// From the end of the body to the head of the final response. The response's body may take at most 5 s more, and 1
     /// s if the response comes before the end of the request's body, because the head decides. At most 1 MiB of it is
     /// read. With ``UploadRequest/tellsResponse``, or a larger ``UploadRequest/responseBodyLimit``, the limit is for
-    /// the whole response.
+    /// the whole response, except for an early one of unknown length.
     public var response = Duration.seconds(30)
     /// The default limits.
     public init() {}
@@ -155,6 +155,13 @@ public struct UploadRequest: Equatable, Sendable {
         "upgrade",
         "proxy-connection", "http2-settings", "incremental",
       ].contains(name)
+  }
+
+  /// Whether the request applies only under a condition (RFC 9110, section 13.1; RFC 4918, section 10.4). A 412 then
+  /// means that the condition is false.
+  package var hasCondition: Bool {
+    let names = ["if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if"]
+    return fields.contains { names.contains($0.name.lowercased()) }
   }
 
   /// Whether a field can carry a bearer token.

@@ -18,7 +18,7 @@ struct UploadStateMachine {
     case none
     /// Report an interim response to the caller.
     case tellInterim(HTTPResponse)
-    /// From now on, the response must be complete within the limit.
+    /// From now on, the response must be complete within the limit. If it has begun, send nothing more.
     case startResponseLimit
     /// The head of the response after the body's end has arrived. Its own body gets a short time, and decides nothing.
     case startResponseBodyLimit
@@ -74,7 +74,11 @@ struct UploadStateMachine {
       let isEncoded = head["Content-Encoding"].map { $0.lowercased() != "identity" } ?? false
       responseBodyRemaining =
         [204, 304].contains(head.status) ? 0 : isEncoded ? nil : head["Content-Length"].flatMap { Int($0) }
-      if early { return responseBodyRemaining == 0 ? .endEarly : .stopSending }
+      if early {
+        if responseBodyRemaining == 0 { return .endEarly }
+        // The caller requests a body of known length, so it is incomplete without the rest.
+        return responseBodyReadLimit == nil && responseBodyRemaining != nil ? .startResponseLimit : .stopSending
+      }
       return responseBodyReadLimit == nil || responseBodyRemaining == 0 ? .none : .startResponseBodyLimit
     case .receivingResponse, .finished:
       // After a final response, nothing else counts.
@@ -115,8 +119,10 @@ struct UploadStateMachine {
       if failure == nil, response.hasOddTransferCoding, responseBodyRemaining != 0 {
         failure = UploadError(.protocolViolation, "the response has a Transfer-Encoding other than chunked")
       }
+      // The end of an early response of unknown length cannot be determined.
+      let isKnown = !early || responseBodyRemaining ?? 0 > 0
       return .finish(
-        .success(UploadTask.Outcome(response: response, isEarly: early, bodyFailure: early ? nil : failure)))
+        .success(UploadTask.Outcome(response: response, isEarly: early, bodyFailure: isKnown ? failure : nil)))
     case .sending, .awaitingResponse:
       return .finish(.failure(failure ?? UploadError(.connectionLost, "the connection ended without a response")))
     }

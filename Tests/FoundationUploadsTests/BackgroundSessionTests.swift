@@ -234,6 +234,19 @@ struct BackgroundSessionTests {
     }
   }
 
+  @Test("a task releases its delegate after its last call", arguments: [false, true])
+  func releasedDelegate(isCancelled: Bool) throws {
+    let (bench, server, recorder) = (try AgentBench(), try StreamServer(), BackgroundRecorder(try EventLog()))
+    let session = session(bench, recorder)
+    let file = try bench.directory.write("data", bytes(1000))
+    let own = BackgroundRecorder(try EventLog())
+    let task = session.uploadTask(with: try request("\(server.url)/x/data"), fromFile: URL(fileURLWithPath: file))
+    task.delegate = own
+    if isCancelled { task.cancel() } else { task.resume() }
+    _ = try own.end()
+    try waitUntil("it is released", within: 20) { task.delegate == nil }
+  }
+
   @Test("the network settings of a session and a task reach the agent, and a URL session without them runs anywhere")
   func conditions() throws {
     let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))

@@ -3,6 +3,7 @@
 import DiskFiles
 import EventLoops
 import FoundationUploads
+import Glibc
 import NetworkTesting
 import Testing
 
@@ -71,6 +72,59 @@ struct DownloadEndTests {
     next.session.downloadTask(withResumeData: data).resume()
     #expect(try next.recorder.end() == nil)
     #expect(next.recorder.log.all.contains(.downloaded(Data("0123456789".utf8))))
+  }
+
+  @Test(
+    "resume data follows the sync of the part to the disk, and there is none if that fails", arguments: [false, true])
+  func synchronized(_ fails: Bool) throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send(
+        "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nAccept-Ranges: bytes\r\nContent-Length: 10\r\n\r\n01234")
+      _ = connection.waitForEnd()
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let session = test.session
+    let task = session.downloadTask(with: try request(server.url))
+    let transfer = try #require(task.engine as? Transfer)
+    task.resume()
+    try test.recorder.log.first("the bytes") { $0 == .wrote(total: 5, expected: 10) }
+    let paths = try EventLog<String>()
+    transfer.onLoop { paths.append(transfer.download?.url.path ?? "") }
+    let path = try paths.first("the path of the part") { !$0.isEmpty }
+    defer { try? FileManager.default.removeItem(atPath: path) }
+    if fails { try replaceDescriptor(of: path) }
+    let gate = EndSignal()
+    session.disk.execute { gate.wait() }
+    let given = try EventLog<Data?>()
+    task.cancel { given.append($0) }
+    // The network thread and the delegate's finish their work in this time.
+    for _ in 0..<10 {
+      let passed = EndSignal()
+      transfer.onLoop { session.call { passed.signal() } }
+      passed.wait()
+    }
+    #expect(given.all.isEmpty)
+    gate.signal()
+    let data = try given.first("the call") { _ in true }
+    #expect((data == nil) == fails)
+    #expect(try test.recorder.end() == .cancelled)
+  }
+
+  /// A pipe replaces a file that this process has open, because a pipe cannot be synchronized.
+  private func replaceDescriptor(of path: String) throws {
+    let name = String(path.split(separator: "/").last ?? "")
+    let found = try fileNames(in: "/proc/self/fd").first { number in
+      var target = [CChar](repeating: 0, count: 4096)
+      let count = readlink("/proc/self/fd/\(number)", &target, target.count)
+      return count > 0 && String(decoding: target[..<count].map(UInt8.init(bitPattern:)), as: UTF8.self).hasSuffix(name)
+    }
+    let number = try #require(found.flatMap { Int32($0) })
+    var ends: [Int32] = [-1, -1]
+    #expect(pipe(&ends) == 0)
+    #expect(dup2(ends[1], number) == number)
+    for end in ends { close(end) }
   }
 
   @Test("the response to HEAD is a success with an empty file")

@@ -88,6 +88,60 @@ struct EarlyAnswerTests {
     #expect(test.recorder.data == Data("early".utf8))
   }
 
+  /// Answers requests with content before their end, and announces a body of 1000 bytes.
+  private func announcing(_ send: @escaping @Sendable (ServerConnection) throws -> Void) throws -> ScriptedServer {
+    try ScriptedServer(receiveBuffer: 4096) { connection, _ in
+      while try connection.head().line.hasPrefix("OPTIONS") { try connection.respond("404 Not Found") }
+      try connection.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 1000\r\n\r\n")
+      try send(connection)
+      _ = connection.waitForEnd()
+    }
+  }
+
+  /// Uploads the body, or a stream that has begun.
+  private func upload(_ test: TestSession, _ server: ScriptedServer, _ pair: Pair?) throws -> URLSessionTask {
+    let request = try request("\(server.url)/a", "POST")
+    guard let pair else { return test.session.uploadTask(with: request, from: Self.body) }
+    pair.output.open()
+    #expect(pair.output.write("begin", maxLength: 5) == 5)
+    test.recorder.stream = { pair.input }
+    return test.session.uploadTask(withStreamedRequest: request)
+  }
+
+  @Test(
+    "an error before the end of the body fails the upload if it breaks off", arguments: [false, true], [0, 500, 999])
+  func brokenError(isStream: Bool, _ count: Int) throws {
+    let server = try announcing { connection in
+      try connection.send([UInt8](repeating: 120, count: count))
+      connection.shutdownWriting()
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let pair = try Pair()
+    try upload(test, server, isStream ? pair : nil).resume()
+    #expect(try test.recorder.end() == .networkConnectionLost)
+    #expect(test.recorder.log.all.contains(.response(413)))
+    #expect(test.recorder.data.count == count)
+  }
+
+  @Test(
+    "an error before the end of the body is delivered whole, although its server is slow", arguments: [false, true])
+  func slowError(isStream: Bool) throws {
+    let server = try announcing { connection in
+      try connection.send([UInt8](repeating: 120, count: 500))
+      // Not a synchronization: a client that needs only the status ends the request within this time.
+      _ = connection.waitForEnd(limit: .seconds(2))
+      try connection.send([UInt8](repeating: 120, count: 500))
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let pair = try Pair()
+    try upload(test, server, isStream ? pair : nil).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(413)))
+    #expect(test.recorder.data.count == 1000)
+  }
+
   @Test("a success with an incomplete upload fails the upload")
   func incomplete() throws {
     let server = try ScriptedServer { connection, _ in

@@ -1,5 +1,6 @@
 // What a session leaves when it has ended.
 
+import EventLoops
 import FoundationUploads
 import NetworkTesting
 import Testing
@@ -31,5 +32,60 @@ struct SessionEndTests {
       task.resume()
     }
     try waitUntil("no thread is left") { try test.session.engine() == nil }
+  }
+
+  @Test(
+    "the handler for the resume data of a task that is over or cancelled is called on the delegate queue",
+    arguments: [false, true], [false, true])
+  func lateHandler(isOver: Bool, isDownload: Bool) throws {
+    let server = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      if let count = head["Content-Length"].flatMap({ Int($0) }), count > 0 { _ = try connection.receive(count) }
+      try connection.respond("200 OK")
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let download = test.session.downloadTask(with: try request(server.url))
+    let upload = test.session.uploadTask(with: try request(server.url, "POST"), from: Data("a".utf8))
+    let task: URLSessionTask = isDownload ? download : upload
+    if isOver {
+      task.resume()
+      #expect(try test.recorder.end() == nil)
+    } else {
+      task.cancel()
+    }
+    // So that no call can arrive.
+    test.session.delegateQueue.isSuspended = true
+    let calls = try EventLog<Data?>()
+    if isDownload { download.cancel { calls.append($0) } } else { upload.cancel { calls.append($0) } }
+    #expect(calls.all.isEmpty)
+    test.session.delegateQueue.isSuspended = false
+    #expect(try calls.first("the call") { _ in true } == nil)
+  }
+
+  @Test("a handler that waits for resume data is called before the session's last call")
+  func handlerBeforeEnd() throws {
+    let (hasBody, mayEnd) = (EndSignal(), EndSignal())
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.receive(5)
+      hasBody.signal()
+      mayEnd.wait()
+    }
+    let test = TestSession()
+    let task = test.session.uploadTask(with: try request(server.url, "POST"), from: Data("hello".utf8))
+    let transfer = try #require(task.engine as? Transfer)
+    task.resume()
+    hasBody.wait()
+    test.session.finishTasksAndInvalidate()
+    let wasInvalid = try EventLog<Bool>()
+    task.cancel { [recorder = test.recorder] _ in wasInvalid.append(recorder.log.all.contains(.invalid)) }
+    // From here on, the task waits for the server to report whether it can resume.
+    let passed = EndSignal()
+    transfer.onLoop { passed.signal() }
+    passed.wait()
+    mayEnd.signal()
+    #expect(try wasInvalid.first("the call") { _ in true } == false)
+    try test.recorder.log.first("the session's last call") { $0 == .invalid }
   }
 }

@@ -31,6 +31,23 @@ struct SessionTests {
     #expect(task.progress.fractionCompleted == 1)
   }
 
+  @Test("a response with as many fields as libcurl accepts is delivered with all of them")
+  func manyFields() throws {
+    let names = (0..<30_000).map { "x-" + String($0, radix: 36) }
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("200 OK", names.map { "\($0): " } + ["x-same: a", "X-Same: b", "x-SAME: c"])
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.dataTask(with: try request(server.url))
+    task.resume()
+    #expect(try test.recorder.end() == nil)
+    let response = try #require(task.response as? HTTPURLResponse)
+    #expect(response.allHeaderFields.count == names.count + 2)
+    #expect(response.value(forHTTPHeaderField: "x-same") == "a, b, c")
+  }
+
   @Test("a program can await a response of any length")
   func asynchronous() async throws {
     let body = String(repeating: "x", count: 300_000)
@@ -107,6 +124,24 @@ struct SessionTests {
     #expect(try test.recorder.end() == nil)
     #expect(task.progress.isFinished && task.progress.fractionCompleted == 1)
     #expect(parent.completedUnitCount == 1)
+  }
+
+  @Test("the progress of a task without any bytes is finished only if the task succeeds", arguments: [false, true])
+  func emptyProgress(isCancelled: Bool) throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.respond("204 No Content")
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.dataTask(with: try request(server.url))
+    let parent = Progress(totalUnitCount: 2)
+    parent.addChild(task.progress, withPendingUnitCount: 1)
+    if isCancelled { task.cancel() } else { task.resume() }
+    #expect(try test.recorder.end() == (isCancelled ? URLError.Code.cancelled : nil))
+    #expect(task.progress.isFinished == !isCancelled)
+    #expect(task.progress.fractionCompleted == (isCancelled ? 0 : 1))
+    #expect(parent.completedUnitCount == (isCancelled ? 0 : 1))
   }
 
   @Test("a session lists its tasks by kind until they end, and cancelling a task's progress cancels the task")

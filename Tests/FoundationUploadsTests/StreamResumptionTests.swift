@@ -138,6 +138,56 @@ struct StreamResumptionTests {
     #expect(!server.upload(0).isComplete)
   }
 
+  /// A server that asks for a password at the first append, after some bytes of it.
+  private func challenging() async throws -> (ResumableServer, Data) {
+    try await paused { request, number in
+      request.method == "PATCH" && number == 0
+        ? .early(after: 500, "401 Unauthorized", ["WWW-Authenticate: Basic realm=\"a\""]) : .proper
+    }
+  }
+
+  @Test("if a challenge requires another stream, the writer of the first one receives an error")
+  func writerAfterChallenge() async throws {
+    let (server, data) = try await challenging()
+    let test = TestSession()
+    defer { test.end() }
+    let pair = try Pair()
+    let isFirst = Lock(true)
+    test.recorder.credential = { _ in URLCredential(user: "a", password: "b", persistence: .none) }
+    test.recorder.streamFrom = { offset in
+      let isBound = isFirst.withLock { first in
+        defer { first = false }
+        return first
+      }
+      return isBound ? pair.input : InputStream(data: Self.whole.dropFirst(Int(offset)))
+    }
+    test.session.uploadTask(withResumeData: data).resume()
+    try test.recorder.log.first("the question") { if case .needsStreamFrom = $0 { true } else { false } }
+    pair.output.open()
+    #expect(pair.output.write(Array(Self.whole.dropFirst(Int(offsets(test)[0]))), maxLength: 1000) == 1000)
+    #expect(try test.recorder.end() == nil)
+    #expect(server.upload(0).isComplete && server.upload(0).bytes == Array(Self.whole))
+    #expect(offsets(test).count == 2)
+    try waitUntil("the writer receives the error", within: 20) { pair.output.streamStatus == .error }
+    #expect(pair.output.streamError?.localizedDescription.contains("another stream") == true)
+  }
+
+  @Test("each stream that the delegate has provided is closed when it is no longer read", arguments: [false, true])
+  func closed(afterChallenge: Bool) async throws {
+    let (server, data) = try await afterChallenge ? challenging() : paused { _, _ in .proper }
+    let test = TestSession()
+    defer { test.end() }
+    let closed = try EventLog<Int64>()
+    test.recorder.credential = { _ in URLCredential(user: "a", password: "b", persistence: .none) }
+    test.recorder.streamFrom = { RecordedStream(InputStream(data: Self.whole.dropFirst(Int($0))), from: $0, closed) }
+    test.session.uploadTask(withResumeData: data).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(server.upload(0).isComplete && server.upload(0).bytes == Array(Self.whole))
+    #expect(offsets(test).count == (afterChallenge ? 2 : 1))
+    let ends = try closed.wait("the end of each stream") { $0.count == offsets(test).count ? $0 : nil }
+    #expect(ends.sorted() == offsets(test))
+  }
+
   @Test("a resumed stream that is paused again has resume data again")
   func pausedAgain() async throws {
     let (server, data) = try await paused { _, _ in .proper }
@@ -161,5 +211,28 @@ struct StreamResumptionTests {
     #expect(try next.recorder.end() == nil)
     #expect(offsets(next) == [Int64(offset + 1000)])
     #expect(server.upload(0).isComplete && server.upload(0).bytes == Array(Self.whole))
+  }
+}
+
+/// Any of Foundation's streams, which records that it is closed.
+private final class RecordedStream: InputStream {
+  private let stream: InputStream
+  private let offset: Int64
+  private let closed: EventLog<Int64>
+
+  init(_ stream: InputStream, from offset: Int64, _ closed: EventLog<Int64>) {
+    (self.stream, self.offset, self.closed) = (stream, offset, closed)
+    super.init(data: Data())
+  }
+
+  override func open() { stream.open() }
+  override func close() {
+    stream.close()
+    closed.append(offset)
+  }
+  override var streamStatus: Stream.Status { stream.streamStatus }
+  override var hasBytesAvailable: Bool { stream.hasBytesAvailable }
+  override func read(_ buffer: UnsafeMutablePointer<UInt8>, maxLength len: Int) -> Int {
+    stream.read(buffer, maxLength: len)
   }
 }

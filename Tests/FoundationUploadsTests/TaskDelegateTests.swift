@@ -50,6 +50,35 @@ struct TaskDelegateTests {
     #expect(own.metrics.all == [2])
   }
 
+  enum End: String, CaseIterable { case delegate, dataHandler, downloadHandler, cancelled }
+
+  @Test("a task releases its delegate after the last call", arguments: End.allCases)
+  func released(_ end: End) throws {
+    let server = try server("hello")
+    let test = TestSession()
+    defer { test.end() }
+    let request = try request(server.url)
+    let task: URLSessionTask =
+      switch end {
+      case .delegate, .cancelled: test.session.dataTask(with: request)
+      case .dataHandler: test.session.dataTask(with: request) { _, _, _ in }
+      case .downloadHandler: test.session.downloadTask(with: request) { _, _, _ in }
+      }
+    let calls = try EventLog<Int>()
+    weak let own = delegate(of: task, calls)
+    #expect(own != nil && task.delegate === own)
+    if end == .cancelled { task.cancel() } else { task.resume() }
+    try calls.first("the metrics") { _ in true }
+    try waitUntil("it is released", within: 20) { task.delegate == nil && own == nil }
+  }
+
+  /// A delegate that only the task retains.
+  private func delegate(of task: URLSessionTask, _ calls: EventLog<Int>) -> TaskDelegate {
+    let own = TaskDelegate(calls)
+    task.delegate = own
+    return own
+  }
+
   @Test("the delegate of an awaited response receives its bytes, and the session's does not")
   func awaitedData() async throws {
     let server = try server("hello")

@@ -44,6 +44,35 @@ struct VersionTests {
     #expect(server.plain.count == 1 && server.plain.first?.bytes == Array(Self.body))
   }
 
+  @Test(
+    "a 412 without a version is the response to a request with a condition, whose body is sent once",
+    arguments: ["If-Match", "if-none-match", "If-Modified-Since", "If-Unmodified-Since", "If"], [false, true])
+  func condition(_ name: String, _ isOfSession: Bool) throws {
+    let server = try ResumableServer(.init(versions: [], strange: ("412 Precondition Failed", [])))
+    let test = TestSession { if isOfSession { $0.httpAdditionalHeaders = [name: "\"a\""] } }
+    defer { test.end() }
+    var put = try request("\(server.url)/file", "PUT")
+    if !isOfSession { put.setValue("\"a\"", forHTTPHeaderField: name) }
+    test.session.uploadTask(with: put, from: Data("hello".utf8)).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(412)))
+    #expect(server.of("PUT").count == 1 && server.plain.isEmpty)
+  }
+
+  @Test("a 412 that names a version refuses the version, also if the request has a condition")
+  func conditionAndVersion() throws {
+    let server = try ResumableServer(
+      .init(versions: [6], strange: ("412 Precondition Failed", ["Upload-Draft-Interop-Version: 6"])))
+    let test = TestSession()
+    defer { test.end() }
+    var put = try request("\(server.url)/file", "PUT")
+    put.setValue("\"a\"", forHTTPHeaderField: "If-Match")
+    test.session.uploadTask(with: put, from: Self.body).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(server.of("PUT").map { $0.version ?? 0 } == [8, 6])
+    #expect(server.upload(0).isComplete && server.upload(0).bytes == Array(Self.body))
+  }
+
   @Test("a refusal without a version is the response")
   func otherRefusal() throws {
     let server = try ResumableServer(.init(versions: [], strange: ("400 Bad Request", [])))

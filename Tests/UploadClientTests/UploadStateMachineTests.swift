@@ -45,6 +45,27 @@ struct UploadStateMachineTests {
     }
   }
 
+  @Test("an early response of known length is incomplete without the rest, for which a caller that requests it waits")
+  func earlyWithoutRest() {
+    for isWanted in [false, true] {
+      for length in [nil, "5"] {
+        for count in [0, 4, 5] {
+          var machine = UploadStateMachine()
+          if isWanted { machine.responseBodyReadLimit = nil }
+          let head = HTTPResponse(
+            status: 413, fields: length.map { [.init(name: "Content-Length", value: $0)] } ?? [])
+          #expect(machine.received(head: head) == (isWanted && length != nil ? .startResponseLimit : .stopSending))
+          _ = machine.received(body: [UInt8](repeating: 1, count: count))
+          guard case .finish(.success(let outcome)) = machine.ended(failure: Self.lost) else {
+            Issue.record("there is no response")
+            continue
+          }
+          #expect(outcome.isEarly && outcome.bodyFailure == (length != nil && count < 5 ? Self.lost : nil))
+        }
+      }
+    }
+  }
+
   @Test("once the body is sent, a response's own body has a limit, unless it has none or is the requested content")
   func bodyLimits() {
     let lengths: [String?] = [nil, "0", "5", "9223372036854775807"]

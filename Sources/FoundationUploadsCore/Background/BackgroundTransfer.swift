@@ -257,6 +257,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
       case .data(let handler): handler(nil, nil, error)
       case .download(let handler): handler(nil, nil, error)
       }
+      task.delegate = nil
       told()
       // After the order above, because a finished session waits for its orders' answers.
       session.end(task)

@@ -50,10 +50,17 @@ extension HTTPURLResponse {
   /// Converts one of the engine's responses for Foundation.
   static func make(_ response: HTTPResponse, _ url: URL) -> HTTPURLResponse? {
     var fields: [String: String] = [:]
+    // Names that differ only in case are the same (RFC 9110, section 5.1). The first spelling counts.
+    var spellings: [String: String] = [:]
     for field in response.fields {
-      // Names that differ only in case are the same (RFC 9110, section 5.1).
-      let name = fields.keys.first { $0.lowercased() == field.name.lowercased() } ?? field.name
-      fields[name] = fields[name].map { "\($0), \(field.value)" } ?? field.value
+      let key = field.name.lowercased()
+      if let name = spellings[key] {
+        // In place, because a copy for each field would take quadratic time.
+        fields[name]?.append(", \(field.value)")
+      } else {
+        spellings[key] = field.name
+        fields[field.name] = field.value
+      }
     }
     return HTTPURLResponse(url: url, statusCode: response.status, httpVersion: "HTTP/1.1", headerFields: fields)
   }

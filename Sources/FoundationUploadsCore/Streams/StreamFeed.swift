@@ -54,7 +54,8 @@ final class StreamFeed: @unchecked Sendable {
 
   /// The stream is no longer read. Its writer receives the reason.
   func close(failure: String?) {
-    guard let pair = (stream as? BoundInputStream)?.pair else { return }
+    // After the read under way.
+    guard let pair = (stream as? BoundInputStream)?.pair else { return queue.async { [self] in stream.close() } }
     if let failure { pair.failInputEnd(failure) } else { pair.closeInput() }
   }
 }

@@ -69,6 +69,8 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
 
   /// Whether a completion handler gets the response instead of a delegate.
   let hasHandler: Bool
+  /// The session's queue. A program may keep the task for longer than the session.
+  private let delegateQueue: OperationQueue
 
   private let monitor = Monitor()
   private var facts = Facts()
@@ -83,6 +85,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     taskIdentifier = status.map { session.identifier(restoring: Int($0.task)) } ?? session.nextIdentifier()
     originalRequest = request
     hasHandler = !completion.isDelegate
+    delegateQueue = session.delegateQueue
     super.init()
     facts.currentRequest = request
     facts.bytesExpectedToSend = content.byteCount ?? NSURLSessionTransferSizeUnknown
@@ -113,17 +116,20 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   }
 
   func updateProgress() {
-    let (done, expected, isOver) = monitor.withLock {
+    let (done, expected, isOver, hasFailed) = monitor.withLock {
       (
         facts.bytesSent.addingSaturated(facts.bytesReceived),
         max(0, facts.bytesExpectedToSend).addingSaturated(max(0, facts.bytesExpectedToReceive)),
-        facts.state == .completed
+        facts.state == .completed, facts.error != nil
       )
     }
     // Without any length, it is indeterminate. It is finished only when the task is over, because a response may follow
     // the body.
-    progress.totalUnitCount = isOver ? max(expected, done) : expected > 0 ? max(expected, done.addingSaturated(1)) : -1
-    progress.completedUnitCount = done
+    let total = isOver ? max(expected, done) : expected > 0 ? max(expected, done.addingSaturated(1)) : -1
+    // `Progress` never finishes with a total of 0.
+    let isEmptySuccess = total == 0 && !hasFailed
+    progress.totalUnitCount = isEmptySuccess ? 1 : total
+    progress.completedUnitCount = isEmptySuccess ? 1 : done
   }
 
   // MARK: Orders
@@ -151,8 +157,15 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   /// Ends the transfer with `URLError.cancelled` soon.
   open func cancel() { cancelTransfer()?.cancel(nil) }
 
+  /// Cancels the transfer, and passes its resume data to `handler` on the delegate queue. A task that is over or
+  /// cancelled has none.
+  func cancelTransfer(_ handler: @escaping @Sendable (Data?) -> Void) {
+    guard let transfer = cancelTransfer() else { return delegateQueue.addOperation { handler(nil) } }
+    transfer.cancel(handler)
+  }
+
   /// The transfer, to be cancelled; nil if the task is over or cancelled.
-  func cancelTransfer() -> (any TaskEngine)? {
+  private func cancelTransfer() -> (any TaskEngine)? {
     monitor.withLock {
       guard facts.state == .running || facts.state == .suspended else { return nil }
       facts.state = .canceling
@@ -171,7 +184,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
   /// The reason why the task has failed.
   open var error: (any Error)? { look(\.error) }
   /// Receives the events of this task instead of the session's delegate. The session's delegate is called for methods
-  /// that this one does not implement.
+  /// that this one does not implement. It is nil after the last call about the task.
   open var delegate: (any URLSessionTaskDelegate)? {
     get { look(\.delegate) }
     set {
@@ -235,8 +248,7 @@ open class URLSessionUploadTask: URLSessionDataTask, @unchecked Sendable {
   /// If the server has not yet reported whether it can, nothing more is sent, and the task waits for the report up to a
   /// second.
   open func cancel(byProducingResumeData completionHandler: @escaping @Sendable (Data?) -> Void) {
-    guard let transfer = cancelTransfer() else { return completionHandler(nil) }
-    transfer.cancel(completionHandler)
+    cancelTransfer(completionHandler)
   }
 
   /// Cancels the upload.
@@ -258,8 +270,7 @@ open class URLSessionDownloadTask: URLSessionTask, @unchecked Sendable {
   /// Cancels the download, and passes resume data for a new task to `completionHandler` on the delegate queue. It is
   /// nil if the server cannot resume the download.
   open func cancel(byProducingResumeData completionHandler: @escaping @Sendable (Data?) -> Void) {
-    guard let transfer = cancelTransfer() else { return completionHandler(nil) }
-    transfer.cancel(completionHandler)
+    cancelTransfer(completionHandler)
   }
 
   /// Cancels the download.

@@ -142,6 +142,18 @@ final class DownloadFile: @unchecked Sendable {
     if let file { file.whenWritten(work) } else { work() }
   }
 
+  /// Calls `work` when the written bytes of a part are on the disk, or cannot be: at once, or on the worker's thread.
+  ///
+  /// Resume data that counted other bytes would continue behind zeros after a power cut.
+  func whenSynchronized(_ work: @escaping @Sendable () -> Void) {
+    guard let file, isPart else { return work() }
+    worker.execute {
+      // The file reports a failure itself.
+      try? file.synchronize()
+      work()
+    }
+  }
+
   /// The news has arrived, so the next is reported again.
   func takeNews() { isTold.withLock { $0 = false } }
 
@@ -151,13 +163,16 @@ final class DownloadFile: @unchecked Sendable {
     file.whenWritten { file.unlock() }
   }
 
-  /// The data with which a later task continues, once everything is written; nil if there is nothing to continue, or
-  /// the server cannot.
+  /// Whether a later request can continue the file.
+  private var isPart: Bool { wanted == nil && isResource && acceptsRanges && problem == nil }
+
+  /// The data with which a later task continues, once everything is written and synced; nil if there is nothing to
+  /// continue, or the server cannot.
   func record(of request: URLRequest, isAtOtherOrigin: Bool) -> DownloadRecord? {
     // The resumed task needs the lock, and the worker may keep the file open for another moment.
     file?.unlock()
     if let wanted { return wanted }
-    guard let file, isResource, acceptsRanges, problem == nil, request.httpMethod ?? "GET" == "GET" else { return nil }
+    guard let file, isPart, request.httpMethod ?? "GET" == "GET" else { return nil }
     machine.lost(from: file.written)
     guard machine.isResumable, let validator = machine.validator else { return nil }
     return DownloadRecord(

@@ -238,6 +238,8 @@ extension Transfer {
     running?.cancel()
     (running, pending, heldEnd, announced) = (nil, .nothing, nil, nil)
     dropHeld()
+    feed?.close(failure: "the request is sent again with another stream")
+    feed = nil
     send()
   }
 

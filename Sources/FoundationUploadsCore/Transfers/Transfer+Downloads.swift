@@ -63,12 +63,22 @@ extension Transfer {
     work()
   }
 
-  /// Ends the request, and writes the received bytes.
-  func stopDownload(_ work: @escaping () -> Void) {
-    number += 1
+  /// Ends the request, stores the received bytes, and passes on the data with which a later task continues.
+  func stopDownload(_ work: @escaping @Sendable (DownloadRecord?) -> Void) {
+    (number, questions) = (number + 1, questions + 1)
     running?.cancel()
     running = nil
-    whenWritten(work)
+    whenWritten { [unowned self] in synchronizeDownload(then: work) }
+  }
+
+  private func synchronizeDownload(then work: @escaping @Sendable (DownloadRecord?) -> Void) {
+    guard let download else { return work(nil) }
+    download.whenSynchronized { [self] in
+      onLoop { [self] in
+        guard !isOver else { return }
+        work(download.record(of: request, isAtOtherOrigin: isAtOtherOrigin))
+      }
+    }
   }
 
   func tellResumed(_ file: DownloadFile, _ rest: Int64) {

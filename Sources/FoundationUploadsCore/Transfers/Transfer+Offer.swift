@@ -35,8 +35,10 @@ extension Transfer {
     guard offersResumption, offered != nil, announced == nil, [400, 412, 501].contains(response.status) else {
       return false
     }
-    return response.status == 412 || versionNamed(by: response) != .absent
-      || ["Tus-Version", "Tus-Resumable"].contains { response[$0] != nil }
+    if versionNamed(by: response) != .absent { return true }
+    if ["Tus-Version", "Tus-Resumable"].contains(where: { response[$0] != nil }) { return true }
+    // A server of tus 1.0 may add no field, but a condition of the program has the same status.
+    return response.status == 412 && sent?.hasCondition == false
   }
 
   /// Changes to the version that the server has named, or to the next older one. Below the oldest there is no offer.

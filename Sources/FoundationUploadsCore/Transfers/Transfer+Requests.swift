@@ -139,7 +139,7 @@ extension Transfer {
     }
     switch result {
     case .success(let outcome):
-      if let failure = outcome.bodyFailure, !outcome.isEarly { return fail(URLError(failure, request.url)) }
+      if let failure = outcome.bodyFailure { return fail(URLError(failure, request.url)) }
       if !outcome.isEarly { noteSent(UInt64(clamping: task.countOfBytesExpectedToSend)) }
       if let download, !download.isWritten { return whenWritten { [unowned self] in finished(result) } }
       if let download { tellWritten(download) }

@@ -251,12 +251,11 @@ extension Transfer {
 
   /// Ends the transfer as soon as it is known how a later one can continue.
   func produceResumeData(_ handler: @escaping @Sendable (Data?) -> Void) {
-    if let download {
+    guard download == nil else {
       resumeHandler = handler
-      return stopDownload { [unowned self] in
+      return stopDownload { [unowned self] record in
         guard let handler = resumeHandler.take() else { return }
-        endCancelled(
-          handler, download.record(of: request, isAtOtherOrigin: isAtOtherOrigin)?.data, URLError.ResumeKey.download)
+        endCancelled(handler, record?.data, URLError.ResumeKey.download)
       }
     }
     if let record = unusedDownload { return endCancelled(handler, record.data, URLError.ResumeKey.download) }

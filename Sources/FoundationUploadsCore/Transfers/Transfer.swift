@@ -239,11 +239,8 @@ final class Transfer: TaskEngine, @unchecked Sendable {
 
   /// Ends with an error, and with resume data if available.
   func fail(_ error: URLError) {
-    if let download {
-      return stopDownload { [unowned self] in
-        end(
-          error.with(download.record(of: request, isAtOtherOrigin: isAtOtherOrigin)?.data, URLError.ResumeKey.download))
-      }
+    guard download == nil else {
+      return stopDownload { [unowned self] in end(error.with($0?.data, URLError.ResumeKey.download)) }
     }
     end(error.with(uploadRecord()?.data, URLError.ResumeKey.upload))
   }
@@ -264,11 +261,12 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     (running, streamer, source, feed, file, memory) = (nil, nil, nil, nil, nil, nil)
     afterWriting = nil
     task.isOver(error)
+    if let handler = resumeHandler.take() { session.call { handler(nil) } }
     tellEnd(error)
     // A program may keep the task for longer than its session.
     engine = nil
+    // After all calls about the task, because the session's own last call may follow.
     session.end(task)
-    if let handler = resumeHandler.take() { session.call { handler(nil) } }
   }
 
   private func tellEnd(_ error: URLError?) {
@@ -289,21 +287,17 @@ final class Transfer: TaskEngine, @unchecked Sendable {
       try? FileManager.default.removeItem(at: file.url)
       file.close()
     }
-    switch completion {
-    case .data(let handler):
-      let data = error == nil ? received : nil
-      session.call {
+    let data = error == nil ? received : nil
+    session.call { [completion] in
+      switch completion {
+      case .data(let handler):
         tellMetrics()
         handler(data, error == nil ? response : nil, error)
-      }
-    case .download(let handler):
-      session.call {
+      case .download(let handler):
         tellMetrics()
         handler(place, response, error)
         remove()
-      }
-    case .delegate:
-      session.call {
+      case .delegate:
         if let place, let task = task as? URLSessionDownloadTask {
           session.downloadDelegate(of: task)?
             .urlSession(session, downloadTask: task, didFinishDownloadingTo: place)
@@ -312,6 +306,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
         tellMetrics()
         delegate?.urlSession(session, task: task, didCompleteWithError: error)
       }
+      task.delegate = nil
     }
   }
 
