@@ -152,12 +152,12 @@ private final class Slots: Sendable {
       return taken
     }
     guard number > count else { return }
-    try free.wait("the end of a case", within: .seconds(400)) { $0.count >= number - count ? true : nil }
+    try free.wait("the end of a case", within: .seconds(600)) { $0.count >= number - count ? true : nil }
   }
 
   func takeAll() throws {
     let number = taken.withLock { $0 }
-    try free.wait("the end of all cases", within: .seconds(400)) { $0.count >= number ? true : nil }
+    try free.wait("the end of all cases", within: .seconds(600)) { $0.count >= number ? true : nil }
   }
 }
 
