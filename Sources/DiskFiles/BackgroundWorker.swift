@@ -49,8 +49,7 @@ package final class BackgroundWorker: Sendable {
     mutating func take() -> [@Sendable () -> Void] {
       var taken = work
       work = []
-      let isBusy = !taken.isEmpty
-      if nextSlice < slices.count, !isBusy || Self.isOver(&waiting.slices, patience.slices) {
+      if nextSlice < slices.count, taken.isEmpty || Self.isOver(&waiting.slices, patience.slices) {
         taken.append(slices[nextSlice])
         slices[nextSlice] = {}
         nextSlice += 1
@@ -60,7 +59,7 @@ package final class BackgroundWorker: Sendable {
         }
         waiting.slices = nil
       }
-      if !unhurried.isEmpty, taken.isEmpty || isBusy && Self.isOver(&waiting.unhurried, patience.unhurried) {
+      if !unhurried.isEmpty, taken.isEmpty || Self.isOver(&waiting.unhurried, patience.unhurried) {
         taken.append(unhurried.removeLast().slice)
         waiting.unhurried = nil
       }

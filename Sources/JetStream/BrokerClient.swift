@@ -23,8 +23,8 @@ package final class BrokerClient {
   private var lastNumber: UInt64 = 0
   private var observation: UInt64 = 0
 
-  /// If the subscription to the answers fails, because the process lacks memory or threads, requests time out until the
-  /// connection is established anew.
+  /// If the subscription to the answers fails, because the process lacks memory or threads, requests time out until it
+  /// succeeds.
   package init(_ connection: BrokerConnection, on loop: EventLoop) {
     self.connection = connection
     self.loop = loop

@@ -6,7 +6,7 @@ internal import EventLoops
 internal import Glibc
 internal import Synchronization
 
-/// A connection that is restored for ever, to any broker of the cluster. Any thread.
+/// A connection that is always restored, to any broker of the cluster. Any thread.
 ///
 /// libnats reconnects by itself, except after a broker has refused the credentials twice in a row. Then it ends the
 /// connection. It is established anew here, with a pause before each attempt, because the credentials may become valid
@@ -22,7 +22,6 @@ package final class BrokerConnection: Sendable {
     nonisolated(unsafe) var connection: OpaquePointer
     var callbacks: ConnectionCallbacks
     var subscriptions: [UInt64: ReplySubscription] = [:]
-    var lastNumber: UInt64 = 0
   }
 
   private let options: BrokerOptions
@@ -30,6 +29,8 @@ package final class BrokerConnection: Sendable {
   private let writer: EventLoop
   private let state: Lock<State>
   private let observer: ConnectionObserver
+  /// The number of the last subscription.
+  private let lastNumber = Atomic<UInt64>(0)
 
   /// Connects, and waits for the connection. Do not call it on the thread of a loop.
   ///
@@ -131,17 +132,24 @@ package final class BrokerConnection: Sendable {
     _ received: @escaping @Sendable (_ subject: String, BrokerReply) -> Void
   ) -> Subscription {
     let subscription = ReplySubscription(subject, ReplyReceiver(headers, received))
-    let number = state.withLock { state in
-      state.lastNumber += 1
-      return state.lastNumber
-    }
+    // Without the lock, because libnats may make its holder wait.
+    let number = lastNumber.wrappingAdd(1, ordering: .relaxed).newValue
     writer.execute { [self] in
-      let status = subscription.begin(on: state.withLock { $0.connection })
-      // One that failed begins with the next connection.
       state.withLock { $0.subscriptions[number] = subscription }
-      if status != NATS_OK { failed(BrokerError(status)) }
+      begin(number, failed)
     }
     return Subscription(number: number)
+  }
+
+  /// Begins a subscription, again and again if the process lacks memory or threads. On the sending thread.
+  private func begin(_ number: UInt64, _ failed: @escaping @Sendable (BrokerError) -> Void) {
+    let (subscription, connection) = state.withLock { ($0.subscriptions[number], UInt(bitPattern: $0.connection)) }
+    guard let subscription, let connection = OpaquePointer(bitPattern: connection) else { return }
+    let status = subscription.begin(on: connection)
+    guard status != NATS_OK else { return }
+    failed(BrokerError(status))
+    weak let this = self
+    writer.schedule(after: Self.pauses.first) { this?.begin(number, failed) }
   }
 
   func unsubscribe(_ subscription: Subscription) {

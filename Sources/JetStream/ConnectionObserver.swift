@@ -1,4 +1,4 @@
-// What is known of the connection to the brokers, and who is told when it changes. libnats tells this on threads of its own.
+// The state of the connection to the brokers, and its observers. libnats reports changes on its own threads.
 
 internal import CNats
 internal import EventLoops

@@ -21,7 +21,9 @@ final class ReplySubscription: @unchecked Sendable {
 
   init(_ subject: String, _ receiver: ReplyReceiver) { (self.subject, self.receiver) = (subject, receiver) }
 
+  /// Does nothing if it has begun.
   func begin(on connection: OpaquePointer) -> natsStatus {
+    guard subscription == nil else { return NATS_OK }
     let receiver = Unmanaged.passRetained(receiver)
     let status = natsConnection_Subscribe(
       &subscription, connection, subject,

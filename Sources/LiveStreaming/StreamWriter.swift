@@ -22,6 +22,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   private var output: BoundPair.Output?
   /// The stream offset at which the current body began.
   private var bodyStart: UInt64 = 0
+  /// The start of the last body whose first byte was missing; nil if there was none.
+  private var missingStart: UInt64?
   /// The stream offset at which the current body ends at the latest.
   private var bodyEnd: UInt64 = .max
   /// The part of the header that still precedes the stream's bytes.
@@ -177,8 +179,12 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
       case .overwritten where isAtPause: return didReachPause()
       case .overwritten:
         canWrite = false
-        // Everything before the request is delivered or reported as lost. The next one begins after the missing bytes.
-        if cursor == bodyStart, bytes.isMissing(at: cursor) { bytes.release(upTo: cursor) }
+        if cursor == bodyStart, bytes.isMissing(at: cursor) {
+          // The server may ask for earlier bytes once more. If a second request begins here, it does not, and the next
+          // one begins after the missing bytes.
+          if missingStart == cursor { bytes.release(upTo: cursor) }
+          missingStart = cursor
+        }
         output?.fail(BoundPair.StreamError("newer bytes replaced bytes that were due"))
       }
     }

@@ -51,7 +51,7 @@ final class Collection {
   private var dirty: Set<StreamName> = []
   /// Streams that an upload has left since the last checkpoint. Their recordings may be removed or closed.
   private var left: Set<StreamName> = []
-  /// Growing recordings without an upload, which the registry closes some time. The next checkpoints examine them.
+  /// Growing recordings without an upload, which the registry will close eventually. The next checkpoints examine them.
   private var unattended: [StreamName] = []
   private var isPurging = false
   /// The last reported error of a purge.

@@ -31,7 +31,10 @@ extension LogTransfer {
       if let loss { log.context.emit(ServerEvent(.warning, reason: loss)) }
       refuse(refusal, standing: state.isInactive ? nil : standing)
     case .interrupted(let reason):
-      emit(.interrupted, offset: offset, bytes: offset - min(startOffset, offset), reason: reason)
+      // The request may only have asked for the response once more.
+      if state.phase != .complete {
+        emit(.interrupted, offset: offset, bytes: offset - min(startOffset, offset), reason: reason)
+      }
       over()
     }
   }

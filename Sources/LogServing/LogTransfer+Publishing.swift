@@ -35,8 +35,8 @@ extension LogTransfer {
   }
 
   func verified(_ verdict: LogVerification.Verdict, isRight: Bool) {
-    // A message of the meantime may have ended the request.
-    guard !isOver, verification != .done else { return }
+    // A message published during the check may have ended the request.
+    guard !isOver else { return }
     verification = .done
     switch verdict {
     case .intact where !isRight:

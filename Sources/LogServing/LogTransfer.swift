@@ -178,7 +178,10 @@ final class LogTransfer: RequestHandler {
       ending = .refuse(refusal)
       proceed()
     // A complete upload has its response. Content of unknown length may be empty, and then asks for that response.
-    case .awaitResponse: exchange?.acceptBody()
+    case .awaitResponse:
+      isAnnounced = true
+      exchange?.acceptBody()
+      watch()
     }
   }
 
@@ -255,7 +258,7 @@ final class LogTransfer: RequestHandler {
       if isPaused || plain?.comparison != nil { watch() } else { stop(.tooSlow) }
     } silent: { [self] in
       // No message may follow the last one, after which the bytes of a refuted upload are being removed.
-      if !append.isLast { showActivity() }
+      if !append.isLast, state?.phase != .complete { showActivity() }
     }
   }
 

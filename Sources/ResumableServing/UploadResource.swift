@@ -189,6 +189,7 @@ final class UploadResource {
     case .awaitResponse(let replaced):
       if replaced != nil { cutOff() }
       adopt(new)
+      if ledger.state.phase == .complete { watchRate(of: new) }
       new.exchange?.acceptBody()
     case .begin(let replaced):
       if replaced != nil {
@@ -354,13 +355,16 @@ final class UploadResource {
       emit(.continued, transfer)
     }
     if !transfer.isCreation { tellProgress(progress.schedule.accepted(now: progress.now), evenIfKnown: true) }
-    if let rate = resources.options.minimumRate, transfer.request.content.mayHaveBytes {
-      progress.watchRate(
-        minimum: rate, window: resources.options.rateWindow,
-        received: { [self] in ledger.state.transfer?.received ?? 0 }, tooSlow: { [self] in reject(transfer, .tooSlow) })
-    }
+    watchRate(of: transfer)
     if transfer.digest != nil { content.hold() }
     transfer.exchange?.acceptBody()
+  }
+
+  private func watchRate(of transfer: UploadTransfer) {
+    guard let rate = resources.options.minimumRate, transfer.request.content.mayHaveBytes else { return }
+    progress.watchRate(
+      minimum: rate, window: resources.options.rateWindow,
+      received: { [self] in ledger.state.transfer?.received ?? 0 }, tooSlow: { [self] in reject(transfer, .tooSlow) })
   }
 
   /// `transfer` has ended without complete content.

@@ -33,7 +33,7 @@ package final class RetentionState: @unchecked Sendable {
   /// Whether the ledger contains all recordings of an earlier server.
   fileprivate var listing = Listing.wanted
   fileprivate var isAtWork = false
-  /// Looks in a row in which nothing was to be removed.
+  /// The number of consecutive looks that found nothing to remove.
   fileprivate var idleLooks = 0
   /// The last reported reason why nothing can be removed. Each reason is reported once.
   fileprivate var complaint: String?
@@ -48,7 +48,7 @@ extension FileStore {
   private static let removingName = ".removing"
   /// How many files are examined in one slice.
   private static let retentionSlice = 200
-  /// After so many looks in a row with nothing to remove, files that others have removed are looked for: hourly.
+  /// After this many idle looks, about an hour, the ledger is compared with the directory.
   static let idleLooks = 60
 
   // MARK: Beginning
@@ -203,19 +203,20 @@ extension FileStore {
               : "the machine's clock is not synchronized. Run an NTP client such as systemd-timesyncd or chrony."))
       }
       retention.complaint = nil
-      recount(retention)
+      recount(retention, removes: true)
     }
   }
 
   /// Operators remove files, too. The ledger must not keep their recordings for ever if nothing is to be removed here.
   private func forgetVanished(_ retention: RetentionState) {
     retention.idleLooks += 1
-    if retention.idleLooks >= Self.idleLooks { recount(retention) }
+    // What is due meanwhile waits for the next look, which judges the clock.
+    if retention.idleLooks >= Self.idleLooks { recount(retention, removes: false) }
   }
 
-  private func recount(_ retention: RetentionState) {
+  private func recount(_ retention: RetentionState, removes: Bool) {
     (retention.isAtWork, retention.idleLooks) = (true, 0)
-    recount(retention, ArraySlice(Array(retention.ledger.recordings.keys)))
+    recount(retention, ArraySlice(Array(retention.ledger.recordings.keys)), removes: removes)
   }
 
   private func removals(_ retention: RetentionState, untoldSince: Int64? = nil) -> [RetentionLedger.Removal] {
@@ -266,7 +267,7 @@ extension FileStore {
   }
 
   /// Operators remove files too, so only existing files count.
-  private func recount(_ retention: RetentionState, _ fileBases: ArraySlice<String>) {
+  private func recount(_ retention: RetentionState, _ fileBases: ArraySlice<String>, removes: Bool) {
     worker.executeSlice { [self] in
       guard !isEnded.load(ordering: .acquiring) else { return }
       for fileBase in fileBases.prefix(Self.retentionSlice) {
@@ -282,7 +283,8 @@ extension FileStore {
         }
       }
       let rest = fileBases.dropFirst(Self.retentionSlice)
-      if rest.isEmpty { remove(removals(retention)[...], retention) } else { recount(retention, rest) }
+      guard rest.isEmpty else { return recount(retention, rest, removes: removes) }
+      remove((removes ? removals(retention) : [])[...], retention)
     }
   }
 

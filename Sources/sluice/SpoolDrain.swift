@@ -103,7 +103,7 @@ struct SpoolDrain {
         Console.shared.say(line)
       }
       switch event {
-      case .stream(_, .ended(let summary)): ending.note(ExitCode(spooled: summary))
+      case .stream(_, .ended(let summary)): ending.note(ExitCode(spooled: summary, isCancelled: true))
       case .unreadable: ending.note(.badData)
       case .ended:
         // The files are closed with the last reference to the spool.

@@ -179,6 +179,14 @@ struct UploadLimitTests {
     let answer = try slow.final().answer
     #expect(answer.status == 408 && answer["upload-offset"] == "3" && answer["upload-complete"] == "?0")
     #expect(try test.connect().head(location)["upload-offset"] == "3")
+    // The same for a request that could ask for the response once more, and does not.
+    let last = try test.connect()
+    try last.patch(location, at: 3, completes: true, body: "")
+    #expect(try last.final().answer.status == 201)
+    let silent = try test.connect()
+    try silent.patch(location, at: 3, completes: true, chunked: true)
+    #expect(try silent.final().answer.status == 408)
+    #expect(try test.connect().head(location)["upload-complete"] == "?1")
   }
 
   // MARK: Tokens

@@ -261,7 +261,11 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     (running, streamer, source, feed, file, memory) = (nil, nil, nil, nil, nil, nil)
     afterWriting = nil
     task.isOver(error)
-    if let handler = resumeHandler.take() { session.call { handler(nil) } }
+    if let handler = resumeHandler.take() {
+      let information = error?.userInfo
+      let data = information?[URLError.ResumeKey.download] ?? information?[URLError.ResumeKey.upload]
+      session.call { [data = data as? Data] in handler(data) }
+    }
     tellEnd(error)
     // A program may keep the task for longer than its session.
     engine = nil
