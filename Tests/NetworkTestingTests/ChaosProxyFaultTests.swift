@@ -18,8 +18,9 @@ struct ChaosProxyFaultTests {
   func reset() throws {
     try proxy.arm(ChaosFault(.reset, .requestBody(after: 100_000), .reset))
     let client = try bench.client()
-    try? bench.beginPatch(client, sent: 200_000)
-    #expect(try !bench.endsOrderly(client))
+    // A socket reports a reset once, and the client may still be sending then.
+    let hasSent = (try? bench.beginPatch(client, sent: 200_000)) != nil
+    if hasSent { #expect(try !bench.endsOrderly(client)) }
     #expect(try !server.waitForEnd(0))
     #expect(server.content(0).count <= 100_000)
     #expect(server.content(0).elementsEqual(pattern.prefix(server.content(0).count)))
