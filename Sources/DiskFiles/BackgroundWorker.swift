@@ -88,14 +88,14 @@ package final class BackgroundWorker: Sendable {
     storage.start { $0.work.append(work) }
   }
 
-  /// Runs a slice of long work, a few milliseconds, when there is no other work, or its patience is over, and after
-  /// earlier slices. Any thread.
+  /// Runs a slice of long work, a few milliseconds, after earlier slices, when there is no other work or the
+  /// ``Patience`` for it is over. Any thread.
   package func executeSlice(_ slice: @escaping @Sendable () -> Void) {
     storage.start { $0.slices.append(slice) }
   }
 
-  /// Runs a slice of long work that nobody waits for, a few milliseconds, when there is no other work at all, or its
-  /// patience is over. Any thread.
+  /// Runs a slice of long work that nobody waits for, a few milliseconds, when there is no other work at all or the
+  /// ``Patience`` for it is over. Any thread.
   ///
   /// The shortest work comes first, and among equals the earliest. So long work that has begun is continued before its
   /// equals begin, and does not delay anything shorter.

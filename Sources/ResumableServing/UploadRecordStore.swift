@@ -124,8 +124,8 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// file would have to search through all of them.
   ///
   /// Its blocks are not reused without a sync. A file system that orders data before metadata (ext4's data=ordered)
-  /// writes new blocks before it commits the exchange of the names, but may write existing blocks later. A power failure
-  /// would then leave the name of one upload with the former record of another.
+  /// writes new blocks before it commits the exchange of the names, but may write existing blocks later. After a power
+  /// failure, one upload's name could then have the former record of another.
   ///
   /// Each loop has its own.
   private func replace(

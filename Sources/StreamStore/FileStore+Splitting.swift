@@ -146,7 +146,8 @@ extension FileStore {
     return next
   }
 
-  /// Whether an unfinished file of that name exists which is not a beginning of `bytes`. If it cannot be read, it may be.
+  /// Whether an unfinished file of that name exists which is not a beginning of `bytes`. Also true if the file cannot
+  /// be read.
   private func hasContent(_ name: StreamName, beyond bytes: [UInt8]) -> Bool {
     guard isThere(name.partial) else { return false }
     guard let (file, size) = try? openExisting(name.partial, O_RDONLY) else { return true }

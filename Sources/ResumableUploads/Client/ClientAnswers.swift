@@ -149,8 +149,8 @@ extension UploadClientStateMachine {
     [InteropVersion.fieldName, "Tus-Version", "Tus-Resumable"].contains { answer.fields.contains($0) }
   }
 
-  /// Whether an answer gives the version as its reason. A server of tus 1.0 may add no field to its 412, but a condition
-  /// of the user has the same status.
+  /// Whether an answer gives the version as its reason. A server of tus 1.0 may add no field to its 412. If the
+  /// user has set a condition, the status may mean that instead.
   private func blamesVersion(_ answer: ClientAnswer) -> Bool {
     speaksOfVersions(answer) || answer.status == 412 && !configuration.hasCondition
   }
