@@ -79,16 +79,7 @@ struct WithdrawnTokenTests {
 
   /// Sends until the server has checked the token again.
   private func refusal(of sending: Sending) throws -> RawClient.Answer {
-    var refused: RawClient.Answer?
-    try waitUntil("the request for \(sending.streamID) is refused") {
-      try? sending.send("abc")
-      while refused == nil, sending.client.hasAnswer {
-        let answer = try sending.client.answer()
-        if answer.status >= 200 { refused = answer }
-      }
-      return refused != nil
-    }
-    return try #require(refused)
+    try sending.client.final { try sending.send("abc") }
   }
 
   @Test("soon after its token is withdrawn, no request stores bytes, and its upload can be continued with the token")

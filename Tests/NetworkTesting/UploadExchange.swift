@@ -37,6 +37,21 @@ extension RawClient {
     }
   }
 
+  /// Sends again and again until the final answer comes. The server may end the connection after that.
+  package func final(whileSending send: () throws -> Void) throws -> Answer {
+    var answer: Answer?
+    try waitUntil("the request is answered") {
+      try? send()
+      while answer == nil, hasAnswer {
+        let next = try self.answer()
+        if next.status >= 200 { answer = next }
+      }
+      return answer != nil
+    }
+    guard let answer else { throw TestFailure("no answer") }
+    return answer
+  }
+
   /// Waits for the 104 that announces this number of bytes.
   package func awaitProgress(_ offset: Int) throws {
     while true {
