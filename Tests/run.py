@@ -18,6 +18,8 @@ import xml.etree.ElementTree as ElementTree
 
 SWIFT = os.environ.get("SWIFT", "swift")
 FORGIVEN, TIMES = 3, 3
+# Lines of an issue that are repeated.
+DETAILS = 60
 
 
 def default_signals():
@@ -60,9 +62,10 @@ def run(arguments):
                 sanitizer = not line.startswith("SUMMARY: ThreadSanitizer")
                 lines.append(line)
             elif re.search(r"^✘|recorded an issue|\bFatal error\b|^error: ", line):
-                details = 6
+                details = DETAILS if "recorded an issue" in line else 0
                 lines.append(line)
-            elif details and line.startswith("↳"):
+            elif details and not re.match("[◇✔􀟈]|process ", line):
+                # The description of a value, or a comment.
                 details -= 1
                 lines.append(line)
             else:

@@ -242,6 +242,8 @@ final class Exchange {
       isWhole = try read(into: place, limit: .max)
       wait(plan.responseLimit * 3 / 2)
     }
+    // The client may end, and be judged, before the end of the content is read.
+    if request.head["Content-Length"] == "\(count)" { finish(place) }
     let proper = refusal ?? self.proper(place)
     let head = odd.head(of: proper)
     server.state.withLock { state in

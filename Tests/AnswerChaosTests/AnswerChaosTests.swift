@@ -11,7 +11,7 @@ struct AnswerChaosTests {
   func everyCombination(_ seed: Seed) throws {
     let options = AnswerChaos.Options(seed: seed.value, count: AnswerChaos.roundSize)
     let report = try AnswerChaos(options).run()
-    #expect(report.isClean, "\(report)")
+    if !report.isClean { Issue.record("\(report)") }
   }
 
   @Test("the real command ends as the responses require, and its reports are true", arguments: Seed.several(1))
@@ -20,6 +20,6 @@ struct AnswerChaosTests {
     options.isCommandOnly = true
     options.commandEvery = 1
     let report = try AnswerChaos(options).run()
-    #expect(report.isClean && report.commands == 36, "\(report)")
+    if !report.isClean || report.commands != 36 { Issue.record("\(report)") }
   }
 }

@@ -42,7 +42,7 @@ public final class EventLog<Event: Sendable>: Sendable {
   /// Waits until `find` returns a value for the events so far.
   @discardableResult
   public func wait<Found>(
-    _ what: @autoclosure () -> String, within limit: Duration = .seconds(20), _ find: ([Event]) -> Found?
+    _ what: @autoclosure () -> String, within limit: Duration = .seconds(60), _ find: ([Event]) -> Found?
   ) throws -> Found {
     try wait(what(), within: limit, from: 0) { find(Array($0)) }
   }
@@ -51,7 +51,7 @@ public final class EventLog<Event: Sendable>: Sendable {
   /// events.
   @discardableResult
   package func wait<Found>(
-    _ what: @autoclosure () -> String, within limit: Duration = .seconds(20), from start: Int,
+    _ what: @autoclosure () -> String, within limit: Duration = .seconds(60), from start: Int,
     _ find: (ArraySlice<Event>) -> Found?
   ) throws -> Found {
     let deadline = MonotonicInstant.now + limit

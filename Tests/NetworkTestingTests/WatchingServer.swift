@@ -71,7 +71,7 @@ final class WatchingServer: Sendable {
 
   /// Waits for the end of a connection. Returns whether it was orderly.
   @discardableResult
-  func waitForEnd(_ connection: Int, within limit: Duration = .seconds(20)) throws -> Bool {
+  func waitForEnd(_ connection: Int, within limit: Duration = .seconds(60)) throws -> Bool {
     try seen.wait("the end of connection \(connection)", within: limit) { events in
       for case .ended(connection, let orderly) in events { return orderly }
       return nil
