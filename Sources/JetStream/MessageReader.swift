@@ -93,8 +93,8 @@ package final class MessageReader {
   ///   - identity: of that message, as `identify` said; nil if nobody knows.
   ///   - created: when the stream was made, as ``MessageStreamState/created`` says; nil if that is not to be compared.
   ///   - selection: what is read. With ``Selection/headersOfLast``, `sequence` is 0.
-  ///   - identify: what identifies a message among all that ever had its sequence: brokers that lose messages give their
-  ///     sequences to others.
+  ///   - identify: what identifies a message among all that ever had its sequence: brokers that lose messages give
+  ///     their sequences to others.
   ///   - handle: called for each event, never from within a call.
   package init(
     _ stream: MessageStream, after sequence: UInt64, _ identity: String?, created: String? = nil,

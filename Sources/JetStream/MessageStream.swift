@@ -37,9 +37,12 @@ package final class MessageStream {
   /// Whether several brokers store the messages, so that an answer can come from one that no longer leads the stream.
   package var isReplicated: Bool { configuration.isReplicated }
 
-  /// Whether a purge of one subject can make consumers omit messages of others. NATS before 2.9.12 does that: it moves a
-  /// consumer whose filter matches the purged subject forward to the first message that is left of that subject.
+  /// Whether a purge of one subject can make consumers omit messages of others. NATS before 2.9.12 does that: it moves
+  /// a consumer whose filter matches the purged subject forward to the first message that is left of that subject.
   var omitsMessages: Bool { configuration.isBefore210 }
+
+  /// Whether the brokers are older than NATS 2.10.
+  package var isBefore210: Bool { configuration.isBefore210 }
 
   /// Whether a broker is connected now.
   package var isConnected: Bool { client.connection.isConnected }
@@ -77,13 +80,16 @@ package final class MessageStream {
 
   /// Opens the stream of that name.
   ///
-  /// - Parameter completion: receives an error with ``BrokerError/isStreamNotFound`` if there is none.
+  /// - Parameters:
+  ///   - replicas: the least number of copies, each on its own broker.
+  ///   - completion: receives an error with ``BrokerError/isStreamNotFound`` if there is none.
   package static func find(
-    _ name: String, with client: BrokerClient, _ completion: @escaping (Result<MessageStream, BrokerError>) -> Void
+    _ name: String, replicas: Int = 1, with client: BrokerClient,
+    _ completion: @escaping (Result<MessageStream, BrokerError>) -> Void
   ) {
     ask(client, "STREAM.INFO.\(name)") { answer in
       switch answer {
-      case .success(let info): completion(judged(info, name, 1, client))
+      case .success(let info): completion(judged(info, name, replicas, client))
       case .failure(let error): completion(.failure(error))
       }
     }

@@ -23,9 +23,9 @@ struct StreamConfiguration {
     /// Whether several brokers store the messages. Then one that no longer leads the stream may not know it yet.
     var isReplicated: Bool
     /// Whether brokers may compare the expected sequence of a publish with the subject's last message before the
-    /// messages in flight are stored, and not again. Then they store two messages after the same one. NATS before 2.9.21
-    /// does that if there are replicas (its commit 244dda809, "Fix bug that would race around check for last sequence
-    /// per subject").
+    /// messages in flight are stored, and not again. Then they store two messages after the same one. NATS before
+    /// 2.9.21 does that if there are replicas (its commit 244dda809, "Fix bug that would race around check for last
+    /// sequence per subject").
     var isCheckedTooEarly: Bool { isReplicated && isBefore210 }
     /// Whether the broker is older than NATS 2.10. Since then, brokers report the compression of a stream.
     var isBefore210: Bool

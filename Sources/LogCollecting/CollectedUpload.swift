@@ -5,6 +5,8 @@ internal import EventLoops
 internal import Glibc
 internal import HTTPMessages
 internal import HTTPServer
+internal import JetStream
+internal import LogServing
 internal import ResumableUploads
 internal import StreamServing
 internal import StreamStore
@@ -55,6 +57,8 @@ final class CollectedUpload: RecordingHolder, Exchange {
   private var answer: Response?
   /// The sequence of the newest message of the upload that this collector has applied. 0 for none.
   var appliedSequence: UInt64 = 0
+  /// The link of the last message of the upload that was applied. Nil if it is unknown.
+  var link: LogEntry.Link?
   /// When a message of it was read.
   var lastActivity = MonotonicInstant.now
 
@@ -74,6 +78,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
   ) {
     self.init(upload.token, upload.origin, at: upload.offset, registry: registry, loop: loop, emit: emit)
     (segmentStart, ownsFile, phase) = (upload.segmentStart, upload.ownsFile, upload.phase)
+    link = upload.link
     hasBegun = phase == .open && offset > segmentStart
     guard hasBegun else { return }
     makeHandler()?.restoreHolding(self)
@@ -83,7 +88,28 @@ final class CollectedUpload: RecordingHolder, Exchange {
   var checkpoint: CollectorCheckpoint.Upload? {
     guard phase != .open || offset > segmentStart else { return nil }
     return .init(
-      token: token, origin: origin, segmentStart: segmentStart, offset: offset, ownsFile: ownsFile, phase: phase)
+      token: token, origin: origin, segmentStart: segmentStart, offset: offset, ownsFile: ownsFile, phase: phase,
+      link: link?.isStorable == true ? link : nil)
+  }
+
+  /// Whether a message may be the one that a server has published after ``link``.
+  ///
+  /// A message that is read again after a start, or that follows missing ones, cannot be compared.
+  func isFollowed(by entry: LogEntry, _ content: MessageContent) -> Bool {
+    let former: LogEntry.Link
+    if entry.link.number == 1 {
+      former = LogEntry.Link()
+    } else if let link, link.number == entry.link.number {
+      // Two servers cannot both follow the same message.
+      return link == entry.link
+    } else if let link, link.number == entry.link.number - 1 {
+      former = link
+    } else {
+      return true
+    }
+    // Without memory for the digest, nothing is known.
+    guard let expected = former.next(content) else { return true }
+    return expected == entry.link
   }
 
   // MARK: Bytes

@@ -144,6 +144,7 @@ final class Collection {
       received = []
       // Messages that were not collected may have these sequences.
       (pendingPurges, isLogKnown) = ([], false)
+      for upload in uploads.values { upload.link = nil }
       checkpoint.sequence = 0
       checkpoint.mark = ""
       read(after: 0, "")

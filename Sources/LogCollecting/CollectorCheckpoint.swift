@@ -2,6 +2,7 @@
 // message. It only converts between text and values.
 
 internal import HTTPMessages
+internal import LogServing
 
 /// One moment of a collection. The next collector restores the directory to this state, and reads the log from here
 /// on, regardless of what was killed.
@@ -25,6 +26,8 @@ struct CollectorCheckpoint: Equatable, Sendable {
     /// Whether the recording is removed when the upload is cancelled.
     var ownsFile = false
     var phase = Phase.open
+    /// The link of its last message that counts. Nil if it is unknown, as in a checkpoint of an earlier version.
+    var link: LogEntry.Link?
   }
 
   /// A growing recording.
@@ -132,6 +135,8 @@ private struct Line {
     set("type", origin.mediaType.map { .displayString($0) })
     set("owner", origin.owner.map { .bytes($0) })
     set("description", origin.description.map { .displayString($0) })
+    set("number", upload.link.map { .integer(Int64(clamping: $0.number)) })
+    set("chain", upload.link.map { .string($0.digest) })
   }
 
   /// Nil if a value does not fit into a line.
@@ -161,5 +166,16 @@ extension CollectorCheckpoint.Upload {
         path: path, mediaType: line.text("type"), streamID: streamID, streamStart: start, owner: line.bytes("owner"),
         isLive: isLive, description: line.text("description")),
       segmentStart: from, offset: offset, ownsFile: owns, phase: phase)
+    if let number = line.count("number"), let chain = line.string("chain") {
+      link = LogEntry.Link(number: number, digest: chain)
+    }
+  }
+}
+
+extension LogEntry.Link {
+  /// Whether a checkpoint can contain it. Anybody with access to the brokers may publish other texts as a digest.
+  var isStorable: Bool {
+    number <= UInt64(BareItem.largestInteger) && digest.utf8.count == 64
+      && digest.utf8.allSatisfy { (0x21...0x7E).contains($0) }
   }
 }

@@ -9,7 +9,8 @@ package import StreamStore
 /// Writes the uploads that servers have stored in a JetStream stream into files. The files are those that a server with
 /// a directory would have written.
 ///
-///     let collector = try LogCollector(.init(brokers: options, stream: "sluice", directory: "recordings") { print($0.jsonLine) })
+///     let collector = try LogCollector(
+///       .init(brokers: options, stream: "sluice", directory: "recordings") { print($0.jsonLine) })
 ///     try collector.run()
 package final class LogCollector: Sendable {
   package struct Configuration: Sendable {
@@ -74,7 +75,7 @@ package final class LogCollector: Sendable {
     let (loop, store) = (loop, store)
     let onEvent = configuration.onEvent
     let context = ServingContext(
-      loop: loop, assignment: configuration.partition.assignment, figures: LoopFigures(),
+      loop: loop, assignment: configuration.partition.assignment, figures: ServerLoopFigures(),
       finishAfter: configuration.finishAfter, isValid: { _ in true }, emit: onEvent)
     let registry = StreamRegistry(
       context, store: store,

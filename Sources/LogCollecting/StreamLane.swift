@@ -69,6 +69,7 @@ final class StreamLane {
       }
     } else {
       complaint = nil
+      item.upload.link = item.entry?.link
       queue.removeFirst()
       collection.applied(item, self)
     }
@@ -83,6 +84,10 @@ final class StreamLane {
     if let error = collection.store.syncRefusal(of: upload.name) { return ended(.failed(error), item) }
     guard let entry = item.entry else {
       return ended(upload.refuse("message \(item.message.sequence) of the log is damaged"), item)
+    }
+    guard upload.isFollowed(by: entry, item.message.content) else {
+      let reason = "message \(item.message.sequence) of the log has changed, or does not follow the one before it"
+      return ended(upload.refuse(reason), item)
     }
     guard entry.streamStart + entry.end <= UInt64(BareItem.largestInteger) else {
       return ended(upload.refuse("it ends beyond the largest offset of a stream"), item)

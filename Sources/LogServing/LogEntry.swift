@@ -140,8 +140,8 @@ package struct LogEntry: Equatable, Sendable {
 
   /// What a message tells about an upload that is known already. This costs a fraction of the whole entry.
   ///
-  /// - Returns: the end of the upload's bytes, and whether its length is unknown. Nil if the message ends the upload, or
-  ///   if no server has published it.
+  /// - Returns: the end of the upload's bytes, and whether its length is unknown. Nil if the message ends the upload,
+  ///   or if no server has published it.
   static func progress(headersOf content: MessageContent) -> (end: UInt64, isLive: Bool)? {
     guard content[Name.complete] == nil, content[Name.ended] == nil,
       let offset = content[UploadFields.offset].flatMap({ UInt64($0) }), offset <= UInt64(BareItem.largestInteger),

@@ -34,10 +34,13 @@ final class BrokerStorage: @unchecked Sendable {
     do throws(BrokerError) {
       connection = try BrokerConnection(brokers.options)
       stream = try Self.open(brokers, connection)
-      notes =
-        durability == .always || brokers.witnesses.isEmpty
-        ? []
-        : StorageProof.notes(try brokers.witnesses.facts(about: Self.brokers(of: brokers, connection)))
+      if durability == .always {
+        notes = []
+      } else if brokers.witnesses.isEmpty {
+        notes = StorageProof.notes(isBefore210: stream.isBefore210)
+      } else {
+        notes = StorageProof.notes(try brokers.witnesses.facts(about: Self.brokers(of: brokers, connection)))
+      }
     } catch {
       throw .brokers(error)
     }
@@ -53,13 +56,14 @@ final class BrokerStorage: @unchecked Sendable {
     // Observe before the question, so that no change is missed.
     self.connection.observe { guardian.connectionChanged(isConnected: $0) }
     if durability == .always { try guardian.prove() }
-    guard stream.maximumMessageLength >= UploadLog.leastMessageLength else {
+    let (payload, message) = (self.connection.maximumMessageLength, stream.maximumMessageLength)
+    let least = UploadLog.leastMessageLength
+    guard payload >= least else { throw .brokers(.shortPayload(brokers.stream, limit: payload)) }
+    guard message >= least else {
       throw .brokers(
         .unsuitableStream(
           brokers.stream,
-          reason:
-            "the limit of a message is \(stream.maximumMessageLength) bytes, and \(UploadLog.leastMessageLength) are required "
-            + "(max_payload of the brokers, max_msg_size of the stream)"))
+          reason: "it accepts messages of at most \(message) bytes (max_msg_size), and \(least) are required"))
     }
   }
 
@@ -79,7 +83,7 @@ final class BrokerStorage: @unchecked Sendable {
     of brokers: UploadServer.Brokers, _ connection: BrokerConnection
   ) throws(BrokerError) -> [String] {
     let found: [String] = try wait(connection) { client, done in
-      MessageStream.find(brokers.stream, with: client) { found in
+      MessageStream.find(brokers.stream, replicas: brokers.replicas, with: client) { found in
         switch found {
         case .failure(let error): done(.failure(error))
         case .success(let stream): stream.extent { done($0.map(\.brokers)) }

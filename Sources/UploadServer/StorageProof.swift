@@ -25,15 +25,31 @@ enum StorageProof {
     return nil
   }
 
+  /// What is wrong with outdated brokers.
+  private static let losses =
+    "versions before \(BrokerFacts.leastVersion) can lose acknowledged messages when their process is killed "
+    + "(nats-server #7564, Jepsen's analysis of NATS 2.12.1)"
+
+  /// Notes for an operator if no witness reports when the brokers sync.
+  ///
+  /// - Parameter isBefore210: whether the brokers are older than NATS 2.10. Otherwise, their version is unknown.
+  static func notes(isBefore210: Bool) -> [String] {
+    var notes: [String] = []
+    if isBefore210 {
+      notes.append("the brokers are older than NATS 2.10: \(losses). Upgrade them.")
+    }
+    notes.append(
+      "how often the brokers sync is unknown; by default every two minutes. If they lose power, messages that they "
+        + "acknowledged since the last sync may be lost. Set sync_interval: always.")
+    return notes
+  }
+
   /// Notes for an operator, one sentence each.
   static func notes(_ facts: [BrokerFacts]) -> [String] {
     facts.flatMap { broker in
       var notes: [String] = []
       if broker.isOutdated {
-        notes.append(
-          "broker \(broker.name) is NATS \(broker.version): versions before \(BrokerFacts.leastVersion) can lose acknowledged "
-            + "messages when their process is killed (nats-server #7564, Jepsen's analysis of NATS 2.12.1). Upgrade it."
-        )
+        notes.append("broker \(broker.name) is NATS \(broker.version): \(losses). Upgrade it.")
       }
       if !broker.syncsAlways {
         let window =

@@ -109,6 +109,23 @@ package final class TestStream: Sendable {
     return messages
   }
 
+  /// Publishes a byte 0 at offset 5 of an upload, as its next message, whose digest of the messages before it is wrong.
+  ///
+  /// - Parameters:
+  ///   - id: the `Stream-ID` of the upload.
+  ///   - more: further headers.
+  package func forge(_ token: String, _ id: String, more: [MessageContent.Header] = []) throws {
+    guard let last = try lastMessage(of: token), let number = last.content["Sluice-Number"].flatMap({ UInt64($0) })
+    else { throw TestFailure("no upload \(token)") }
+    // 0xD202EF8D is the checksum of one byte 0.
+    let headers: [MessageContent.Header] = [
+      .init("Stream-ID", id), .init("Stream-Offset", "5"), .init("Upload-Offset", "5"),
+      .init("Sluice-CRC32", "d202ef8d"), .init("Sluice-Publisher", "p.1"), .init("Sluice-Number", "\(number + 1)"),
+      .init("Sluice-Chain", String(repeating: "0", count: 64)),
+    ]
+    _ = try publish(.init(headers: headers + more, payload: [0]), to: token, after: last.sequence).get()
+  }
+
   /// The creation time, as the broker formats it.
   package var created: String { get throws { try state.created } }
 

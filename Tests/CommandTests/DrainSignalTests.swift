@@ -1,5 +1,6 @@
 // Tests how `sluice serve` reacts to signals: it must end, and with the right exit code.
 
+import BrokerTesting
 import EventLoops
 import Glibc
 import HTTPServer
@@ -15,10 +16,15 @@ struct DrainSignalTests {
 
   init() throws { directory = try TemporaryDirectory() }
 
+  /// Where a server stores uploads.
+  enum Store: CaseIterable { case directory, broker }
+
   /// Starts a server and returns its address.
-  private func start(_ options: [String]) throws -> (TestProcess, ListenAddress) {
-    let arguments = ["serve", "--listen", "127.0.0.1:0", "--directory", directory.path, "--durability", "always"]
-    let server = try sluice(arguments + options)
+  ///
+  /// - Parameter broker: stores the uploads. With nil, they are stored in the directory.
+  private func start(_ options: [String], _ broker: TestBroker? = nil) throws -> (TestProcess, ListenAddress) {
+    let storage = broker.map { ["--store", $0.url] } ?? ["--directory", directory.path, "--durability", "always"]
+    let server = try sluice(["serve", "--listen", "127.0.0.1:0"] + storage + options)
     let line = try server.lines.first("its address") { $0.text.hasPrefix("listening on ") }.text
     return (server, try ListenAddress(String(line.dropFirst("listening on ".count))))
   }
@@ -74,16 +80,38 @@ struct DrainSignalTests {
     #expect(try next.wait() == 0)
   }
 
-  @Test("a live stream receives its offset at once, and the server exits with 0")
-  func live() throws {
-    let (server, address) = try start(["--drain-timeout", "1h"])
+  @Test(
+    "a live stream receives its offset at once, and the server exits with 0 long before --drain-timeout",
+    arguments: Store.allCases)
+  func live(_ store: Store) throws {
+    let broker = store == .broker ? try TestBroker() : nil
+    let (server, address) = try start(["--drain-timeout", "1h"], broker)
     let (client, _) = try beginUpload(at: address, isLive: true)
     try awaitHello(client)
     server.signal(SIGTERM)
-    let answer = try client.answer()
+    let answer = try client.final().answer
     #expect(answer.status == 503 && answer["upload-offset"] == "5")
     client.disconnect()
     #expect(try server.wait() == 0)
+  }
+
+  @Test("if the broker is dead, the server ends within --drain-timeout, and acknowledges nothing more")
+  func deadBroker() throws {
+    let broker = try TestBroker()
+    let (server, address) = try start(["--drain-timeout", "2s"], broker)
+    let (client, _) = try beginUpload(at: address, isLive: true)
+    try awaitHello(client)
+    try broker.kill()
+    try client.sendChunk("world")
+    let began = MonotonicInstant.now
+    server.signal(SIGTERM)
+    // 74 if the server was still trying to store the bytes.
+    let code = try server.wait()
+    #expect(code == 0 || code == 74, "\(server.errors)")
+    // Less than the time for which a server tries to store a message. A busy machine needs more than two seconds.
+    #expect(MonotonicInstant.now - began < .seconds(7))
+    let answer = try? client.final().answer
+    #expect(answer?["upload-offset"] != "10")
   }
 
   @Test(

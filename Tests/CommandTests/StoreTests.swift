@@ -89,6 +89,60 @@ struct StoreTests {
     #expect(try server.wait() == 0, "\(server.errors)")
   }
 
+  @Test("a live client continues in a new part after the log has lost a message of its upload")
+  func lostMessage() throws {
+    let broker = try TestBroker()
+    let (server, address) = try Self.serve(broker)
+    let client = try sluice(
+      ["pipe", "http://\(address)/t.bin", "--stream-id", "s", "--buffer", "4MiB", "--retry-ceiling", "200ms"],
+      input: .pipe)
+    let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
+    let log = try loop.open("sluice")
+    var sent: [UInt8] = []
+    func send(_ count: Int) {
+      for _ in 0..<count {
+        let piece = Self.piece(sent.count)
+        sent += piece
+        client.send(piece)
+        poll(nil, 0, 5)
+      }
+    }
+    func offset(_ message: StoredMessage) -> Int { message.content["Stream-Offset"].flatMap { Int($0) } ?? -1 }
+    send(20)
+    var messages: [StoredMessage] = []
+    try waitUntil("most of the bytes are stored") {
+      messages = try log.messages(of: "*").filter { !$0.content.payload.isEmpty }
+      guard messages.count > 2, let last = messages.last else { return false }
+      return offset(last) + last.content.payload.count >= sent.count - 20_000
+    }
+    let lost = messages[1]
+    let lostRange = offset(lost)..<(offset(lost) + lost.content.payload.count)
+    let damaged = String(lost.subject.dropFirst("sluice.".count))
+    try loop.remove(lost.sequence, from: "sluice")
+    let observer = try RawClient(try .init(address))
+    #expect(try observer.head("/.uploads/\(damaged)").status == 410)
+    send(20)
+    client.endInput()
+    #expect(try client.wait() == 0, "\(client.errors)")
+    var parts: [String] = []
+    var isStored = [Bool](repeating: false, count: sent.count)
+    for message in try log.messages(of: "*") where message.content["Stream-ID"] == "s" {
+      if !parts.contains(message.subject) { parts.append(message.subject) }
+      let range = offset(message)..<(offset(message) + message.content.payload.count)
+      guard range.lowerBound >= 0, range.upperBound <= sent.count else { throw TestFailure("\(range) was not sent") }
+      #expect(Array(sent[range]) == message.content.payload, "\(range)")
+      for index in range { isStored[index] = true }
+    }
+    // A byte of the lost message that was not acknowledged is sent again.
+    #expect(isStored.indices.allSatisfy { isStored[$0] || lostRange.contains($0) })
+    #expect(parts.count == 2 && parts.first == lost.subject)
+    #expect(try log.lastMessage(of: damaged)?.content["Sluice-Ended"] == "state-lost")
+    let whole = String((parts.last ?? "").dropFirst("sluice.".count))
+    #expect(try log.lastMessage(of: whole)?.content["Upload-Complete"] == "?1")
+    server.signal(SIGTERM)
+    #expect(try server.wait() == 0, "\(server.errors)")
+  }
+
   @Test("readiness follows the broker, and liveness does not")
   func probes() throws {
     let broker = try TestBroker()
@@ -115,6 +169,8 @@ struct StoreTests {
     let page = try client.final().answer.body
     #expect(page.contains("\nsluice_server_broker_reconnects_total 1\n"))
     #expect(page.contains("\nsluice_server_publishes_in_flight 0\n"))
+    #expect(page.contains("\nsluice_server_publish_delay_seconds_count "))
+    #expect(page.contains("\nsluice_server_publishes_refused_total 0\n"))
   }
 
   @Test("an unusable broker has an exit code and a remedy")
@@ -123,6 +179,11 @@ struct StoreTests {
     let guarded = try TestBroker("authorization { token: \"right\" }")
     let gone = try TestBroker()
     try gone.kill()
+    let small = try TestBroker("max_payload: 20000")
+    let other = try TestBroker()
+    let loop = try BrokerLoop(BrokerOptions(servers: [other.url]))
+    _ = try loop.open("sluice")
+    try loop.limit("sluice", toBytes: 1_000_000, dropsOldest: true)
     let directory = try TemporaryDirectory()
     let token = try directory.write("token", "right\n")
     let wrong = try directory.write("wrong", "wrong\n")
@@ -131,6 +192,7 @@ struct StoreTests {
       ([guarded.url, "--store-token-file", wrong], 77, "Correct the token"),
       ([guarded.url, "--store-token-file", token, "--replicas", "3"], 76, "replicas"),
       ([guarded.url, "--store-credentials", token], 66, "Correct the file"),
+      ([other.url], 76, "Change the stream"), ([small.url], 76, "Raise max_payload"),
     ]
     for (arguments, code, text) in cases {
       let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--store"] + arguments)

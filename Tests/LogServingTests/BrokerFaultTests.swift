@@ -116,6 +116,26 @@ struct BrokerFaultTests {
     #expect(try broker.bytes(of: location) == Array("abc".utf8))
   }
 
+  @Test("a stream with fewer replicas since the last reconnect stores nothing until it has as many as configured")
+  func fewerReplicasLater() throws {
+    let cluster = try TestCluster(3)
+    let broker = cluster.brokers[0]
+    // The server learns the other brokers from this one.
+    let server = try LogServer(broker) {
+      $0.storage = .brokers(UploadServer.Brokers(BrokerOptions(servers: [broker.url]), replicas: 3))
+    }
+    _ = try server.create("abc")
+    // Settings without a number of replicas have one.
+    try BrokerLoop(cluster.options).limit("sluice", toBytes: -1)
+    try broker.kill()
+    try broker.start()
+    let reason = "it has 1 replicas, and not 3"
+    try server.events.first("the reason") { $0.reason?.contains(reason) == true }
+    let client = try server.connect()
+    try client.request("POST", "/t.txt", ["Upload-Complete: ?0"], body: "def")
+    #expect(try client.final().answer.status == 503)
+  }
+
   @Test("a broker that accepts nothing slows down the client, and memory stays bounded")
   func backpressure() throws {
     let broker = try TestBroker()

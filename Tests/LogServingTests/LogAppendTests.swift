@@ -155,6 +155,22 @@ struct LogAppendTests {
     #expect(machine.retry() == .nothing)
   }
 
+  @Test("bytes that arrive while a message is in flight are published together, in the next message")
+  func batching() {
+    var machine = LogAppend(after: 4, at: 10, announcing: false)
+    machine.take([1])
+    #expect(machine.next(limit: 9) == .publish(.init(number: 1, offset: 10, bytes: [1]), after: 4))
+    for bytes: [UInt8] in [[2], [3, 4], [5]] {
+      machine.take(bytes)
+      #expect(machine.next(limit: 9) == .nothing)
+    }
+    #expect(machine.published(sequence: 5) == .advanced)
+    #expect(machine.next(limit: 9) == .publish(.init(number: 2, offset: 11, bytes: [2, 3, 4, 5]), after: 5))
+    #expect(machine.published(sequence: 6) == .advanced)
+    #expect(machine.next(limit: 9) == .nothing)
+    #expect(machine.isDrained && machine.durable == 15)
+  }
+
   @Test("content that is longer than a message is split, and only the last part completes the upload")
   func splitting() {
     var machine = LogAppend(after: 0, at: 0, announcing: false)

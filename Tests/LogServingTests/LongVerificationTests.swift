@@ -95,7 +95,7 @@ struct LongVerificationTests {
         guard case .success(let stream) = found else { return done(false) }
         let options = UploadLimitsConfiguration()
         let context = ServingContext(
-          loop: client.loop, assignment: .only, figures: LoopFigures(), finishAfter: .seconds(3600),
+          loop: client.loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .seconds(3600),
           isValid: { _ in true }, emit: { _ in })
         let log = UploadLog(
           context, stream: stream, options: options, usage: LogUsage(options, finishAfter: .seconds(3600)),

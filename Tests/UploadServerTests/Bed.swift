@@ -2,12 +2,15 @@
 
 import BrokerTesting
 import EventLoops
+import Glibc
 import JetStream
 import NetworkTesting
 import Testing
 import UploadServer
 
 /// Servers that come one after another, or side by side, and share what they store.
+///
+/// `SLUICE_BROKERS=3` lets three brokers keep each message, and `SLUICE_NATS_SERVER` names another broker.
 final class Bed {
   enum Storage: Sendable, CustomTestStringConvertible {
     /// A server with `--directory`, and the next one in its place.
@@ -21,14 +24,14 @@ final class Bed {
 
   let storage: Storage
   private let directory = TemporaryDirectory()
-  private let broker: TestBroker?
+  private let cluster: TestCluster?
   /// The JetStream stream, which no other test has.
   private let stream: String
   private var servers: [TestServer] = []
 
   init(_ storage: Storage) throws {
     self.storage = storage
-    broker = storage == .log ? try SharedBroker.get() : nil
+    cluster = storage == .log ? try SharedCluster.get() : nil
     stream = "bed-\(UInt64.random(in: 0...UInt64.max))"
   }
 
@@ -37,24 +40,25 @@ final class Bed {
     // A directory has one server at a time.
     if storage == .directory { servers.last?.stop() }
     let server = try TestServer(in: directory) { configuration in
-      if let broker {
-        configuration.storage = .brokers(.init(BrokerOptions(servers: [broker.url]), stream: stream))
+      if let cluster {
+        configuration.storage = .brokers(
+          .init(cluster.options, stream: stream, replicas: cluster.brokers.count))
       }
       change(&configuration)
     }
-    server.support = broker
+    server.support = cluster
     servers.append(server)
     return server
   }
 
   /// What is stored of the only stream of that name, whether it is complete or not; zeros where bytes never came.
   func stored(_ id: String) throws -> String {
-    guard let broker else {
+    guard let cluster else {
       let names = directory.names.filter { $0.contains("-\(id).") && !$0.hasSuffix(".gaps") }
       guard names.count <= 1 else { throw TestFailure("\(names)") }
       return try names.first.map { try directory.text($0) } ?? ""
     }
-    let log = try BrokerLoop(BrokerOptions(servers: [broker.url])).open(stream)
+    let log = try BrokerLoop(cluster.options).open(stream)
     var bytes: [UInt8] = []
     for message in try log.messages(of: "*") where message.content["Stream-ID"] == id {
       let offset = message.content["Stream-Offset"].flatMap { Int($0) } ?? 0
@@ -67,17 +71,18 @@ final class Bed {
   }
 }
 
-/// A broker for all tests that need nothing of it but its store, while one of them runs.
-private enum SharedBroker {
-  private struct Weak { weak var broker: TestBroker? }
+/// Brokers for all tests that need nothing of them but their store, while one of these tests runs.
+private enum SharedCluster {
+  private struct Weak { weak var cluster: TestCluster? }
   private static let current = Lock(Weak())
+  private static let count = getenv("SLUICE_BROKERS").flatMap { Int(String(cString: $0)) } ?? 1
 
-  static func get() throws -> TestBroker {
+  static func get() throws -> TestCluster {
     try current.withLock { current in
-      if let broker = current.broker { return broker }
-      let broker = try TestBroker()
-      current.broker = broker
-      return broker
+      if let cluster = current.cluster { return cluster }
+      let cluster = try TestCluster(count)
+      current.cluster = cluster
+      return cluster
     }
   }
 }

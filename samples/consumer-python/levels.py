@@ -24,6 +24,7 @@ from nats.errors import Error as NatsError
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 
+KEPT_FORMATS = 10_000  # the number of streams whose format is known after their upload has ended
 SILENCE = -96.0  # dBFS: below the lowest level of 16 bits
 
 
@@ -75,29 +76,43 @@ class Levels:
     def __init__(self, broker, name: str):
         self.broker, self.name = broker, name
         self.streams: dict[str, Stream | None] = {}  # by subject; None: not shown
+        # The format of each stream, for the uploads that continue it: by owner, path and Stream-ID.
+        self.waves: dict[tuple[str, str, str], Wave] = {}
 
     async def begin(self, subject: str) -> Stream | None:
         """Reads the first messages of an upload, which contain its name and the head of the WAV file."""
-        sequence, head, name = 1, b"", subject
+        sequence, head, name, key = 1, b"", subject, None
         while read_head(head) is None and len(head) < 4096:
             try:
                 message = await self.broker.get_msg(self.name, seq=sequence, subject=subject, next=True)
             except NotFoundError:
                 break
             headers = message.headers or {}
-            if int(headers.get("Stream-Offset", 0)) != len(head):
-                print(f"{name}: continues an earlier upload, whose format is unknown")
-                return None
             if "Sluice-Request" in headers:
-                path = headers["Sluice-Request"].partition(" ")[2]
-                name = f"{path} {headers.get('Stream-ID', '')}".strip()
+                path, stream_id = headers["Sluice-Request"].partition(" ")[2], headers.get("Stream-ID", "")
+                name, key = f"{path} {stream_id}".strip(), (headers.get("Sluice-Owner", ""), path, stream_id)
+            if int(headers.get("Stream-Offset", 0)) != len(head):
+                wave = self.waves.get(key)
+                if wave is None:
+                    print(f"{name}: continues an earlier upload, whose format is unknown")
+                    return None
+                return Stream(name, wave)
             head += message.data or b""
             sequence = message.seq + 1
         wave = read_head(head)
         if wave is None or not wave.is_pcm16:
             print(f"{name}: no WAV of 16-bit PCM, so its level is not shown")
             return None
+        if key:
+            self.remember(key, wave)
         return Stream(name, wave)
+
+    def remember(self, key: tuple[str, str, str], wave: Wave) -> None:
+        """Keeps the format of a stream, and forgets the oldest one if there are too many."""
+        self.waves.pop(key, None)
+        self.waves[key] = wave
+        if len(self.waves) > KEPT_FORMATS:
+            del self.waves[next(iter(self.waves))]
 
     async def take(self, message) -> None:
         """Adds the samples of one message."""

@@ -4,14 +4,22 @@
     read-stream.py HOST:PORT STREAM-ID [STORE-STREAM] >recording.wav
 
 STORE-STREAM is the value of `--store-stream`. Requires only Python. See docs/jetstream.md for the messages. Exits with 1
-if a byte is missing or damaged, if two streams have that id, or if the stream has no complete upload.
+if a byte is missing, if a message is damaged or was changed, if two streams have that id, or if the stream has no complete upload.
 """
 
 import base64
+import hashlib
 import json
 import socket
 import sys
 import zlib
+
+# Sluice-Chain of a message is a digest of the one before it and of these headers, in this order.
+LINKED = (
+    "Stream-ID", "Stream-Offset", "Upload-Offset", "Upload-Length", "Upload-Complete", "Sluice-Number", "Sluice-Ended",
+    "Sluice-Owner", "Sluice-Publisher", "Sluice-Request", "Content-Type", "Stream-Description", "Repr-Digest",
+    "Sluice-CRC32",
+)
 
 
 class Broker:
@@ -73,6 +81,20 @@ def uploads(broker, name, stream):
     return found.values()
 
 
+def check_chain(upload):
+    """Ends the program if a message of the upload was changed. The one after a missing message cannot be checked."""
+    number, chain = 0, ""
+    for headers, _ in upload:
+        if int(headers["Sluice-Number"]) == number + 1:
+            lines = [chain] + [headers.get(name, "") for name in LINKED]
+            if hashlib.sha256("\n".join(lines).encode()).hexdigest() != headers["Sluice-Chain"]:
+                sys.exit(
+                    f"read-stream.py: message {number + 1} of an upload, at {headers['Stream-Offset']}, was changed, "
+                    "or does not follow the one before it"
+                )
+        number, chain = int(headers["Sluice-Number"]), headers["Sluice-Chain"]
+
+
 def main():
     address, stream, *name = sys.argv[1:]
     pieces, complete = [], False
@@ -81,6 +103,7 @@ def main():
         is_complete = last.get("Upload-Complete") == "?1"
         if last.get("Sluice-Ended") == "cancelled" and not is_complete:
             continue
+        check_chain(upload)
         complete = complete or is_complete
         pieces += [(int(headers["Stream-Offset"]), headers, payload) for headers, payload in upload if payload]
     written = 0
