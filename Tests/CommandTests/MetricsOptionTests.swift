@@ -73,4 +73,22 @@ struct MetricsOptionTests {
     #expect(try process.wait() == 0)
     #expect(process.output.count { $0.contains("\"ended\"") } == 4)
   }
+
+  @Test("serve --directory --metrics exports the free space and the size of the disk with the recordings")
+  func diskSpace() throws {
+    let directory = try TemporaryDirectory()
+    let process = try sluice(
+      [
+        "serve", "--listen", "unix:\(directory.path)/socket", "--directory", directory.path, "--metrics", "127.0.0.1:0",
+      ])
+    let url = try address(of: process)
+    let free = try #require(try figure("sluice_server_disk_free_bytes", url))
+    let size = try #require(try figure("sluice_server_disk_size_bytes", url))
+    var status = statvfs()
+    #expect(statvfs(directory.path, &status) == 0)
+    let block = Double(status.f_frsize)
+    #expect(abs(size - Double(status.f_blocks) * block) < size / 100)
+    // Other programs use the disk at the same time.
+    #expect(free > 0 && free < size && abs(free - Double(status.f_bavail) * block) < size / 10)
+  }
 }

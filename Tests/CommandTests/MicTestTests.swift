@@ -89,4 +89,25 @@ struct DevicesTests {
       ])
     #expect(Devices.page([]).isEmpty)
   }
+
+  @Test("if no device exists or none can be opened, it exits with 66", arguments: [false, true])
+  func noDevice(isListed: Bool) throws {
+    let directory = try TemporaryDirectory()
+    // A card that does not exist, listed or not. A machine that has sound cards lists them, but cannot open them with
+    // this configuration.
+    let hint = #"namehint.pcm { gone "gone|A microphone that is gone|IOIDInput" }"#
+    let configuration = try directory.write(
+      "asound.conf", "pcm.gone { type hw card 31 }\n\(isListed ? hint : "")\n")
+    let devices = try sluice(["devices"], environment: ["ALSA_CONFIG_PATH": configuration])
+    #expect(try devices.wait() == 66)
+    #expect(devices.output.contains("gone") == isListed)
+    if isListed {
+      #expect(devices.output.contains("    A microphone that is gone"))
+      #expect(devices.errors.last == "sluice: cannot open any of these devices. Each line states the reason.")
+    }
+    let json = try sluice(["devices", "--json"], environment: ["ALSA_CONFIG_PATH": configuration])
+    #expect(try json.wait() == 66)
+    let unavailable = json.output.filter { $0.contains(#""status":"unavailable""#) }
+    #expect(unavailable.contains { $0.contains(#""name":"gone""#) } == isListed)
+  }
 }

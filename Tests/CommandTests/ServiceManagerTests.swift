@@ -139,6 +139,10 @@ struct ServiceManagerTests {
       "systemd-analyze", ["verify", "--man=no", try directory.write("\(name).service", text)])
     #expect(try verify.wait() == 0, "\(verify.errors)")
     #expect(verify.errors.allSatisfy { !$0.contains(name) }, "\(verify.errors)")
+    // However often and however the command ends, systemd starts it again.
+    let lines = text.split(separator: "\n")
+    #expect(lines.prefix { $0 != "[Service]" }.contains("StartLimitIntervalSec=0"))
+    #expect(lines.filter { $0.hasPrefix("Restart=") } == ["Restart=always"])
     // The command accepts the command line of the unit.
     let line = try #require(text.split(separator: "\n").first { $0.hasPrefix("ExecStart=") })
     let words = line.split(separator: " ").dropFirst().map(String.init).filter { $0 != "$SLUICE_OPTIONS" }

@@ -43,18 +43,20 @@ package struct SoakReport: Sendable {
     let losses = LossComparison(
       captured: Int(captured), stored: run.timeline.stored, silent: run.timeline.silent,
       reported: LossComparison.reported(events), droppedLines: LossComparison.droppedLines(events),
-      wasClosed: run.timeline.count > 1)
+      wasClosed: run.timeline.count > run.splitCount + 1)
     rows = try Self.rows(run)
     figures = [
       ("captured", captured), ("acknowledged", acknowledged), ("lost", lost), ("source_lost_frames", sourceLost),
       ("outages", try figure("outages")), ("resent", try figure("resent")),
       ("stored", UInt64(losses.stored.count)), ("silent", UInt64(losses.silent.count)),
-      ("recordings", UInt64(run.timeline.count)), ("silences", UInt64(losses.silent.ranges.count)),
+      ("recordings", UInt64(run.timeline.count)), ("splits", UInt64(run.splitCount)),
+      ("silences", UInt64(losses.silent.ranges.count)),
       ("dropped_lines", UInt64(losses.droppedLines)), ("samples", UInt64(run.clientSamples.count)),
     ]
     var violations: [String] = []
     if captured != acknowledged + lost + unsent || unsent != 0 { violations.append("the sum is wrong: \(summary)") }
     if code != (lost + sourceLost > 0 ? 4 : 0) { violations.append("the exit code is \(code): \(summary)") }
+    if run.options.split != nil, run.splitCount == 0 { violations.append("no recording was split") }
     violations += losses.violations
     let repeated = LossComparison.repeated(events)
     if !repeated.isEmpty { violations.append("reported as gaps more than once: stream offsets \(repeated)") }
@@ -99,6 +101,7 @@ package struct SoakReport: Sendable {
     head.add("hours", UInt64(options.hours))
     head.add("factor", UInt64(options.factor))
     head.add("clock_steps", UInt64(steps))
+    if let split = options.split { head.add("split", split) }
     for fault in SoakFault.allCases { head.add(fault.rawValue, UInt64(faults[fault] ?? 0)) }
     var found = JSONLine(event: "found")
     for (name, value) in figures { found.add(name, value) }

@@ -17,6 +17,8 @@ package final class SoakRun {
     /// nil for one fault per hour.
     package var chosenPace: SoakPace?
     package var planted: Set<PlantedDefect> = []
+    /// The value of the client's `--split`. Nil for one recording.
+    package var split: String?
 
     package init(seed: UInt64) { self.seed = seed }
 
@@ -80,6 +82,7 @@ package final class SoakRun {
     servers.all = [server.process]
     address = server.address
     relay = try SwitchedRelay(to: address)
+    let split: [String] = options.split.map { ["--split", $0] } ?? []
     client = try SoakClient(
       surroundings + clientTime.prefix + ["\(AlsaConfiguration.productDirectory)/sluice"]
         + [
@@ -91,7 +94,7 @@ package final class SoakRun {
           "--finish-timeout", "24h",
           // The server would compare its digest with a file whose beginning this run has removed.
           "--digest", "none",
-        ],
+        ] + split,
       fifo: directory.file("output"), forgetsLosses: options.planted.contains(.report))
   }
 
@@ -188,6 +191,9 @@ package final class SoakRun {
     serverSamples.append(try take(servers.last.identifier, serverBirth))
   }
 
+  /// How many recordings ended because the stream was split, as far as the servers have reported it.
+  var splitCount: Int { servers.splitCount }
+
   // MARK: Faults
 
   private func strike(_ fault: SoakFault, _ seconds: Double) throws {
@@ -261,9 +267,21 @@ private final class Servers {
   /// There is always one.
   var last: SluiceProcess { all[all.count - 1] }
 
+  /// How many recordings ended because the stream was split. A server may report a split again after a restart.
+  var splitCount: Int { Set(all.flatMap { $0.events("split") }.compactMap { $0.text("file") }).count }
+
   /// The stream offset at which a part begins, as far as the servers have reported it.
   func beginning(ofRecording name: String) -> Int? {
-    all.lazy.flatMap { $0.events("begun") + $0.events("continued") }
+    // A part after a split begins where the previous one ends.
+    if let mark = name.lastIndex(of: "~"), let number = Int(name[name.index(after: mark)...]) {
+      let ending = number > 2 ? "~\(number - 1)." : "."
+      let previous = String(name[..<mark]) + ending
+      let splits = all.lazy.flatMap { $0.events("split") }
+      if let split = splits.first(where: { $0.text("file")?.hasPrefix(previous) == true }) {
+        return split.integer("offset")
+      }
+    }
+    return all.lazy.flatMap { $0.events("begun") + $0.events("continued") }
       .first { $0.text("file")?.hasPrefix(name + ".") == true }?.integer("offset")
   }
 }

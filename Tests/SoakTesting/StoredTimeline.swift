@@ -8,7 +8,8 @@ internal import TestDeviceControl
 package struct StoredTimeline {
   private struct Recording {
     let name: String
-    let descriptor: Int32
+    /// -1 after the whole recording was compared.
+    var descriptor: Int32
     /// The difference between a stream offset and the position of its byte. The header of a later part does not belong
     /// to the stream.
     let base: Int
@@ -62,10 +63,12 @@ package struct StoredTimeline {
   /// - Throws: ``TestFailure`` if anything is stored except the microphone's frames, in order, and silence.
   package mutating func advance(isLast: Bool = false) throws {
     try findNew(isLast: isLast)
-    for index in recordings.indices {
+    for index in recordings.indices where recordings[index].descriptor >= 0 {
       // Later bytes are in the newest one.
       while try readPiece(index, isLast: isLast || index + 1 < recordings.count) {}
       punch(index)
+      // The server copies the header of the first one and of the newest ones.
+      if index > 0, index + 2 < recordings.count { release(index) }
     }
   }
 
@@ -92,9 +95,11 @@ package struct StoredTimeline {
     }
   }
 
-  /// A part begins where the client knew the end of the previous one. The server may have stored more of that.
+  /// A part begins where the client knew the end of the previous one. The server may have stored more of that. After a
+  /// split, it begins exactly at the end.
   private mutating func beginPart(_ index: Int) {
     let (last, start) = (recordings[index - 1], recordings[index].base + Self.headerLength)
+    if last.base + last.position == start { return }
     isSound = false
     nextFrame -= min(nextFrame, UInt64(max(0, last.base + last.position - start) + 1) / 2)
   }
@@ -217,6 +222,20 @@ package struct StoredTimeline {
     if madvise(map, length, MADV_REMOVE) == 0 { recordings[index].punched = end }
   }
 
+  /// Frees the disk space of a whole recording and closes its file, of which a long run with splits has hundreds.
+  private mutating func release(_ index: Int) {
+    let recording = recordings[index]
+    let map = mmap(nil, recording.position, PROT_READ | PROT_WRITE, MAP_SHARED, recording.descriptor, 0)
+    if let map, map != MAP_FAILED {
+      madvise(map, recording.position, MADV_REMOVE)
+      munmap(map, recording.position)
+    }
+    Glibc.close(recording.descriptor)
+    recordings[index].descriptor = -1
+  }
+
   /// Closes the files.
-  package func close() { for recording in recordings { Glibc.close(recording.descriptor) } }
+  package func close() {
+    for recording in recordings where recording.descriptor >= 0 { Glibc.close(recording.descriptor) }
+  }
 }

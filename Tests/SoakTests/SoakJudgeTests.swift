@@ -160,6 +160,14 @@ struct SoakJudgeTests {
     let later = try timeline(
       ["a-s.wav": first, "a-s~2.part": recording(60_000..<90_000)], beginnings: ["a-s~2": 80 + 120_000])
     #expect(later.stored.ranges == [0..<100_080, 120_080..<180_080])
+    // After a split, a part begins where the previous one ends.
+    let split = try timeline(
+      ["a-s.wav": first, "a-s~2.wav": recording(50_000..<70_000), "a-s~3.part": recording(70_000..<90_000)],
+      beginnings: ["a-s~2": 80 + 100_000, "a-s~3": 80 + 140_000])
+    #expect(split.stored.ranges == [0..<180_080] && split.silent.ranges == [] && split.count == 3)
+    #expect(throws: TestFailure.self) {
+      try timeline(["a-s.wav": first, "a-s~2.wav": recording(49_999..<70_000)], beginnings: ["a-s~2": 80 + 100_000])
+    }
     // No server has reported where it begins.
     #expect(throws: TestFailure.self) { try timeline(["a-s.wav": first, "a-s~2.part": first]) }
   }

@@ -8,10 +8,12 @@ import Testing
 @Suite("Soak", .serialized)
 struct SoakTests {
   @Test(
-    "a microphone with every fault twice and clock changes: every loss is reported, and nothing grows",
-    arguments: Seed.several(1))
-  func compressed(seed: Seed) throws {
-    let report = try SoakRun(.compressed(seed: seed.value, cycles: 19), tell: { _ in }).perform()
+    "a microphone with every fault twice and clock changes, split or not: every loss is reported, and nothing grows",
+    arguments: Seed.several(1), [nil, "5min"] as [String?])
+  func compressed(seed: Seed, split: String?) throws {
+    var options = SoakRun.Options.compressed(seed: seed.value, cycles: 19)
+    options.split = split
+    let report = try SoakRun(options, tell: { _ in }).perform()
     #expect(report.violations == [], "\(seed)")
   }
 

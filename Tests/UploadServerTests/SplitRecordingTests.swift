@@ -38,10 +38,12 @@ struct SplitRecordingTests {
   /// contains whole frames.
   ///
   /// - Parameter limit: the most bytes of samples in a file; nil if gaps or digests make some files longer.
+  /// - Returns: the number of cuts.
+  @discardableResult
   private static func check(
     _ directory: TemporaryDirectory, _ stream: [UInt8], _ head: StreamedHead, limit: Int?, least: Int = 2,
     _ comment: Comment
-  ) throws {
+  ) throws -> Int {
     let pieces = try pieces(directory)
     #expect(pieces.count >= least, comment)
     var position = 0
@@ -51,7 +53,7 @@ struct SplitRecordingTests {
       let samples = piece.bytes.count - head.bytes.count
       guard start + samples <= stream.count, samples >= 0 else {
         Issue.record("\(comment): part \(piece.sidecar.part) has \(samples) bytes of samples at \(start)")
-        return
+        return 0
       }
       let expected = head.finished(sampleByteCount: samples) + stream[start..<(start + samples)]
       #expect(piece.bytes == expected, "\(comment) part \(piece.sidecar.part)")
@@ -68,6 +70,7 @@ struct SplitRecordingTests {
     #expect(summary.problems == 0 && summary.verified == pieces.count, "\(comment): \(findings)")
     let left = directory.names.filter { $0.hasSuffix(".part") }
     #expect(left.isEmpty, "\(comment): \(left)")
+    return pieces.count - 1
   }
 
   /// Splits even into files of a few bytes.
@@ -146,11 +149,16 @@ struct SplitRecordingTests {
   /// How the stream is sent.
   enum Sender: CaseIterable, Sendable { case plain, upload }
 
+  /// The least number of cuts in each of the six cases of `product`; 0 for a few seeds. `make cuts` sets the sum.
+  private static let leastCuts = ((getenv("SLUICE_CUTS").flatMap { Int(String(cString: $0)) } ?? 0) + 5) / 6
+
   @Test(
     "the files of a stream are the stream: by size or time, with restarts, repeated bytes and gaps",
     arguments: Sender.allCases, [Durability.always, .interval, .none])
   func product(_ sender: Sender, _ durability: Durability) throws {
-    for seed in Seed.several(6) {
+    let seeds = Seed.several(max(6, Self.leastCuts))
+    var cuts = 0
+    for (index, seed) in seeds.enumerated() where index < 6 || cuts < Self.leastCuts {
       var random = seed.generator
       let head = try #require(StreamedHead.all.filter { $0.frameLength > 1 }.randomElement(using: &random))
       // A file must not be shorter than the bytes that are searched for a head.
@@ -204,8 +212,10 @@ struct SplitRecordingTests {
         }
         position = max(position, end)
       }
-      try Self.check(directory, stream, head, limit: hasGap ? nil : limit, least: hasGap ? 1 : 2, "\(seed)")
+      cuts += try Self.check(directory, stream, head, limit: hasGap ? nil : limit, least: hasGap ? 1 : 2, "\(seed)")
     }
+    // A seed from the environment is the only one.
+    #expect(cuts >= Self.leastCuts || seeds.count == 1, "\(cuts) cuts")
   }
 
   /// What an upload states about its digest, and what happens to the files before its end.

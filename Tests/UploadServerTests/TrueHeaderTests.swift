@@ -21,17 +21,25 @@ struct StreamedHead: Sendable, CustomTestStringConvertible {
 
   init(
     _ name: String, riff: UInt32 = .max, data: UInt32 = .max, tag: UInt16 = 1, channels: UInt16 = 2,
-    bytesPerSample: UInt16 = 2, fact: UInt32? = nil, junk: Int? = nil
+    bytesPerSample: UInt16 = 2, fact: UInt32? = nil, junk: Int? = nil, isExtensible: Bool = false
   ) {
     testDescription = name
     frameLength = Int(channels * bytesPerSample)
     hasRoom = junk.map { $0 >= 28 } ?? false
     bytes = Array("RIFF".utf8) + Self.little(UInt64(riff), 4) + Array("WAVE".utf8)
     if let junk { bytes += Array("JUNK".utf8) + Self.little(UInt64(junk), 4) + [UInt8](repeating: 0, count: junk) }
-    bytes += Array("fmt ".utf8) + Self.little(tag == 3 ? 18 : 16, 4) + Self.little(UInt64(tag), 2)
+    let formatLength: UInt64 = isExtensible ? 40 : tag == 3 ? 18 : 16
+    bytes += Array("fmt ".utf8) + Self.little(formatLength, 4) + Self.little(isExtensible ? 0xFFFE : UInt64(tag), 2)
     bytes += Self.little(UInt64(channels), 2) + Self.little(48_000, 4)
     bytes += Self.little(48_000 * UInt64(frameLength), 4) + Self.little(UInt64(frameLength), 2)
-    bytes += Self.little(UInt64(bytesPerSample) * 8, 2) + (tag == 3 ? [0, 0] : [])
+    bytes += Self.little(UInt64(bytesPerSample) * 8, 2)
+    if isExtensible {
+      // The valid bits, no speaker positions, and the tag as a GUID.
+      bytes += Self.little(22, 2) + Self.little(UInt64(bytesPerSample) * 8, 2) + Self.little(0, 4)
+      bytes += Self.little(UInt64(tag), 2) + [0, 0, 0, 0, 0x10, 0, 0x80, 0, 0, 0xAA, 0, 0x38, 0x9B, 0x71]
+    } else if tag == 3 {
+      bytes += [0, 0]
+    }
     if let fact { bytes += Array("fact".utf8) + Self.little(4, 4) + Self.little(UInt64(fact), 4) }
     bytes += Array("data".utf8) + Self.little(UInt64(data), 4)
   }
@@ -47,6 +55,9 @@ struct StreamedHead: Sendable, CustomTestStringConvertible {
     StreamedHead("floating point", tag: 3, bytesPerSample: 4, fact: .max, junk: 28),
     StreamedHead("little room", junk: 12),
   ]
+
+  /// `sluice mic` with 24 bits.
+  static let extensible = StreamedHead("extensible", bytesPerSample: 3, junk: 28, isExtensible: true)
 
   /// The head that the finished file must have.
   func finished(sampleByteCount: Int) -> [UInt8] {
@@ -144,7 +155,7 @@ struct TrueHeaderTests {
 
   @Test(
     "a live WAV stream has its correct sizes when it is finished, for every kind of header and every end",
-    arguments: StreamedHead.all, StreamEnd.allCases)
+    arguments: StreamedHead.all + [StreamedHead.extensible], StreamEnd.allCases)
   func sizes(_ head: StreamedHead, _ end: StreamEnd) throws {
     for (count, durability) in [(400, Durability.interval), (0, .always), (4 * 1001 + 3, .none)] {
       let directory = TemporaryDirectory()
@@ -167,7 +178,7 @@ struct TrueHeaderTests {
     }
   }
 
-  @Test("ffprobe, sox and Python find every frame", arguments: StreamedHead.all)
+  @Test("ffprobe, sox and Python find every frame", arguments: StreamedHead.all + [StreamedHead.extensible])
   func judged(_ head: StreamedHead) throws {
     let directory = TemporaryDirectory()
     // The last frame is incomplete.
@@ -175,7 +186,30 @@ struct TrueHeaderTests {
     try Self.send(stream, ending: .plainClosed, directory, .interval)
     let judgement = try WAVJudgement(directory.path + "/k-a.wav")
     #expect(judgement.ffprobe == 4800 && judgement.sox == 4800, "\(judgement)")
-    if head.testDescription != "floating point" { #expect(judgement.python == 4800, "\(judgement)") }
+    // Python's wave module reads only plain PCM.
+    if !["floating point", "extensible"].contains(head.testDescription) {
+      #expect(judgement.python == 4800, "\(judgement)")
+    }
+  }
+
+  @Test("Chromium finds the duration of a finished recording with 16 bits, floating point or an extensible header")
+  func chromium() throws {
+    let directory = TemporaryDirectory()
+    let test = try Self.server(directory)
+    let floatingPoint = try #require(StreamedHead.all.first { $0.testDescription == "floating point" })
+    let heads = [StreamedHead.all[0], floatingPoint, StreamedHead.extensible]
+    for (id, head) in zip(["a", "b", "c"], heads) {
+      let client = try test.connect()
+      try client.send(TestServer.head("/k.wav", id: id, type: "audio/wav"))
+      try client.sendChunk(head.bytes + [UInt8](repeating: 0, count: head.frameLength * 24_000))
+      try client.send("0\r\n\r\n")
+      #expect(try client.answer().status == 201)
+    }
+    let durations = try chromiumDurations(["a", "b", "c"].map { "\(directory.path)/k-\($0).wav" })
+    #expect(durations == [0.5, 0.5, 0.5])
+    // A control: Chromium rejects a file that is not a WAV file.
+    try directory.write("control.wav", [UInt8](repeating: 7, count: 1000))
+    #expect(try chromiumDurations([directory.path + "/control.wav"]).first?.isNaN == true)
   }
 
   @Test("a file of announced length, and a stream with correct sizes, are stored unchanged")
@@ -304,7 +338,9 @@ struct TrueHeaderTests {
     #expect(try test.directory.contents("k-a.wav") == head.finished(sampleByteCount: 100) + stream[head.bytes.count...])
   }
 
-  @Test("beyond 4 GiB, a header with space becomes an RF64 header, which ffprobe reads, and one without stays")
+  @Test(
+    "beyond 4 GiB, a header with space becomes an RF64 header for ffprobe, sox and Chromium, and one without stays"
+  )
   func large() throws {
     let directory = TemporaryDirectory()
     let test = try Self.server(directory, .interval)
@@ -320,7 +356,9 @@ struct TrueHeaderTests {
       #expect(try client.answer().status == 200)
     }
     let judgement = try WAVJudgement(directory.path + "/k-a.wav", readsAll: false)
-    #expect(judgement.ffprobe == Int(frames), "\(judgement)")
+    #expect(judgement.ffprobe == Int(frames) && judgement.sox == Int(frames), "\(judgement)")
+    let durations = try chromiumDurations([directory.path + "/k-a.wav"])
+    #expect(durations.count == 1 && abs(durations[0] - Double(frames) / 48_000) < 0.001, "\(durations)")
     let descriptor = open(directory.path + "/k-b.wav", O_RDONLY)
     defer { close(descriptor) }
     var start = [UInt8](repeating: 0, count: 44)

@@ -20,13 +20,15 @@ from benchmarks.common.tables import Table
 
 PROGRAM = REPOSITORY / ".build" / "chaos" / "release" / "soak"
 #: These are not kinds of faults.
-SETTINGS = ("event", "seed", "hours", "factor", "clock_steps")
+SETTINGS = ("event", "seed", "hours", "factor", "clock_steps", "split")
 MEBIBYTE = 1 << 20
 
 
 def run(options: argparse.Namespace) -> list[dict[str, object]]:
     """The results of the program: the run, its figures, and a trend for each figure of each process."""
     command = [str(PROGRAM), "--hours", str(options.hours), "--factor", str(options.factor)]
+    if options.split is not None:
+        command += ["--split", options.split]
     if options.seed is not None:
         command += ["--seed", str(options.seed)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -50,10 +52,11 @@ def section(lines: list[dict[str, object]], seconds: float) -> Section:
     captured, lost = int(str(found["captured"])), int(str(found["lost"]))
     faults = [[kind, str(count)] for kind, count in settings.items() if kind not in SETTINGS]
     faults.append(["wall clock set, by minutes to hours", str(settings["clock_steps"])])
+    split = f"with `--split {settings['split']}` " if "split" in settings else ""
     note = (
-        f"{hours} simulated hours of `sluice mic` (8 kHz, mono), which streams to `sluice serve` through a relay, "
-        f"{factor} times as fast as real time. Both programs are the real ones, and a preloaded library speeds up "
-        "their clocks and shortens their waits (`Tests/ScaledClock`). The samples of the test microphone identify "
+        f"{hours} simulated hours of `sluice mic` {split}(8 kHz, mono), which streams to `sluice serve` through "
+        f"a relay, {factor} times as fast as real time. Both programs are the real ones, and a preloaded library speeds "
+        "up their clocks and shortens their waits (`Tests/ScaledClock`). The samples of the test microphone identify "
         "their position. A fault happens every hour, and the wall clocks of both machines are set every day, "
         "alternately forwards and backwards. Values are measured each hour, two minutes after the fault's end. Growth "
         "is the Theil–Sen slope over all values of a process except those of its first twelve hours, times the "
@@ -65,9 +68,9 @@ def section(lines: list[dict[str, object]], seconds: float) -> Section:
         f"frames lost by the device; {found['outages']} outages; {int(str(found['resent'])) / 1e6:.1f} MB sent again"
     )
     stored = (
-        f"{int(str(found['stored'])) / 1e9:.2f} GB stored in {found['recordings']} recordings, each frame at its "
-        f"position; {found['silences']} silences, each where a loss was reported; {found['dropped_lines']} lines of "
-        "output dropped"
+        f"{int(str(found['stored'])) / 1e9:.2f} GB stored in {found['recordings']} recordings after {found['splits']} "
+        f"splits, each frame at its position; {found['silences']} silences, each where a loss was reported; "
+        f"{found['dropped_lines']} lines of output dropped"
     )
     header = ["process, value", "first", "last", "minimum", "maximum", "growth", "limit", ""]
     return Section(
@@ -82,6 +85,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Stream a microphone for a simulated week, with faults.")
     parser.add_argument("--hours", type=int, default=168, help="simulated hours (default: 168)")
     parser.add_argument("--factor", type=int, default=1000, help="simulated seconds in a real one (default: 1000)")
+    parser.add_argument("--split", help="the microphone's --split, such as 1h (default: one recording)")
     parser.add_argument("--seed", type=int, help="seed of the faults (default: random)")
     add_arguments(parser)
     options = parser.parse_args()

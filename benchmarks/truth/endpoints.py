@@ -142,6 +142,27 @@ def node(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContext
 
 
 @contextlib.contextmanager
+def _behind(
+    name: str, command: list[str], front: int, endpoint: Endpoint, surroundings: dict[str, str] | None = None
+) -> Iterator[Endpoint]:
+    """An endpoint with a proxy in front of it, which listens on the port `front`."""
+    messages = endpoint.directory / "proxy-messages"
+    with open(messages, "ab") as output:
+        proxy = Process(
+            command, surroundings or {}, stdin=subprocess.DEVNULL, stdout=output.fileno(), stderr=output.fileno()
+        )
+    try:
+        deadline = time.monotonic() + 20
+        while not _listens(front):
+            if proxy.wait(0.02) or time.monotonic() > deadline:
+                raise BenchmarkError(f"{name} does not listen: {messages.read_text(errors='replace')}")
+        endpoint.name, endpoint.front_port = name, front
+        yield endpoint
+    finally:
+        proxy.end(signal.SIGTERM)
+
+
+@contextlib.contextmanager
 def behind_caddy(directory: Path, fault: dict[str, float]) -> Iterator[Endpoint]:
     """Node.js with Caddy in front of it."""
     need("caddy")
@@ -152,23 +173,40 @@ def behind_caddy(directory: Path, fault: dict[str, float]) -> Iterator[Endpoint]
             f"http://127.0.0.1:{front} {{\n  bind 127.0.0.1\n"
             f"  reverse_proxy 127.0.0.1:{endpoint.port} {{\n    flush_interval -1\n  }}\n}}\n"
         )
-        with open(directory / "caddy-messages", "ab") as messages:
-            caddy = Process(
-                ["caddy", "run", "--adapter", "caddyfile", "--config", str(directory / "Caddyfile")],
-                {"HOME": str(directory), "XDG_DATA_HOME": str(directory), "XDG_CONFIG_HOME": str(directory)},
-                stdin=subprocess.DEVNULL, stdout=messages.fileno(), stderr=messages.fileno(),
-            )  # fmt: skip
-        try:
-            deadline = time.monotonic() + 20
-            while not _listens(front):
-                if caddy.wait(0.02) or time.monotonic() > deadline:
-                    raise BenchmarkError(
-                        f"caddy does not listen: {(directory / 'caddy-messages').read_text(errors='replace')}"
-                    )
-            endpoint.name, endpoint.front_port = "Caddy, Node.js", front
+        command = ["caddy", "run", "--adapter", "caddyfile", "--config", str(directory / "Caddyfile")]
+        own = {name: str(directory) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+        with _behind("Caddy, Node.js", command, front, endpoint, own):
             yield endpoint
-        finally:
-            caddy.end(signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def behind_nginx(directory: Path, fault: dict[str, float]) -> Iterator[Endpoint]:
+    """Node.js with nginx in front of it, which passes content on as it arrives."""
+    need("nginx")
+    with node(directory, fault) as endpoint:
+        front = free_port()
+        (directory / "proxy.conf").write_text(
+            f"daemon off; master_process off; pid {directory}/pid; error_log stderr crit;\n"
+            "events { worker_connections 200; }\n"
+            "http {\n  access_log off;\n"
+            f"{_temporary_paths(directory)}"
+            f"  upstream node {{ server 127.0.0.1:{endpoint.port}; keepalive 20; }}\n"
+            f"  server {{ listen 127.0.0.1:{front};\n"
+            "    location / { proxy_pass http://node; proxy_http_version 1.1; proxy_request_buffering off;\n"
+            '      proxy_set_header Connection ""; } }\n'
+            "}\n"
+        )
+        command = ["nginx", "-p", str(directory), "-c", str(directory / "proxy.conf"), "-e", "stderr"]
+        with _behind("nginx, Node.js", command, front, endpoint):
+            yield endpoint
+
+
+def _temporary_paths(directory: Path) -> str:
+    """Keeps nginx's files in the directory, and accepts bodies of any length."""
+    return (
+        f"  client_max_body_size 0; client_body_temp_path {directory}/incoming; proxy_temp_path {directory}/t;\n"
+        f"  fastcgi_temp_path {directory}/t; uwsgi_temp_path {directory}/t; scgi_temp_path {directory}/t;\n"
+    )
 
 
 @dataclass
@@ -186,7 +224,9 @@ class NginxEndpoint(Endpoint):
                     head_ns=time_ns - round(float(entry["seconds"]) * 1000) * 1_000_000,
                     bytes=int(entry["bytes"] or 0),
                     response_ns=time_ns,
-                    status=entry["status"] if entry["status"] != 499 else None,
+                    # 499: the client was gone; 444: nginx closed the connection without a response.
+                    status=entry["status"] if entry["status"] not in (444, 499) else None,
+                    cut=entry["status"] == 444,
                 )
             )
         return ended
@@ -197,7 +237,12 @@ def nginx(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContex
     need("nginx")
     port, inner = free_port(), free_port()
     rate = fault.get("requests_per_second")
-    limit = f"limit_req_zone $server_port zone=all:1m rate={rate:g}r/s;\n  limit_req_status 503;" if rate else ""
+    rules = f"  limit_req_zone $server_port zone=all:1m rate={rate:g}r/s;\n  limit_req_status 503;\n" if rate else ""
+    action = "limit_req zone=all; " if rate else ""
+    if cut_every := fault.get("cut_every"):
+        numbers = "".join(f"{number} 1; " for number in range(int(cut_every), 1000, int(cut_every)))
+        rules += f"  map $connection_requests $is_cut {{ default 0; {numbers}}}\n"
+        action = "if ($is_cut) { return 444; } "
     entry = (
         '{"connection": $connection, "time": "$msec", "seconds": "$request_time", "status": $status, '
         '"bytes": "$upstream_http_bytes"}'
@@ -208,11 +253,9 @@ def nginx(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContex
         "events { worker_connections 200; }\n"
         "http {\n"
         f"  log_format truth escape=none '{entry}';\n"
-        f"  client_max_body_size 0; client_body_temp_path {directory}/incoming; proxy_temp_path {directory}/t;\n"
-        f"  fastcgi_temp_path {directory}/t; uwsgi_temp_path {directory}/t; scgi_temp_path {directory}/t;\n"
-        f"  {limit}\n"
+        f"{_temporary_paths(directory)}{rules}"
         f"  server {{ listen 127.0.0.1:{port}; access_log {directory}/log truth;\n"
-        f"    location / {{ proxy_pass http://127.0.0.1:{inner}; {'limit_req zone=all;' if rate else ''} }} }}\n"
+        f"    location / {{ {action}proxy_pass http://127.0.0.1:{inner}; }} }}\n"
         f"  server {{ listen 127.0.0.1:{inner}; access_log off;\n"
         "    location / { add_header Bytes $content_length; return 200; } }\n"
         "}\n"
@@ -232,6 +275,11 @@ class SluiceEndpoint(Endpoint):
                 ended.append(Request(bytes=entry["bytes"]))
         return ended
 
+    def stored_bytes(self) -> int:
+        """The bytes in all recordings, complete or not."""
+        files = (self.directory / "store").iterdir()
+        return sum(file.stat().st_size for file in files if file.is_file() and not file.name.startswith("."))
+
 
 def sluice(name: str, *options: str):  # type: ignore[no-untyped-def]
     """Runs `sluice serve`, which stores into memory unless it discards."""
@@ -239,7 +287,11 @@ def sluice(name: str, *options: str):  # type: ignore[no-untyped-def]
     def start(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContextManager[Endpoint]:
         port = free_port()
         where = [] if "--discard" in options else ["--directory", str(directory / "store")]
-        limit = ["--max-uploads", str(int(fault["connections"]))] if "connections" in fault else []
+        limit = ["--max-uploads", str(int(fault["uploads"]))] if "uploads" in fault else []
+        if "other_token" in fault:
+            directory.mkdir(parents=True)
+            (directory / "tokens").write_text(f"{'0' * 64}\n")
+            limit += ["--token-file", str(directory / "tokens")]
         command = [str(SLUICE), "serve", "--listen", f"127.0.0.1:{port}", *where, *limit, *options]
         return running(SluiceEndpoint(name, command, port, directory, fault))
 

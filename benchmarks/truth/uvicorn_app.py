@@ -37,6 +37,13 @@ async def app(scope, receive, send):  # type: ignore[no-untyped-def]
             break
     if not is_beyond:
         log("end", mine, bytes=size)
+        if mine % FAULT.get("cut_every", 1 << 30) == FAULT.get("cut_every", 0) - 1:
+            log("cut", mine)
+            # ASGI has no message for this, so take the transport of uvicorn's cycle of request and response.
+            send.__self__.transport.abort()
+            # uvicorn notices the end of the connection, and does not try to answer.
+            await asyncio.sleep(0.01)
+            return
         await asyncio.sleep(FAULT.get("response_delay", 0))
     refused = mine % FAULT.get("refuse_every", 1 << 30) == FAULT.get("refuse_every", 0) - 1
     status = 503 if refused or is_beyond else 200
