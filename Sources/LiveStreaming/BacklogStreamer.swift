@@ -1,6 +1,7 @@
 // Sends the data that earlier processes left in a spool.
 
 internal import EventLoops
+internal import HTTPMessages
 public import SpooledStreams
 public import UploadClient
 
@@ -121,7 +122,7 @@ public final class BacklogStreamer: @unchecked Sendable {
       configuration.bearerToken = nil
     }
     configuration.request = configuration.request.directed(to: description.url)
-    configuration.request.fields.removeAll { $0.name.lowercased() == "content-type" }
+    configuration.request.fields.removeAll { $0.name.isSameWord(as: "Content-Type") }
     if let type = description.contentType {
       configuration.request.fields.append(.init(name: "Content-Type", value: type))
     }

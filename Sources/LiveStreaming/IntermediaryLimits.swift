@@ -35,6 +35,22 @@ struct IntermediaryLimits {
     return count == interimLimit
   }
 
+  /// The end of a request, where the user requires HTTP/2. A violation of HTTP/2 is then no reason to continue over
+  /// HTTP/1.1.
+  ///
+  /// - Parameter hasWorked: whether HTTP/2 has worked before. If so, a single failed stream is an outage.
+  static func requiringHTTP2(
+    _ result: Result<UploadTask.Outcome, UploadError>, hasWorked: Bool
+  ) -> Result<UploadTask.Outcome, UploadError> {
+    guard case .failure(let error) = result, error.kind == .http2Violation else { return result }
+    guard !hasWorked else { return .failure(UploadError(.connectionLost, error.description)) }
+    return .failure(
+      UploadError(
+        .http2NotSupported,
+        "\(error.description): an intermediary breaks HTTP/2. nginx does so after interim responses, so configure the server to send it none"
+      ))
+  }
+
   /// Notes the end of the current request.
   mutating func ended(_ result: Result<UploadTask.Outcome, UploadError>) {
     defer { (request, count) = (nil, 0) }

@@ -58,6 +58,11 @@ extension LiveStream {
       handler(attempt.isRepeated ? .attemptFailed(attempt) : .outage(attempt))
       noteDiscarding()
       retryTimer = loop.schedule(after: attempt.retryDelay) { [unowned self] in retry() }
+    case .pause(let delay, let unconfirmed):
+      dropRequest()
+      self.unconfirmed += unconfirmed
+      noteDiscarding()
+      retryTimer = loop.schedule(after: finishLimit.map { min(delay, $0 / 8) } ?? delay) { [unowned self] in retry() }
     case .fallBack(let reason, let method):
       guard configuration.resumable == .auto else {
         return end(
@@ -200,19 +205,11 @@ extension LiveStream {
       locationOrigin = origin
     }
     var result = result
-    if case .failure(let error) = result, error.kind == .http2Violation, request.whole.httpVersion == .http2 {
-      // Continuing over HTTP/1.1 is not what the user requested. If HTTP/2 has worked before, a single failed stream is
-      // an outage.
-      result = .failure(
-        machine.acknowledged > 0
-          ? UploadError(.connectionLost, error.description)
-          : UploadError(
-            .http2NotSupported,
-            "\(error.description): an intermediary breaks HTTP/2. nginx does so after interim responses, so configure the server to send it none"
-          ))
+    if request.whole.httpVersion == .http2 {
+      result = IntermediaryLimits.requiringHTTP2(result, hasWorked: machine.acknowledged > 0)
     }
     intermediary.ended(result)
-    var isTokenRenewed = false
+    var refusedToken: Int?
     var place: (url: String?, isInsecure: Bool) = (nil, false)
     if case .success(let outcome) = result {
       (response, responseFailure) = (outcome.response, outcome.bodyFailure)
@@ -221,14 +218,21 @@ extension LiveStream {
           status: outcome.response.status,
           after: outcome.isEarly ? nil : request.task.contentEndedAt.map { .now - $0 }))
       place = location(outcome.response, request)
-      if [401, 403].contains(outcome.response.status) { isTokenRenewed = renewToken() != request.token }
+      let status = outcome.response.status
+      if [401, 403].contains(status), renewToken() != request.token { refusedToken = status }
       compareDigest(outcome.response, sentUpTo: sentUpTo)
     }
-    let step = machine.requestEnded(
-      RequestEnd(
-        result: result, location: place.url, isLocationInsecure: place.isInsecure, sentUpTo: sentUpTo,
-        isTokenRenewed: isTokenRenewed, headerLength: request.headerLength),
-      content.supply, now: .now, draw: .random(in: .min ... .max))
+    let step =
+      if let refusedToken {
+        machine.tokenRenewed(
+          status: refusedToken, sentUpTo: sentUpTo, content.supply, now: .now, draw: .random(in: .min ... .max))
+      } else {
+        machine.requestEnded(
+          RequestEnd(
+            result: result, location: place.url, isLocationInsecure: place.isInsecure, sentUpTo: sentUpTo,
+            headerLength: request.headerLength),
+          content.supply, now: .now, draw: .random(in: .min ... .max))
+      }
     noteLifetime()
     perform(step)
   }
@@ -259,17 +263,14 @@ extension LiveStream {
     // Its length was announced, so it can only be interrupted.
     let sentUpTo = request.sentUpTo
     dropRequest()
-    finished(
-      .failure(UploadError(.connectionLost, "interrupted to continue in another request")), request, sentUpTo: sentUpTo)
+    perform(machine.rolledOver(sentUpTo: sentUpTo, now: .now, draw: .random(in: .min ... .max)))
   }
 
   /// The lifetime of the upload resource begins again with each response that reports it.
   func noteLifetime() {
-    guard let lifetime = machine.takeLifetime(), !machine.isEnded else { return }
+    guard let delay = machine.takeTimeToExpiry(), !machine.isEnded else { return }
     if let lifetimeTimer { loop.cancel(lifetimeTimer) }
-    // Early enough for the current request to end, and for one more request.
-    let margin = max(lifetime / 10, min(.seconds(20), lifetime / 2))
-    lifetimeTimer = loop.schedule(after: lifetime - margin) { [unowned self] in
+    lifetimeTimer = loop.schedule(after: delay) { [unowned self] in
       lifetimeTimer = nil
       guard machine.expiresSoon() else { return }
       if request != nil { return rollOver() }

@@ -23,8 +23,8 @@ public struct LiveStreamConfiguration: Sendable {
   /// Plain uploads only: the number of bytes that stay in the buffer after TCP has acknowledged them, while there is
   /// room. A server that could not store them may request them again. At most half of the buffer.
   public var retention = 256 << 10
-  /// The session's lane for the requests, at least 0. See ``UploadClient/UploadSession/init(connections:lanes:)``.
-  public var lane = 0
+  /// The session's lane for the requests, at least 0. A session has one lane unless it was created with more.
+  package var lane = 0
   /// The size of the bound pair's buffer, in bytes.
   public var pairSize = BoundPair.defaultBufferSize
   /// The delays between attempts, and the time to give up.

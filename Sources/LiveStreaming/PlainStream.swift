@@ -51,7 +51,7 @@ struct PlainStream: StreamStateMachine {
     return events
   }
 
-  mutating func takeLifetime() -> Duration? { nil }
+  mutating func takeTimeToExpiry() -> Duration? { nil }
 
   mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep { step(machine.start(supply)) }
 
@@ -80,12 +80,14 @@ struct PlainStream: StreamStateMachine {
       // A refusal like any other: the server has stored nothing.
       verdict = .transient(.response(405), retryAfter: nil, serverOffset: nil)
     }
-    // The token expired, and has been renewed.
-    if case .refusal(_, let cause, _) = verdict, end.isTokenRenewed {
-      verdict = .transient(cause, retryAfter: nil, serverOffset: nil)
-    }
     if case .complete(let response) = verdict, let denial = denial(response, end) { verdict = denial }
     return step(machine.requestEnded(verdict, supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
+  }
+
+  mutating func tokenRenewed(
+    status: Int, sentUpTo: UInt64, _ supply: Supply, now: MonotonicInstant, draw: UInt64
+  ) -> StreamStep {
+    step(machine.tokenRenewed(status: status, supply, sentUpTo: sentUpTo, now: now, draw: draw))
   }
 
   mutating func retryIsDue(_ supply: Supply) -> StreamStep {
@@ -152,6 +154,7 @@ struct PlainStream: StreamStateMachine {
           // There is no way to ask whether the file has arrived. A server may take long to process a large one.
           answerLimit: isLive ? .usual : .times(20)))
     case .wait(let attempt): return .wait(attempt)
+    case .pause(let delay, let unconfirmed): return .pause(delay, unconfirmed: unconfirmed)
     case .end(let error): return .end(error)
     }
   }

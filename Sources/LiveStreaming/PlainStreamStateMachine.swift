@@ -25,6 +25,9 @@ struct PlainStreamStateMachine {
     case open(at: UInt64, attempt: Int, gap: Gap?)
     /// Report the outage, and call ``PlainStreamStateMachine/retryIsDue(_:)`` after its delay.
     case wait(FailedAttempt)
+    /// Nothing has failed. Call ``PlainStreamStateMachine/retryIsDue(_:)`` after this delay. `unconfirmed` is the
+    /// number of bytes of the ended request that can no longer be sent again.
+    case pause(Duration, unconfirmed: UInt64)
     case end(LiveStreamError?)
   }
 
@@ -171,6 +174,30 @@ struct PlainStreamStateMachine {
         FailedAttempt(
           cause: failure.cause, acknowledged: acknowledged, unconfirmed: unconfirmed, retryDelay: delay,
           isRepeated: isRepeated))
+    } catch {
+      unconfirmedAtEnd = unconfirmed
+      return end(error)
+    }
+  }
+
+  /// The server refused the current request with this status because of a bearer token that has been renewed since. For
+  /// the server, that request did not happen.
+  mutating func tokenRenewed(
+    status: Int, _ supply: Supply, sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64
+  ) -> Action {
+    guard case .streaming(let start) = state else { return .none }
+    noteAcceptance(now: now)
+    let cause = FailedAttempt.Cause.response(status)
+    let unconfirmed = settle(cause, serverOffset: nil, start: start, oldest: supply.oldest)
+    reportedUnconfirmed = unconfirmed
+    noteOutage(cause, start: start, isAnswerDue: false, now: now)
+    unanswered = 0
+    if let error = answerIsLost(supply, sentUpTo: sentUpTo) { return end(error) }
+    do throws(LiveStreamError) {
+      let failure = RetryClock.Failure(cause: cause, hasAcknowledged: hasAcknowledged, start: start)
+      let delay = try clock.failed(failure, now: now, draw: draw)
+      state = .waiting
+      return .pause(delay, unconfirmed: unconfirmed)
     } catch {
       unconfirmedAtEnd = unconfirmed
       return end(error)

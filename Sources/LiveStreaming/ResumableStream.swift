@@ -72,9 +72,11 @@ struct ResumableStream: StreamStateMachine {
     return events
   }
 
-  mutating func takeLifetime() -> Duration? {
+  mutating func takeTimeToExpiry() -> Duration? {
     // A lifetime of more than a century needs no report.
-    upload.takeLifetime().map { .seconds(Int64(min($0, 1 << 32))) }
+    guard let lifetime = upload.takeLifetime().map({ Duration.seconds(Int64(min($0, 1 << 32))) }) else { return nil }
+    // Early enough for the current request to end, and for one more request.
+    return lifetime - max(lifetime / 10, min(.seconds(20), lifetime / 2))
   }
 
   // MARK: Events
@@ -133,8 +135,7 @@ struct ResumableStream: StreamStateMachine {
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
     noteResent(end.sentUpTo)
     let before = upload.advances
-    let tokenChange = UploadError(.connectionLost, "the bearer token has changed")
-    switch end.isTokenRenewed ? .failure(tokenChange) : end.result {
+    switch end.result {
     case .success(let outcome):
       var answer = ClientAnswer(outcome.response, location: end.location, isEarly: outcome.isEarly)
       answer.isLocationInsecure = end.isLocationInsecure
@@ -179,6 +180,32 @@ struct ResumableStream: StreamStateMachine {
       case .transient(let cause, _, _): failure.cause = cause
       }
       return wait(failure, now: now, draw: draw)
+    }
+  }
+
+  mutating func tokenRenewed(
+    status: Int, sentUpTo: UInt64, _ supply: Supply, now: MonotonicInstant, draw: UInt64
+  ) -> StreamStep {
+    askAgain(.response(status), sentUpTo: sentUpTo, now: now, draw: draw)
+  }
+
+  mutating func rolledOver(sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep {
+    askAgain(.other("the request ended so that another can continue"), sentUpTo: sentUpTo, now: now, draw: draw)
+  }
+
+  /// The request has ended without a failure. The upload continues as after a lost connection, but no outage is
+  /// counted. Without progress, the retry policy lengthens the delay, and ends the stream.
+  private mutating func askAgain(
+    _ cause: FailedAttempt.Cause, sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64
+  ) -> StreamStep {
+    noteResent(sentUpTo)
+    let action = upload.interrupted(sentUpTo: sentUpTo)
+    guard action == .wait else { return step(action, nil) }
+    (isStreaming, isConnecting) = (false, false)
+    do throws(LiveStreamError) {
+      return .pause(try clock.failed(failure(cause), soon: Self.firstDelay, now: now, draw: draw))
+    } catch {
+      return finish(endingError ?? error)
     }
   }
 

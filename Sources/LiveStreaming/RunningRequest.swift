@@ -1,6 +1,7 @@
 // The current request of a stream, and its parts.
 
 internal import EventLoops
+internal import HTTPMessages
 internal import ResumableUploads
 internal import UploadClient
 
@@ -49,7 +50,7 @@ extension StreamRequest {
     }
     if !describesRepresentation {
       // The fields that describe the representation were sent with the creation (section "Upload Creation").
-      request.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
+      request.fields.removeAll { $0.name.lowercasedASCII.hasPrefix("content-") }
     }
     request.fields += fields
     return request

@@ -31,9 +31,9 @@ protocol StreamStateMachine {
 
   /// The events to report before the next step.
   mutating func takeEvents() -> [LiveStreamEvent]
-  /// The time that the server keeps the upload, counted from the response that was just handled. Nil if the response
-  /// does not state it.
-  mutating func takeLifetime() -> Duration?
+  /// The delay after which ``expiresSoon()`` is due, counted from the response that was just handled. Nil if the
+  /// response does not state how long the server keeps the upload.
+  mutating func takeTimeToExpiry() -> Duration?
 
   mutating func start(_ supply: Supply, now: MonotonicInstant) -> StreamStep
   /// The request has a connection.
@@ -50,7 +50,13 @@ protocol StreamStateMachine {
   ) -> StreamStep
   /// - Parameter draw: 64 random bits, for ``RetryPolicy/delay(outage:retryAfter:draw:)``.
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep
-  /// The delay of ``StreamStep/wait(_:)`` is over.
+  /// The server refused the request with this status because of a bearer token that was renewed in the meantime.
+  mutating func tokenRenewed(
+    status: Int, sentUpTo: UInt64, _ supply: Supply, now: MonotonicInstant, draw: UInt64
+  ) -> StreamStep
+  /// The shell has interrupted a request with ``StreamRequest/rollsOver``, so that another one continues.
+  mutating func rolledOver(sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep
+  /// The delay of ``StreamStep/wait(_:)`` or ``StreamStep/pause(_:unconfirmed:)`` is over.
   mutating func retryIsDue(_ supply: Supply) -> StreamStep
   /// The bytes of ``StreamStep/awaitBytes(upTo:)`` are available.
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep
@@ -71,6 +77,8 @@ extension StreamStateMachine {
   var unconfirmedAtEnd: UInt64 { 0 }
   var confirmedSurplus: UInt64? { nil }
   mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep? { nil }
+  /// Without an upload resource, no request rolls over.
+  mutating func rolledOver(sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep { .none }
   /// For a server that reports its offset itself, nothing changes: the response to the request contains the offset.
   mutating func passedPause(at offset: UInt64, _ supply: Supply, now: MonotonicInstant) -> StreamStep { .none }
 }
@@ -84,6 +92,9 @@ enum StreamStep: Equatable {
   case awaitBytes(upTo: UInt64)
   /// Report the outage, and ask again after its delay.
   case wait(FailedAttempt)
+  /// Nothing has failed. Ask again after this delay. `unconfirmed` is the number of bytes as in
+  /// ``FailedAttempt/unconfirmed``.
+  case pause(Duration, unconfirmed: UInt64 = 0)
   /// The server supports only plain uploads, for this reason. `method` is the method to use if it is not the user's.
   case fallBack(String, method: String?)
   case end(LiveStreamError?)
@@ -133,8 +144,6 @@ struct RequestEnd {
   var isLocationInsecure = false
   /// The stream offset up to which its body was passed to the network.
   var sentUpTo: UInt64
-  /// Whether the server refused a bearer token that was renewed in the meantime.
-  var isTokenRenewed = false
   /// The number of bytes in the body before those of the stream.
   var headerLength: UInt64 = 0
 }

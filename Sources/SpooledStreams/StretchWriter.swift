@@ -263,7 +263,8 @@ final class StretchWriter: @unchecked Sendable {
 
   /// Loads a piece from `start` on, for the consumer.
   ///
-  /// - Returns: the error if the disk cannot read the bytes now. Then nothing is loaded, and this is called again later.
+  /// - Returns: the error if the disk cannot read the bytes now. Then nothing is loaded, and this is called again
+  ///   later.
   func load(from start: UInt64) -> SpoolError? {
     let piece = SpoolReadAhead.Piece(start: start)
     var hole: Range<UInt64>?

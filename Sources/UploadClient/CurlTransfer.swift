@@ -115,8 +115,8 @@ final class CurlTransfer: @unchecked Sendable {
     return true
   }
 
-  /// libcurl does not count the time for which a request waits for others (its state `PENDING`). The others may need all
-  /// of the limit, and the request needs its own time afterwards.
+  /// libcurl does not count the time for which a request waits for others (its state `PENDING`). The others may need
+  /// all of the limit, and the request needs its own time afterwards.
   private func limitWaitForConnection() {
     let limit = request.limits.connect * 2
     connectionTimer = loop.schedule(after: limit) { [weak self] in

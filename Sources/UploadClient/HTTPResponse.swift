@@ -21,9 +21,9 @@ public struct HTTPResponse: Equatable, Sendable {
   /// A field line.
   public struct Field: Equatable, Sendable {
     /// The name as it is sent. Names are compared case-insensitively.
-    public var name: String
+    public let name: String
     /// The value, without surrounding white space.
-    public var value: String
+    public let value: String
     /// A field line.
     public init(name: String, value: String) {
       self.name = name

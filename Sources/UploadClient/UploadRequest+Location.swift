@@ -1,5 +1,7 @@
 // The target of a server's `Location`, and the parts of a request that may be sent there.
 
+internal import HTTPMessages
+
 extension UploadRequest {
   /// The host that the URL names, as libcurl parses it: in lower case, an IPv4 address in its usual form, an IPv6
   /// address in brackets. Nil for an invalid URL.
@@ -50,7 +52,7 @@ extension UploadRequest {
     request.clientCertificate = nil
     request.clientKey = nil
     request.unixSocket = nil
-    request.fields.removeAll { !Self.isAboutContent($0.name.lowercased()) }
+    request.fields.removeAll { !Self.isAboutContent($0.name.lowercasedASCII) }
     return request
   }
 

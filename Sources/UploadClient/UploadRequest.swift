@@ -1,6 +1,7 @@
 // The destination of an upload and its connection: all settings for libcurl.
 
 internal import EventLoops
+internal import HTTPMessages
 
 /// The destination of a request and its settings.
 public struct UploadRequest: Equatable, Sendable {
@@ -120,23 +121,23 @@ public struct UploadRequest: Equatable, Sendable {
   package func validate() throws(UploadError) {
     try CurlOptions.validate(url: url)
     for field in fields {
-      guard !field.name.isEmpty, field.name.utf8.allSatisfy(Self.isTokenByte) else {
+      guard !field.name.isEmpty, field.name.utf8.allSatisfy(Octet.isToken) else {
         throw UploadError(
           .invalidRequest, "the field name \(quoted(field.name)) is invalid. Use letters, digits and hyphens")
       }
       // libcurl would obey them and omit its own framing (RFC 9112, section 6.1), or wait for a 100 that may never
       // arrive.
-      guard !["content-length", "transfer-encoding", "expect"].contains(field.name.lowercased()) else {
+      guard !["content-length", "transfer-encoding", "expect"].contains(field.name.lowercasedASCII) else {
         throw UploadError(
           .invalidRequest, "the field \(field.name) cannot be set, because it follows from the body")
       }
-      guard field.value.utf8.allSatisfy({ $0 >= 0x20 && $0 != 0x7f || $0 == 0x09 }) else {
+      guard field.value.utf8.allSatisfy(Octet.isFieldContent) else {
         throw UploadError(
           .invalidRequest,
           "the value of the field \(field.name) has control characters. Remove them")
       }
     }
-    guard !method.isEmpty, method.utf8.allSatisfy(Self.isTokenByte) else {
+    guard !method.isEmpty, method.utf8.allSatisfy(Octet.isToken) else {
       throw UploadError(.invalidRequest, "the method \(quoted(method)) is invalid")
     }
     if let token = bearerToken, !Self.canSend(token: token) {
@@ -148,7 +149,7 @@ public struct UploadRequest: Equatable, Sendable {
   /// Whether a user must not set a field, because it belongs to the upload protocol, to the body and its framing, or to
   /// the connection. A wrong value would change the stored bytes.
   package static func isReserved(fieldName name: String) -> Bool {
-    let name = name.lowercased()
+    let name = name.lowercasedASCII
     return name.hasPrefix("upload-") || name.hasPrefix("stream-")
       || [
         "content-length", "content-range", "transfer-encoding", "expect", "connection", "keep-alive", "te", "trailer",
@@ -161,22 +162,11 @@ public struct UploadRequest: Equatable, Sendable {
   /// means that the condition is false.
   package var hasCondition: Bool {
     let names = ["if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if"]
-    return fields.contains { names.contains($0.name.lowercased()) }
+    return fields.contains { names.contains($0.name.lowercasedASCII) }
   }
 
   /// Whether a field can carry a bearer token.
   package static func canSend(token: String) -> Bool {
     !token.isEmpty && token.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f }
-  }
-
-  /// `tchar`, RFC 9110, section 5.6.2.
-  private static func isTokenByte(_ byte: UInt8) -> Bool {
-    switch byte {
-    case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-      UInt8(ascii: "0")...UInt8(ascii: "9"):
-      true
-    default:
-      "!#$%&'*+-.^_`|~".utf8.contains(byte)
-    }
   }
 }

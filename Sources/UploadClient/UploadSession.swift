@@ -34,13 +34,21 @@ public final class UploadSession: Sendable {
 
   /// Starts the session's thread.
   ///
+  /// - Parameter connections: whether uploads share connections.
+  /// - Throws: ``EventLoops/SystemError`` when descriptors, memory or threads are refused.
+  public convenience init(connections: Connections = .onePerUpload) throws(SystemError) {
+    try self.init(connections: connections, lanes: 1)
+  }
+
+  /// Starts the session's thread, with several lanes.
+  ///
   /// - Parameters:
   ///   - connections: whether uploads share connections.
   ///   - count: the number of lanes, at least 1. For each request, libcurl searches all its connections to the same
   ///     host, in use or not. With ten thousand streams to one server, this takes a millisecond per request. Lanes do
   ///     not share connections. Some hundred streams per lane are few enough.
   /// - Throws: ``EventLoops/SystemError`` when descriptors, memory or threads are refused.
-  public init(connections: Connections = .onePerUpload, lanes count: Int = 1) throws(SystemError) {
+  package init(connections: Connections = .onePerUpload, lanes count: Int) throws(SystemError) {
     let loop = try EventLoop()
     self.loop = loop
     var lanes: [CurlMulti] = []
@@ -75,11 +83,19 @@ public final class UploadSession: Sendable {
   /// - Parameters:
   ///   - request: the destination and the settings.
   ///   - body: the content of the request.
-  ///   - lane: any number. Requests that reuse one connection must have the same lane.
   ///   - handler: receives all events on the session's thread.
   /// - Throws: ``UploadError`` of kind `invalidRequest` when the request cannot be sent in this form.
   public func upload(
-    _ request: UploadRequest, body: consuming UploadBody, lane: Int = 0,
+    _ request: UploadRequest, body: consuming UploadBody, handler: @escaping @Sendable (UploadTask.Event) -> Void
+  ) throws(UploadError) -> UploadTask {
+    try upload(request, body: body, lane: 0, handler: handler)
+  }
+
+  /// The same in one of the session's lanes.
+  ///
+  /// - Parameter lane: any number. Requests that reuse one connection must have the same lane.
+  package func upload(
+    _ request: UploadRequest, body: consuming UploadBody, lane: Int,
     handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) throws(UploadError) -> UploadTask {
     try request.validate()

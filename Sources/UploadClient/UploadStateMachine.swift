@@ -1,6 +1,7 @@
 // The state machine of one request, from its first byte to its response.
 
 internal import EventLoops
+internal import HTTPMessages
 
 /// The rules of one upload request. Takes events, and returns actions. No I/O, no clock.
 struct UploadStateMachine {
@@ -71,7 +72,7 @@ struct UploadStateMachine {
       state = .receivingResponse(head, early: early)
       // RFC 9112, section 6.3: these two have no body, regardless of their fields.
       // libcurl decodes a body, and the field counts encoded bytes.
-      let isEncoded = head["Content-Encoding"].map { $0.lowercased() != "identity" } ?? false
+      let isEncoded = head["Content-Encoding"].map { !$0.isSameWord(as: "identity") } ?? false
       responseBodyRemaining =
         [204, 304].contains(head.status) ? 0 : isEncoded ? nil : head["Content-Length"].flatMap { Int($0) }
       if early {

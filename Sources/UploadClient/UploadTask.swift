@@ -5,7 +5,7 @@ internal import Synchronization
 
 /// An upload in progress: one HTTP request.
 ///
-/// Create it with ``UploadSession/upload(_:body:lane:handler:)``. All members may be used from any thread.
+/// Create it with ``UploadSession/upload(_:body:handler:)``. All members may be used from any thread.
 public final class UploadTask: Sendable {
   /// The events of an upload, in order. ``finished(_:)`` is the last one.
   public enum Event: Sendable {

@@ -3,6 +3,7 @@
 internal import Downloads
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 internal import LiveStreaming
 internal import UploadClient
 
@@ -83,7 +84,7 @@ enum Get {
     let reserved = [
       "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding",
     ]
-    if let field = request.fields.first(where: { reserved.contains($0.name.lowercased()) }) {
+    if let field = request.fields.first(where: { reserved.contains($0.name.lowercasedASCII) }) {
       throw .usage("--header \(field.name.shown) cannot be sent: the download sets this field itself. Leave it out.")
     }
     // The most that libcurl reads at once. The number of system calls limits the throughput.

@@ -63,5 +63,6 @@ struct HeaderFieldTests {
     #expect("Stream-ID".lowercasedASCII == "stream-id")
     // The Kelvin sign, which `lowercased()` converts to k.
     #expect("\u{212A}".lowercasedASCII == "\u{212A}")
+    #expect(SecretFields.contains("X-TOKEN") && !SecretFields.contains("X-TO\u{212A}EN"))
   }
 }

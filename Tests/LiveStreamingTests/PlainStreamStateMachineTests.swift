@@ -58,6 +58,7 @@ struct PlainStreamStateMachineTests {
         #expect(attempt.retryDelay >= .zero)
         #expect(attempt.acknowledged <= machine.sent)
         waiting = true
+      case .pause: waiting = true
       case .end:
         ends += 1
         waiting = false
@@ -513,6 +514,7 @@ struct PlainStreamStateMachineTests {
         #expect(offset >= oldest)
         (start, end) = (offset, offset)
       case .wait(let attempt): reported = attempt.unconfirmed
+      case .pause(_, let unconfirmed): reported = unconfirmed
       case .none, .end: break
       }
     }

@@ -152,16 +152,26 @@ struct RefusedAttemptTests {
               case .postOnly: (request.method == "POST" ? 503 : 405, [.init(name: "Allow", value: "POST")])
               case .busy: (503, [])
               }
+            let sentUpTo = request.start + 200
             let end = RequestEnd(
               result: .success(.init(response: HTTPResponse(status: status, fields: fields), isEarly: true)),
-              sentUpTo: request.start + 200, isTokenRenewed: [401, 403].contains(status))
-            let wait = stream.requestEnded(end, supply(oldest), now: now, draw: 0)
+              sentUpTo: sentUpTo)
+            let wait =
+              [401, 403].contains(status)
+              ? stream.tokenRenewed(status: status, sentUpTo: sentUpTo, supply(oldest), now: now, draw: 0)
+              : stream.requestEnded(end, supply(oldest), now: now, draw: 0)
             #expect(stream.acknowledged == max(request.start, min(oldest, request.start + 200)), "\(refusal)")
-            guard case .wait(let attempt) = wait else {
+            let unconfirmed: UInt64? =
+              switch wait {
+              case .wait(let attempt): attempt.unconfirmed
+              case .pause(_, let unconfirmed): unconfirmed
+              default: nil
+              }
+            guard let unconfirmed else {
               Issue.record("\(refusal): \(wait)")
               break
             }
-            #expect(attempt.unconfirmed == stream.acknowledged - request.start)
+            #expect(unconfirmed == stream.acknowledged - request.start)
             step = stream.retryIsDue(supply(oldest))
           }
           guard case .request(let last) = step else { continue }

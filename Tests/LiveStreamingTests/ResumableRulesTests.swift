@@ -57,7 +57,13 @@ private struct Rules {
   var end: LiveStreamError?? { if case .end(let error) = step { .some(error) } else { nil } }
 
   /// The delay of the present pause.
-  var pause: Duration? { if case .wait(let attempt) = step { attempt.retryDelay } else { nil } }
+  var pause: Duration? {
+    switch step {
+    case .wait(let attempt): attempt.retryDelay
+    case .pause(let delay, _): delay
+    default: nil
+    }
+  }
 
   mutating func take(_ next: StreamStep) {
     if next != .none { step = next }

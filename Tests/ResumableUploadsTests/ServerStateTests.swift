@@ -53,7 +53,7 @@ struct ServerStateTests {
     // Later bytes of the older request are ignored.
     #expect(state.received(10, by: 1) == .init(count: 0, refusal: nil))
     #expect(state.contentEnded(1) == .ignore)
-    let wasAtWork = state.ended(1)
+    let wasAtWork = state.interrupted(1)
     #expect(!wasAtWork)
     #expect(state.transfer?.number == 2)
   }
@@ -75,7 +75,7 @@ struct ServerStateTests {
   func interruption() throws {
     var state = try Self.resource(Self.request(completes: true, .sized(10)))
     state.kept(4)
-    let wasAtWork = state.ended(1)
+    let wasAtWork = state.interrupted(1)
     #expect(wasAtWork)
     #expect(state.phase == .incomplete && state.offset == 4)
     #expect(state.append(Self.request(4, completes: true)) == .begin(replacing: nil))
@@ -229,7 +229,7 @@ struct ServerStateTests {
     #expect(state.received(70, by: 1) == .init(count: 60, refusal: .contentTooLarge))
     state.kept(60)
     #expect(state.received(1, by: 1) == .init(count: 0, refusal: .contentTooLarge))
-    let wasAtWork = state.ended(1)
+    let wasAtWork = state.interrupted(1)
     #expect(wasAtWork)
     #expect(state.append(Self.request(60, .sized(41))) == .refuse(.representationTooLarge))
     #expect(state.append(Self.request(60, .sized(9))) == .refuse(.contentTooSmall))
@@ -239,7 +239,7 @@ struct ServerStateTests {
     #expect(state.received(50, by: 2) == .init(count: 40, refusal: .representationTooLarge))
     state.kept(40)
     // The kept bytes can still be completed.
-    _ = state.ended(2)
+    state.ended(2)
     #expect(state.append(Self.request(100, completes: true, .sized(0))) == .begin(replacing: nil))
   }
 
@@ -299,7 +299,7 @@ struct ServerStateTests {
     #expect(state.transfer == nil)
     #expect(state.append(Self.request(5, completes: true, length: 5)) == .awaitResponse(replacing: nil))
     #expect(state.received(1, by: 5) == .init(count: 0, refusal: .completed))
-    let wasAtWork = state.ended(5)
+    let wasAtWork = state.interrupted(5)
     #expect(wasAtWork && state.phase == .complete && state.offset == 5)
     #expect(state.append(Self.request(5, completes: true, length: 6)) == .refuse(.completed))
     #expect(state.append(Self.request(4, completes: true)) == .refuse(.mismatchingOffset(expected: 5, provided: 4)))

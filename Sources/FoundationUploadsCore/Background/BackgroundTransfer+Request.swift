@@ -4,6 +4,7 @@ internal import Downloads
 internal import EventLoops
 internal import Foundation
 internal import FoundationNetworking
+internal import HTTPMessages
 internal import TransferClient
 internal import UploadClient
 
@@ -22,7 +23,7 @@ extension BackgroundTransfer {
     guard let original = task.originalRequest,
       let request = UploadRequest(original, session.configuration, isAtOtherOrigin: isAtOtherOrigin)
     else { throw URLError(.unsupportedURL, url) }
-    if task is URLSessionDownloadTask, request.fields.contains(where: { $0.name.lowercased() == "range" }) {
+    if task is URLSessionDownloadTask, request.fields.contains(where: { $0.name.isSameWord(as: "Range") }) {
       throw URLError(
         .unsupportedURL, url,
         "a background session sets Range itself: use another session for a request with Range")

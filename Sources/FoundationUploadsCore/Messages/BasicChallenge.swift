@@ -1,5 +1,6 @@
 // Finds a Basic challenge in a response (RFC 9110, section 11.6.1; RFC 7617).
 
+internal import HTTPMessages
 internal import UploadClient
 
 /// A challenge for user and password.
@@ -10,7 +11,7 @@ struct BasicChallenge: Equatable {
   /// Nil if the response offers no Basic authentication. One field may list several challenges, and a response may have
   /// several fields.
   init?(_ response: HTTPResponse) {
-    let fields = response.fields.filter { $0.name.lowercased() == "www-authenticate" }
+    let fields = response.fields.filter { $0.name.isSameWord(as: "WWW-Authenticate") }
     self.init(fields.map(\.value).joined(separator: ", "))
   }
 
@@ -23,13 +24,13 @@ struct BasicChallenge: Equatable {
       var rest = element[word.endIndex...].drop { " \t".contains($0) }
       if rest.first != "=" {
         // A scheme. The first Basic challenge counts.
-        isBasic = !wasFound && word.lowercased() == "basic"
+        isBasic = !wasFound && word.equals(lowercase: "basic")
         if isBasic { wasFound = true }
       } else {
         rest = element[...]
       }
       guard isBasic, let equals = rest.firstIndex(of: "=") else { continue }
-      let name = rest[..<equals].filter { !" \t".contains($0) }.lowercased()
+      let name = rest[..<equals].filter { !" \t".contains($0) }.lowercasedASCII
       if name == "realm", realm == nil { realm = Self.unquoted(rest[rest.index(after: equals)...]) }
     }
     guard wasFound else { return nil }

@@ -3,6 +3,7 @@
 internal import EventLoops
 internal import Foundation
 internal import FoundationNetworking
+internal import HTTPMessages
 internal import UploadClient
 
 extension UploadRequest {
@@ -16,8 +17,8 @@ extension UploadRequest {
     for (name, value) in request.allHTTPHeaderFields ?? [:] { add(name, value) }
     for (name, value) in settings.httpAdditionalHeaders ?? [:] {
       let name = "\(name)"
-      if isAtOtherOrigin, ["authorization", "cookie"].contains(name.lowercased()) { continue }
-      if !fields.contains(where: { $0.name.lowercased() == name.lowercased() }) { add(name, "\(value)") }
+      if isAtOtherOrigin, ["authorization", "cookie"].contains(name.lowercasedASCII) { continue }
+      if !fields.contains(where: { $0.name.isSameWord(as: name) }) { add(name, "\(value)") }
     }
     certificateAuthorities = settings.certificateAuthorityFile
     if !isAtOtherOrigin {
@@ -35,7 +36,7 @@ extension UploadRequest {
 
   /// Sets the content type of a POST request if the program does not, like Apple's systems.
   mutating func assumeForm() {
-    guard !fields.contains(where: { $0.name.lowercased() == "content-type" }) else { return }
+    guard !fields.contains(where: { $0.name.isSameWord(as: "Content-Type") }) else { return }
     fields.append(.init(name: "Content-Type", value: "application/x-www-form-urlencoded"))
   }
 
@@ -53,7 +54,7 @@ extension HTTPURLResponse {
     // Names that differ only in case are the same (RFC 9110, section 5.1). The first spelling counts.
     var spellings: [String: String] = [:]
     for field in response.fields {
-      let key = field.name.lowercased()
+      let key = field.name.lowercasedASCII
       if let name = spellings[key] {
         // In place, because a copy for each field would take quadratic time.
         fields[name]?.append(", \(field.value)")

@@ -39,8 +39,8 @@ final class StreamEvents: @unchecked Sendable {
   /// Has the run loops told of what is pending, once the lock is free.
   func signal() { isNew = true }
 
-  /// What is to be told to the run loops once the lock is free: a thread that is woken before that waits for the lock at
-  /// once.
+  /// What is to be told to the run loops once the lock is free: a thread that is woken before that waits for the lock
+  /// at once.
   func takeNews() -> News? {
     guard isNew else { return nil }
     isNew = false

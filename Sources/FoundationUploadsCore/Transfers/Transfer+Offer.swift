@@ -74,6 +74,6 @@ extension InteropVersion {
 extension UploadRequest {
   /// Whether it states if it completes an upload, as only a creation or an append does.
   var tellsCompleteness: Bool {
-    fields.contains { ["upload-complete", "upload-incomplete"].contains($0.name.lowercased()) }
+    fields.contains { ["upload-complete", "upload-incomplete"].contains($0.name.lowercasedASCII) }
   }
 }

@@ -80,7 +80,7 @@ extension Transfer {
   private func question(_ resumption: StreamResumption) -> UploadRequest {
     var question = resumption.upload
     question.method = "HEAD"
-    question.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
+    question.fields.removeAll { $0.name.lowercasedASCII.hasPrefix("content-") }
     question.addVersion(of: resumption.data)
     return question
   }
@@ -138,7 +138,7 @@ extension Transfer {
   private func appendRequest(at offset: UInt64, _ resumption: StreamResumption) -> UploadRequest {
     var append = resumption.upload
     append.method = "PATCH"
-    append.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
+    append.fields.removeAll { $0.name.lowercasedASCII.hasPrefix("content-") }
     append.addVersion(of: resumption.data)
     append.fields.append(.init(name: UploadFields.offset, value: "\(offset)"))
     var completeness = HeaderFields()

@@ -10,7 +10,7 @@ package enum SecretFields {
 
   /// Whether a field of that name may carry a credential. After a wrong guess, a handler lacks a field after a restart.
   package static func contains(_ name: String) -> Bool {
-    let name = name.lowercased()
+    let name = name.lowercasedASCII
     return parts.contains { name.contains($0) }
   }
 }

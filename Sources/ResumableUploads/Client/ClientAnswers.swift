@@ -10,21 +10,21 @@ extension UploadClientStateMachine {
     sent = max(sent, sentUpTo)
     // A client must ignore anything but a 104 of its own version (appendix "Draft Version Identification").
     guard answer.status == UploadFields.resumptionSupported, speaksVersion(answer.fields) else { return nil }
-    isVersionSettled = true
+    server.isVersionSettled = true
     noteLimits(answer.fields)
     switch state {
     case .creating:
       if let location = answer.location {
-        if let announced, announced != location {
+        if let announced = resource.announced, announced != location {
           if !hasAcknowledged { return .locationChanged }
         } else {
-          announced = location
+          resource.announced = location
           take(location: location)
           noteStream(answer.fields)
         }
       }
       // Until the upload resource is announced, a lost connection means that everything must be sent again.
-      if announced != nil { noteProgress(answer.fields, sentUpTo: sentUpTo) }
+      if resource.announced != nil { noteProgress(answer.fields, sentUpTo: sentUpTo) }
     case .appending: noteProgress(answer.fields, sentUpTo: sentUpTo)
     default: break
     }
@@ -35,39 +35,42 @@ extension UploadClientStateMachine {
   /// Whether the creation under way carries more than the server accepts in one request. It must then be aborted, and
   /// the upload continues in smaller requests (`max-append-size`, section "Limits").
   package var exceedsAppendSize: Bool {
-    guard state == .creating, isOptimistic, announced != nil, let size = limits.maximumAppendSize else { return false }
+    guard state == .creating, isOptimistic, resource.announced != nil, let size = server.limits.maximumAppendSize else {
+      return false
+    }
     return configuration.length.map { $0 - min(base, $0) > size } ?? false
   }
 
   func speaksVersion(_ fields: HeaderFields) -> Bool {
     switch InteropVersion.Named(fields) {
-    case .absent: version.number == nil
-    case .known(let named): named == version
+    case .absent: server.version.number == nil
+    case .known(let named): named == server.version
     case .unknown: false
     }
   }
 
   mutating func noteLimits(_ fields: HeaderFields) {
-    guard version.hasLimits, let newer = UploadLimits(fields, version: version) else { return }
-    limits = limits.updated(by: newer)
+    guard server.version.hasLimits, let newer = UploadLimits(fields, version: server.version) else { return }
+    server.note(limits: newer)
     forgetImpossibleSize()
-    toldLifetime = newer.maximumAge ?? toldLifetime
   }
 
   /// Discards a size limit that the upload resource already exceeds.
   mutating func forgetImpossibleSize() {
-    if let size = limits.maximumSize, size < acknowledged - min(base, acknowledged) { limits.maximumSize = nil }
+    guard let size = server.limits.maximumSize, size < acknowledged - min(base, acknowledged) else { return }
+    server.limits.maximumSize = nil
   }
 
   /// What an answer says about completeness, in this version's field or in the other one. SwiftNIO's final responses
   /// have `Upload-Incomplete` where the version requires `Upload-Complete`, and the reverse.
   func completeness(_ fields: HeaderFields) -> Bool? {
-    version.completeness(fields)
+    let version = server.version
+    return version.completeness(fields)
       ?? InteropVersion.drafts.first { $0.invertsCompleteness != version.invertsCompleteness }?.completeness(fields)
   }
 
   mutating func noteStream(_ fields: HeaderFields) {
-    if let streamID = configuration.streamID { joinsParts = fields["Stream-ID"] == streamID }
+    if let streamID = configuration.streamID { server.joinsParts = fields["Stream-ID"] == streamID }
   }
 
   /// `Upload-Offset` in an interim response: the bytes before it need not be kept.
@@ -95,12 +98,12 @@ extension UploadClientStateMachine {
     case .discovering: return discovered(answer, supply)
     case .creating: return created(answer, sentUpTo: sentUpTo, supply)
     case .appending(let append):
-      doubt(answer)
+      noteDoubt(answer)
       return appended(append, answer, sentUpTo: sentUpTo, supply)
     case .retrievingOffset:
-      doubt(answer)
+      noteDoubt(answer)
       return retrieved(answer, supply)
-    case .cancelling: return cancelled(answer)
+    case .cancelling(let reason): return cancelled(answer, reason)
     case .idle, .ready, .interrupted, .ended: return .none
     }
   }
@@ -110,23 +113,26 @@ extension UploadClientStateMachine {
     let named = InteropVersion.Named(answer.fields)
     // Something in front of the target may add the limits to its answer even if the target itself does not support
     // OPTIONS.
-    let found = [200, 204, 404, 405].contains(answer.status) ? UploadLimits(answer.fields, version: version) : nil
+    let mayHaveLimits = [200, 204, 404, 405].contains(answer.status)
+    let found = mayHaveLimits ? UploadLimits(answer.fields, version: server.version) : nil
     if let found {
-      limits = limits.updated(by: found)
-      isVersionSettled = true
+      server.limits = server.limits.updated(by: found)
+      server.isVersionSettled = true
     }
-    if asksForLimits {
-      asksForLimits = false
-      return uploadURL == nil ? create(supply) : retrieveOffset()
+    if discovery.asksForLimits {
+      discovery.asksForLimits = false
+      return resource.url == nil ? create(supply) : retrieveOffset()
     }
-    if found != nil || (answer.isSuccess && named == .known(version)) {
-      isOffered = true
+    if found != nil || (answer.isSuccess && named == .known(server.version)) {
+      discovery.isOffered = true
       return create(supply)
     }
-    if answer.status == 500, !isVersionSettled {
+    if answer.status == 500, !server.isVersionSettled {
       // Either an outage, or a plain server that answers every OPTIONS like this.
-      refusedQuestions += 1
-      if refusedQuestions > 2 { return unsupported("it answers OPTIONS with 500 each time", or: .refused(status: 500)) }
+      discovery.refusedQuestions += 1
+      if discovery.refusedQuestions > 2 {
+        return unsupported("it answers OPTIONS with 500 each time", or: .refused(status: 500))
+      }
     }
     if answer.allowsRetry { return wait(.discovery) }
     // 403 may apply to OPTIONS alone, so the upload request itself decides.
@@ -134,8 +140,8 @@ extension UploadClientStateMachine {
     if blamesVersion(answer), stepDown(to: named) { return discoverOrCreate(supply) }
     // A server that knows the target names the allowed methods. A portal or a proxy that is being reconfigured does
     // not. A stream that is taken for a plain upload by mistake loses bytes with each connection.
-    if answer.fields["Allow"] == nil, !hasAskedTwice {
-      hasAskedTwice = true
+    if answer.fields["Allow"] == nil, !discovery.hasAskedTwice {
+      discovery.hasAskedTwice = true
       return discover()
     }
     return unsupported(
@@ -157,25 +163,27 @@ extension UploadClientStateMachine {
 
   /// Changes to the version that the server named, or to the next older one. Returns false when there is none left.
   mutating func stepDown(to named: InteropVersion.Named) -> Bool {
-    guard !isVersionSettled || namesOlder(named), let older = version.older else { return false }
+    guard !server.isVersionSettled || namesOlder(named), let older = server.version.older else { return false }
     var next = older
     // Only to an older version, so that this ends.
-    if case .known(let wanted) = named, let number = wanted.number, number < version.number ?? .max { next = wanted }
-    version = next
+    if case .known(let wanted) = named, let number = wanted.number, number < server.version.number ?? .max {
+      next = wanted
+    }
+    server.version = next
     notes.append(.steppedDown(to: next))
     return true
   }
 
   /// Whether the answer to a creation may be about its version.
   private func maySpeakOlder(_ answer: ClientAnswer) -> Bool {
-    !isVersionSettled || namesOlder(InteropVersion.Named(answer.fields))
+    !server.isVersionSettled || namesOlder(InteropVersion.Named(answer.fields))
   }
 
   /// Whether a server names a version below the client's before it has created anything. The answers to OPTIONS are
   /// nearly the same in all versions, so they do not settle the version.
   private func namesOlder(_ named: InteropVersion.Named) -> Bool {
-    guard !hasCreated, case .known(let wanted) = named, let number = wanted.number else { return false }
-    return number < version.number ?? .max
+    guard !server.hasCreated, case .known(let wanted) = named, let number = wanted.number else { return false }
+    return number < server.version.number ?? .max
   }
 
   /// Without resumable uploads, the stream is sent elsewhere as a whole, unless the server already has a part of it.
@@ -190,7 +198,9 @@ extension UploadClientStateMachine {
   /// Whether the server may refuse resumability because the representation is too small, or possibly too small
   /// (`min-size`, section "Limits").
   private var isBelowMinimum: Bool {
-    guard let minimum = limits.minimumSize, minimum > 0, !isOptimistic, configuration.discovers else { return false }
+    guard let minimum = server.limits.minimumSize, minimum > 0, !isOptimistic, configuration.discovers else {
+      return false
+    }
     return configuration.length ?? 0 < minimum
   }
 
@@ -203,7 +213,7 @@ extension UploadClientStateMachine {
       if isOptimistic, completeness != false {
         // An unreadable field is not a missing one, and may report missing bytes. HEAD decides.
         if isUnreadable {
-          if let location = announced ?? answer.location {
+          if let location = resource.announced ?? answer.location {
             take(location: location)
             return detour(answer.status)
           }
@@ -213,51 +223,53 @@ extension UploadClientStateMachine {
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
         // The server that announced the upload resource supports the protocol. An answer without any of its fields may
         // as well come from a portal, so HEAD decides.
-        if let announced, completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(version) {
+        if let announced = resource.announced, completeness == nil, claimed == nil,
+          InteropVersion.Named(answer.fields) != .known(server.version)
+        {
           take(location: announced)
-          isFinalResponseUnproved = !answer.isEarly && sentUpTo == supply.head
+          resource.isFinalResponseUnproved = !answer.isEarly && sentUpTo == supply.head
           return detour(answer.status)
         }
         let end = claimed ?? (answer.isEarly ? base : sentUpTo)
         // A server that has used the protocol before names the upload resource or reports that it is complete.
-        if hasAcknowledged, completeness == nil, claimed == nil, answer.location ?? announced == nil {
+        if hasAcknowledged, completeness == nil, claimed == nil, answer.location ?? resource.announced == nil {
           return creationFailed()
         }
         if supply.isFinished, end == supply.head, end <= sentUpTo { return complete(upTo: end) }
         // An answer that reports an offset and names the upload resource does not mean that the target has everything.
-        let resource = announced ?? (completeness == nil && claimed != nil ? answer.location : nil)
-        guard completeness == nil || hasAcknowledged, let resource else {
+        let url = resource.announced ?? (completeness == nil && claimed != nil ? answer.location : nil)
+        guard completeness == nil || hasAcknowledged, let url else {
           return hasAcknowledged && completeness == nil ? creationFailed() : fail(.completedEarly)
         }
         // The server has not reported completion, or has acknowledged less than everything.
-        take(location: resource)
+        take(location: url)
         return detour(answer.status)
       }
       if completeness == true { return hasAcknowledged ? creationFailed() : fail(.completedEarly) }
-      if let announced, let location = answer.location, announced != location {
+      if let announced = resource.announced, let location = answer.location, announced != location {
         return hasAcknowledged ? creationFailed() : abandon(.locationChanged)
       }
-      guard let location = answer.location ?? announced else {
+      guard let location = answer.location ?? resource.announced else {
         if hasAcknowledged { return creationFailed() }
         if answer.isLocationInsecure { return fail(.insecureLocation) }
         // A server that has offered resumable uploads does not treat one as a plain upload. A portal answers in its
         // place, or a proxy that is being reconfigured. A stream that is taken for a plain upload by mistake loses
         // bytes with each connection.
-        if isOffered, plainAnswers < Self.mostPlainAnswers {
-          plainAnswers += 1
+        if discovery.isOffered, discovery.plainAnswers < Self.mostPlainAnswers {
+          discovery.plainAnswers += 1
           return creationFailed()
         }
         return configuration.discovers
           ? unsupported("it treated an empty upload as a complete one", or: .noLocation) : fail(.noLocation)
       }
-      isVersionSettled = true
+      server.isVersionSettled = true
       take(location: location)
       noteStream(answer.fields)
       // The upload is not assumed to exist after an optimistic creation. An offset other than 0 needs a HEAD.
       if isOptimistic || isUnreadable || (UploadFields.offset(answer.fields) ?? 0) != 0 { return retrieveOffset() }
       return append(supply)
     case _ where completeness == true: return fail(.refused(status: answer.status))
-    case 400 where announced != nil, 409 where announced != nil, 410 where announced != nil:
+    case 400 where resource.announced != nil, 409 where resource.announced != nil, 410 where resource.announced != nil:
       // Some servers use this status for an interruption. HEAD decides whether the upload still exists, as after an
       // append.
       _ = creationIsLost()
@@ -271,7 +283,7 @@ extension UploadClientStateMachine {
         or: .refused(status: answer.status))
     case 400 where isBelowMinimum, 411 where isBelowMinimum, 422 where isBelowMinimum:
       return unsupported(
-        "it requires uploads of at least \(limits.minimumSize ?? 0) bytes, and of known length",
+        "it requires uploads of at least \(server.limits.minimumSize ?? 0) bytes, and of known length",
         or: .refused(status: answer.status))
     case 413:
       if let failure = exceededLimit { return abandon(failure) }

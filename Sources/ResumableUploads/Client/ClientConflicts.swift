@@ -23,32 +23,34 @@ extension UploadClientStateMachine {
   mutating func note(conflictAt start: UInt64, _ actual: UInt64, _ supply: Supply) {
     guard actual != start, actual <= believable(supply) else {
       // The client has since appended elsewhere, so the earlier refusal is out of date.
-      if conflict?.refused != start { conflict = nil }
+      if resource.conflict?.refused != start { resource.conflict = nil }
       return
     }
-    if let conflict, conflict.refused == start, conflict.actual == actual {
-      self.conflict?.count = min(conflict.count + 1, 2)
+    if let conflict = resource.conflict, conflict.refused == start, conflict.actual == actual {
+      resource.conflict?.count = min(conflict.count + 1, 2)
     } else {
-      conflict = Conflict(refused: start, actual: actual)
+      resource.conflict = Conflict(refused: start, actual: actual)
     }
   }
 
   /// Returns the upload resource's offset after HEAD has reported `told`.
   func resolved(_ told: UInt64, _ supply: Supply) -> UInt64 {
     let limit = believable(supply)
-    guard let conflict, conflict.isProved, conflict.actual <= limit else { return told }
+    guard let conflict = resource.conflict, conflict.isProved, conflict.actual <= limit else { return told }
     let isOutdated = told < acknowledged && conflict.actual >= acknowledged
     return told == conflict.refused || told > limit || isOutdated ? conflict.actual : told
   }
 
   /// Whether the upload resource has refused an append at that offset.
-  func isDenied(_ offset: UInt64) -> Bool { conflict.map { $0.isProved && $0.refused == offset } ?? false }
+  func isDenied(_ offset: UInt64) -> Bool {
+    resource.conflict.map { $0.isProved && $0.refused == offset } ?? false
+  }
 
   /// Sends an append without content, to learn whether the upload resource is at that offset. Returns nil if that was
   /// tried before, or if the upload resource accepts no such append.
   mutating func probe(at offset: UInt64) -> Action? {
-    guard !hasProbed, limits.minimumAppendSize ?? 0 == 0 else { return nil }
-    hasProbed = true
+    guard !resource.hasProbed, server.limits.minimumAppendSize ?? 0 == 0 else { return nil }
+    resource.hasProbed = true
     return send(Append(start: offset, completes: false), maximum: 0)
   }
 }

@@ -10,7 +10,7 @@ extension UploadClientStateMachine {
   package var hasAcknowledged: Bool { hasProgressed || isResumed }
 
   /// Whether this process has seen the server have bytes of this stream.
-  package var hasProgressed: Bool { furthest > 0 }
+  package var hasProgressed: Bool { highWater.shown > 0 }
 
   /// Whether to ask again after a pause. This includes a refusal: the caller decides how long to wait for other
   /// credentials.
@@ -18,14 +18,11 @@ extension UploadClientStateMachine {
     answer.allowsRetry || answer.isRefusal || hasAcknowledged
   }
 
-  /// The upload resource's URL, or the one that it is currently redirected to.
-  var currentURL: String? { diversion?.url ?? uploadURL }
-
   /// Asks for the offset: at once as a rule, after a pause if earlier attempts led nowhere.
   mutating func detour(_ status: Int) -> Action {
-    detours += 1
-    if detours <= Self.immediateDetours { return retrieveOffset() }
-    if detours <= Self.maximumDetours || hasAcknowledged { return wait(.offsetRetrieval) }
+    patience.detours += 1
+    if patience.detours <= Self.immediateDetours { return retrieveOffset() }
+    if patience.detours <= Self.maximumDetours || hasAcknowledged { return wait(.offsetRetrieval) }
     return fail(.noProgress(status: status))
   }
 
@@ -35,10 +32,10 @@ extension UploadClientStateMachine {
       if hasAcknowledged { return wait(.offsetRetrieval) }
       return fail(answer.isLocationInsecure ? .insecureLocation : .noLocation)
     }
-    diversion = (location, answer.status == 308)
-    detours += 1
+    resource.diversion = (location, answer.status == 308)
+    patience.detours += 1
     // Asking for the offset must not become a detour that waits, because waiting leads back to the first URL.
-    if detours <= Self.maximumDetours { return retrieveOffset() }
+    if patience.detours <= Self.maximumDetours { return retrieveOffset() }
     return hasAcknowledged ? wait(.offsetRetrieval) : fail(.noProgress(status: answer.status))
   }
 
@@ -46,38 +43,39 @@ extension UploadClientStateMachine {
   @discardableResult
   mutating func noteMethods(_ answer: ClientAnswer) -> Bool {
     let allowed = answer.allowedMethods
-    guard creationMethod == nil, let method = configuration.replaceableMethod, allowed.contains("POST"),
+    guard server.creationMethod == nil, let method = configuration.replaceableMethod, allowed.contains("POST"),
       !allowed.contains(where: { $0 == method })
     else { return false }
-    creationMethod = "POST"
+    server.creationMethod = "POST"
     return true
   }
 
   /// 404 or 410: the upload resource no longer exists.
   mutating func gone(_ append: Append?, _ status: Int, _ supply: Supply) -> Action {
-    let confirmations = status == 404 ? 2 : detours > Self.immediateDetours ? 1 : 0
-    if hasAcknowledged, missing < confirmations {
-      missing += 1
+    let confirmations = status == 404 ? 2 : patience.detours > Self.immediateDetours ? 1 : 0
+    if hasAcknowledged, patience.missing < confirmations {
+      patience.missing += 1
       return wait(.offsetRetrieval)
     }
     // Some servers forget an upload as soon as it is complete. It is complete if the client asked to complete it and
     // every byte is acknowledged. An upload that the client never asked to complete is lost.
     let end = countingSurplus(supply).head
-    let hasAll = acknowledged == end || isResumed && offset == end
-    if append == nil, awaitsFinalResponse && hasAll || isFinalResponseUnproved, supply.isFinished {
+    let hasAll = acknowledged == end || isResumed && resource.offset == end
+    if append == nil, resource.awaitsFinalResponse && hasAll || resource.isFinalResponseUnproved, supply.isFinished {
       return complete(upTo: end)
     }
-    detours += 1
+    patience.detours += 1
     // Only the end of a finished live stream is refused then, so no byte is at stake.
     let isOnlyTheEnd = configuration.length == nil && supply.isFinished && acknowledged == supply.head
-    if detours > Self.maximumDetours, !hasProgressed || isOnlyTheEnd && restarts >= Self.maximumDetours {
+    let isStuck = !hasProgressed || isOnlyTheEnd && patience.restarts >= Self.maximumDetours
+    if patience.detours > Self.maximumDetours, isStuck {
       return fail(.noProgress(status: status))
     }
-    if !isProven, !former.isEmpty { return returnToFormer() }
-    if hasProgressed { former = [self] }
-    restarts += 1
-    furthestSinceRestart = 0
-    partEnd = .gone
+    if !resource.isProven, !parts.former.isEmpty { return returnToFormer() }
+    if hasProgressed { parts.former = [self] }
+    patience.restarts += 1
+    highWater.sinceRestart = 0
+    parts.end = .gone
     return beginPart(supply)
   }
 }

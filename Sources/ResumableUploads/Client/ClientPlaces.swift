@@ -19,9 +19,9 @@ extension UploadClientStateMachine {
     guard configuration.length == nil, hasAcknowledged, !isOptimistic, namesStream(answer),
       let stored = answer.fields["Stream-Offset"].flatMap({ UInt64($0) })
     else { return nil }
-    placeRefusals += 1
+    patience.placeRefusals += 1
     // Try once more: no byte is discarded because of a single answer.
-    guard placeRefusals > 1 else { return creationFailed() }
+    guard patience.placeRefusals > 1 else { return creationFailed() }
     // The stream ended before this offset, or this client ends before the offset at which the stream continues.
     if stored <= base || supply.isFinished && stored > supply.head { return fail(.refused(status: answer.status)) }
     // Bytes captured from that offset on can be stored.
@@ -32,12 +32,12 @@ extension UploadClientStateMachine {
 
   /// The next upload begins at `place`. Nothing before it can be stored.
   private mutating func continueBehind(_ place: UInt64, _ supply: Supply) {
-    let kept = max(reportedUpTo, everAcknowledged)
+    let kept = max(highWater.reported, highWater.acknowledged)
     if place > kept {
       noteGap(from: kept, to: place, pause: supply.pause, isServersFault: true)
-      reportedUpTo = place
+      highWater.reported = place
     }
-    heldNotes = heldNotes.map { note in
+    parts.heldNotes = parts.heldNotes.map { note in
       if case .newPart(let reason, let previous, _) = note {
         .newPart(reason, previous: previous, from: place)
       } else {

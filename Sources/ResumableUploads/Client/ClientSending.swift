@@ -7,7 +7,7 @@ extension UploadClientStateMachine {
   // MARK: Requests
 
   /// In versions without limits, an answer to OPTIONS cannot show support.
-  mutating func discoverOrCreate(_ supply: Supply) -> Action { version.hasLimits ? discover() : create(supply) }
+  mutating func discoverOrCreate(_ supply: Supply) -> Action { server.version.hasLimits ? discover() : create(supply) }
 
   mutating func discover() -> Action {
     state = .discovering
@@ -16,36 +16,31 @@ extension UploadClientStateMachine {
   }
 
   mutating func retrieveOffset() -> Action {
-    guard let url = currentURL else { return fail(.noLocation) }
+    guard let url = resource.currentURL else { return fail(.noLocation) }
     state = .retrievingOffset
     return .send(request(.offsetRetrieval, url: url, content: .absent))
   }
 
   /// The limit that an upload of known length exceeds; nil if it exceeds none.
   var exceededLimit: ClientFailure? {
-    guard let size = limits.maximumSize, let length = configuration.length, length - min(base, length) > size else {
-      return nil
-    }
+    guard let size = server.limits.maximumSize, let length = configuration.length,
+      length - min(base, length) > size
+    else { return nil }
     return .tooLarge(limit: size)
   }
 
   mutating func create(_ supply: Supply) -> Action {
     if let failure = exceededLimit { return fail(failure) }
     state = .creating
-    (isForgotten, awaitsFinalResponse, hasToldLength, confirms) = (false, false, false, false)
-    (isProven, doubts, isFinalResponseUnproved) = (false, 0, false)
-    (conflict, hasProbed, surplus) = (nil, false, nil)
+    resource = Resource(offset: base)
     // Another process's bytes are in another upload resource.
     if sent == .max { sent = base }
-    announced = nil
-    uploadURL = nil
-    diversion = nil
-    offset = base
     acknowledged = base
     var request = request(.creation, content: isOptimistic ? .bytes(from: base, maximum: nil) : .empty)
-    request.creationMethod = creationMethod
-    version.setCompleteness(isOptimistic, &request.fields)
-    if version.hasLimits, let length = configuration.length, let value = UploadFields.value(length - min(base, length))
+    request.creationMethod = server.creationMethod
+    server.version.setCompleteness(isOptimistic, &request.fields)
+    if server.version.hasLimits, let length = configuration.length,
+      let value = UploadFields.value(length - min(base, length))
     {
       request.fields.append(UploadFields.length, value)
     }
@@ -69,79 +64,81 @@ extension UploadClientStateMachine {
     if let limit = limitTooSmall(supply) {
       guard hasAcknowledged else { return abandon(.limitTooSmall(limit)) }
       // The server has accepted bytes before, so a 413 will show whether this limit is real.
-      if limits.maximumAppendSize ?? .max <= limit { limits.maximumAppendSize = nil }
-      if limits.maximumSize ?? .max <= limit { limits.maximumSize = nil }
+      if server.limits.maximumAppendSize ?? .max <= limit { server.limits.maximumAppendSize = nil }
+      if server.limits.maximumSize ?? .max <= limit { server.limits.maximumSize = nil }
       return append(supply)
     }
-    if offset < supply.oldest {
-      partEnd = partEnd ?? (supply.pause?.contains(offset) == true ? .pause : .gap)
-    } else if partEnd == .gap || partEnd == .pause || partEnd == .serverWentBack {
+    if resource.offset < supply.oldest {
+      parts.end = parts.end ?? (supply.pause?.contains(resource.offset) == true ? .pause : .gap)
+    } else if parts.end == .gap || parts.end == .pause || parts.end == .serverWentBack {
       // The server has more than it had reported.
-      partEnd = nil
+      parts.end = nil
     }
     // The offset is after the head if another process had sent bytes that are no longer kept here.
-    let available = supply.head - min(offset, supply.head)
+    let available = supply.head - min(resource.offset, supply.head)
     let isDone = supply.isFinished && available == 0
-    if let partEnd, !isDone { return endPart(partEnd, supply) }
-    let least = max(1, limits.minimumAppendSize ?? 1)
+    if let end = parts.end, !isDone { return endPart(end, supply) }
+    let least = max(1, server.limits.minimumAppendSize ?? 1)
     var maximum = maximumAppendSize(atLeast: least)
-    if let size = limits.maximumSize {
-      let room = size - min(size, offset - base)
+    if let size = server.limits.maximumSize {
+      let room = size - min(size, resource.offset - base)
       // Leave out a remainder that is too small for an append of its own.
       if room < least, !(supply.isFinished && available <= room) {
         // An upload resource that accepts nothing would only be followed by another like it. Ask once more if the
         // server has accepted bytes before.
-        if offset == base, hasAcknowledged {
-          limits.maximumSize = nil
+        if resource.offset == base, hasAcknowledged {
+          server.limits.maximumSize = nil
           return wait(.offsetRetrieval)
         }
-        return offset == base ? abandon(.tooLarge(limit: size)) : endPart(.size, supply)
+        return resource.offset == base ? abandon(.tooLarge(limit: size)) : endPart(.size, supply)
       }
       maximum = min(maximum ?? .max, room)
     }
     if supply.isFinished, available <= maximum ?? .max {
-      return send(Append(start: offset, completes: true), maximum: available)
+      return send(Append(start: resource.offset, completes: true), maximum: available)
     }
     if let maximum, maximum < least {
       guard hasAcknowledged else { return abandon(.appendTooLarge) }
       // The server has accepted bytes before, so one of these limits is wrong.
-      (limits.maximumAppendSize, limits.minimumAppendSize, shrunkAppendSize) = (nil, nil, nil)
+      (server.limits.maximumAppendSize, server.limits.minimumAppendSize, server.shrunkAppendSize) = (nil, nil, nil)
       return wait(.offsetRetrieval)
     }
     // Nothing follows these bytes in this upload resource, and only its last append may be so small.
     if supply.pausesAtHead, available > 0, available < least {
-      partEnd = .pause
-      return send(Append(start: offset, completes: true, endsPart: true), maximum: available)
+      parts.end = .pause
+      return send(Append(start: resource.offset, completes: true, endsPart: true), maximum: available)
     }
     // A smaller one might be refused (`min-append-size`).
-    if available < least, !supply.isFinished { return awaitBytes(upTo: offset + least) }
-    return send(Append(start: offset, completes: false, minimum: least), maximum: maximum)
+    if available < least, !supply.isFinished { return awaitBytes(upTo: resource.offset + least) }
+    return send(Append(start: resource.offset, completes: false, minimum: least), maximum: maximum)
   }
 
   /// The server's limit that would force the client into many tiny requests; nil if there is none.
   private func limitTooSmall(_ supply: Supply) -> UInt64? {
-    let limit = min(limits.maximumAppendSize ?? .max, limits.maximumSize ?? .max)
-    let fits = supply.isFinished && supply.head - min(offset, supply.head) <= limit
+    let limit = min(server.limits.maximumAppendSize ?? .max, server.limits.maximumSize ?? .max)
+    let fits = supply.isFinished && supply.head - min(resource.offset, supply.head) <= limit
     return limit < configuration.smallestLimit && !fits ? limit : nil
   }
 
   /// The most bytes of one append; nil without limit.
   private func maximumAppendSize(atLeast least: UInt64) -> UInt64? {
     // The server's minimum may exceed the user's maximum.
-    [configuration.appendSize.map { max($0, least) }, limits.maximumAppendSize, shrunkAppendSize].compactMap { $0 }
-      .min()
+    [configuration.appendSize.map { max($0, least) }, server.limits.maximumAppendSize, server.shrunkAppendSize]
+      .compactMap { $0 }.min()
   }
 
   /// Waits, because there is nothing to append yet.
   private mutating func awaitBytes(upTo end: UInt64) -> Action {
-    guard offset > acknowledged else {
+    guard resource.offset > acknowledged else {
       state = .ready
       return .awaitBytes(upTo: end)
     }
     // HEAD has reported the offset, and no append can show whether it is true. A full buffer makes the source wait for
     // that answer.
-    if limits.minimumAppendSize ?? 0 == 0 { return send(Append(start: offset, completes: false), maximum: 0) }
-    confirms = true
+    if server.limits.minimumAppendSize ?? 0 == 0 {
+      return send(Append(start: resource.offset, completes: false), maximum: 0)
+    }
+    resource.confirms = true
     return detour(200)
   }
 
@@ -151,19 +148,19 @@ extension UploadClientStateMachine {
     }
     state = .appending(append)
     appendMaximum = maximum
-    confirms = false
+    resource.confirms = false
     var request = request(
-      .append, url: currentURL, content: maximum == 0 ? .empty : .bytes(from: append.start, maximum: maximum))
+      .append, url: resource.currentURL, content: maximum == 0 ? .empty : .bytes(from: append.start, maximum: maximum))
     request.fields.append(UploadFields.offset, value)
-    version.setCompleteness(append.completes, &request.fields)
-    if version.namesMediaType { request.fields.append("Content-Type", UploadFields.partialUpload) }
+    server.version.setCompleteness(append.completes, &request.fields)
+    if server.version.namesMediaType { request.fields.append("Content-Type", UploadFields.partialUpload) }
     // As soon as the length is known, unless Content-Length already implies it (section "Length"). Only once, because
     // some servers refuse a second Upload-Length even if it is equal.
-    if version.hasLimits, append.completes, let maximum, maximum > 0, configuration.length == nil, !hasToldLength,
-      let length = UploadFields.value(append.start + maximum - base)
+    if server.version.hasLimits, append.completes, let maximum, maximum > 0, configuration.length == nil,
+      !resource.hasToldLength, let length = UploadFields.value(append.start + maximum - base)
     {
       request.fields.append(UploadFields.length, length)
-      hasToldLength = true
+      resource.hasToldLength = true
     }
     // Asks intermediaries to forward bytes as they arrive (draft-ietf-httpbis-incremental, section 3).
     request.fields.append("Incremental", "?1")
@@ -173,7 +170,7 @@ extension UploadClientStateMachine {
   func request(_ purpose: ClientRequest.Purpose, url: String? = nil, content: ClientRequest.Content) -> ClientRequest {
     var fields = HeaderFields()
     // On every request: without it, servers answer in another protocol or not at all.
-    version.setVersion(&fields)
+    server.version.setVersion(&fields)
     return ClientRequest(purpose: purpose, url: url, fields: fields, content: content)
   }
 
@@ -181,11 +178,11 @@ extension UploadClientStateMachine {
 
   /// The upload resource ends before the stream, which continues in a new one.
   mutating func endPart(_ reason: PartEnd, _ supply: Supply) -> Action {
-    partEnd = reason
+    parts.end = reason
     // If the server joins parts by itself, a part must not be completed. Any other server keeps a part only if it is
     // complete.
-    if !joinsParts && reason != .gone || endsInGap(supply) {
-      return send(Append(start: offset, completes: true, endsPart: true), maximum: 0)
+    if !server.joinsParts && reason != .gone || endsInGap(supply) {
+      return send(Append(start: resource.offset, completes: true, endsPart: true), maximum: 0)
     }
     return beginPart(supply)
   }
@@ -194,26 +191,26 @@ extension UploadClientStateMachine {
   /// when a byte follows it. While the upload resource is incomplete, the server refuses another one without a byte,
   /// because the missing bytes may still arrive.
   func endsInGap(_ supply: Supply) -> Bool {
-    joinsParts && supply.isFinished && supply.oldest == supply.head && offset < supply.head
+    server.joinsParts && supply.isFinished && supply.oldest == supply.head && resource.offset < supply.head
   }
 
   /// The upload resource is complete, and no byte that could follow it is kept.
   mutating func completeBeforeGap(_ supply: Supply) -> Action {
     noteGap(
-      from: max(reportedUpTo, acknowledged), to: supply.head, pause: supply.pause,
-      isServersFault: partEnd == .serverWentBack || supply.oldest <= everAcknowledged)
+      from: max(highWater.reported, acknowledged), to: supply.head, pause: supply.pause,
+      isServersFault: parts.end == .serverWentBack || supply.oldest <= highWater.acknowledged)
     return complete(upTo: supply.head)
   }
 
   mutating func beginPart(_ supply: Supply) -> Action {
-    let previous = uploadURL
-    let reason = partEnd ?? .gone
+    let previous = resource.url
+    let reason = parts.end ?? .gone
     var notes: [ClientNote] = []
-    partEnd = nil
+    parts.end = nil
     // The other process's upload is now behind this one.
     isResumed = false
     // Do not send acknowledged bytes again, unless the upload that stored them is gone.
-    let kept = max(reportedUpTo, reason == .gone ? acknowledged : max(acknowledged, offset))
+    let kept = max(highWater.reported, reason == .gone ? acknowledged : max(acknowledged, resource.offset))
     // Send again any bytes that only HEAD has reported. A server that joins parts already has them, and one wrong
     // answer then cannot make the next part begin behind bytes that were never stored.
     var next =
@@ -226,17 +223,17 @@ extension UploadClientStateMachine {
     if supply.oldest > kept {
       // The missing bytes were discarded because the server had acknowledged them, not because the buffer was full. So
       // everything that is kept here follows.
-      let isServersFault = reason == .serverWentBack || supply.oldest <= everAcknowledged
+      let isServersFault = reason == .serverWentBack || supply.oldest <= highWater.acknowledged
       if !isServersFault { next = max(supply.restart, supply.oldest) }
       noteGap(from: kept, to: next, pause: supply.pause, isServersFault: isServersFault)
-      reportedUpTo = next
+      highWater.reported = next
     }
     notes.append(.newPart(reason, previous: previous, from: next))
     // Report the end of the old upload resource only once there is a new one.
-    if former.isEmpty { self.notes += notes } else { heldNotes = notes }
+    if parts.former.isEmpty { self.notes += notes } else { parts.heldNotes = notes }
     base = next
     // Each upload resource that seems to be gone is asked for once more.
-    missing = 0
+    patience.missing = 0
     return create(supply)
   }
 
@@ -250,7 +247,7 @@ extension UploadClientStateMachine {
 
   /// What to do when the answer to a creation is lost.
   mutating func creationIsLost() -> Next {
-    if let announced {
+    if let announced = resource.announced {
       take(location: announced)
       return .offsetRetrieval
     }

@@ -21,10 +21,10 @@ extension UploadClientStateMachine {
 
   /// The confirmed server offset beyond the end of what is kept. Nothing before it must be sent. Nil while there is
   /// none.
-  package var confirmedSurplus: UInt64? { surplus.flatMap { $0.isConfirmed ? $0.end : nil } }
+  package var confirmedSurplus: UInt64? { resource.surplus.flatMap { $0.isConfirmed ? $0.end : nil } }
 
   /// Whether the server has reported more than is kept here, and the client asks for confirmation.
-  package var isAskingForSurplus: Bool { surplus.map { !$0.isUsed } ?? false }
+  package var isAskingForSurplus: Bool { resource.surplus.map { !$0.isUsed } ?? false }
 
   /// The highest stream offset that the server may have. If another process has sent some of the stream, this is the
   /// end of what is kept, because those bytes may still arrive.
@@ -42,20 +42,20 @@ extension UploadClientStateMachine {
   /// confirms it. Returns nil if the offset is to be used, or is not believable.
   mutating func checkSurplus(_ claimed: UInt64, _ supply: Supply) -> Action? {
     // A file that is longer on the server is a different file.
-    guard claimed > supply.head, isResumed, configuration.length == nil, detours <= Self.maximumDetours else {
-      surplus = nil
+    guard claimed > supply.head, isResumed, configuration.length == nil, patience.detours <= Self.maximumDetours else {
+      resource.surplus = nil
       return nil
     }
-    var new = surplus?.end == claimed ? surplus ?? Surplus(end: claimed) : Surplus(end: claimed)
+    var new = resource.surplus?.end == claimed ? resource.surplus ?? Surplus(end: claimed) : Surplus(end: claimed)
     new.count += 1
     guard new.isConfirmed, supply.isFinished else {
       // Behind the earlier pauses, which the stream skips once the offset is confirmed, the end may differ.
-      surplus = new.count > 2 ? nil : new
-      return surplus == nil ? nil : detour(204)
+      resource.surplus = new.count > 2 ? nil : new
+      return resource.surplus == nil ? nil : detour(204)
     }
     if !new.isUsed { notes.append(.serverHasMore(offset: claimed, kept: supply.head)) }
     new.isUsed = true
-    surplus = new
+    resource.surplus = new
     if sent < claimed { sent = claimed }
     return nil
   }

@@ -16,27 +16,22 @@ extension UploadClientStateMachine {
     static let most = 12
   }
 
-  /// Whether the client leaves the upload resource because it has not answered as one.
-  var isDoubted: Bool { !isProven && doubts >= Doubt.most }
-
-  mutating func doubt(_ doubt: Doubt) { if !isProven { doubts += doubt.rawValue } }
-
   /// Other answers end the stream soon, as long as the server has not acknowledged a byte.
-  mutating func doubt(_ answer: ClientAnswer) { if isOutage(answer) { doubt(.answer) } }
+  mutating func noteDoubt(_ answer: ClientAnswer) { if isOutage(answer) { resource.doubt(.answer) } }
 
   /// The upload resource has reported an offset, or accepted an append.
   mutating func prove() {
-    guard !isProven else { return }
-    isProven = true
-    former = []
+    guard !resource.isProven else { return }
+    resource.isProven = true
+    parts.former = []
   }
 
   /// A response has named the upload resource's URL.
   mutating func take(location: String) {
-    if uploadURL == nil { notes += heldNotes + [.created(url: location, base: base)] }
-    heldNotes = []
-    uploadURL = location
-    (hasCreated, placeRefusals) = (true, 0)
+    if resource.url == nil { notes += parts.heldNotes + [.created(url: location, base: base)] }
+    parts.heldNotes = []
+    resource.url = location
+    (server.hasCreated, patience.placeRefusals) = (true, 0)
   }
 
   /// Leaves an unproven upload resource for the one before it, or for a new one with the same bytes.
@@ -44,31 +39,32 @@ extension UploadClientStateMachine {
   /// Nothing is acknowledged there, so every byte is still kept. If it exists after all, the server has some bytes
   /// twice.
   mutating func leaveUnproven(_ supply: Supply) -> Action {
-    if !former.isEmpty {
+    if !parts.former.isEmpty {
       // The pause is over, so ask the previous upload resource at once.
       _ = returnToFormer()
       return retrieveOffset()
     }
-    former = [self]
+    parts.former = [self]
     isOptimistic = false
-    partEnd = .unproven
+    parts.end = .unproven
     return beginPart(supply)
   }
 
   /// A creation has failed. The client repeats it, or asks the previous upload resource once more.
   mutating func creationFailed() -> Action {
     // A server that accepts no new upload may, for the same reason, not recognise the old one.
-    announced == nil && !former.isEmpty ? returnToFormer() : wait(creationIsLost())
+    resource.announced == nil && !parts.former.isEmpty ? returnToFormer() : wait(creationIsLost())
   }
 
   mutating func returnToFormer() -> Action {
-    guard var former = former.first else { return wait(.offsetRetrieval) }
+    guard var former = parts.former.first else { return wait(.offsetRetrieval) }
     former.sent = max(former.sent, sent)
-    (former.detours, former.advances, former.isOptimistic, former.notes) = (detours, advances, false, notes)
-    (former.doubts, former.reportedUpTo, former.placeRefusals) = (0, reportedUpTo, placeRefusals)
+    (former.advances, former.isOptimistic, former.notes) = (advances, false, notes)
+    (former.patience.detours, former.patience.placeRefusals) = (patience.detours, patience.placeRefusals)
+    (former.resource.doubts, former.highWater.reported) = (0, highWater.reported)
     // The client has left the one that it used in between.
-    if uploadURL != nil, let url = former.uploadURL {
-      former.restarts = restarts
+    if resource.url != nil, let url = former.resource.url {
+      former.patience.restarts = patience.restarts
       former.notes.append(.created(url: url, base: former.base))
     }
     self = former

@@ -18,21 +18,23 @@ extension UploadClientStateMachine {
     }
     switch answer.status {
     case 200..<300:
-      isVersionSettled = true
+      server.isVersionSettled = true
       // An unreadable field is not a missing one, and may report missing bytes. The client forgets the upload resource
       // only if completeness is readable.
       if UploadFields.unreadable(answer.fields) != nil {
-        isFinalResponseUnproved = completeness == true && isFinal(append, answer, sentUpTo: sentUpTo, supply)
+        resource.isFinalResponseUnproved = completeness == true && isFinal(append, answer, sentUpTo: sentUpTo, supply)
         return detour(answer.status)
       }
       // An answer without any of the protocol's fields is not the upload resource's. A portal and a maintenance page
       // also answer 200.
-      if completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(version), hasAcknowledged {
-        isFinalResponseUnproved = isFinal(append, answer, sentUpTo: sentUpTo, supply)
+      if completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(server.version),
+        hasAcknowledged
+      {
+        resource.isFinalResponseUnproved = isFinal(append, answer, sentUpTo: sentUpTo, supply)
         return detour(answer.status)
       }
       prove()
-      conflict = nil
+      resource.conflict = nil
       // A lower offset than the acknowledged one is a loss. HEAD must confirm it before it is reported.
       if (claimed ?? sentUpTo) < acknowledged { return detour(answer.status) }
       // HEAD must also confirm an offset beyond what was sent.
@@ -51,9 +53,9 @@ extension UploadClientStateMachine {
         return complete(upTo: end)
       }
       if append.completes || answer.isEarly || (claimed ?? sentUpTo) != sentUpTo { return detour(answer.status) }
-      if sentUpTo > acknowledged { (disbelieved, hasProbed) = (0, false) }
+      if sentUpTo > acknowledged { (patience.disbelieved, resource.hasProbed) = (0, false) }
       acknowledge(upTo: sentUpTo)
-      offset = sentUpTo
+      resource.offset = sentUpTo
       return self.append(supply)
     case _ where completeness == true && !isConflict: return fail(.processingFailed(status: answer.status))
     case 404, 410: return gone(append, answer.status, supply)
@@ -65,9 +67,9 @@ extension UploadClientStateMachine {
     case 307, 308: return redirected(answer)
     // The server refuses to complete a part, for example because it has lost bytes and has another length on record.
     // That part stays as it is, and the stream continues without it. The first 409 may be about the offset instead.
-    case 409 where isConflict && append.endsPart && detours <= Self.maximumDetours && isDenied(append.start):
+    case 409 where isConflict && append.endsPart && patience.detours <= Self.maximumDetours && isDenied(append.start):
       return detour(answer.status)
-    case 400 where append.endsPart, 409 where append.endsPart && detours > 0: return beginPart(supply)
+    case 400 where append.endsPart, 409 where append.endsPart && patience.detours > 0: return beginPart(supply)
     // Some servers answer 400 after an interruption. One server destroys an upload with its 409. So ask instead of
     // guessing.
     case 400, 409: return detour(answer.status)
@@ -87,8 +89,8 @@ extension UploadClientStateMachine {
     let hasLess = UploadFields.offset(answer.fields).map { base + $0 < append.start } ?? false
     let isIncomplete = answer.isSuccess && completeness(answer.fields) == false
     let isError = !answer.isSuccess && ![404, 410].contains(answer.status) && completeness(answer.fields) != true
-    guard denials < (hasLess || isIncomplete ? Self.maximumDenials : isError ? 1 : 0) else { return false }
-    denials += 1
+    guard patience.denials < (hasLess || isIncomplete ? Self.maximumDenials : isError ? 1 : 0) else { return false }
+    patience.denials += 1
     return true
   }
 
@@ -97,25 +99,25 @@ extension UploadClientStateMachine {
     switch answer.status {
     case 200..<300:
       guard let count = UploadFields.offset(answer.fields) else {
-        detours += 1
-        return hasAcknowledged || detours <= Self.maximumDetours ? wait(.offsetRetrieval) : fail(.noOffset)
+        patience.detours += 1
+        return hasAcknowledged || patience.detours <= Self.maximumDetours ? wait(.offsetRetrieval) : fail(.noOffset)
       }
       return resynchronized(base + count, isComplete: completeness(answer.fields) == true, supply)
     case 410:
       // Not for 404: this upload was ended, not forgotten. The last append may have been answered by a portal.
-      (awaitsFinalResponse, isFinalResponseUnproved) = (false, false)
+      (resource.awaitsFinalResponse, resource.isFinalResponseUnproved) = (false, false)
       return gone(nil, 410, supply)
     case 404:
       // Early versions have no 410. The server reports that the upload which it ended was incomplete. If that field is
       // unreadable, its completeness is unknown.
       if completeness(answer.fields) == false || UploadFields.unreadable(answer.fields) != nil {
-        (awaitsFinalResponse, isFinalResponseUnproved) = (false, false)
+        (resource.awaitsFinalResponse, resource.isFinalResponseUnproved) = (false, false)
       }
       return gone(nil, 404, supply)
     case 307, 308: return redirected(answer)
     case 400, 409:
-      detours += 1
-      return hasAcknowledged || detours <= Self.maximumDetours
+      patience.detours += 1
+      return hasAcknowledged || patience.detours <= Self.maximumDetours
         ? wait(.offsetRetrieval) : fail(.noProgress(status: answer.status))
     default: return isOutage(answer) ? wait(.offsetRetrieval) : fail(.refused(status: answer.status))
     }
@@ -128,17 +130,17 @@ extension UploadClientStateMachine {
     let supply = countingSurplus(supply)
     guard claimed <= (isComplete ? min(sent, supply.head) : believable(supply)) else {
       notes.append(.impossibleOffset(claimed))
-      disbelieved += 1
+      patience.disbelieved += 1
       // Ask once more, because an answer can be corrupted on its way.
-      guard disbelieved > 3 else { return wait(.offsetRetrieval) }
+      guard patience.disbelieved > 3 else { return wait(.offsetRetrieval) }
       // Unlike a stream, a file would be abandoned.
       if !isComplete, configuration.length != nil, acknowledged > base, let probe = probe(at: acknowledged) {
         return probe
       }
       // A live stream has bytes to save, whatever the server has there. The bytes of another process may have been sent
       // without being kept, which is no reason to send the rest again.
-      if isResumed ? everAcknowledged > base : hasProgressed, configuration.length == nil {
-        (partEnd, disbelieved, offset) = (.impossibleOffset, 0, acknowledged)
+      if isResumed ? highWater.acknowledged > base : hasProgressed, configuration.length == nil {
+        (parts.end, patience.disbelieved, resource.offset) = (.impossibleOffset, 0, acknowledged)
         return beginPart(supply)
       }
       let failure = ClientFailure.offsetBeyondSent(offset: claimed, sent: min(sent, supply.head))
@@ -150,33 +152,36 @@ extension UploadClientStateMachine {
     if sent == .max { sent = claimed }
     if claimed < acknowledged {
       // Ask once more here as well, because a break in the stream or duplicate bytes would follow.
-      if disbelieved == 0 {
-        disbelieved += 1
+      if patience.disbelieved == 0 {
+        patience.disbelieved += 1
         return wait(.offsetRetrieval)
       }
       // Bytes that are no longer kept count as lost only if the upload resource itself confirms it. If parts are not
       // joined, the append that ends this one does so.
-      if joinsParts, claimed < supply.oldest, !isComplete, let probe = probe(at: claimed) { return probe }
+      if server.joinsParts, claimed < supply.oldest, !isComplete, let probe = probe(at: claimed) { return probe }
       notes.append(.serverWentBack(from: acknowledged, to: claimed))
       if claimed < supply.oldest {
-        (acknowledged, offset, disbelieved) = (claimed, claimed, 0)
+        (acknowledged, resource.offset, patience.disbelieved) = (claimed, claimed, 0)
         return isComplete ? completedEarly(claimed, supply, .serverWentBack) : endPart(.serverWentBack, supply)
       }
       acknowledged = claimed
     }
-    if confirms, claimed == offset { acknowledge(upTo: claimed) }
-    (disbelieved, offset, confirms, missing, hasProbed) = (0, claimed, false, 0, false)
-    awaitsFinalResponse = isComplete
-    if !isComplete { denials = 0 }
-    isFinalResponseUnproved = isFinalResponseUnproved && isComplete
+    if resource.confirms, claimed == resource.offset { acknowledge(upTo: claimed) }
+    (resource.offset, resource.confirms, resource.hasProbed) = (claimed, false, false)
+    (patience.disbelieved, patience.missing) = (0, 0)
+    resource.awaitsFinalResponse = isComplete
+    if !isComplete { patience.denials = 0 }
+    resource.isFinalResponseUnproved = resource.isFinalResponseUnproved && isComplete
     // Only now is it certain that the redirect leads to an upload.
-    if let diversion, diversion.isPermanent { (uploadURL, self.diversion) = (diversion.url, nil) }
+    if let diversion = resource.diversion, diversion.isPermanent {
+      (resource.url, resource.diversion) = (diversion.url, nil)
+    }
     // This is progress, although no other answer has shown it.
     noteAdvance(to: claimed)
     guard isComplete else { return append(supply) }
     if supply.isFinished && claimed == supply.head {
       // The final response was lost. The server may repeat it (section "Upload Append").
-      return send(Append(start: offset, completes: true, isReplay: true), maximum: 0)
+      return send(Append(start: resource.offset, completes: true, isReplay: true), maximum: 0)
     }
     return completedEarly(claimed, supply)
   }
@@ -184,24 +189,24 @@ extension UploadClientStateMachine {
   /// The server requires larger appends than are possible, although it has accepted smaller ones. The client asks for
   /// its offset and its current limits.
   package mutating func forgetMinimumAppendSize() -> Action {
-    limits.minimumAppendSize = nil
+    server.limits.minimumAppendSize = nil
     return wait(.offsetRetrieval)
   }
 
   /// The answer to a cancellation. Only an answer of the protocol means that the server has removed the upload.
-  mutating func cancelled(_ answer: ClientAnswer) -> Action {
+  mutating func cancelled(_ answer: ClientAnswer, _ reason: ClientFailure) -> Action {
     switch answer.status {
     case 307, 308:
-      detours += 1
-      guard detours <= Self.maximumDetours, let location = answer.location else { break }
-      diversion = (location, false)
-      return abandon(reason ?? .cancelled)
+      patience.detours += 1
+      guard patience.detours <= Self.maximumDetours, let location = answer.location else { break }
+      resource.diversion = (location, false)
+      return abandon(reason)
     // A portal also answers 200.
     case 200..<300 where answer.status == 204 || InteropVersion.Named(answer.fields) != .absent, 404, 410:
-      isForgotten = true
+      resource.isForgotten = true
     default: break
     }
-    return fail(reason ?? .cancelled)
+    return fail(reason)
   }
 
   // MARK: Common to several answers
@@ -209,7 +214,7 @@ extension UploadClientStateMachine {
   mutating func complete(upTo end: UInt64) -> Action {
     acknowledge(upTo: end)
     state = .ended
-    isForgotten = true
+    resource.isForgotten = true
     return .completed
   }
 
@@ -217,14 +222,14 @@ extension UploadClientStateMachine {
   mutating func completedEarly(_ end: UInt64, _ supply: Supply, _ reason: PartEnd = .completed) -> Action {
     // An upload cannot be complete before it has all bytes of the file. An answer can be corrupted on its way, so ask
     // again.
-    guard configuration.length == nil || hasAcknowledged, detours < Self.maximumDetours else {
+    guard configuration.length == nil || hasAcknowledged, patience.detours < Self.maximumDetours else {
       return fail(.completedEarly)
     }
-    detours += 1
+    patience.detours += 1
     if configuration.length != nil { return wait(.offsetRetrieval) }
     acknowledge(upTo: end)
-    offset = end
-    partEnd = reason
+    resource.offset = end
+    parts.end = reason
     return endsInGap(supply) ? completeBeforeGap(supply) : beginPart(supply)
   }
 
@@ -237,27 +242,28 @@ extension UploadClientStateMachine {
 
   /// 413: use smaller appends, by the server's limit or by trial.
   mutating func shrink(_ size: UInt64, _ supply: Supply) -> Action {
-    shrinks += 1
-    if shrinks > Self.maximumShrinks { return smallestIsRefused() }
-    let smallest = max(1, limits.minimumAppendSize ?? 1)
-    let allowed = limits.maximumAppendSize ?? .max
+    patience.shrinks += 1
+    if patience.shrinks > Self.maximumShrinks { return smallestIsRefused() }
+    let smallest = max(1, server.limits.minimumAppendSize ?? 1)
+    let allowed = server.limits.maximumAppendSize ?? .max
     if allowed >= size {
       // The limit is unknown or wrong, since an intermediary may have limits of its own.
       if size <= smallest { return smallestIsRefused() }
-      let before = shrunkAppendSize ?? .max
-      shrunkAppendSize = max(smallest, min(before / 2, size / 2))
-      if limits.maximumAppendSize == nil, before == .max, version.hasLimits {
-        asksForLimits = true
+      let before = server.shrunkAppendSize ?? .max
+      server.shrunkAppendSize = max(smallest, min(before / 2, size / 2))
+      if server.limits.maximumAppendSize == nil, before == .max, server.version.hasLimits {
+        discovery.asksForLimits = true
         return discover()
       }
     }
-    return uploadURL == nil ? create(supply) : retrieveOffset()
+    return resource.url == nil ? create(supply) : retrieveOffset()
   }
+
   /// A 413 to an append that cannot be made smaller, such as one without bytes.
   private mutating func smallestIsRefused() -> Action {
     guard hasAcknowledged else { return fail(.appendTooLarge) }
     // The server has accepted bytes before, so the size is not the cause.
-    (shrunkAppendSize, shrinks) = (nil, 0)
-    return uploadURL == nil ? creationFailed() : wait(.offsetRetrieval)
+    (server.shrunkAppendSize, patience.shrinks) = (nil, 0)
+    return resource.url == nil ? creationFailed() : wait(.offsetRetrieval)
   }
 }

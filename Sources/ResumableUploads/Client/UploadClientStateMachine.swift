@@ -50,7 +50,8 @@ package struct UploadClientStateMachine: Sendable {
     case retrievingOffset
     /// Nothing is under way; ``UploadClientStateMachine/goOn(_:)`` is due after a delay.
     case interrupted(Next)
-    case cancelling
+    /// For this reason.
+    case cancelling(ClientFailure)
     case ended
   }
 
@@ -88,105 +89,36 @@ package struct UploadClientStateMachine: Sendable {
   package internal(set) var base: UInt64 = 0
   /// Stream offset up to which bytes are acknowledged. These need not be kept.
   package internal(set) var acknowledged: UInt64 = 0
-  /// The largest offset that was ever acknowledged. Bytes before it need not be kept, even if the server later reports
-  /// a lower one.
-  var everAcknowledged: UInt64 = 0
-  /// The largest offset that any answer has shown, be it an acknowledgement or HEAD.
-  var furthest: UInt64 = 0
-  /// Whether another process has begun the upload.
-  var isResumed = false
-  /// What the server has of another process's stream beyond what is kept here; see ``Surplus``.
-  var surplus: Surplus?
   /// How often the server was seen to have more than before, in whichever answer.
   package internal(set) var advances: UInt64 = 0
   /// One past the highest byte ever handed to the network.
   package internal(set) var sent: UInt64 = 0
+  var highWater = HighWater()
+  var patience = Patience()
   var notes: [ClientNote] = []
-  /// Answers since the last progress that made the client ask again at once. Their number is limited.
-  var detours = 0
-  /// Refusals of an append's size since the last progress. They make appends smaller, but their number is limited too.
-  var shrinks = 0
   package internal(set) var state = State.idle
-  package internal(set) var version: InteropVersion
-  /// Whether the server was seen to support ``version``.
-  package internal(set) var isVersionSettled = false
-  /// The upload resource's lifetime in seconds, counted from the newest response that reported it; see
-  /// ``takeLifetime()``.
-  var toldLifetime: UInt64?
-  package internal(set) var limits = UploadLimits()
-
-  /// The upload resource's absolute URL.
-  package internal(set) var uploadURL: String?
-  /// The maximum size of one append after the server refused a larger one.
-  package internal(set) var shrunkAppendSize: UInt64?
-  /// Whether the server joins the upload resources of one stream (its answer to a creation had `Stream-ID`).
-  package internal(set) var joinsParts = false
-
-  /// Whether the server has nothing left to continue: it has everything, has removed the upload, or has wrong bytes.
-  package internal(set) var isForgotten = false
-
-  /// Where the next append begins, as reported by the server.
-  var offset: UInt64 = 0
-  /// The maximum size of the append under way.
+  var server: ServerTraits
+  var resource = Resource()
+  var discovery = Discovery()
+  var parts = Parts()
+  /// The maximum size of the append under way. After a 413 to a creation with content, the size that was refused.
   var appendMaximum: UInt64?
-  /// Why the upload resource must end although the stream does not.
-  var partEnd: PartEnd?
-  /// Whether the client retrieves the offset once more because there was nothing to append at it.
-  var confirms = false
-  /// Whether one of the appends has carried the upload's length.
-  var hasToldLength = false
-  /// Whether OPTIONS was sent again after an answer that may not be the server's.
-  var hasAskedTwice = false
-  /// How often OPTIONS was answered with 500.
-  var refusedQuestions = 0
-  /// Whether the answer to OPTIONS offered resumable uploads.
-  var isOffered = false
-  /// How often a creation was nevertheless answered as a plain upload. After several, the offer counts as a mistake.
-  var plainAnswers = 0
-  static let mostPlainAnswers = 4
-  /// Successive unbelievable answers to HEAD.
-  var disbelieved = 0
-  /// What the upload resource reported by 409 about the offset of an append; see ``Conflict``.
-  var conflict: Conflict?
-  /// Whether an append without content has checked an impossible answer to HEAD.
-  var hasProbed = false
-  /// How often the answer to an append to a complete upload reported it incomplete.
-  var denials = 0
-  /// How often a new upload resource followed one that was gone, since the last progress.
-  var restarts = 0
-  /// The furthest offset of the upload resource that followed a missing one.
-  var furthestSinceRestart: UInt64 = 0
-  /// How often in a row the server refused bytes where a new upload begins.
-  var placeRefusals = 0
-  /// How often in a row the upload resource was reported missing.
-  var missing = 0
-  /// Whether the upload resource has reported an offset, or accepted an append.
-  var isProven = false
-  /// See ``isDoubted``.
-  var doubts = 0
-  /// This client's state when it left its upload resource, until another one is proven. Empty or one element.
-  var former: [UploadClientStateMachine] = []
-  /// Stream offset up to which gaps were reported, whichever upload resource the client then returned to.
-  var reportedUpTo: UInt64 = 0
-  /// The notes about leaving it, which are reported once another one exists.
-  var heldNotes: [ClientNote] = []
-  /// The target of a redirect (307, 308), until a request to it fails.
-  var diversion: (url: String, isPermanent: Bool)?
-  /// POST, if the server accepts no other method.
-  package internal(set) var creationMethod: String?
-  /// Why the upload is being cancelled; nil if the user cancels it.
-  var reason: ClientFailure?
-  /// Whether an append that completes the upload was sent in full and got no answer.
-  var awaitsFinalResponse = false
-  /// Whether such an append was answered by a 2xx without fields of the protocol, which may not be the server's.
-  var isFinalResponseUnproved = false
-  /// Whether a server has created an upload resource in this version.
-  var hasCreated = false
-  /// The URL that the 104 of the creation under way has announced.
-  var announced: String?
+  /// Whether another process has begun the upload.
+  var isResumed = false
+  /// Whether the next creation sends everything.
   var isOptimistic: Bool
-  var asksForLimits = false
   let configuration: Configuration
+
+  package var version: InteropVersion { server.version }
+  /// Whether the server was seen to support ``version``.
+  package var isVersionSettled: Bool { server.isVersionSettled }
+  package var limits: UploadLimits { server.limits }
+  /// POST, if the server accepts no other method.
+  package var creationMethod: String? { server.creationMethod }
+  /// The upload resource's absolute URL.
+  package var uploadURL: String? { resource.url }
+  /// Whether the server has nothing left to continue: it has everything, has removed the upload, or has wrong bytes.
+  package var isForgotten: Bool { resource.isForgotten }
 
   /// After so many denials, HEAD's report that the upload is complete counts.
   static let maximumDenials = 3
@@ -196,10 +128,12 @@ package struct UploadClientStateMachine: Sendable {
   static let immediateDetours = 2
   /// Enough to halve any size down to one.
   static let maximumShrinks = 64
+  /// After so many creations that were answered as plain uploads, the offer counts as a mistake.
+  static let mostPlainAnswers = 4
 
   package init(_ configuration: Configuration) {
     self.configuration = configuration
-    version = configuration.version
+    server = ServerTraits(version: configuration.version)
     isOptimistic = configuration.isOptimistic
   }
 
@@ -212,8 +146,7 @@ package struct UploadClientStateMachine: Sendable {
   /// How long the upload resource will live (`max-age`), in seconds, counted from the response that was handled last;
   /// nil if that did not report it.
   package mutating func takeLifetime() -> UInt64? {
-    defer { toldLifetime = nil }
-    return toldLifetime
+    server.takeLifetime()
   }
 
   // MARK: Beginning and ending
@@ -224,7 +157,7 @@ package struct UploadClientStateMachine: Sendable {
   package mutating func start(_ supply: Supply, after acknowledged: UInt64 = 0) -> Action {
     // Bytes that the other process has delivered may no longer be kept here.
     base = min(acknowledged, supply.head)
-    (self.acknowledged, everAcknowledged, reportedUpTo) = (base, base, base)
+    (self.acknowledged, highWater.acknowledged, highWater.reported) = (base, base, base)
     return configuration.discovers && !isOptimistic ? discoverOrCreate(supply) : create(supply)
   }
 
@@ -235,11 +168,12 @@ package struct UploadClientStateMachine: Sendable {
   package mutating func resume(
     url: String, base: UInt64, version: InteropVersion, acknowledged: UInt64 = 0
   ) -> Action {
-    (uploadURL, self.base, offset, sent) = (url, base, base, .max)
+    (self.base, sent) = (base, .max)
+    resource = Resource(url: url, offset: base)
     self.acknowledged = max(base, acknowledged)
-    if acknowledged > base { everAcknowledged = acknowledged }
-    self.version = version
-    (isVersionSettled, isProven, isResumed) = (true, true, true)
+    if acknowledged > base { highWater.acknowledged = acknowledged }
+    (server.version, server.isVersionSettled) = (version, true)
+    (resource.isProven, isResumed) = (true, true)
     return retrieveOffset()
   }
 
@@ -248,10 +182,9 @@ package struct UploadClientStateMachine: Sendable {
 
   /// Abandons the upload for a reason, and cancels it on the server.
   mutating func abandon(_ reason: ClientFailure) -> Action {
-    guard let uploadURL = currentURL else { return fail(reason) }
-    self.reason = reason
-    state = .cancelling
-    return .send(request(.cancellation, url: uploadURL, content: .absent))
+    guard let url = resource.currentURL else { return fail(reason) }
+    state = .cancelling(reason)
+    return .send(request(.cancellation, url: url, content: .absent))
   }
 
   /// The delay after ``Action/wait`` is over. Returns a request or the end, and never another delay.
@@ -260,7 +193,7 @@ package struct UploadClientStateMachine: Sendable {
     switch next {
     case .discovery: return discoverOrCreate(supply)
     case .creation: return create(supply)
-    case .offsetRetrieval: return isDoubted ? leaveUnproven(supply) : retrieveOffset()
+    case .offsetRetrieval: return resource.isDoubted ? leaveUnproven(supply) : retrieveOffset()
     }
   }
 
@@ -270,8 +203,8 @@ package struct UploadClientStateMachine: Sendable {
   package mutating func expiresSoon() -> Bool {
     // A representation of known length is a single upload, however long it lives. An upload without progress in its
     // lifetime would be followed by another without progress.
-    guard uploadURL != nil, partEnd == nil, configuration.length == nil, acknowledged > base else { return false }
-    partEnd = .expiry
+    guard resource.url != nil, parts.end == nil, configuration.length == nil, acknowledged > base else { return false }
+    parts.end = .expiry
     return true
   }
 
@@ -284,18 +217,18 @@ package struct UploadClientStateMachine: Sendable {
     switch state {
     case .discovering: return wait(.discovery)
     case .creating:
-      awaitsFinalResponse = isOptimistic && announced != nil && sentUpTo == configuration.length
+      resource.awaitsFinalResponse = isOptimistic && resource.announced != nil && sentUpTo == configuration.length
       return creationFailed()
     case .appending(let append):
-      doubt(.silence)
+      resource.doubt(.silence)
       if append.completes, !append.endsPart, sentUpTo == append.start + (appendMaximum ?? 0) {
-        awaitsFinalResponse = true
+        resource.awaitsFinalResponse = true
       }
       return wait(.offsetRetrieval)
     case .retrievingOffset:
-      doubt(.silence)
+      resource.doubt(.silence)
       return wait(.offsetRetrieval)
-    case .cancelling: return fail(reason ?? .cancelled)
+    case .cancelling(let reason): return fail(reason)
     case .idle, .ready, .interrupted, .ended: return .none
     }
   }
@@ -303,28 +236,28 @@ package struct UploadClientStateMachine: Sendable {
   /// OPTIONS got no answer. That does not mean that the server lacks support. Creating an upload shows it.
   package mutating func questionIsUnanswered(_ supply: Supply) -> Action {
     guard state == .discovering else { return .none }
-    guard asksForLimits else { return create(supply) }
-    asksForLimits = false
-    return uploadURL == nil ? create(supply) : retrieveOffset()
+    guard discovery.asksForLimits else { return create(supply) }
+    discovery.asksForLimits = false
+    return resource.url == nil ? create(supply) : retrieveOffset()
   }
 
   mutating func wait(_ next: Next) -> Action {
     state = .interrupted(next)
     // A redirect was temporary, or its target does not work. Ask the first URL again.
-    diversion = nil
+    resource.diversion = nil
     return .wait
   }
 
   mutating func fail(_ failure: ClientFailure) -> Action {
     state = .ended
-    isForgotten = isForgotten || failure.isFinal
+    resource.isForgotten = resource.isForgotten || failure.isFinal
     return .fail(failure)
   }
 
   mutating func acknowledge(upTo offset: UInt64) {
     guard offset > acknowledged else { return }
     acknowledged = offset
-    everAcknowledged = max(everAcknowledged, offset)
+    highWater.acknowledged = max(highWater.acknowledged, offset)
     forgetImpossibleSize()
     noteAdvance(to: offset)
   }
@@ -335,11 +268,12 @@ package struct UploadClientStateMachine: Sendable {
     guard offset > base else { return }
     // Progress means bytes that were never there before, or bytes sent once more after the server forgot them.
     // Otherwise a server that forgets repeatedly would receive the same bytes for ever.
-    if offset > furthest {
-      (furthest, detours, shrinks, restarts) = (offset, 0, 0, 0)
+    if offset > highWater.shown {
+      highWater.shown = offset
+      patience.renew()
       advances &+= 1
-    } else if restarts == 1, offset > furthestSinceRestart {
-      furthestSinceRestart = offset
+    } else if patience.restarts == 1, offset > highWater.sinceRestart {
+      highWater.sinceRestart = offset
       advances &+= 1
     }
   }

@@ -167,9 +167,13 @@ package struct UploadResourceState: Equatable, Sendable {
   /// Ends the active transfer. Keeps the bytes of content whose digest can no longer be verified: "as much as possible"
   /// (section "Upload Append").
   private mutating func endTransfer() -> Int? {
-    offset += transfer?.pending ?? 0
-    defer { transfer = nil }
+    defer { leaveTransfer() }
     return transfer?.number
+  }
+
+  private mutating func leaveTransfer() {
+    offset += transfer?.pending ?? 0
+    transfer = nil
   }
 
   /// The resource becomes inactive: cancelled, expired, or faulty. Returns the transfer to end.
@@ -216,7 +220,7 @@ package struct UploadResourceState: Equatable, Sendable {
     guard phase == .incomplete else { return Intake(count: 0, refusal: .completed) }
     if let length, count > length - min(length, keptCount) {
       phase = .inactive(.lengthExceeded)
-      _ = endTransfer()
+      leaveTransfer()
       return Intake(count: 0, refusal: .inconsistentLength)
     }
     var intake = Intake(count: count, refusal: nil)
@@ -281,7 +285,7 @@ package struct UploadResourceState: Equatable, Sendable {
     case acknowledge
     /// The representation is complete, and the resource it is for processes it.
     case process
-    /// The transfer had no byte, and gets the final response once more.
+    /// The transfer had no content. It gets the final response again.
     case replay
     case refuse(UploadRefusal)
   }
@@ -307,11 +311,16 @@ package struct UploadResourceState: Equatable, Sendable {
     return .process
   }
 
-  /// Transfer `number` ends without complete content, or after its answer. Returns whether it was active.
-  @discardableResult
-  package mutating func ended(_ number: Int) -> Bool {
+  /// Transfer `number` ends without complete content, or after its answer. Without effect if it is not active.
+  package mutating func ended(_ number: Int) {
+    if transfer?.number == number { leaveTransfer() }
+  }
+
+  /// Like ``ended(_:)``, for a transfer whose client has left. Returns whether it was active, because only that
+  /// interrupts the upload.
+  package mutating func interrupted(_ number: Int) -> Bool {
     guard transfer?.number == number else { return false }
-    _ = endTransfer()
+    leaveTransfer()
     return true
   }
 
@@ -325,11 +334,11 @@ package struct UploadResourceState: Equatable, Sendable {
     return waiting
   }
 
-  /// Processing failed temporarily. The upload returns to its state before its last request.
-  package mutating func processingPostponed() -> Int? {
-    guard phase == .incomplete || phase == .processing else { return nil }
+  /// Processing failed temporarily. The upload returns to its state before its last request, whose transfer is over.
+  package mutating func processingPostponed() {
+    guard phase == .incomplete || phase == .processing else { return }
     phase = .incomplete
-    return endTransfer()
+    leaveTransfer()
   }
 
   /// The kept bytes were counted again, because another request may have added bytes of the same stream. nil if nothing

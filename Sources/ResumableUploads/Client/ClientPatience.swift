@@ -1,0 +1,37 @@
+// How long the client keeps trying without progress, and how far it has come.
+
+extension UploadClientStateMachine {
+  /// The furthest places that the stream has reached. Stream offsets.
+  struct HighWater: Sendable {
+    /// The largest offset that was ever acknowledged. Bytes before it need not be kept, even if the server later
+    /// reports a lower one.
+    var acknowledged: UInt64 = 0
+    /// The largest offset that any answer has shown, be it an acknowledgement or HEAD.
+    var shown: UInt64 = 0
+    /// The furthest offset of the upload resource that followed a missing one.
+    var sinceRestart: UInt64 = 0
+    /// The offset up to which gaps were reported, whichever upload resource the client then returned to.
+    var reported: UInt64 = 0
+  }
+
+  /// What has gone wrong in a row. Each number has a limit, so that no answer repeats a request for ever.
+  struct Patience: Sendable {
+    /// Answers since the last progress that made the client ask again at once.
+    var detours = 0
+    /// Refusals of an append's size since the last progress. They make appends smaller.
+    var shrinks = 0
+    /// How often a new upload resource followed one that was gone, since the last progress.
+    var restarts = 0
+    /// How often in a row the server refused bytes where a new upload begins.
+    var placeRefusals = 0
+    /// How often in a row the upload resource was reported missing.
+    var missing = 0
+    /// Successive unbelievable answers to HEAD.
+    var disbelieved = 0
+    /// How often the answer to an append to a complete upload reported it incomplete.
+    var denials = 0
+
+    /// The server has more bytes than ever before.
+    mutating func renew() { (detours, shrinks, restarts) = (0, 0, 0) }
+  }
+}
