@@ -2,8 +2,8 @@
 
 internal import EventLoops
 
-/// Runs work one after another on a thread of its own, which exists while there is work, and for a moment after that: who
-/// has work for the disk often has more.
+/// Runs work one after another on a thread of its own, which exists while there is work, and for a moment after that:
+/// who has work for the disk often has more.
 ///
 /// Most work has somebody waiting for it. Long work is cut into slices, and after each slice all other work comes
 /// first. Slices without anybody waiting come last. So that nothing waits for ever on a busy disk, the next slice comes
@@ -76,7 +76,8 @@ package final class BackgroundWorker: Sendable {
 
   private let storage: Storage
 
-  /// - Parameter lingering: how long the thread waits for more work. Until then, work costs a wake-up instead of a thread.
+  /// - Parameter lingering: how long the thread waits for more work. Until then, work costs a wake-up instead of a
+  ///   thread.
   package init(lingering: Duration = .seconds(1), patience: Patience = Patience()) {
     storage = Storage(lingering, patience)
   }

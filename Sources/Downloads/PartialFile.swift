@@ -86,7 +86,8 @@ package final class PartialFile: @unchecked Sendable {
   /// other process has open, and with at least the stated number of bytes. Excess bytes are discarded, because later
   /// checkpoints would count them.
   ///
-  /// - Throws: ``SystemError``: `ENOENT` if it is gone, `EBUSY` if another process has it, `ESTALE` if it is another file.
+  /// - Throws: ``SystemError``: `ENOENT` if it is gone, `EBUSY` if another process has it, `ESTALE` if it is another
+  ///   file.
   package init(resuming data: DownloadResumeData, _ worker: BackgroundWorker) throws(SystemError) {
     let found = try retryingInterrupts("open \(data.path)") {
       open(data.path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
@@ -122,8 +123,8 @@ package final class PartialFile: @unchecked Sendable {
 
   /// Writes the next bytes soon. Any thread.
   ///
-  /// - Parameter done: called on the worker's thread with the bytes when they are written, or cannot be, and with whether
-  ///   that is news: the file was full and is not any more, or it cannot be written from now on.
+  /// - Parameter done: called on the worker's thread with the bytes when they are written, or cannot be, and with
+  ///   whether that is news: the file was full and is not any more, or it cannot be written from now on.
   package func write(_ bytes: [UInt8], done: @escaping @Sendable (_ bytes: [UInt8], _ isNews: Bool) -> Void) {
     state.withLock { state in
       state.waiting += bytes.count

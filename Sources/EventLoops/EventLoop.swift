@@ -138,6 +138,12 @@ public final class EventLoop: @unchecked Sendable {
   /// Whether the caller is on the thread that runs this loop. Any thread.
   public var isOnThread: Bool { thread.load(ordering: .relaxed) == UInt(pthread_self()) }
 
+  /// Whether the caller is on that thread, or no thread runs this loop. Any thread.
+  package var isOnThreadOrIdle: Bool {
+    let running = thread.load(ordering: .relaxed)
+    return running == 0 || running == UInt(pthread_self())
+  }
+
   // MARK: The loop's thread only
 
   /// Watches `descriptor`, and calls `handler` with its events. Errors and hang-ups are always reported.

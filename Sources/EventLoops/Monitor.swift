@@ -29,8 +29,8 @@ package final class Monitor: @unchecked Sendable {
     return try body()
   }
 
-  /// Releases the lock, sleeps until ``wakeAll()``, and acquires the lock again. It may return early. Call it only within
-  /// ``withLock(_:)``.
+  /// Releases the lock, sleeps until ``wakeAll()``, and acquires the lock again. It may return early. Call it only
+  /// within ``withLock(_:)``.
   package func wait() { pthread_cond_wait(condition, mutex) }
 
   /// The same, for at most `limit`.

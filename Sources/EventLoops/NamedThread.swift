@@ -21,7 +21,8 @@ public struct NamedThread: @unchecked Sendable {
   /// - Parameters:
   ///   - name: the name of the thread, shortened to 15 bytes (pthread_setname_np(3)).
   ///   - body: the closure to run. All signals are blocked on the thread, so that they reach the thread that handles
-  ///     them. Those that its own instructions cause are not: blocked, they would end the process whatever handles them.
+  ///     them. Those that its own instructions cause are not: blocked, they would end the process whatever handles
+  ///     them.
   /// - Throws: ``SystemError`` when the system allows no more threads, or has no memory for the thread's stack and its
   ///   allocations.
   public init(_ name: String, _ body: @escaping @Sendable () -> Void) throws(SystemError) {

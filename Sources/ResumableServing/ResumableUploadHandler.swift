@@ -94,7 +94,7 @@ package final class ResumableUploadHandler {
     let inner = head.forUpload(length: nil)
     let routed = resources.router(inner)
     // An answer that is known before the body does not need an upload.
-    if routed.handler is FixedResponseHandler { return resources.router(head).handler }
+    if routed.handler.knownResponse != nil { return resources.router(head).handler }
     var settled = HeaderFields()
     var needed: Set<String>?
     if let keeper = routed.keeper {
@@ -118,10 +118,14 @@ package final class ResumableUploadHandler {
       if head.target.form == .asterisk { break }
       var probe = head
       probe.method = method
-      let handler = resources.router(probe).handler
-      let takesBody = !(handler is FixedResponseHandler)
-      if takesBody { supports = true }
-      if takesBody || (handler as? FixedResponseHandler)?.allows == true { methods.append(method) }
+      // 405 and 501 mean that the resource does not support the method (RFC 9110, sections 15.5.6 and 15.6.2).
+      switch resources.router(probe).handler.knownResponse?.status {
+      case nil:
+        supports = true
+        methods.append(method)
+      case 405?, 501?: break
+      default: methods.append(method)
+      }
     }
     guard supports else { return resources.router(head).handler }
     if head.target.form == .asterisk { methods = ["GET", "HEAD", "POST", "PUT"] }

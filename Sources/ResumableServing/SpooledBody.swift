@@ -8,7 +8,7 @@ internal import HTTPServer
 internal import StreamServing
 
 /// A file of one upload's bytes, and how many of them its handler has received.
-final class SpooledBody: UploadBody {
+final class SpooledBody: KeptBody {
   /// How many bytes are read back for the handler per turn of the loop. Other streams get their turn in between.
   private static let turn = 256 * 1024
   /// The pause before it reads again when the server lacks descriptors or memory.

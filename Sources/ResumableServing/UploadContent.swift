@@ -33,7 +33,7 @@ final class UploadContent {
     case kept(HandlerKeptBody)
     case spooled(SpooledBody)
 
-    var bytes: any UploadBody {
+    var bytes: any KeptBody {
       switch self {
       case .kept(let body): body
       case .spooled(let body): body

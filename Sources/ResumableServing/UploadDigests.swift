@@ -109,7 +109,7 @@ final class UploadDigests {
 
   /// Includes everything, and reports whether it matches the announced digest. On the loop's thread, now or later.
   func catchUp(
-    with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker, _ completion: @escaping (Verdict) -> Void
+    with body: any KeptBody, loop: EventLoop, worker: BackgroundWorker, _ completion: @escaping (Verdict) -> Void
   ) {
     whenCurrent = completion
     catchUpInBackground(with: body, loop: loop, worker: worker)
@@ -121,7 +121,7 @@ final class UploadDigests {
     isGivenUp = true
   }
 
-  func catchUpInBackground(with body: any UploadBody, loop: EventLoop, worker: BackgroundWorker) {
+  func catchUpInBackground(with body: any KeptBody, loop: EventLoop, worker: BackgroundWorker) {
     guard !isCatchingUp, !isGivenUp else { return }
     let end = body.keptCount
     // Bytes were taken back.
@@ -159,7 +159,7 @@ final class UploadDigests {
 
   /// The worker reads the next slice. It reads one at a time, so that a long file does not block others.
   private func readSlice(
-    _ reading: FileReading, _ body: any UploadBody, _ generation: Int, _ loop: EventLoop, _ worker: BackgroundWorker
+    _ reading: FileReading, _ body: any KeptBody, _ generation: Int, _ loop: EventLoop, _ worker: BackgroundWorker
   ) {
     let digests = Array(running.values)
     // Both are used on the loop's thread only. The worker merely carries them back there.
@@ -174,7 +174,7 @@ final class UploadDigests {
 
   /// - Parameter read: how many bytes were added.
   private func tookSlice(
-    _ read: Result<UInt64, SystemError>, _ reading: FileReading, _ body: any UploadBody, _ generation: Int,
+    _ read: Result<UInt64, SystemError>, _ reading: FileReading, _ body: any KeptBody, _ generation: Int,
     _ loop: EventLoop, _ worker: BackgroundWorker
   ) {
     guard self.generation == generation else {

@@ -171,7 +171,8 @@ extension UploadResource {
     guard ledger.state.lostUnsynced() != nil, content.isOpen else {
       return deactivate(.stateLost, peer: nil, reason: "\(error)")
     }
-    // The next bytes would take the place of the dropped ones, so the client continues from the offset that it was told.
+    // The next bytes would take the place of the dropped ones, so the client continues from the offset that it was
+    // told.
     _ = dropUncounted()
     if let transfer { reject(transfer, UploadRefusal(error)) }
   }

@@ -17,6 +17,7 @@ extension UploadResource {
   ) {
     let wasUnfinished = isUnfinished
     do throws(UploadRefusal) {
+      // `dropTransfer` ends the transfer that it returns.
       _ = try ledger.state.deactivate(cause)
     } catch {
       return completion(nil)
@@ -114,6 +115,7 @@ extension UploadResource {
       isUnfinished
     else { return false }
     _ = takeWaiting()
+    // The transfer that it returns is the creation, which `undone` answers.
     _ = try? ledger.state.deactivate(.abandoned)
     removal = RecordingRemoval()
     let undone = { [self] in

@@ -242,7 +242,7 @@ extension UploadResource {
   /// would not detect that.
   private func endRefused(_ error: SystemError) {
     let waiting = takeWaiting()
-    _ = ledger.state.processingPostponed()
+    ledger.state.processingPostponed()
     wasInterrupted = true
     syncFailed(error)
     if isDropDue {
@@ -289,7 +289,9 @@ extension UploadResource {
   private func conclude(_ response: Response, _ waiting: UploadTransfer?, end: RecordingEnd = .leave) {
     var response = response
     if let field = content.digestField(at: ledger.state.offset) { response.fields.append("repr-digest", field) }
-    _ = ledger.state.responded()
+    let answered = ledger.state.responded()
+    // If others have completed the stream, this request still waits for its own content.
+    let waiting = waiting ?? (answered != nil && transfer?.number == answered ? takeWaiting() : nil)
     noteOwnOffset()
     ledger.complete(response)
     // Only the first attempt is waited for. The handler tries again.
@@ -321,7 +323,7 @@ extension UploadResource {
   }
 
   private func postpone(_ status: Int, _ reason: String, _ waiting: UploadTransfer?) {
-    _ = ledger.state.processingPostponed()
+    ledger.state.processingPostponed()
     release()
     wasInterrupted = true
     if let waiting { refuse(waiting, .handlerNotReady(status: status, reason: reason)) }
@@ -334,7 +336,7 @@ extension UploadResource {
     // Another request continues the same stream. The bytes that it adds belong to this upload too, because a byte of a
     // stream is the same whoever sends it. Our next request measures how many there are.
     release()
-    if ledger.state.phase == .processing { _ = ledger.state.processingPostponed() }
+    if ledger.state.phase == .processing { ledger.state.processingPostponed() }
     guard let transfer else { return }
     reject(transfer, .handlerNotReady(status: 503, reason: "another request continues the stream"))
   }

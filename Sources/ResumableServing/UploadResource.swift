@@ -44,7 +44,8 @@ final class UploadResource {
   var removal: RecordingRemoval?
   /// Whether the next round of syncs includes this upload.
   var isSyncDue = false
-  private var parkTimer: EventLoop.Timer?
+  /// When the handler is abandoned. Nil if that is not planned.
+  var parkTimer: EventLoop.Timer?
   private var age: UploadAge
 
   /// A new resource.
@@ -292,7 +293,7 @@ final class UploadResource {
 
   /// - Parameter isSettled: whether the offset may be reported. After an error of the disk it may not, because the next
   ///   server would report less.
-  private func refusal(
+  func refusal(
     _ refusal: UploadRefusal, _ version: InteropVersion, isSettled: Bool = true
   ) -> ServerAnswer {
     var refusal = refusal
@@ -303,159 +304,5 @@ final class UploadResource {
     return ServerAnswer.refused(
       refusal, version, limits: ledger.state.limits,
       standing: isSettled && refusal.tellsOffset && !ledger.state.isInactive ? standing() : nil)
-  }
-
-  // MARK: The active transfer
-
-  /// The maximum number of interim responses that the request may receive; nil for any number.
-  private func interimLimit(_ transfer: UploadTransfer) -> Int? {
-    transfer.head.wasForwarded ? resources.options.maximumForwardedInterimCount : nil
-  }
-
-  private func adopt(_ new: UploadTransfer) {
-    transfer = new
-    new.resource = self
-    new.number = ledger.state.transfer?.number ?? 0
-    // The creation's announcement is one of them.
-    progress.begin(
-      limit: interimLimit(new).map { new.isCreation ? max(0, $0 - 1) : $0 },
-      interval: UploadFields.progressInterval(new.head.fields))
-    if let parkTimer { resources.loop.cancel(parkTimer) }
-    parkTimer = nil
-  }
-
-  /// Reads the bytes that have arrived for the active transfer.
-  func takeArrived() { transfer?.exchange?.takeArrived() }
-
-  /// Ends the active transfer without a response, because a newer request has arrived. The state is already updated.
-  func cutOff() {
-    guard let transfer else { return }
-    self.transfer = nil
-    transfer.cutOff()
-    // These bytes count, unless they are sent again.
-    if content.keptCount == ledger.state.keptCount { keepContent() }
-    leftBehind(transfer, "a newer request continues the upload")
-  }
-
-  /// Sends the client its interim responses, and requests its content.
-  private func start(_ new: UploadTransfer) {
-    // An empty part does not need a handler that accepts it.
-    guard new.request.content.mayHaveBytes || new.request.completes else {
-      new.exchange?.acceptBody()
-      return
-    }
-    openBody()
-  }
-
-  /// The handler accepts the body, and its bytes can be kept. The content of the active transfer may now arrive.
-  func proceed() {
-    guard let transfer, ledger.state.transfer != nil, ledger.state.phase == .incomplete else { return }
-    if wasInterrupted {
-      wasInterrupted = false
-      emit(.continued, transfer)
-    }
-    if !transfer.isCreation { tellProgress(progress.schedule.accepted(now: progress.now), evenIfKnown: true) }
-    watchRate(of: transfer)
-    if transfer.digest != nil { content.hold() }
-    transfer.exchange?.acceptBody()
-  }
-
-  private func watchRate(of transfer: UploadTransfer) {
-    guard let rate = resources.options.minimumRate, transfer.request.content.mayHaveBytes else { return }
-    progress.watchRate(
-      minimum: rate, window: resources.options.rateWindow,
-      received: { [self] in ledger.state.transfer?.received ?? 0 }, tooSlow: { [self] in reject(transfer, .tooSlow) })
-  }
-
-  /// `transfer` has ended without complete content.
-  func interrupted(_ transfer: UploadTransfer, _ reason: String) {
-    guard ledger.state.ended(transfer.number) else { return }
-    if self.transfer === transfer { self.transfer = nil }
-    keepContent()
-    leftBehind(transfer, reason)
-  }
-
-  private func leftBehind(_ transfer: UploadTransfer, _ reason: String, status: Int? = nil) {
-    progress.end()
-    touch()
-    // The request only asked for the response once more.
-    guard ledger.state.phase != .complete else { return }
-    wasInterrupted = true
-    emit(.interrupted, transfer, reason: reason, status: status)
-    rest()
-  }
-
-  /// Ends the active transfer with an answer of the protocol.
-  func reject(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
-    guard self.transfer === transfer else { return }
-    ledger.state.ended(transfer.number)
-    self.transfer = nil
-    transfer.resource = nil
-    keepContent()
-    let version = transfer.request.version
-    leftBehind(transfer, refusal.reason, status: refusal.status(version))
-    settle { [self] failure in
-      transfer.respond(self.refusal(failure ?? refusal, version, isSettled: failure == nil))
-    }
-  }
-
-  func serverStops(_ transfer: UploadTransfer) {
-    // TCP has acknowledged these bytes to the client.
-    takeArrived()
-    // Wait for a representation that is being processed.
-    guard self.transfer === transfer, ledger.state.phase != .processing else { return }
-    reject(transfer, .serverStops)
-  }
-
-  /// Writes the current state, and calls `completion` when the write has begun. If all bytes of the upload are synced,
-  /// the record states this, and the upload can be resumed even after a power failure.
-  func serverEnds(_ completion: @escaping () -> Void) {
-    progress.end()
-    if let parkTimer { resources.loop.cancel(parkTimer) }
-    parkTimer = nil
-    let saved = { [self] in
-      if isUnfinished && ledger.hasUnwrittenPromise { save() }
-      completion()
-    }
-    if isDropDue { _ = dropUncounted() }
-    guard isUnfinished, ledger.isUnsynced else { return saved() }
-    synchronizeAll { [self] error in
-      if error == nil { becameClean() }
-      saved()
-    }
-  }
-
-  // MARK: Parking
-
-  /// No request is active. The handler is abandoned after a time.
-  func rest() {
-    guard ledger.state.phase == .incomplete, content.isOpen, parkTimer == nil else { return }
-    parkTimer = resources.loop.schedule(after: resources.options.parkDelay) { [self] in
-      parkTimer = nil
-      park()
-    }
-  }
-
-  private func park() {
-    guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen else { return }
-    // Without the handler, these bytes would count.
-    if isDropDue, dropUncounted() != nil { return rest() }
-    guard resources.durability != .none, ledger.state.durable < ledger.state.offset else { return leaveHandler() }
-    synchronize { [self] error in
-      // If another request has begun and ended meanwhile, the handler is abandoned after that request.
-      guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen, parkTimer == nil else {
-        return
-      }
-      if error == nil { becameClean() }
-      leaveHandler()
-    }
-  }
-
-  private func leaveHandler() {
-    if !content.rest() {
-      content.park()
-      release()
-    }
-    if ledger.hasUnwrittenOffset { save() }
   }
 }

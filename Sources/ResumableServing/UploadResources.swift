@@ -34,7 +34,7 @@ package final class UploadResources {
   let store: any UploadRecords
   let worker: BackgroundWorker
   let durability: Durability
-  let figures: LoopFigures
+  let figures: ServerLoopFigures
   let bootIdentifier: String
   /// The boot identifier, if bytes may be acknowledged that the disk does not have.
   var unsyncedBoot: String? { durability == .always ? nil : bootIdentifier }
@@ -52,43 +52,27 @@ package final class UploadResources {
   /// Whether a credential is valid now.
   private let isValid: ([UInt8]) -> Bool
 
-  private var table: [String: UploadResource] = [:]
-  private let usage: UploadUsage
+  var table: [String: UploadResource] = [:]
+  let usage: UploadUsage
   private let accounts: StreamAccounts?
   /// How many uploads in the table are unfinished.
-  private var unfinishedCount: Int {
+  var unfinishedCount: Int {
     get { figures.values.openUploads }
     set { figures.values.openUploads = newValue }
   }
-  private var expiryTimer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
-  private var agesTimer: EventLoop.Timer?
+  var expiryTimer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
+  var agesTimer: EventLoop.Timer?
   private(set) var stops = false
   /// Runs work on this loop once every request that has reached the server so far has reached its loop.
   package var gather: (@escaping @Sendable () -> Void) -> Void = { $0() }
 
   /// How long one slice of lengthy work may block requests.
-  private static let slice = Duration.milliseconds(5)
-  /// The minimum time between two searches for expired uploads.
-  private static let expiryPause = Duration.milliseconds(250)
-  /// The pauses before an unreadable list is tried again.
-  private static let listingPauses = (first: Duration.milliseconds(250), longest: Duration.seconds(30))
+  static let slice = Duration.milliseconds(5)
   /// Called when the names of all uploads from an earlier server have been read, and when one of these uploads was read
   /// after that. ``mayHaveUnknownUploads(of:)`` then applies to fewer streams.
   package var becameKnown: () -> Void = {}
-  /// Whether there may be records that were not listed yet.
-  private var isLoading = true
-  /// Listed tokens that are still to be read.
-  private var unread: [String] = []
-  private var listingPause = UploadResources.listingPauses.first
-  /// The last reported reason why the uploads could not be listed.
-  private var complaint: String?
-  /// Uploads that were listed and could not be restored. They are read again and again.
-  private var postponed = PostponedUploads()
-  /// Work that waits until all uploads were listed, or listing has failed.
-  private var waiting: [() -> Void] = []
-  private var isNewsDue = false
-  /// Tokens forgotten while records are read, because one may be listed before its file is gone.
-  private var forgotten: Set<String> = []
+  /// The uploads of an earlier server that are not in the table yet.
+  var earlier = EarlierUploads()
 
   /// - Parameter router: gives the handlers within.
   package init(
@@ -113,169 +97,7 @@ package final class UploadResources {
     self.limits = limits
   }
 
-  // MARK: Beginning and end
-
-  /// Restores the uploads of an earlier server: at once for as long as `patience` allows, and the rest in slices, with
-  /// requests served in between. An upload that a request names is restored when the request arrives.
-  package func load(patience: Duration) {
-    let end = MonotonicInstant.now + patience
-    var pause = Duration.zero
-    while pause == .zero, MonotonicInstant.now < end {
-      guard let next = loadSlice() else { return }
-      pause = next
-    }
-    loadOn(after: pause)
-  }
-
-  private func loadOn(after pause: Duration) {
-    loop.schedule(after: pause) { [unowned self] in
-      guard !stops, let pause = loadSlice() else { return }
-      loadOn(after: pause)
-    }
-  }
-
-  /// Returns the pause before the next slice; nil after the last one.
-  private func loadSlice() -> Duration? {
-    let end = MonotonicInstant.now + Self.slice
-    repeat {
-      if unread.isEmpty {
-        guard isLoading else { return readAgain() }
-        do throws(SystemError) {
-          guard let tokens = try store.nextTokens() else { return listed() }
-          unread = tokens
-        } catch {
-          return cannotList(error)
-        }
-      }
-      if let token = unread.popLast(), table[token] == nil { takeUpListed(token) }
-    } while MonotonicInstant.now < end
-    return .zero
-  }
-
-  /// Every upload was listed.
-  private func listed() -> Duration? {
-    isLoading = false
-    forgotten = []
-    listingPause = Self.listingPauses.first
-    moreIsKnown()
-    return readAgain()
-  }
-
-  /// Reads those that could not be read once more, after a pause.
-  private func readAgain() -> Duration? {
-    guard !postponed.isEmpty else { return nil }
-    unread = Array(postponed.tokens)
-    return nextPause()
-  }
-
-  private func moreIsKnown() {
-    becameKnown()
-    releaseWaiting()
-    armNext()
-  }
-
-  private func releaseWaiting() {
-    let released = waiting
-    waiting = []
-    for work in released { work() }
-  }
-
-  private func cannotList(_ error: SystemError) -> Duration {
-    if complaint != "\(error)" {
-      complaint = "\(error)"
-      emit(
-        ServerEvent(
-          .warning,
-          reason: "cannot list the uploads in .uploads. The server retries. Until then, each upload waits until a "
-            + "request names it, no upload expires, and no silent recording is closed: \(error)"))
-    }
-    releaseWaiting()
-    return nextPause()
-  }
-
-  private func nextPause() -> Duration {
-    defer { listingPause = min(listingPause * 2, Self.listingPauses.longest) }
-    return listingPause
-  }
-
-  private func takeUpListed(_ token: String) {
-    do throws(SystemError) {
-      try takeUp(token, complains: true)
-    } catch {
-      guard postponed.insert(token) else { return }
-      emit(
-        ServerEvent(
-          .warning,
-          reason: "cannot read the upload of \(store.recordName(token)): \(error). The server retries. Until "
-            + "then, it answers requests for it with 503, and closes or removes no recording that may belong to it. Repair "
-            + "the disk, or move the file away to abandon the upload."))
-    }
-  }
-
-  /// Restores an upload of an earlier server; nil if there is none of that name, or its record is invalid.
-  @discardableResult
-  private func takeUp(_ token: String, complains: Bool) throws(SystemError) -> UploadResource? {
-    let resource = try restored(token, complains: complains)
-    if postponed.remove(token), !isLoading, !isNewsDue {
-      // Notify once for all that are read in this turn.
-      isNewsDue = true
-      loop.schedule(after: .zero) { [unowned self] in
-        isNewsDue = false
-        if !stops { moreIsKnown() }
-      }
-    }
-    return resource
-  }
-
-  private func restored(_ token: String, complains: Bool) throws(SystemError) -> UploadResource? {
-    // Its file may be about to be removed.
-    guard !forgotten.contains(token), let stored = try store.read(token) else { return nil }
-    guard let record = stored.record, let resource = try UploadResource(token, record, stored.age, self) else {
-      if complains {
-        emit(
-          ServerEvent(
-            .warning, reason: "cannot parse the record of an upload in .uploads. The record is left unchanged"))
-      }
-      return nil
-    }
-    table[token] = resource
-    if resource.isUnfinished {
-      resource.restoreHolding()
-      unfinishedCount += 1
-      resource.share = usage.add(resource.owner)
-      resource.countRestored()
-    } else if !resource.reportsLoss() {
-      keepFinished(resource, bytes: stored.size)
-    }
-    armExpiry(for: resource)
-    armAges()
-    return resource
-  }
-
-  // MARK: Uploads that are not known yet
-
-  /// Whether uploads of an earlier server that are not known yet may belong to that stream.
-  package func mayHaveUnknownUploads(of name: StreamName) -> Bool {
-    isLoading || postponed.mayGoInto(LoopAssignment.key(name))
-  }
-
-  /// Whether unknown uploads may have bytes in the recording that is removed with an upload.
-  private func mayShare(_ resource: UploadResource) -> Bool {
-    resource.ownsFile && (isLoading || postponed.mayGoInto(LoopAssignment.key(ofToken: resource.token)))
-  }
-
-  /// Whether `work` is called later. The recording of an upload may be removed only once all uploads that may have
-  /// bytes in it are known.
-  ///
-  /// - Throws: ``UploadRefusal`` if it is unknown when that will be.
-  func waits(toRemove resource: UploadResource, _ work: @escaping () -> Void) throws(UploadRefusal) -> Bool {
-    guard mayShare(resource) else { return false }
-    guard isLoading, complaint == nil, !postponed.mayGoInto(LoopAssignment.key(ofToken: resource.token)) else {
-      throw .outOfResources("other uploads of the same stream cannot be read now")
-    }
-    waiting.append(work)
-    return true
-  }
+  // MARK: The end
 
   /// The server stops and writes the current state. `action` is called when the disk has it.
   package func end(_ action: @escaping () -> Void) {
@@ -310,7 +132,7 @@ package final class UploadResources {
   ///   it.
   func find(_ token: String) throws(UploadRefusal) -> UploadResource? {
     if let resource = table[token] { return resource }
-    guard isLoading && assignment.isToken(token) || postponed.contains(token) else { return nil }
+    guard earlier.isUnlisted && assignment.isToken(token) || earlier.postponed.contains(token) else { return nil }
     do throws(SystemError) {
       return try takeUp(token, complains: false)
     } catch {
@@ -388,7 +210,7 @@ package final class UploadResources {
     armExpiry(for: resource)
   }
 
-  private func keepFinished(_ resource: UploadResource, bytes: Int) {
+  func keepFinished(_ resource: UploadResource, bytes: Int) {
     // The record shows an operator whose bytes these are.
     guard !resource.keepsBody else { return keepBody(of: resource) }
     let forgotten = finishedUploads.add(resource.token, of: resource.owner, bytes: bytes, since: resource.lastActivity)
@@ -403,92 +225,10 @@ package final class UploadResources {
     unfinishedCount -= 1
   }
 
-  private func forget(_ token: String) {
+  func forget(_ token: String) {
     table[token] = nil
     finishedUploads.remove(token)
-    if isLoading { forgotten.insert(token) }
+    if earlier.isUnlisted { earlier.forgotten.insert(token) }
     store.remove(token)
-  }
-
-  // MARK: Expiry
-
-  /// The timer is never moved to a later time. It fires, finds that its resource was alive, and is set again.
-  private func armExpiry(for resource: UploadResource) {
-    let deadline = resource.deadline
-    if let expiryTimer {
-      guard deadline < expiryTimer.deadline else { return }
-      loop.cancel(expiryTimer.timer)
-    }
-    arm(deadline)
-  }
-
-  private func arm(_ deadline: MonotonicInstant) {
-    // Before all uploads are known, an expired one could take the bytes of another with it.
-    guard !stops, !isLoading else { return }
-    // Combine expirations that are close together, because each firing searches the whole table.
-    let deadline = max(deadline, .now + Self.expiryPause)
-    expiryTimer = (loop.schedule(at: deadline) { [unowned self] in expire() }, deadline)
-  }
-
-  private func expire() {
-    expiryTimer = nil
-    let now = MonotonicInstant.now
-    expire(table.values.filter { $0.deadline <= now }[...])
-  }
-
-  /// In slices between which requests are served, because removing files takes time.
-  private func expire(_ due: ArraySlice<UploadResource>) {
-    let now = MonotonicInstant.now
-    var due = due
-    while let resource = due.popFirst() {
-      // It may have been forgotten or used since the last slice.
-      if table[resource.token] === resource, resource.deadline <= now { expire(resource) }
-      if MonotonicInstant.now > now + Self.slice { break }
-    }
-    guard !stops else { return }
-    if !due.isEmpty {
-      let rest = due
-      loop.schedule(after: .zero) { [unowned self] in expire(rest) }
-    } else {
-      armNext()
-    }
-  }
-
-  /// A finished upload may have set the timer for its own, later end.
-  private func armNext() {
-    guard let deadline = table.values.lazy.filter({ [self] in !mayShare($0) }).map(\.deadline).min() else { return }
-    if let expiryTimer { loop.cancel(expiryTimer.timer) }
-    arm(deadline)
-  }
-
-  private func expire(_ resource: UploadResource) {
-    if resource.isAtWork {
-      // A stream that is silent for longer than a resource lives is at work all the same.
-      resource.touch()
-    } else if !resource.isUnfinished {
-      if resource.keepsBody { resource.touch() } else { forget(resource.token) }
-    } else if !mayShare(resource) {
-      resource.expire()
-    }
-  }
-
-  // MARK: Ages
-
-  /// After a kill, the server has lost at most an eighth of an upload's lifetime.
-  private func armAges() {
-    guard !stops, agesTimer == nil, !table.isEmpty else { return }
-    let life = lifetimes.shortest.nanoseconds
-    let interval = Duration.nanoseconds(min(max(life / 8, 100_000_000), 900_000_000_000))
-    agesTimer = loop.schedule(after: interval) { [unowned self] in
-      agesTimer = nil
-      noteAges()
-      armAges()
-    }
-  }
-
-  private func noteAges() {
-    let now = MonotonicInstant.now
-    store.noteAges(
-      table.values.compactMap { $0.isAtWork ? nil : (token: $0.token, idle: $0.age(now: now)) })
   }
 }

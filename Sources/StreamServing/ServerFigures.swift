@@ -51,7 +51,7 @@ package struct ServerFigures: Sendable {
 }
 
 /// The figures that everything on one loop adds to. Only on the loop's thread.
-package final class LoopFigures {
+package final class ServerLoopFigures {
   package var values = ServerFigures()
 
   package init() {}

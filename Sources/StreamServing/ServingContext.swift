@@ -7,7 +7,7 @@ package struct ServingContext {
   package let loop: EventLoop
   /// Which streams and uploads belong to the loop.
   package let assignment: LoopAssignment
-  package let figures: LoopFigures
+  package let figures: ServerLoopFigures
   /// How long a live stream may be silent before its recording is closed.
   package let finishAfter: Duration
   /// Whether the credential that began an upload or a stream is still valid.
@@ -15,7 +15,7 @@ package struct ServingContext {
   package let emit: (ServerEvent) -> Void
 
   package init(
-    loop: EventLoop, assignment: LoopAssignment, figures: LoopFigures, finishAfter: Duration,
+    loop: EventLoop, assignment: LoopAssignment, figures: ServerLoopFigures, finishAfter: Duration,
     isValid: @escaping ([UInt8]) -> Bool, emit: @escaping (ServerEvent) -> Void
   ) {
     (self.loop, self.assignment, self.figures) = (loop, assignment, figures)

@@ -15,24 +15,24 @@ final class DownloadHandler: RequestHandler {
   private static let caching: HeaderFields = ["cache-control": "private, no-cache", "vary": "authorization"]
   private let head: RequestHead
   private let downloads: RecordingDownloads
-  private var exchange: (any ContentExchange)?
+  private var exchange: (any Exchange)?
+  private var responder: ContentResponder?
 
   init(_ head: RequestHead, _ downloads: RecordingDownloads) { (self.head, self.downloads) = (head, downloads) }
 
   func begin(_ exchange: any Exchange) {
-    guard let exchange = exchange as? any ContentExchange else {
+    guard let responder = exchange.contentResponder else {
       return exchange.respond(Response(405, ["allow": OtherRequests.methods], body: "A download is no upload.\n"))
     }
-    self.exchange = exchange
+    (self.exchange, self.responder) = (exchange, responder)
     let client = UploadOwner(credential: head.credential, address: exchange.peer)
     guard let place = downloads.capacity.takePlace(for: client) else {
       let reason = "as many downloads are under way as this server allows, in total or per client"
       downloads.context.emit(ServerEvent(.refused, peer: exchange.peer, status: 503, reason: reason))
       return respond(Response(503, ["retry-after": "2"], body: reason + "\n"))
     }
-    // Only the loop's thread uses it. The worker merely passes it back.
-    nonisolated(unsafe) let handler = self
-    let (store, loop) = (downloads.store, downloads.context.loop)
+    let handler = LoopOwned(self, on: downloads.context.loop)
+    let store = downloads.store
     let (path, credential) = (head.target.path, head.credential)
     downloads.capacity.worker.execute {
       var found: Result<FoundRecording?, SystemError>
@@ -41,12 +41,12 @@ final class DownloadHandler: RequestHandler {
       } catch {
         found = .failure(error)
       }
-      loop.execute { [found] in handler.answer(found, place) }
+      handler.execute { [found] in $0.answer(found, place) }
     }
   }
 
   private func answer(_ found: Result<FoundRecording?, SystemError>, _ place: DownloadPlace) {
-    guard let exchange else { return }
+    guard let exchange, let responder else { return }
     switch found {
     case .success(nil):
       respond(
@@ -55,7 +55,7 @@ final class DownloadHandler: RequestHandler {
           body: "There is no complete recording of that name. "
             + "Use the name in the response to the upload, such as film-ID.mkv.\n"
         ))
-    case .success(let recording?): send(recording, exchange, place)
+    case .success(let recording?): send(recording, exchange.peer, responder, place)
     case .failure(let error):
       downloads.context.figures.values.storageFailures += 1
       downloads.context.emit(
@@ -65,7 +65,9 @@ final class DownloadHandler: RequestHandler {
     }
   }
 
-  private func send(_ recording: FoundRecording, _ exchange: any ContentExchange, _ place: DownloadPlace) {
+  private func send(
+    _ recording: FoundRecording, _ peer: String, _ responder: ContentResponder, _ place: DownloadPlace
+  ) {
     let answer = RepresentationAnswer(
       method: head.method, head.fields, recording.validators, length: recording.length, now: WallClock.now.seconds)
     var fields = Self.caching
@@ -80,10 +82,10 @@ final class DownloadHandler: RequestHandler {
       if let sha256 = recording.sha256 {
         fields.append(DigestField.representation, DigestField([("sha-256", sha256)]).value)
       }
-      self.exchange = nil
-      exchange.respond(
+      forgetExchange()
+      responder.respond(
         Response(status, fields),
-        RecordingContent(recording, range, downloads, head, status: status, peer: exchange.peer, place))
+        RecordingContent(recording, range, downloads, head, status: status, peer: peer, place))
     }
     switch answer {
     case .whole: send(0..<recording.length, 200)
@@ -100,9 +102,11 @@ final class DownloadHandler: RequestHandler {
 
   private func respond(_ response: Response) {
     let exchange = exchange
-    self.exchange = nil
+    forgetExchange()
     exchange?.respond(response)
   }
+
+  private func forgetExchange() { (exchange, responder) = (nil, nil) }
 
   /// The type follows from the extension, which the server chose when it made the recording.
   private static func mediaType(of file: String) -> String {
@@ -121,6 +125,6 @@ final class DownloadHandler: RequestHandler {
 
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
   func end() {}
-  func aborted(_ reason: AbortReason) { exchange = nil }
+  func aborted(_ reason: AbortReason) { forgetExchange() }
   func serverStops() { respond(Response(503, ["retry-after": "2"], body: "the server stops\n")) }
 }

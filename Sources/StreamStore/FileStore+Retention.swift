@@ -1,8 +1,4 @@
-// Removes recordings by an operator's rules.
-//
-// Before a recording is removed, it is moved into `.removing/`: first its sidecar, then its gaps, then the recording.
-// As long as the recording has its final name, no other one of that name begins. It counts as removed, and is logged,
-// once it is moved. If a server is killed before that, the next one moves the rest back.
+// Selects the recordings that an operator's rules remove. See `FileStore+RetainedRemoval.swift` for the removal.
 
 internal import CLinux
 internal import DiskFiles
@@ -28,26 +24,25 @@ package final class RetentionState: @unchecked Sendable {
 
   let rules: RecordingRetention
   let clock: Clock
-  fileprivate(set) var ledger = RetentionLedger()
+  var ledger = RetentionLedger()
   enum Listing { case wanted, begun, done }
   /// Whether the ledger contains all recordings of an earlier server.
   fileprivate var listing = Listing.wanted
-  fileprivate var isAtWork = false
+  var isAtWork = false
   /// The number of consecutive looks that found nothing to remove.
   fileprivate var idleLooks = 0
   /// The last reported reason why nothing can be removed. Each reason is reported once.
   fileprivate var complaint: String?
   /// The recordings that could not be removed, without extension. Each is reported once.
-  fileprivate var refused: Set<String> = []
-  fileprivate var emit: @Sendable (ServerEvent) -> Void = { _ in }
+  var refused: Set<String> = []
+  var emit: @Sendable (ServerEvent) -> Void = { _ in }
 
   package init(_ rules: RecordingRetention, _ clock: Clock) { (self.rules, self.clock) = (rules, clock) }
 }
 
 extension FileStore {
-  private static let removingName = ".removing"
   /// How many files are examined in one slice.
-  private static let retentionSlice = 200
+  static let retentionSlice = 200
   /// After this many idle looks, about an hour, the ledger is compared with the directory.
   static let idleLooks = 60
 
@@ -117,7 +112,7 @@ extension FileStore {
   /// on it.
   ///
   /// - Throws: ``SystemError`` if this cannot be determined now, because descriptors or memory are short.
-  private func removable(
+  func removable(
     _ fileBase: String, _ retention: RetentionState
   ) throws(SystemError) -> (RetentionLedger.Recording, RecordingSidecar)? {
     guard let (sidecar, room) = try completeSidecar(ofFiles: fileBase, in: directory), let stored = sidecar.stored,
@@ -159,7 +154,7 @@ extension FileStore {
     return (sidecar, UInt64(status.st_blocks).multipliedSaturated(by: 512))
   }
 
-  private func regularSize(_ file: String, in directory: Int32) -> UInt64? {
+  func regularSize(_ file: String, in directory: Int32) -> UInt64? {
     regularStatus(file, in: directory).map { UInt64($0.st_size) }
   }
 
@@ -182,7 +177,7 @@ extension FileStore {
       // Recordings without a trusted time would be due some day. Without a synchronized clock nothing is removed, and
       // this is reported.
       let untoldSince = isSynchronized == true ? nil : retention.clock.now().sinceEpoch
-      let removals = removals(retention, untoldSince: untoldSince)
+      let removals = dueRemovals(retention, untoldSince: untoldSince)
       let hasUndated =
         isSynchronized != true && retention.rules.longestAge != nil
         && retention.ledger.recordings.values.contains { $0.since == nil }
@@ -219,14 +214,14 @@ extension FileStore {
     recount(retention, ArraySlice(Array(retention.ledger.recordings.keys)), removes: removes)
   }
 
-  private func removals(_ retention: RetentionState, untoldSince: Int64? = nil) -> [RetentionLedger.Removal] {
+  func dueRemovals(_ retention: RetentionState, untoldSince: Int64? = nil) -> [RetentionLedger.Removal] {
     retention.ledger.removals(
       retention.rules, at: retention.clock.now().sinceEpoch, lacking: lackingSpace(retention.rules),
       untoldSince: untoldSince)
   }
 
   /// How many more bytes the disk would need to have free.
-  private func lackingSpace(_ rules: RecordingRetention) -> UInt64 {
+  func lackingSpace(_ rules: RecordingRetention) -> UInt64 {
     var status = statvfs()
     guard let space = rules.freeSpace, fstatvfs(directory, &status) == 0 else { return 0 }
     let unit = UInt64(status.f_frsize)
@@ -234,7 +229,7 @@ extension FileStore {
     return wanted - min(wanted, UInt64(status.f_bavail).multipliedSaturated(by: unit))
   }
 
-  private func complain(_ retention: RetentionState, _ complaint: String) {
+  func complain(_ retention: RetentionState, _ complaint: String) {
     guard retention.complaint != complaint else { return }
     retention.complaint = complaint
     retention.emit(ServerEvent(.warning, reason: complaint))
@@ -284,186 +279,7 @@ extension FileStore {
       }
       let rest = fileBases.dropFirst(Self.retentionSlice)
       guard rest.isEmpty else { return recount(retention, rest, removes: removes) }
-      remove((removes ? removals(retention) : [])[...], retention)
+      remove((removes ? dueRemovals(retention) : [])[...], retention)
     }
   }
-
-  // MARK: Removing
-
-  /// - Parameter madeRoom: whether a recording was already removed because the disk had too little free space.
-  private func remove(
-    _ removals: ArraySlice<RetentionLedger.Removal>, _ retention: RetentionState, madeRoom: Bool = false
-  ) {
-    worker.executeSlice { [self] in
-      guard !isEnded.load(ordering: .acquiring) else { return }
-      guard let removal = removals.first else {
-        // A disk may free less space than a recording took.
-        let more = madeRoom && lackingSpace(retention.rules) > 0 ? self.removals(retention) : []
-        guard more.isEmpty else { return remove(more[...], retention) }
-        retention.isAtWork = false
-        return
-      }
-      // Others may have made space meanwhile.
-      let isWanted = removal.cause != .freeSpace || lackingSpace(retention.rules) > 0
-      let isRemoved = isWanted && remove(removal, retention)
-      // The removal must be visible in the free space.
-      purge { [self] in
-        remove(
-          removals.dropFirst(), retention, madeRoom: madeRoom || isRemoved && removal.cause == .freeSpace)
-      }
-    }
-  }
-
-  /// Returns false if it was not removed.
-  private func remove(_ removal: RetentionLedger.Removal, _ retention: RetentionState) -> Bool {
-    let fileBase = removal.recording.fileBase
-    let found: (RetentionLedger.Recording, RecordingSidecar)?
-    do throws(SystemError) { found = try removable(fileBase, retention) } catch { return false }
-    guard let (recording, sidecar) = found, recording.size == removal.recording.size else {
-      // It has changed since, and is judged again when it is listed again.
-      retention.ledger.remove(fileBase)
-      return false
-    }
-    do throws(SystemError) {
-      try moveAway(fileBase, sidecar.file)
-    } catch {
-      restoreHalfRemoved()
-      if retention.refused.insert(fileBase).inserted {
-        retention.emit(ServerEvent(.warning, reason: "\(sidecar.file) cannot be removed: \(error)"))
-      }
-      return false
-    }
-    unlink(sidecar)
-    retention.ledger.remove(fileBase)
-    retention.refused.remove(fileBase)
-    var event = ServerEvent(.removed)
-    event.stream = sidecar.stream
-    event.file = sidecar.file
-    event.bytes = recording.size
-    event.reason = reason(removal.cause, sidecar, retention.rules)
-    retention.emit(event)
-    return true
-  }
-
-  private func reason(_ cause: RetentionLedger.Cause, _ sidecar: RecordingSidecar, _ rules: RecordingRetention)
-    -> String
-  {
-    switch cause {
-    case .age:
-      let age = (rules.longestAge ?? .zero).nanoseconds / 1_000_000_000
-      return "older than \(age) s: \(sidecar.firstSeen.map { "first seen \($0)" } ?? "ended \(sidecar.ended ?? "")")"
-    case .size: return "the oldest of more than \(rules.largestSize ?? 0) bytes of recordings"
-    case .freeSpace: return "the oldest one, and the disk has too little free space"
-    }
-  }
-
-  /// Moves a recording and what belongs to it to where it is removed later: ``purge(_:)``.
-  private func moveAway(_ fileBase: String, _ file: String) throws(SystemError) {
-    let (sidecar, gaps) = (fileBase + RecordingSidecar.fileExtension, fileBase + ".gaps")
-    do throws(SystemError) {
-      try makeDirectory(Self.removingName, in: directory)
-    } catch {
-      guard error.isFull else { throw error }
-      return try removeInPlace(fileBase, file)
-    }
-    let removing = try removingDirectory()
-    defer { close(removing) }
-    // Without a sidecar, a half-moved recording could not be moved back, so its file is moved first.
-    for name in isThere(sidecar) ? [sidecar, gaps, file] : [file, gaps] {
-      do throws(SystemError) {
-        try retryingInterrupts("move \(name)") { renameat(directory, name, removing, name) }
-      } catch {
-        // Most recordings have no gaps.
-        if name != gaps || !error.isMissing { throw error }
-      }
-    }
-  }
-
-  /// Removes a recording directly, if there is no space for a directory. This makes space.
-  ///
-  /// Its other files are hidden until it is gone, which takes no space. A hidden sidecar with digests belongs to no
-  /// other operation.
-  private func removeInPlace(_ fileBase: String, _ file: String) throws(SystemError) {
-    let companions = [fileBase + RecordingSidecar.fileExtension, fileBase + ".gaps"]
-    let names = companions.map { renameat(directory, $0, directory, ".\($0)") == 0 ? ".\($0)" : $0 }
-    do throws(SystemError) {
-      try retryingInterrupts("remove \(file)") { unlinkat(directory, file, 0) }
-    } catch {
-      for (name, hidden) in zip(companions, names).reversed() where name != hidden {
-        renameat(directory, hidden, directory, name)
-      }
-      throw error
-    }
-    for name in names.reversed() { unlinkat(directory, name, 0) }
-  }
-
-  /// A killed server was about to remove a recording in its place. If the recording still exists, it stays.
-  func endRemovalInPlace(of name: StreamName, _ sidecar: RecordingSidecar) {
-    let isThere = isThere(sidecar.file)
-    if !isThere { unlink(sidecar) }
-    for (hidden, shown) in [(name.hiddenGaps, name.gaps), (name.pendingSidecar, name.sidecar)] {
-      _ = isThere ? renameat(directory, hidden, directory, shown) : unlinkat(directory, hidden, 0)
-    }
-  }
-
-  /// What describes a recording that is about to be moved.
-  func removedSidecar(of name: StreamName) -> String { "\(Self.removingName)/\(name.sidecar)" }
-
-  private func removingDirectory() throws(SystemError) -> Int32 {
-    try files.open("open \(Self.removingName)") {
-      openat(directory, Self.removingName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-    }
-  }
-
-  /// Moves back the files of a recording that still has its final name.
-  private func restoreHalfRemoved() {
-    guard let removing = try? removingDirectory() else { return }
-    defer { close(removing) }
-    guard let names = try? DirectoryNames(of: removing) else { return }
-    while let moved = try? names.next(Self.retentionSlice), !moved.isEmpty {
-      for file in moved {
-        guard let base = halfRemoved(file, in: removing), file == base + RecordingSidecar.fileExtension else {
-          continue
-        }
-        for name in [base + ".gaps", file] { try? moveUnlessThere(name, in: removing, to: name) }
-      }
-    }
-  }
-
-  /// The name without extension of a file in `.removing/` whose recording still has its final name; nil otherwise.
-  private func halfRemoved(_ file: String, in removing: Int32) -> String? {
-    guard let (base, _) = StreamName.parts(ofFile: file[...]),
-      let sidecar = sidecar(base + RecordingSidecar.fileExtension, in: removing),
-      regularSize(sidecar.file, in: removing) == nil,
-      regularSize(sidecar.file, in: directory) == sidecar.stored?.bytes
-    else { return nil }
-    return String(base)
-  }
-
-  /// Removes what was moved away, in slices, and then calls `completion`. On the worker's thread.
-  private func purge(_ completion: @escaping @Sendable () -> Void) {
-    guard let removing = try? removingDirectory() else { return completion() }
-    defer { close(removing) }
-    guard let names = try? DirectoryNames(of: removing) else { return completion() }
-    while let moved = try? names.next(Self.retentionSlice), !moved.isEmpty {
-      // A sidecar is removed first. Otherwise it would indicate that its recording still has to be moved.
-      for file in moved.sorted(by: { a, b in Self.isSidecar(a) && !Self.isSidecar(b) }) {
-        // A file that could not be moved back is all that is known of a recording.
-        if halfRemoved(file, in: removing) != nil { continue }
-        // A server may have been killed before it removed the link.
-        if Self.isSidecar(file), let sidecar = sidecar(file, in: removing) { unlink(sidecar) }
-        do throws(SystemError) {
-          if try FileRemoval.remove(file, in: removing) { continue }
-          return worker.executeSlice { [self] in
-            if !isEnded.load(ordering: .acquiring) { purge(completion) }
-          }
-        } catch {
-          if let retention { complain(retention, "removed recordings still take room: \(error)") }
-        }
-      }
-    }
-    completion()
-  }
-
-  private static func isSidecar(_ file: String) -> Bool { file.hasSuffix(RecordingSidecar.fileExtension) }
 }

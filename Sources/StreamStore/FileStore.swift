@@ -186,8 +186,8 @@ package final class FileStore: Sendable {
   }
 }
 
-/// Whether a file is in a directory. Also true if the disk does not answer, because an error of the disk must not make the
-/// server forget a file, begin it again, or give it to another client.
+/// Whether a file is in a directory. Also true if the disk does not answer, because an error of the disk must not make
+/// the server forget a file, begin it again, or give it to another client.
 func isInDirectory(_ file: String, _ directory: Int32) -> Bool {
   do throws(SystemError) {
     try retryingInterrupts("access") { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) }

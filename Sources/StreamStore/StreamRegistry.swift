@@ -45,7 +45,7 @@ package final class StreamRegistry {
   let finishAfter: Duration
   let emit: (ServerEvent) -> Void
   let assignment: LoopAssignment
-  let figures: LoopFigures
+  let figures: ServerLoopFigures
   /// Whether a credential is valid now.
   let isValid: ([UInt8]) -> Bool
 
@@ -263,8 +263,8 @@ package final class StreamRegistry {
     if left?.discarder?.passesOn(to: Contributor(holder)) == true { holder.tookRecording(ownsFile: true) }
   }
 
-  /// A server may accept bytes of another owner before it knows to whom the recording belongs. Then the recording must not
-  /// be removed with an upload.
+  /// A server may accept bytes of another owner before it knows to whom the recording belongs. Then the recording must
+  /// not be removed with an upload.
   private func checkOwner(of name: StreamName) {
     guard let owner = holders[name], owner.ownsFile else { return }
     let isShared = sharers[name]?.contains { $0 !== owner && !Contributor($0).passesOn(to: Contributor(owner)) }

@@ -6,8 +6,8 @@ internal import HTTPMessages
 internal import HTTPServer
 internal import StreamServing
 
-/// Owned by the ``UploadServer``. It is unchecked, because only the loop's thread uses it once the loop runs.
-final class ServerCore: @unchecked Sendable {
+/// Owned by the ``UploadServer``.
+final class ServerCore {
   private let loop: EventLoop
   /// The connections of this loop.
   let connections: ServerConnections
@@ -15,7 +15,7 @@ final class ServerCore: @unchecked Sendable {
   private let service: any LoopService
   /// nil if nothing is stored in files.
   private let directory: DirectoryService?
-  private let counter: LoopFigures
+  private let counter: ServerLoopFigures
   /// The number of parts that have not ended: the connections, and the service behind them.
   private var unended = 2
 
@@ -31,7 +31,7 @@ final class ServerCore: @unchecked Sendable {
     loop: EventLoop
   ) throws(UploadServerError) {
     self.loop = loop
-    let figures = LoopFigures()
+    let figures = ServerLoopFigures()
     counter = figures
     let emit = { (event: ServerEvent) in
       figures.values.happened(event.kind)
@@ -91,20 +91,16 @@ final class ServerCore: @unchecked Sendable {
   /// runs.
   func load(patience: Duration) { service.load(patience: patience) }
 
-  /// An earlier server has left a recording unfinished. Any thread.
-  func found(_ name: StreamName, silentFor seconds: Int64) {
-    loop.execute { [self] in directory?.registry.found(name, silentFor: seconds) }
-  }
+  /// An earlier server has left a recording unfinished.
+  func found(_ name: StreamName, silentFor seconds: Int64) { directory?.registry.found(name, silentFor: seconds) }
 
-  /// The unfinished recordings of an earlier server cannot be listed. Any thread.
+  /// The unfinished recordings of an earlier server cannot be listed.
   func cannotFind(_ error: SystemError) {
-    loop.execute { [self] in
-      say("cannot find unfinished recordings: \(error). They stay unfinished until the next start.")
-    }
+    say("cannot find unfinished recordings: \(error). They stay unfinished until the next start.")
   }
 
-  /// The closed recordings of a stream from an earlier server were removed. Any thread.
-  func forgetClosed(_ base: String) { loop.execute { [self] in directory?.registry.forgetClosed(base) } }
+  /// The closed recordings of a stream from an earlier server were removed.
+  func forgetClosed(_ base: String) { directory?.registry.forgetClosed(base) }
 
   /// Before the first connection.
   func start() {
@@ -114,23 +110,22 @@ final class ServerCore: @unchecked Sendable {
     connections.start()
   }
 
-  /// Reports an action of another thread. Any thread.
-  func report(_ event: ServerEvent) { loop.execute { [self] in emit(event) } }
+  /// Reports an action of another thread.
+  func report(_ event: ServerEvent) { emit(event) }
 
   /// Reports an event of the server that does not concern a connection.
   func say(_ reason: String) { emit(ServerEvent(.warning, reason: reason)) }
 
   // MARK: Figures
 
-  /// Passes the metrics of this loop to `answer`, on the loop's thread. Any thread.
-  func figures(_ answer: @escaping @Sendable (ServerFigures) -> Void) {
-    let asked = MonotonicInstant.now
-    loop.execute { [self] in
-      var values = counter.values
-      values.connections = connections.figures
-      values.lags = [(MonotonicInstant.now - asked).seconds]
-      answer(values)
-    }
+  /// The metrics of this loop.
+  ///
+  /// - Parameter asked: when another thread asked for them, to measure how late the loop is.
+  func figures(asked: MonotonicInstant) -> ServerFigures {
+    var values = counter.values
+    values.connections = connections.figures
+    values.lags = [(MonotonicInstant.now - asked).seconds]
+    return values
   }
 
   // MARK: End

@@ -7,8 +7,8 @@ internal import JetStream
 /// Judges the stream and its brokers again after each reconnect, because an operator may have changed them. Any thread.
 ///
 /// With ``Durability/always``, the witnesses of the brokers must prove, also at the start, that they sync before they
-/// acknowledge. Until then, servers store nothing. Otherwise, servers store until the settings of the stream turn out to
-/// be unsuitable.
+/// acknowledge. Until then, servers store nothing. Otherwise, servers store until the settings of the stream turn out
+/// to be unsuitable.
 final class StorageGuard: Sendable {
   /// The pause before another attempt, in milliseconds.
   private static let pause: Int32 = 2000
@@ -38,7 +38,8 @@ final class StorageGuard: Sendable {
     warn = Lock({ _ in })
   }
 
-  /// Whether bytes may be stored now. With ``Durability/always``, acknowledged ones are then on the disks of the brokers.
+  /// Whether bytes may be stored now. With ``Durability/always``, acknowledged ones are then on the disks of the
+  /// brokers.
   var mayStore: Bool { state.withLock { $0.mayStore } }
 
   /// Sets the receiver of messages about why nothing can be stored.

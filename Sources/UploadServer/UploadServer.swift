@@ -18,13 +18,13 @@ internal import Synchronization
 ///     let server = try UploadServer(configuration: .init(listen: [ListenAddress(":8080")], directory: "recordings"))
 ///     try await server.run()
 public final class UploadServer: Sendable {
-  private let cores: [ServerCore]
+  private let cores: [LoopOwned<ServerCore>]
   private let loadPatience: Duration
   private let closedLifetime: Duration
   private let maintenancePause: Duration
   private let loops: [EventLoop]
   let shared: SharedStorage
-  private let acceptor: Acceptor
+  private let acceptor: LoopOwned<Acceptor>
   let routes: Routes
   private let started = Lock(false)
   private let ended = EndSignal()
@@ -66,18 +66,19 @@ public final class UploadServer: Sendable {
     maintenancePause = configuration.maintenancePause
     do throws(ListenError) {
       let first = cores[0]
-      acceptor = try Acceptor(
+      let acceptor = try Acceptor(
         at: configuration.listen,
         Listener.Options(
           receiveBufferSize: configuration.receiveBufferSize, maximumSegmentSize: configuration.maximumSegmentSize),
-        zip(cores, loops).map { (connections: $0.connections, loop: $1) },
+        zip(cores, loops).map { LoopOwned($0.connections, on: $1) },
         descriptorLimit: { OpenFiles.connectionLimit }, closeIdle: { shared.openFiles.closeIdle() > 0 },
         failed: { first.say($0) })
+      localAddresses = acceptor.listeners.map(\.address)
+      self.acceptor = LoopOwned(acceptor, on: loops[0])
     } catch {
       throw .listening(error)
     }
-    localAddresses = acceptor.listeners.map(\.address)
-    self.cores = cores
+    self.cores = zip(cores, loops).map { LoopOwned($0, on: $1) }
     self.loops = loops
     undrained = Atomic(count)
     for (index, core) in cores.enumerated() {
@@ -97,23 +98,25 @@ public final class UploadServer: Sendable {
       return !started
     }
     precondition(isFirst, "an UploadServer can run only once")
-    for core in cores { core.load(patience: loadPatience / cores.count) }
-    for core in cores { core.start() }
+    for core in cores { core.value.load(patience: loadPatience / cores.count) }
+    for core in cores { core.value.start() }
     shared.find(
-      { [cores] name, silence in for core in cores { core.found(name, silentFor: silence) } },
-      gone: { [cores] base in for core in cores { core.forgetClosed(base) } },
-      failed: { [cores] error in cores[0].cannotFind(error) })
+      { [cores] name, silence in for core in cores { core.execute { $0.found(name, silentFor: silence) } } },
+      gone: { [cores] base in for core in cores { core.execute { $0.forgetClosed(base) } } },
+      failed: { [cores] error in cores[0].execute { $0.cannotFind(error) } })
     findRemovedLater()
-    shared.brokers?.guardian.report { [cores] reason in cores[0].report(ServerEvent(.warning, reason: reason)) }
-    shared.beginRetention { [cores] event in cores[0].report(event) }
+    shared.brokers?.guardian.report { [cores] reason in
+      cores[0].execute { $0.report(ServerEvent(.warning, reason: reason)) }
+    }
+    shared.beginRetention { [cores] event in cores[0].execute { $0.report(event) } }
     maintainLater()
-    acceptor.start()
+    acceptor.value.start()
     let others = zip(loops, cores).dropFirst().map { loop, core in
       do throws(SystemError) {
         return Optional(try NamedThread("sluice-server") { loop.run() })
       } catch {
         // The streams of that loop would never be served.
-        core.say("the server stops, because it cannot start a thread: \(error)")
+        core.value.say("the server stops, because it cannot start a thread: \(error)")
         shutdown(grace: .zero)
         return nil
       }
@@ -150,9 +153,9 @@ public final class UploadServer: Sendable {
   private func stop(grace: Duration, linger: Duration?, downloads: Duration? = nil) {
     // This comes first: a client that sees its connection closed must not be able to connect again.
     loops[0].execute { [self] in
-      acceptor.stop()
-      for (loop, core) in zip(loops, cores) {
-        loop.execute { core.connections.stop(grace: grace, linger: linger, downloads: downloads) }
+      acceptor.value.stop()
+      for core in cores {
+        core.execute { $0.connections.stop(grace: grace, linger: linger, downloads: downloads) }
       }
     }
   }
@@ -161,7 +164,7 @@ public final class UploadServer: Sendable {
   /// disconnected on all loops. Before that, they could connect again.
   private func drained() {
     guard undrained.wrappingSubtract(1, ordering: .acquiringAndReleasing).newValue == 0 else { return }
-    for (loop, core) in zip(loops, cores) { loop.execute { core.connections.turnAway() } }
+    for core in cores { core.execute { $0.connections.turnAway() } }
   }
 
   /// Waits until the server has ended. Any thread except the server's.
@@ -180,8 +183,9 @@ public final class UploadServer: Sendable {
     let (start, brokers) = (residentBytesAtStart, shared.brokers)
     let sum = FigureSum(of: cores.count)
     for core in cores {
-      core.figures { values in
-        guard let all = sum.add(values) else { return }
+      let asked = MonotonicInstant.now
+      core.execute { core in
+        guard let all = sum.add(core.figures(asked: asked)) else { return }
         var page = all.page(residentBytesAtStart: start)
         if let brokers { all.addBrokers(to: &page, reconnects: brokers.reconnectCount) }
         answer(page)
@@ -206,7 +210,7 @@ public final class UploadServer: Sendable {
   /// Repeats the search after the lifetime of a record. On the first loop's thread, or before it runs.
   private func findRemovedLater() {
     loops[0].schedule(after: closedLifetime) { [unowned self] in
-      shared.findRemoved { [cores] base in for core in cores { core.forgetClosed(base) } }
+      shared.findRemoved { [cores] base in for core in cores { core.execute { $0.forgetClosed(base) } } }
       findRemovedLater()
     }
   }
@@ -220,8 +224,7 @@ public final class UploadServer: Sendable {
   }
 
   private func give(_ connection: ConnectionHandover, to index: Int) {
-    let connections = cores[index].connections
-    loops[index].execute { connections.take(connection) }
+    cores[index].execute { $0.connections.take(connection) }
   }
 }
 

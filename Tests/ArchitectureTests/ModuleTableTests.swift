@@ -35,6 +35,12 @@ struct ModuleTableTests {
     #expect(command.contains("LoadReports") && !command.contains("LoadTesting"))
   }
 
+  @Test("the subcommand for the microphone requires no server", arguments: ["Mic", "MetricsOption"])
+  func microphone(file: String) throws {
+    let command = try Self.imports(of: "\(Repository.root)/Sources/sluice/\(file).swift")
+    #expect(command.contains("LiveStreaming") && !command.contains("UploadServer"))
+  }
+
   /// The modules that a module imports, directly or through others.
   private static func reached(from module: String, _ code: [String: Set<String>]) -> Set<String> {
     var reached: Set<String> = []

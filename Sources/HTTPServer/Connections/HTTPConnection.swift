@@ -31,9 +31,7 @@ final class HTTPConnection {
   /// The handler's view of this connection. It is cut off when its request is over, so that a late answer cannot be
   /// mistaken for that of the next request.
   private var exchange: ConnectionExchange?
-  /// Bytes that the socket has not accepted yet, from `unsentStart` on.
-  private var unsent: [UInt8] = []
-  private var unsentStart = 0
+  private var unsent = UnsentBytes()
   /// The response's content, while some of it is not yet in the kernel.
   private var content: OutgoingContent?
   /// Whether the last response has such content.
@@ -99,7 +97,7 @@ final class HTTPConnection {
     case .close: lost(.idle)
     case .refuseHead: refuse(RequestRefusal(408, "the head of the request took too long"))
     case .abortBody:
-      let handler = letGo()
+      let handler = takeHandler()
       handler?.aborted(.idle)
       refuse(RequestRefusal(408, "no data of the body arrived for too long"))
     }
@@ -129,7 +127,7 @@ final class HTTPConnection {
     // Bytes in the kernel would be lost with the machine's network, such as a container's.
     var queued: Int32 = 0
     let isKnown = ioctl(descriptor, UInt(TIOCOUTQ), &queued) == 0
-    let rest = UInt64(unsent.count - unsentStart) + (isKnown ? UInt64(max(0, queued)) : 0)
+    let rest = UInt64(unsent.count) + (isKnown ? UInt64(max(0, queued)) : 0)
     guard let content else { return rest == 0 ? nil : rest }
     return content.unread + rest
   }
@@ -206,7 +204,7 @@ final class HTTPConnection {
         if state.bodyEnded() { handler?.end() }
       case .refused(let refusal):
         handOver(bytes, buffer)
-        let handler = letGo()
+        let handler = takeHandler()
         if state.hasOpenRequest { handler?.aborted(.malformed(refusal.reason)) }
         refuse(refusal)
       }
@@ -287,7 +285,7 @@ final class HTTPConnection {
   }
 
   func sendInterim(_ status: Int, _ fields: HeaderFields) {
-    guard state.hasOpenRequest, state.takesInterims, unsent.count < Self.interimLimit else { return }
+    guard state.hasOpenRequest, state.takesInterims, unsent.size < Self.interimLimit else { return }
     guard Response.isInterim(status), fields.isValid else {
       return context.refused(peer, RequestRefusal(500, "the handler's interim response cannot be sent"))
     }
@@ -312,7 +310,7 @@ final class HTTPConnection {
       content = nil
     }
     context.figures.values.responded(method, response.status)
-    _ = letGo()
+    letGo()
     let head = response.serialized(
       keepsAlive: keepsAlive, withBody: !isHead, contentLength: content?.length, date: WallClock.now.imfFixdate)
     if isHead || content?.length == 0 { content?.ended(sent: 0, nil) } else { self.content = content.map { .init($0) } }
@@ -352,16 +350,21 @@ final class HTTPConnection {
   }
 
   func disconnect() {
-    _ = letGo()
+    letGo()
     close()
   }
 
-  /// Ends the handler's part in this connection. Returns the handler, so that the caller can notify it.
-  private func letGo() -> (any RequestHandler)? {
+  /// Ends the handler's part in this connection.
+  private func letGo() {
     exchange?.cutOff()
     exchange = nil
     isPaused = false
-    defer { handler = nil }
+    handler = nil
+  }
+
+  /// Like ``letGo()``. Returns the handler, so that the caller can notify it.
+  private func takeHandler() -> (any RequestHandler)? {
+    defer { letGo() }
     return handler
   }
 
@@ -378,26 +381,17 @@ final class HTTPConnection {
   }
 
   private func send(_ bytes: [UInt8]) {
-    if unsent.isEmpty { unsent = bytes } else { unsent += bytes }
+    unsent.append(bytes)
     flush()
   }
 
   private func flush() {
-    while unsentStart < unsent.count {
-      let count = unsent.withUnsafeBytes { all in
-        let rest = UnsafeRawBufferPointer(rebasing: all[unsentStart...])
-        return Glibc.send(descriptor, rest.baseAddress, rest.count, Int32(MSG_NOSIGNAL))
-      }
-      if count < 0 {
-        if errno == EINTR { continue }
-        // The bytes are kept, and `settle` asks the loop to report when there is space.
-        if errno != EAGAIN { lost(.connectionLost(String(cString: strerror(errno)))) }
-        return
-      }
-      unsentStart += count
+    switch unsent.send(to: descriptor) {
+    case .all: break
+    // The bytes are kept, and `settle` asks the loop to report when there is space.
+    case .part: return
+    case .failed(let code): return lost(.connectionLost(String(cString: strerror(code))))
     }
-    unsent = []
-    unsentStart = 0
     if content != nil { return readContent() }
     switch state.flushed() {
     case .nothing: break
@@ -448,7 +442,7 @@ final class HTTPConnection {
 
   private func lost(_ reason: AbortReason) {
     if state.hasOpenRequest { context.figures.values.aborted(reason) }
-    let handler = letGo()
+    let handler = takeHandler()
     endContent(reason)
     close()
     handler?.aborted(reason)
@@ -459,7 +453,7 @@ final class HTTPConnection {
     guard let content = content.take() else { return }
     let read = content.source.length - content.unread
     // The unsent bytes may belong to the response's head.
-    content.source.ended(sent: read - min(read, UInt64(unsent.count - unsentStart)), reason)
+    content.source.ended(sent: read - min(read, UInt64(unsent.count)), reason)
   }
 
   private func close() {
@@ -469,7 +463,7 @@ final class HTTPConnection {
 
   /// - Parameter end: handles the socket before anyone learns that the connection is gone.
   private func letGoOfSocket(_ end: (Int32) -> Void = { _ in }) {
-    _ = state.closed()
+    state.closed()
     endContent(.connectionLost("the server closed the connection"))
     turn(bulk: false)
     context.allowance.connectionClosed()
@@ -477,8 +471,7 @@ final class HTTPConnection {
     context.loop.deregister(descriptor)
     end(descriptor)
     unparsed = ([], 0)
-    unsent = []
-    unsentStart = 0
+    unsent.removeAll()
     context.closed(descriptor)
   }
 

@@ -162,10 +162,6 @@ struct HTTPConnectionState {
     }
   }
 
-  /// Returns whether a handler is left that must be notified.
-  mutating func closed() -> Bool {
-    let tells = hasOpenRequest
-    state = .closed
-    return tells
-  }
+  /// The connection is closed. If ``hasOpenRequest`` was true, the handler must be notified.
+  mutating func closed() { state = .closed }
 }

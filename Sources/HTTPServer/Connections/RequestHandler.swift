@@ -29,6 +29,14 @@ public protocol Exchange: AnyObject {
   func disconnect()
   /// The loop on whose thread all calls happen. Other threads use ``EventLoops/EventLoop/execute(_:)`` to reach it.
   var loop: EventLoop { get }
+  /// Sends a response whose content is read while it is sent. Nil if the request has no connection of its own. The
+  /// default is nil.
+  var contentResponder: ContentResponder? { get }
+}
+
+extension Exchange {
+  /// Nil. Every response has its content in memory.
+  public var contentResponder: ContentResponder? { nil }
 }
 
 /// The reason why a request ended before its body was complete.
@@ -74,9 +82,14 @@ public protocol RequestHandler: AnyObject {
   var canBeContinued: Bool { get }
   /// The server is about to stop. This is the last opportunity to respond.
   func serverStops()
+  /// The response, if the head alone determines it. Such a handler accepts no body, so the request begins no resumable
+  /// upload. The default is nil.
+  var knownResponse: Response? { get }
 }
 
 extension RequestHandler {
+  /// Nil. The handler decides after it has begun.
+  public var knownResponse: Response? { nil }
   /// False. The server waits for the request before it stops.
   public var canBeContinued: Bool { false }
 }
@@ -87,8 +100,8 @@ package typealias RequestRouter = (RequestHead) -> any RequestHandler
 /// Responds at once, regardless of the body.
 public final class FixedResponseHandler: RequestHandler {
   private let response: Response
-  /// Whether the resource supports the method (RFC 9110, section 15.5.6).
-  package var allows: Bool { response.status != 405 && response.status != 501 }
+  /// The response that it sends.
+  public var knownResponse: Response? { response }
   /// A handler that always sends this response.
   public init(_ response: Response) { self.response = response }
   /// Sends the response.

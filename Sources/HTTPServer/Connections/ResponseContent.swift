@@ -1,6 +1,5 @@
 // The content of a response that is too large for memory. It is read while it is sent, at the client's pace.
 
-internal import EventLoops
 package import HTTPMessages
 
 /// The content of a response after its head. All calls are made on the loop's thread.
@@ -19,11 +18,15 @@ package protocol ResponseContent: AnyObject {
   func ended(sent: UInt64, _ reason: AbortReason?)
 }
 
-/// An exchange whose final response can have content that is read while it is sent: a connection. A request in parts,
-/// over several connections, has none.
-package protocol ContentExchange: Exchange {
-  /// Sends the final answer with `content` instead of the response's own body.
-  func respond(_ response: Response, _ content: any ResponseContent)
+/// Sends the final response of an exchange with content that is read while it is sent. Only the modules of this package
+/// can use it.
+public struct ContentResponder {
+  private let exchange: ConnectionExchange
+
+  init(_ exchange: ConnectionExchange) { self.exchange = exchange }
+
+  /// Sends the final response with `content` instead of the response's own body.
+  package func respond(_ response: Response, _ content: any ResponseContent) { exchange.respond(response, content) }
 }
 
 /// A connection's side of the content that it sends.

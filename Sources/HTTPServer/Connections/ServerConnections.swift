@@ -3,9 +3,8 @@
 package import EventLoops
 internal import Glibc
 
-/// The table of a loop's connections, and how it ends. Owned by the server. Unchecked, because only the loop's thread
-/// uses it once it runs.
-package final class ServerConnections: @unchecked Sendable {
+/// The table of a loop's connections, and how it ends. Owned by the server.
+package final class ServerConnections {
   /// How long the server waits for a connection; zero for no limit.
   package struct TimeLimits: Sendable {
     /// From the connection, or the head's first byte, to the head's end.

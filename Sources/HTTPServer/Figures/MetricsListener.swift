@@ -19,7 +19,7 @@ public final class MetricsListener: Sendable {
   /// Makes the page and passes it to `answer` once, from any thread. Called for each request, on the loop.
   public typealias PageMaker = @Sendable (_ answer: @escaping @Sendable (MetricsText) -> Void) -> Void
 
-  private let core: MetricsCore
+  private let core: LoopOwned<MetricsCore>
   private let loop: EventLoop
   private let ownsLoop: Bool
 
@@ -44,27 +44,28 @@ public final class MetricsListener: Sendable {
     } catch {
       throw .resources(error.description)
     }
-    core = try MetricsCore(address, self.loop, isReady, makePage)
+    let core = try MetricsCore(address, self.loop, isReady, makePage)
     localAddresses = core.listeners.map(\.address)
+    self.core = LoopOwned(core, on: self.loop)
   }
 
   /// Starts to answer. Any thread, only once. Throws ``EventLoops/SystemError`` if no thread can be created.
   public func start() throws(SystemError) {
-    loop.execute { self.core.start() }
+    core.execute { $0.start() }
     if ownsLoop { try NamedThread("sluice-metrics") { self.loop.run() }.detach() }
   }
 
   /// Stops listening, and closes all connections. Any thread. Returns at once.
   public func stop() {
-    loop.execute { [self] in
+    core.execute { [loop, ownsLoop] core in
       core.stop()
       if ownsLoop { loop.stop() }
     }
   }
 }
 
-/// The listeners and connections. Unchecked, because after `start` only the loop's thread uses it.
-private final class MetricsCore: @unchecked Sendable {
+/// The listeners and connections. Only on the loop's thread.
+private final class MetricsCore {
   /// Prometheus opens one connection. For each further one, the one that has been idle for longest is closed.
   private static let maximumConnections = 16
 
@@ -142,9 +143,8 @@ private final class PageHandler: RequestHandler {
 
   func begin(_ exchange: any Exchange) {
     self.exchange = exchange
-    // Used on the loop's thread only. The page's maker merely carries it back there.
-    nonisolated(unsafe) let handler = self
-    makePage { [loop] page in loop.execute { handler.answer(page) } }
+    let handler = LoopOwned(self, on: loop)
+    makePage { page in handler.execute { $0.answer(page) } }
   }
 
   private func answer(_ page: MetricsText) {

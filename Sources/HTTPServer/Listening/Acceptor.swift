@@ -5,24 +5,25 @@
 
 package import EventLoops
 
-/// The listeners of a server. Unchecked, because after ``init`` only the first loop's thread uses it.
-package final class Acceptor: @unchecked Sendable {
+/// The listeners of a server. After ``init``, only on the first loop's thread.
+package final class Acceptor {
   package let listeners: [Listener]
-  private let loops: [(connections: ServerConnections, loop: EventLoop)]
+  /// The connections of each loop.
+  private let loops: [LoopOwned<ServerConnections>]
   private let descriptorLimit: () -> Int32
   private let closeIdle: () -> Bool
   private let failed: (String) -> Void
   private var next = 0
 
   /// - Parameters:
-  ///   - loops: the first one accepts.
+  ///   - loops: the connections of each loop. The first loop accepts.
   ///   - descriptorLimit: connections get smaller descriptors than this.
   ///   - closeIdle: closes descriptors that can be opened again, before a connection is turned away. Returns whether
   ///     one is free now.
   ///   - failed: called with a listener that cannot accept.
   package init(
     at addresses: [ListenAddress], _ options: Listener.Options,
-    _ loops: [(connections: ServerConnections, loop: EventLoop)],
+    _ loops: [LoopOwned<ServerConnections>],
     descriptorLimit: @escaping () -> Int32, closeIdle: @escaping () -> Bool, failed: @escaping (String) -> Void
   ) throws(ListenError) {
     self.loops = loops
@@ -35,7 +36,7 @@ package final class Acceptor: @unchecked Sendable {
   }
 
   package func start() {
-    let first = loops[0].connections
+    let first = loops[0].value
     for listener in listeners {
       listener.accepted = { [unowned self] in handOut(ConnectionHandover($0, peer: $1)) }
       listener.exhausted = { first.exhausted($0) }
@@ -58,12 +59,11 @@ package final class Acceptor: @unchecked Sendable {
 
   /// Closes what is dispensable: files that can be opened again, then a connection without an active request.
   private func makeRoom() -> Bool {
-    if closeIdle() || loops[0].connections.closeDispensable() { return true }
+    if closeIdle() || loops[0].value.closeDispensable() { return true }
     // Theirs are too late for this connection, but in time for the next one.
-    for (connections, loop) in loops.dropFirst() {
-      loop.execute { [self, first = loops[0].loop] in
-        if connections.closeDispensable() { first.execute { self.resume() } }
-      }
+    let acceptor = LoopOwned(self, on: loops[0].loop)
+    for connections in loops.dropFirst() {
+      connections.execute { if $0.closeDispensable() { acceptor.execute { $0.resume() } } }
     }
     return false
   }
@@ -72,14 +72,7 @@ package final class Acceptor: @unchecked Sendable {
     let turn = next
     next = (next + 1) % loops.count
     // The acceptor's own connections need not cross threads.
-    if turn == 0 { loops[0].connections.take(connection) } else { Self.give(connection, to: loops[turn]) }
-  }
-
-  private static func give(
-    _ connection: ConnectionHandover, to target: (connections: ServerConnections, loop: EventLoop)
-  ) {
-    let connections = target.connections
-    target.loop.execute { connections.take(connection) }
+    if turn == 0 { loops[0].value.take(connection) } else { loops[turn].execute { $0.take(connection) } }
   }
 
   package func stop() {

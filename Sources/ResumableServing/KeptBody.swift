@@ -7,7 +7,7 @@ internal import StreamServing
 
 /// Keeps the bytes of a representation as they arrive, and passes them to the request's handler. Only on the loop's
 /// thread.
-protocol UploadBody: AnyObject {
+protocol KeptBody: AnyObject {
   /// How many bytes are kept.
   var keptCount: UInt64 { get }
   /// Keeps the bytes of `pieces`, as many as the limits and the disk allow. Returns the reason if any are not kept.
@@ -29,7 +29,7 @@ protocol UploadBody: AnyObject {
 }
 
 /// A body whose bytes the handler keeps itself.
-final class HandlerKeptBody: UploadBody {
+final class HandlerKeptBody: KeptBody {
   private let handler: any KeepingRequestHandler
 
   init(_ handler: any KeepingRequestHandler) { self.handler = handler }
