@@ -54,6 +54,8 @@ struct CommandLineSyntax: Sendable {
   let options: [Option]
   /// Topics with further options that the subcommand accepts.
   var topics: [HelpTopic] = []
+  /// Sentences that `--help` shows before the example.
+  var notes: [String] = []
   /// A complete, working command line.
   let example: String
   /// An option that makes the operands unnecessary.
@@ -164,6 +166,7 @@ struct CommandLineSyntax: Sendable {
       lines += ["", "More options:"]
       lines += HelpLayout.table(topics.map { (label: "sluice help \($0.name)", text: $0.title.lowercasedFirst) })
     }
+    if !notes.isEmpty { lines += [""] + notes.flatMap { HelpLayout.wrapped($0) } }
     lines += ["", "Example:", "  \(example)"]
     return lines.joined(separator: "\n")
   }

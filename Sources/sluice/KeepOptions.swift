@@ -13,9 +13,9 @@ enum KeepOptions {
         "remove the oldest recordings of a token that has more than SIZE (default: no limit)"),
       Option(
         "keep-free", value: "N%|SIZE",
-        "remove the oldest recordings while less disk space is free, such as 10% or 50GB (default: 0)"),
+        "remove the oldest recordings while less disk space is free, such as 10% or 50GB (default: off)"),
       Option(
-        "keep-at-least", value: "SIZE", "keep the newest SIZE of recordings of each token in any case (default: 0)"),
+        "keep-at-least", value: "SIZE", "keep the newest SIZE of recordings of each token in any case (default: none)"),
     ],
     notes: [
       "Without these options, sluice serve never removes a complete recording.",
@@ -29,10 +29,7 @@ enum KeepOptions {
   static func parse(_ values: CommandLineSyntax.Values) throws(CommandError) -> RecordingRetention? {
     var retention = RecordingRetention()
     if let text = values["keep"] {
-      guard Double(text) == nil else {
-        throw .usage("--keep \(text.shown): the unit is missing. Write \(text)d for days, or \(text)h for hours.")
-      }
-      retention.longestAge = try Units.duration(text, of: "keep", atLeast: .seconds(60))
+      retention.longestAge = try age(text)
     }
     if let text = values["keep-size"] { retention.largestSize = try size(text, "keep-size") }
     if let text = values["keep-free"] { retention.freeSpace = try freeSpace(text) }
@@ -48,23 +45,34 @@ enum KeepOptions {
     return retention == RecordingRetention() ? nil : retention
   }
 
-  private static func size(_ text: String, _ option: String) throws(CommandError) -> UInt64 {
-    guard Double(text) == nil else {
-      throw .usage("--\(option) \(text.shown): the unit is missing. Write \(text)GB, or another unit such as MB.")
+  private static func age(_ text: String) throws(CommandError) -> Duration {
+    let shortest = Duration.seconds(60)
+    guard Double(text) != nil else { return try Units.duration(text, of: "keep", atLeast: shortest) }
+    guard Units.lacksUnit(text), (try? Units.duration(text + "d", of: "keep", atLeast: shortest)) != nil else {
+      throw .usage("--keep \(text.shown): invalid time. Write a time \(Units.range(from: shortest)).")
     }
-    return UInt64(try Units.byteCount(text, of: option))
+    throw .usage("--keep \(text.shown): the unit is missing. Write \(text)d for days, or another unit such as h.")
+  }
+
+  private static func size(_ text: String, _ option: String) throws(CommandError) -> UInt64 {
+    guard Double(text) != nil else { return UInt64(try Units.byteCount(text, of: option)) }
+    guard Units.lacksUnit(text), Units.byteCount(text + "GB") != nil else {
+      throw Units.invalidSize(text, of: option)
+    }
+    throw .usage("--\(option) \(text.shown): the unit is missing. Write \(text)GB, or another unit such as MB.")
   }
 
   private static func freeSpace(_ text: String) throws(CommandError) -> RecordingRetention.FreeSpace {
-    guard text.hasSuffix("%") else {
-      guard Double(text) == nil else {
-        throw .usage("--keep-free \(text.shown): the unit is missing. Write \(text)%, or a unit such as GB.")
-      }
-      return .bytes(try size(text, "keep-free"))
+    if text.hasSuffix("%"), let percent = Double(text.dropLast()), percent > 0, percent < 100 {
+      return .percent(percent)
     }
-    guard let percent = Double(text.dropLast()), percent > 0, percent < 100 else {
-      throw .usage("--keep-free \(text.shown): invalid percentage. Write one between 0% and 100%.")
+    if Double(text) == nil, let count = Units.byteCount(text) { return .bytes(UInt64(count)) }
+    if Units.lacksUnit(text) {
+      guard let percent = Double(text), percent < 100 else { return .bytes(try size(text, "keep-free")) }
+      throw .usage("--keep-free \(text.shown): the unit is missing. Write \(text)%, or a unit such as GB.")
     }
-    return .percent(percent)
+    throw .usage(
+      "--keep-free \(text.shown): invalid value. Write a percentage between 0% and 100%, or a size \(Units.range(ofBytes: 1...Units.largestByteCount))."
+    )
   }
 }

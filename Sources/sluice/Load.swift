@@ -40,10 +40,14 @@ enum Load {
         mayRepeat: true),
       StreamOptions.header, StreamOptions.token, StreamOptions.progress,
     ],
-    topics: [more, Report.metrics], example: "sluice load http://localhost:8080/ -n 1000 -d 60s --html report.html")
+    topics: [more, Report.metrics],
+    notes: ["Metrics of --fail-if: \(LoadMetric.families.joined(separator: ", ")). sluice help metrics explains them."],
+    example: "sluice load http://localhost:8080/ -n 1000 -d 60s --html report.html")
 
-  /// Each stream has its own ID.
-  private static let connection = StreamOptions.connection.options.filter { $0.name != "stream-id" }
+  /// Each stream has its own ID, and `--grace` limits the wait at the end.
+  private static let connection = StreamOptions.connection.options.filter {
+    !["stream-id", "finish-timeout"].contains($0.name)
+  }
 
   static let more = HelpTopic(name: "load-options", title: "More options of sluice load", options: own + connection)
 
@@ -91,7 +95,7 @@ enum Load {
       view.show(LoadSnapshot(progress, configuration))
     }
     Console.shared.keepStatus()
-    if let reason = test.endReason { Console.shared.say("ended early: \(reason)") }
+    if let reason = test.endReason { Console.shared.say("ended early: \(reason.message)") }
     // The table is for standard output, unless a program reads that.
     if progress == .json || ["json", "csv"].contains(where: { values[$0] == "-" }) {
       for line in report.table.split(separator: "\n", omittingEmptySubsequences: false) {
@@ -326,11 +330,38 @@ extension CommandError {
   fileprivate init(_ error: LoadError) {
     let code: ExitCode =
       switch error {
-      case .invalid: .usage
+      case .invalid, .tooManyConnections, .cannotShareConnections: .usage
       case .notPermitted: .notPermitted
       case .unreadableBody: .noInput
       case .tooFewDescriptors, .tooFewPorts, .resources: .inputOutput
       }
-    self.init(code, error.description)
+    self.init(code, error.message)
+  }
+}
+
+extension LoadError {
+  /// The problem and the remedy, with the options of `sluice load`.
+  fileprivate var message: String {
+    switch remedy {
+    case .permission(let host): "\(problem). If you may load it, add --i-may-load-this \(host)."
+    case .moreConnections: "\(problem). Raise --max-connections."
+    case .secureOrSeparateConnections: "\(problem). Use https://, or --streams-per-connection 1."
+    case .moreDescriptors(let needed):
+      "\(problem). Raise the limit with `ulimit -n \(needed)` (as root, or LimitNOFILE= in systemd), or divide the streams with --part."
+    case .moreAddresses(let count):
+      "\(problem). Name \(count) addresses of this machine with --local-address, or widen net.ipv4.ip_local_port_range."
+    case nil: description
+    }
+  }
+}
+
+extension LoadEndReason {
+  /// The reason, with the option of a limit.
+  fileprivate var message: String {
+    switch self {
+    case .byteLimit(let limit): "the limit of \(limit) bytes (--max-bytes) was reached"
+    case .connectionLimit(let limit): "the limit of \(limit) connections (--max-connections) was reached"
+    case .stopped, .failed: description
+    }
   }
 }

@@ -72,13 +72,27 @@ enum Report {
   /// The metrics for `--fail-if`.
   static let metrics = HelpTopic(
     name: "metrics", title: "Metrics of a load test, for --fail-if 'METRIC OPERATOR VALUE'",
-    rows: LoadMetric.descriptions + ErrorClass.allCases.map { ("errors." + $0.rawValue, $0.meaning) }
-      + [("errors.http-NNN", "requests that were answered with this status")],
+    rows: metricRows,
     notes: [
       "Delays need a statistic: p50 to p99.99, mean, max or count (ack.p99).",
-      "Operators: > >= < <= ==. Units: ns, us, ms, s, min; B, kB, KiB, MB, MiB; MB/s or % for goodput.",
+      "Operators: > >= < <= ==. Units: ns, us, ms, s, min; B, kB, KiB, MB, MiB, GB, GiB, TB, TiB; MB/s for goodput.",
+      "goodput, lost and resent may also be a percentage of the bytes offered (lost > 1%).",
       "A condition fails if its metric was never measured, except stall, resume and outage.",
     ])
+
+  private static var metricRows: [(label: String, text: String)] {
+    var rows = LoadMetric.descriptions
+    for error in ErrorClass.allCases { rows.append((label: "errors.\(error.rawValue)", text: error.meaning)) }
+    rows.append((label: "errors.http-NNN", text: "requests that were answered with this status"))
+    for index in rows.indices { rows[index].text = meaningsWithOptions[rows[index].label] ?? rows[index].text }
+    return rows
+  }
+
+  /// The meanings of the metrics that depend on an option, which only the command names.
+  private static let meaningsWithOptions = [
+    "dropped": "requests of --arrival-rate that could not begin: too many were under way",
+    "errors.gave-up": "a stream had no success for --give-up",
+  ]
 
   static func thresholds(_ values: CommandLineSyntax.Values) throws(CommandError) -> [Threshold] {
     var thresholds: [Threshold] = []

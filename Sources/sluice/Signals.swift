@@ -73,8 +73,8 @@ struct Signals {
   /// How long a process may need to end at once. A thread may wait for a file system that no longer answers.
   private static let patience = Duration.seconds(10)
 
-  /// Waits for `done`. Calls `onSignal` with 1, 2, … for each signal that counts in the meantime (``SignalCount``). If the
-  /// process should end at once and does not, this ends it.
+  /// Waits for `done`. Calls `onSignal` with 1, 2, … for each signal that counts in the meantime (``SignalCount``). If
+  /// the process should end at once and does not, this ends it.
   func wait(for done: borrowing EventCounter, onSignal: (Int) -> Response) {
     let isDone = waitInTime(for: done) { count in
       switch onSignal(count) {

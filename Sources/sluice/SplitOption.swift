@@ -29,20 +29,27 @@ struct SplitOption {
         split.timeOfDay = time
         continue
       }
-      guard Double(text) == nil else {
-        throw .usage("--split \(text.shown): the unit is missing. Write \(text)s, or another unit such as h or GB.")
+      if Units.lacksUnit(text), let unit = ["s", "min", "h"].first(where: { length(text + $0) != nil }) {
+        throw .usage("--split \(text.shown): the unit is missing. Write \(text)\(unit), or another unit such as GB.")
       }
-      if let size = Units.byteCount(text).map({ UInt64($0) }) {
-        guard size >= RecordingSplit.leastSize else {
-          throw .usage("--split \(text.shown): less than \(Units.text(bytes: RecordingSplit.leastSize)).")
-        }
-        split.size = min(split.size ?? .max, size)
-      } else {
-        let duration = try Units.duration(text, of: "split", atLeast: RecordingSplit.leastDuration)
+      if Double(text) == nil, let size = Units.byteCount(text), sizes.contains(size) {
+        split.size = min(split.size ?? .max, UInt64(size))
+      } else if Double(text) == nil, let duration = length(text) {
         split.duration = min(split.duration ?? duration, duration)
+      } else {
+        throw .usage(
+          "--split \(text.shown): invalid time or size. Write a time \(Units.range(from: RecordingSplit.leastDuration)), a size \(Units.range(ofBytes: sizes)), or a time of day such as 00:00."
+        )
       }
     }
     return values.isEmpty ? nil : split
+  }
+
+  private static let sizes = Int(RecordingSplit.leastSize)...Units.largestByteCount
+
+  /// A time that is long enough for a recording.
+  private static func length(_ text: String) -> Duration? {
+    try? Units.duration(text, of: "split", atLeast: RecordingSplit.leastDuration)
   }
 
   private static func timeOfDay(_ text: String) throws(CommandError) -> Duration {

@@ -139,7 +139,8 @@ struct SpoolOptions: Sendable {
   }
 
   /// At a limited rate, libcurl sends a whole buffer at once, and then nothing until the next one. This pause must be
-  /// shorter than the stall timeout. A quarter of the timeout is reserved, because the line or this machine may be late.
+  /// shorter than the stall timeout. A quarter of the timeout is reserved, because the line or this machine may be
+  /// late.
   static func smallestRate(of request: UploadRequest) -> Int {
     let limit = request.limits.unacknowledged
     guard limit > .zero else { return 1 }

@@ -3,6 +3,7 @@
 internal import Digests
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 internal import LiveStreaming
 internal import StreamBuffers
 internal import UploadClient
@@ -142,7 +143,7 @@ enum StreamOptions {
     default: break
     }
     for (option, name) in [("bearer-token-file", "Authorization"), ("content-type", "Content-Type")]
-    where values.has(option) && request.fields.contains(where: { $0.name.lowercased() == name.lowercased() }) {
+    where values.has(option) && request.fields.contains(where: { $0.name.isSameWord(as: name) }) {
       throw .usage("--header \(name) and --\(option) contradict each other. Choose one.")
     }
   }
@@ -311,14 +312,17 @@ enum StreamOptions {
   static func capacity(
     _ text: String, bytesPerSecond: Int, memory: UInt64 = physicalMemory
   ) throws(CommandError) -> CircularBuffer.Capacity {
-    guard Double(text) == nil else {
+    if Units.lacksUnit(text), Units.byteCount(text) != nil {
       throw .usage(
         "--buffer \(text.shown): the unit is missing. Write \(text)B, \(text)s, or another unit such as MiB or min.")
     }
     let capacity: CircularBuffer.Capacity
     var isTime = false
-    if let count = Units.byteCount(text) {
+    if Double(text) == nil, let count = Units.byteCount(text) {
       capacity = .bytes(count)
+    } else if Double(text) != nil || Units.isSize(text) {
+      let most = max(1, min(memory, UInt64(Units.largestByteCount)) >> 20)
+      throw .usage("--buffer \(text.shown): invalid size. Write a size from 1B to \(most)MiB, or a time from 1ms.")
     } else {
       isTime = true
       capacity = .time(

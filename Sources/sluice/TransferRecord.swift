@@ -45,8 +45,8 @@ final class TransferRecord: Sendable {
 
   // MARK: Begin and end
 
-  /// Creates and locks the record, or locks the existing one. It is empty for a moment after its creation. A process that
-  /// is killed then leaves an empty file, and the next process uses it.
+  /// Creates and locks the record, or locks the existing one. It is empty for a moment after its creation. A process
+  /// that is killed then leaves an empty file, and the next process uses it.
   ///
   /// - Returns: the lines of the existing record. Nil if there was none, if none could be created, or if its transfer
   ///   had not begun.
@@ -221,8 +221,8 @@ final class TransferRecord: Sendable {
     return text
   }
 
-  /// Whether the empty file can be a record whose creator has not written to it, or was killed before it did. It has the
-  /// owner and the permissions of a record. Most programs create files that others may read.
+  /// Whether the empty file can be a record whose creator has not written to it, or was killed before it did. It has
+  /// the owner and the permissions of a record. Most programs create files that others may read.
   private static func isUnwritten(_ descriptor: Int32) -> Bool {
     var status = stat()
     return fstat(descriptor, &status) == 0 && status.st_uid == geteuid() && status.st_nlink == 1

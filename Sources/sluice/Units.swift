@@ -18,22 +18,28 @@ enum Units {
   /// `250ms`, `10s`, `1.5h`. A number without a unit means seconds.
   static func duration(
     _ text: String, of option: String, atLeast shortest: Duration = .zero,
-    atMost longest: Duration = .seconds(9_000_000_000)
+    atMost longest: Duration = longestTime
   ) throws(CommandError) -> Duration {
     let units: [(String, Double)] = [
       ("us", 1e-6), ("ms", 1e-3), ("s", 1), ("min", 60), ("m", 60), ("h", 3600), ("d", 86400), ("", 1),
     ]
-    // The time must fit into 63 bits of nanoseconds, together with the time since the start of the machine. 285 years
-    // fit.
-    guard let value = number(text, units), value >= 0, value < 9e9 else {
+    guard let value = number(text, units), value >= 0 else {
       throw .usage("--\(option) \(text.shown): invalid time. Write 250ms, 10s, 5min or 1h.")
     }
-    let duration = Duration.nanoseconds(Int64((value * 1e9).rounded()))
+    // A time that does not fit is too long for every option.
+    let duration = Duration.nanoseconds(Int64(exactly: (value * 1e9).rounded()) ?? .max)
     guard duration >= shortest, duration <= longest else {
-      throw .usage(
-        "--\(option) \(text.shown): invalid time. Write a time from \(brief(shortest)) to \(brief(longest)).")
+      throw .usage("--\(option) \(text.shown): invalid time. Write a time \(range(from: shortest, to: longest)).")
     }
     return duration
+  }
+
+  /// It fits into 63 bits of nanoseconds, together with the time since the start of the machine: 285 years.
+  static let longestTime = Duration.seconds(9_000_000_000)
+
+  /// `from 1ms to 24d`.
+  static func range(from shortest: Duration, to longest: Duration = longestTime) -> String {
+    "from \(brief(shortest)) to \(brief(longest))"
   }
 
   /// `1ms`, `24d`: a form that an option accepts.
@@ -51,12 +57,20 @@ enum Units {
   static func byteCount(
     _ text: String, of option: String, in range: ClosedRange<Int> = 1...largestByteCount
   ) throws(CommandError) -> Int {
-    guard let count = byteCount(text), range.contains(count) else {
-      throw .usage(
-        "--\(option) \(text.shown): invalid size. Write a size such as 64kB or 16MiB, from \(brief(bytes: range.lowerBound)) to \(brief(bytes: range.upperBound))."
-      )
-    }
+    guard let count = byteCount(text), range.contains(count) else { throw invalidSize(text, of: option, in: range) }
     return count
+  }
+
+  static func invalidSize(
+    _ text: String, of option: String, in range: ClosedRange<Int> = 1...largestByteCount
+  ) -> CommandError {
+    .usage(
+      "--\(option) \(text.shown): invalid size. Write a size such as 64kB or 16MiB, \(self.range(ofBytes: range)).")
+  }
+
+  /// `from 1B to 10GB`.
+  static func range(ofBytes range: ClosedRange<Int>) -> String {
+    "from \(brief(bytes: range.lowerBound)) to \(brief(bytes: range.upperBound))"
   }
 
   /// 1 PB, more than any disk of these years stores.
@@ -74,15 +88,22 @@ enum Units {
 
   /// Whichever of the two it is.
   static func byteCount(_ text: String) -> Int? {
-    let units: [(String, Double)] = [
-      ("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("KiB", 1024), ("MiB", 1_048_576),
-      ("GiB", 1_073_741_824), ("TiB", 1_099_511_627_776), ("", 1),
-    ]
-    guard let value = number(text, units), value >= 1, value <= Double(largestByteCount) else {
+    guard let value = number(text, sizes + [("", 1)]), value >= 1, value <= Double(largestByteCount) else {
       return nil
     }
     return Int(value)
   }
+
+  private static let sizes: [(String, Double)] = [
+    ("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("KiB", 1024), ("MiB", 1_048_576),
+    ("GiB", 1_073_741_824), ("TiB", 1_099_511_627_776),
+  ]
+
+  /// Whether it is a number with a unit of sizes, in or out of every range.
+  static func isSize(_ text: String) -> Bool { number(text, sizes) != nil }
+
+  /// Whether it is a number above 0 without a unit, so that a unit may be all that it lacks.
+  static func lacksUnit(_ text: String) -> Bool { number(text, [("", 1)]) ?? 0 > 0 }
 
   static func integer(_ text: String, of option: String, in range: ClosedRange<Int>) throws(CommandError) -> Int {
     guard let value = Int(text), range.contains(value) else {

@@ -1,3 +1,4 @@
+import LoadReports
 import Testing
 
 @testable import sluice
@@ -124,6 +125,20 @@ struct CommandLineSyntaxTests {
   func subcommand(_ written: String, _ expected: String) throws {
     let error = try #require(throws: CommandError.self) { try SluiceCommand.run([written]) }
     #expect(error.code == .usage && error.message.contains("Did you mean \(expected)?"))
+  }
+
+  @Test("the help of load lists each metric of --fail-if, and names the page with their meanings")
+  func metrics() {
+    let words = Load.syntax.help.split(whereSeparator: \.isWhitespace).joined(separator: " ")
+    #expect(words.contains("Metrics of --fail-if: ack, slow.ack, "))
+    #expect(words.contains(", goodput, status.NNN. sluice help metrics explains them."))
+    for (label, _) in LoadMetric.descriptions where !label.contains(",") {
+      #expect(words.contains(", \(label),") || words.contains(": \(label),"), "\(label)")
+    }
+    let page = Report.metrics.page.split(whereSeparator: \.isWhitespace).joined(separator: " ")
+    #expect(page.contains("requests of --arrival-rate that could not begin: too many were under way"))
+    #expect(page.contains("a stream had no success for --give-up"))
+    #expect(page.contains("may also be a percentage of the bytes offered (lost > 1%)"))
   }
 
   @Test("each help topic on a page exists")

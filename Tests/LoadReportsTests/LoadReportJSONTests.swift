@@ -73,6 +73,21 @@ struct LoadReportJSONTests {
     #expect(usable > 0)
   }
 
+  @Test("a report without the fewest live streams of its intervals is read with those at their ends")
+  func olderReport() throws {
+    var report = LoadReport()
+    var interval = LoadInterval()
+    (interval.live, interval.fewestAfterLoss) = (60, 59)
+    report.intervals.append(second: interval)
+    let json = report.json
+    let read = try LoadReport(json: Array(json.utf8), file: "a.json")
+    #expect(read == report && read.intervals.intervals.map(\.fewestLive) == [59])
+    let older = json.replacing("\"fewest_live\": 59, ", with: "")
+    #expect(older != json)
+    let readOlder = try LoadReport(json: Array(older.utf8), file: "a.json")
+    #expect(readOlder.intervals.intervals.map(\.fewestLive) == [60])
+  }
+
   @Test("an empty report is read again, too")
   func empty() throws {
     #expect(try LoadReport(json: Array(LoadReport().json.utf8), file: "a.json") == LoadReport())

@@ -107,6 +107,51 @@ struct ReportComparisonTests {
     if count < 100 { #expect(connect?.before == "2.00 ms" && connect?.after == "150 ms") }
   }
 
+  /// Final responses with delays around this one, in nanoseconds.
+  private func responses(_ report: LoadReport, _ delay: Int64, count: Int = 1000, seed: UInt64 = 1) -> LoadReport {
+    var changed = report
+    var random = SeededGenerator(seed: seed)
+    let usual = LengthDistribution.lognormal(median: delay, sigma: 0.5)
+    for _ in 0..<count { changed.histograms[.response].record(usual.draw(using: &random)) }
+    return changed
+  }
+
+  @Test("responses that take ten times as long are worse, also of a plain server that acknowledges only at the end")
+  func slowResponses() {
+    let run = Model().report(1)
+    // All acknowledgements come after the last second.
+    var plain = run
+    plain.intervals = IntervalSeries()
+    for var interval in run.intervals.intervals {
+      (interval.acknowledged, interval.acknowledgedDelay) = (0, LatencyHistogram())
+      plain.intervals.append(second: interval)
+    }
+    for report in [run, plain] {
+      let (quick, slow) = (responses(report, 5_000_000), responses(report, 50_000_000))
+      let comparison = ReportComparison(before: quick, after: slow)
+      #expect(comparison.verdict == .worse && comparison.sentence.contains("response p50 "), "\(comparison.sentence)")
+      #expect(verdicts(slow, quick)["response p50"] == .better)
+      #expect(verdicts(quick, responses(report, 5_000_000, seed: 2))["response p50"] == .same)
+      #expect(verdicts(report, slow)["response p99"] == .unjudged, "only one of the runs has responses")
+    }
+    let many = verdicts(responses(run, 5_000_000, count: 5000), responses(run, 50_000_000, count: 5000))
+    #expect(many["response p99"] == .worse)
+    // Thirty streams that end together may all be slow because of one pause.
+    let few = verdicts(responses(plain, 5_000_000, count: 30), responses(plain, 50_000_000, count: 30))
+    #expect(few["response p50"] == .unjudged)
+  }
+
+  @Test("outages that last ten times as long are worse")
+  func outages() {
+    var (short, long) = (Model().report(1), Model().report(1))
+    for number in 1...Int64(5000) {
+      short.histograms[.outage].record(1_000_000_000 + number)
+      long.histograms[.outage].record(10_000_000_000 + number)
+    }
+    #expect(verdicts(short, long)["outage p99"] == .worse && verdicts(long, short)["outage p99"] == .better)
+    #expect(verdicts(short, short)["outage p99"] == .same)
+  }
+
   @Test("a quantile of many delays is judged, and with less confidence if long delays come together")
   func clumps() {
     var slow = Model()

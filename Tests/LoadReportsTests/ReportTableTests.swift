@@ -86,6 +86,20 @@ struct ReportTableTests {
         """, "\(report.table)")
   }
 
+  @Test("the table and the page state the server's rhythm if it affects the delays, and omit a negligible one")
+  func rhythm() {
+    let sentence = "The server acknowledges each stream every 250 ms: ack includes up to that."
+    var report = LoadReport()
+    report.histograms[.acknowledged].record(150_000_000, count: 10)
+    report.histograms[.rhythm].record(250_000_000, count: 10)
+    #expect(lines(report.table).last == sentence[...])
+    #expect(report.html.contains(" \(sentence)</p>"))
+    report.histograms[.rhythm] = LatencyHistogram()
+    report.histograms[.rhythm].record(30_000_000, count: 10)
+    let start = sentence.prefix(29)
+    #expect(!report.table.contains(start) && !report.html.contains(start))
+  }
+
   @Test(
     "figures have three significant digits, and a unit",
     arguments: [

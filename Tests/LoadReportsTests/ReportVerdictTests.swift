@@ -82,6 +82,27 @@ struct ReportVerdictTests {
     #expect(stopped.sentence.contains("held for 13.0 s, ended after 23.0 s of 70.0 s; ") && stopped.level == .warn)
   }
 
+  /// A run of 70 s. `live` returns how many streams are live at the end of a second, and how few after a loss in it.
+  private func seconds(_ live: (Int) -> (UInt64, UInt64?)) -> LoadReport {
+    report {
+      for second in 0..<70 {
+        var interval = LoadInterval()
+        (interval.live, interval.fewestAfterLoss) = live(second)
+        $0.intervals.append(second: interval)
+      }
+    }
+  }
+
+  @Test("streams that were lost for a while, even within a second, are not described as held")
+  func losses() {
+    let held = seconds { $0 < 9 ? (100, 7) : (15_000, nil) }
+    #expect(ReportVerdict(held).sentence.hasPrefix("15 000 live streams held for 60.0 s; "), "the ramp does not count")
+    let fewer = seconds { $0 == 30 ? (14_500, nil) : (15_000, nil) }
+    #expect(ReportVerdict(fewer).sentence.hasPrefix("14 500 to 15 000 live streams; p99 "))
+    let returned = seconds { $0 == 30 ? (15_000, 0) : (15_000, nil) }
+    #expect(ReportVerdict(returned).sentence.hasPrefix("0 to 15 000 live streams; p99 "))
+  }
+
   @Test("arrivals are reported with the time at their full rate, which is after the ramp")
   func arrivals() {
     func sentence(_ change: (inout LoadReport) -> Void) -> String {

@@ -42,6 +42,8 @@ struct ThresholdTests {
       ("streams.failed > 0", "streams.failed is 1, but must be 0"),
       ("interruptions > 0", "interruptions is 1, but must be 0"),
       ("lost > 24kB", "lost is 25.0 kB, but must be at most 24 kB"),
+      ("lost > 10%", "lost is 20 % of the offered bytes, but must be at most 10 % of the offered bytes"),
+      ("resent <= 1%", "resent is 0 % of the offered bytes, but must be above 1 % of the offered bytes"),
       ("resent <= 0", "resent is 0 B, but must be above 0 B"),
       ("goodput < 95%", "goodput is 80 % of the offered bytes, but must be at least 95 % of the offered bytes"),
       ("goodput < 1MB/s", "goodput is 10.0 kB/s, but must be at least 1 MB/s"),
@@ -59,6 +61,7 @@ struct ThresholdTests {
     arguments: [
       "ack.p99 > 100ms", "ack.max > 100ms", "ack.max < 100ms", "ack.max == 99ms", "ack.p50 >= 52ms", "errors > 3",
       "errors.refused > 0", "errors.http-503 > 1", "interruptions >= 2", "lost > 25kB", "resent > 0",
+      "lost > 1TB", "lost > 1TiB", "lost > 20%", "resent > 1%",
       "goodput < 80%", "goodput < 10kB", "stall.p99 > 1ms", "resume.max > 1s", "slow.ack.count > 0",
     ])
   func kept(_ text: String) throws {
@@ -85,7 +88,11 @@ struct ThresholdTests {
       ("ack.p99 > -1ms", #""-1ms" is an invalid value of ack.p99: write a time like 500ms (ns, us, ms, s, min)"#),
       ("errors > 1.5", #""1.5" is an invalid value of errors: write a whole number like 0"#),
       ("errors > > 1", #""> 1" is an invalid value of errors: write a whole number like 0"#),
-      ("lost > 10%", #""10%" is an invalid value of lost: write a size like 64kB (B, kB, KiB, MB, MiB)"#),
+      (
+        "lost > 10",
+        #""10" is an invalid value of lost: write a size like 64kB (B, kB, KiB, MB, MiB, GB, GiB, TB, TiB), or a share of the offered bytes such as 1%"#
+      ),
+      ("errors > 1%", #""1%" is an invalid value of errors: write a whole number like 0"#),
       (
         "goodput < 95",
         #""95" is an invalid value of goodput: write bytes per second such as 1MB/s, or a share of the offered bytes such as 95%"#
@@ -111,12 +118,34 @@ struct ThresholdTests {
   }
 
   @Test(
-    "a run that offered or measured nothing fails every threshold of its goodput",
+    "a run that offered or measured nothing fails every threshold of its goodput, and every percentage",
     arguments: [
       "goodput < 95%", "goodput > 200%", "goodput <= 0%", "goodput < 1MB/s", "ack.p99 > 500ms", "ack.mean > 1s",
+      "lost > 1%", "resent > 1%",
     ])
   func nothingMeasured(_ text: String) throws {
     #expect(try Threshold(text).failure(in: LoadReport())?.contains("was not measured") == true)
+  }
+
+  @Test(
+    "a limit in large units is exact",
+    arguments: [
+      ("lost > 2TB", 2_000_000_000_000), ("lost > 2TiB", 2_199_023_255_552), ("lost > 2GB", 2_000_000_000),
+      ("lost > 2GiB", 2_147_483_648),
+    ] as [(String, UInt64)])
+  func largeUnits(_ text: String, _ limit: UInt64) throws {
+    var report = LoadReport()
+    report.totals.bytes.lost = limit
+    #expect(try Threshold(text).failure(in: report) == nil)
+    report.totals.bytes.lost = limit + 1
+    #expect(try Threshold(text).failure(in: report) != nil)
+  }
+
+  @Test("a profile has the same units")
+  func unitsOfProfiles() throws {
+    for (rate, expected) in [("0.0001TB", 100_000_000), ("0.0001220703125TiB", 134_217_728)] as [(String, UInt64)] {
+      #expect(try LoadProfile(json: Array("{\"rate\": \"\(rate)\"}".utf8), file: "a.json").rate == expected, "\(rate)")
+    }
   }
 
   @Test("every listed metric exists under its name")

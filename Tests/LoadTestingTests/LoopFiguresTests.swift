@@ -99,12 +99,12 @@ struct LoopFiguresTests {
     figures.streamEnded(&first, .failed, now: 200)
     #expect(figures.histograms[.outage].isEmpty && figures.totals.outages.outages.isEmpty)
     var second = figures.streamStarted(index: 0, continuing: outage, now: 300)
-    #expect(second.continuesOutage)
+    #expect(second.continuesOutage && second.hasCountedOutage)
     figures.attempts(&second, now: 300)
     figures.attemptFailed(&second, now: 310)
     figures.attempts(&second, now: 400)
     figures.acknowledged(bytes: 1, dueAt: 300, now: 420, &second)
-    #expect(!second.continuesOutage, "the next interruption is another one")
+    #expect(!second.continuesOutage && !second.hasCountedOutage, "the next interruption is another one")
     figures.streamEnded(&second, .finished, now: 500)
     let outages = figures.totals.outages.outages
     #expect(outages.count == 1 && outages[0].start == 100 && outages[0].end == 420 && outages[0].streams == 1)
@@ -156,6 +156,23 @@ struct LoopFiguresTests {
     #expect(figures.histograms[.acknowledged].max == 50 && figures.histograms[.acknowledgedSlow].min == 5000)
     let interval = figures.takeInterval()
     #expect(interval.acknowledgedDelay.max == 50 && interval.acknowledged == 7)
+  }
+
+  @Test("an interval has the fewest streams that were live after a loss, even if all returned before its end")
+  func fewestLive() {
+    var figures = LoopFigures()
+    var streams = (0..<5).map { figures.streamStarted(index: $0, now: 0) }
+    for index in streams.indices { figures.connected(&streams[index], after: nil) }
+    let first = figures.takeInterval()
+    #expect(first.live == 5 && first.fewestLive == 5, "the start of streams is no loss")
+    for index in 0..<3 { figures.interrupted(&streams[index], cause: "reset", now: 1) }
+    for index in 0..<3 { figures.connected(&streams[index], after: 1) }
+    var second = figures.takeInterval()
+    #expect(second.live == 5 && second.fewestLive == 2)
+    let third = figures.takeInterval()
+    #expect(third.fewestLive == 5)
+    second.merge(first)
+    #expect(second.live == 10 && second.fewestLive == 7, "of two loops")
   }
 
   @Test("an interval has its own events, and the next one begins empty")

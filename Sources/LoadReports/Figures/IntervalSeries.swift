@@ -5,6 +5,9 @@ package struct LoadInterval: Equatable, Sendable {
   /// Streams that are connected, or trying to connect, at the interval's end.
   package var live: UInt64 = 0
   package var connecting: UInt64 = 0
+  /// The fewest live streams after a loss within the interval, if these are fewer than ``live``. Otherwise nil, as in
+  /// reports of older versions. For several loops or parts, the sum of theirs, each at its own time.
+  package var fewestAfterLoss: UInt64?
   /// Bytes that became due, were passed to the engine, and were acknowledged by the server.
   package var offered: UInt64 = 0
   package var sent: UInt64 = 0
@@ -19,17 +22,24 @@ package struct LoadInterval: Equatable, Sendable {
 
   package init() {}
 
+  /// The fewest live streams at its end or after a loss within it.
+  package var fewestLive: UInt64 { min(live, fewestAfterLoss ?? live) }
+
   /// Adds the measurements of others for the same time.
   package mutating func merge(_ other: LoadInterval) {
+    let fewest = fewestLive + other.fewestLive
     live += other.live
     connecting += other.connecting
+    fewestAfterLoss = fewest < live ? fewest : nil
     add(other)
   }
 
   /// Adds the next interval. The live streams are then those at its end.
   mutating func append(_ next: LoadInterval) {
+    let fewest = min(fewestLive, next.fewestLive)
     live = next.live
     connecting = next.connecting
+    fewestAfterLoss = fewest < live ? fewest : nil
     add(next)
   }
 

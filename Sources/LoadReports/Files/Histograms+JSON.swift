@@ -142,6 +142,7 @@ extension LoadInterval: JSONObject {
   package mutating func map(_ member: inout JSONMembers) throws(DocumentError) {
     try member("live", &live)
     try member("connecting", &connecting)
+    try member.optional("fewest_live", &fewestAfterLoss)
     try member("offered_bytes", &offered)
     try member("sent_bytes", &sent)
     try member("acknowledged_bytes", &acknowledged)

@@ -35,7 +35,7 @@ extension LoadReport {
     return Self.table(
       id: "delays", title: "Delays",
       about: "Each delay counts from the planned time. It therefore includes the delays that a late generator "
-        + "or a slow server causes.",
+        + "or a slow server causes." + (rhythmSentence.map { " \($0)" } ?? ""),
       head: ["", "count", "mean"] + Self.fractions.map(\.name), rows: rows)
   }
 

@@ -65,11 +65,14 @@ public enum LoadMetric: Equatable, Sendable {
       ("status.NNN, status.Nxx", "final responses with a status, or with those of a class: status.5xx"),
       ("streams.failed", "streams that gave up"),
       ("interruptions", "lost connections that nobody asked for"),
-      ("dropped", "requests of --arrival-rate that could not begin: too many were under way"),
-      ("lost", "bytes that will never be acknowledged"),
-      ("resent", "bytes sent more than once"),
+      ("dropped", "requests that could not begin when they were due: too many were under way"),
+      ("lost", "bytes that will never be acknowledged, also as a percentage of the bytes offered"),
+      ("resent", "bytes sent more than once, also as a percentage of the bytes offered"),
       ("goodput", "acknowledged bytes, per second or as a percentage of the bytes offered"),
     ]
+
+  /// The names without statistics and classes, for a summary. A status has the form `status.NNN`.
+  package static let families = delays.map(\.name) + others.map(\.name) + ["status.NNN"]
 
   /// All metrics, for messages.
   static let names =
@@ -133,6 +136,18 @@ public enum LoadMetric: Equatable, Sendable {
     case .resent: return Double(totals.bytes.sentAgain)
     case .goodput:
       return report.measured > 0 ? Double(totals.bytes.acknowledged) * 1e9 / Double(report.measured) : nil
+    }
+  }
+
+  /// The figure as a share of the offered bytes. Nil if nothing was offered, or if it is no number of bytes.
+  func shareOfOffered(in report: LoadReport) -> Double? {
+    let bytes = report.totals.bytes
+    guard bytes.offered > 0 else { return nil }
+    return switch self {
+    case .goodput: Double(bytes.acknowledged) / Double(bytes.offered)
+    case .lost: Double(bytes.lost) / Double(bytes.offered)
+    case .resent: Double(bytes.sentAgain) / Double(bytes.offered)
+    case .delay, .errors, .status, .streamsFailed, .interruptions, .dropped: nil
     }
   }
 

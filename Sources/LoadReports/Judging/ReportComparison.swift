@@ -8,7 +8,8 @@
 ///
 /// - for figures of every interval (delays, goodput, processor time): their trimmed mean over the intervals in which
 ///   all streams were live (`Estimate.trimmedMean`);
-/// - for other quantiles: the ranks that enclose the true one (binomial), wider where delays cluster;
+/// - for other quantiles: the ranks that enclose the true one (binomial), wider where delays cluster. Responses of
+///   plain streams are assumed to cluster, because the intervals do not show it;
 /// - for counts: their square root (Poisson), with both runs scaled to the same time and number of streams.
 ///
 /// Figures from a single value, such as a maximum or memory, are shown and not judged. The same applies to a quantile
@@ -123,8 +124,11 @@ public struct ReportComparison: Sendable {
     .init("accepted p99", .nanoseconds) { $0.quantile(.accepted, 0.99) },
     .init("connect p99", .nanoseconds) { $0.quantile(.connect, 0.99) },
     .init("interim p99", .nanoseconds) { $0.quantile(.interim, 0.99) },
+    .init("response p50", .nanoseconds) { $0.response(0.5) },
+    .init("response p99", .nanoseconds) { $0.response(0.99) },
     .init("stall p99", .nanoseconds) { $0.quantile(.stall, 0.99) },
     .init("resume p99", .nanoseconds) { $0.quantile(.resume, 0.99) },
+    .init("outage p99", .nanoseconds) { $0.quantile(.outage, 0.99) },
     .init("goodput", .rate, isMoreBetter: true) { $0.steadyRate { $0.acknowledged } },
     .init("streams failed", .count) { $0.count($0.report.totals.streams.failed) },
     .init("errors", .count) { $0.count($0.report.totals.errorCount) },

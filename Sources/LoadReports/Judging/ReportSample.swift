@@ -43,6 +43,23 @@ struct ReportSample: Sendable {
   }
 
   func quantile(_ measure: LoadMeasure, _ fraction: Double) -> Estimate? {
+    quantile(measure, fraction, clumping: clumping)
+  }
+
+  /// A quantile of the delays of final responses.
+  ///
+  /// A plain stream is acknowledged only at its end, so the intervals cannot show how its delays cluster. Then strong
+  /// clustering is assumed.
+  func response(_ fraction: Double) -> Estimate? {
+    quantile(
+      .response, fraction,
+      clumping: clumping ?? (steadyIntervals.count >= Self.leastIntervals ? Self.assumedClumping : nil))
+  }
+
+  private static let leastIntervals = 5
+  private static let assumedClumping = 16.0
+
+  private func quantile(_ measure: LoadMeasure, _ fraction: Double, clumping: Double?) -> Estimate? {
     let histogram = report.histograms[measure]
     guard let value = histogram.quantile(fraction) else { return nil }
     let error = clumping.map {
@@ -67,7 +84,7 @@ struct ReportSample: Sendable {
   /// The variance between intervals of the number of delays above the overall 99th percentile, as a multiple of the
   /// variance for independent delays (an index of dispersion).
   private static func clumping(of intervals: [LatencyHistogram]) -> Double? {
-    guard intervals.count >= 5 else { return nil }
+    guard intervals.count >= leastIntervals else { return nil }
     var all = LatencyHistogram()
     for interval in intervals { all.merge(interval) }
     guard let limit = all.quantile(0.99) else { return nil }

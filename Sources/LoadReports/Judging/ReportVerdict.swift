@@ -124,11 +124,11 @@ extension LoadReport {
       : "\(outages.count) outages, the longest \(words(longest))"
   }
 
-  /// The number of live streams in the interval with the fewest, after the ramp.
+  /// The fewest live streams at any time after the ramp.
   var fewestLive: UInt64? {
     let first = Int(plan.ramp.addingSaturated(intervals.length - 1) / max(1, intervals.length))
     let whole = min(Int(measured / max(1, intervals.length)), intervals.intervals.count)
-    return first < whole ? intervals.intervals[first..<whole].map(\.live).min() : nil
+    return first < whole ? intervals.intervals[first..<whole].map(\.fewestLive).min() : nil
   }
 
   /// Whether all planned streams were live at once.

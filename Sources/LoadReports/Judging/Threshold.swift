@@ -5,14 +5,15 @@ internal import JSONDocuments
 /// A condition under which a run has failed.
 ///
 /// `METRIC OPERATOR VALUE`: a ``LoadMetric``, one of `>` `>=` `<` `<=` `==`, and a number with its unit. The units are
-/// `ns`, `us`, `ms`, `s`, `min` for delays, `B`, `kB`, `KiB`, `MB`, `MiB` for bytes, and a rate (`1MB/s`, or `1MB`) or
-/// a fraction of the offered bytes (`95%`) for `goodput`. Counts have no unit. 0 needs no unit.
+/// `ns`, `us`, `ms`, `s`, `min` for delays, `B`, `kB`, `KiB` and so on to `TB`, `TiB` for bytes, and a rate (`1MB/s`,
+/// or `1MB`) for `goodput`. Bytes and `goodput` may also be a percentage of the offered bytes (`95%`). Counts have no
+/// unit. 0 needs no unit.
 public struct Threshold: Equatable, Sendable {
   /// The limited metric.
   public let metric: LoadMetric
   let comparison: Comparison
   private let limit: Double
-  /// Whether the limit is a share of the offered bytes instead of bytes per second.
+  /// Whether the limit is a share of the offered bytes instead of a number of bytes, or of bytes per second.
   private let isShare: Bool
   /// The original text.
   public let text: String
@@ -57,7 +58,9 @@ public struct Threshold: Equatable, Sendable {
     if Quantity.parts(text).map({ $0.number == 0 && $0.unit.isEmpty }) ?? false { return (0, false) }
     switch metric.unit {
     case .nanoseconds: return Quantity.nanoseconds(text).map { (Double($0), false) }
-    case .bytes: return Quantity.bytes(text).map { (Double($0), false) }
+    case .bytes:
+      if let share = Quantity.share(text) { return (share, true) }
+      return Quantity.bytes(text).map { (Double($0), false) }
     case .count: return UInt64(text).map { (Double($0), false) }
     case .rate:
       if let share = Quantity.share(text) { return (share, true) }
@@ -68,7 +71,8 @@ public struct Threshold: Equatable, Sendable {
   private static func example(of metric: LoadMetric) -> String {
     switch metric.unit {
     case .nanoseconds: "write a time like 500ms (ns, us, ms, s, min)"
-    case .bytes: "write a size like 64kB (B, kB, KiB, MB, MiB)"
+    case .bytes:
+      "write a size like 64kB (B, kB, KiB, MB, MiB, GB, GiB, TB, TiB), or a share of the offered bytes such as 1%"
     case .count: "write a whole number like 0"
     case .rate: "write bytes per second such as 1MB/s, or a share of the offered bytes such as 95%"
     }
@@ -88,13 +92,7 @@ public struct Threshold: Equatable, Sendable {
 
   /// Whether a report meets the threshold, with its figure and the limit in a sentence.
   package func judgement(of report: LoadReport) -> (isMet: Bool, sentence: String) {
-    let value: Double?
-    if isShare {
-      let bytes = report.totals.bytes
-      value = bytes.offered > 0 ? Double(bytes.acknowledged) / Double(bytes.offered) : nil
-    } else {
-      value = metric.value(in: report)
-    }
+    let value = isShare ? metric.shareOfOffered(in: report) : metric.value(in: report)
     let isMet = value.map { !isFailed(by: $0) } ?? metric.isGoodWithoutValue
     let found = value.map { "is \(words($0))" } ?? "was not measured"
     return (isMet, "\(metric.name) \(found), \(isMet ? "and" : "but") must \(wanted)")

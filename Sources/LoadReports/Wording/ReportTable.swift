@@ -26,7 +26,7 @@ extension LoadReport {
   }
 
   /// How the server's acknowledgement interval affects the delays; nil if it is negligible.
-  private var rhythmSentence: String? {
+  var rhythmSentence: String? {
     guard let rhythm = histograms[.rhythm].quantile(0.5), let delay = histograms[.acknowledged].quantile(0.5),
       rhythm > delay / 4
     else { return nil }
@@ -77,7 +77,7 @@ extension LoadReport {
 }
 
 extension ReportComparison {
-  /// The comparison with its verdict first, in at most 28 lines of at most 100 columns. Each line ends with a line
+  /// The comparison with its verdict first, in at most 31 lines of at most 100 columns. Each line ends with a line
   /// feed. A is the earlier run.
   public var table: String {
     var table = ReportTable()

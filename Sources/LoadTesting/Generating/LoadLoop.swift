@@ -34,7 +34,7 @@ protocol PacedStream: AnyObject {
 final class LoadLoop: @unchecked Sendable {
   let plan: LoadRunPlan
   let session: UploadSession
-  var loop: EventLoop { session.loop }
+  var eventLoop: EventLoop { session.loop }
   var figures = LoopFigures()
 
   private(set) var streams: [ObjectIdentifier: any PacedStream] = [:]
@@ -82,7 +82,7 @@ final class LoadLoop: @unchecked Sendable {
       return endOutage(place.outage)
     }
     let (start, end) = (life.lowerBound, min(life.upperBound, plan.duration))
-    let timer = loop.schedule(at: plan.clock.instant(start)) { [unowned self] in
+    let timer = eventLoop.schedule(at: plan.clock.instant(start)) { [unowned self] in
       waiting[place.index] = nil
       let stream: any PacedStream =
         plan.configuration.sendsRequestPerMessage
@@ -102,12 +102,12 @@ final class LoadLoop: @unchecked Sendable {
   /// The plan has fewer live streams from then on. Messages that are due are still acknowledged, within the time limit
   /// that also applies at the run's end.
   private func endLater(_ stream: any PacedStream, at end: Int64) {
-    loop.schedule(at: plan.clock.instant(end)) { [weak stream] in stream?.quiet() }
+    eventLoop.schedule(at: plan.clock.instant(end)) { [weak stream] in stream?.quiet() }
     let grace = plan.configuration.grace
-    loop.schedule(at: plan.clock.instant(end) + min(Self.patience, grace / 2)) { [weak stream] in
+    eventLoop.schedule(at: plan.clock.instant(end) + min(Self.patience, grace / 2)) { [weak stream] in
       stream?.finishUnacknowledged()
     }
-    loop.schedule(at: plan.clock.instant(end) + grace) { [weak stream] in stream?.stop(isDue: true) }
+    eventLoop.schedule(at: plan.clock.instant(end) + grace) { [weak stream] in stream?.stop(isDue: true) }
   }
 
   /// - Parameter outage: the outage in which the stream failed. The next stream in its place continues it.
@@ -115,7 +115,7 @@ final class LoadLoop: @unchecked Sendable {
     _ stream: any PacedStream, _ place: LoadPlace, thinkTime: Int64, _ outcome: StreamOutcome, _ outage: StreamOutage?
   ) {
     // Not at once, because the stream is on the stack.
-    loop.atEndOfTurn { [self] in
+    eventLoop.atEndOfTurn { [self] in
       streams[ObjectIdentifier(stream)] = nil
       // The place of a failed stream is filled again, but not repeatedly without a pause.
       let pause = max(thinkTime, outcome == .failed ? Self.pauseAfterFailure : 0)
@@ -160,7 +160,7 @@ final class LoadLoop: @unchecked Sendable {
     guard !some.isEmpty else { return }
     finishing.removeFirst(some.count)
     // Even if none is left, because later ones must come after the pause.
-    finishTimer = loop.schedule(after: Self.finishPause) { [unowned self] in
+    finishTimer = eventLoop.schedule(after: Self.finishPause) { [unowned self] in
       finishTimer = nil
       finishSome()
     }
@@ -175,12 +175,12 @@ final class LoadLoop: @unchecked Sendable {
   ///
   /// At the end of the turn: a loop that is late must first serve the timers of streams that should have begun before.
   func quiet() {
-    loop.atEndOfTurn { [self] in
+    eventLoop.atEndOfTurn { [self] in
       beQuiet()
       for stream in streams.values { stream.quiet() }
       tellIfIdle()
     }
-    loop.schedule(after: min(Self.patience, plan.configuration.grace / 2)) { [self] in
+    eventLoop.schedule(after: min(Self.patience, plan.configuration.grace / 2)) { [self] in
       for stream in streams.values { stream.finishUnacknowledged() }
     }
   }
@@ -203,18 +203,18 @@ final class LoadLoop: @unchecked Sendable {
     guard !isCapped else { return }
     isCapped = true
     // Not at once, because a stream is on the stack.
-    loop.atEndOfTurn { [self] in stop(isDue: false) }
+    eventLoop.atEndOfTurn { [self] in stop(isDue: false) }
   }
 
   /// The server of a request does not support HTTP/2. This ends the run, unless HTTP/2 has worked for others.
   func http2NotSupported(_ reason: String) {
-    if figures.totals.bytes.acknowledged == 0 { plan.end(reason) }
+    if figures.totals.bytes.acknowledged == 0 { plan.end(.failed(reason)) }
   }
 
   private func beQuiet() {
     isQuiet = true
     for (timer, place) in waiting.values {
-      loop.cancel(timer)
+      eventLoop.cancel(timer)
       endOutage(place.outage)
     }
     waiting = [:]
@@ -223,7 +223,7 @@ final class LoadLoop: @unchecked Sendable {
   private func tellIfIdle() {
     guard isQuiet, streams.isEmpty, !isEnding else { return }
     finishing = []
-    if let finishTimer { loop.cancel(finishTimer) }
+    if let finishTimer { eventLoop.cancel(finishTimer) }
     finishTimer = nil
     isEnding = true
     figures.ended(now: plan.clock.now)
@@ -240,7 +240,7 @@ final class LoadLoop: @unchecked Sendable {
       reportSecond()
       second += 1
     }
-    loop.schedule(at: plan.clock.instant(second * 1_000_000_000)) { [unowned self] in tick() }
+    eventLoop.schedule(at: plan.clock.instant(second * 1_000_000_000)) { [unowned self] in tick() }
   }
 
   private func reportSecond() {

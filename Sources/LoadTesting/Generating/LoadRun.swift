@@ -24,7 +24,7 @@ final class LoadRun: @unchecked Sendable {
   private let usageBefore = ProcessLimits.usage
   private var startedAt = WallClock.now.iso8601
   private(set) var report = LoadReport()
-  private(set) var endReason: String?
+  private(set) var endReason: LoadEndReason?
 
   init(
     _ configuration: LoadConfiguration, bytes: BodyBytes, localAddresses: [String], coordinator: EventLoop,
@@ -56,8 +56,8 @@ final class LoadRun: @unchecked Sendable {
 
   /// The plan is made before the run, which the plan's caps or streams may end.
   private final class Ending: Sendable {
-    let action = Lock<@Sendable (String) -> Void>({ _ in })
-    func tell(_ reason: String) { action.withLock { $0 }(reason) }
+    let action = Lock<@Sendable (LoadEndReason) -> Void>({ _ in })
+    func tell(_ reason: LoadEndReason) { action.withLock { $0 }(reason) }
   }
 
   /// The time from the plan to the run's start, in which the loops learn their streams.
@@ -67,7 +67,7 @@ final class LoadRun: @unchecked Sendable {
     let indices = Array(LoadPart(configuration).streamIndices(of: configuration.streams))
     for (number, loop) in loops.enumerated() {
       let share = stride(from: number, to: indices.count, by: loops.count).map { indices[$0] }
-      loop.loop.execute { loop.begin(share) }
+      loop.eventLoop.execute { loop.begin(share) }
     }
     coordinator.schedule(at: plan.clock.instant(0)) { [self] in startedAt = WallClock.now.iso8601 }
     coordinator.schedule(at: plan.clock.instant(plan.duration)) { [self] in quiet() }
@@ -77,21 +77,21 @@ final class LoadRun: @unchecked Sendable {
     guard phase == .running else { return }
     phase = .quiet
     end(after: plan.duration)
-    for loop in loops { loop.loop.execute { loop.quiet() } }
+    for loop in loops { loop.eventLoop.execute { loop.quiet() } }
     coordinator.schedule(after: configuration.grace) { [self] in
-      for loop in loops { loop.loop.execute { loop.giveUpUnacknowledged() } }
+      for loop in loops { loop.eventLoop.execute { loop.giveUpUnacknowledged() } }
       // The others end one after another. The wait for a server that does not answer their ends is limited.
       let share = Duration.milliseconds(configuration.share)
       coordinator.schedule(after: configuration.grace + share) { [self] in stop(because: nil) }
     }
   }
 
-  func stop(because reason: String?) {
+  func stop(because reason: LoadEndReason?) {
     guard phase == .running || phase == .quiet else { return }
     if phase == .running { endReason = reason }
     phase = .stopping
     end(after: plan.clock.now)
-    for loop in loops { loop.loop.execute { loop.stop(isDue: reason == nil) } }
+    for loop in loops { loop.eventLoop.execute { loop.stop(isDue: reason == nil) } }
   }
 
   /// From here on nothing is offered. Later acknowledgements belong to earlier messages.

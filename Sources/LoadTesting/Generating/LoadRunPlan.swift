@@ -25,11 +25,11 @@ final class LoadRunPlan: Sendable {
   private let spentBytes = Atomic<UInt64>(0)
   private let spentConnections = Atomic<UInt64>(0)
   /// Ends the run, with the reason.
-  let end: @Sendable (String) -> Void
+  let end: @Sendable (LoadEndReason) -> Void
 
   init(
     _ configuration: LoadConfiguration, bytes: BodyBytes, localAddresses: [String], clock: RunClock,
-    end: @escaping @Sendable (String) -> Void
+    end: @escaping @Sendable (LoadEndReason) -> Void
   ) {
     self.configuration = configuration
     requests = configuration.requests
@@ -107,7 +107,7 @@ final class LoadRunPlan: Sendable {
     let before = spentBytes.wrappingAdd(UInt64(count), ordering: .relaxed).oldValue
     let cap = configuration.maximumByteCount
     guard before + UInt64(count) >= cap else { return false }
-    if before < cap { end("the limit of \(cap) bytes (--max-bytes) was reached") }
+    if before < cap { end(.byteLimit(cap)) }
     return true
   }
 
@@ -116,7 +116,7 @@ final class LoadRunPlan: Sendable {
     let before = spentConnections.wrappingAdd(1, ordering: .relaxed).oldValue
     let cap = configuration.maximumConnectionCount
     guard before >= cap else { return false }
-    if before == cap { end("the limit of \(cap) connections (--max-connections) was reached") }
+    if before == cap { end(.connectionLimit(cap)) }
     return true
   }
 }

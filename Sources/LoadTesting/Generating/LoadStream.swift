@@ -176,12 +176,13 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   private func dropped(_ attempt: FailedAttempt) {
     disconnected()
     let cause = attempt.cause == .cut ? nil : attempt.cause.errorClass
+    // Its predecessor was interrupted, and the error was counted then.
     if figures.continuesOutage, cause != nil {
-      loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
-    } else {
-      loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)
+      return loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
     }
+    loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)
     guard let cause else { return }
+    figures.hasCountedOutage = true
     loop.figures.error(
       cause, example: attempt.reason.map { "\(attempt.cause): \"\($0)\"" } ?? attempt.cause.description)
   }
@@ -203,7 +204,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   }
 
   private func ended(_ summary: StreamSummary) {
-    if let faultTimer { loop.loop.cancel(faultTimer) }
+    if let faultTimer { loop.eventLoop.cancel(faultTimer) }
     faultTimer = nil
     if summary.resent > 0 { loop.figures.sentAgain(bytes: summary.resent) }
     if isPlain, summary.error == nil { completedPlain() }
@@ -214,7 +215,10 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
         error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged && !isPlain ? .finished : .failed
       if error.kind == .http2NotSupported { loop.http2NotSupported(error.description) }
       if outcome == .failed {
-        loop.figures.error(error.errorClass.rawValue, example: error.description)
+        // The outage that ended the stream is already an error.
+        if !figures.hasCountedOutage || !error.mayResultFromOutage {
+          loop.figures.error(error.errorClass.rawValue, example: error.description)
+        }
         loop.figures.lost(
           bytes: figures.offered - min(figures.offered, max(figures.acknowledged, summary.progress.settled)))
       }
@@ -234,7 +238,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
 
   private func scheduleFault() {
     guard let (time, fault) = faults.next() else { return }
-    faultTimer = loop.loop.schedule(at: loop.plan.clock.instant(start + time)) { [unowned self] in
+    faultTimer = loop.eventLoop.schedule(at: loop.plan.clock.instant(start + time)) { [unowned self] in
       faultTimer = nil
       perform(fault)
     }
@@ -251,7 +255,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
       streamer.suspend()
       isSuspended = true
       source.waitsForServer = false
-      faultTimer = loop.loop.schedule(after: .nanoseconds(length)) { [unowned self] in
+      faultTimer = loop.eventLoop.schedule(after: .nanoseconds(length)) { [unowned self] in
         faultTimer = nil
         streamer.resume()
         isSuspended = false
@@ -288,6 +292,16 @@ extension FailedAttempt.Cause {
 }
 
 extension LiveStreamError {
+  /// Whether the stream only ran out of time, so that an outage until then is its cause.
+  fileprivate var mayResultFromOutage: Bool {
+    switch kind {
+    case .unreachable, .cancelled, .unfinished: true
+    case .invalidRequest, .notPermitted, .notTrusted, .refused, .protocolBroken, .insecureLocation, .http2NotSupported,
+      .overflow, .source:
+      false
+    }
+  }
+
   /// Its class in the report.
   var errorClass: ErrorClass {
     switch kind {

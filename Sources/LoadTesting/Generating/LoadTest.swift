@@ -15,7 +15,7 @@ public final class LoadTest: Sendable {
   private let localAddresses: [String]
   private let coordinator: EventLoop
   private let run = Lock<LoadRun?>(nil)
-  private let reason = Lock<String?>(nil)
+  private let reason = Lock<LoadEndReason?>(nil)
 
   /// Checks everything that can be checked before the first connection: permission, limits, the body.
   ///
@@ -41,9 +41,7 @@ public final class LoadTest: Sendable {
           - 1
         : share
     guard connections <= configuration.maximumConnectionCount else {
-      throw .invalid(
-        "the test requires \(connections) connections from the start, and \(configuration.maximumConnectionCount) are allowed. Raise --max-connections."
-      )
+      throw .tooManyConnections(needed: connections, limit: configuration.maximumConnectionCount)
     }
     // In addition to the connections: epoll, wake-ups, timers, libcurl's own, and some for reconnections.
     try ProcessLimits.reserve(descriptors: connections + connections / 50 + 16 * configuration.threads + 64)
@@ -73,12 +71,12 @@ public final class LoadTest: Sendable {
     return run.report
   }
 
-  /// The reason why the run ended early, in words. Nil while it runs, and after its regular end.
-  public var endReason: String? { reason.withLock { $0 } }
+  /// The reason why the run ended early. Nil while it runs, and after its regular end.
+  public var endReason: LoadEndReason? { reason.withLock { $0 } }
 
   /// Ends the run at once. ``run(progress:)`` returns with the measurements so far. Any thread.
   public func stop() {
-    coordinator.execute { [self] in run.withLock { $0 }?.stop(because: "it was stopped") }
+    coordinator.execute { [self] in run.withLock { $0 }?.stop(because: .stopped) }
   }
 
   private static func validate(_ configuration: LoadConfiguration) throws(LoadError) {
@@ -101,9 +99,7 @@ public final class LoadTest: Sendable {
     if configuration.sharesConnections, !configuration.requests.allSatisfy(\.isSecure),
       let library = UploadSession.cannotReusePlainHTTP2
     {
-      throw .invalid(
-        "\(library) cannot put several streams on one HTTP/2 connection without TLS (8.0 can). Use https://, or --streams-per-connection 1."
-      )
+      throw .cannotShareConnections(library: library)
     }
     if let arrivals = configuration.arrivals { try validate(arrivals, configuration) }
     if configuration.sendsRequestPerMessage {

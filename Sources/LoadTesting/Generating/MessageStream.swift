@@ -60,7 +60,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
 
   func begin() {
     source.observer = self
-    source.start(on: loop.loop) { [unowned self] in sendNext() }
+    source.start(on: loop.eventLoop) { [unowned self] in sendNext() }
   }
 
   func quiet() {
@@ -124,7 +124,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     } catch {
       // A problem with one request affects all.
       cancelled.append(message)
-      loop.plan.end(error.description)
+      loop.plan.end(.failed(error.description))
       return false
     }
     sentCount += 1
@@ -183,7 +183,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
       }
       // A server that refuses connections must not be asked as fast as it can refuse.
       if !isStopped, !isOpen {
-        retryTimer = loop.loop.schedule(after: Self.pauseAfterFailure) { [unowned self] in
+        retryTimer = loop.eventLoop.schedule(after: Self.pauseAfterFailure) { [unowned self] in
           retryTimer = nil
           sendNext()
         }
@@ -209,7 +209,7 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
 
   private func end() {
     guard source.observer != nil else { return }
-    if let retryTimer { loop.loop.cancel(retryTimer) }
+    if let retryTimer { loop.eventLoop.cancel(retryTimer) }
     retryTimer = nil
     source.observer = nil
     source.stop()

@@ -29,7 +29,8 @@ struct LoopFigures: Sendable {
 
   /// Ends the current interval, returns its measurements, and begins the next.
   mutating func takeInterval() -> LoadInterval {
-    let taken = interval
+    var taken = interval
+    if taken.fewestAfterLoss ?? .max >= taken.live { taken.fewestAfterLoss = nil }
     measured.add(taken)
     interval = LoadInterval()
     interval.live = taken.live
@@ -145,7 +146,9 @@ struct LoopFigures: Sendable {
     guard stream.phase != phase, stream.phase != .ended else { return }
     switch stream.phase {
     case .connecting: interval.connecting -= 1
-    case .live: interval.live -= 1
+    case .live:
+      interval.live -= 1
+      interval.fewestAfterLoss = min(interval.fewestAfterLoss ?? .max, interval.live)
     case .ended: break
     }
     switch phase {

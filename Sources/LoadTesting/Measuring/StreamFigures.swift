@@ -11,6 +11,8 @@ struct StreamFigures: Equatable, Sendable {
   var phase = Phase.connecting
   /// Whether its outage began with its predecessor, so that the interruption was already counted.
   private(set) var continuesOutage = false
+  /// Whether its outage was counted as an error. A failure because of the same outage is not another error.
+  var hasCountedOutage = false
   var interruptions: UInt32 = 0
   /// Its start on the run's clock.
   let startedAt: Int64
@@ -58,13 +60,14 @@ struct StreamFigures: Equatable, Sendable {
     guard let start = interruptedAt else { return nil }
     let outage = StreamOutage(
       start: start, cause: interruptionCause, pausedFor: pausedFor, pauseStartedAt: pauseStartedAt ?? now)
-    (interruptedAt, interruptionCause, continuesOutage) = (nil, nil, false)
+    (interruptedAt, interruptionCause, continuesOutage, hasCountedOutage) = (nil, nil, false, false)
     return outage
   }
 
   /// Continues the outage in which its predecessor failed.
   mutating func continueOutage(_ outage: StreamOutage) {
     (interruptedAt, interruptionCause, continuesOutage) = (outage.start, outage.cause, true)
+    hasCountedOutage = outage.cause != nil
     (pausedFor, pauseStartedAt) = (outage.pausedFor, outage.pauseStartedAt)
   }
 

@@ -3,8 +3,8 @@
 
 internal import LoadReports
 
-/// The due times of messages that will never be acknowledged. It has at most ``limit`` entries, whatever their number and
-/// their order.
+/// The due times of messages that will never be acknowledged. It has at most ``limit`` entries, whatever their number
+/// and their order.
 struct UnansweredMessages: Equatable, Sendable {
   static let limit = 1 << 16
 

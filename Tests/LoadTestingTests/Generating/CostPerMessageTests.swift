@@ -70,7 +70,7 @@ private struct Cost {
           Sample(messages: totals.messages.acknowledged, isComplete: totals.connects == UInt64(streams)))
       }, idle: { isIdle.signal() })
     call_counter_arm("sluice-network")
-    loop.loop.execute { loop.begin(Array(0..<streams)) }
+    loop.eventLoop.execute { loop.begin(Array(0..<streams)) }
     // By messages and not by seconds, several of which may pass at once on a busy machine. Each stream has its
     // connection when it begins.
     let count = UInt64(streams)
@@ -80,7 +80,7 @@ private struct Cost {
       return samples.first { $0.messages >= first.messages + 3 * count }.map { (first, $0) }
     }
     call_counter_disarm()
-    loop.loop.execute { loop.stop(isDue: true) }
+    loop.eventLoop.execute { loop.stop(isDue: true) }
     guard waitUntilReadable(isIdle.descriptor) else { throw TestFailure("the loop does not come to its end") }
     loop.session.close()
     let (first, last) = window

@@ -26,13 +26,13 @@ struct LateLoopTests {
     ) { _ in }
     let isIdle = try EventCounter()
     let loop = try LoadLoop(plan, report: { _ in }, idle: { isIdle.signal() })
-    loop.loop.execute {
+    loop.eventLoop.execute {
       loop.begin(Array(0..<5))
       // In a timer's work, so that the loop learns of the run's end before it handles the timers that are due since
       // then.
-      loop.loop.schedule(after: .zero) {
+      loop.eventLoop.schedule(after: .zero) {
         while plan.clock.now <= plan.duration {}
-        loop.loop.execute { loop.quiet() }
+        loop.eventLoop.execute { loop.quiet() }
       }
     }
     #expect(waitUntilReadable(isIdle.descriptor))

@@ -61,7 +61,7 @@ struct LoadBodyTests {
     }
     let report = try test.run()
     server.stop()
-    #expect(test.endReason?.contains("--max-bytes") == true)
+    #expect(test.endReason == .byteLimit(10_000_000))
     #expect(report.totals.bytes.sent >= 10_000_000)
     // Stopped in the middle, so the files keep the names of unfinished ones.
     let stored = try StoredLoad.all(in: server.directory.path)
@@ -120,12 +120,12 @@ struct LoadBodyTests {
         seconds.append(second.totals)
       }, idle: { isIdle.signal() })
     watched.withLock { $0.loop = loop }
-    loop.loop.execute { loop.begin([0]) }
+    loop.eventLoop.execute { loop.begin([0]) }
     try seconds.first("its beginning") { $0.streams.started == 1 }
     #expect(watched.withLock { $0.stream != nil })
     try seconds.first("its end") { $0.streams.finished == 1 }
     #expect(watched.withLock { $0.stream == nil })
-    loop.loop.execute { loop.stop(isDue: true) }
+    loop.eventLoop.execute { loop.stop(isDue: true) }
     #expect(waitUntilReadable(isIdle.descriptor))
     loop.session.close()
   }

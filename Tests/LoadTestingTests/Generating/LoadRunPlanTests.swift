@@ -109,13 +109,13 @@ struct LoadRunPlanTests {
       )
     }
     let total = arrivals.reduce(0) { $0 + $1.count }
-    loop.loop.execute {
+    loop.eventLoop.execute {
       var (number, time) = (0, MonotonicInstant.now)
       for arrival in arrivals {
         time = time + .milliseconds(arrival.pause)
         let numbers = number..<number + arrival.count
         number = numbers.upperBound
-        loop.loop.schedule(at: time) {
+        loop.eventLoop.schedule(at: time) {
           for number in numbers {
             loop.finish(
               Ending(number) {
