@@ -81,7 +81,8 @@ def main() -> None:
 
     def place(name: str) -> tuple[int, bool, int, str]:
         group = 0 if load[name] >= hot else 1 if name in microphone else 2
-        # Swift's functions first: each has a section of its own, while the runtime's C++ comes an object file at a time.
+        # Swift's functions first: each has a section of its own, while the runtime's C++ comes an object file at a
+        # time.
         return group, not name.startswith("$s"), -load[name] if group == 0 else 0, name
 
     ordered = sorted({*microphone, *load}, key=place)

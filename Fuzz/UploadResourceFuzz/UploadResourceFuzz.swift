@@ -37,7 +37,7 @@ private struct Script {
     case "s": state?.synced(to: UInt64(text) ?? .max)
     case "d": _ = try? state?.deactivate(.cancelled)
     case "r": _ = state?.responded()
-    case "n": _ = state?.processingPostponed()
+    case "n": state?.processingPostponed()
     default: return
     }
     check()

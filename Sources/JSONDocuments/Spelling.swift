@@ -8,8 +8,8 @@ package enum Spelling {
     return nearest.map { "\"\($0)\"" } ?? "none"
   }
 
-  /// The word that is fewest insertions, deletions and replacements away, or nil if it is more than `limit` away. A word
-  /// that differs within its first letters is similar only if it is one letter away.
+  /// The word that is fewest insertions, deletions and replacements away, or nil if it is more than `limit` away. A
+  /// word that differs within its first letters is similar only if it is one letter away.
   ///
   /// - Parameter prefix: the number of these first letters.
   package static func similar(

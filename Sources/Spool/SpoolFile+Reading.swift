@@ -11,8 +11,8 @@ extension SpoolFile {
     /// No byte exists at this position, because it was evicted, lost earlier, or damaged. The value is the next
     /// position that has bytes, or from which to search again.
     case missing(next: UInt64)
-    /// The disk has failed to read the bytes. It may be able to read them later. The value is the next position that may
-    /// be readable.
+    /// The disk has failed to read the bytes. It may be able to read them later. The value is the next position that
+    /// may be readable.
     ///
     /// - Parameter isProven: whether the disk has just read the bytes at that position.
     case unreadable(next: UInt64, isProven: Bool)

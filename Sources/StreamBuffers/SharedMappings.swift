@@ -1,4 +1,5 @@
-// Where circular buffers are mapped whose files others can truncate. After that, an access ends the process with SIGBUS.
+// Where circular buffers are mapped whose files others can truncate. After that, an access ends the process with
+// SIGBUS.
 
 internal import Synchronization
 

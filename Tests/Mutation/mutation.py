@@ -80,8 +80,8 @@ MODULES = {
 }
 # Modules without code of their own to judge: C libraries, a facade, and the command, whose tests are of processes.
 EXEMPT = re.compile(r"C[A-Z]\w+|FoundationUploads|sluice")
-# The tests that judge them, as modules or single suites: the module's own, and where two modules are one in use, those of
-# both.
+# The tests that judge them, as modules or single suites: the module's own, and where two modules are one in use, those
+# of both.
 TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
     "Recordings": ["RecordingsTests", "UploadServerTests.VerificationTests"],
     **{part: ["UploadServerTests"] for part in ("ResumableServing", "StreamStore", "StreamServing", "DiskFiles")},
@@ -116,8 +116,8 @@ package.products.removeAll { !([PRODUCTS] as [String]).contains($0.name) }
 # Products that a module's tests load while they run, each with its target: the microphone is a plugin of ALSA.
 PRODUCTS = {"AudioCapture": ["TestDevice"], "MicrophoneStreaming": ["TestDevice"]}
 
-# The switch, in a file of its own in each module that has mutants. A run without a mutant marks in a file which of them it
-# reaches, one byte for each.
+# The switch, in a file of its own in each module that has mutants. A run without a mutant marks in a file which of them
+# it reaches, one byte for each.
 SWITCH = """\
 internal import Glibc
 

@@ -1,8 +1,8 @@
 // The thread that starts programs which the kernel ends when the test process dies.
 //
 // For the kernel, the parent of a program is the thread that has started it, and PR_SET_PDEATHSIG means the end of that
-// thread (prctl(2)). Most threads of a test belong to a pool, which ends them after some idle time. The program would then
-// be killed in the middle of the test.
+// thread (prctl(2)). Most threads of a test belong to a pool, which ends them after some idle time. The program would
+// then be killed in the middle of the test.
 
 internal import Glibc
 

@@ -14,7 +14,8 @@
 //     always_stops true          # an overflow is an XRUN whatever the reader's stop threshold
 //   }
 //
-// A capture device with a bounded ring on CLOCK_MONOTONIC. Access is interleaved, by reads or mmap; a period is 1 ms to 1 s.
+// A capture device with a bounded ring on CLOCK_MONOTONIC. Access is interleaved, by reads or mmap; a period is 1 ms to
+// 1 s.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -84,8 +84,8 @@ struct RefusedCreationTests {
               let client = try test.connect()
               try client.request("DELETE", location, ["Authorization: Bearer alpha"])
               let end = try client.final().answer
-              // The URL of a creation that was undone leads nowhere. A later sync may have met the fault, and the server
-              // then closes the recording.
+              // The URL of a creation that was undone leads nowhere. A later sync may have met the fault, and the
+              // server then closes the recording.
               try require([204, 404, 410].contains(end.status), "\(end)")
               try require(end.status != 404 || answer.status != 201, "\(answer), and then \(end)")
               if end.status != 404 { cancelled.insert("\(location.split(separator: "/").last ?? "").upload") }

@@ -64,7 +64,7 @@ struct StreamStoreHandlerTests {
     let store = try FileStore(
       path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), usage)
     let context = ServingContext(
-      loop: loop, assignment: .only, figures: LoopFigures(), finishAfter: .seconds(60), isValid: { _ in true },
+      loop: loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .seconds(60), isValid: { _ in true },
       emit: { _ in })
     registry = StreamRegistry(
       context, store: store,

@@ -1,4 +1,5 @@
-// testmic-control FILE ORDER…: gives a running test microphone its orders from a shell; `show` prints the truth as JSON.
+// testmic-control FILE ORDER…: gives a running test microphone its orders from a shell; `show` prints the truth as
+// JSON.
 #include "testmic_control.h"
 #include "testmic_signal.h"
 

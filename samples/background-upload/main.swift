@@ -17,8 +17,8 @@ final class Uploads: NSObject, URLSessionDataDelegate, Sendable {
     endIfDone(session)
   }
 
-  /// Ends the program when no task is left. The answer arrives after the current delegate call has returned, so the agent
-  /// knows by then that this program has received the result.
+  /// Ends the program when no task is left. The answer arrives after the current delegate call has returned, so the
+  /// agent knows by then that this program has received the result.
   func endIfDone(_ session: URLSession) {
     session.getAllTasks { tasks in
       if tasks.isEmpty { exit(0) }

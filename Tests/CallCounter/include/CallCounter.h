@@ -1,5 +1,6 @@
-// Counts what a thread must not do, so that "does not allocate" is a number and not a promise: allocations and locks; and how often it
-// looks at the clock, which tells how much it looks at. Works by standing in front of libc's functions.
+// Counts what a thread must not do, so that "does not allocate" is a number and not a promise: allocations and locks;
+// and how often it looks at the clock, which tells how much it looks at. Works by standing in front of libc's
+// functions.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,7 +19,8 @@ uint64_t call_counter_clock_reads(void);
 bool call_counter_works(void);
 /// Allocations (not frees) that the calling thread has made since it began; -1 under a sanitizer.
 long allocations_of_this_thread(void);
-/// Lets the next attempt of the calling thread to start a thread fail with EAGAIN, as when there are too many; not under a sanitizer.
+/// Lets the next attempt of the calling thread to start a thread fail with EAGAIN, as when there are too many; not
+/// under a sanitizer.
 void refuse_next_thread_of_this_thread(void);
 /// How often the calling thread has changed what epoll watches (epoll_ctl); -1 under a sanitizer.
 long watch_changes_of_this_thread(void);

@@ -1,7 +1,8 @@
-// A layer under all file operations below one directory: the n-th call of a kind fails, and what no sync has covered can be dropped.
+// A layer under all file operations below one directory: the n-th call of a kind fails, and what no sync has covered
+// can be dropped.
 //
-// It stands in front of the C library, so nothing can go past it, and the files are those of a real file system. Counting
-// is all that it does to calls that do not fail.
+// It stands in front of the C library, so nothing can go past it, and the files are those of a real file system.
+// Counting is all that it does to calls that do not fail.
 #pragma once
 
 enum disk_call {

@@ -1,8 +1,8 @@
 // The signal of the test microphone: noise that tells which frame of the device each sample is.
 //
-// Four samples in a row of one channel form one 64-bit word; the word is an invertible scrambling of (frame / 4, channel).
-// So any four samples that begin at a multiple of four can be turned back into their frame number at once, and a
-// neighbour confirms it. The same function is in benchmarks/live/testmic_signal.py.
+// Four samples in a row of one channel form one 64-bit word; the word is an invertible scrambling of (frame / 4,
+// channel). So any four samples that begin at a multiple of four can be turned back into their frame number at once,
+// and a neighbour confirms it. The same function is in benchmarks/live/testmic_signal.py.
 #pragma once
 #include <stdint.h>
 
@@ -25,7 +25,8 @@ static inline int16_t testmic_sample(uint64_t seed, uint64_t frame, uint32_t cha
 }
 
 /// The same sample in the wider formats: the 16 bits on top, their complement below, so that a format that
-/// loses or swaps its low bytes is noticed. S24_3LE is this without its lowest byte; FLOAT_LE is `testmic_sample` / 32768.
+/// loses or swaps its low bytes is noticed. S24_3LE is this without its lowest byte; FLOAT_LE is `testmic_sample` /
+/// 32768.
 static inline int32_t testmic_sample32(uint64_t seed, uint64_t frame, uint32_t channel) {
   uint16_t high = (uint16_t)testmic_sample(seed, frame, channel);
   return (int32_t)(((uint32_t)high << 16) | (uint16_t)~high);
