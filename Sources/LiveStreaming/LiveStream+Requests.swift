@@ -58,9 +58,8 @@ extension LiveStream {
       handler(attempt.isRepeated ? .attemptFailed(attempt) : .outage(attempt))
       noteDiscarding()
       retryTimer = loop.schedule(after: attempt.retryDelay) { [unowned self] in retry() }
-    case .pause(let delay, let unconfirmed):
+    case .pause(let delay):
       dropRequest()
-      self.unconfirmed += unconfirmed
       noteDiscarding()
       retryTimer = loop.schedule(after: finishLimit.map { min(delay, $0 / 8) } ?? delay) { [unowned self] in retry() }
     case .fallBack(let reason, let method):
@@ -209,7 +208,7 @@ extension LiveStream {
       result = IntermediaryLimits.requiringHTTP2(result, hasWorked: machine.acknowledged > 0)
     }
     intermediary.ended(result)
-    var refusedToken: Int?
+    var isTokenRenewed = false
     var place: (url: String?, isInsecure: Bool) = (nil, false)
     if case .success(let outcome) = result {
       (response, responseFailure) = (outcome.response, outcome.bodyFailure)
@@ -218,21 +217,17 @@ extension LiveStream {
           status: outcome.response.status,
           after: outcome.isEarly ? nil : request.task.contentEndedAt.map { .now - $0 }))
       place = location(outcome.response, request)
-      let status = outcome.response.status
-      if [401, 403].contains(status), renewToken() != request.token { refusedToken = status }
+      if [401, 403].contains(outcome.response.status) { isTokenRenewed = renewToken() != request.token }
       compareDigest(outcome.response, sentUpTo: sentUpTo)
     }
+    let end = RequestEnd(
+      result: result, location: place.url, isLocationInsecure: place.isInsecure, sentUpTo: sentUpTo,
+      headerLength: request.headerLength)
+    let draw = UInt64.random(in: .min ... .max)
     let step =
-      if let refusedToken {
-        machine.tokenRenewed(
-          status: refusedToken, sentUpTo: sentUpTo, content.supply, now: .now, draw: .random(in: .min ... .max))
-      } else {
-        machine.requestEnded(
-          RequestEnd(
-            result: result, location: place.url, isLocationInsecure: place.isInsecure, sentUpTo: sentUpTo,
-            headerLength: request.headerLength),
-          content.supply, now: .now, draw: .random(in: .min ... .max))
-      }
+      isTokenRenewed
+      ? machine.tokenRenewed(end, content.supply, now: .now, draw: draw)
+      : machine.requestEnded(end, content.supply, now: .now, draw: draw)
     noteLifetime()
     perform(step)
   }

@@ -71,6 +71,14 @@ struct PlainStream: StreamStateMachine {
   ) -> StreamStep { .none }
 
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
+    step(machine.requestEnded(verdict(end), supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
+  }
+
+  mutating func tokenRenewed(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
+    step(machine.tokenRenewed(verdict(end), supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
+  }
+
+  private mutating func verdict(_ end: RequestEnd) -> Verdict {
     var verdict = Verdict(end.result, isLocationInsecure: end.isLocationInsecure)
     if case .success(let outcome) = end.result, outcome.response.status == 405, mayUsePOST, method != "POST",
       case let allowed = outcome.response["Allow"]?.split(whereSeparator: { $0 == "," || $0 == " " }) ?? [],
@@ -81,13 +89,7 @@ struct PlainStream: StreamStateMachine {
       verdict = .transient(.response(405), retryAfter: nil, serverOffset: nil)
     }
     if case .complete(let response) = verdict, let denial = denial(response, end) { verdict = denial }
-    return step(machine.requestEnded(verdict, supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
-  }
-
-  mutating func tokenRenewed(
-    status: Int, sentUpTo: UInt64, _ supply: Supply, now: MonotonicInstant, draw: UInt64
-  ) -> StreamStep {
-    step(machine.tokenRenewed(status: status, supply, sentUpTo: sentUpTo, now: now, draw: draw))
+    return verdict
   }
 
   mutating func retryIsDue(_ supply: Supply) -> StreamStep {
@@ -154,7 +156,7 @@ struct PlainStream: StreamStateMachine {
           // There is no way to ask whether the file has arrived. A server may take long to process a large one.
           answerLimit: isLive ? .usual : .times(20)))
     case .wait(let attempt): return .wait(attempt)
-    case .pause(let delay, let unconfirmed): return .pause(delay, unconfirmed: unconfirmed)
+    case .pause(let delay): return .pause(delay)
     case .end(let error): return .end(error)
     }
   }

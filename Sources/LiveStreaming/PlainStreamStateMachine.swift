@@ -25,9 +25,8 @@ struct PlainStreamStateMachine {
     case open(at: UInt64, attempt: Int, gap: Gap?)
     /// Report the outage, and call ``PlainStreamStateMachine/retryIsDue(_:)`` after its delay.
     case wait(FailedAttempt)
-    /// Nothing has failed. Call ``PlainStreamStateMachine/retryIsDue(_:)`` after this delay. `unconfirmed` is the
-    /// number of bytes of the ended request that can no longer be sent again.
-    case pause(Duration, unconfirmed: UInt64)
+    /// Nothing has failed. Call ``PlainStreamStateMachine/retryIsDue(_:)`` after this delay.
+    case pause(Duration)
     case end(LiveStreamError?)
   }
 
@@ -180,28 +179,26 @@ struct PlainStreamStateMachine {
     }
   }
 
-  /// The server refused the current request with this status because of a bearer token that has been renewed since. For
-  /// the server, that request did not happen.
+  /// The server refused the current request because of a bearer token that has been renewed since. For the server, that
+  /// request did not happen. The refusal counts like any other if a token was renewed since the last progress, or if
+  /// bytes of the request can no longer be sent again.
   mutating func tokenRenewed(
-    status: Int, _ supply: Supply, sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64
+    _ verdict: Verdict, _ supply: Supply, sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64
   ) -> Action {
     guard case .streaming(let start) = state else { return .none }
     noteAcceptance(now: now)
-    let cause = FailedAttempt.Cause.response(status)
-    let unconfirmed = settle(cause, serverOffset: nil, start: start, oldest: supply.oldest)
-    reportedUnconfirmed = unconfirmed
-    noteOutage(cause, start: start, isAnswerDue: false, now: now)
-    unanswered = 0
-    if let error = answerIsLost(supply, sentUpTo: sentUpTo) { return end(error) }
-    do throws(LiveStreamError) {
-      let failure = RetryClock.Failure(cause: cause, hasAcknowledged: hasAcknowledged, start: start)
-      let delay = try clock.failed(failure, now: now, draw: draw)
-      state = .waiting
-      return .pause(delay, unconfirmed: unconfirmed)
-    } catch {
-      unconfirmedAtEnd = unconfirmed
-      return end(error)
+    if case .refusal(_, let cause, _) = verdict, min(supply.oldest, acknowledged) <= start,
+      answerIsLost(supply, sentUpTo: sentUpTo) == nil
+    {
+      _ = settle(cause, serverOffset: nil, start: start, oldest: supply.oldest)
+      noteOutage(cause, start: start, isAnswerDue: false, now: now)
+      if let delay = clock.renewedToken(now: now) {
+        (reportedUnconfirmed, unanswered) = (0, 0)
+        state = .waiting
+        return .pause(delay)
+      }
     }
+    return requestEnded(verdict, supply, sentUpTo: sentUpTo, now: now, draw: draw)
   }
 
   /// The response to a request ends the stream. The bytes of that request are not acknowledged, even if TCP

@@ -183,26 +183,25 @@ struct ResumableStream: StreamStateMachine {
     }
   }
 
-  mutating func tokenRenewed(
-    status: Int, sentUpTo: UInt64, _ supply: Supply, now: MonotonicInstant, draw: UInt64
-  ) -> StreamStep {
-    askAgain(.response(status), sentUpTo: sentUpTo, now: now, draw: draw)
+  mutating func tokenRenewed(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
+    guard let delay = clock.renewedToken(now: now) else { return requestEnded(end, supply, now: now, draw: draw) }
+    noteResent(end.sentUpTo)
+    let action = upload.interrupted(sentUpTo: end.sentUpTo)
+    guard action == .wait else { return step(action, nil) }
+    (isStreaming, isConnecting) = (false, false)
+    return .pause(delay)
   }
 
+  /// The upload continues as after a lost connection, but no outage is counted. Without progress, the retry policy
+  /// lengthens the delay, and ends the stream.
   mutating func rolledOver(sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep {
-    askAgain(.other("the request ended so that another can continue"), sentUpTo: sentUpTo, now: now, draw: draw)
-  }
-
-  /// The request has ended without a failure. The upload continues as after a lost connection, but no outage is
-  /// counted. Without progress, the retry policy lengthens the delay, and ends the stream.
-  private mutating func askAgain(
-    _ cause: FailedAttempt.Cause, sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64
-  ) -> StreamStep {
     noteResent(sentUpTo)
     let action = upload.interrupted(sentUpTo: sentUpTo)
     guard action == .wait else { return step(action, nil) }
-    (isStreaming, isConnecting) = (false, false)
+    // The stream still has its connection.
+    isConnecting = true
     do throws(LiveStreamError) {
+      let cause = FailedAttempt.Cause.other("the request ended so that another can continue")
       return .pause(try clock.failed(failure(cause), soon: Self.firstDelay, now: now, draw: draw))
     } catch {
       return finish(endingError ?? error)

@@ -27,6 +27,7 @@ package struct RetryClock: Equatable {
 
   /// Fewer consecutive failures than this are no reason to give up, regardless of their duration.
   private static let leastAttempts = 3
+  private static let renewalDelay = Duration.milliseconds(25)
   /// A connection that was idle for this long was fine.
   private static let steady = Duration.seconds(10)
 
@@ -38,6 +39,8 @@ package struct RetryClock: Equatable {
   private var attempts = 0
   private var refusedSince: MonotonicInstant?
   private var refusals = 0
+  /// Whether a refused bearer token has been renewed since the last progress.
+  private var hasRenewedToken = false
   /// The start of the current attempt.
   private var attemptStart = MonotonicInstant(nanoseconds: 0)
   private var hasConnected = false
@@ -53,6 +56,7 @@ package struct RetryClock: Equatable {
   package mutating func noteProgress() {
     (outageStart, refusedSince) = (nil, nil)
     (attempts, refusals) = (0, 0)
+    hasRenewedToken = false
   }
 
   /// Notes a connection. The first one ends the time that ``RetryPolicy/waitsForConnectivity`` excludes.
@@ -67,6 +71,18 @@ package struct RetryClock: Equatable {
     if now - attemptStart >= Self.steady { return noteProgress() }
     (patienceStart, attempts) = (now, 0)
     (refusedSince, refusals) = (nil, 0)
+  }
+
+  /// Notes that the server refused a bearer token which has been renewed since. This is no failure.
+  ///
+  /// - Returns: the delay before the next attempt. Nil if another token was renewed since the last progress: the server
+  ///   refuses new tokens too, so this is a failure.
+  mutating func renewedToken(now: MonotonicInstant) -> Duration? {
+    guard !hasRenewedToken else { return nil }
+    hasRenewedToken = true
+    let delay = min(Self.renewalDelay, policy.maximumCeiling)
+    attemptStart = now + delay
+    return delay
   }
 
   /// Notes a failed attempt.

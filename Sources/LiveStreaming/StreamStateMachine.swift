@@ -50,13 +50,12 @@ protocol StreamStateMachine {
   ) -> StreamStep
   /// - Parameter draw: 64 random bits, for ``RetryPolicy/delay(outage:retryAfter:draw:)``.
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep
-  /// The server refused the request with this status because of a bearer token that was renewed in the meantime.
-  mutating func tokenRenewed(
-    status: Int, sentUpTo: UInt64, _ supply: Supply, now: MonotonicInstant, draw: UInt64
-  ) -> StreamStep
+  /// The server refused the request because of a bearer token that was renewed in the meantime. A second refusal
+  /// without progress is one like any other.
+  mutating func tokenRenewed(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep
   /// The shell has interrupted a request with ``StreamRequest/rollsOver``, so that another one continues.
   mutating func rolledOver(sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep
-  /// The delay of ``StreamStep/wait(_:)`` or ``StreamStep/pause(_:unconfirmed:)`` is over.
+  /// The delay of ``StreamStep/wait(_:)`` or ``StreamStep/pause(_:)`` is over.
   mutating func retryIsDue(_ supply: Supply) -> StreamStep
   /// The bytes of ``StreamStep/awaitBytes(upTo:)`` are available.
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep
@@ -92,9 +91,8 @@ enum StreamStep: Equatable {
   case awaitBytes(upTo: UInt64)
   /// Report the outage, and ask again after its delay.
   case wait(FailedAttempt)
-  /// Nothing has failed. Ask again after this delay. `unconfirmed` is the number of bytes as in
-  /// ``FailedAttempt/unconfirmed``.
-  case pause(Duration, unconfirmed: UInt64 = 0)
+  /// Nothing has failed. Ask again after this delay.
+  case pause(Duration)
   /// The server supports only plain uploads, for this reason. `method` is the method to use if it is not the user's.
   case fallBack(String, method: String?)
   case end(LiveStreamError?)

@@ -15,6 +15,8 @@ struct PauseCheck: Sendable {
   private let policy: RetryPolicy
   /// Failed attempts since the last reported progress.
   private var failures = 0
+  /// Attempts since then. A request that rolls over is none of the failures.
+  private var connects = 0
   /// Failed attempts of this outage, and their pauses.
   private var attempts = 0
   private var pauses = Duration.zero
@@ -37,7 +39,7 @@ struct PauseCheck: Sendable {
     (attempts, pauses, answers) = (0, .zero, 0)
     guard offset > furthest else { return }
     furthest = offset
-    (failures, refusals, refusalPauses) = (0, 0, .zero)
+    (failures, connects, refusals, refusalPauses) = (0, 0, 0, .zero)
     lastProgress = .now
   }
 
@@ -52,6 +54,7 @@ struct PauseCheck: Sendable {
       if answers == Self.mostAnswers { return "asked over and over without a pause: \(answers) answers" }
     case .connecting:
       defer { due = nil }
+      connects += 1
       if let due, .now < due { return "an attempt before its pause is over" }
     case .streaming(let offset): furthest = max(furthest, offset)
     case .gap(let gap): furthest = max(furthest, gap.offset + gap.length)
@@ -104,7 +107,7 @@ struct PauseCheck: Sendable {
     case .unreachable where error.description.hasPrefix("gave up"):
       guard let limit = policy.giveUpAfter else { return "gave up without a limit" }
       // Half of the limit, because events are somewhat later than their causes.
-      if failures + 1 < Self.leastAttempts { return "gave up after \(failures + 1) attempts" }
+      if max(failures + 1, connects) < Self.leastAttempts { return "gave up after \(failures + 1) attempts" }
       return .now - lastProgress < limit / 2 ? "gave up before its time" : nil
     case .notPermitted, .notTrusted:
       guard let limit = policy.giveUpOnRefusalAfter else { return nil }

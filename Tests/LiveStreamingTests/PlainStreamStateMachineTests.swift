@@ -514,7 +514,7 @@ struct PlainStreamStateMachineTests {
         #expect(offset >= oldest)
         (start, end) = (offset, offset)
       case .wait(let attempt): reported = attempt.unconfirmed
-      case .pause(_, let unconfirmed): reported = unconfirmed
+      case .pause: reported = 0
       case .none, .end: break
       }
     }

@@ -31,23 +31,25 @@ private struct FileRules {
 
   var request: StreamRequest? { if case .request(let request) = step { request } else { nil } }
 
-  mutating func answer(_ status: Int, _ fields: [(String, String)]) {
+  mutating func answer(_ status: Int, _ fields: [(String, String)], sentUpTo: UInt64? = nil) {
     let all = fields + [("Upload-Draft-Interop-Version", "8")]
     let response = HTTPResponse(status: status, fields: all.map { .init(name: $0.0, value: $0.1) })
     let end = RequestEnd(
       result: .success(.init(response: response, isEarly: false)),
-      location: fields.first { $0.0 == "Location" }?.1, sentUpTo: request?.start ?? 0)
+      location: fields.first { $0.0 == "Location" }?.1, sentUpTo: sentUpTo ?? request?.start ?? 0)
     step = machine.requestEnded(end, supply, now: now, draw: .max)
   }
 
   mutating func rollOver(sentUpTo: UInt64) { step = machine.rolledOver(sentUpTo: sentUpTo, now: now, draw: .max) }
 
   mutating func renewToken(_ status: Int = 401, sentUpTo: UInt64 = 0) {
-    step = machine.tokenRenewed(status: status, sentUpTo: sentUpTo, supply, now: now, draw: .max)
+    let end = RequestEnd(
+      result: .success(.init(response: HTTPResponse(status: status), isEarly: true)), sentUpTo: sentUpTo)
+    step = machine.tokenRenewed(end, supply, now: now, draw: .max)
   }
 
   mutating func goOn() {
-    if case .pause(let delay, _) = step { now = now + delay }
+    if case .pause(let delay) = step { now = now + delay }
     step = machine.retryIsDue(supply)
   }
 }
@@ -120,6 +122,50 @@ struct PlannedEndTests {
     #expect(rules.request?.method == "HEAD" && rules.machine.sent == 120 && rules.machine.outageCount == 0)
   }
 
+  @Test(
+    "a server that also refuses the renewed token refuses the stream", arguments: [nil, Duration.seconds(600)])
+  func refusedAgain(_ limit: Duration?) {
+    var policy = RetryPolicy()
+    policy.giveUpOnRefusalAfter = limit
+    var rules = FileRules(policy)
+    rules.renewToken()
+    rules.goOn()
+    rules.renewToken()
+    switch rules.step {
+    case .end(let error): #expect(limit == nil && error?.kind == .notPermitted)
+    case .wait(let attempt):
+      #expect(limit != nil && attempt.cause == .response(401) && rules.machine.outageCount == 1)
+    default: Issue.record("\(rules.step)")
+    }
+    // Progress makes the next renewal the first one.
+    rules = FileRules(policy)
+    rules.renewToken()
+    rules.goOn()
+    rules.answer(201, [("Location", FileRules.upload)])
+    rules.answer(204, [("Upload-Offset", "300"), ("Upload-Complete", "?0")], sentUpTo: 300)
+    rules.renewToken()
+    #expect(rules.step == .pause(.milliseconds(25)))
+  }
+
+  @Test("a plain stream whose refused bytes are no longer kept reports them with an outage")
+  func unconfirmed() {
+    var stream = PlainStream(
+      policy: RetryPolicy(), streamID: "s", target: "http://host/x", isLive: true, method: "POST", mayUsePOST: false)
+    let now = MonotonicInstant(nanoseconds: 1)
+    _ = stream.start(Supply(oldest: 0, head: 500, isFinished: false), now: now)
+    stream.wrote(upTo: 500)
+    stream.acknowledgedByTransport(bodyCount: 400, now: now)
+    stream.acknowledgedByTransport(bodyCount: 400, now: now + .seconds(6))
+    let end = RequestEnd(result: .success(.init(response: HTTPResponse(status: 401), isEarly: true)), sentUpTo: 500)
+    let step = stream.tokenRenewed(
+      end, Supply(oldest: 300, head: 500, isFinished: false), now: now + .seconds(6), draw: 0)
+    guard case .wait(let attempt) = step else {
+      Issue.record("\(step)")
+      return
+    }
+    #expect(attempt.unconfirmed == 300 && stream.outageCount == 1)
+  }
+
   @Test("a renewed token does not repeat a cancellation")
   func cancellation() {
     var rules = FileRules.appending()
@@ -140,9 +186,8 @@ struct PlannedEndTests {
       _ = stream.start(supply, now: now)
       stream.wrote(upTo: 500)
       stream.acknowledgedByTransport(bodyCount: 400, now: now)
+      let end = RequestEnd(result: .success(.init(response: HTTPResponse(status: 401), isEarly: true)), sentUpTo: 500)
       guard isRenewed else {
-        let end = RequestEnd(
-          result: .success(.init(response: HTTPResponse(status: 401), isEarly: true)), sentUpTo: 500)
         guard case .end(let error) = stream.requestEnded(end, supply, now: now, draw: 0) else {
           Issue.record("it continues")
           continue
@@ -150,15 +195,12 @@ struct PlannedEndTests {
         #expect(error?.kind == .notPermitted)
         continue
       }
-      guard
-        case .pause(_, let unconfirmed) = stream.tokenRenewed(
-          status: 401, sentUpTo: 500, supply, now: now, draw: 0)
-      else {
+      guard case .pause = stream.tokenRenewed(end, supply, now: now, draw: 0) else {
         Issue.record("it ends")
         continue
       }
       // For the server, the refused request did not happen.
-      #expect(unconfirmed == 0 && stream.acknowledged == 0 && stream.outageCount == 0)
+      #expect(stream.acknowledged == 0 && stream.outageCount == 0)
       guard case .request(let request) = stream.retryIsDue(supply) else {
         Issue.record("no request")
         continue

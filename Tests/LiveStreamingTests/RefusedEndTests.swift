@@ -119,8 +119,10 @@ struct RefusedAttemptTests {
     for refusal in Refusal.allCases {
       for advance in [0, 150, 400] as [UInt64] {
         for attempts in 1...3 {
+          var policy = RetryPolicy()
+          policy.giveUpOnRefusalAfter = .seconds(600)
           var stream = PlainStream(
-            policy: RetryPolicy(), streamID: "s", target: "http://host/a.wav", isLive: true, method: "PUT",
+            policy: policy, streamID: "s", target: "http://host/a.wav", isLive: true, method: "PUT",
             mayUsePOST: refusal == .postOnly)
           var now = MonotonicInstant(nanoseconds: 1)
           var oldest: UInt64 = 0
@@ -158,13 +160,13 @@ struct RefusedAttemptTests {
               sentUpTo: sentUpTo)
             let wait =
               [401, 403].contains(status)
-              ? stream.tokenRenewed(status: status, sentUpTo: sentUpTo, supply(oldest), now: now, draw: 0)
+              ? stream.tokenRenewed(end, supply(oldest), now: now, draw: 0)
               : stream.requestEnded(end, supply(oldest), now: now, draw: 0)
             #expect(stream.acknowledged == max(request.start, min(oldest, request.start + 200)), "\(refusal)")
             let unconfirmed: UInt64? =
               switch wait {
               case .wait(let attempt): attempt.unconfirmed
-              case .pause(_, let unconfirmed): unconfirmed
+              case .pause: 0
               default: nil
               }
             guard let unconfirmed else {

@@ -60,7 +60,7 @@ private struct Rules {
   var pause: Duration? {
     switch step {
     case .wait(let attempt): attempt.retryDelay
-    case .pause(let delay, _): delay
+    case .pause(let delay): delay
     default: nil
     }
   }
