@@ -94,17 +94,18 @@ struct LoopFiguresTests {
     var figures = LoopFigures()
     var first = figures.streamStarted(index: 0, now: 0)
     figures.interrupted(&first, cause: "connection-lost", now: 100)
+    first.countedCause = "connection-lost"
     figures.attemptFailed(&first, now: 150)
     let outage = first.takeOutage(now: 200)
     figures.streamEnded(&first, .failed, now: 200)
     #expect(figures.histograms[.outage].isEmpty && figures.totals.outages.outages.isEmpty)
     var second = figures.streamStarted(index: 0, continuing: outage, now: 300)
-    #expect(second.continuesOutage && second.hasCountedOutage)
+    #expect(second.continuesOutage && second.countedCause == "connection-lost")
     figures.attempts(&second, now: 300)
     figures.attemptFailed(&second, now: 310)
     figures.attempts(&second, now: 400)
     figures.acknowledged(bytes: 1, dueAt: 300, now: 420, &second)
-    #expect(!second.continuesOutage && !second.hasCountedOutage, "the next interruption is another one")
+    #expect(!second.continuesOutage && second.countedCause == nil, "the next interruption is another one")
     figures.streamEnded(&second, .finished, now: 500)
     let outages = figures.totals.outages.outages
     #expect(outages.count == 1 && outages[0].start == 100 && outages[0].end == 420 && outages[0].streams == 1)
@@ -173,6 +174,12 @@ struct LoopFiguresTests {
     #expect(third.fewestLive == 5)
     second.merge(first)
     #expect(second.live == 10 && second.fewestLive == 7, "of two loops")
+    figures.streamEnded(&streams[0], .finished, now: 2)
+    let fourth = figures.takeInterval()
+    #expect(fourth.live == 4 && fourth.fewestAfterLoss == nil, "a stream that ends as planned is not lost")
+    figures.streamEnded(&streams[1], .failed, now: 3)
+    let fifth = figures.takeInterval()
+    #expect(fifth.live == 3 && fifth.fewestLive == 3)
   }
 
   @Test("an interval has its own events, and the next one begins empty")

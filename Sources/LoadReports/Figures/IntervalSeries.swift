@@ -6,7 +6,7 @@ package struct LoadInterval: Equatable, Sendable {
   package var live: UInt64 = 0
   package var connecting: UInt64 = 0
   /// The fewest live streams after a loss within the interval, if these are fewer than ``live``. Otherwise nil, as in
-  /// reports of older versions. For several loops or parts, the sum of theirs, each at its own time.
+  /// reports of older versions. For several loops or parts, this is the sum of theirs, each at its own time.
   package var fewestAfterLoss: UInt64?
   /// Bytes that became due, were passed to the engine, and were acknowledged by the server.
   package var offered: UInt64 = 0

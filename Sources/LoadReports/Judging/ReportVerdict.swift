@@ -124,7 +124,7 @@ extension LoadReport {
       : "\(outages.count) outages, the longest \(words(longest))"
   }
 
-  /// The fewest live streams at any time after the ramp.
+  /// The fewest live streams after the ramp: the sum of the fewest of each loop and part.
   var fewestLive: UInt64? {
     let first = Int(plan.ramp.addingSaturated(intervals.length - 1) / max(1, intervals.length))
     let whole = min(Int(measured / max(1, intervals.length)), intervals.intervals.count)

@@ -114,6 +114,8 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
     case .response(let status, let delay): loop.figures.response(status, after: delay?.nanoseconds)
     case .connecting(let offset, _):
       requestStart = offset
+      // Also without an outage: a bearer token is renewed.
+      if isConnected { disconnected() }
       loop.figures.attempts(&figures, now: loop.plan.clock.now)
     case .outage(let attempt): dropped(attempt)
     case .attemptFailed:
@@ -176,13 +178,15 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   private func dropped(_ attempt: FailedAttempt) {
     disconnected()
     let cause = attempt.cause == .cut ? nil : attempt.cause.errorClass
-    // Its predecessor was interrupted, and the error was counted then.
     if figures.continuesOutage, cause != nil {
-      return loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
+      // Its predecessor was interrupted.
+      loop.figures.attemptFailed(&figures, now: loop.plan.clock.now)
+    } else {
+      loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)
     }
-    loop.figures.interrupted(&figures, cause: cause, now: loop.plan.clock.now)
-    guard let cause else { return }
-    figures.hasCountedOutage = true
+    // An outage is one error for each of its causes, however many streams it ends.
+    guard let cause, cause != figures.countedCause else { return }
+    figures.countedCause = cause
     loop.figures.error(
       cause, example: attempt.reason.map { "\(attempt.cause): \"\($0)\"" } ?? attempt.cause.description)
   }
@@ -215,8 +219,8 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
         error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged && !isPlain ? .finished : .failed
       if error.kind == .http2NotSupported { loop.http2NotSupported(error.description) }
       if outcome == .failed {
-        // The outage that ended the stream is already an error.
-        if !figures.hasCountedOutage || !error.mayResultFromOutage {
+        // The end of the run is no error of its own if it meets an outage.
+        if figures.countedCause == nil || !error.isEndOfRun {
           loop.figures.error(error.errorClass.rawValue, example: error.description)
         }
         loop.figures.lost(
@@ -292,12 +296,12 @@ extension FailedAttempt.Cause {
 }
 
 extension LiveStreamError {
-  /// Whether the stream only ran out of time, so that an outage until then is its cause.
-  fileprivate var mayResultFromOutage: Bool {
+  /// Whether the run ended, and not the stream.
+  fileprivate var isEndOfRun: Bool {
     switch kind {
-    case .unreachable, .cancelled, .unfinished: true
-    case .invalidRequest, .notPermitted, .notTrusted, .refused, .protocolBroken, .insecureLocation, .http2NotSupported,
-      .overflow, .source:
+    case .cancelled, .unfinished: true
+    case .unreachable, .invalidRequest, .notPermitted, .notTrusted, .refused, .protocolBroken, .insecureLocation,
+      .http2NotSupported, .overflow, .source:
       false
     }
   }

@@ -137,18 +137,19 @@ struct LoopFigures: Sendable {
     }
     // The server has not returned, so the outage lasted at least until now.
     if let outage = stream.takeOutage(now: now) { ended(outage, now: now) }
-    enter(.ended, &stream)
+    enter(.ended, &stream, isLoss: outcome == .failed)
     stream.addAgesOfFailed(now: now)
     spread.record(StreamRow(stream, outcome, now: now))
   }
 
-  private mutating func enter(_ phase: StreamFigures.Phase, _ stream: inout StreamFigures) {
+  /// - Parameter isLoss: whether a live stream that enters it is missing afterwards. One that ends as planned is not.
+  private mutating func enter(_ phase: StreamFigures.Phase, _ stream: inout StreamFigures, isLoss: Bool = true) {
     guard stream.phase != phase, stream.phase != .ended else { return }
     switch stream.phase {
     case .connecting: interval.connecting -= 1
     case .live:
       interval.live -= 1
-      interval.fewestAfterLoss = min(interval.fewestAfterLoss ?? .max, interval.live)
+      if isLoss { interval.fewestAfterLoss = min(interval.fewestAfterLoss ?? .max, interval.live) }
     case .ended: break
     }
     switch phase {

@@ -4,16 +4,8 @@ internal import LoadReports
 
 /// The figures of one stream. ``LoopFigures`` updates them, and receives every event.
 struct StreamFigures: Equatable, Sendable {
-  /// The stream's number among all streams of the run.
-  let index: Int
-  /// Whether it is slow on purpose. Its delays are kept separately.
-  let isSlow: Bool
-  var phase = Phase.connecting
-  /// Whether its outage began with its predecessor, so that the interruption was already counted.
-  private(set) var continuesOutage = false
-  /// Whether its outage was counted as an error. A failure because of the same outage is not another error.
-  var hasCountedOutage = false
-  var interruptions: UInt32 = 0
+  // Small values follow optional numbers, because they fit into the same words.
+
   /// Its start on the run's clock.
   let startedAt: Int64
   var offered: UInt64 = 0
@@ -22,11 +14,20 @@ struct StreamFigures: Equatable, Sendable {
   var acknowledged: UInt64 = 0
   /// When it was interrupted; nil once a byte was acknowledged after that.
   var interruptedAt: Int64?
+  /// Whether it is slow on purpose. Its delays are kept separately.
+  let isSlow: Bool
+  var phase = Phase.connecting
+  /// Whether its outage began with its predecessor, so that the interruption was already counted.
+  private(set) var continuesOutage = false
+  var interruptions: UInt32 = 0
   /// The cause of the interruption; nil if it was on purpose.
   var interruptionCause: String?
-  /// How long it has paused since then between its attempts, and when the current pause began.
+  /// The class of the error that its outage was last counted as. The same cause is not another error.
+  var countedCause: String?
+  /// How long it has paused since the interruption between its attempts, and when the current pause began.
   var pausedFor: Int64 = 0
   var pauseStartedAt: Int64?
+  private let number: UInt32
   /// When the server last acknowledged bytes of it.
   var acknowledgedAt: Int64?
   /// The number, maximum and sum of its messages' delays from due to acknowledged. Some million ages of failed messages
@@ -47,10 +48,13 @@ struct StreamFigures: Equatable, Sendable {
   }
 
   init(index: Int, isSlow: Bool, startedAt: Int64) {
-    self.index = index
+    number = UInt32(clamping: index)
     self.isSlow = isSlow
     self.startedAt = startedAt
   }
+
+  /// The stream's number among all streams of the run.
+  var index: Int { Int(number) }
 
   /// Whether it has lost its connection, with no acknowledgement since.
   var isInterrupted: Bool { interruptedAt != nil }
@@ -59,15 +63,16 @@ struct StreamFigures: Equatable, Sendable {
   mutating func takeOutage(now: Int64) -> StreamOutage? {
     guard let start = interruptedAt else { return nil }
     let outage = StreamOutage(
-      start: start, cause: interruptionCause, pausedFor: pausedFor, pauseStartedAt: pauseStartedAt ?? now)
-    (interruptedAt, interruptionCause, continuesOutage, hasCountedOutage) = (nil, nil, false, false)
+      start: start, cause: interruptionCause, countedCause: countedCause, pausedFor: pausedFor,
+      pauseStartedAt: pauseStartedAt ?? now)
+    (interruptedAt, interruptionCause, continuesOutage, countedCause) = (nil, nil, false, nil)
     return outage
   }
 
   /// Continues the outage in which its predecessor failed.
   mutating func continueOutage(_ outage: StreamOutage) {
     (interruptedAt, interruptionCause, continuesOutage) = (outage.start, outage.cause, true)
-    hasCountedOutage = outage.cause != nil
+    countedCause = outage.countedCause
     (pausedFor, pauseStartedAt) = (outage.pausedFor, outage.pauseStartedAt)
   }
 
@@ -91,6 +96,8 @@ struct StreamOutage: Equatable, Sendable {
   var start: Int64
   /// The class of its first error. Nil if it began on purpose.
   var cause: String?
+  /// See ``StreamFigures/countedCause``.
+  var countedCause: String?
   /// How long the generator has paused in it, and when the current pause began.
   var pausedFor: Int64
   var pauseStartedAt: Int64
