@@ -22,6 +22,8 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   case messageTooLarge
   /// A stream of that name exists, but may drop or refuse messages that it should keep.
   case unsuitableStream(String, reason: String)
+  /// The brokers accept messages of at most `limit` bytes, and `required` are needed.
+  case shortPayload(limit: Int, required: Int)
   /// The process lacks memory, threads or descriptors.
   case resources(String)
 
@@ -60,7 +62,8 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
     // 408, 500 and 503: a cluster without a leader, or an overloaded one.
     case .refused(let code, let number, _):
       number == Self.undecidedLastSequence || !isWrongLastSequence && !isFull && (code == 408 || code >= 500)
-    case .notAuthorized, .unusableFile, .invalidReply, .messageTooLarge, .unsuitableStream, .resources: false
+    case .notAuthorized, .unusableFile, .invalidReply, .messageTooLarge, .unsuitableStream, .shortPayload, .resources:
+      false
     }
   }
 
@@ -77,6 +80,8 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
     case .invalidReply(let reason): "the broker's answer cannot be read: \(reason)"
     case .messageTooLarge: "the message is larger than the broker's max_payload"
     case .unsuitableStream(let name, let reason): "the JetStream stream \"\(name)\" is unsuitable: \(reason)"
+    case .shortPayload(let limit, let required):
+      "the brokers accept messages of at most \(limit) bytes (max_payload), and \(required) are required"
     case .resources(let reason): reason
     }
   }

@@ -58,7 +58,14 @@ final class CollectedUpload: RecordingHolder, Exchange {
   /// The sequence of the newest message of the upload that this collector has applied. 0 for none.
   var appliedSequence: UInt64 = 0
   /// The link of the last message of the upload that was applied. Nil if it is unknown.
-  var link: LogEntry.Link?
+  var link: LogEntry.Link? {
+    didSet {
+      // A message with the same number has the same predecessor.
+      if link == nil { former = nil } else if link?.number != oldValue?.number { former = oldValue }
+    }
+  }
+  /// The link before ``link``.
+  private var former: LogEntry.Link?
   /// When a message of it was read.
   var lastActivity = MonotonicInstant.now
 
@@ -96,19 +103,12 @@ final class CollectedUpload: RecordingHolder, Exchange {
   ///
   /// A message that is read again after a start, or that follows missing ones, cannot be compared.
   func isFollowed(by entry: LogEntry, _ content: MessageContent) -> Bool {
-    let former: LogEntry.Link
-    if entry.link.number == 1 {
-      former = LogEntry.Link()
-    } else if let link, link.number == entry.link.number {
-      // Two servers cannot both follow the same message.
-      return link == entry.link
-    } else if let link, link.number == entry.link.number - 1 {
-      former = link
-    } else {
-      return true
-    }
+    if let link, link == entry.link { return true }
+    // Brokers before NATS 2.9.21 may store the messages of two servers after the same one.
+    let known = [LogEntry.Link(), link, former].compactMap { $0 }
+    guard let before = known.first(where: { $0.number == entry.link.number - 1 }) else { return true }
     // Without memory for the digest, nothing is known.
-    guard let expected = former.next(content) else { return true }
+    guard let expected = before.next(content) else { return true }
     return expected == entry.link
   }
 

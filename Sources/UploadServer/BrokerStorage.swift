@@ -58,7 +58,7 @@ final class BrokerStorage: @unchecked Sendable {
     if durability == .always { try guardian.prove() }
     let (payload, message) = (self.connection.maximumMessageLength, stream.maximumMessageLength)
     let least = UploadLog.leastMessageLength
-    guard payload >= least else { throw .brokers(.shortPayload(brokers.stream, limit: payload)) }
+    guard payload >= least else { throw .brokers(.shortPayload(limit: payload, required: least)) }
     guard message >= least else {
       throw .brokers(
         .unsuitableStream(

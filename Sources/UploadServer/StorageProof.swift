@@ -39,7 +39,7 @@ enum StorageProof {
       notes.append("the brokers are older than NATS 2.10: \(losses). Upgrade them.")
     }
     notes.append(
-      "how often the brokers sync is unknown; by default every two minutes. If they lose power, messages that they "
+      "the sync interval of the brokers is unknown. The default is two minutes. If they lose power, messages that they "
         + "acknowledged since the last sync may be lost. Set sync_interval: always.")
     return notes
   }

@@ -349,7 +349,7 @@ extension ExitCode {
       case .unreachable, .disconnected, .timedOut, .noResponders: .unavailable
       case .notAuthorized: .notPermitted
       case .unusableFile: .noInput
-      case .unsuitableStream, .refused, .invalidReply, .messageTooLarge: .protocolBroken
+      case .unsuitableStream, .shortPayload, .refused, .invalidReply, .messageTooLarge: .protocolBroken
       case .resources: .inputOutput
       }
   }

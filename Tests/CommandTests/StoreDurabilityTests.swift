@@ -108,7 +108,7 @@ struct StoreDurabilityTests {
     let isBefore210 = version.lexicographicallyPrecedes([2, 10])
     let server = try Self.serve(broker, [])
     try server.lines.first("the address") { $0.text.hasPrefix("listening on ") }
-    let note = "how often the brokers sync is unknown; by default every two minutes"
+    let note = "the sync interval of the brokers is unknown. The default is two minutes."
     #expect(server.errors.contains { $0.contains(note) }, "\(server.errors)")
     let outdated = "older than NATS 2.10: versions before 2.10.23 can lose acknowledged messages"
     #expect(server.errors.contains { $0.contains(outdated) } == isBefore210, "\(server.errors)")
