@@ -71,7 +71,7 @@ package final class SoakRun {
     deck = FaultDeck(seed: options.seed)
     let stored = directory.file("stored")
     guard mkdir(stored, 0o700) == 0 else { throw TestFailure("mkdir \(stored)") }
-    let servers = Servers()
+    let servers = Servers(stored)
     self.servers = servers
     timeline = StoredTimeline(stored) { servers.beginning(ofRecording: $0) }
     clientTime = try SimulatedTime(directory.file("client-clock"), factor: options.factor)
@@ -263,6 +263,10 @@ package final class SoakRun {
 /// The servers of a run, one after another.
 private final class Servers {
   var all: [SluiceProcess] = []
+  /// Where they store.
+  private let directory: String
+
+  init(_ directory: String) { self.directory = directory }
 
   /// There is always one.
   var last: SluiceProcess { all[all.count - 1] }
@@ -270,18 +274,31 @@ private final class Servers {
   /// How many recordings ended because the stream was split. A server may report a split again after a restart.
   var splitCount: Int { Set(all.flatMap { $0.events("split") }.compactMap { $0.text("file") }).count }
 
-  /// The stream offset at which a part begins, as far as the servers have reported it.
+  /// The stream offset at which a part begins, as far as that is known.
+  ///
+  /// The event `continued` does not tell this: the request may have begun in an earlier part, or in the middle of this
+  /// one.
   func beginning(ofRecording name: String) -> Int? {
-    // A part after a split begins where the previous one ends.
-    if let mark = name.lastIndex(of: "~"), let number = Int(name[name.index(after: mark)...]) {
-      let ending = number > 2 ? "~\(number - 1)." : "."
-      let previous = String(name[..<mark]) + ending
-      let splits = all.lazy.flatMap { $0.events("split") }
-      if let split = splits.first(where: { $0.text("file")?.hasPrefix(previous) == true }) {
-        return split.integer("offset")
-      }
+    guard let mark = name.lastIndex(of: "~"), let number = Int(name[name.index(after: mark)...]) else { return nil }
+    func has(_ event: FlatObject, _ prefix: String) -> Bool { event.text("file")?.hasPrefix(prefix) == true }
+    if let begun = all.flatMap({ $0.events("begun") }).last(where: { has($0, name + ".") }) {
+      // It begins with a whole frame. The first byte of that may be copied from the previous part.
+      return begun.integer("offset").map { $0 & ~1 }
     }
-    return all.lazy.flatMap { $0.events("begun") + $0.events("continued") }
-      .first { $0.text("file")?.hasPrefix(name + ".") == true }?.integer("offset")
+    // A part after a split begins where the previous one ends.
+    let previous = String(name[..<mark]) + (number > 2 ? "~\(number - 1)." : ".")
+    if let split = all.flatMap({ $0.events("split") }).first(where: { has($0, previous) }) {
+      return split.integer("offset")
+    }
+    return logged(number, of: String(name[..<mark]))
+  }
+
+  /// The beginning of a part according to the stream's log. The event comes later, and never if the server is killed
+  /// before.
+  private func logged(_ number: Int, of stream: String) -> Int? {
+    guard let text = try? fileContents("\(directory)/.parts/\(stream)") else { return nil }
+    let lines = String(decoding: text, as: UTF8.self).split(separator: "\n")
+    let fields = lines.last { $0.hasPrefix("part=\(number),") }?.split(separator: ", ")
+    return fields?.first { $0.hasPrefix("start=") }.flatMap { Int($0.dropFirst("start=".count)) }
   }
 }

@@ -32,6 +32,9 @@ package struct StoredTimeline {
   private var nextFrame: UInt64 = 0
   private var isSound = false
   private var hasLostHeader = false
+  /// The last samples of a recording, if they are too few to be located. After a split, the next recording continues
+  /// them: the server stores a single frame after a hole before it splits.
+  private var tail: (recording: Int, samples: [Int16], place: String) = (-1, [], "")
 
   package init(_ directory: String, beginning: @escaping (_ recording: String) -> Int?) {
     self.directory = directory
@@ -65,11 +68,12 @@ package struct StoredTimeline {
     try findNew(isLast: isLast)
     for index in recordings.indices where recordings[index].descriptor >= 0 {
       // Later bytes are in the newest one.
-      while try readPiece(index, isLast: isLast || index + 1 < recordings.count) {}
+      while try readPiece(index, isLast: isLast) {}
       punch(index)
       // The server copies the header of the first one and of the newest ones.
       if index > 0, index + 2 < recordings.count { release(index) }
     }
+    if isLast { try refuseTail() }
   }
 
   /// A recording `kitchen-ID.part` becomes `kitchen-ID.wav`; the next part is `kitchen-ID~2`.
@@ -97,11 +101,17 @@ package struct StoredTimeline {
 
   /// A part begins where the client knew the end of the previous one. The server may have stored more of that. After a
   /// split, it begins exactly at the end.
-  private mutating func beginPart(_ index: Int) {
+  private mutating func beginPart(_ index: Int) throws {
     let (last, start) = (recordings[index - 1], recordings[index].base + Self.headerLength)
     if last.base + last.position == start { return }
+    try refuseTail()
     isSound = false
     nextFrame -= min(nextFrame, UInt64(max(0, last.base + last.position - start) + 1) / 2)
+  }
+
+  /// No recording continues these samples.
+  private func refuseTail() throws {
+    if !tail.samples.isEmpty { throw TestFailure("\(tail.place): frames that are nobody's") }
   }
 
   private static func number(_ stem: String) -> Int {
@@ -109,6 +119,8 @@ package struct StoredTimeline {
   }
 
   /// Returns whether there may be more.
+  ///
+  /// - Parameter isLast: whether no recording grows anymore.
   private mutating func readPiece(_ index: Int, isLast: Bool) throws -> Bool {
     let descriptor = recordings[index].descriptor
     var position = recordings[index].position
@@ -123,19 +135,35 @@ package struct StoredTimeline {
         throw TestFailure("\(recordings[index].name) has no header")
       }
       position = header.count
-      if index > 0 { beginPart(index) }
+      if index > 0 { try beginPart(index) }
     }
-    var samples = [Int16](repeating: 0, count: Self.pieceLength / 2)
-    let count = samples.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, off_t(position)) }
+    // As long as there are some, nothing of this recording was processed.
+    let held = tail.recording == index - 1 ? tail.samples : []
+    var samples = held + [Int16](repeating: 0, count: Self.pieceLength / 2)
+    let count = samples.withUnsafeMutableBytes {
+      pread(descriptor, $0.baseAddress.map { $0 + 2 * held.count }, Self.pieceLength, off_t(position))
+    }
     guard count >= 0 else { throw TestFailure("\(recordings[index].name): \(String(cString: strerror(errno)))") }
-    let known = count / 2
+    let known = held.count + count / 2
+    let hasNext = index + 1 < recordings.count
     // The end of the present content is still ambiguous.
-    let isEnd = isLast && count < Self.pieceLength
+    let isEnd = isLast && !hasNext && count < Self.pieceLength
     let (name, base) = (recordings[index].name, recordings[index].base)
+    let first = position - 2 * held.count
     let consumed = try samples.withUnsafeBufferPointer { all in
-      try take(UnsafeBufferPointer(rebasing: all[..<known]), of: name, at: position, base, isEnd: isEnd)
+      try take(UnsafeBufferPointer(rebasing: all[..<known]), of: name, at: first, base, isEnd: isEnd)
     }
-    recordings[index].position = position + 2 * consumed
+    if hasNext, count < Self.pieceLength {
+      // The recording does not grow anymore.
+      recordings[index].position = position + 2 * (count / 2)
+      if consumed < known || !held.isEmpty {
+        tail = (index, Array(samples[consumed..<known]), "\(name), byte \(first + 2 * consumed)")
+      }
+    } else {
+      recordings[index].position = position + 2 * max(0, consumed - held.count)
+      // All of them or none, because they are fewer than it takes to locate them.
+      if consumed > 0, !held.isEmpty { tail.samples = [] }
+    }
     return consumed > 0 && count == Self.pieceLength
   }
 

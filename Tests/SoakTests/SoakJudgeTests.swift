@@ -172,6 +172,59 @@ struct SoakJudgeTests {
     #expect(throws: TestFailure.self) { try timeline(["a-s.wav": first, "a-s~2.part": first]) }
   }
 
+  @Test("after a hole, a recording may end with a few frames that the next one continues")
+  func fewFrames() throws {
+    func holed(_ last: (inout [Int16]) -> Void = { _ in }) -> [UInt8] {
+      recording(0..<50_000) {
+        for index in 40_000..<49_999 { $0[index] = 0 }
+        last(&$0)
+      }
+    }
+    let (second, third) = ("a-s~2", "a-s~3")
+    let rest = recording(50_000..<70_000)
+    // The server has stored a single frame after the hole, and has then split.
+    let split = try timeline(["a-s.wav": holed(), "a-s~2.part": rest], beginnings: [second: 80 + 100_000])
+    #expect(split.stored.ranges == [0..<140_080] && split.silent.ranges == [80_080..<100_078])
+    // Half a frame.
+    let half = try timeline(
+      ["a-s.wav": holed { $0[49_999] &= ~0xff }, "a-s~2.part": rest], beginnings: [second: 80 + 100_000])
+    #expect(half.silent.ranges == [80_080..<100_079])
+    let shorter = try timeline(
+      ["a-s.wav": holed(), "a-s~2.wav": recording(50_000..<50_005), "a-s~3.part": recording(50_005..<70_000)],
+      beginnings: [second: 80 + 100_000, third: 80 + 100_010])
+    #expect(shorter.stored == split.stored && shorter.silent == split.silent)
+    // Another frame, one that nothing continues, and one before other frames.
+    for (first, next, beginning) in [
+      (holed { $0[49_999] = 77 }, rest, 100_000), (holed(), recording(60_000..<70_000), 120_000),
+      (holed(), recording(50_001..<70_000), 100_000), (holed(), recording(50_000..<50_005), 100_000),
+    ] {
+      #expect(throws: TestFailure.self) {
+        try timeline(["a-s.wav": first, "a-s~2.part": next], beginnings: [second: 80 + beginning])
+      }
+    }
+    #expect(throws: TestFailure.self) { try timeline(["a-s.wav": holed()]) }
+  }
+
+  @Test("a few frames at the end of a recording are located while the next one grows")
+  func growing() throws {
+    let directory = try TemporaryDirectory()
+    var first = recording(0..<50_000)
+    for index in 80 + 80_000..<80 + 99_998 { first[index] = 0 }
+    var timeline = StoredTimeline(directory.path) { ["a-s~2": 80 + 100_000][$0] }
+    defer { timeline.close() }
+    _ = try directory.write("a-s.part", first)
+    try timeline.advance()
+    let rest = recording(50_000..<70_000)
+    // The next recording has no header yet, then no frames, then too few, and then enough.
+    for count in [0, 80, 90, 10_000, rest.count] {
+      _ = try directory.write("a-s~2.part", Array(rest[..<count]))
+      try timeline.advance()
+      #expect(timeline.silent.ranges == [80_080..<100_078], "\(count)")
+    }
+    try timeline.advance(isLast: true)
+    #expect(timeline.stored.ranges == [0..<140_080] && timeline.silent.ranges == [80_080..<100_078])
+  }
+
   @Test("a header that was lost is silent")
   func header() throws {
     var bytes = recording(0..<50_000)
