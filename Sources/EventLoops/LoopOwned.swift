@@ -1,5 +1,4 @@
-// A value of one loop in the hands of other threads. It makes the claim "only on the loop's thread" in one place, and
-// checks it.
+// A value that other threads hold, and only the thread of its loop uses. Debug builds check this.
 
 /// A value that only the thread of one loop uses. Other threads can carry it, and send it work.
 ///

@@ -133,7 +133,7 @@ struct AgentDatabaseTests {
       var rest = head["Content-Length"].flatMap { Int($0) } ?? 0
       while rest > 0, let piece = try connection.receive(rest) { rest -= piece.count }
       asked.append(true)
-      try gate.first("its turn") { $0 }
+      try gate.wait("its turn", within: .seconds(600)) { $0.first }
       try connection.respond("200 OK", ["Connection: close", "ETag: \"a\""], body: "content")
     }
     let begin = WallClock.now.sinceEpoch + 1500

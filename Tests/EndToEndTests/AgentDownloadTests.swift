@@ -134,7 +134,7 @@ struct AgentDownloadTests {
   func cancel() throws {
     for kills in [false, true] {
       let (bench, server) = (try AgentBench(), try ResourceServer())
-      server.set("resource", Self.bytes(1_000_000, 4))
+      server.set("resource", Self.bytes(10_000_000, 4))
       server.breaksAfter = 100_000
       let path = "\(bench.directory.path)/file"
       let id = try bench.submit(request(server, path))

@@ -150,7 +150,7 @@ struct SpoolFaultTests {
       "pipe", "http://\(address)/x.bin",
       more: [
         "--spool", "\(directory.path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--sync-interval", "20ms",
-        "--finish-timeout", "100ms", "--retry-ceiling", "50ms",
+        "--finish-timeout", serverReturns ? "20s" : "100ms", "--retry-ceiling", "50ms",
       ], input: input.path)
     try input.write(pattern.bytes(100_000, at: 0))
     try client.event("progress") { ($0.integer("captured") ?? 0) >= 100_000 }
