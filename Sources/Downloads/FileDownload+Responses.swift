@@ -161,7 +161,7 @@ extension FileDownload {
     switch Verdict(.failure(error)) {
     case .complete: break
     case .transient(let cause, let retryAfter, _): again(cause, retryAfter)
-    case .refusal(let refusal, let cause, let retryAfter): again(cause, retryAfter, refusal)
+    case .refusal(let refusal, let cause, let retryAfter, _): again(cause, retryAfter, refusal)
     case .unexpected(let refusal, let cause, let retryAfter, _):
       // During a download, something else answers in the server's place.
       if highest > 0 { again(cause, retryAfter) } else { fail(DownloadError(refusal)) }

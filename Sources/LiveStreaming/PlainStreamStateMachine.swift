@@ -147,8 +147,8 @@ struct PlainStreamStateMachine {
       return end(error, cause, serverOffset: offset, start: start, oldest: supply.oldest)
     case .transient(let cause, let retryAfter, let offset):
       (failure.cause, failure.retryAfter, serverOffset) = (cause, retryAfter, offset)
-    case .refusal(let error, let cause, let retryAfter):
-      (failure.cause, failure.retryAfter, failure.refusal) = (cause, retryAfter, error)
+    case .refusal(let error, let cause, let retryAfter, let offset):
+      (failure.cause, failure.retryAfter, failure.refusal, serverOffset) = (cause, retryAfter, error, offset)
     case .unexpected(let error, let cause, let retryAfter, let offset):
       // A response after the whole stream is the server's verdict.
       guard hasAcknowledged, !(supply.isFinished && sentUpTo == supply.head) else {
@@ -180,18 +180,22 @@ struct PlainStreamStateMachine {
   }
 
   /// The server refused the current request because of a bearer token that has been renewed since. For the server, that
-  /// request did not happen. The refusal counts like any other if a token was renewed since the last progress, or if
-  /// bytes of the request can no longer be sent again.
+  /// request did not happen, unless it reports its offset. The refusal counts like any other if a token was renewed
+  /// since the last progress, or if bytes of the request can no longer be sent again.
   mutating func tokenRenewed(
     _ verdict: Verdict, _ supply: Supply, sentUpTo: UInt64, now: MonotonicInstant, draw: UInt64
   ) -> Action {
     guard case .streaming(let start) = state else { return .none }
     noteAcceptance(now: now)
-    if case .refusal(_, let cause, _) = verdict, min(supply.oldest, acknowledged) <= start,
+    // The server had accepted the former token.
+    let hasWorked = firstAcknowledgement.map { now - $0 >= Self.timeToRefuse } ?? false
+    if case .refusal(_, let cause, _, let serverOffset) = verdict,
+      usable(serverOffset).map({ $0 >= supply.oldest }) ?? (min(supply.oldest, acknowledged) <= start),
       answerIsLost(supply, sentUpTo: sentUpTo) == nil
     {
-      _ = settle(cause, serverOffset: nil, start: start, oldest: supply.oldest)
+      _ = settle(cause, serverOffset: serverOffset, start: start, oldest: supply.oldest)
       noteOutage(cause, start: start, isAnswerDue: false, now: now)
+      if hasWorked { clock.noteProgress() }
       if let delay = clock.renewedToken(now: now) {
         (reportedUnconfirmed, unanswered) = (0, 0)
         state = .waiting
@@ -250,8 +254,7 @@ struct PlainStreamStateMachine {
   private mutating func settle(
     _ cause: FailedAttempt.Cause, serverOffset: UInt64?, start: UInt64, oldest: UInt64
   ) -> UInt64 {
-    // A later part is a separate stream for its server.
-    if let serverOffset, serverOffset <= sent, part == 1 {
+    if let serverOffset = usable(serverOffset) {
       // The server read bytes from TCP that it could not store (a full disk), or stored bytes whose TCP acknowledgement
       // did not arrive. Its report takes precedence over TCP.
       serverToldOffset = true
@@ -267,6 +270,11 @@ struct PlainStreamStateMachine {
       return acknowledged - start
     }
     return 0
+  }
+
+  /// The server's offset. A later part is a separate stream for its server.
+  private func usable(_ serverOffset: UInt64?) -> UInt64? {
+    serverOffset.flatMap { $0 <= sent && part == 1 ? $0 : nil }
   }
 
   /// Decides when the current period without progress began.

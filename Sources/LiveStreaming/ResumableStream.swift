@@ -176,7 +176,7 @@ struct ResumableStream: StreamStateMachine {
         let hasSpoken = error.kind == .protocolViolation && upload.isVersionSettled
         guard upload.hasAcknowledged || hasSpoken else { return finish(endingError ?? ending) }
         failure.cause = cause
-      case .refusal(let error, let cause, _): (failure.cause, failure.refusal) = (cause, error)
+      case .refusal(let error, let cause, _, _): (failure.cause, failure.refusal) = (cause, error)
       case .transient(let cause, _, _): failure.cause = cause
       }
       return wait(failure, now: now, draw: draw)

@@ -66,13 +66,13 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     let isFinished = isFinished
     let (extent, pause) = (extent, bytes.pause)
     let (oldest, head) = (extent.lowerBound, extent.upperBound)
-    // The next write must not overwrite the bytes that are about to be sent.
+    // The next write must not overwrite the bytes that are about to be sent. After the end, there is none.
     let excess = (head - oldest).addingSaturated(headroom)
     let restart = oldest.addingSaturated(min(headroom, excess - min(excess, UInt64(capacity))))
     return Supply(
       oldest: oldest, head: head, isFinished: isFinished,
       // After a pause, there is room.
-      restart: pause?.upperBound == oldest ? oldest : min(bytes.aligned(restart), head),
+      restart: isFinished || pause?.upperBound == oldest ? oldest : min(bytes.aligned(restart), head),
       pause: pause, pausesAtHead: bytes.pauses(at: head))
   }
 

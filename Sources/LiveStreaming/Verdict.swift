@@ -12,7 +12,7 @@ package enum Verdict: Equatable {
   /// An outage. The stream tries again.
   case transient(FailedAttempt.Cause, retryAfter: Duration?, serverOffset: UInt64?)
   /// The server does not accept this client. That may change. The policy decides how long to wait.
-  case refusal(LiveStreamError, FailedAttempt.Cause, retryAfter: Duration?)
+  case refusal(LiveStreamError, FailedAttempt.Cause, retryAfter: Duration?, serverOffset: UInt64? = nil)
   /// A response that no server gives in the middle of a stream. At the start, it is an error. Once the server has
   /// acknowledged data, it is an outage, because another server answers in its place.
   case unexpected(LiveStreamError, FailedAttempt.Cause, retryAfter: Duration?, serverOffset: UInt64?)
@@ -32,7 +32,7 @@ package enum Verdict: Equatable {
   var error: LiveStreamError? {
     switch self {
     case .complete, .transient: nil
-    case .refusal(let error, _, _), .unexpected(let error, _, _, _), .permanent(let error, _, _): error
+    case .refusal(let error, _, _, _), .unexpected(let error, _, _, _), .permanent(let error, _, _): error
     }
   }
 
@@ -56,7 +56,9 @@ package enum Verdict: Equatable {
         serverOffset: serverOffset)
     }
     func refusal(_ words: String, remedy: LiveStreamError.Remedy? = nil) -> Verdict {
-      .refusal(LiveStreamError(.notPermitted, words, remedy: remedy), .response(status), retryAfter: retryAfter)
+      .refusal(
+        LiveStreamError(.notPermitted, words, remedy: remedy), .response(status), retryAfter: retryAfter,
+        serverOffset: serverOffset)
     }
     func permanent(_ words: String) -> Verdict {
       .permanent(LiveStreamError(.refused, words), .response(status), serverOffset: serverOffset)

@@ -179,6 +179,8 @@ struct BufferedBytesTests {
       #expect(supply.restart % UInt64(frame) == 0)
       #expect((max(0, wanted - free)..<max(0, wanted - free) + frame).contains(left), "\(free) free, \(left) left out")
     }
+    ends.producer.finish()
+    #expect(writer.supply.restart == writer.supply.oldest, "nothing is written any more")
   }
 
   @Test(

@@ -166,6 +166,38 @@ struct PlannedEndTests {
     #expect(attempt.unconfirmed == 300 && stream.outageCount == 1)
   }
 
+  @Test(
+    "a plain stream survives any number of renewals whose tokens have worked, and believes the server's offset",
+    arguments: [nil, 100_000] as [UInt64?])
+  func rotation(_ kept: UInt64?) {
+    var stream = PlainStream(
+      policy: RetryPolicy(), streamID: "s", target: "http://host/x", isLive: true, method: "POST", mayUsePOST: false)
+    var now = MonotonicInstant(nanoseconds: 1)
+    var (head, start) = (UInt64(0), UInt64(0))
+    _ = stream.start(Supply(oldest: 0, head: 0, isFinished: false), now: now)
+    for rotation in 1...20 {
+      head += 200_000
+      stream.wrote(upTo: head)
+      stream.acknowledgedByTransport(bodyCount: 1, now: now)
+      now = now + .seconds(900)
+      stream.acknowledgedByTransport(bodyCount: head - start, now: now)
+      // With `kept`, only so many bytes are still in the buffer, and the server reports that it has all others.
+      let supply = Supply(oldest: kept.map { head - $0 } ?? 0, head: head, isFinished: false)
+      let fields = kept.map { [HTTPResponse.Field(name: "Stream-Offset", value: "\(head - $0 / 2)")] } ?? []
+      let end = RequestEnd(
+        result: .success(.init(response: HTTPResponse(status: 401, fields: fields), isEarly: true)), sentUpTo: head)
+      guard case .pause = stream.tokenRenewed(end, supply, now: now, draw: 0),
+        case .request(let request) = stream.retryIsDue(supply)
+      else {
+        Issue.record("rotation \(rotation) is an outage or the end")
+        return
+      }
+      start = request.start
+      #expect(start == kept.map { head - $0 / 2 } ?? 0)
+    }
+    #expect(stream.outageCount == 0)
+  }
+
   @Test("a renewed token does not repeat a cancellation")
   func cancellation() {
     var rules = FileRules.appending()

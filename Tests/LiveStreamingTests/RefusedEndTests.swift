@@ -17,7 +17,7 @@ struct RefusedEndTests {
       return switch self {
       case .permanent: .permanent(error, .response(413), serverOffset: offset)
       case .unexpected: .unexpected(error, .response(302), retryAfter: nil, serverOffset: offset)
-      case .refusal: .refusal(error, .response(403), retryAfter: nil)
+      case .refusal: .refusal(error, .response(403), retryAfter: nil, serverOffset: offset)
       case .none: .permanent(error)
       }
     }
@@ -46,10 +46,9 @@ struct RefusedEndTests {
             let action = machine.requestEnded(
               answer.verdict(serverOffset), supply(oldest: oldest), sentUpTo: 1000, now: now, draw: 0)
             #expect(action == .end(LiveStreamError(.refused, "no")))
-            let told = answer == .refusal ? nil : serverOffset
-            let expected = answer == .none ? 650 : told ?? max(start, oldest)
+            let expected = answer == .none ? 650 : serverOffset ?? max(start, oldest)
             #expect(machine.acknowledged == expected, "\(answer) \(serverOffset ?? .max) \(start) \(oldest)")
-            #expect(machine.unconfirmedAtEnd == (answer == .none || told != nil ? 0 : expected - start))
+            #expect(machine.unconfirmedAtEnd == (answer == .none || serverOffset != nil ? 0 : expected - start))
           }
         }
       }
