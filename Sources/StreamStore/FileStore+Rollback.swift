@@ -31,7 +31,8 @@ extension FileStore {
     else { return }
     let name = name.recording(extent.part)
     guard isThere(name.partial) else { return }
-    for part in (extent.part + 1)...last {
+    // A file whose number has no line is not of this stream.
+    for part in Set(log.map(\.number)).filter({ $0 > extent.part }) {
       let later = name.recording(part)
       if let line = log.last(where: { $0.number == part }), isThere(line.file) { removeFinished(later, line) }
       for file in [later.partial, later.gaps, later.pendingSidecar] { unlinkat(directory, file, 0) }

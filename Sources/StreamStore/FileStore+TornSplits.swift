@@ -47,8 +47,9 @@ extension FileStore {
   private func leftSplits(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> [LeftSplit] {
     guard let growing = log.last, growing.series != nil, growing.number > 1 else { return [] }
     var left: [LeftSplit] = []
-    // The recordings get their final names in their order, and only with all of their bytes.
-    for number in stride(from: growing.number - 1, through: 1, by: -1) {
+    // The recordings get their final names in their order, and only with all of their bytes. A number without a line
+    // belongs to a file that is not of this stream.
+    for number in Set(log.map(\.number)).filter({ $0 < growing.number }).sorted(by: >) {
       let earlier = name.recording(number)
       guard var part = log.last(where: { $0.number == number }), part.isSplit, let end = part.end,
         splits.withLock({ $0[earlier.fileBase] == nil }), let size = try fileSize(of: earlier.partial)
@@ -78,7 +79,8 @@ extension FileStore {
     let (earlier, part) = (torn.name, torn.part)
     guard let growing = log.last, let end = part.end else { return false }
     let next = name.recording(growing.number)
-    if part.number == growing.number - 1, growing.end == nil,
+    let isPrevious = !log.contains { part.number < $0.number && $0.number < growing.number }
+    if isPrevious, growing.end == nil,
       try fileSize(of: next.partial) ?? 0 <= growing.headerLength, try findComplete(next) == nil
     {
       try undoSplit(name, to: GrowthExtent(part: part.number, length: end))

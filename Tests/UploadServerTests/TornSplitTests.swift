@@ -40,16 +40,24 @@ struct TornSplitTests {
   /// The bytes before this offset are acknowledged, and so the disk has them.
   private static let acknowledged = end - 150
 
+  private static let foreign = Array("bytes of another server".utf8)
+
   /// A directory in that state, with the URL of the upload.
-  private static func torn(_ next: Next, lost: Int) throws -> (TemporaryDirectory, location: String) {
+  ///
+  /// - Parameter skips: whether a left file has the name of the next one, so that the one after it is used.
+  private static func torn(
+    _ next: Next, lost: Int, skips: Bool = false
+  ) throws -> (TemporaryDirectory, location: String) {
     let first = try server(TemporaryDirectory())
+    if skips { try first.directory.write("k-a~2.part", foreign) }
+    let nextName = skips ? "k-a~3.part" : "k-a~2.part"
     let location = try first.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
     try first.append(location, at: 0, Array(stream[..<acknowledged]))
     let client = try first.connect()
     try client.patch(location, at: acknowledged, ["Stream-Progress-Interval: 60"], chunked: true)
     try client.sendChunk(Array(stream[acknowledged..<(end + 20)]))
     try waitUntil("the next file has its first bytes") {
-      (try? first.directory.contents("k-a~2.part"))?.count == head.bytes.count + 20
+      (try? first.directory.contents(nextName))?.count == head.bytes.count + 20
     }
     let directory = try first.directory.copyOfKilled()
     client.disconnect()
@@ -61,7 +69,7 @@ struct TornSplitTests {
       unlink(directory.path + "/.k-a.sidecar")
     }
     try directory.write("k-a.part", Array(stream[..<(end - lost)]))
-    let nextPath = directory.path + "/k-a~2.part"
+    let nextPath = "\(directory.path)/\(nextName)"
     switch next {
     case .missing: unlink(nextPath)
     case .empty: truncate(nextPath, 0)
@@ -74,9 +82,10 @@ struct TornSplitTests {
 
   @Test(
     "the announced offset holds, or the upload is over and the stream continues at the last byte of the disk",
-    arguments: Next.allCases, [0, 1, 100])
-  func upload(_ next: Next, lost: Int) throws {
-    let (directory, location) = try Self.torn(next, lost: lost)
+    arguments: Next.allCases, [(0, false), (1, false), (100, false), (0, true), (1, true), (100, true)])
+  func upload(_ next: Next, _ state: (lost: Int, skips: Bool)) throws {
+    let (lost, skips) = state
+    let (directory, location) = try Self.torn(next, lost: lost, skips: skips)
     let test = try Self.server(directory)
     let answer = try test.connect().head(location)
     if lost == 0 || next != .content {
@@ -90,7 +99,10 @@ struct TornSplitTests {
       try test.append(later, at: 0, completes: true, Array(Self.stream[offset...]))
       #expect(try directory.text("k-a.gaps").contains("not-synced"))
     }
-    try waitUntil("both files have their names") { !directory.names.contains { $0.hasSuffix(".part") } }
+    try waitUntil("both files have their names") {
+      directory.names.filter { $0.hasSuffix(".part") } == (skips ? ["k-a~2.part"] : [])
+    }
+    if skips { #expect(try directory.contents("k-a~2.part") == Self.foreign) }
     // Each byte of the stream is in a file, at its place, whichever file that is.
     var covered = [Bool](repeating: false, count: Self.stream.count)
     for name in directory.names.filter({ $0.hasSuffix(".wav") }) {
