@@ -139,7 +139,7 @@ public enum LoadMetric: Equatable, Sendable {
     }
   }
 
-  /// The figure as a share of the offered bytes. Nil if nothing was offered, or if it is no number of bytes.
+  /// The figure as a share of the offered bytes. Nil if nothing was offered, or if the figure does not count bytes.
   func shareOfOffered(in report: LoadReport) -> Double? {
     let bytes = report.totals.bytes
     guard bytes.offered > 0 else { return nil }
