@@ -3,7 +3,7 @@
 
 The process of an exit test has no output. The failures that it threw precede the others.
 
-With --repeat, at most five tests that failed run again, each three times alone and with the same random cases. If
+With --repeat, at most three tests that failed run again, each three times alone and with the same random cases. If
 all of that passes, the run passes, and the last lines name these tests: they depend on something that they should
 not. A defect that shows every time, a crash and a test that does not end are never forgiven.
 """
@@ -17,7 +17,7 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 
 SWIFT = os.environ.get("SWIFT", "swift")
-FORGIVEN, TIMES = 5, 3
+FORGIVEN, TIMES = 3, 3
 # Lines of an issue that are repeated.
 DETAILS = 60
 

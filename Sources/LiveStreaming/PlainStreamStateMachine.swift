@@ -122,9 +122,14 @@ struct PlainStreamStateMachine {
     firstAcknowledgement = firstAcknowledgement ?? now
   }
 
+  /// Whether the server has acknowledged bytes of the current request, and has then had time to refuse it.
+  private func hadTimeToRefuse(now: MonotonicInstant) -> Bool {
+    firstAcknowledgement.map { now - $0 >= Self.timeToRefuse } ?? false
+  }
+
   /// The server had time to refuse, also if the source is silent since the first acknowledgement.
   private mutating func noteAcceptance(now: MonotonicInstant) {
-    if let first = firstAcknowledgement, now - first >= Self.timeToRefuse { hasAcknowledged = true }
+    if hadTimeToRefuse(now: now) { hasAcknowledged = true }
   }
 
   /// The current request has ended.
@@ -187,8 +192,8 @@ struct PlainStreamStateMachine {
   ) -> Action {
     guard case .streaming(let start) = state else { return .none }
     noteAcceptance(now: now)
-    // The server had accepted the former token.
-    let hasWorked = firstAcknowledgement.map { now - $0 >= Self.timeToRefuse } ?? false
+    // Then it had accepted the former token.
+    let hasWorked = hadTimeToRefuse(now: now)
     if case .refusal(_, let cause, _, let serverOffset) = verdict,
       usable(serverOffset).map({ $0 >= supply.oldest }) ?? (min(supply.oldest, acknowledged) <= start),
       answerIsLost(supply, sentUpTo: sentUpTo) == nil

@@ -14,7 +14,7 @@ package final class TestCluster: Sendable {
       brokers = [try TestBroker()]
       return
     }
-    let ports = try Self.freePorts(count)
+    let ports = try (0..<count).map { _ in try freePort() }
     let routes = ports.map { "\"nats://127.0.0.1:\($0)\"" }.joined(separator: ", ")
     brokers = try ports.enumerated().map { index, port in
       try TestBroker(
@@ -32,26 +32,4 @@ package final class TestCluster: Sendable {
 
   /// How to reach any of them.
   package var options: BrokerOptions { BrokerOptions(servers: brokers.map(\.url)) }
-
-  /// Ports that are free now. The kernel does not reassign them for a while.
-  private static func freePorts(_ count: Int) throws -> [UInt16] {
-    var listeners: [Int32] = []
-    defer { for listener in listeners { close(listener) } }
-    return try (0..<count).map { _ in
-      let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
-      guard listener >= 0 else { throw TestFailure("socket: \(String(cString: strerror(errno)))") }
-      listeners.append(listener)
-      var address = sockaddr_in()
-      address.sin_family = sa_family_t(AF_INET)
-      address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-      var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-      let isBound = withUnsafeMutablePointer(to: &address) { pointer in
-        pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
-          bind(listener, pointer, length) == 0 && getsockname(listener, pointer, &length) == 0
-        }
-      }
-      guard isBound else { throw TestFailure("no port") }
-      return UInt16(bigEndian: address.sin_port)
-    }
-  }
 }

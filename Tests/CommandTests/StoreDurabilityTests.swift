@@ -20,20 +20,7 @@ struct StoreDurabilityTests {
   private static func broker(
     sync: String?, program: String? = nil, certificates: String? = nil
   ) throws -> (TestBroker, monitor: String) {
-    let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
-    var address = sockaddr_in()
-    address.sin_family = sa_family_t(AF_INET)
-    address.sin_addr.s_addr = UInt32(0x7F00_0001).bigEndian
-    var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-    let port = withUnsafeMutablePointer(to: &address) { pointer in
-      pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) { pointer in
-        bind(listener, pointer, length) == 0 && getsockname(listener, pointer, &length) == 0
-      }
-    }
-    // The kernel does not reassign the port for a while.
-    close(listener)
-    guard port else { throw TestFailure("no port") }
-    let monitor = "127.0.0.1:\(UInt16(bigEndian: address.sin_port))"
+    let monitor = "127.0.0.1:\(try freePort())"
     guard let certificates else {
       return (try TestBroker("http: \"\(monitor)\"", sync: sync, program: program), "http://\(monitor)")
     }
