@@ -17,6 +17,8 @@ struct UploadLedger {
   private var writtenOwnOffset: UInt64?
   /// When the oldest unacknowledged bytes arrived.
   private var unacknowledgedSince: MonotonicInstant?
+  /// Whether an earlier server created the upload. Its client may have been told more than the record contains.
+  private var isRestored = false
 
   private static let digestFields = Set(
     [DigestField.representation, DigestField.wantRepresentation].map { $0.lowercased() })
@@ -61,6 +63,7 @@ struct UploadLedger {
     var record = record
     record.limits.maximumAge = maximumAge
     (writtenOwnOffset, isBeginningWritten) = (record.ownOffset, record.hasBegun)
+    isRestored = true
     self.record = record
     state = Self.state(
       Self.phase(of: record, boot: boot), offset: record.promised, of: record, awaitsDisk: awaitsDisk)
@@ -127,6 +130,16 @@ struct UploadLedger {
   // MARK: Changes
 
   mutating func begin() { record.hasBegun = true }
+
+  /// Nothing of the upload is stored. If its client was told no offset but 0, the upload has not begun.
+  ///
+  /// - Returns: whether that is so.
+  mutating func foundNothing() -> Bool {
+    guard !isRestored, state.announced == 0 else { return false }
+    (record.hasBegun, isBeginningWritten) = (false, false)
+    return true
+  }
+
   mutating func setOwnsFile(_ ownsFile: Bool) { record.ownsFile = ownsFile }
   mutating func setOwnOffset(isInside: Bool) { record.ownOffset = isInside ? state.offset : nil }
   /// The upload turned out to be over after a response was given.

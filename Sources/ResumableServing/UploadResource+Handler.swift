@@ -104,9 +104,11 @@ extension UploadResource {
       lostFile("another program has replaced the file of the stream")
       throw .deactivated(.stateLost)
     }
-    let kept: KeptExtent
+    var kept: KeptExtent
     do throws(SystemError) {
       kept = try content.measure(ledger)
+      // Another request of the stream has ended and, because no byte was stored, left no recording.
+      if case .gone = kept, ledger.foundNothing() { kept = try content.measure(ledger) }
     } catch {
       throw UploadRefusal(error)
     }

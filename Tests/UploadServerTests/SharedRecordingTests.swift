@@ -85,6 +85,71 @@ struct SharedRecordingTests {
     #expect(!test.events.all.contains { $0.kind == .closed && $0.stream == "a" }, context)
   }
 
+  /// How far an upload has come that has no byte.
+  enum Beginning: String, CaseIterable, CustomStringConvertible {
+    case created, createdChunked, appendedChunked, cutAppend
+    var description: String { rawValue }
+  }
+
+  /// What another request of the same stream does.
+  enum Other: String, CaseIterable, CustomStringConvertible {
+    case plainCut, plainCutAfterBytes, uploadCancelled, uploadCut
+    var description: String { rawValue }
+  }
+
+  @Test(
+    "an upload without a byte can be continued after any other request of its stream", arguments: Beginning.allCases,
+    Other.allCases)
+  func withoutByte(_ beginning: Beginning, _ other: Other) throws {
+    let test = try TestServer()
+    let client = try test.connect()
+    let upload: String
+    if beginning == .createdChunked {
+      try client.request("POST", "/t.txt", ["Upload-Complete: ?0", "Stream-ID: a"], chunked: true)
+      try client.send("0\r\n\r\n")
+      upload = try #require(try client.final().answer["location"])
+    } else {
+      upload = try test.create("/t.txt", ["Stream-ID: a"])
+    }
+    if beginning == .appendedChunked || beginning == .cutAppend {
+      try client.patch(upload, at: 0, chunked: true)
+      if beginning == .appendedChunked {
+        try client.send("0\r\n\r\n")
+        #expect(try client.final().answer["upload-offset"] == "0")
+      } else {
+        try client.awaitProgress(0)
+        client.disconnect()
+        _ = try test.events.wait(.interrupted)
+      }
+    }
+    try perform(other, test)
+    let now = try test.connect().head(upload)
+    let offset = try #require(now["upload-offset"].flatMap { Int($0) }, "\(now)")
+    #expect(now.status == 204, "\(now)")
+    try test.append(upload, at: offset, completes: true, Array("01234".utf8.dropFirst(offset)))
+    #expect(try test.directory.text("t-a.txt") == "01234")
+  }
+
+  private func perform(_ other: Other, _ test: TestServer) throws {
+    let client = try test.connect()
+    switch other {
+    case .plainCut, .plainCutAfterBytes:
+      let interruptions = test.events.all.filter { $0.kind == .interrupted }.count
+      try client.request("PUT", "/t.txt", version: nil, ["Stream-ID: a", "Expect: 100-continue"], chunked: true)
+      #expect(try client.answer().status == 100)
+      if other == .plainCutAfterBytes { try client.sendChunk("012") }
+      client.disconnect()
+      _ = try test.events.wait(.interrupted, count: interruptions + 1)
+    case .uploadCancelled, .uploadCut:
+      let second = try test.create("/t.txt", ["Stream-ID: a"])
+      try client.patch(second, at: 0, chunked: true)
+      client.disconnect()
+      let last = try test.connect()
+      try last.request(other == .uploadCut ? "HEAD" : "DELETE", second)
+      #expect(try last.final().answer.status == 204)
+    }
+  }
+
   @Test("the last upload of a stream removes its file, whichever it is", arguments: [false, true])
   func last(_ restarts: Bool) throws {
     let directory = TemporaryDirectory()
