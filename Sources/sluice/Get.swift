@@ -8,9 +8,10 @@ internal import LiveStreaming
 internal import UploadClient
 
 enum Get {
-  /// The connection options that apply to a request without content.
-  private static let connection = HelpTopic(
-    name: StreamOptions.connection.name, title: StreamOptions.connection.title,
+  /// The connection options that apply to a request without content. They have their own page, because `sluice help
+  /// connection` also shows the others.
+  private static let more = HelpTopic(
+    name: "get-options", title: "More options of sluice get",
     options: StreamOptions.connection.options.filter { option in
       ![
         "metrics", "method", "stream-id", "stall-timeout", "response-timeout", "finish-timeout", "send-buffer",
@@ -31,7 +32,7 @@ enum Get {
       Option("background", "let the agent download the file, and return (see sluice transfers)"),
       Option("response-timeout", value: "T", "longest time without data from the server (default: 30s)"),
     ] + StreamOptions.shown,
-    topics: [connection],
+    topics: [more],
     example: "sluice get http://localhost:8080/kitchen-a1.wav")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {

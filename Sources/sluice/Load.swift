@@ -19,7 +19,8 @@ enum Load {
       Option("duration", short: "d", value: "T", "duration of the run, including the ramp (default: 10s)"),
       Option(
         "stage", value: "T:N",
-        "reach N live streams after another T, instead of -n, -d and --ramp; with --arrival-rate, N per second (repeatable)",
+        "reach N live streams after another T, instead of -n, -d and --ramp; with --arrival-rate, N per second "
+          + "(repeatable; default: none)",
         mayRepeat: true),
       Option("ramp", value: "T", "time over which the streams start (default: 0)"),
       Option(
@@ -27,14 +28,12 @@ enum Load {
         "content and pace of a stream: mic, heartbeat, bulk, or a JSON file (default: mic)"),
       Option("rate", value: "SIZE", "bytes per second of each stream (default: the profile's)"),
       Option("chunk", value: "T", "time between two messages of a stream (default: the profile's)"),
-      Option("json", value: "FILE", "write the report as JSON (-: to standard output)"),
-      Option("html", value: "FILE", "write the report as a web page"),
-      Option("csv", value: "FILE", "write one row per second as CSV (-: to standard output)"),
-      Option(
-        "fail-if", value: "'C'", "exit with 3 if the condition holds: 'ack.p99 > 500ms', 'errors > 0' (repeatable)",
-        mayRepeat: true),
+      Option("json", value: "FILE", "file for the report as JSON, or - for standard output (default: none)"),
+      Option("html", value: "FILE", "file for the report as a web page (default: none)"),
+      Option("csv", value: "FILE", "file for one row per second as CSV, or - for standard output (default: none)"),
+      Report.failIf,
       Option("threads", value: "K", "number of network loops (default: 1)"),
-      Option("part", value: "K/N", "run only part K of N, for N processes or machines"),
+      Option("part", value: "K/N", "run only part K of N, for N processes or machines (default: 1/1)"),
       Option(
         "i-may-load-this", value: "HOST", "permit load on this host (repeatable; default: only this machine)",
         mayRepeat: true),

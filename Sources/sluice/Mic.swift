@@ -22,7 +22,7 @@ enum Mic {
       Option("device-buffer", value: "T", "length of the device's ALSA buffer (default: 500ms)"),
       Option("container", value: "C", "file format of the stream: wav or raw (default: wav)"),
       Option("gap-fill", value: "G", "replacement for frames that the device lost: silence or none (default: silence)"),
-      Option("duration", short: "d", value: "T", "end after exactly T of audio (default: at a signal)"),
+      Option("duration", short: "d", value: "T", "end after exactly T of audio (default: at a signal; --test: 3s)"),
       SplitOption.option,
       Option("test", "record 3 s, show the level, and send nothing; requires no URL"),
       StreamOptions.buffer(default: "5min"), StreamOptions.overflow(default: "drop-oldest"),

@@ -11,14 +11,16 @@ enum Report {
     options: [
       Option("merge", "merge the files, which are parts of one run (sluice load --part)"),
       Option("compare", "compare two runs, the earlier one first"),
-      Option("html", value: "FILE", "write the report as a web page"),
-      Option("json", value: "FILE", "write the report as JSON (-: to standard output)"),
-      Option("csv", value: "FILE", "write one row per interval as CSV (-: to standard output)"),
-      Option(
-        "fail-if", value: "'C'", "exit with 3 if the condition holds: 'ack.p99 > 500ms', 'errors > 0' (repeatable)",
-        mayRepeat: true),
+      Option("html", value: "FILE", "file for the report as a web page (default: none)"),
+      Option("json", value: "FILE", "file for the report as JSON, or - for standard output (default: none)"),
+      Option("csv", value: "FILE", "file for one row per interval as CSV, or - for standard output (default: none)"),
+      failIf,
     ],
     topics: [metrics], example: "sluice report part-1.json part-2.json --merge --html report.html")
+
+  static let failIf = Option(
+    "fail-if", value: "'C'",
+    "exit with 3 if the condition holds: 'ack.p99 > 500ms', 'errors > 0' (repeatable; default: none)", mayRepeat: true)
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     // Comes before any file is read. A mistyped threshold must not be found after an hour of work.

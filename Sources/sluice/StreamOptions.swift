@@ -12,7 +12,8 @@ enum StreamOptions {
   static let buffer = Option(
     "buffer", value: "SIZE|T", "size of the buffer for unacknowledged data, such as 16MiB or 5min")
   static let overflow = Option("overflow", value: "P", "action when the buffer is full: drop-oldest, stop or wait")
-  static let header = Option("header", short: "H", value: "'N: V'", "add a header field (repeatable)", mayRepeat: true)
+  static let header = Option(
+    "header", short: "H", value: "'N: V'", "add a header field (repeatable; default: none)", mayRepeat: true)
   static let token = Option(
     "bearer-token-file", value: "FILE", "send the token in FILE (default: $SLUICE_BEARER_TOKEN)")
   static let giveUp = Option(
@@ -57,11 +58,11 @@ enum StreamOptions {
       Option("method", value: "M", "method of the request (default: POST; put: PUT)"),
       Option("stream-id", value: "ID", "name of the stream on the server (default: 128 random bits)"),
       Option("netrc", "look up credentials in ~/.netrc"),
-      Option("netrc-file", value: "FILE", "look up credentials in FILE"),
+      Option("netrc-file", value: "FILE", "look up credentials in FILE (default: none)"),
       Option("proxy", value: "URL", "connect through this proxy (default: $http_proxy, $https_proxy)"),
-      Option("unix-socket", value: "PATH", "connect through this Unix socket"),
+      Option("unix-socket", value: "PATH", "connect through this Unix socket (default: none)"),
       Option("ca-file", value: "FILE", "trust the authorities in this PEM file (default: the system's)"),
-      Option("cert", value: "FILE", "authenticate with the client certificate in this PEM file"),
+      Option("cert", value: "FILE", "authenticate with the client certificate in this PEM file (default: none)"),
       Option("key", value: "FILE", "private key of the certificate (default: in the certificate's file)"),
       Option("ipv4", short: "4", "use IPv4 only"),
       Option("ipv6", short: "6", "use IPv6 only"),

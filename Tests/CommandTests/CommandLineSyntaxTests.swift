@@ -67,22 +67,49 @@ struct CommandLineSyntaxTests {
     + SluiceCommand.subcommands.map { ($0.syntax.name, $0.syntax.help) }
     + SluiceCommand.topics.map { ($0.name, $0.page) }
 
-  @Test("help fits 80 columns, and states the default of each option that has a value", arguments: pages)
+  @Test("help fits 80 columns, and names each option of its page", arguments: pages)
   func help(_ name: String, _ page: String) {
     for line in page.split(separator: "\n") { #expect(line.count <= 80, "\(line)") }
     let syntax = SluiceCommand.subcommands.first { $0.syntax.name == name }?.syntax
     for option in syntax?.options ?? SluiceCommand.topics.first(where: { $0.name == name })?.options ?? [] {
       #expect(page.contains("--\(option.name)"))
-      #expect(option.value == nil || option.help.contains("default: ") || Self.withoutDefault.contains(option.name))
     }
   }
 
-  /// Options that have no effect unless they are given, or that may be repeated.
-  static let withoutDefault: Set = [
-    "header", "netrc-file", "unix-socket", "cert", "json", "html", "csv", "fail-if", "part", "i-may-load-this",
-    "public-url",
-    "overflow", "stage",
-  ]
+  /// Every option is optional, so each has a default, even if it is `none`.
+  @Test(
+    "the help of each option with a value ends with its default",
+    arguments: SluiceCommand.subcommands.map(\.syntax.name))
+  func defaults(_ name: String) throws {
+    for option in try SluiceCommand.find(name).syntax.allOptions where option.value != nil {
+      #expect(Self.endsWithDefault(option.help), "sluice \(name) --\(option.name): \(option.help)")
+    }
+  }
+
+  /// Whether the text ends with `(default: …)` or `(repeatable; default: …)`.
+  private static func endsWithDefault(_ help: String) -> Bool {
+    help.contains(#/\s\((repeatable[^()]*;\s)?default:\s[^()]+\)$/#)
+  }
+
+  @Test(
+    "a default that is missing, empty or not at the end is found",
+    arguments: [
+      ("number of loops (default: 1)", true), ("add a field (repeatable; default: none)", true),
+      ("new file (repeatable, the first applies; default: one file)", true), ("number of loops", false),
+      ("add a field (repeatable)", false), ("number of loops (default: )", false),
+      ("number of loops (default: 1), at most 256", false), ("default: 1", false),
+    ])
+  func findingDefaults(_ help: String, _ expected: Bool) { #expect(Self.endsWithDefault(help) == expected) }
+
+  @Test("a help page shows only options that every subcommand that refers to it accepts")
+  func sharedPages() throws {
+    for syntax in SluiceCommand.subcommands.map(\.syntax) {
+      for topic in syntax.topics {
+        let page = try #require(SluiceCommand.topics.first { $0.name == topic.name })
+        #expect(page.options.map(\.name) == topic.options.map(\.name), "sluice \(syntax.name): \(topic.name)")
+      }
+    }
+  }
 
   @Test("the example of each help is a command line that its own table accepts")
   func examples() throws {
