@@ -43,7 +43,7 @@ NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests
 .DEFAULT_GOAL := help
 .PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-brokers test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk long-outage chaos-server chaos-answers chaos-agent cuts soak model model-spool model-store install install-built clean \
         deb tarball test-deb test-tarball \
-        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-spool-rivals bench-recovery bench-cluster \
+        bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-spool-rivals bench-recovery bench-cluster bench-before \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
         packages test-packages bench-packages cluster-programs
 
@@ -215,6 +215,12 @@ truth: build bench-packages test-packages ## compare the reports of sluice load 
 
 bench-serve: bench-build ## compare the storage of uploads with nginx, uvicorn and hypercorn
 	$(PYTHON) -m benchmarks.serve.rivals $(BENCH)
+
+bench-before: build bench-packages test-packages .build/libcurl-load ## compare the CPU time of this commit with an earlier one: BEFORE=COMMIT
+	@[ -n "$(BEFORE)" ] || { echo "Name an earlier commit: make bench-before BEFORE=v0.1.0" >&2; exit 64; }
+	[ -d .build/before/$(BEFORE) ] || { git clone -q . .build/before/$(BEFORE) && git -C .build/before/$(BEFORE) checkout -q $(BEFORE); }
+	$(MAKE) -C .build/before/$(BEFORE) build
+	$(PYTHON) -m benchmarks.before.before .build/before/$(BEFORE)/.build/release/sluice --commit $(BEFORE) $(BENCH)
 
 bench-test: bench-build ## test the measurements of the benchmarks
 	$(PYTHON) -m benchmarks.tests.test_reporting

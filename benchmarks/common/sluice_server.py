@@ -18,7 +18,7 @@ class SluiceServer:
 
     name = "sluice serve"
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, program: Path = SLUICE) -> None:
         self.directory = directory / "store"
         self.directory.mkdir(parents=True)
         self.port = free_port()
@@ -27,7 +27,7 @@ class SluiceServer:
         address = f"127.0.0.1:{self.port}"
         has_other_store = "--discard" in options or "--store" in options
         where = [] if has_other_store else ["--directory", str(self.directory)]
-        self._command = [str(SLUICE), "serve", "--listen", address, *where, *options]
+        self._command = [str(program), "serve", "--listen", address, *where, *options]
 
     def start(self) -> tuple[int, int]:
         """Starts it. Returns when it was started and when it began to listen (CLOCK_MONOTONIC, ns)."""
@@ -91,9 +91,9 @@ class SluiceServer:
 
 
 @contextlib.contextmanager
-def sluice_server(directory: Path, *options: str) -> Iterator[SluiceServer]:
+def sluice_server(directory: Path, *options: str, program: Path = SLUICE) -> Iterator[SluiceServer]:
     """Runs a server during a `with` block."""
-    server = SluiceServer(directory, *options)
+    server = SluiceServer(directory, *options, program=program)
     try:
         server.start()
         yield server
