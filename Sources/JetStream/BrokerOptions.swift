@@ -13,6 +13,10 @@ public struct BrokerOptions: Sendable, Equatable {
   public var credentialsFile: String?
   /// The path of a PEM file with the authorities that may sign a broker's certificate; nil for the system's.
   public var authorityFile: String?
+  /// The path of a PEM file with the client's certificate, followed by those of intermediate authorities; nil for none.
+  public var certificateFile: String?
+  /// The path of a PEM file with the unencrypted private key of the certificate; nil if it is in ``certificateFile``.
+  public var keyFile: String?
   /// How long one attempt to connect may take.
   public var connectTimeout = Duration.seconds(5)
 
@@ -34,5 +38,5 @@ public struct BrokerOptions: Sendable, Equatable {
   }
 
   /// Whether a connection must be encrypted.
-  var requiresTLS: Bool { authorityFile != nil || servers.contains { $0.hasPrefix("tls://") } }
+  var requiresTLS: Bool { authorityFile != nil || certificateFile != nil || servers.contains { $0.hasPrefix("tls://") } }
 }

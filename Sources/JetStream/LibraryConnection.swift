@@ -53,6 +53,13 @@ enum LibraryConnection {
       status = natsOptions_LoadCATrustedCertificates(settings, path)
       guard status == NATS_OK else { throw .unusableFile(path, reason: lastError(status)) }
     }
+    if let path = options.certificateFile {
+      let key = options.keyFile ?? path
+      status = natsOptions_LoadCertificatesChain(settings, path, key)
+      guard status == NATS_OK else {
+        throw .unusableFile(key == path ? path : "\(path) or \(key)", reason: lastError(status))
+      }
+    }
     if let path = options.credentialsFile {
       guard access(path, R_OK) == 0 else { throw .unusableFile(path, reason: String(cString: strerror(errno))) }
       status = natsOptions_SetUserCredentialsFromFiles(settings, path, nil)

@@ -8,6 +8,8 @@ enum StoreOptions {
     Option("store-token-file", value: "FILE", "token for the brokers (default: none)"),
     Option("store-credentials", value: "FILE", "NATS credentials file, .creds (default: none)"),
     Option("store-ca", value: "FILE", "PEM file of authorities for TLS to the brokers (default: the system's)"),
+    Option("store-cert", value: "FILE", "client certificate for TLS to the brokers, PEM (default: none)"),
+    Option("store-key", value: "FILE", "private key of the certificate (default: in the certificate's file)"),
   ]
 
   static let topic = HelpTopic(
@@ -85,6 +87,7 @@ enum StoreOptions {
     if let systemCredentials {
       var system = options
       (system.credentialsFile, system.authorityFile) = (systemCredentials, values["store-ca"])
+      (system.certificateFile, system.keyFile) = (values["store-cert"], values["store-key"])
       brokers.witnesses.systemAccount = system
     }
     if values["durability"] == "always", brokers.witnesses.isEmpty {
@@ -122,6 +125,13 @@ enum StoreOptions {
 
   static func checkFiles(_ values: CommandLineSyntax.Values) throws(CommandError) {
     for option in access { if let path = values[option.name] { try InputFile.check(path, option: option.name) } }
+    if values["store-key"] != nil, values["store-cert"] == nil {
+      throw .usage("--store-key requires --store-cert. Add the certificate of the key.")
+    }
+    for option in ["store-key", "store-cert"] {
+      guard let path = values[option] else { continue }
+      try PrivateKeyFile.check(path, option: option)
+    }
   }
 
   /// Adds the credentials that the brokers require.
@@ -141,6 +151,7 @@ enum StoreOptions {
     }
     options.credentialsFile = values["store-credentials"]
     options.authorityFile = values["store-ca"]
+    (options.certificateFile, options.keyFile) = (values["store-cert"], values["store-key"])
     return options
   }
 }

@@ -120,6 +120,7 @@ struct OptionTableTests {
     "partition": .other(["1", "0/1", "2/1", "1/0", "1/257", "-1/2", "a/b", "1/2/3", "1/\(Value.huge)"]),
     "after-collect": .choice,
     "store-token-file": .inputFile, "store-credentials": .inputFile, "store-ca": .inputFile,
+    "store-cert": .inputFile, "store-key": .inputFile,
     "store-system-credentials": .inputFile,
   ]
 

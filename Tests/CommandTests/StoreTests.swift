@@ -192,6 +192,8 @@ struct StoreTests {
       ([guarded.url, "--store-token-file", wrong], 77, "Correct the token"),
       ([guarded.url, "--store-token-file", token, "--replicas", "3"], 76, "replicas"),
       ([guarded.url, "--store-credentials", token], 66, "Correct the file"),
+      ([other.url, "--store-cert", token], 66, "Correct the file"),
+      ([other.url, "--store-key", token], 64, "requires --store-cert"),
       ([other.url], 76, "Change the stream"), ([small.url], 76, "Raise max_payload"),
     ]
     for (arguments, code, text) in cases {

@@ -119,6 +119,36 @@ struct OpeningTests {
     #expect(throws: BrokerError.self) { try BrokerConnection(options) }
   }
 
+  @Test("a broker that requires a client certificate accepts one of its authority, in one file with its key or in two")
+  func clientCertificate() throws {
+    let directory = try TemporaryDirectory()
+    try TestCertificates.make(in: directory)
+    let path = directory.path
+    let broker = try TestBroker(
+      "tls { cert_file: \"\(path)/server.pem\", key_file: \"\(path)/server.key\", ca_file: \"\(path)/ca.pem\", verify: true }")
+    var options = BrokerOptions(servers: ["nats://127.0.0.1:\(broker.port)"])
+    options.authorityFile = "\(path)/ca.pem"
+    #expect(throws: BrokerError.self) { try BrokerConnection(options) }
+    (options.certificateFile, options.keyFile) = ("\(path)/foreign.pem", "\(path)/foreign.key")
+    #expect(throws: BrokerError.self) { try BrokerConnection(options) }
+    (options.certificateFile, options.keyFile) = ("\(path)/client.pem", "\(path)/client.key")
+    _ = try BrokerLoop(options).open("audio")
+    let both = try fileContents("\(path)/client.pem") + fileContents("\(path)/client.key")
+    try directory.write("both.pem", String(decoding: both, as: UTF8.self))
+    (options.certificateFile, options.keyFile) = ("\(path)/both.pem", nil)
+    _ = try BrokerLoop(options).open("audio")
+    // A certificate with a foreign key, and a file that contains neither.
+    for (certificate, key) in [("client.pem", "server.key"), ("ca.pem", "ca.pem"), ("missing.pem", "client.key")] {
+      (options.certificateFile, options.keyFile) = ("\(path)/\(certificate)", "\(path)/\(key)")
+      #expect {
+        try BrokerConnection(options)
+      } throws: { error in
+        guard case BrokerError.unusableFile(let files, _) = error else { return false }
+        return files.contains(certificate)
+      }
+    }
+  }
+
   @Test("lists of servers are NATS URLs, with or without the scheme")
   func lists() {
     #expect(BrokerOptions(list: "nats://a:1,b:2")?.servers == ["nats://a:1", "nats://b:2"])
