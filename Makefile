@@ -248,7 +248,7 @@ bench-cluster: build .build/libcurl-load .build/least-publisher .build/brokers #
 bench-throughput: build test-packages ## compare sluice put and pipe, with the resumable protocol, with plain curl
 	$(PYTHON) -m benchmarks.resumable.throughput $(BENCH)
 
-bench-memory: build ## check that memory stays flat over 10 GB, in client and server
+bench-memory: build .build/brokers ## check that memory stays flat over 10 GB, in client and server
 	$(PYTHON) -m benchmarks.resumable.memory $(BENCH)
 
 bench-acknowledgements: build bench-packages .build/least-microphone ## measure the cost of acknowledgements for a microphone's stream

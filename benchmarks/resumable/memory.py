@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
 """`make bench-memory`: tests whether memory stays flat while ten gigabytes pass through client and server.
 
-`sluice put` sends a sparse file, and `sluice pipe` sends zeros from a pipe. The server really writes them to disk. The
-result is the growth of the peak (VmHWM) after the first gigabyte, and the resident memory at several marks.
+`sluice put` sends a sparse file, and `sluice pipe` sends zeros from a pipe. The server really writes them to disk, or
+into the log of a broker. After each mark, this broker is stopped for two seconds (SIGSTOP), so that the server must let
+its clients wait. The result is the growth of the peak (VmHWM) after the first gigabyte, and the resident memory at
+several marks.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import signal
 import sys
 import time
-from collections.abc import Callable
+import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.common.harness import SLUICE, BenchmarkError, Pipeline, Process, free_bytes, scratch_directory
+from benchmarks.common.nats import Brokers, brokers
 from benchmarks.common.report import Report, Section, add_arguments
 from benchmarks.common.sluice_server import SluiceServer, sluice_server
 from benchmarks.common.tables import Table
@@ -65,10 +72,46 @@ def _pipe(url: str, file: Path) -> list[list[str]]:
 COMMANDS: dict[str, Callable[[str, Path], list[list[str]]]] = {"put": _put, "pipe": _pipe}
 
 
-def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directory: Path, found: list[Mark]) -> None:
+@dataclass(frozen=True)
+class Destination:
+    """A server, and where it stores the bytes."""
+
+    server: SluiceServer
+    broker: Brokers | None = None
+
+    def stored(self) -> int:
+        """The stored bytes. A log's messages have headers too, which are less than 1 % here."""
+        if not self.broker:
+            return sum(path.stat().st_size for path in self.server.stored())
+        with urllib.request.urlopen(f"{self.broker.monitors[0]}/jsz", timeout=10) as answer:
+            return int(json.load(answer)["bytes"])
+
+    def pause(self) -> None:
+        """Stops a broker for two seconds."""
+        if self.broker:
+            (process,) = self.broker.processes
+            process.send(signal.SIGSTOP)
+            time.sleep(2)
+            process.send(signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def destination(store: str, directory: Path) -> Iterator[Destination]:
+    """A server with a directory or a log, during a `with` block."""
+    if store == "directory":
+        with sluice_server(directory) as server:
+            yield Destination(server)
+    else:
+        directory.mkdir()
+        with brokers(1, directory) as broker:
+            with sluice_server(directory / "server", "--store", broker.urls, "--replicas", "1") as server:
+                yield Destination(server, broker)
+
+
+def watch(name: str, to: Destination, file: Path, marks: list[int], directory: Path, found: list[Mark]) -> None:
     """Runs one upload and measures both ends at each mark."""
     directory.mkdir()
-    server.clear()
+    server = to.server
     pipeline = Pipeline(COMMANDS[name](f"http://127.0.0.1:{server.port}/file", file), {}, directory)
     client = pipeline.members[-1]
     assert server.process
@@ -77,18 +120,18 @@ def watch(name: str, server: SluiceServer, file: Path, marks: list[int], directo
             deadline = time.monotonic() + PATIENCE
             # The last mark is slightly before the end, because the client exits at the end and could not be measured.
             wanted = min(mark, file.stat().st_size - 64 * 2**20)
-            while (stored := sum(path.stat().st_size for path in server.stored())) < wanted:
+            while (stored := to.stored()) < wanted:
                 if client.wait(0.002) or time.monotonic() > deadline:
                     raise BenchmarkError(f"sluice {name} ended or stopped at {stored} bytes: {pipeline.said()}")
             found.append(Mark(stored, Memory.of(client), Memory.of(server.process)))
             print(f"sluice {name}, {stored / GIGABYTE:.1f} GB: {found[-1].client.cell()}", file=sys.stderr)
+            to.pause()
         if not pipeline.wait(PATIENCE) or any(member.exit is None or member.exit.code for member in pipeline.members):
             raise BenchmarkError(f"sluice {name} failed: {pipeline.said()}")
     finally:
         pipeline.kill()
-    (stored_file,) = server.stored()
-    if stored_file.stat().st_size != file.stat().st_size:
-        raise BenchmarkError(f"{stored_file.stat().st_size} bytes of {file.stat().st_size} were stored")
+    if to.stored() < file.stat().st_size:
+        raise BenchmarkError(f"{to.stored()} bytes of {file.stat().st_size} were stored")
 
 
 def growth(found: list[Mark]) -> dict[str, float]:
@@ -108,7 +151,7 @@ def verdict(name: str, found: list[Mark]) -> str:
     return f"sluice {name}: growth of the peak from {first:.1f} to {last:.1f} GB: {words}: {shape}"
 
 
-def upload(name: str, size: int, disk: Path | None, found: list[Mark]) -> None:
+def upload(name: str, store: str, size: int, disk: Path | None, found: list[Mark]) -> None:
     """Runs one command with its own server, so that the peaks of the commands are independent."""
     with scratch_directory(disk) as scratch:
         if free_bytes(scratch) < size * 1.1:
@@ -117,8 +160,8 @@ def upload(name: str, size: int, disk: Path | None, found: list[Mark]) -> None:
         with open(file, "wb") as holes:
             holes.truncate(size)
         marks = [mark for mark in (GIGABYTE, 2 * GIGABYTE, 5 * GIGABYTE) if mark < size] + [size]
-        with sluice_server(scratch / "server") as server:
-            watch(name, server, file, marks, scratch / name, found)
+        with destination(store, scratch / "destination") as to:
+            watch(name, to, file, marks, scratch / name, found)
 
 
 def table(results: dict[str, list[Mark]]) -> Table:
@@ -134,6 +177,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the memory of client and server during long uploads.")
     add_arguments(parser)
     parser.add_argument("--gigabytes", type=float, default=10, help="gigabytes to send, at least 1.1 (default: 10)")
+    parser.add_argument("--stores", default="directory,log", help="stores of the server (default: directory,log)")
     parser.add_argument("--disk", type=Path, help="a directory with enough space (default: the temporary one)")
     options = parser.parse_args()
     results: dict[str, list[Mark]] = {}
@@ -141,10 +185,16 @@ def main() -> int:
     whole: dict[str, list[Mark]] = {}
     report = Report("memory")
     with report.measuring():
-        for name in COMMANDS:
-            upload(name, int(options.gigabytes * GIGABYTE), options.disk, results.setdefault(name, []))
-            whole[name] = results[name]
-    note = "Memory of client and server during resumable uploads to disk. `make bench-memory`."
+        for store in options.stores.split(","):
+            for name in COMMANDS:
+                title = f"{name}, {store}"
+                size = int(options.gigabytes * GIGABYTE)
+                upload(name, store, size, options.disk, results.setdefault(title, []))
+                whole[title] = results[title]
+    note = (
+        "Memory of client and server during resumable uploads to disk, in a directory or in the log of one broker. The "
+        "broker is stopped for two seconds after each mark. `make bench-memory`."
+    )
     verdicts = [verdict(name, found) for name, found in whole.items()]
     report.sections = [Section("Memory of resumable uploads", note, [table(results)], verdicts)]
     report.figures = results
