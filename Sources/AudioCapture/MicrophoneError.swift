@@ -11,12 +11,14 @@ public enum MicrophoneError: Error, Equatable, Sendable, CustomStringConvertible
   case busy(name: String, holder: String?)
   /// The user may not open the device.
   case permissionDenied(name: String)
-  /// The rate in Hz, and the nearest supported rate. `range` has all supported rates, for the message.
+  /// The device does not support the rate `asked` (in Hz). `nearest` is the nearest supported rate. `range` contains
+  /// all supported rates, for the message.
   case unsupportedRate(name: String, asked: Int, nearest: Int, range: ClosedRange<Int>)
-  /// The number of channels, and the nearest supported number. `range` has all supported numbers, for the message.
+  /// The device does not support the number of channels `asked`. `nearest` is the nearest supported number. `range`
+  /// contains all supported numbers, for the message.
   case unsupportedChannels(name: String, asked: Int, nearest: Int, range: ClosedRange<Int>)
-  /// `nearest` is nil if the device supports none of Sluice's formats. `supported` lists its formats in ALSA's
-  /// notation.
+  /// The device does not support the format `asked`. `nearest` is nil if the device supports none of Sluice's formats.
+  /// `supported` lists its formats in ALSA's notation.
   case unsupportedFormat(name: String, asked: SampleFormat, nearest: SampleFormat?, supported: [String])
   /// Another ALSA call failed: the operation, the errno, and libasound's message (may be empty).
   case system(operation: String, code: Int32, detail: String)

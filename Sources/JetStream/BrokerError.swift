@@ -31,7 +31,7 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   static let wrongLastSequence = 10071
   /// Another message follows the one that a publish names.
   static let alreadyFollowed = refused(
-    code: 400, number: wrongLastSequence, reason: "wrong last sequence: another message follows it")
+    code: 400, number: wrongLastSequence, reason: "wrong last sequence: the subject already has a later message")
   /// Another publish for the subject is under way in a cluster, and the last message is still undecided.
   static let undecidedLastSequence = 10164
   /// There is no such stream.

@@ -21,7 +21,8 @@ public struct LiveStreamConfiguration: Sendable {
   /// Whether unused memory of the buffer is returned to the system.
   public var memory = CircularBuffer.Memory.returned
   /// Plain uploads only: the number of bytes that stay in the buffer after TCP has acknowledged them, while there is
-  /// room. A server that could not store them may request them again. At most half of the buffer.
+  /// room. A server that could not store them may request them again. A larger value is reduced to half of the
+  /// allocated buffer, which includes these bytes.
   public var retention = 256 << 10
   /// The session's lane for the requests, at least 0. A session has one lane unless it was created with more.
   package var lane = 0

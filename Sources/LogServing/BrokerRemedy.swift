@@ -10,10 +10,10 @@ extension BrokerError {
     case .notAuthorized: "Correct the token or the credentials."
     case .unusableFile: "Correct the file or its path."
     case .noResponders: "Enable JetStream in the configuration of the brokers."
-    case .shortPayload: "Raise max_payload in the configuration of the brokers."
+    case .shortPayload, .messageTooLarge: "Raise max_payload in the configuration of the brokers."
     case .unsuitableStream: "Change the stream, or name another one."
-    case .refused, .invalidReply, .messageTooLarge: "Correct the configuration of the brokers."
-    case .resources: "Allow the process more."
+    case .refused, .invalidReply: "Correct the configuration of the brokers."
+    case .resources: "Raise the limits of the process, such as ulimit -n."
     }
   }
 }

@@ -44,7 +44,7 @@ public struct RecordingVerification: Sendable {
     public var kind: Kind
     /// The path, relative to the directory.
     public var path: String
-    /// The actual and the expected value.
+    /// What is wrong, in words. For a wrong length or digest, the actual and the expected value.
     public var detail: String
 
     /// As one line of JSON (RFC 8259) without the line feed.

@@ -14,7 +14,7 @@ public struct SpoolError: Error, Equatable, Sendable {
     case notASpool
     /// The file was written by a later Sluice: its version.
     case unsupportedVersion(UInt32)
-    /// Somebody has truncated the file.
+    /// Another program truncated the file.
     case truncated
     /// Both headers are damaged, or missing.
     case damagedHeader
@@ -26,7 +26,7 @@ public struct SpoolError: Error, Equatable, Sendable {
     case sealed
     /// The file was opened for reading.
     case readOnly
-    /// More text or pauses than a file has room for.
+    /// The stream's description is too long, or there are too many pauses, for a spool file.
     case tooLong
     /// A system call failed.
     case system(SystemError)

@@ -256,8 +256,9 @@ extension CircularBuffer {
       storage.isBacked(at: offset) && storage.backing?.isMissing(at: offset) == true
     }
 
-    /// Releases all bytes before `offset`, so that their space is free. Released offsets are ignored. With
-    /// ``Memory/returned``, only whole steps are released, and ``released`` may stay up to 64 KiB behind `offset`.
+    /// Releases all bytes before `offset`, so that their space is free. An offset that was already released has no
+    /// effect. With ``Memory/returned``, only whole steps are released, and ``released`` may stay up to 64 KiB behind
+    /// `offset`.
     public mutating func release(upTo offset: UInt64) { storage.release(upTo: offset) }
 
     /// An eventfd that is signalled after ``requestWakeUp(beyond:)`` when bytes arrive or the stream finishes. Watch it

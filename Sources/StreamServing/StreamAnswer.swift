@@ -8,7 +8,7 @@ package import ResumableUploads
 package enum StreamAnswer {
   package static let notYours = "the stream belongs to another token"
   package static let otherContent =
-    "the content differs from the Content-Digest or Repr-Digest of the request; nothing of it is stored"
+    "the content does not match the Content-Digest or Repr-Digest of the request. Nothing was stored"
   package static let withoutLength = "a stream needs Transfer-Encoding: chunked or a Content-Length"
 
   /// What of a stream an answer tells.

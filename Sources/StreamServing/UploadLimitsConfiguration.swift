@@ -23,20 +23,21 @@ public struct UploadLimitsConfiguration: Sendable {
   public static let maximumCountWhenDiscarding = 50_000
   /// The maximum number of them per owner. More get 503.
   public var maximumCountPerClient: Int?
-  /// The number of records of finished uploads to keep, for clients that did not receive the response. Beyond it, the
-  /// oldest records of the owner with the most are removed.
+  /// The maximum number of records of finished uploads, which are kept for clients that did not receive the response.
+  /// Beyond it, the oldest records of the owner with the most are removed.
   public var maximumFinishedCount = 10_000
   /// The maximum number of them per owner. Beyond it, the owner's oldest are removed.
   public var maximumFinishedCountPerClient = 5_000
-  /// The total size of these records in bytes.
+  /// The maximum total size of these records, in bytes. Beyond it, the oldest records of the owner with the largest
+  /// total size are removed.
   public var maximumFinishedSize: UInt64 = 64 << 20
-  /// The total size of these records per owner in bytes.
+  /// The maximum total size of these records per owner, in bytes. Beyond it, the owner's oldest records are removed.
   public var maximumFinishedSizePerClient: UInt64 = 32 << 20
-  /// The number of bytes of unfinished streams that may be stored in total. More get 507. Holes count, and so does an
-  /// interrupted stream until it is complete or its file is removed. Each byte counts for the owner who stored it.
-  /// After a restart, the owner of a plain stream without a credential is unknown.
+  /// The maximum total number of bytes of unfinished streams. More get 507. Holes count, and so does an interrupted
+  /// stream until it is complete or its file is removed. Each byte counts for the owner who stored it. After a restart,
+  /// the owner of a plain stream without a credential is unknown.
   public var quota: UInt64?
-  /// The number of these bytes per owner. More get 507.
+  /// The maximum number of these bytes per owner. More get 507.
   public var quotaPerClient: UInt64?
   /// The lowest rate of a request in bytes per second. A slower one gets 408. Nil by default, because a live source may
   /// be silent.

@@ -35,7 +35,7 @@ public final class UploadServer: Sendable {
   /// The addresses on which the server listens, with the ports that the kernel chose for port 0.
   public let localAddresses: [ListenAddress]
 
-  /// Opens and locks the directory, and binds every address. From now on, connections are queued.
+  /// Opens the storage and binds every address. A directory is also locked. From now on, connections are queued.
   ///
   /// - Throws: ``UploadServerError``, whose description names the remedy.
   public init(configuration: Configuration) throws(UploadServerError) {

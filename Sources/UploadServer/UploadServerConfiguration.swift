@@ -49,8 +49,8 @@ extension UploadServer {
     /// everyone gets those that were begun without one. Requires ``writesSidecars``, because the server identifies its
     /// recordings by their sidecars.
     public var allowsDownloads = false
-    /// The number of simultaneous downloads, at most half of them for one client. More get 503. Each takes up to
-    /// 512 KiB of memory.
+    /// The maximum number of simultaneous downloads, at most half of them for one client. More get 503. Each takes up
+    /// to 512 KiB of memory.
     public var maximumDownloadCount = 100
     /// The clock that measures the age of recordings.
     var retentionClock = RetentionState.Clock()

@@ -8,7 +8,7 @@ internal import StreamBuffers
 enum TruncatedBuffer {
   private static let message = Array(
     ("sluice: the stream's buffer in /dev/shm was truncated by another program. "
-      + "The spool keeps the data that was synchronized, but later data is lost. "
+      + "The spool keeps the data that was synced. Later data is lost. "
       + "Start the command again: it sends the data in the spool.\n").utf8)
   // Set before the handler is installed.
   nonisolated(unsafe) private static var text = UnsafeBufferPointer<UInt8>(start: nil, count: 0)

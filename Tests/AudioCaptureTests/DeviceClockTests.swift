@@ -40,7 +40,7 @@ struct DeviceClockTests {
   }
 
   @Test(
-    "after a week of a crystal that is off by 200 ppm, a gap of one second is exact to a quarter of a millisecond",
+    "after a week with a device clock that is off by 200 ppm, the length of a one-second gap is accurate to a third of a millisecond",
     arguments: [-200.0, 200.0])
   func drift(ppm: Double) {
     let device = Device(rate: 48_000, start: 0, ppm: ppm)

@@ -38,7 +38,7 @@ struct StoreTests {
   }
 
   @Test(
-    "a stream survives killed brokers and servers, and the log has each byte once",
+    "a stream survives killed brokers and servers, and the log stores each byte once",
     arguments: [["--roll-over-after", "300ms"], ["--resumable", "never"]])
   func kills(_ options: [String]) throws {
     let broker = try TestBroker()

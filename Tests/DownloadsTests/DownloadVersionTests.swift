@@ -41,7 +41,7 @@ struct DownloadVersionTests {
   }
 
   @Test(
-    "a part is joined only if it has the same version, and always if it has the validator of If-Range",
+    "the client appends a 206 of the same version only, and always one whose validator equals that of If-Range",
     arguments: [1, 2], [true, false])
   func parts(version: Int, isLater: Bool) throws {
     for first in Names.all where !first.isDisjoint(with: [.tag, .date]) {

@@ -38,7 +38,7 @@ struct ResponseHeaderTests {
     }
   }
 
-  @Test("libcurl fails the request at the published limit, and not before")
+  @Test("libcurl fails a request when its response heads reach responseHeaderLimit, within one line")
   func limit() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()

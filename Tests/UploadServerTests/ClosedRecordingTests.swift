@@ -462,7 +462,9 @@ struct ClosedRecordingTests {
 
   // MARK: Restarts
 
-  @Test("a recording of an earlier server is closed under its recorded name, or under one that its contents determine")
+  @Test(
+    "after a restart, a recording is closed under the name in its record, or else under a name derived from its contents"
+  )
   func leftBehind() throws {
     let directory = TemporaryDirectory()
     do {

@@ -23,7 +23,7 @@ open class URLSessionTask: NSObject, @unchecked Sendable {
     case running = 0
     /// The transfer has not begun, or is paused.
     case suspended = 1
-    /// The task was cancelled, and its last call is pending.
+    /// The task was cancelled, and its delegate has not yet been notified of its completion.
     case canceling = 2
     /// The task has ended.
     case completed = 3

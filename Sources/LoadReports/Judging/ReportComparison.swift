@@ -67,7 +67,7 @@ public struct ReportComparison: Sendable {
     }
   }
 
-  /// The differences between the plans. They alone can cause differences between the runs.
+  /// The differences between the plans. These differences are enough to explain different figures.
   public var planDifferences: [(name: String, ours: String, theirs: String)] {
     before.plan.differences(from: after.plan).filter { $0.name != "seed" }
   }

@@ -220,7 +220,8 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     }
     let isUnfinished = !cancelled.isEmpty
     if isUnfinished, isDue {
-      loop.figures.error(ErrorClass.unfinished.rawValue, example: "stopped before everything was answered")
+      loop.figures.error(
+        ErrorClass.unfinished.rawValue, example: "the run ended before the server answered all messages")
     }
     // A stream of which everything has failed so far has failed, even if the run ends early because of that.
     let outcome: StreamOutcome =

@@ -12,7 +12,7 @@ import Testing
 
 @Suite("A load test judges any endpoint")
 struct OtherEndpointTests {
-  @Test("an endpoint that answers 200 has acknowledged the bytes of its request, and its statuses are counted")
+  @Test("a 200 response acknowledges the bytes of the request, and the report counts each status")
   func plain() throws {
     let carried = Atomic(0)
     let server = try ScriptedServer { connection, number in
