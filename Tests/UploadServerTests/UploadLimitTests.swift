@@ -417,7 +417,7 @@ struct UploadLimitTests {
   }
 
   @Test(
-    "a client that wants a digest of the stored bytes receives it in each response, also after a restart (draft, section Representation Digests)",
+    "a client that wants a digest of the stored bytes receives it in each response, even after a restart (draft, section Representation Digests)",
     arguments: Bed.all
   )
   func wantedDigest(_ storage: Bed.Storage) throws {
