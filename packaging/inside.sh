@@ -77,7 +77,7 @@ chmod +x /test/bin/systemctl
 PATH=/test/bin:$PATH
 asked() { grep -q -e "$1" /test/systemctl.log; }
 
-say "an upgrade leaves the server and the stream at work"
+say "an upgrade keeps the server and the stream running"
 mkfifo feed
 sluice pipe "http://$address/live.bin" --stream-id l --progress json <feed >client.log 2>&1 &
 client=$!

@@ -1,8 +1,9 @@
 // libFuzzer on what reads a spool file (see ../run.sh): recovery, reads, verification.
 //
-// An input changes an intact file. Its first octet says whether the checksums are made right afterwards, because no
-// input would get behind them otherwise. Then come changes: two octets of place, one of length, and the octets to put
-// there. Checked besides traps: positions are in order, a read always goes forward, and reads and verification agree.
+// An input changes an intact file. Its first octet determines whether the checksums are made right afterwards, because
+// no input would get behind them otherwise. Then come changes: two octets of place, one of length, and the octets to
+// put there. Checked besides traps: positions are in order, a read always goes forward, and reads and verification
+// agree.
 
 internal import Glibc
 

@@ -1,9 +1,9 @@
 // libFuzzer on a server's side of resumable uploads (see ../run.sh): requests as text, an upload resource that they are
 // made to in any order, records as text.
 //
-// An input is a script: the first octet of a line says what happens, the rest is its text. Checked besides traps: the
-// offset never goes back and is never announced before it may be, nothing but the one transfer at work adds bytes, a
-// retrieved offset is accepted, what is over stays over, a record that is read is written as it was.
+// An input is a script: the first octet of a line determines what happens, the rest is its text. Checked besides traps:
+// the offset never goes back and is never announced before it may be, nothing but the one transfer in progress adds
+// bytes, a retrieved offset is accepted, what is over stays over, a record that is read is written as it was.
 
 @_cdecl("LLVMFuzzerTestOneInput")
 public func fuzzUploadResource(_ data: UnsafePointer<UInt8>?, _ size: Int) -> CInt {

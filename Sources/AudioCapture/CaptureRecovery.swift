@@ -150,7 +150,7 @@ extension CaptureLoop {
   /// time.
   private mutating func fillWhileAway() {
     awayFrames = awayFrames.addingSaturated(loseWhatIsDue())
-    // Silence must not displace bytes that the server does not have yet. The rest waits for the device or the end.
+    // Silence must not displace bytes that the server has not stored yet. The rest waits for the device or the end.
     guard owed <= room || owed.addingSaturated(stored) >= maximumFrames && room > 0 else { return }
     _ = settle()
   }
@@ -165,7 +165,7 @@ extension CaptureLoop {
   private var room: UInt64 { UInt64(producer.freeByteCount / frameBytes) }
 
   /// Omits silence that is longer than the buffer or has no space in it, because it would displace bytes that the
-  /// server does not have yet. Silence below one second is not worth a separate upload resource, unless the buffer is
+  /// server has not stored yet. Silence below one second is not worth a separate upload resource, unless the buffer is
   /// smaller still. The last frame is always written: the stream may end with it, and servers make a gap only when a
   /// byte follows.
   private mutating func leaveSilenceOut() {

@@ -10,7 +10,7 @@ public struct ChannelLevel: Equatable, Sendable {
   /// The root mean square. A full-scale square wave has 0, a full-scale sine -3.01.
   public let rms: Double
 
-  /// A level, in dBFS.
+  /// Creates a level, in dBFS.
   public init(peak: Double, rms: Double) { (self.peak, self.rms) = (peak, rms) }
 }
 

@@ -33,7 +33,7 @@ public struct MicrophoneConfiguration: Equatable, Sendable {
   /// The number of frames after which the capture ends, including frames of silence. Nil means never.
   public var maximumFrames: UInt64?
 
-  /// A configuration. The defaults are 16 bits, one channel and 48 kHz of the default device.
+  /// Creates a configuration. The defaults are 16 bits, one channel and 48 kHz of the default device.
   public init(
     device: String = "default", rate: Int = 48_000, channels: Int = 1, format: SampleFormat = .s16LE,
     period: Duration = .milliseconds(10), buffer: Duration? = nil, gapFill: GapFill = .silence,

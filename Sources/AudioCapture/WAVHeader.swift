@@ -10,7 +10,7 @@ public struct WAVHeader: Equatable, Sendable {
   /// The bytes of the header: 80, 94 for floating point, or 104 for the extensible form.
   public let bytes: [UInt8]
 
-  /// The header for a stream of `rate` frames per second.
+  /// Creates the header for a stream of `rate` frames per second.
   public init(rate: Int, channels: Int, format: SampleFormat) {
     let bytesPerFrame = channels * format.bytesPerSample
     let bits = UInt16(format.bytesPerSample * 8)

@@ -62,7 +62,7 @@ extern long preadv2(int descriptor, const struct iovec *pieces, int count, long 
 #define SLUICE_SEEK_DATA 3
 #define SLUICE_SEEK_HOLE 4
 
-/// What dl_iterate_phdr(3) tells of a loaded object; the fields that all versions of glibc have.
+/// What dl_iterate_phdr(3) reports about a loaded object; the fields that all versions of glibc have.
 struct dl_phdr_info {
   ElfW(Addr) dlpi_addr;
   const char *dlpi_name;

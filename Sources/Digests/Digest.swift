@@ -9,7 +9,7 @@ public struct Digest: Sendable, CustomStringConvertible {
   /// The bytes of the digest. Their number is ``DigestAlgorithm/byteCount``.
   public let bytes: [UInt8]
 
-  /// A digest from another source, such as a received field.
+  /// Creates a digest from another source, such as a received field.
   ///
   /// Nil unless the number of `bytes` is that of the algorithm.
   public init?(_ algorithm: DigestAlgorithm, bytes: [UInt8]) {
@@ -18,7 +18,7 @@ public struct Digest: Sendable, CustomStringConvertible {
     self.bytes = bytes
   }
 
-  /// The digest of `content`.
+  /// Computes the digest of `content`.
   ///
   /// - Throws: ``DigestError`` when libcrypto does not support the algorithm, or has no memory.
   public init(_ algorithm: DigestAlgorithm, of content: RawSpan) throws(DigestError) {

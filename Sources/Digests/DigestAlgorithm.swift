@@ -22,7 +22,7 @@ public enum DigestAlgorithm: String, CaseIterable, Sendable {
     }
   }
 
-  /// The algorithm of that name. Nil for others, which a recipient ignores (RFC 9530, section 2).
+  /// Creates the algorithm of that name. Nil for others, which a recipient ignores (RFC 9530, section 2).
   public init?(name: String) { self.init(rawValue: name) }
 
   /// libcrypto's object for the algorithm, which lives as long as the process.

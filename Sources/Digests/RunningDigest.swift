@@ -15,7 +15,7 @@ public struct RunningDigest: ~Copyable, @unchecked Sendable {
   public private(set) var byteCount: UInt64 = 0
   private let context: OpaquePointer
 
-  /// A digest of no bytes yet.
+  /// Creates a digest of no bytes yet.
   ///
   /// - Throws: ``DigestError`` when libcrypto does not support the algorithm, or has no memory.
   public init(_ algorithm: DigestAlgorithm) throws(DigestError) {

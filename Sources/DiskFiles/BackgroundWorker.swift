@@ -5,8 +5,8 @@ internal import EventLoops
 /// Runs work one after another on a thread of its own, which exists while there is work, and for a moment after that:
 /// who has work for the disk often has more.
 ///
-/// Most work has somebody waiting for it. Long work is cut into slices, and after each slice all other work comes
-/// first. Slices without anybody waiting come last. So that nothing waits for ever on a busy disk, the next slice comes
+/// Most work has another thread waiting for it. Long work is cut into slices, and after each slice all other work comes
+/// first. Slices that nothing waits for come last. So that nothing waits for ever on a busy disk, the next slice comes
 /// at the latest after its ``Patience``.
 package final class BackgroundWorker: Sendable {
   /// How long other work may precede the next slice.
@@ -45,7 +45,7 @@ package final class BackgroundWorker: Sendable {
       unhurried.insert((remaining, slice), at: low)
     }
 
-    /// All work that somebody waits for, or one slice; both if the slice has waited for too long.
+    /// All work that another thread waits for, or one slice; both if the slice has waited for too long.
     mutating func take() -> [@Sendable () -> Void] {
       var taken = work
       work = []
@@ -106,7 +106,7 @@ package final class BackgroundWorker: Sendable {
     storage.start { $0.appendUnhurried(remaining, slice) }
   }
 
-  /// What the thread keeps. It does all that was handed in, also without the worker.
+  /// What the thread keeps. It does all that was handed in, even without the worker.
   private final class Storage: @unchecked Sendable {
     private let lingering: Duration
     private let monitor = Monitor()

@@ -143,7 +143,7 @@ package final class DiskSync: Sendable {
     } catch {
       if case .named = file, error.isMissing { return nil }
       if error.isForeignChange { return error }
-      // A failure to open it now says nothing about its bytes, and the directory's descriptor is still open.
+      // A failure to open it now does not concern its bytes, and the directory's descriptor is still open.
       return syncEverything(operation)
     }
   }

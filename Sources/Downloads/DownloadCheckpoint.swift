@@ -7,7 +7,7 @@ internal import JSONLines
 /// The part of an unfinished download at one moment, and how to determine its present state.
 ///
 /// Bytes are written in order. So after a kill, the part has as many bytes as the file. After a power failure, the file
-/// can have its full length and lack bytes that were never synchronized, so only the synchronized ones count.
+/// can have its full length and lack bytes that were never synced, so only the synced ones count.
 package struct DownloadCheckpoint: Equatable, Sendable {
   /// The part. Its byte count is the number of bytes that are certainly on the disk.
   package var data: DownloadResumeData

@@ -22,7 +22,7 @@ public struct DownloadResumeData: Equatable, Sendable, Codable {
   /// The `Repr-Digest` that the server stated (RFC 9530), or nil.
   public var digest: String?
 
-  /// Resume data from values that a program stored in its own format.
+  /// Creates resume data from values that a program stored in its own format.
   public init(
     path: String, inode: UInt64, birth: Int64? = nil, byteCount: UInt64, validator: String, length: UInt64?,
     digest: String? = nil
@@ -142,7 +142,7 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
 
   /// The class of the error.
   public var kind: Kind
-  /// The failure, its reason and the remedy, in words for a person.
+  /// The failure, its reason and the remedy, as human-readable text.
   public var description: String
   /// The failed system call and the reason. Nil if none failed.
   public var systemError: SystemError?

@@ -36,7 +36,7 @@ package struct DownloadStateMachine: Equatable {
   /// Whether the existing bytes can be kept for another request.
   package var isResumable: Bool { count > 0 && validator != nil }
 
-  /// Whether the current response has all remaining bytes, as far as it states.
+  /// Whether the current response contains all remaining bytes, as far as it states.
   package var reachesEnd: Bool { end != nil && end == length }
 
   // MARK: Requests

@@ -11,7 +11,7 @@ extension FileDownload {
 
   /// Has the program store a checkpoint. Bytes that are passed to the file later are written after it.
   ///
-  /// - Parameter isSynchronized: whether the disk must have the bytes first.
+  /// - Parameter isSynchronized: whether the bytes must be on the disk first.
   func record(isSynchronized: Bool = false) {
     guard let record = configuration.record, let file, !file.isStream else { return }
     recorded = machine.count

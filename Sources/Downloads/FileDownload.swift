@@ -42,13 +42,13 @@ public final class FileDownload: @unchecked Sendable {
     /// `EAGAIN`.
     package var record: (@Sendable (DownloadCheckpoint) -> Bool)?
 
-    /// A download to a file, whose part is beside it.
+    /// Creates a download to a file, whose part is beside it.
     public init(request: UploadRequest, to path: String) {
       self.request = request
       output = .file(path, part: path + ".part")
     }
 
-    /// A download to a file, a part, or a descriptor.
+    /// Creates a download to a file, a part, or a descriptor.
     public init(request: UploadRequest, output: Output) { (self.request, self.output) = (request, output) }
   }
 
@@ -133,7 +133,7 @@ public final class FileDownload: @unchecked Sendable {
   private let place = Lock(Place.none)
   private let hasBegun = Lock(false)
 
-  /// A download that has not started. Nothing is opened or sent before ``start(on:_:)``.
+  /// Creates a download that has not started. Nothing is opened or sent before ``start(on:_:)``.
   public init(_ configuration: Configuration) {
     self.configuration = configuration
     clock = RetryClock(policy: configuration.retry)
@@ -231,7 +231,7 @@ public final class FileDownload: @unchecked Sendable {
     if case .file(let path, _) = output, !configuration.replaces, lstat(path, &status) == 0 {
       throw SystemError(operation: "download to \(path)", code: EEXIST)
     }
-    // Of one that keeps its name, nobody has said who may read it.
+    // For one that keeps its name, the permitted readers are unknown.
     let usual: mode_t = if case .file = output { 0o666 } else { 0o600 }
     return try PartialFile(
       making: output.partPath ?? "", mode: configuration.permissions ?? usual,
@@ -328,7 +328,7 @@ public final class FileDownload: @unchecked Sendable {
     handler(.resumable(data))
   }
 
-  /// Reports the data with which a later process can resume, once the file has no bytes of an earlier version.
+  /// Reports the data with which a later process can resume, once the file contains no bytes of an earlier version.
   func tellResumable(_ data: DownloadResumeData) {
     if truncationCount > 0 { heldResumeData = data } else { handler(.resumable(data)) }
   }

@@ -76,6 +76,8 @@ public final class EventLoop: @unchecked Sendable {
   /// Whether the kernel waits with a resolution of nanoseconds, since Linux 5.11.
   private var waitsForNanoseconds = true
 
+  /// Creates a loop. It does nothing until a thread calls ``run()``.
+  ///
   /// - Throws: ``SystemError`` when the process has no descriptor left for epoll or the wake-up.
   public init() throws(SystemError) {
     wakeUp = try EventCounter()

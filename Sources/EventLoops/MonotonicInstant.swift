@@ -7,7 +7,7 @@ public struct MonotonicInstant: Comparable, Hashable, Sendable {
   /// Nanoseconds since the start of the clock.
   public var nanoseconds: Int64
 
-  /// The instant this long after the start of the clock.
+  /// Creates the instant this long after the start of the clock.
   public init(nanoseconds: Int64) { self.nanoseconds = nanoseconds }
 
   /// The current time; clock_gettime(2), without a system call on Linux (vDSO).

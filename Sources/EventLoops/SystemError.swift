@@ -1,17 +1,17 @@
-// A failed system call, with a description for people.
+// A failed system call, with a human-readable description.
 
 internal import Glibc
 
 /// A failed system call: the operation, its object, and the reason.
 ///
-/// It is thrown wherever Sluice calls the kernel. `description` is one line for a person.
+/// It is thrown wherever Sluice calls the kernel. `description` is one line of text to display.
 public struct SystemError: Error, Equatable, Sendable, CustomStringConvertible {
   /// The attempted operation, such as `"openat kitchen.part"`.
   public let operation: String
   /// The `errno` of the call, see errno(3).
   public let code: Int32
 
-  /// The error of a failed call.
+  /// Creates the error of a failed call.
   public init(operation: String, code: Int32) {
     self.operation = operation
     self.code = code

@@ -47,7 +47,7 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
       return String(Substring(octets))
     }
 
-    /// `stream-offset` as `Stream-Offset`, for people. Programs ignore case.
+    /// `stream-offset` as `Stream-Offset`, to display. Programs ignore case.
     package var displayName: String {
       var octets: [UInt8] = []
       appendDisplayName(to: &octets)
@@ -73,10 +73,10 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
   /// Whether every added field was valid.
   public private(set) var isValid = true
 
-  /// No fields.
+  /// Creates an empty collection of fields.
   public init() {}
 
-  /// The fields of a literal, in its order. Invalid ones are omitted. See ``isValid``.
+  /// Creates the fields of a literal, in its order. Invalid ones are omitted. See ``isValid``.
   public init(dictionaryLiteral elements: (String, String)...) {
     for (name, value) in elements { append(name, value) }
   }

@@ -5,9 +5,9 @@ public struct RequestMethod: Hashable, Sendable, ExpressibleByStringLiteral, Cus
   /// The method as it is sent.
   public let name: String
 
-  /// The method of this name.
+  /// Creates the method of this name.
   public init(_ name: String) { self.name = name }
-  /// The method of this name.
+  /// Creates the method of this name.
   public init(stringLiteral name: String) { self.init(name) }
   /// The method's name.
   public var description: String { name }

@@ -13,7 +13,7 @@ public struct Response: Sendable, Equatable {
   /// The content. Empty for none.
   public var body: [UInt8]
 
-  /// A response with a text. A non-empty body gets `Content-Type: type`.
+  /// Creates a response with a text. A non-empty body gets `Content-Type: type`.
   public init(_ status: Int, _ fields: HeaderFields = [:], body: String = "", type: String = "text/plain") {
     self.status = status
     self.fields = fields

@@ -1,6 +1,6 @@
 // Why a request to a broker was not carried out, as a value.
 
-/// What failed between us and a broker. ``description`` has the cause in words; what to do is for the caller to say.
+/// What failed between us and a broker. ``description`` contains the cause in words. The caller states the remedy.
 public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   /// None of the brokers could be reached, or none accepted the connection.
   case unreachable(String)

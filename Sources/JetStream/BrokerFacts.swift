@@ -27,7 +27,7 @@ package struct BrokerFacts: Sendable, Equatable {
     guard let name = reply.text("server_name"), let identifier = reply.text("server_id"),
       let version = reply.text("version")
     else {
-      throw .invalidReply("it does not say who the broker is")
+      throw .invalidReply("it does not name the broker")
     }
     let settings = reply["jetstream"]?["config"]
     self.init(

@@ -9,6 +9,8 @@ public struct BrokerMonitor: Sendable, Equatable {
   public let url: String
   private let varz: String
 
+  /// Creates the description of a monitoring port.
+  ///
   /// - Parameter url: `http://HOST:PORT` or `https://HOST:PORT`, with a path in front of `/varz` if there is one.
   ///   Without a port it is 8222. nil if it is not such a URL.
   public init?(_ url: String) {

@@ -20,10 +20,11 @@ public struct BrokerOptions: Sendable, Equatable {
   /// How long one attempt to connect may take.
   public var connectTimeout = Duration.seconds(5)
 
-  /// The brokers of these URLs, with the defaults for everything else.
+  /// Creates the options for the brokers of these URLs, with the defaults for everything else.
   public init(servers: [String]) { self.servers = servers }
 
-  /// The servers of a list with commas: `nats://a:4222,b:4222`. nil if one of them is not a NATS URL.
+  /// Creates the options for the brokers of a comma-separated list: `nats://a:4222,b:4222`. nil if one of them is not a
+  /// NATS URL.
   public init?(list: String) {
     let servers = list.split(separator: ",", omittingEmptySubsequences: false).map { entry in
       entry.contains("://") ? String(entry) : "nats://\(entry)"

@@ -9,7 +9,7 @@ public struct BrokerWitnesses: Sendable, Equatable {
   /// The path of a PEM file with the authorities that may sign a monitoring port's certificate; nil for the system's.
   public var authorityFile: String?
 
-  /// Nobody, or these.
+  /// Creates a set of witnesses, which is empty by default.
   public init(monitors: [BrokerMonitor] = [], systemAccount: BrokerOptions? = nil, authorityFile: String? = nil) {
     (self.monitors, self.systemAccount, self.authorityFile) = (monitors, systemAccount, authorityFile)
   }

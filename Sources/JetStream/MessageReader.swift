@@ -90,7 +90,7 @@ package final class MessageReader {
 
   /// - Parameters:
   ///   - sequence: of the last message that needs no reading; 0 for none.
-  ///   - identity: of that message, as `identify` said; nil if nobody knows.
+  ///   - identity: of that message, as `identify` returned it; nil if it is unknown.
   ///   - created: when the stream was made, as ``MessageStreamState/created`` says; nil if that is not to be compared.
   ///   - selection: what is read. With ``Selection/headersOfLast``, `sequence` is 0.
   ///   - identify: what identifies a message among all that ever had its sequence: brokers that lose messages give

@@ -38,6 +38,8 @@ public final class BacklogStreamer: @unchecked Sendable {
   private var kept = 0
   private var isCancelled = false
 
+  /// Creates a streamer for the data of earlier processes.
+  ///
   /// - Parameters:
   ///   - spool: the spool with the data of earlier processes.
   ///   - configuration: the settings. The URL, the stream ID and the media type are those of each stretch.
@@ -128,7 +130,7 @@ public final class BacklogStreamer: @unchecked Sendable {
     }
     configuration.streamID = description.streamID
     if let rate = description.bytesPerSecond { configuration.buffer = .time(.seconds(2), bytesPerSecond: rate) }
-    // A plain server has the bytes before. The rest belongs in the same recording, which has no upload resource.
+    // A plain server has stored the bytes before. The rest belongs in the same recording, which has no upload resource.
     if configuration.resumable == .auto, resumption.upload == nil, resumption.acknowledged ?? 0 > 0 {
       configuration.resumable = .never
     }
@@ -142,7 +144,7 @@ public final class BacklogStreamer: @unchecked Sendable {
     if configuration.request.maximumSendRate == nil {
       configuration.request.uploadBufferSize = max(configuration.request.uploadBufferSize, Self.uploadBufferSize)
     }
-    // The bytes that the server already has are not available here for the digest.
+    // The bytes that the server has already stored are not available here for the digest.
     (configuration.description, configuration.digest) = (nil, nil)
     return configuration
   }

@@ -1,7 +1,7 @@
 // The consumer's end of a circular buffer by stream offset, including the pauses of the source.
 //
 // A pause is longer than the buffer. Its silence does not pass through the buffer, where it would replace bytes that
-// the server does not have. The bytes before the pause come first. Until all of them are released, the stream appears
+// the server has not stored. The bytes before the pause come first. Until all of them are released, the stream appears
 // to end there. Then it continues after the pause, as it does after lost bytes, but without a loss.
 
 internal import EventLoops

@@ -21,6 +21,8 @@ public final class DescriptorSource: OnDemandSource, @unchecked Sendable {
   /// The largest size of one read(2), in bytes.
   static let readSize = 256 << 10
 
+  /// Creates a source that reads a descriptor.
+  ///
   /// - Parameters:
   ///   - descriptor: a descriptor that the caller owns. It is not closed.
   ///   - name: the name of the source in errors, such as `standard input`.

@@ -23,6 +23,8 @@ public final class HeartbeatSource: StreamSource, @unchecked Sendable {
   /// On ``clock``.
   private var nextBeat = MonotonicInstant(nanoseconds: 0)
 
+  /// Creates a source that writes the time at intervals.
+  ///
   /// - Parameters:
   ///   - interval: at least a millisecond.
   ///   - format: a format for strftime(3), in UTC. The line end `\r\n` is added. The stream ends with an error if

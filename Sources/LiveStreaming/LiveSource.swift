@@ -19,7 +19,7 @@ final class LiveSource {
   }
 
   let writer: StreamWriter
-  /// Keeps the bytes until the server has them. Nil for memory only.
+  /// Keeps the bytes until the server has stored them. Nil for memory only.
   let spool: SpoolLink?
   private let kind: Kind
   /// Set until the source takes it.

@@ -46,9 +46,9 @@ extension LiveStream {
       // Nothing is released between a request's end and its verdict, because the bytes of a refused request may be
       // needed again.
       let end = transport.releasable(acknowledged: acknowledged, newest: content.newest, capacity: content.capacity)
-      // Comes first, so that another process never misses bytes that no server has. Only these bytes are noted. Bytes
-      // that TCP acknowledged and the server has not read are lost when a connection is reset, and are sent again from
-      // here.
+      // Comes first, so that another process never misses bytes that no server has stored. Only these bytes are noted.
+      // Bytes that TCP acknowledged and the server has not read are lost when a connection is reset, and are sent again
+      // from here.
       if !machine.isEnded { live?.spool?.noteReleased(upTo: end) }
       release(upTo: end)
     } else {
@@ -95,7 +95,7 @@ extension LiveStream {
       let theirs = DigestField(parsing: text)?[algorithm.name], let ours = content.digest(since: base),
       ours.upTo == sentUpTo, base <= sentUpTo
     else { return }
-    // The digest covers the bytes that the server has, which may be fewer than were sent.
+    // The digest covers the bytes that the server has stored, which may be fewer than were sent.
     if let offset = response[UploadFields.offset], UInt64(offset) != sentUpTo - base { return }
     if theirs == ours.value.bytes {
       verified = base..<sentUpTo
@@ -138,8 +138,8 @@ extension LiveStream {
 
   // MARK: Losses
 
-  /// The bytes that the server has not acknowledged and the buffer no longer has. The next request begins after them,
-  /// with a gap.
+  /// The bytes that the server has not acknowledged and the buffer no longer contains. The next request begins after
+  /// them, with a gap.
   var discarded: [Range<UInt64>] {
     let start = machine.acknowledged
     let end = min(content.oldest, content.head)

@@ -21,8 +21,8 @@ extension LiveStream {
     if pauseTimer == nil { lookForDelivery(rest: .zero) }
   }
 
-  /// The server has the bytes before `offset`, and an earlier process has passed the pauses before it. So they are also
-  /// passed here.
+  /// The server has stored the bytes before `offset`, and an earlier process has passed the pauses before it. So they
+  /// are also passed here.
   func passPauses(before offset: UInt64) {
     while offset > content.head, content.head < content.newest {
       let head = content.head

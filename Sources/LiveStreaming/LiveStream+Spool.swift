@@ -1,4 +1,4 @@
-// The end of a stream with a spool: the bytes that the disk has by then.
+// The end of a stream with a spool: the bytes that are on the disk by then.
 
 internal import EventLoops
 

@@ -84,11 +84,11 @@ public struct LiveStreamConfiguration: Sendable {
     /// libcurl fails a request at 300 KiB, and uses two to three bytes of memory for each of them until then
     /// (curl_easy_header(3)).
     public var responseHeadSize = 200_000
-    /// The defaults for a live stream.
+    /// Creates the defaults for a live stream.
     public init() {}
   }
 
-  /// The defaults for a live stream with this request.
+  /// Creates the defaults for a live stream with this request.
   public init(request: UploadRequest) { self.request = request }
 
   /// 128 bits from the system's generator, as 32 hexadecimal digits.

@@ -25,8 +25,8 @@ public enum LiveStreamEvent: Sendable {
   case outage(FailedAttempt)
   /// Another attempt failed in the same outage.
   case attemptFailed(FailedAttempt)
-  /// The buffer is full, and has begun to discard bytes that the server does not have. The value is the number of bytes
-  /// so far. Reported once for each ``gap(_:)``, which follows when the stream continues.
+  /// The buffer is full, and has begun to discard bytes that the server has not stored. The value is the number of
+  /// bytes so far. Reported once for each ``gap(_:)``, which follows when the stream continues.
   case discarding(UInt64)
   /// Bytes that will not reach the server.
   case gap(Gap)
@@ -57,20 +57,20 @@ public enum UploadNotice: Equatable, Sendable {
   case steppedDown(version: Int?)
   /// The stream continues in a new upload resource, at this stream offset. The previous one is `gone` (404, 410), has
   /// reached its maximum size (`size`), has expired (`expiry`), is reported as `completed` by the server, has lost
-  /// bytes (`serverWentBack`), has bytes that were never sent (`impossibleOffset`), never answered as an upload
-  /// resource (`unproven`), lacks bytes that the buffer no longer has (`gap`), or precedes a time without bytes that is
-  /// longer than the buffer (`pause`).
+  /// bytes (`serverWentBack`), reports bytes that were never sent (`impossibleOffset`), never answered as an upload
+  /// resource (`unproven`), lacks bytes that the buffer no longer contains (`gap`), or precedes a time without bytes
+  /// that is longer than the buffer (`pause`).
   case newPart(offset: UInt64, previous: String?, reason: String)
   /// The stream continues at this URL and this stream offset. A request to the previous URL would replace the bytes
-  /// that are stored there, and the buffer no longer has their beginning. TCP had acknowledged `unconfirmed` bytes of
-  /// them that the server has not confirmed.
+  /// that are stored there, and the buffer no longer contains their beginning. TCP had acknowledged `unconfirmed` bytes
+  /// of them that the server has not confirmed.
   case nextURL(String, offset: UInt64, unconfirmed: UInt64)
-  /// The server has fewer bytes than it had acknowledged.
+  /// The server has stored fewer bytes than it had acknowledged.
   case serverWentBack(from: UInt64, to: UInt64)
   /// The server reports an offset beyond the last sent byte. It is asked again.
   case impossibleOffset(UInt64)
-  /// The server has the stream up to `offset`, and the spool has only the bytes before `kept`. A power cut removed the
-  /// others after an earlier process had sent them. The upload is completed at `offset`.
+  /// The server has stored the stream up to `offset`, and the spool contains only the bytes before `kept`. A power cut
+  /// removed the others after an earlier process had sent them. The upload is completed at `offset`.
   case serverHasMore(offset: UInt64, kept: UInt64)
   /// The server's digest up to this stream offset differs from the digest of the sent bytes.
   case digestMismatch(offset: UInt64)
@@ -119,7 +119,7 @@ public struct FailedAttempt: Equatable, Sendable {
   /// number of bytes that were received.
   public var acknowledged: UInt64
   /// The number of bytes that may be lost. The peer's TCP had acknowledged them in a request that the server then
-  /// refused without reporting its offset, and the buffer no longer has them.
+  /// refused without reporting its offset, and the buffer no longer contains them.
   public var unconfirmed: UInt64 = 0
   /// The time until the next attempt.
   public var retryDelay: Duration
@@ -144,7 +144,7 @@ public struct Gap: Equatable, Sendable {
   public enum Cause: String, Equatable, Sendable {
     /// The circular buffer was full, and the oldest bytes were discarded.
     case bufferFull
-    /// The server has fewer bytes than its TCP had acknowledged, and the buffer no longer has the rest.
+    /// The server has stored fewer bytes than its TCP had acknowledged, and the buffer no longer contains the rest.
     case serverLost
   }
 
@@ -160,7 +160,7 @@ public struct Gap: Equatable, Sendable {
 public struct SourceEvent: Equatable, Sendable {
   /// A short name for programs, such as `overrun`.
   public var kind: String
-  /// A line for people.
+  /// One line of text to display.
   public var description: String
   /// The stream offset of the event.
   public var offset: UInt64
@@ -186,7 +186,7 @@ public struct SourceEvent: Equatable, Sendable {
     case beats
   }
 
-  /// An event of a source, with the members of the same names.
+  /// Creates an event of a source, with the members of the same names.
   public init(
     kind: String, description: String, offset: UInt64, lost: UInt64 = 0, skipped: UInt64 = 0, unit: Unit = .frames,
     filled: UInt64 = 0, isTrouble: Bool = true
@@ -344,12 +344,12 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
 
   /// The class of the error.
   public var kind: Kind
-  /// The failure, its reason and the remedy, in words for a person.
+  /// The failure, its reason and the remedy, as human-readable text.
   public var description: String
   /// The setting that may help, for programs with their own names for it. Nil if there is none.
   public var remedy: Remedy?
 
-  /// An error with a description. Control characters in it are escaped.
+  /// Creates an error with a description. Control characters in it are escaped.
   public init(_ kind: Kind, _ description: String, remedy: Remedy? = nil) {
     self.kind = kind
     // It may contain text from a server.

@@ -13,6 +13,8 @@ public import UploadClient
 public final class LiveStreamer: Sendable {
   private let stream: LiveStream
 
+  /// Creates the stream of a source.
+  ///
   /// - Throws: ``EventLoops/SystemError`` when memory for the buffer is refused.
   public init(
     _ source: any StreamSource, configuration: LiveStreamConfiguration, session: UploadSession
@@ -20,8 +22,8 @@ public final class LiveStreamer: Sendable {
     stream = LiveStream(try LiveSource(source, configuration), configuration: configuration, session: session)
   }
 
-  /// Streams a source with a spool behind the circular buffer. Unacknowledged bytes then survive outages that are
-  /// longer than the buffer, the end of the process, and a power cut.
+  /// Creates the stream of a source with a spool behind the circular buffer. Unacknowledged bytes then survive outages
+  /// that are longer than the buffer, the end of the process, and a power cut.
   ///
   /// - Throws: ``Spool/SpoolError`` when the spool cannot begin a stretch.
   public init(
@@ -39,13 +41,13 @@ public final class LiveStreamer: Sendable {
     stream = LiveStream(source, configuration: configuration, session: session)
   }
 
-  /// Streams a source that can repeat its bytes. There is no buffer to fill. The configured buffer size simulates that
-  /// of a device.
+  /// Creates the stream of a source that can repeat its bytes. There is no buffer to fill. The configured buffer size
+  /// simulates that of a device.
   public init(_ source: any RepeatableSource, configuration: LiveStreamConfiguration, session: UploadSession) {
     stream = LiveStream(LiveSource(source, configuration), configuration: configuration, session: session)
   }
 
-  /// Uploads a file. It begins optimistically, and becomes a resumable upload if the server supports it
+  /// Creates the upload of a file. It begins optimistically, and becomes a resumable upload if the server supports it
   /// (draft-ietf-httpbis-resumable-upload, section "Upgrading To Resumable Uploads").
   public init(_ file: UploadFile, configuration: LiveStreamConfiguration, session: UploadSession) {
     stream = LiveStream(file: file, configuration: configuration, session: session)

@@ -32,7 +32,7 @@ struct PlainStreamStateMachine {
 
   private(set) var state = State.idle
   /// The stream offset up to which the peer has acknowledged. It decreases only if the server itself reports fewer
-  /// bytes, or refuses the request that had the bytes.
+  /// bytes, or refuses the request that contained the bytes.
   private(set) var acknowledged: UInt64 = 0
   /// The offset after the last byte ever passed to the network.
   private(set) var sent: UInt64 = 0
@@ -127,7 +127,7 @@ struct PlainStreamStateMachine {
     firstAcknowledgement.map { now - $0 >= Self.timeToRefuse } ?? false
   }
 
-  /// The server had time to refuse, also if the source is silent since the first acknowledgement.
+  /// The server had time to refuse, even if the source is silent since the first acknowledgement.
   private mutating func noteAcceptance(now: MonotonicInstant) {
     if hadTimeToRefuse(now: now) { hasAcknowledged = true }
   }
@@ -316,8 +316,8 @@ struct PlainStreamStateMachine {
     return open(at: offset, gap: gap)
   }
 
-  /// The buffer no longer has the beginning of the bytes that the server may have. The stored bytes stay unchanged, and
-  /// the stream continues at another URL, from the oldest byte in the buffer.
+  /// The buffer no longer has the beginning of the bytes that the server may have stored. The stored bytes stay
+  /// unchanged, and the stream continues at another URL, from the oldest byte in the buffer.
   private mutating func beginPart(oldest: UInt64) {
     guard partSent > requestStart else { return }
     let unconfirmed = min(max(acknowledged, requestStart), oldest) - requestStart

@@ -29,7 +29,7 @@ extension ResumableStream {
     if upload.isAskingForSurplus { return "the server reported offset \(end), which is beyond the bytes in the buffer" }
     let missing = upload.acknowledged - min(upload.acknowledged, end)
     return missing > 0
-      ? "the server has \(missing) bytes less than it had acknowledged"
+      ? "the server has stored \(missing) bytes less than it had acknowledged"
       : "the server answered \(answer.status), which is not valid at this point"
   }
 

@@ -141,7 +141,7 @@ struct ResumableStream: StreamStateMachine {
       answer.isLocationInsecure = end.isLocationInsecure
       let action = upload.answered(answer, sentUpTo: end.sentUpTo, supply)
       noteProgress(since: before)
-      // The server has everything, and its source is silent.
+      // The server has stored everything, and its source is silent.
       if case .awaitBytes = action {
         clock.noteProgress()
         outages.worked()

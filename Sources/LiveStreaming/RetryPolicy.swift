@@ -22,7 +22,7 @@ public struct RetryPolicy: Equatable, Sendable {
   /// Whether ``giveUpAfter`` counts only after the first connection.
   package var waitsForConnectivity = false
 
-  /// The defaults: retry for as long as the stream lives.
+  /// Creates the default policy: retry for as long as the stream lives.
   public init() {}
 
   /// The delay before the next attempt.

@@ -23,7 +23,7 @@ public struct SourceDescription: Equatable, Sendable {
   /// The local time of day at which the recording continues in another file, in whole minutes since midnight.
   public var splitTimeOfDay: Duration?
 
-  /// A description. Nil omits a member.
+  /// Creates a description. Nil omits a member.
   public init(device: String? = nil, format: String? = nil, rate: Int? = nil, channels: Int? = nil) {
     (self.device, self.format, self.rate, self.channels) = (device, format, rate, channels)
   }

@@ -19,7 +19,7 @@ protocol StreamStateMachine {
   /// Whether TCP acknowledgements count, because there is no better source.
   var trustsTransport: Bool { get }
   /// The number of bytes in the last request of the stream that count as acknowledged only because the buffer no longer
-  /// has them.
+  /// contains them.
   var unconfirmedAtEnd: UInt64 { get }
   /// The stream offset at which the current representation begins.
   var base: UInt64 { get }

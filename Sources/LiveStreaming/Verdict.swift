@@ -100,7 +100,7 @@ package enum Verdict: Equatable {
         "the server does not accept a streamed body at this URL (\(status))\(reason). Try another method or path",
         remedy: .method)
     case 409:
-      return permanent("the server has other bytes under this stream's name (409)\(reason)")
+      return permanent("the server stores other bytes under this stream's name (409)\(reason)")
     case 413:
       return permanent("the server accepts no more of this stream (413)\(reason). Raise its limit for request bodies")
     default:

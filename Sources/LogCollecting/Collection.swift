@@ -248,7 +248,7 @@ final class Collection {
   /// Called when the upload's recording has grown.
   func touched(_ upload: CollectedUpload) { dirty.insert(upload.name) }
 
-  /// Whether the checkpoint has all stored bytes of the upload's stream.
+  /// Whether the checkpoint covers all stored bytes of the upload's stream.
   func isCovered(_ upload: CollectedUpload) -> Bool { !dirty.contains(upload.name) && !isWriting }
 
   /// Called when the upload's stream is complete and synced, including the bytes of other uploads.

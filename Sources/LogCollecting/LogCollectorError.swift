@@ -63,7 +63,7 @@ package enum LogCollectorError: Error, Equatable, Sendable, CustomStringConverti
       "the brokers have no JetStream stream \"\(name)\". Start a server that stores into it first, or name another stream."
     case .brokers(let error): "cannot collect: \(error). \(error.remedy)"
     case .disk(let error):
-      "\(error). Nothing is lost, because the log has the missing bytes. Free space or repair the disk, and start again."
+      "\(error). Nothing is lost, because the log contains the missing bytes. Free space or repair the disk, and start again."
     case .resources(let reason): "\(reason). Raise the limits of the process."
     }
   }

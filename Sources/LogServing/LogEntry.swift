@@ -138,7 +138,7 @@ package struct LogEntry: Equatable, Sendable {
     Name.ended, Name.owner, Name.publisher,
   ]
 
-  /// What a message tells about an upload that is known already. This costs a fraction of the whole entry.
+  /// What a message reports about an upload that is known already. This costs a fraction of the whole entry.
   ///
   /// - Returns: the end of the upload's bytes, and whether its length is unknown. Nil if the message ends the upload,
   ///   or if no server has published it.

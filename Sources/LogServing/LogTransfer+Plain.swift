@@ -22,7 +22,7 @@ struct PlainRequest {
   /// The offset of the content in the stream.
   let offset: UInt64
   var claim: PlainClaim?
-  /// Whether the stream had no byte before this request.
+  /// Whether the stream contained no byte before this request.
   var isNew = false
   /// Set if the stream was complete before this request.
   var complete: StreamAnswer.Standing?

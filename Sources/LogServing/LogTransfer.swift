@@ -9,7 +9,7 @@ internal import Metrics
 internal import ResumableUploads
 internal import StreamServing
 
-/// A creation, an append or a plain stream. It exists until all received bytes are stored, also after the end of its
+/// A creation, an append or a plain stream. It exists until all received bytes are stored, even after the end of its
 /// connection.
 final class LogTransfer: RequestHandler {
   /// The number of unstored bytes at which reading from the connection stops, and at which it continues.

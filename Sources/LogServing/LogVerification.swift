@@ -1,4 +1,4 @@
-// Checks that the log still has all acknowledged bytes, so that no incomplete upload is reported as complete.
+// Checks that the log still contains all acknowledged bytes, so that no incomplete upload is reported as complete.
 
 internal import EventLoops
 internal import JetStream
@@ -61,7 +61,7 @@ final class LogVerification {
     }
   }
 
-  /// Called if the subject had more messages than the last one says. They may be later ones.
+  /// Called if the subject had more messages than the last one states. They may be later ones.
   private func compareLast(_ count: UInt64) {
     log.stream.lastMessage(of: token) { [self] answer in
       switch answer {

@@ -199,7 +199,7 @@ package final class LogWatch {
       log.stream.publish(content, to: ServedTime.token, after: sequence) { [log] result in
         switch result {
         case .success: log.stream.purge(ServedTime.token) { _ in }
-        // Another server has published a tick, somebody else has published a message, or an operator has removed one.
+        // Another server has published a tick, another program has published a message, or an operator has removed one.
         case .failure(let error) where error.isWrongLastSequence:
           log.stream.lastMessage(of: ServedTime.token) { answer in
             if case .success(let last) = answer { log.usage.followTick(last, refused: sequence) }

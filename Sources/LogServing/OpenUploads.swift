@@ -131,7 +131,7 @@ struct OpenUploads {
 
   // MARK: Requests of this server
 
-  /// The number of further bytes that the owner's uploads may have.
+  /// The number of further bytes that the owner's uploads may contain.
   func room(for owner: Owner) -> UInt64 {
     let own = owner == nil ? nil : limits.quotaPerClient.map { $0 - min($0, owners[owner]?.bytes ?? 0) }
     return min(limits.quota.map { $0 - min($0, total.bytes) } ?? .max, own ?? .max)

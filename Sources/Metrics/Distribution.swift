@@ -16,7 +16,7 @@ public struct Distribution: Sendable, Equatable {
   /// The sum of all values.
   public private(set) var sum = 0.0
 
-  /// A distribution without values.
+  /// Creates a distribution without values.
   public init(bounds: [Double] = Distribution.delays) {
     precondition(zip(bounds, bounds.dropFirst()).allSatisfy { $0 < $1 }, "bounds ascend")
     self.bounds = bounds

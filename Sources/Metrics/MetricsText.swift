@@ -22,7 +22,7 @@ public struct MetricsText: Sendable {
     public let name: String
     /// The value; any text.
     public let value: String
-    /// A label with a value.
+    /// Creates a label with a value.
     public init(_ name: String, _ value: String) {
       self.name = name
       self.value = value
@@ -35,7 +35,7 @@ public struct MetricsText: Sendable {
     public let labels: [Label]
     /// The value.
     public let value: Double
-    /// A sample with these labels.
+    /// Creates a sample with these labels.
     public init(_ labels: [Label], _ value: Double) {
       self.labels = labels
       self.value = value
@@ -46,7 +46,7 @@ public struct MetricsText: Sendable {
   public private(set) var text = ""
   private var names: Set<String> = []
 
-  /// A page without metrics.
+  /// Creates a page without metrics.
   public init() {}
 
   /// Adds a counter, which only grows, from 0 at the start of the process.

@@ -24,6 +24,8 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
   // Owned by the loop's thread, and unchecked for that reason.
   private var context: SourceContext?
 
+  /// Creates a source that captures from a microphone.
+  ///
   /// - Parameters:
   ///   - microphone: a microphone that is not started.
   ///   - container: the file format of the stream.

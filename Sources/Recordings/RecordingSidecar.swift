@@ -29,7 +29,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     /// The SHA-256 in hexadecimal. Nil if it is unknown.
     public var sha256: String?
 
-    /// The content of a file.
+    /// Creates the content of a file.
     public init(bytes: UInt64, sha256: String? = nil) { (self.bytes, self.sha256) = (bytes, sha256) }
   }
 
@@ -42,7 +42,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     /// The reason, in words.
     public var cause: String
 
-    /// A gap in a recording.
+    /// Creates a gap in a recording.
     public init(offset: UInt64, length: UInt64, cause: String) {
       (self.offset, self.length, self.cause) = (offset, length, cause)
     }
@@ -55,7 +55,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     /// The size of the step. Negative if the clock went back.
     public var milliseconds: Int64
 
-    /// A step of the clock.
+    /// Creates a step of the clock.
     public init(offset: UInt64, milliseconds: Int64) { (self.offset, self.milliseconds) = (offset, milliseconds) }
   }
 
@@ -109,7 +109,7 @@ public struct RecordingSidecar: Equatable, Sendable {
   /// The server's software and its version.
   public var server: String?
 
-  /// A sidecar with only the file's name.
+  /// Creates a sidecar with only the file's name.
   public init(file: String) { self.file = file }
 
   /// The name of the sidecar for a file name. Nil for a name without an extension.

@@ -76,7 +76,7 @@ public struct RecordingVerification: Sendable {
     /// The number of findings that are problems.
     public var problems = 0
 
-    /// A summary with these counts.
+    /// Creates a summary with these counts.
     public init(recordings: Int = 0, verified: Int = 0, bytes: UInt64 = 0, problems: Int = 0) {
       (self.recordings, self.verified, self.bytes, self.problems) = (recordings, verified, bytes, problems)
     }
@@ -94,7 +94,7 @@ public struct RecordingVerification: Sendable {
 
   private let directory: String
 
-  /// A verification of the recordings in this directory.
+  /// Creates a verification of the recordings in this directory.
   public init(directory: String) { self.directory = directory }
 
   /// Checks everything. It reads all recordings, which determines its duration.

@@ -19,7 +19,7 @@ protocol KeptBody: AnyObject {
   func drop(to count: UInt64) throws(SystemError)
   /// Syncs the bytes kept so far. Calls `completion` on the loop's thread with their number.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
-  /// Reports the end to the handler once it has everything.
+  /// Reports the end to the handler once it has received everything.
   func end()
   /// Where the next bytes will be stored; nil if they cannot be read again.
   var place: FilePlace? { get }

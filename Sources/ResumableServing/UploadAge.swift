@@ -6,7 +6,7 @@ internal import EventLoops
 struct UploadAge {
   private(set) var lastActivity: MonotonicInstant
   private var lastWritten: MonotonicInstant
-  /// Whether the written age says that the upload was idle for a while.
+  /// Whether the written age states that the upload was idle for a while.
   private var isAged: Bool
 
   /// - Parameter age: how long earlier servers have seen it idle.

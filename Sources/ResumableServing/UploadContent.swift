@@ -123,7 +123,7 @@ final class UploadContent {
   /// A handler that keeps its bytes closes them.
   func park() { keeper?.park() }
 
-  /// The handler will never have all bytes. It is notified unless it keeps them.
+  /// The handler will never receive all bytes. It is notified unless it keeps them.
   func abort(_ reason: String) {
     if let keeper { keeper.park() } else { handler?.handler.aborted(.uploadEnded(reason)) }
   }
@@ -190,7 +190,7 @@ final class UploadContent {
   /// Whether the handler's response is about an error of the disk.
   var isRefusedByDisk: Bool { keeper?.diskError != nil }
 
-  /// Records what a later request of the upload says about the stream.
+  /// Records what a later request of the upload states about the stream.
   func describe(_ fields: HeaderFields) { keeper?.describe(fields) }
 
   /// An event about the upload, as its active handler describes it, or the one that would be active.

@@ -11,13 +11,13 @@ struct UploadLedger {
   /// Who may append, up to which offset, and which offset may be announced.
   var state: UploadResourceState
   private var record: UploadRecord
-  /// Whether the written record says that there are bytes.
+  /// Whether the written record states that there are bytes.
   private(set) var isBeginningWritten = false
   /// ``UploadRecord/ownOffset`` as last written.
   private var writtenOwnOffset: UInt64?
   /// When the oldest unacknowledged bytes arrived.
   private var unacknowledgedSince: MonotonicInstant?
-  /// Whether an earlier server created the upload. Its client may have been told more than the record contains.
+  /// Whether an earlier server created the upload. More may have been announced to its client than the record contains.
   private var isRestored = false
 
   private static let digestFields = Set(
@@ -31,7 +31,7 @@ struct UploadLedger {
   ///   - head: its request, as the handler within sees it.
   ///   - settled: the fields that the handler requires in its request.
   ///   - needed: the names of the fields that the handler needs; nil for all.
-  ///   - boot: the boot since which bytes may be acknowledged that the disk does not have; nil if there are none.
+  ///   - boot: the boot since which bytes may be acknowledged that are not on the disk; nil if there are none.
   init(
     _ state: UploadResourceState, _ head: RequestHead, of owner: UploadOwner, settled: HeaderFields,
     needed: Set<String>?, created: WallClock, unsyncedSince boot: String?
@@ -50,7 +50,7 @@ struct UploadLedger {
       client: owner.address, limits: state.limits)
     record.length = state.length
     record.isLive = state.length == nil
-    // From the first record on, so that no further record must be written before the client is told an offset.
+    // From the first record on, so that no further record must be written before an offset is announced to the client.
     record.unsyncedBoot = boot
   }
 
@@ -114,11 +114,11 @@ struct UploadLedger {
   var ownOffset: UInt64? { record.ownOffset }
   /// The final response, if there is one.
   var response: Response? { record.response.map { Response($0) } }
-  /// Whether the record says that the upload is over.
+  /// Whether the record states that the upload is over.
   var isOver: Bool { record.deactivation != nil }
-  /// Whether bytes may be acknowledged that the disk does not have.
+  /// Whether bytes may be acknowledged that are not on the disk.
   var isUnsynced: Bool { record.unsyncedBoot != nil }
-  /// Whether a client was told a larger offset than the record's.
+  /// Whether a larger offset was announced to a client than the record's.
   var hasUnwrittenOffset: Bool { state.announced > record.promised }
   /// The same without what an earlier server may have announced.
   var hasUnwrittenPromise: Bool { state.promised > record.promised }
@@ -131,7 +131,7 @@ struct UploadLedger {
 
   mutating func begin() { record.hasBegun = true }
 
-  /// Nothing of the upload is stored. If its client was told no offset but 0, the upload has not begun.
+  /// None of the upload is stored. If no offset but 0 was announced to its client, the upload has not begun.
   ///
   /// - Returns: whether that is so.
   mutating func foundNothing() -> Bool {
@@ -154,18 +154,18 @@ struct UploadLedger {
     record.promised = max(record.promised, state.offset)
   }
 
-  /// Bytes are about to arrive that clients are told about before the disk has them. Returns whether the record did not
-  /// say so yet. It must then be on the disk before the first of these bytes.
+  /// Bytes are about to arrive that are announced to clients before they are on the disk. Returns whether the record
+  /// did not state this yet. It must then be on the disk before the first of these bytes.
   mutating func marksUnsynced(since boot: String?) -> Bool {
     guard let boot, record.unsyncedBoot == nil else { return false }
     record.unsyncedBoot = boot
     return true
   }
 
-  /// The record that was to say so could not be written. The next request tries again.
+  /// The record that was to state this could not be written. The next request tries again.
   mutating func unsyncedNotRecorded() { record.unsyncedBoot = nil }
 
-  /// Whether the disk has everything although the record says otherwise.
+  /// Whether everything is on the disk although the record states otherwise.
   mutating func becomesClean() -> Bool {
     guard record.unsyncedBoot != nil, isUnfinished, state.durable == state.keptCount else { return false }
     record.unsyncedBoot = nil
@@ -184,7 +184,7 @@ struct UploadLedger {
 
   mutating func written(_ entry: UploadRecord) { writtenOwnOffset = entry.ownOffset }
 
-  /// Notes whether the disk has a record which says that there are bytes.
+  /// Notes whether the disk has a record which states that there are bytes.
   mutating func beginningWritten(_ isWritten: Bool) { isBeginningWritten = isWritten }
 
   // MARK: Acknowledgements

@@ -8,8 +8,8 @@ internal import StreamServing
 extension UploadResource {
   // MARK: Answers
 
-  /// Calls `answer` when the offset may be reported: at once, or when the disk has all kept bytes. Until then no byte
-  /// arrives and no request begins, so that an append may follow at the reported offset.
+  /// Calls `answer` when the offset may be reported: at once, or when all kept bytes are on the disk. Until then no
+  /// byte arrives and no request begins, so that an append may follow at the reported offset.
   ///
   /// - Parameter answer: receives the refusal if the upload has meanwhile ended.
   func settle(_ answer: @escaping (UploadRefusal?) -> Void) {
@@ -20,7 +20,7 @@ extension UploadResource {
         if let error { answer(UploadRefusal(error)) } else { settle(answer) }
       }
     }
-    // The record may say that the disk has everything, which was true for fewer bytes.
+    // The record may state that everything is on the disk, which was true for fewer bytes.
     if hasOthersBytes {
       hasOthersBytes = false
       if marksUnsynced() {
@@ -55,8 +55,9 @@ extension UploadResource {
     }
   }
 
-  /// Like ``saveFirst(syncing:_:)``, for a record which says that there is a body. With ``Durability/always`` the disk
-  /// has the body first, both the file and its name. Otherwise the upload would count as lost after a power failure.
+  /// Like ``saveFirst(syncing:_:)``, for a record which states that there is a body. With ``Durability/always`` the
+  /// disk has the body first, both the file and its name. Otherwise the upload would count as lost after a power
+  /// failure.
   func saveBeginning(_ work: @escaping (SystemError?) -> Void) {
     guard resources.durability == .always, content.isOpen else { return saveFirst(work) }
     gate.close()
@@ -171,15 +172,15 @@ extension UploadResource {
     guard ledger.state.lostUnsynced() != nil, content.isOpen else {
       return deactivate(.stateLost, peer: nil, reason: "\(error)")
     }
-    // The next bytes would take the place of the dropped ones, so the client continues from the offset that it was
-    // told.
+    // The next bytes would take the place of the dropped ones, so the client continues from the offset that was
+    // announced to it.
     _ = dropUncounted()
     if let transfer { reject(transfer, UploadRefusal(error)) }
   }
 
   // MARK: The state after a power failure
 
-  /// The disk has everything. Updates the record if it says otherwise.
+  /// Everything is on the disk. Updates the record if it states otherwise.
   func becameClean() {
     guard ledger.becomesClean() else { return }
     save { [self] error in
@@ -189,8 +190,8 @@ extension UploadResource {
     }
   }
 
-  /// Bytes are about to arrive that clients are told about before the disk has them. Returns whether the record did not
-  /// say so yet. It must then be on the disk before the first of these bytes.
+  /// Bytes are about to arrive that are announced to clients before they are on the disk. Returns whether the record
+  /// did not state this yet. It must then be on the disk before the first of these bytes.
   func marksUnsynced() -> Bool { ledger.marksUnsynced(since: resources.unsyncedBoot) }
 
   /// For a resource of an earlier server: whether acknowledged bytes are gone, or may be. If so, reports it and
@@ -208,7 +209,7 @@ struct DiskRefusals {
   private(set) var count = 0
   /// The error of the last one.
   private(set) var last: SystemError?
-  /// Why the file contains bytes that the disk may not have; nil if it does not.
+  /// Why the file contains bytes that may not be on the disk; nil if it does not.
   private(set) var undropped: SystemError?
 
   mutating func add(_ error: SystemError) {

@@ -95,8 +95,8 @@ extension UploadResource {
 
   /// Called before an offset is reported or compared, because another request for the same stream may have added bytes.
   ///
-  /// - Parameter told: where an append begins. If that is the offset that its client was told, the append may follow
-  ///   there, even if others have added bytes since. Those are compared with the ones that arrive.
+  /// - Parameter told: where an append begins. If that is the offset that was announced to its client, the append may
+  ///   follow there, even if others have added bytes since. Those are compared with the ones that arrive.
   func lookAfterBytes(following told: UInt64? = nil) throws(UploadRefusal) {
     guard ledger.state.phase == .incomplete else { return }
     guard !content.isOpen else { return try lookAfterFile() }
@@ -224,8 +224,8 @@ extension UploadResource {
     }
   }
 
-  /// The stream has different bytes than the upload. This request gets the handler's response, and later ones learn
-  /// that the upload is over.
+  /// The stream contains different bytes than the upload. This request gets the handler's response, and later ones
+  /// learn that the upload is over.
   private func contradicted(_ response: Response) {
     let waiting = takeWaiting()
     deactivate(.contradicted, peer: waiting?.peer) { _ in waiting?.respond(response) }
@@ -298,7 +298,7 @@ extension UploadResource {
     ledger.complete(response)
     // Only the first attempt is waited for. The handler tries again.
     var isFirst = true
-    // What has come stays, whatever the handler says of it: the store has completed it, or it may be continued.
+    // What has come stays, whatever the handler reports about it: the store has completed it, or it may be continued.
     let outcome = content.release(ending: end, for: self) { [self] _ in
       if isFirst, !resources.stops { concluded(response, waiting) }
       isFirst = false

@@ -45,7 +45,7 @@ extension UploadResource {
     ledger.state.kept(count - ledger.state.keptCount)
   }
 
-  /// The upload is longer than its length, and nobody can tell which of the two is wrong.
+  /// The upload is longer than its length, and it is unknown which of the two is wrong.
   private func exceeded(_ transfer: UploadTransfer, _ refusal: UploadRefusal) {
     self.transfer = nil
     transfer.resource = nil
@@ -175,7 +175,7 @@ extension UploadResource {
 
   // MARK: Reporting
 
-  /// Bytes of the transfer at work were kept.
+  /// Bytes of the transfer in progress were kept.
   private func bytesKept(_ count: UInt64, _ transfer: UploadTransfer) {
     syncSoon()
     let now = MonotonicInstant.now

@@ -60,7 +60,7 @@ extension UploadResources {
 
   private func expire(_ resource: UploadResource) {
     if resource.isAtWork {
-      // A stream that is silent for longer than a resource lives is at work all the same.
+      // A stream that is silent for longer than a resource lives is nevertheless in progress.
       resource.touch()
     } else if !resource.isUnfinished {
       if resource.keepsBody { resource.touch() } else { forget(resource.token) }

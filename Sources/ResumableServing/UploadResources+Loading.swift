@@ -171,14 +171,14 @@ extension UploadResources {
     earlier.isUnlisted || earlier.postponed.mayGoInto(LoopAssignment.key(name))
   }
 
-  /// Whether unknown uploads may have bytes in the recording that is removed with an upload.
+  /// Whether unknown uploads may have stored bytes in the recording that is removed with an upload.
   func mayShare(_ resource: UploadResource) -> Bool {
     let key = LoopAssignment.key(ofToken: resource.token)
     return resource.ownsFile && (earlier.isUnlisted || earlier.postponed.mayGoInto(key))
   }
 
   /// Whether `work` is called later. The recording of an upload may be removed only once all uploads that may have
-  /// bytes in it are known.
+  /// stored bytes in it are known.
   ///
   /// - Throws: ``UploadRefusal`` if it is unknown when that will be.
   func waits(toRemove resource: UploadResource, _ work: @escaping () -> Void) throws(UploadRefusal) -> Bool {

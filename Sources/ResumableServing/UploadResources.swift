@@ -36,7 +36,7 @@ package final class UploadResources {
   let durability: Durability
   let figures: ServerLoopFigures
   let bootIdentifier: String
-  /// The boot identifier, if bytes may be acknowledged that the disk does not have.
+  /// The boot identifier, if bytes may be acknowledged that are not on the disk.
   var unsyncedBoot: String? { durability == .always ? nil : bootIdentifier }
   private let assignment: LoopAssignment
   /// Used with ``Durability/interval``.
@@ -193,7 +193,7 @@ package final class UploadResources {
 
   func newAccount() -> StreamAccount { StreamAccount(usage) }
 
-  /// The bytes of a live stream stay although their upload is over. They count until somebody removes them.
+  /// The bytes of a live stream stay although their upload is over. They count until an operator removes them.
   private func keepBody(of resource: UploadResource) {
     guard let file = store.bodyName(resource.token) else { return }
     accounts?.found(file, of: file, owner: resource.owner)

@@ -31,7 +31,7 @@ struct BlockShape: Equatable {
     return place < Int(holeStart) ? Int(first)..<Int(holeStart) : Int(holeStart) + Int(holeLength)..<end
   }
 
-  /// Whether it has every byte that `other` has, for two versions of the same block.
+  /// Whether it contains every byte that `other` contains, for two versions of the same block.
   func contains(_ other: BlockShape) -> Bool {
     var place = 0
     while let run = other.run(at: place) {

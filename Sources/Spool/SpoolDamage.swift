@@ -3,7 +3,7 @@
 /// A part of a file that differs from what was written.
 ///
 /// Damage need not mean loss: a checkpoint that was being written when the power failed has an older one beside it, and
-/// a header has its copy. ``lostPositions`` says which bytes of the stream are gone.
+/// a header has its copy. ``lostPositions`` names the bytes of the stream that are lost.
 public struct SpoolDamage: Equatable, Sendable {
   /// What is wrong.
   public enum Kind: String, Equatable, Sendable, CaseIterable {
@@ -38,7 +38,7 @@ public struct SpoolDamage: Equatable, Sendable {
   /// The stream positions that are gone; empty when nothing is lost.
   public var lostPositions: Range<UInt64>
 
-  /// Damage at an offset of the file.
+  /// Creates damage at an offset of the file.
   public init(_ kind: Kind, fileOffset: UInt64, lostPositions: Range<UInt64> = 0..<0) {
     self.kind = kind
     self.fileOffset = fileOffset

@@ -37,7 +37,7 @@ public struct SpoolError: Error, Equatable, Sendable {
   /// The file or folder.
   public var path: String
 
-  /// An error about the file or folder at `path`.
+  /// Creates an error about the file or folder at `path`.
   public init(_ cause: Cause, path: String) {
     self.cause = cause
     self.path = path
@@ -48,7 +48,7 @@ public struct SpoolError: Error, Equatable, Sendable {
 }
 
 extension SpoolError: CustomStringConvertible {
-  /// One line for a person, with the path.
+  /// One line of text to display, with the path.
   public var description: String {
     switch cause {
     case .inUse(let process):

@@ -7,8 +7,8 @@ extension SpoolFile {
   /// Writes a checkpoint, so that everything appended so far survives SIGKILL. With `sync`, it is also on the disk, and
   /// survives a power failure.
   ///
-  /// After a synchronization, released or evicted ranges are returned to the file system, in steps of at least 1 MiB. A
-  /// file system that does not support this keeps them.
+  /// After a sync, released or evicted ranges are returned to the file system, in steps of at least 1 MiB. A file
+  /// system that does not support this keeps them.
   ///
   /// If fdatasync(2) fails, the kernel may have dropped pages that it reported as written. Therefore the next commit
   /// with `sync` reads back everything since the last good one, writes it again, and reports unreadable blocks in
@@ -111,8 +111,8 @@ extension SpoolFile {
     bytes + [UInt8](repeating: 0, count: (512 - bytes.count % 512) % 512)
   }
 
-  /// After a failed synchronization, the page cache marks pages as clean that are not on the disk. They are read while
-  /// they still exist, and made dirty again.
+  /// After a failed sync, the page cache marks pages as clean that are not on the disk. They are read while they still
+  /// exist, and made dirty again.
   private func rewriteUnsynced() throws(SpoolError) {
     let first = max(unsyncedBlock, SpoolFormat.blockIndex(oldest))
     guard first < tail.index else { return }

@@ -7,7 +7,7 @@ extension SpoolFile {
     if !isReadOnly, !checkpoint.isFinished { isSealed = false }
   }
 
-  /// Whether the newest checkpoint says that nothing was captured after it.
+  /// Whether the newest checkpoint states that nothing was captured after it.
   package var wasSealed: Bool { hadSealedCheckpoint }
 
   /// Everything before it is in the file. Later bytes are in this process's memory until the next commit.

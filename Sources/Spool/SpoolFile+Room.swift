@@ -6,8 +6,8 @@ internal import Glibc
 extension SpoolFile {
   /// Allocates space for the blocks before `end` and for further ones, in large steps.
   ///
-  /// A file system writes its metadata about a file's space at each synchronization after a change. Space that was
-  /// allocated in one piece causes fewer changes. A file that keeps little allocates none ahead.
+  /// A file system writes its metadata about a file's space at each sync after a change. Space that was allocated in
+  /// one piece causes fewer changes. A file that keeps little allocates none ahead.
   func takeRoom(from first: UInt64, to end: UInt64) {
     let ring = header.blockCount
     let oldestBlock = SpoolFormat.blockIndex(oldest)

@@ -1,12 +1,12 @@
-// A file that somebody truncates while it is in use, and the size of a file.
+// A file that another program truncates while it is in use, and the size of a file.
 
 extension SpoolFile {
-  /// Puts back what a file begins with, and its size, if somebody has truncated it.
+  /// Puts back what a file begins with, and its size, if another program has truncated it.
   ///
   /// The bytes that were cut off are missing from then on: ``read(at:into:)`` names them. The next commit writes the
   /// checkpoint.
   ///
-  /// - Returns: whether somebody has truncated it.
+  /// - Returns: whether another program has truncated it.
   /// - Throws: ``SpoolError``. This can be called again.
   package func repairTruncation() throws(SpoolError) -> Bool {
     let size = Self.size(blockCount: header.blockCount)

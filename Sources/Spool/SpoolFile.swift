@@ -8,8 +8,7 @@ internal import EventLoops
 /// addressed by *position*, counted from the first byte of the stretch.
 ///
 /// - ``append(_:at:time:)`` adds bytes at the head. ``commit(state:pausedByteCount:pauses:isFinished:sync:)`` makes
-///   them survive SIGKILL, and also a power failure if it synchronizes. ``synchronizeBlocks()`` does so with fewer
-///   writes.
+///   them survive SIGKILL, and also a power failure if it syncs. ``synchronizeBlocks()`` does so with fewer writes.
 /// - ``release(upTo:)`` and ``evict(upTo:)`` free space at the other end.
 /// - ``read(at:into:)`` returns bytes exactly as they were written, and reports missing ones.
 ///
@@ -38,19 +37,19 @@ package final class SpoolFile: @unchecked Sendable {
   package internal(set) var oldest: UInt64
   /// The last commit, or the recovered checkpoint.
   package internal(set) var checkpoint: SpoolCheckpoint
-  /// The damage found since the file was opened: by the recovery, by reads, and after a failed synchronization.
+  /// The damage found since the file was opened: by the recovery, by reads, and after a failed sync.
   package internal(set) var damage: [SpoolDamage]
-  /// Whether the recovered checkpoint says that nothing follows.
+  /// Whether the recovered checkpoint states that nothing follows.
   let hadSealedCheckpoint: Bool
   /// The damage found by the recovery.
   let recoveredDamage: [SpoolDamage]
 
   var tail: SpoolTail
   var slots: CheckpointSlots
-  /// The first block that a failed synchronization may have lost.
+  /// The first block that a failed sync may have lost.
   var unsyncedBlock: UInt64
   var hasFailedSync = false
-  /// The head's block at the last good synchronization, of which the durable checkpoint has a copy.
+  /// The head's block at the last good sync, of which the durable checkpoint has a copy.
   var durableTail = SpoolTail(index: 0)
   /// Blocks before it were returned to the file system.
   var returnedBlock: UInt64 = 0
@@ -111,7 +110,7 @@ package final class SpoolFile: @unchecked Sendable {
     oldest = max(oldest, released)
   }
 
-  /// Drops the oldest bytes to make space, although the server does not have them. Never beyond the head.
+  /// Drops the oldest bytes to make space, although the server has not stored them. Never beyond the head.
   package func evict(upTo position: UInt64) { oldest = max(oldest, min(position, head)) }
 
   /// Closes the file. The folder stays locked while others refer to it.

@@ -6,7 +6,7 @@ enum SpoolFormat {
   /// The space for the header, for its copy, and for each checkpoint, in bytes.
   static let regionSize = 16_384
   static let headerOffset: UInt64 = 0
-  /// Two checkpoints alternate between synchronizations. The third is the last one that is certainly on the disk.
+  /// Two checkpoints alternate between syncs. The third is the last one that is certainly on the disk.
   static let checkpointOffsets: [UInt64] = [16_384, 32_768, 49_152]
   static let headerCopyOffset: UInt64 = 65_536
   static let dataStart: UInt64 = 81_920
@@ -35,7 +35,7 @@ enum SpoolFormat {
   static let longestSearch: UInt64 = 16_384
   /// Released ranges are returned in steps of at least this many blocks (1 MiB).
   static let smallestReturn: UInt64 = 256
-  /// Without synchronization, they are returned in steps of at least this many blocks (64 MiB).
+  /// Without a sync, they are returned in steps of at least this many blocks (64 MiB).
   static let smallestUnsyncedReturn: UInt64 = 16_384
 
   /// The maximum number of blocks between the newest checkpoint and the head (4 MiB), because a recovery reads them

@@ -11,7 +11,7 @@ struct RecoveredState {
   var damage: [SpoolDamage] = []
   /// Whether no byte can be added.
   var isSealed: Bool
-  /// Whether the newest checkpoint says that no block follows its head.
+  /// Whether the newest checkpoint states that no block follows its head.
   var hasSealedCheckpoint = false
   /// See ``BlockReader/substitutes``.
   var substitutes: [UInt64: SpoolTail] = [:]
@@ -53,9 +53,9 @@ extension SpoolFile {
   }
 
   /// The writes of a killed process are in the page cache, and the following steps rely on them being on the disk. A
-  /// synchronization of that process may have failed, and then the cache may have pages that will not be written. So
-  /// the next commit with `sync` writes the blocks again, and this method writes the newest checkpoint. Its bytes are
-  /// unchanged, so no write can tear it.
+  /// sync of that process may have failed, and then the cache may have pages that will not be written. So the next
+  /// commit with `sync` writes the blocks again, and this method writes the newest checkpoint. Its bytes are unchanged,
+  /// so no write can tear it.
   private func makeDurable() throws(SpoolError) {
     if let newest = slots.newest {
       let offset = SpoolFormat.checkpointOffsets[newest]
@@ -90,7 +90,7 @@ struct SpoolRecovery {
       state.tail = SpoolTail(newest)
       state.hasSealedCheckpoint = newest.isSealed || newest.checkpoint.isFinished
       if !state.hasSealedCheckpoint { try searchBehindHead() }
-      // Newest first, because it has the most bytes of the same block.
+      // Newest first, because it contains the most bytes of the same block.
       for stored in checkpoints { try substitute(SpoolTail(stored)) }
     } else {
       state.damage.append(SpoolDamage(.allCheckpoints, fileOffset: SpoolFormat.checkpointOffsets[0]))
@@ -201,7 +201,7 @@ struct SpoolRecovery {
   private func isFresh(_ shape: BlockShape) -> Bool { shape.first > 0 && Int(shape.first) >= state.tail.shape.end }
 
   /// A power failure can leave a checkpoint or a block that relies on an earlier block in the ring, without that block.
-  /// The checkpoint's copy of it was synchronized with the checkpoint.
+  /// The checkpoint's copy of it was synced with the checkpoint.
   private mutating func substitute(_ copy: SpoolTail) throws(SpoolError) {
     guard !copy.isEmpty, copy.index < state.tail.index, copy.head > state.checkpoint.oldest,
       state.substitutes[copy.index] == nil
@@ -241,7 +241,7 @@ struct SpoolRecovery {
     if !state.damage.contains(found) { state.damage.append(found) }
   }
 
-  /// Newer blocks have reused the slots of the blocks before `index`, whatever the checkpoint says.
+  /// Newer blocks have reused the slots of the blocks before `index`, whatever the checkpoint states.
   private mutating func raiseOldest(toBlock index: UInt64) {
     let start = SpoolFormat.start(ofBlock: index)
     guard start > state.checkpoint.oldest else { return }

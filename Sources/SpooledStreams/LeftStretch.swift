@@ -17,13 +17,13 @@ final class LeftStretch: @unchecked Sendable {
   private(set) var opened: (writer: StretchWriter, backlog: SpooledBacklog)?
   /// Whether a stream is sending it.
   var isTaken = false
-  /// Whether nothing of it is needed any more.
+  /// Whether none of it is needed any more.
   private(set) var isGone = false
   /// Whether it was tried and found unusable.
   var isUnreadable = false
   /// Whether all of it is on the disk.
   private(set) var isSettled = false
-  /// How many bytes it keeps that the server does not have, as far as is known.
+  /// How many bytes it keeps that the server has not stored, as far as is known.
   private var knownByteCount: UInt64 = 0
   private var isReported = false
   private var hasFile: Bool
@@ -134,7 +134,7 @@ final class LeftStretch: @unchecked Sendable {
     for damage in file.damage { thread.report(.damaged(stretch: file.name, damage)) }
   }
 
-  /// Whether the server has everything, and need not learn that nothing follows.
+  /// Whether the server has stored everything, and need not learn that nothing follows.
   var isDone: Bool {
     guard let opened, !isTaken else { return false }
     return opened.writer.keptByteCount == 0 && opened.writer.byteCountInMemory == 0
@@ -157,7 +157,7 @@ final class LeftStretch: @unchecked Sendable {
     isTaken = false
   }
 
-  /// Nothing of it is needed any more.
+  /// None of it is needed any more.
   func remove() throws(SpoolError) {
     isGone = true
     try opened?.writer.remove()

@@ -17,7 +17,7 @@ public struct SpoolSettings: Sendable {
   /// How long a disk that works otherwise may fail to read bytes before they count as lost.
   package var readingPatience = Duration.seconds(60)
 
-  /// A spool of at most `limit` bytes, with the defaults for everything else.
+  /// Creates a spool of at most `limit` bytes, with the defaults for everything else.
   public init(limit: UInt64) { self.limit = limit }
 }
 
@@ -27,11 +27,11 @@ public enum SpoolEvent: Equatable, Sendable {
   case failing(SpoolError)
   /// It can be written again.
   case recovered
-  /// Somebody has removed this file of a stretch. What it has that the server does not get is lost when this process
-  /// ends.
+  /// Another program has removed this file of a stretch. Its bytes that the server does not receive are lost when this
+  /// process ends.
   case removed(String)
-  /// Somebody has truncated this file of a stretch. The bytes that were cut off are lost, and reported as lost when the
-  /// stream gets there.
+  /// Another program has truncated this file of a stretch. The bytes that were cut off are lost, and reported as lost
+  /// when the stream gets there.
   case truncated(String)
   /// The file system in memory has no room for what must survive the end of the process: bytes are written to the disk
   /// more often.

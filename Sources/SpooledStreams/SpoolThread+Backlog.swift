@@ -101,7 +101,7 @@ extension SpoolThread {
 /// The result of opening a stretch for sending.
 package enum OpenedStretch: Sendable {
   case backlog(SpooledBacklog)
-  /// The server has everything.
+  /// The server has stored everything.
   case nothingLeft
   /// It stays unchanged.
   case unreadable

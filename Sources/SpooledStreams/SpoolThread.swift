@@ -108,7 +108,7 @@ final class SpoolThread: @unchecked Sendable {
     awaitBytes(live, after: copied)
   }
 
-  /// Looks whether somebody has removed or truncated the file.
+  /// Checks whether another program has removed or truncated the file.
   private func check(_ writer: StretchWriter) {
     if let path = writer.findRemoval() { report(.removed(path)) }
     do throws(SpoolError) {
@@ -239,10 +239,10 @@ final class SpoolThread: @unchecked Sendable {
     commit(writer, sync: true)
   }
 
-  /// The server has everything, or the stream is over for another reason.
+  /// The server has stored everything, or the stream is over for another reason.
   ///
   /// - Parameters:
-  ///   - isDelivered: whether nothing of the stretch is needed any more.
+  ///   - isDelivered: whether none of the stretch is needed any more.
   ///   - done: called on the spool's thread with the number of bytes that exist only in memory or in a removed file.
   func end(_ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable (UInt64) -> Void) {
     loop.execute { [self] in done(end(stretch, isDelivered: isDelivered)) }

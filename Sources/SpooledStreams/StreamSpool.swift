@@ -150,7 +150,7 @@ public final class StreamSpool: Sendable {
   /// The stream of a stretch is over.
   ///
   /// - Parameters:
-  ///   - isDelivered: whether the server has everything available, so that nothing of the stretch is kept.
+  ///   - isDelivered: whether the server has stored everything available, so that none of the stretch is kept.
   ///   - done: called on the spool's thread when the disk has stored that, with the number of bytes that it refused.
   ///     These exist only in memory.
   package func end(

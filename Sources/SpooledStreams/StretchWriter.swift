@@ -61,7 +61,7 @@ final class StretchWriter: @unchecked Sendable {
 
   var waker: CircularBuffer.ConsumerWaker { copier.waker }
 
-  /// How many bytes the file keeps that the server does not have.
+  /// How many bytes the file keeps that the server has not stored.
   var keptByteCount: UInt64 { file.map { $0.head - $0.oldest } ?? 0 }
 
   /// Whether all bytes of the source were copied.
@@ -83,7 +83,7 @@ final class StretchWriter: @unchecked Sendable {
     return file.path
   }
 
-  /// Looks whether somebody has truncated the file, and makes it usable again. Returns its path if somebody has. A
+  /// Checks whether another program has truncated the file, and makes it usable again. If so, returns its path. A
   /// commit must follow.
   func findTruncation() throws(SpoolError) -> String? {
     guard !isRemoved, let file, try file.repairTruncation() else { return nil }
@@ -220,7 +220,7 @@ final class StretchWriter: @unchecked Sendable {
   /// As many as fit in a checkpoint.
   private static let mostPauses = 16
 
-  /// Nothing of the stretch is needed any more.
+  /// None of the stretch is needed any more.
   func remove() throws(SpoolError) {
     // The file refers to the unreadable buffer.
     guard let shared else { return close() }

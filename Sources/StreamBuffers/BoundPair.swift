@@ -42,7 +42,7 @@ public enum BoundPair {
   public struct StreamError: Error, Equatable, Sendable, CustomStringConvertible {
     /// The reason, in words.
     public let description: String
-    /// An error with a reason in words.
+    /// Creates an error with a reason in words.
     public init(_ description: String) { self.description = description }
   }
 

@@ -141,7 +141,7 @@ extension CircularBuffer {
       guard let free = storage.beginWrite(minimum: minimum, maximum: maximum, claimed: &claimed) else { return .full }
       var span = MutableRawSpan(_unsafeBytes: free)
       let count = body(&span)
-      precondition(count >= 0 && count <= free.count, "more bytes committed than the span has")
+      precondition(count >= 0 && count <= free.count, "more bytes committed than the span contains")
       if count > 0 { storage.publish(count) }
       return .written(count)
     }

@@ -4,7 +4,7 @@
 package import EventLoops
 internal import Synchronization
 
-/// The store of bytes that a circular buffer no longer has.
+/// The store of bytes that a circular buffer no longer contains.
 ///
 /// All calls are made on the consumer's thread. None may wait for a disk.
 package protocol CircularBacking: AnyObject, Sendable {

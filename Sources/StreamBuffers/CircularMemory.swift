@@ -64,7 +64,7 @@ final class CircularMemory: @unchecked Sendable {
 
   /// Maps the file that another process has left; nil if it is not a buffer, or has another version.
   ///
-  /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if somebody has truncated it.
+  /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if another program has truncated it.
   init?(reading path: String) throws(SystemError) {
     headLength = Self.headLength
     let page = sysconf(Int32(_SC_PAGESIZE))

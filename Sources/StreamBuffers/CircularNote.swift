@@ -40,7 +40,7 @@ struct CircularNote: @unchecked Sendable {
     let count = words.pointee.noteCount.load(ordering: .acquiring)
     guard count != 0 else { return nil }
     let place = place(count)
-    // Longer only in a file that somebody else has written.
+    // Longer only in a file that another program has written.
     let length = Int(clamping: min(place.load(as: UInt64.self), UInt64(Self.longest)))
     return String(decoding: UnsafeRawBufferPointer(start: place + 16, count: length), as: UTF8.self)
   }

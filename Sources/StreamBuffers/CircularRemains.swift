@@ -19,7 +19,7 @@ extension CircularBuffer {
 
     /// Opens the file of a buffer; nil if it is not a buffer, or another version has written it.
     ///
-    /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if somebody has truncated it.
+    /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if another program has truncated it.
     package init?(path: String) throws(SystemError) {
       guard let memory = try CircularMemory(reading: path) else { return nil }
       self.memory = memory
@@ -28,7 +28,7 @@ extension CircularBuffer {
       // No stream gets that far.
       guard head < 1 << 62 else { return nil }
       let released = min(head, words.pointee.released.load(ordering: .relaxed))
-      // It cannot have more bytes than its capacity.
+      // It cannot contain more bytes than its capacity.
       oldest = max(released, head - min(head, UInt64(memory.capacity)))
       isFinished = words.pointee.finished.load(ordering: .relaxed)
       note = memory.note.text

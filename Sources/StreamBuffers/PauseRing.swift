@@ -69,7 +69,7 @@ struct PauseRing {
     while true {
       let written = words.pointee.pausesWritten.load(ordering: .acquiring)
       let read = words.pointee.pausesRead.load(ordering: .acquiring)
-      // This can be false in a file that somebody else has written.
+      // This can be false in a file that another program has written.
       guard read >= 0, written >= read, written - read < CircularWords.pauseSlots else {
         return CircularBuffer.Pauses()
       }

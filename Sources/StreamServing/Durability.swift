@@ -5,11 +5,13 @@
 /// With every choice, an acknowledged byte survives the death of the server. The choices differ for a failure of the
 /// machine: of its power or its kernel.
 public enum Durability: String, Sendable, Equatable, CaseIterable {
-  /// The kernel has the bytes, and writes them to the disk at its own time, usually within about half a minute.
+  /// The kernel has received the bytes, and writes them to the disk at its own time, usually within about half a
+  /// minute.
   case none
   /// The disk has a complete stream, file and name, before its sender gets the response: fdatasync(2), then rename,
   /// then fsync(2) of the directory. An incomplete upload is synced once per second in the background.
   case interval
-  /// Like `interval`. In addition, no response reports an offset of an upload before the disk has all bytes up to it.
+  /// Like `interval`. In addition, no response reports an offset of an upload before all bytes up to it are on the
+  /// disk.
   case always
 }

@@ -50,7 +50,7 @@ package protocol KeepingRequestHandler: RequestHandler {
   func checkFile() throws(SystemError)
   /// Like `receive`, but returns the reason to the caller if bytes are not kept, instead of responding.
   func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
-  /// Records what a later request of the same upload says about the stream.
+  /// Records what a later request of the same upload states about the stream.
   func describe(_ fields: HeaderFields)
   /// Syncs the kept bytes. `completion` is called on the loop's thread with their number.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
@@ -60,7 +60,7 @@ package protocol KeepingRequestHandler: RequestHandler {
   /// Drops the bytes of this instance beyond `count`.
   func drop(to count: UInt64) throws(SystemError)
   /// The bytes of this instance were dropped that the disk has refused to sync. Returns whether later syncs can be
-  /// relied on again, because the disk has all bytes before them.
+  /// relied on again, because all bytes before them are on the disk.
   func droppedRefused() -> Bool
   /// Where the next bytes of the body will be stored; nil if they cannot be read again.
   var keptPlace: FilePlace? { get }

@@ -7,8 +7,8 @@ internal import Glibc
 /// Finds the account of each recording with unfinished bytes on the disk, by the name of its files. Any thread. An open
 /// account belongs to its loop.
 ///
-/// All stored bytes count: an interrupted stream counts until it is complete or its file is gone. So does a recording
-/// that was closed before its end (``closed(_:)``).
+/// All stored bytes count: an interrupted stream counts until it is complete or its file is gone. A recording that was
+/// closed before its end (``closed(_:)``) counts as well.
 package final class StreamAccounts: Sendable {
   private struct Entry {
     let account: StreamAccount
@@ -83,7 +83,7 @@ package final class StreamAccounts: Sendable {
     entry?.account.shrink(to: 0)
   }
 
-  /// An interrupted stream has received its final name. It counts until somebody removes the file.
+  /// An interrupted stream has received its final name. It counts until an operator removes the file.
   package func closed(_ name: StreamName) {
     entries.withLock { $0[name.fileBase]?.file = name.final }
   }

@@ -11,7 +11,7 @@ package enum StreamAnswer {
     "the content does not match the Content-Digest or Repr-Digest of the request. Nothing was stored"
   package static let withoutLength = "a stream needs Transfer-Encoding: chunked or a Content-Length"
 
-  /// What of a stream an answer tells.
+  /// The facts of a stream that an answer reports.
   package struct Standing {
     package var streamID: String
     package var length: UInt64
@@ -38,7 +38,7 @@ package enum StreamAnswer {
   }
 
   /// - Parameters:
-  ///   - standing: nil where the answer tells nothing of a stream.
+  ///   - standing: nil if the answer does not describe a stream.
   ///   - retries: whether the same request may succeed later.
   package static func refused(_ status: Int, _ standing: Standing?, _ reason: String, retries: Bool) -> Response {
     var fields = standing?.fields ?? [:]

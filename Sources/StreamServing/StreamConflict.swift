@@ -10,7 +10,7 @@ package enum StreamConflict: Equatable {
     case .beyondEnd: "the stream is complete and ends before this offset"
     case .largeHole: "the hole before this offset would be larger than the server allows"
     case .differentBytes: "the bytes differ from those that are stored at the same offset"
-    case .surplusBytes: "the stream is complete and has no such bytes"
+    case .surplusBytes: "the stream is complete and contains no such bytes"
     case .mayStillCome: "the request has no content, and an upload may still bring the bytes before its offset"
     }
   }

@@ -1,10 +1,10 @@
-// Determines where the bytes of a request belong in a stream that may already have some of them. Pure: takes offsets,
-// returns ranges.
+// Determines where the bytes of a request belong in a stream that may already contain some of them. Pure: takes
+// offsets, returns ranges.
 
 /// The place of one request's body in its stream.
 package struct StreamPlacement: Equatable {
   package enum Beginning: Equatable {
-    /// The body goes on where the stored bytes end, or repeats some of them first.
+    /// The body continues where the stored bytes end, or repeats some of them first.
     case at(StreamPlacement)
     /// Bytes in between never arrived. `length` zeros belong there once a byte after them is stored, with a record that
     /// they are missing.
@@ -26,7 +26,7 @@ package struct StreamPlacement: Equatable {
 
   package init(cursor: UInt64, length: UInt64) { (self.cursor, self.length) = (cursor, length) }
 
-  /// Judges a request that begins at `offset`, for a stream of which `length` bytes are stored.
+  /// Checks a request that begins at `offset`, for a stream of which `length` bytes are stored.
   package static func begin(offset: UInt64, length: UInt64, isComplete: Bool, maximumHole: UInt64) -> Beginning {
     if offset <= length { return .at(StreamPlacement(cursor: offset, length: length)) }
     if isComplete { return .beyondEnd }

@@ -29,7 +29,7 @@ package struct StreamRequestFields {
       throw Flaw(reason: "a Stream-Offset is a number of bytes below 2^64")
     }
     guard id != nil || number == 0 else {
-      throw Flaw(reason: "a Stream-Offset needs a Stream-ID to say of which stream")
+      throw Flaw(reason: "a Stream-Offset requires a Stream-ID that names its stream")
     }
     offset = number
   }

@@ -13,10 +13,10 @@ package struct UploadLifetimes: Sendable {
 
   package var shortest: Duration { min(sized, live) }
 
-  /// The same as clients are told it (`max-age`).
+  /// The same as it is announced to clients (`max-age`).
   package func told(isLive: Bool) -> UInt64 { Self.wholeSeconds(of(isLive: isLive)) }
 
-  /// What is true of every upload: it is told before anybody knows of which kind one will be.
+  /// What is true of every upload: it is announced before the kind of an upload is known.
   package var toldOfAll: UInt64 { Self.wholeSeconds(shortest) }
 
   private static func wholeSeconds(_ duration: Duration) -> UInt64 {

@@ -63,6 +63,6 @@ public struct UploadLimitsConfiguration: Sendable {
   /// HTTP/2, because a 104 at the end of its request terminates Caddy. HTTP/1.0 requests never get any.
   public var maximumForwardedInterimCount: Int? = 4
 
-  /// The default limits.
+  /// Creates the default limits.
   public init() {}
 }

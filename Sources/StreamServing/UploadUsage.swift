@@ -118,7 +118,7 @@ package final class UploadUsage: Sendable {
     return own
   }
 
-  /// Counts bytes that are already stored, whatever the limits say.
+  /// Counts bytes that are already stored, regardless of the limits.
   package func charge(_ count: UInt64, to share: Share) {
     share.bytes.wrappingAdd(count, ordering: .relaxed)
     total.bytes.wrappingAdd(count, ordering: .relaxed)

@@ -55,7 +55,7 @@ final class CompleteRecordings: Sendable {
   ///
   /// - Throws: ``SystemError`` if this is unknown, because the list is not complete yet or cannot be made.
   func find(_ name: StreamName) throws(SystemError) -> StreamName? {
-    // The extension from the request is tried too. It finds a recording that somebody has restored.
+    // The extension from the request is tried too. It finds a recording that an operator has restored.
     for candidate in [name.finalExtension] + StreamName.commonExtensions {
       let candidate = name.withExtension(candidate)
       if isThere(candidate.final) { return candidate }

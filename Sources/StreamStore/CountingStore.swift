@@ -13,7 +13,7 @@ package final class CountingStore: StreamStore {
     var length: UInt64 = 0
     var gaps = GapRecord.Summary()
     var credential: [UInt8]?
-    /// How many requests are at work on it.
+    /// How many of its requests are in progress.
     var users = 0
     var lastUse = MonotonicInstant.now
   }

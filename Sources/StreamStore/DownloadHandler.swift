@@ -9,7 +9,7 @@ internal import StreamServing
 
 /// Answers GET and HEAD with a complete recording of the client, or a part of it.
 ///
-/// A recording of somebody else gets the same answer as one that does not exist.
+/// A recording of another owner gets the same answer as one that does not exist.
 final class DownloadHandler: RequestHandler {
   /// A cache must not give one client another one's answer.
   private static let caching: HeaderFields = ["cache-control": "private, no-cache", "vary": "authorization"]
@@ -96,7 +96,7 @@ final class DownloadHandler: RequestHandler {
     case .preconditionFailed: respond(Response(412, fields, body: "The recording is another one.\n"))
     case .unsatisfiable:
       fields.append("content-range", ContentRange.unsatisfied(length: recording.length).value)
-      respond(Response(416, fields, body: "The recording has no such bytes.\n"))
+      respond(Response(416, fields, body: "The recording contains no such bytes.\n"))
     }
   }
 

@@ -19,7 +19,7 @@ private final class DiscardedFiles: @unchecked Sendable {
   let log: [RecordingPart]
   /// The number of the recording that is removed next. The growing one is the last.
   var next: Int
-  /// Whether the log says that the stream is discarded.
+  /// Whether the log states that the stream is discarded.
   var isMarked: Bool
   /// The error of the first file that the disk did not remove.
   var error: SystemError?

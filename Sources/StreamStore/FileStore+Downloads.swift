@@ -17,7 +17,7 @@ struct FoundRecording: Sendable {
   /// The length in bytes.
   let length: UInt64
   let validators: Validators
-  /// The SHA-256 of its bytes; nil while it is computed, or if somebody has changed the file since.
+  /// The SHA-256 of its bytes; nil while it is computed, or if another program has changed the file since.
   let sha256: [UInt8]?
   fileprivate let file: OpenFile
   fileprivate let modified: ModificationTime

@@ -14,7 +14,7 @@ struct FinishFailure {
     case bytes
     /// The disk has refused to sync what describes it.
     case description
-    /// A step failed. The disk has its bytes as far as configured.
+    /// A step failed. Its bytes are on the disk as far as configured.
     case step
   }
 
@@ -63,7 +63,7 @@ extension FileStore {
         switch finishing.ending {
         case .live, .file: refusals.ofAny(name)
         case .split: refusals.ofRecording(name)
-        // It says that it cannot be relied on.
+        // It states that it cannot be relied on.
         case .interrupted: nil
         }
       if let refusal { throw refusal }
@@ -161,7 +161,7 @@ extension FileStore {
   }
 
   private func rename(_ name: StreamName) throws(SystemError) {
-    // Somebody put a recording there while this one grew. A stream has only one recording, whatever its type.
+    // Another program put a recording there while this one grew. A stream has only one recording, whatever its type.
     if (try? recordings.find(name)) != nil {
       throw SystemError(operation: "rename \(name.partial): the stream has a complete recording already", code: EEXIST)
     }

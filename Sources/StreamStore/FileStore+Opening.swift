@@ -174,7 +174,7 @@ extension FileStore {
     let start = part?.seriesStart ?? 0
     guard let (_, size) = found else {
       guard let part, splitHead(name, log) != nil else { return .absent }
-      // A power failure has destroyed the file before it had a byte. See ``beginAgain(_:_:)``.
+      // A power failure has destroyed the file before it contained a byte. See ``beginAgain(_:_:)``.
       var gaps = GapRecord.Summary()
       gaps.add(part.series)
       return .stored(start: start, length: part.start, gaps)

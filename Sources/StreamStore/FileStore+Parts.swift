@@ -232,7 +232,7 @@ extension FileStore {
       syncLog(name)
       return try StreamFile(self, name, file, part: part, .new, size: UInt64(beginning.count))
     } catch {
-      // Nothing of it stays, if the disk permits that.
+      // None of it stays, if the disk permits that.
       if error.code != EEXIST { unlinkat(directory, name.partial, 0) }
       if let logLength { parts.cut(name.base, to: logLength) }
       unlinkat(directory, name.gaps, 0)
@@ -274,7 +274,7 @@ extension FileStore {
       let descriptor = try? file.acquire()
     else { return bytes }
     defer { file.release() }
-    // This includes a recording that cannot be relied on, because the disk most likely has its bytes.
+    // This includes a recording that cannot be relied on, because its bytes are most likely on the disk.
     let position = offset - part.start + part.headerLength
     _ = pread(descriptor, &bytes, Int(min(UInt64(count), size - min(size, position))), off_t(position))
     return bytes

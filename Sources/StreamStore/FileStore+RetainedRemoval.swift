@@ -45,7 +45,7 @@ extension FileStore {
     let found: (RetentionLedger.Recording, RecordingSidecar)?
     do throws(SystemError) { found = try removable(fileBase, retention) } catch { return false }
     guard let (recording, sidecar) = found, recording.size == removal.recording.size else {
-      // It has changed since, and is judged again when it is listed again.
+      // It has changed since, and is checked again when it is listed again.
       retention.ledger.remove(fileBase)
       return false
     }

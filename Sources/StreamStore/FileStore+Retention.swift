@@ -108,8 +108,8 @@ extension FileStore {
     }
   }
 
-  /// The recording of that name if it may be removed: its sidecar says that it is complete, and no request is at work
-  /// on it.
+  /// The recording of that name if it may be removed: its sidecar states that it is complete, and no request for it is
+  /// in progress.
   ///
   /// - Throws: ``SystemError`` if this cannot be determined now, because descriptors or memory are short.
   func removable(
@@ -205,7 +205,7 @@ extension FileStore {
   /// Operators remove files, too. The ledger must not keep their recordings for ever if nothing is to be removed here.
   private func forgetVanished(_ retention: RetentionState) {
     retention.idleLooks += 1
-    // What is due meanwhile waits for the next look, which judges the clock.
+    // What is due meanwhile waits for the next look, which checks the clock.
     if retention.idleLooks >= Self.idleLooks { recount(retention, removes: false) }
   }
 

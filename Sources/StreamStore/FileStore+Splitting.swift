@@ -277,8 +277,8 @@ extension FileStore {
 
   // MARK: Reading
 
-  /// Whether repeated bytes of earlier recordings equal the stored ones. Recordings that somebody has moved away cannot
-  /// be compared, and count as equal.
+  /// Whether repeated bytes of earlier recordings equal the stored ones. Recordings that an operator has moved away
+  /// cannot be compared, and count as equal.
   func matchesEarlier(
     _ name: StreamName, _ bytes: Span<UInt8>, _ pieces: [Range<Int>], count: Int, at offset: UInt64
   ) throws(SystemError) -> Bool {
@@ -297,7 +297,7 @@ extension FileStore {
   }
 
   /// Where the bytes of a stream are in recordings before the growing one, by stream offsets. A stretch has no file if
-  /// it cannot be read, because somebody has moved the recording away or the log has forgotten it.
+  /// it cannot be read, because an operator has moved the recording away or the log has forgotten it.
   func earlierStretches(
     _ name: StreamName, _ range: Range<UInt64>
   ) throws(SystemError) -> [(file: OpenFile?, range: Range<UInt64>)] {

@@ -10,7 +10,7 @@ private struct LeftSplit {
   var name: StreamName
   /// Ends where its file does.
   var part: RecordingPart
-  /// Whether the log promises more bytes than the file has.
+  /// Whether the log promises more bytes than the file contains.
   var isTorn: Bool
 }
 
@@ -24,7 +24,7 @@ extension FileStore {
   /// enough.
   ///
   /// After a power failure, the log may promise bytes that the disk lacks. The split is undone if the next recording
-  /// has no bytes yet. Otherwise this records that the stream cannot be relied on.
+  /// contains no bytes yet. Otherwise this records that the stream cannot be relied on.
   ///
   /// - Returns: whether the caller's log is outdated.
   @discardableResult
@@ -38,7 +38,7 @@ extension FileStore {
       for split in try leftSplits(name, log) where split.isTorn {
         if try noteTorn(split, name, log) { break }
       }
-      // Also if the other thread has corrected it: the caller's log is outdated.
+      // Even if the other thread has corrected it: the caller's log is outdated.
       return true
     }
   }
@@ -119,8 +119,8 @@ extension FileStore {
     return isThere(name.recording(split.number).partial) || isThere(split.file) ? split.head : nil
   }
 
-  /// Makes the file of the growing recording again, which a power failure has destroyed before it had a byte. Nil if
-  /// the recording before it was not split.
+  /// Makes the file of the growing recording again, which a power failure has destroyed before it contained a byte. Nil
+  /// if the recording before it was not split.
   func beginAgain(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
     guard let head = splitHead(name, log), let last = log.last else { return nil }
     let name = name.withExtension(last.finalExtension)

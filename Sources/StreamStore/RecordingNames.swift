@@ -1,4 +1,4 @@
-// Names for people, which show the stream and the time, beside the names that assign files to streams.
+// Human-readable names, which show the stream and the time, beside the names that assign files to streams.
 
 internal import EventLoops
 internal import Glibc
@@ -24,6 +24,8 @@ public struct RecordingNames: Equatable, Sendable {
   /// Whether all live recordings get such a link, and not only those of streams that are split.
   public var includesWhole = false
 
+  /// Creates the pattern of the names of links.
+  ///
   /// - Parameters:
   ///   - pattern: a path of at least one directory and a name without extension. `{name}` is the last component of the
   ///     URL, `{stream}` the `Stream-ID`, `{part}` the number of the recording in its stream; `%Y`, `%m`, `%d`, `%H`,

@@ -27,14 +27,14 @@ public struct RecordingRetention: Equatable, Sendable {
 
   /// Recordings that ended longer ago are removed; whole seconds.
   public var longestAge: Duration?
-  /// How many bytes of recordings one credential may have.
+  /// How many bytes of recordings one credential may store.
   public var largestSize: UInt64?
   /// If less is free, whoever has the most recordings loses the oldest of them.
   public var freeSpace: FreeSpace?
-  /// How many bytes of recordings each credential keeps, whatever the other rules say.
+  /// How many bytes of recordings each credential keeps, regardless of the other rules.
   public var leastSize: UInt64 = 0
 
-  /// Rules; nil and 0 ask for nothing.
+  /// Creates rules. Nil and 0 mean that there is no such rule.
   public init(
     longestAge: Duration? = nil, largestSize: UInt64? = nil, freeSpace: FreeSpace? = nil, leastSize: UInt64 = 0
   ) {

@@ -18,7 +18,7 @@ public struct RecordingSplit: Equatable, Sendable {
   /// Of a file with its header, in bytes.
   public var size: UInt64?
   /// The local time of day at which a recording ends, in whole minutes since midnight. It counts when the frames were
-  /// recorded, as far as the sender says, and else when they came.
+  /// recorded, as far as the sender states it, and otherwise when they came.
   public var timeOfDay: Duration?
   /// Times at which a recording ends, from the sender, in milliseconds since 1970.
   var times: [Int64] = []
@@ -26,7 +26,7 @@ public struct RecordingSplit: Equatable, Sendable {
   /// file for every few bytes.
   var leastLength: UInt64 = 1 << 16
 
-  /// When a recording continues in another file; nil is never.
+  /// Creates the limits at which a recording continues in another file. Nil means no such limit.
   public init(duration: Duration? = nil, size: UInt64? = nil, timeOfDay: Duration? = nil) {
     (self.duration, self.size, self.timeOfDay) = (duration, size, timeOfDay)
   }

@@ -1,11 +1,11 @@
-// One stream of a store, as seen by the request that is at work on it.
+// One stream of a store, as seen by its request in progress.
 
 package import DiskFiles
 package import EventLoops
 package import HTTPMessages
 package import StreamServing
 
-/// A stream while a request is at work on it.
+/// A stream while one of its requests is in progress.
 ///
 /// Only on the loop's thread. Only the stored contents outlive the request. The next request finds them by name.
 package protocol StoredStream: AnyObject {
@@ -20,7 +20,7 @@ package protocol StoredStream: AnyObject {
   /// The file of its recording; nil if bytes cannot be read again.
   var place: FilePlace? { get }
   /// Where the bytes of a range of stream offsets are, in one or several files. nil if some cannot be read, because
-  /// nothing is kept or somebody has moved a file away.
+  /// nothing is kept or an operator has moved a file away.
   func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]?
   /// Checks that no other program has changed, replaced or removed the stored bytes.
   ///
@@ -144,7 +144,7 @@ package enum StreamEnding {
 /// Why a stream could not be ended.
 package struct UnfinishedStream: Error {
   package var error: SystemError
-  /// Whether only its final name was refused. The disk then has its bytes as far as configured.
+  /// Whether only its final name was refused. Its bytes are then on the disk as far as configured.
   package var isNameRefused = false
   /// Whether the disk may have lost bytes of it.
   package var mayLackBytes = false

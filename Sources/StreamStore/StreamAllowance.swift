@@ -28,7 +28,8 @@ package struct StreamLimits {
 package final class StreamAllowance {
   private let limits: StreamLimits
   private var share: UploadUsage.Share?
-  /// Whether the request counts as an upload at work. A request within an upload does not, because the upload counts.
+  /// Whether the request counts as an upload in progress. A request within an upload does not, because the upload
+  /// counts.
   private var isCounted = false
   private var account: (name: StreamName, account: StreamAccount)?
   private var rate: RateWatch?

@@ -1,4 +1,5 @@
-// A stream of a directory while a request is at work on it: its file, its length, its gaps, and when it is divided.
+// A stream of a directory while one of its requests is in progress: its file, its length, its gaps, and when it is
+// divided.
 
 internal import DiskFiles
 internal import EventLoops

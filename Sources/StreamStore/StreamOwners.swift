@@ -57,7 +57,7 @@ struct StreamOwners: Sendable {
     var bytes = [UInt8](repeating: 0, count: 256)
     let count = try retryingInterrupts(operation) { read(descriptor, &bytes, bytes.count) }
     let isClaim = count == Self.credentialLength + 1 && bytes[Self.credentialLength] == Self.claim
-    // A power failure has destroyed the record before the disk had any byte of the stream.
+    // A power failure has destroyed the record before any byte of the stream was on the disk.
     guard isClaim || count == Self.credentialLength else { return nil }
     return (Array(bytes.prefix(isClaim ? Self.credentialLength : count)), !isClaim)
   }

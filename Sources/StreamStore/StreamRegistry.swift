@@ -20,7 +20,7 @@ package final class StreamRegistry {
     var owner: UploadOwner?
     var deadline: MonotonicInstant
     /// The upload that has discarded the recording, if it belonged only to that upload. The recording is removed if no
-    /// other upload has bytes in it.
+    /// other upload has stored bytes in it.
     var discarder: Contributor?
   }
 
@@ -67,7 +67,7 @@ package final class StreamRegistry {
     case others
   }
   private var takers: [StreamName: Taker] = [:]
-  /// Whether uploads of the earlier server that are not known yet may have bytes in a stream.
+  /// Whether uploads of the earlier server that are not known yet may have stored bytes in a stream.
   private var hasUnknownUploads: (StreamName) -> Bool = { _ in true }
   private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
   private var stops = false
@@ -273,8 +273,8 @@ package final class StreamRegistry {
 
   /// Called when the uploads of an earlier server are known, or more of them than before.
   ///
-  /// - Parameter hasUnknownUploads: whether uploads that are not known yet may have bytes in a stream. The recordings
-  ///   of such a stream are neither closed nor removed before the next call.
+  /// - Parameter hasUnknownUploads: whether uploads that are not known yet may have stored bytes in a stream. The
+  ///   recordings of such a stream are neither closed nor removed before the next call.
   package func restored(but hasUnknownUploads: @escaping (StreamName) -> Bool = { _ in false }) {
     self.hasUnknownUploads = hasUnknownUploads
     takers = takers.filter { hasUnknownUploads($0.key) }
@@ -307,7 +307,7 @@ package final class StreamRegistry {
     // No upload may continue a recording with bytes that the disk refused.
     if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
     guard !hasUnknownUploads(name) else {
-      // An upload that is not known yet may have bytes in it.
+      // An upload that is not known yet may have stored bytes in it.
       leave(name, for: holder.owner, discardedBy: end.discardsBytes && holder.ownsFile ? Contributor(holder) : nil)
       if case .close = end { return .closing }
       return .left
@@ -332,7 +332,7 @@ package final class StreamRegistry {
     return true
   }
 
-  /// Whether an unfinished upload has bytes in the growing recording.
+  /// Whether an unfinished upload has stored bytes in the growing recording.
   func hasUploads(of name: StreamName, besides holder: (any RecordingHolder)?) -> Bool {
     sharers[name]?.contains { $0 !== holder } ?? false
   }
@@ -350,7 +350,7 @@ package final class StreamRegistry {
     return true
   }
 
-  /// Returns false if the upload had no bytes in the recording.
+  /// Returns false if the upload had stored no bytes in the recording.
   @discardableResult
   private func removeSharer(_ holder: any RecordingHolder, of name: StreamName) -> Bool {
     guard let index = sharers[name]?.firstIndex(where: { $0 === holder }) else { return false }

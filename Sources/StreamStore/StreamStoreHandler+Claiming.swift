@@ -47,7 +47,7 @@ extension StreamStoreHandler {
     exchange.acceptBody()
   }
 
-  /// Whether the stream does not belong to somebody else. If it does, the request is answered.
+  /// Whether the stream does not belong to another token. If it does, the request is answered.
   private func isAdmitted(to name: StreamName) -> Bool {
     do throws(SystemError) {
       if try registry.store.admits(head.credential, to: name) { return true }
@@ -96,7 +96,7 @@ extension StreamStoreHandler {
     }
   }
 
-  /// The body has its place. From now on this request is at work on the stream.
+  /// The body has its place. From now on, this request of the stream is in progress.
   private func begin(_ stream: any StoredStream, _ name: StreamName, isRestored: Bool) {
     guard !isRestored else {
       registry.claim(stream.name, for: self, holder: holder, isNew: false)

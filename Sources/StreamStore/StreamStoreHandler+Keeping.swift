@@ -56,7 +56,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
 
   package func measureUnbegun() throws(SystemError) -> KeptExtent {
     guard name != nil || readFields() == nil, let name else { return .bytes(0) }
-    // Somebody else has begun the stream since.
+    // Another token has begun the stream since.
     guard try registry.store.admits(head.credential, to: name) else { return .misplaced }
     let extent = try registry.store.measure(name)
     if isOvertaken(extent) { return .overtaken }
@@ -90,7 +90,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
 
   package func measureKept() throws(SystemError) -> KeptExtent {
     guard readFields() == nil, let name else { return .gone }
-    // A stream that was removed and begun again by somebody else contains nothing of this upload.
+    // A stream that was removed and begun again by another token contains no byte of this upload.
     guard try registry.store.admits(head.credential, to: name) else { return .gone }
     registry.takeOver(name)
     let offset = state.offset
@@ -99,10 +99,10 @@ extension StreamStoreHandler: KeepingRequestHandler {
     // The recording of the upload was closed if it begins before the present one.
     case .stored(let start, let length, let gaps):
       if offset < start { return .closed }
-      // It is unknown which bytes the disk has.
+      // It is unknown which bytes are on the disk.
       if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
       if offset < gaps.holesEnd { return .overtaken }
-      // If the stream ends before the upload begins, nothing of the upload is stored yet.
+      // If the stream ends before the upload begins, none of the upload is stored yet.
       return .bytes(length - min(length, offset))
     case .complete(let name, let start, let length, let gaps):
       if offset < start { return .closed }
@@ -127,7 +127,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
     try? registry.store.note(.stored(by: holder.owner), on: name)
   }
 
-  // MARK: At work
+  // MARK: In progress
 
   package func beginKeeping(_ exchange: any Exchange, for holder: any RecordingHolder) {
     self.holder = holder

@@ -54,7 +54,7 @@ extension StreamStoreHandler: RequestHandler {
   func yieldStream() {
     exchange?.takeArrived()
     guard let stream else { return }
-    if isUpload { leave(stream) } else { interrupt(stream, "a newer request goes on with the stream") }
+    if isUpload { leave(stream) } else { interrupt(stream, "a newer request continues the stream") }
     endState()
     exchange?.disconnect()
     exchange = nil

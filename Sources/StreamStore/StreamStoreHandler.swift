@@ -246,7 +246,7 @@ package final class StreamStoreHandler: StreamWorker {
     }
   }
 
-  /// The content of a plain request does not match the request's digest. Nothing of it stays.
+  /// The content of a plain request does not match the request's digest. None of it stays.
   private func refuseContent(_ stream: any StoredStream) {
     if !stream.isComplete {
       do throws(SystemError) {

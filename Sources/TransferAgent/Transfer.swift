@@ -62,7 +62,7 @@ package struct Transfer: Equatable, Sendable {
 
   // Not in the database, because the server and the file show it.
 
-  /// How many bytes the server has, or has sent.
+  /// How many bytes the server has stored, or has sent.
   package var acknowledged: UInt64 = 0
   /// Where the content of a download's last response begins in the complete file; nil while there is none.
   package var contentStart: UInt64?

@@ -19,7 +19,7 @@ struct CurlOptions {
     try set(CURLOPT_PROTOCOLS_STR, "http,https")
     try set(CURLOPT_HTTP_VERSION, Self.number(of: request.httpVersion))
     try set(CURLOPT_USERAGENT, "sluice/\(sluiceVersion)")
-    // libcurl's own time-outs by signals would hit any running thread.
+    // libcurl's own timeouts by signals would hit any running thread.
     try set(CURLOPT_NOSIGNAL, 1)
     try set(CURLOPT_UPLOAD_BUFFERSIZE, request.uploadBufferSize)
     try set(CURLOPT_BUFFERSIZE, request.receiveBufferSize)

@@ -1,4 +1,4 @@
-// The path of a request's body into libcurl: its flow, its pauses, and the bytes that the peer has.
+// The path of a request's body into libcurl: its flow, its pauses, and the bytes that the peer has received.
 
 internal import CCurl
 internal import EventLoops

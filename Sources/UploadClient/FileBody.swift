@@ -66,8 +66,8 @@ public struct FileBody: Sendable {
   func read(into buffer: UnsafeMutableRawBufferPointer, at position: UInt64) -> UploadBody.Filling {
     let offset = range.lowerBound + position
     guard offset < range.upperBound else { return .end }
-    // No file has bytes beyond the kernel's limit.
-    guard let place = off_t(exactly: offset) else { return .failed("\(name) has no byte \(offset)") }
+    // No file contains bytes beyond the kernel's limit.
+    guard let place = off_t(exactly: offset) else { return .failed("\(name) contains no byte \(offset)") }
     let wanted = Int(min(UInt64(buffer.count), range.upperBound - offset))
     let count: Int
     do throws(SystemError) {

@@ -33,6 +33,8 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
   /// Whether the file has no name any more. It exists as long as it is open.
   public let isUnlinked: Bool
 
+  /// Reads the version of an open file.
+  ///
   /// - Throws: ``EventLoops/SystemError`` when the descriptor is not open.
   public init(descriptor: Int32) throws(SystemError) {
     var status = stat()

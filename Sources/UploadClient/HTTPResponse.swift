@@ -24,7 +24,7 @@ public struct HTTPResponse: Equatable, Sendable {
     public let name: String
     /// The value, without surrounding white space.
     public let value: String
-    /// A field line.
+    /// Creates a field line.
     public init(name: String, value: String) {
       self.name = name
       self.value = value
@@ -44,7 +44,7 @@ public struct HTTPResponse: Equatable, Sendable {
   /// The default number of bytes of a response's body to keep.
   public static let bodyLimit = 16 * 1024
 
-  /// A response without a body.
+  /// Creates a response without a body.
   public init(status: Int, fields: [Field] = []) {
     self.status = status
     self.fields = fields
@@ -107,7 +107,7 @@ extension HTTPResponse {
 extension HTTPResponse {
   /// The server's reason from the body, in one line of at most 200 characters: the title of an HTML page, or the
   /// beginning of a text. The values of a URL's query are omitted, because many servers repeat those of the request,
-  /// and one of them may be a signature. Nil if there is no text for people.
+  /// and one of them may be a signature. Nil if there is no human-readable text.
   public var reason: String? {
     guard let text = String(validating: body, as: UTF8.self) else { return nil }
     let start = text.prefix(64).drop { $0.isWhitespace }.lowercased()

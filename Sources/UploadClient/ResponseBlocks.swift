@@ -26,7 +26,7 @@ final class ResponseBlocks: Sendable {
     return block
   }
 
-  /// Keeps the memory of `block`, unless it is small. If somebody else has it as well, it is not used again.
+  /// Keeps the memory of `block`, unless it is small. If other code also keeps it, it is not used again.
   func put(_ block: [UInt8]) {
     guard block.capacity >= Self.size else { return }
     unused.withLock { if $0.count < Self.limit { $0.append(block) } }

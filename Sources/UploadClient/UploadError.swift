@@ -1,4 +1,4 @@
-// The reason why an upload ended before its response, in words for a person and as a kind for a program.
+// The reason why an upload ended before its response, as human-readable text and as a kind for a program.
 
 internal import CCurl
 internal import Glibc

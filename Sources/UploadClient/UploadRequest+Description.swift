@@ -17,7 +17,7 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
       ], displayStyle: .struct)
   }
 
-  /// `url` in a form for people: without user and password, without its fragment, and without the values of its query,
+  /// `url` in a form to display: without user and password, without its fragment, and without the values of its query,
   /// one of which may be a signature.
   package static func withoutSecrets(_ url: String) -> String {
     let url = withoutCredentials(url)
@@ -42,7 +42,7 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
     return result + rest
   }
 
-  /// `url` without the user and password in its authority (RFC 3986, section 3.2.1), for people.
+  /// `url` without the user and password in its authority (RFC 3986, section 3.2.1), to display.
   package static func withoutCredentials(_ url: String) -> String {
     // A missing scheme does not make a password less secret.
     let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex

@@ -53,7 +53,7 @@ public struct UploadRequest: Equatable, Sendable {
   package var acceptEncoding: String?
   /// Whether ``UploadTask/measure()`` returns measurements, which costs a few libcurl calls per request.
   package var isMeasured = false
-  /// The number of bytes of a response's body to store. With the default, the body is for people to read, and
+  /// The number of bytes of a response's body to store. With the default, the body is human-readable text, and
   /// ``Limits`` bound it.
   public var responseBodyLimit = HTTPResponse.bodyLimit
   /// Whether the response's body is the purpose of the request.
@@ -96,7 +96,7 @@ public struct UploadRequest: Equatable, Sendable {
     /// read. With ``UploadRequest/tellsResponse``, or a larger ``UploadRequest/responseBodyLimit``, the limit is for
     /// the whole response, except for an early one of unknown length.
     public var response = Duration.seconds(30)
-    /// The default limits.
+    /// Creates the default limits.
     public init() {}
   }
 
@@ -106,11 +106,11 @@ public struct UploadRequest: Equatable, Sendable {
     public var sendBuffer: Int?
     /// `TCP_MAXSEG` in bytes, tcp(7).
     public var maximumSegment: Int?
-    /// The kernel's defaults.
+    /// Creates options with the kernel's defaults.
     public init() {}
   }
 
-  /// A POST request without additional fields.
+  /// Creates a POST request without additional fields.
   public init(url: String) { self.url = url }
 
   /// Checks everything that can be checked before a connection.

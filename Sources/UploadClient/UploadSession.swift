@@ -23,7 +23,7 @@ public final class UploadSession: Sendable {
 
   /// How simultaneous requests share connections.
   public enum Connections: Equatable, Sendable {
-    /// Each request has its own connection, also with HTTP/2. The acknowledgements of the peer's TCP are known per
+    /// Each request has its own connection, even with HTTP/2. The acknowledgements of the peer's TCP are known per
     /// connection, and a stalled stream does not block others.
     case onePerUpload
     /// On HTTP/2, up to this number of uploads share a connection. There are fewer if the server requires it. Without

@@ -14,7 +14,7 @@ public struct HTTPResumableUploadContext: Sendable {
   /// The limits of uploads.
   public var limits = UploadLimitsConfiguration()
 
-  /// A context with the default limits.
+  /// Creates a context with the default limits.
   ///
   /// - Parameters:
   ///   - origin: the scheme, host and port by which clients reach the server. A slash at its end is dropped.
@@ -48,7 +48,7 @@ public struct HTTPResumableUploadHandler: Sendable {
   /// The factories, called in this order for each request.
   public let handlers: [Factory]
 
-  /// Handlers with resumable uploads.
+  /// Creates handlers with resumable uploads.
   public init(context: HTTPResumableUploadContext, handlers: [Factory]) {
     (self.context, self.handlers) = (context, handlers)
   }
@@ -61,7 +61,7 @@ public struct HTTPResumableUploadHandler: Sendable {
 }
 
 extension UploadServer {
-  /// A server for these handlers only.
+  /// Creates a server for these handlers only.
   ///
   /// - Parameters:
   ///   - listen: the address in the format of ``HTTPServer/ListenAddress/init(_:)``: `:8080`, `127.0.0.1:8080`,

@@ -4,11 +4,11 @@ internal import EventLoops
 internal import Glibc
 internal import JetStream
 
-/// Judges the stream and its brokers again after each reconnect, because an operator may have changed them. Any thread.
+/// Checks the stream and its brokers again after each reconnect, because an operator may have changed them. Any thread.
 ///
-/// With ``Durability/always``, the witnesses of the brokers must prove, also at the start, that they sync before they
-/// acknowledge. Until then, servers store nothing. Otherwise, servers store until the settings of the stream turn out
-/// to be unsuitable.
+/// With ``Durability/always``, the witnesses of the brokers must prove, at the start as well, that they sync before
+/// they acknowledge. Until then, servers store nothing. Otherwise, servers store until the settings of the stream turn
+/// out to be unsuitable.
 final class StorageGuard: Sendable {
   /// The pause before another attempt, in milliseconds.
   private static let pause: Int32 = 2000

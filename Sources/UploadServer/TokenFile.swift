@@ -9,8 +9,8 @@ internal import ResumableServing
 internal import StreamServing
 internal import StreamStore
 
-/// A file of hashed tokens. Each line has the SHA-256 of a token in hexadecimal, followed by an optional name for
-/// people. `#` begins a comment.
+/// A file of hashed tokens. Each line has the SHA-256 of a token in hexadecimal, followed by an optional human-readable
+/// name. `#` begins a comment.
 ///
 ///     printf %s "$TOKEN" | sha256sum
 ///

@@ -5,7 +5,7 @@ public import HTTPMessages
 public import HTTPServer
 
 extension UploadServer {
-  /// A server with the default configuration.
+  /// Creates a server with the default configuration.
   ///
   ///     try await UploadServer(listen: ":8080", directory: "uploads").run()
   ///

@@ -95,7 +95,7 @@ extension UploadServer {
     /// each of them, perhaps simultaneously.
     public var onEvent: @Sendable (ServerEvent) -> Void
 
-    /// A server with these addresses.
+    /// Creates the settings of a server with these addresses.
     public init(
       listen: [ListenAddress], storage: Storage, onEvent: @escaping @Sendable (ServerEvent) -> Void = { _ in }
     ) {
@@ -104,7 +104,7 @@ extension UploadServer {
       self.onEvent = onEvent
     }
 
-    /// The settings of a server that stores streams as files in a directory.
+    /// Creates the settings of a server that stores streams as files in a directory.
     public init(
       listen: [ListenAddress], directory: String, onEvent: @escaping @Sendable (ServerEvent) -> Void = { _ in }
     ) {
@@ -140,7 +140,7 @@ extension UploadServer {
     /// The sources of the brokers' sync settings.
     public var witnesses = BrokerWitnesses()
 
-    /// Brokers that store uploads in `stream`.
+    /// Creates the description of brokers that store uploads in `stream`.
     public init(_ options: BrokerOptions, stream: String = "sluice", replicas: Int = 1) {
       (self.options, self.stream, self.replicas) = (options, stream, replicas)
     }

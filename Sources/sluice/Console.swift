@@ -1,4 +1,4 @@
-// The two outputs: text for people on standard error, data and JSON on standard output.
+// The two outputs: human-readable text on standard error, data and JSON on standard output.
 
 internal import EventLoops
 internal import Glibc
@@ -23,7 +23,7 @@ final class Console: Sendable {
   /// Whether a status line can change in place on standard error.
   static var hasStatusLine: Bool { isatty(STDERR_FILENO) == 1 && TerminalText.current.canRedraw }
 
-  /// How text is adapted for people. A file or a pipe receives each character unchanged.
+  /// How human-readable text is adapted. A file or a pipe receives each character unchanged.
   private static let peopleText = isatty(STDERR_FILENO) == 1 ? TerminalText.current : nil
   private static let programsText = isatty(STDOUT_FILENO) == 1 ? TerminalText.current : nil
 
@@ -48,7 +48,7 @@ final class Console: Sendable {
   /// The number of dropped lines of both outputs.
   var droppedCount: UInt64 { people.droppedCount.addingSaturated(programs.droppedCount) }
 
-  /// Writes a line for people. The status moves below it.
+  /// Writes a line of human-readable text. The status moves below it.
   func say(_ line: String) {
     let line = Self.peopleText?.shown(line) ?? line
     people.update { $0.append(line: line) }

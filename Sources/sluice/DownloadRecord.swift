@@ -67,7 +67,7 @@ final class DownloadRecord: Sendable {
 
   /// Records the download. Returns nil on success, and the error otherwise.
   ///
-  /// - Parameter isSynchronized: whether the disk has as many bytes as the data states.
+  /// - Parameter isSynchronized: whether as many bytes are on the disk as the data states.
   func write(_ data: DownloadResumeData, isSynchronized: Bool) -> SystemError? {
     guard !data.validator.contains("\n"), data.digest?.contains("\n") != true else {
       return SystemError(operation: "write", code: EILSEQ)

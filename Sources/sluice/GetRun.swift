@@ -95,7 +95,7 @@ final class GetRun: Sendable {
     guard let record else { return }
     switch event {
     case .opened(let path, let inode, let birth):
-      // From now on, a later process can tell that the part belongs to this download.
+      // From now on, a later process can recognize that the part belongs to this download.
       let data = DownloadResumeData(path: path, inode: inode, birth: birth, byteCount: 0, validator: "", length: nil)
       let left = state.withLock { state in
         state.opened = data
@@ -109,7 +109,7 @@ final class GetRun: Sendable {
     case .resumable(let data): write(data, to: record)
     case .ended(let summary):
       if let data = summary.resumeData {
-        // The engine synchronized the part before it reported this.
+        // The engine synced the part before it reported this.
         if let error = record.write(data, isSynchronized: true) { report(error, record) }
       } else {
         record.remove()

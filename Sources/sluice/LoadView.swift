@@ -1,4 +1,4 @@
-// The output of a load test while it runs, for people and for programs.
+// The output of a load test while it runs, as human-readable text and for programs.
 
 internal import EventLoops
 internal import JSONLines
@@ -45,7 +45,7 @@ final class LoadView: Sendable {
     }
   }
 
-  // MARK: For people
+  // MARK: Human-readable text
 
   /// The status lines. None reaches the last column of a terminal that is `width` columns wide.
   static func lines(_ snapshot: LoadSnapshot, width: Int) -> [String] {

@@ -135,7 +135,7 @@ final class MicTest: @unchecked Sendable {
     Console.shared.put(line.line)
   }
 
-  /// The result for a person, with advice.
+  /// The result as human-readable text, with advice.
   static func lines(_ result: Result, device: String, seconds: Duration) -> [String] {
     func decibels(_ value: Double) -> String { value.isFinite ? "\(Units.fixed(value, decimals: 1)) dBFS" : "silence" }
     var lines = ["recorded \(Units.text(seconds)) from \(device.shown)"]

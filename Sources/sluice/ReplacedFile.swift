@@ -5,7 +5,7 @@ internal import Glibc
 
 enum ReplacedFile {
   /// Writes `text` beside `path` and renames it. A reader of `path` finds the former content or the complete new
-  /// content, also after a crash. A path that is not a regular file (`/dev/stdout`, a FIFO) cannot be replaced, and is
+  /// content, even after a crash. A path that is not a regular file (`/dev/stdout`, a FIFO) cannot be replaced, and is
   /// written to. `-` is standard output.
   ///
   /// - Throws: ``CommandError`` with exit code 74 that names the file. No temporary file is left in that case.

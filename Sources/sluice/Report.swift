@@ -186,7 +186,7 @@ enum Report {
       if arePartsOfOne == nil, let doubt = doubtfulTimes(reports) {
         throw CommandError(
           .badData,
-          "cannot tell how the reports belong together: \(doubt). Use --merge for parts of one run, or --compare for two runs."
+          "cannot determine how the reports belong together: \(doubt). Use --merge for parts of one run, or --compare for two runs."
         )
       }
       if arePartsOfOne == nil { return .run(try merged(reports)) }

@@ -1,4 +1,4 @@
-// The reports of a stream for two kinds of readers: lines for people, JSON Lines for programs.
+// The reports of a stream in two forms: human-readable lines, and JSON Lines for programs.
 
 internal import AudioCapture
 internal import EventLoops
@@ -17,7 +17,7 @@ enum StreamReport {
     }
   }
 
-  // MARK: For people
+  // MARK: Human-readable text
 
   /// What the command does with the bytes.
   enum Action: String {
@@ -60,7 +60,7 @@ enum StreamReport {
     case .impossibleOffset(let offset):
       "the server reports offset \(offset), which is beyond the last byte that was sent. Sluice asks it again."
     case .serverHasMore(let offset, let kept):
-      "the server has all bytes of the spool, and \(Units.text(bytes: offset - min(kept, offset))) more that the earlier run had sent. The recording is completed with them."
+      "the server has stored all bytes of the spool, and \(Units.text(bytes: offset - min(kept, offset))) more that the earlier run had sent. The recording is completed with them."
     case .digestMismatch(let offset):
       "the server's digest of the first \(Units.text(bytes: offset)) does not match the bytes that were sent. An intermediary changes bytes."
     }
@@ -75,7 +75,7 @@ enum StreamReport {
     case "expiry": "it has expired"
     case "size": "it has reached its maximum size"
     case "serverWentBack": "it has lost bytes"
-    case "impossibleOffset": "it has bytes that were never sent"
+    case "impossibleOffset": "it reports bytes that were never sent"
     default: "the server reports it as complete"
     }
   }
@@ -105,7 +105,7 @@ enum StreamReport {
   private static func words(_ cause: Gap.Cause) -> String {
     switch cause {
     case .bufferFull: "the buffer was full. For a longer outage, choose a larger --buffer."
-    case .serverLost: "the server lost the bytes, and the buffer no longer had them"
+    case .serverLost: "the server lost the bytes, and the buffer no longer contained them"
     }
   }
 
@@ -144,7 +144,7 @@ enum StreamReport {
     }
     if summary.notSynchronized > 0 {
       lines.append(
-        "\(summary.notSynchronized) bytes were not synchronized to the disk of the spool. The next run finds only bytes that are in memory, and only if this machine does not restart. Check the disk."
+        "\(summary.notSynchronized) bytes were not synced to the disk of the spool. The next run finds only bytes that are in memory, and only if this machine does not restart. Check the disk."
       )
     }
     if summary.sourceLost > 0 {

@@ -54,7 +54,7 @@ struct StreamRun {
   var report: @Sendable (StreamSummary) -> (lines: [String], code: ExitCode) = {
     (StreamReport.lines($0), ExitCode($0))
   }
-  /// What the lines for people call it.
+  /// What the human-readable lines call it.
   var action = StreamReport.Action.streaming
   /// The status line.
   var statusLine: @Sendable (StreamProgress) -> String? = { _ in nil }

@@ -9,7 +9,7 @@ internal import SpooledStreams
 struct StretchReport {
   let isJSON: Bool
 
-  /// Lists one stretch: its start, its length, and the bytes that the server does not have.
+  /// Lists one stretch: its start, its length, and the bytes that the server has not stored.
   func list(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) {
     let user = try SpoolFolder.user(of: entry.folder)
     let disk = try file.diskByteCount
@@ -71,7 +71,7 @@ struct StretchReport {
     for damage in file.damage { put(damage, entry) }
   }
 
-  /// - Returns: whether bytes are lost that the server does not have.
+  /// - Returns: whether bytes are lost that the server has not stored.
   func verify(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) -> Bool {
     var found = try file.verify()
     // A process that uses the file may have released or replaced blocks before they were read.

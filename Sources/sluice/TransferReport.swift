@@ -1,4 +1,4 @@
-// The transfers of the agent, for people and for programs.
+// The transfers of the agent, as human-readable text and for programs.
 
 internal import EventLoops
 internal import TransferClient

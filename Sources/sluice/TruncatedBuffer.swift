@@ -1,10 +1,11 @@
-// The end of a command whose buffer in memory somebody truncates: a message and an exit code instead of a crash.
+// The end of a command whose buffer in memory another program truncates: a message and an exit code instead of a crash.
 
 internal import Glibc
 internal import StreamBuffers
 
 /// Explains SIGBUS. With a spool, the circular buffer is a file in /dev/shm, so that it survives the process. If
-/// somebody truncates that file, the next access to its memory ends the process, and nothing else can notice it before.
+/// another program truncates that file, the next access to its memory ends the process, and nothing else can notice it
+/// before.
 enum TruncatedBuffer {
   private static let message = Array(
     ("sluice: the stream's buffer in /dev/shm was truncated by another program. "

@@ -121,7 +121,7 @@ enum Units {
     return value * unit.1
   }
 
-  // MARK: Text for people
+  // MARK: Human-readable text
 
   /// `1.2 MB`, always in decimal units.
   static func text(bytes: UInt64) -> String {

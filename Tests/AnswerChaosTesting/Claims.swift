@@ -47,8 +47,8 @@ struct Claims: Sendable {
 
   /// Whether a client that has `captured` bytes of its source may count `offset` as acknowledged.
   ///
-  /// - Parameter isFirst: whether it has counted nothing as acknowledged before. Only then may it believe an answer
-  ///   without any field of the protocol, and only such a permitted answer excuses missing bytes.
+  /// - Parameter isFirst: whether it has counted nothing as acknowledged before. It may believe an answer without any
+  ///   field of the protocol only in this case, and only such a permitted answer excuses missing bytes.
   mutating func allow(_ offset: UInt64, captured: UInt64, isFirst: Bool) -> Bool {
     // The client never believes an offset beyond its own bytes.
     func covers(_ lie: Lie) -> Bool { offset <= lie.end ?? captured && lie.end ?? 0 <= captured }

@@ -48,7 +48,7 @@ struct OddReply: Sendable {
     /// After this number of content bytes.
     case inContent(Int)
     case afterContent
-    /// After the content, and after the client's time-out.
+    /// After the content, and after the client's timeout.
     case late
   }
 
@@ -86,7 +86,7 @@ struct OddReply: Sendable {
         body: random.chance(40) ? "<html><title>We are sorry</title>\u{1B}]0;x\u{7}</html>" : "")
       if random.chance(20) { odd.timing = .beforeContent }
       // A replacement of the server keeps nothing. After an interim response the server itself answers, and its 2xx
-      // would acknowledge bytes that it does not have.
+      // would acknowledge bytes that it has not stored.
       odd.keeps = status < 300 || random.chance(50)
     case .missingField:
       odd.change = .without(AbsurdFields.own.randomElement(using: &random) ?? "Upload-Offset")

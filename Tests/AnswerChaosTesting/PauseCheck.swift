@@ -34,7 +34,7 @@ struct PauseCheck: Sendable {
   init(_ policy: RetryPolicy) { self.policy = policy }
 
   /// An answer has acknowledged bytes. Lost bytes also look acknowledged, but are no progress. Bytes that a restarted
-  /// server had before are no progress either.
+  /// server had stored before are no progress either.
   mutating func noteProgress(to offset: UInt64) {
     (attempts, pauses, answers) = (0, .zero, 0)
     guard offset > furthest else { return }
@@ -87,12 +87,12 @@ struct PauseCheck: Sendable {
       return "a pause below half of its range: \(attempt.retryDelay)"
     }
     if let limit = policy.giveUpAfter, attempts >= Self.leastAttempts, pauses >= limit * 2 {
-      return "a stream that had to give up goes on"
+      return "a stream that had to give up continues"
     }
     if let limit = policy.giveUpOnRefusalAfter, isRefusal(attempt), refusals >= Self.leastAttempts,
       refusalPauses >= limit * 2
     {
-      return "a stream that was refused for too long goes on"
+      return "a stream that was refused for too long continues"
     }
     return nil
   }

@@ -134,7 +134,7 @@ extension RealALSA {
         }
       }
       guard case .supports = CaptureDevice.look(at: rig.name()) else {
-        Issue.record("somebody has it")
+        Issue.record("another program uses it")
         return
       }
       withExtendedLifetime(microphone) {}

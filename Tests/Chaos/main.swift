@@ -12,7 +12,7 @@ let usage = """
     --runs N        runs, each with a seed of its own (default 1)
     --seed N        the first run's seed; the next ones follow (default: drawn)
     --kinds LIST    only these: \(ChaosFault.Kind.allCases.map(\.rawValue).joined(separator: ","))
-    --rate BYTES    of the source, a second (default: by the seed)
+    --rate BYTES    of the source, per second (default: by the seed)
     --spool         kills the client as well, which keeps the stream in a spool
     --plain         with --spool: plain uploads instead of resumable ones
     --cluster       kills servers and brokers instead; see --cluster --help

@@ -46,6 +46,6 @@ package struct ChaosPace: Sendable, CustomStringConvertible {
   }
 
   package var description: String {
-    "\(bytesPerSecond) bytes a second, appends of \(appendSize) bytes or \(appendMilliseconds) ms"
+    "\(bytesPerSecond) bytes per second, appends of \(appendSize) bytes or \(appendMilliseconds) ms"
   }
 }

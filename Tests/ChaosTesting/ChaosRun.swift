@@ -239,7 +239,7 @@ package final class ChaosRun {
         return kilobytes << 10
       }
     }
-    throw TestFailure("/proc says nothing of the client's memory")
+    throw TestFailure("/proc does not report the client's memory")
   }
 
   private func writeLogs() {

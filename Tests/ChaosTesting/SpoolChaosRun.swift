@@ -8,8 +8,8 @@ internal import NetworkTesting
 internal import PropertyTesting
 
 /// One source writes continuously into a FIFO. Clients stream it one after another, each from where the previous one
-/// was killed. At the end, the server must have all captured bytes, with one recording for each client that captured
-/// any.
+/// was killed. At the end, the server must have stored all captured bytes, with one recording for each client that
+/// captured any.
 package final class SpoolChaosRun {
   package struct Options: Sendable {
     package var seed: UInt64

@@ -140,7 +140,8 @@ package struct HistoryChecker {
         if appends[index].leastEnd > offset {
           // If the HEAD had to include these bytes, the time limits say so.
           if !appends[index].operation.progress.contains(where: { $0.offset > offset && $0.time < head.called }) {
-            violation(.notTakenOver, "an append at \(appends[index].start) went on beyond \(offset), told to a HEAD")
+            violation(
+              .notTakenOver, "an append at \(appends[index].start) continued beyond \(offset), reported to a HEAD")
           }
         } else {
           appends[index].mostEnd = offset
@@ -193,9 +194,9 @@ package struct HistoryChecker {
 
   /// Compares, for each offset, the latest "not before" below it with the earliest "not later than".
   private mutating func checkTimes(_ finalLength: UInt64?) {
-    /// The upload has more than `offset` bytes only from that time on.
+    /// The upload contains more than `offset` bytes only from that time on.
     var notBefore: [(offset: UInt64, time: Int64, kind: HistoryViolation.Kind, what: String)] = []
-    /// The upload has `offset` bytes by then.
+    /// The upload contains `offset` bytes by then.
     var byThen: [(offset: UInt64, time: Int64, what: String)] = []
     for observation in observations {
       notBefore.append((observation.offset, observation.called, .lostBytes, "\(observation.what) said"))

@@ -50,13 +50,13 @@ package struct StoredUploads: Sendable {
     uploads[token] = upload
   }
 
-  /// The problems of a stream; empty if its uploads have each of its bytes once. Uploads that no client has addressed
-  /// do not count, because their creation was never answered, and the client has made another one.
+  /// The problems of a stream; empty if its uploads contain each of its bytes once. Uploads that no client has
+  /// addressed do not count, because their creation was never answered, and the client has made another one.
   func problems(of stream: ClusterStream, addressed: Set<String>) throws -> [String] {
     let own = uploads.filter { $0.value.stream == stream.id }
     var problems = own.values.flatMap { upload in upload.problems.map { "\(stream.id): \($0)" } }
     for (token, upload) in own where !isPattern(upload, of: stream) {
-      problems.append("\(stream.id): upload \(token) has other bytes than the stream")
+      problems.append("\(stream.id): upload \(token) contains other bytes than the stream")
     }
     let counted = own.filter { addressed.contains($0.key) }.values.sorted { ($0.start, $0.end) < ($1.start, $1.end) }
     var end: UInt64 = 0

@@ -28,7 +28,7 @@ struct ClusterChaosTests {
     print(try RivalRun(seed: 20_261_125, rounds: 100).perform())
   }
 
-  @Test("of two publishes after the same message, one is stored, also while replicas are behind", arguments: [1, 3])
+  @Test("of two publishes after the same message, one is stored, even while replicas are behind", arguments: [1, 3])
   func fencing(brokers: Int) throws {
     var options = Cluster.Options()
     (options.brokers, options.servers, options.hasProxy) = (brokers, 0, false)

@@ -9,7 +9,7 @@ internal import Synchronization
 package final class ProgramOutput: Sendable {
   private struct State {
     var events: [FlatObject] = []
-    /// Lines that are not JSON, for people.
+    /// Human-readable lines, which are not JSON.
     var text: [String] = []
     var isAtEnd = false
   }

@@ -14,7 +14,7 @@ struct CollectCheckpointTests {
     return text.matches(of: /file="([^"]+)"/).map { String($0.1) }
   }
 
-  @Test("a checkpoint lists no recording of a cancelled upload, also after a restart", arguments: [SIGTERM, SIGKILL])
+  @Test("a checkpoint lists no recording of a cancelled upload, even after a restart", arguments: [SIGTERM, SIGKILL])
   func cancelled(_ signal: Int32) throws {
     let rig = try CollectRig(collectors: 1)
     let directory = rig.directories[0]

@@ -177,7 +177,7 @@ struct CollectTests {
         if random.chance(40) { try rig.restart(0, SIGKILL) }
       }
       for target in CollectRig.Target.allCases {
-        // Somebody else, and bytes that are not the stream's.
+        // Another token, and bytes that are not the stream's.
         let bytes = [~pattern[UInt64(length - 1)]]
         #expect(
           try rig.sendPlain(target, "/x.txt", id: id, owner: "bob", at: length, bytes, completes: true) == 403)

@@ -45,7 +45,7 @@ struct DrainSignalTests {
     return (client, location)
   }
 
-  /// How many bytes of the upload the server has.
+  /// How many bytes of the upload the server has stored.
   private func offset(of location: String, at address: ListenAddress) throws -> String? {
     let client = try RawClient(address)
     try client.send("HEAD \(location) HTTP/1.1\r\nHost: h\r\nUpload-Draft-Interop-Version: 8\r\n\r\n")

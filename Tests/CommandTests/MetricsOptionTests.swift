@@ -44,7 +44,7 @@ struct MetricsOptionTests {
     #expect((try figure("process_resident_memory_bytes", url) ?? 0) > 1_000_000)
     process.endInput()
     #expect(try process.wait() == 0)
-    // The output contains no progress for people.
+    // The output contains no human-readable progress.
     #expect(!process.errors.contains { $0.contains("buffer ") })
   }
 

@@ -7,7 +7,7 @@ import Testing
 
 @Suite("The output of a backlog")
 struct SpoolReportTests {
-  @Test("each loss is reported with what the stream itself reports, for people and for programs")
+  @Test("each loss is reported with what the stream itself reports, as human-readable text and for programs")
   func losses() {
     let events: [(LiveStreamEvent, text: String, json: String)] = [
       (

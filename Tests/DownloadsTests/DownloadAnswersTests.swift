@@ -207,7 +207,7 @@ struct DownloadAnswersTests {
   }
 
   @Test(
-    "a server that cannot resume a part sends everything, and the file has each byte once",
+    "a server that cannot resume a part sends everything, and the file contains each byte once",
     arguments: [
       ("412 Precondition Failed", []), ("416 Range Not Satisfiable", []),
       ("416 Range Not Satisfiable", ["Content-Range: bytes */300"]),

@@ -88,7 +88,7 @@ struct PartialFileTests {
     file.write([UInt8](repeating: 2, count: 50)) { _, _ in }
     waitForWorker()
     let number = try #require(try descriptor(of: path))
-    // A pipe replaces the file, because a pipe cannot be synchronized.
+    // A pipe replaces the file, because a pipe cannot be synced.
     var ends: [Int32] = [-1, -1]
     #expect(pipe(&ends) == 0)
     let kept = fcntl(number, F_DUPFD_CLOEXEC, 0)

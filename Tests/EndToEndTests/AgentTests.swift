@@ -202,7 +202,7 @@ struct AgentTests {
     #expect(try bench.transfers().isEmpty, "it is not listed any more")
     try server.wait(for: "DELETE", asked + 1)
     try waitUntil("it is gone") { server.upload(0).isGone }
-    // The server has answered, so nothing of it is needed any more, and no server is asked again.
+    // The server has answered, so none of it is needed any more, and no server is asked again.
     try waitUntil("its secrets are overwritten") { !isKept() }
     #expect(server.of("DELETE").count == asked + 1)
   }
@@ -474,7 +474,7 @@ struct AgentTests {
     _ = try bench.transfers()
     close(ends[1])
     // Other tests may have started a process at the same time, which ends soon.
-    #expect(waitUntilReadable(ends[0], limit: .seconds(60)), "somebody has the other end open")
+    #expect(waitUntilReadable(ends[0], limit: .seconds(60)), "another process has the other end open")
   }
 
   @Test("systemd starts the agent when a program connects, on a socket of systemd")

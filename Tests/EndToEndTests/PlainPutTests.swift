@@ -30,7 +30,7 @@ struct PlainPutTests {
     let moves = client.events("next-url")
     #expect(moves.compactMap { $0.text("url")?.split(separator: "/").last } == ["kitchen~2.bin", "kitchen~3.bin"])
     let last = try #require(moves.last?.integer("offset"))
-    // nginx keeps nothing of an aborted request. The last one is stored, up to the stream's end.
+    // nginx keeps no byte of an aborted request. The last one is stored, up to the stream's end.
     #expect(try server.names == ["kitchen~3.bin"])
     #expect(try server.stored("kitchen~3.bin") == (last..<count).map { pattern[UInt64($0)] })
     // All bytes before are reported.

@@ -17,7 +17,7 @@ struct SplitMicrophoneTests {
   /// With `--split 1MB`: whole frames beside the header.
   private static let fullLength = (1_000_000 - MicrophoneStream.headerLength) / frameLength * frameLength
 
-  @Test("the files of a stream contain every captured frame once, also when the server is killed between two splits")
+  @Test("the files of a stream contain every captured frame once, even when the server is killed between two splits")
   func split() throws {
     let first = try ServeProcess(scratch.path)
     // A file per 1.3 s, because the least size is 1 MB.

@@ -113,7 +113,7 @@ struct SpoolFaultTests {
   }
 
   @Test(
-    "a disk that does not answer does not block the end of the command, which reports the bytes that are not synchronized"
+    "a disk that does not answer does not block the end of the command, which reports the bytes that are not synced"
   )
   func silentDisk() throws {
     let server = try ServeProcess("\(directory.path)/stored")

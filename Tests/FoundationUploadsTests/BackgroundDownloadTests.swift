@@ -32,7 +32,7 @@ struct BackgroundDownloadTests {
     try #require(URL(string: server.url(path)))
   }
 
-  @Test("a file arrives, the delegate receives its progress and its end once, and the agent then has nothing of it")
+  @Test("a file arrives, the delegate receives its progress and its end once, and the agent then keeps none of it")
   func download() throws {
     let (bench, server, recorder) = (try AgentBench(), try ResourceServer(), try DownloadRecorder.make())
     let content = Self.bytes(2_000_000, 1)

@@ -1,4 +1,4 @@
-// The file of a download task when little or nothing of it comes from the server.
+// The file of a download task when little or none of it comes from the server.
 
 import DiskFiles
 import EventLoops
@@ -112,7 +112,7 @@ struct DownloadEndTests {
     #expect(try test.recorder.end() == .cancelled)
   }
 
-  /// A pipe replaces a file that this process has open, because a pipe cannot be synchronized.
+  /// A pipe replaces a file that this process has open, because a pipe cannot be synced.
   private func replaceDescriptor(of path: String) throws {
     let name = String(path.split(separator: "/").last ?? "")
     let found = try fileNames(in: "/proc/self/fd").first { number in

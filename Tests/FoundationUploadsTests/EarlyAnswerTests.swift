@@ -48,7 +48,7 @@ struct EarlyAnswerTests {
     #expect(!test.recorder.log.all.contains(.response(201)))
   }
 
-  @Test("an error before the end of the body is delivered whole, also if it is encoded", arguments: [false, true])
+  @Test("an error before the end of the body is delivered whole, even if it is encoded", arguments: [false, true])
   func encodedError(isEncoded: Bool) throws {
     // 200,000 zeros, and the same compressed by gzip.
     let plain = [UInt8](repeating: 0, count: 200_000)

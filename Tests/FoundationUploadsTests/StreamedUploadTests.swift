@@ -81,7 +81,7 @@ struct StreamedUploadTests {
     try foundation.write("one,")
     try chunks.wait("Foundation's first piece") { $0.last == "one," ? true : nil }
     if (try? bodies.wait("the end", within: .seconds(2)) { $0.count == 2 ? true : nil }) == nil {
-      print("Foundation's URLSession goes on after a pause now. Its half of this test does not apply.")
+      print("Foundation's URLSession continues after a pause now. Its half of this test does not apply.")
       foundation.end()
     } else {
       #expect(bodies.all.last == "one,")

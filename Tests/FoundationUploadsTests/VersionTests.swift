@@ -59,7 +59,7 @@ struct VersionTests {
     #expect(server.of("PUT").count == 1 && server.plain.isEmpty)
   }
 
-  @Test("a 412 that names a version refuses the version, also if the request has a condition")
+  @Test("a 412 that names a version refuses the version, even if the request has a condition")
   func conditionAndVersion() throws {
     let server = try ResumableServer(
       .init(versions: [6], strange: ("412 Precondition Failed", ["Upload-Draft-Interop-Version: 6"])))

@@ -106,7 +106,7 @@ struct MessageStreamTests {
     }
   }
 
-  @Test("a request in progress when the broker is killed ends with an error, long before its time-out")
+  @Test("a request in progress when the broker is killed ends with an error, long before its timeout")
   func killedMeanwhile() throws {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))

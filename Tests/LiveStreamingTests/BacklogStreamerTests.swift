@@ -175,7 +175,7 @@ struct BacklogStreamerTests {
   }
 
   @Test(
-    "a stretch that a plain server has in part continues there, also after a run that requires resumable uploads",
+    "a stretch that a plain server has stored in part continues there, even after a run that requires resumable uploads",
     arguments: [false, true])
   func partlyPlain(_ isRefusedFirst: Bool) throws {
     let stored = try EventLog<(start: UInt64, body: [UInt8])>()

@@ -63,7 +63,7 @@ struct BufferedBytesTests {
     #expect(LossLedger.lost(100..<150, pause: next.pause).isEmpty)
   }
 
-  /// The server has everything before an offset.
+  /// The server has stored everything before an offset.
   private final class ReleasedBytes: CircularBacking {
     let oldest: UInt64
     var capacity: Int { 0 }

@@ -129,7 +129,7 @@ struct FileUploadTaskTests {
     if case .cancelled(nil)? = error {} else { Issue.record("\(String(describing: error))") }
   }
 
-  /// An upload of which the server has some bytes, but not all.
+  /// An upload of which the server has stored some bytes, but not all.
   private func unfinished(
     _ session: UploadSession, _ file: String, _ url: String
   ) async throws -> FileResumeData {
@@ -198,7 +198,7 @@ struct FileUploadTaskTests {
     #expect(try await upload.value.byteCount == 5_000_000)
   }
 
-  @Test("after a kill, the kept resume data resumes the upload, and the server has one file")
+  @Test("after a kill, the kept resume data resumes the upload, and the server stores one file")
   func killed() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
     let file = try local.write("film", patternBytes(pattern, 0, 20_000_000))

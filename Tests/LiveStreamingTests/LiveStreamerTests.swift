@@ -234,7 +234,7 @@ struct LiveStreamerTests {
           taken += UInt64(chunk.count)
         }
         connection.shutdownWriting()
-        // A plain server must have all bytes that TCP has acknowledged by then.
+        // A plain server must have received all bytes that TCP has acknowledged by then.
         _ = stored.take(connection, from: taken)
         return
       }

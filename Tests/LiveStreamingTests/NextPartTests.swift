@@ -60,7 +60,7 @@ struct NextPartTests {
       try source.push(Array(stream[..<cut]))
       let file = recordings + "/kitchen-a.part"
       while ((try? fileContents(file))?.count ?? 0) < cut { poll(nil, 0, 1) }
-      // A client that does not know what the server has sends everything again.
+      // A client that does not know what the server has stored sends everything again.
       if isResumable && isToldOf {
         try running.events.wait("the acknowledgement") { _ in
           running.events.all.contains { if case .acknowledged(UInt64(cut)) = $0 { true } else { false } } ? true : nil

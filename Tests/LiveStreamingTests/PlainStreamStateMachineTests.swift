@@ -364,7 +364,7 @@ struct PlainStreamStateMachineTests {
     }
   }
 
-  @Test("a server that had time to refuse has accepted the stream, also if no more bytes came")
+  @Test("a server that had time to refuse has accepted the stream, even if no more bytes came")
   func oddAnswerAfterSilence() {
     for (seconds, goesOn) in [(4, false), (5, true), (600, true)] as [(Int64, Bool)] {
       for isNoticedBefore in [false, true] {
@@ -532,7 +532,7 @@ struct PlainStreamStateMachineTests {
       case 4:
         guard case .streaming = machine.state else { return }
         let isRefused = random.chance(20)
-        // The server may have all sent bytes, even if TCP's acknowledgement has not arrived.
+        // The server may have received all sent bytes, even if TCP's acknowledgement has not arrived.
         if !isRefused, end > start { stored[part] = start..<max(end, stored[part]?.upperBound ?? 0) }
         perform(
           machine.requestEnded(
@@ -567,7 +567,7 @@ struct PlainStreamStateMachineTests {
     #expect(machine.part == 2)
     let unconfirmed = machine.takeUnconfirmed()
     #expect(unconfirmed == 300)
-    // Nothing of this part was sent.
+    // None of this part was sent.
     _ = machine.requestEnded(Self.lost, Self.supply(600), sentUpTo: 300, now: Self.at(3), draw: 0)
     let gap = Gap(offset: 300, length: 310, cause: .bufferFull)
     #expect(machine.retryIsDue(Self.supply(600, headroom: 10)) == .open(at: 610, attempt: 3, gap: gap))

@@ -7,7 +7,7 @@ import Testing
 @testable import LiveStreaming
 @testable import UploadClient
 
-/// A file of 500 bytes whose appends have at most 300 bytes, with the test as the server.
+/// A file of 500 bytes whose appends contain at most 300 bytes, with the test as the server.
 private struct FileRules {
   static let upload = "http://host/uploads/1"
   var machine: ResumableStream

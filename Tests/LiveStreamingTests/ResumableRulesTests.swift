@@ -291,7 +291,7 @@ private struct Rules {
     }
   }
 
-  @Test("if a server has everything, the next failure counts as the first")
+  @Test("if a server has stored everything, the next failure counts as the first")
   func everythingThere() {
     var rules = Rules.streaming(acknowledged: 500)
     rules.answer(204)

@@ -223,7 +223,7 @@ struct ResumableStreamTests {
     let gate = try EventLog<Int>()
     let server = try ResumableServer { request, _ in
       guard request.method == "PATCH", request.number == 0 else { return .proper }
-      try gate.first("the order to go on") { _ in true }
+      try gate.first("the order to continue") { _ in true }
       return .cut(after: 10_000)
     }
     try withSession { session throws in

@@ -32,7 +32,7 @@ struct SharedStreamTests {
       }
     let (running, summary) = try rig.run(cut: cut, other: other, Array(rig.stream[other..<other + 100]))
     #expect(summary.error == nil, "\(place): \(running.events.all.suffix(12))")
-    // The other client's bytes are stored. Bytes that this one no longer had, or that nobody can store, are reported.
+    // The other client's bytes are stored. Bytes that this one no longer kept, or that nobody can store, are reported.
     let stored = max(cut, other + 100)
     let lost = place == .behind ? cut..<stored : min(other + 100, cut)..<cut
     let gaps = running.gaps().map { Int($0.offset)..<Int($0.offset + $0.length) }
@@ -46,7 +46,7 @@ struct SharedStreamTests {
   }
 
   @Test(
-    "it ends with an error if the stream has other bytes, or accepts no more", arguments: Contradiction.allCases,
+    "it ends with an error if the stream contains other bytes, or accepts no more", arguments: Contradiction.allCases,
     Seed.several(2))
   func contradicted(_ contradiction: Contradiction, _ seed: Seed) throws {
     var random = seed.generator

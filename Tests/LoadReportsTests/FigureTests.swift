@@ -1,4 +1,4 @@
-// Numbers in the format for people.
+// Numbers in the human-readable format.
 
 import Testing
 

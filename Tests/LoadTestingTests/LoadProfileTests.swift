@@ -75,8 +75,8 @@ struct LoadProfileTests {
       ("{\"chunk\": \"20\"}", #"some/talk.json:1: profile.chunk: a duration like "300ms", not "20""#),
       ("{\"chunk\": \"1us\"}", "some/talk.json:1: profile.chunk: a duration from 1ms to 1h, not 1us"),
       ("{\"jitter\": \"1s\"}", "some/talk.json:1: profile.jitter: a duration from 0ns to 100ms, not 1s"),
-      ("{\"rate\": \"0B\"}", #"some/talk.json:1: profile.rate: bytes a second like "96kB", or "max", not "0B""#),
-      ("{\"rate\": \"1PB\"}", #"some/talk.json:1: profile.rate: bytes a second like "96kB", or "max", not "1PB""#),
+      ("{\"rate\": \"0B\"}", #"some/talk.json:1: profile.rate: bytes per second like "96kB", or "max", not "0B""#),
+      ("{\"rate\": \"1PB\"}", #"some/talk.json:1: profile.rate: bytes per second like "96kB", or "max", not "1PB""#),
       ("{\"rate\": \"11GB\"}", #"some/talk.json:1: profile.rate: at most 10GB, not "11GB""#),
       (
         "{\"rate\": \"1GB\", \"chunk\": \"1h\"}",

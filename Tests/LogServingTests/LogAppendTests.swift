@@ -36,7 +36,7 @@ struct LogAppendTests {
 
   private static let refused = BrokerError.refused(code: 400, number: 10071, reason: "wrong last sequence")
 
-  @Test("for any losses on the way, the log has no hole, no repeated byte, and all acknowledged bytes")
+  @Test("for any losses on the way, the log contains no hole, no repeated byte, and all acknowledged bytes")
   func faults() {
     for seed in UInt64(1)...2000 {
       var random = SplitMix64(state: seed)

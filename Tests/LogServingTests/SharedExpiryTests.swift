@@ -82,7 +82,7 @@ struct SharedExpiryTests {
     for server in servers { try waitUntil("nothing is open") { try server.usage.count == 0 } }
   }
 
-  @Test("a request at work keeps its upload, also if it sends nothing for several lifetimes")
+  @Test("a request in progress keeps its upload, even if it sends nothing for several lifetimes")
   func silentRequest() throws {
     let broker = try TestBroker()
     let servers = try (0..<2).map { _ in try LogServer(broker, Self.short(2)) }

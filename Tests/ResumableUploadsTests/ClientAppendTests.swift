@@ -173,7 +173,7 @@ import Testing
   func refused(_ status: Int) {
     var client = ClientScript.created(500)
     #expect(client.answer(status) == .fail(.refused(status: status)))
-    #expect(!client.machine.isForgotten, "with the right credentials somebody may go on")
+    #expect(!client.machine.isForgotten, "with the right credentials, a later process may continue")
   }
 
   @Test(

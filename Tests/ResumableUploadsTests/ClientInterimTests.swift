@@ -21,7 +21,7 @@ import Testing
     #expect(client.machine.uploadURL == nil && client.machine.limits == UploadLimits())
     #expect(!client.machine.isVersionSettled)
     client.lose()
-    #expect(client.next == "CREATE", "there is nothing to go on with")
+    #expect(client.next == "CREATE", "there is nothing to continue")
   }
 
   @Test(

@@ -90,7 +90,7 @@ import Testing
       count += 1
     }
     #expect(client.failure == .offsetBeyondSent(offset: 301, sent: 300) && (1..<10).contains(count))
-    #expect(client.machine.isForgotten, "who resumed it would go on behind bytes that nobody sent")
+    #expect(client.machine.isForgotten, "a process that resumed it would continue behind bytes that nobody sent")
   }
 
   @Test("in that case, the client cancels the upload of a file (draft, section Offset Retrieval)")
@@ -185,7 +185,7 @@ import Testing
       notes == [.serverWentBack(from: 500, to: 150), .gap(from: 150, to: 500, isServersFault: true)], "\(notes)")
   }
 
-  @Test("an upload that has the bytes after all continues normally")
+  @Test("an upload that contains the bytes after all continues normally")
   func lostAndFound() {
     var client = interrupted(acknowledged: 200)
     for _ in 0..<2 { if client.answer(204, ["Upload-Offset": "150"]) == .wait { client.goOn() } }

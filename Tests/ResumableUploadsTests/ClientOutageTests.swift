@@ -34,7 +34,7 @@ import Testing
     switch question {
     case .append: return streaming()
     case .emptyAppend:
-      // The server has all bytes, and reports this in its answer to HEAD.
+      // The server has stored all bytes, and reports this in its answer to HEAD.
       var client = streaming(300)
       client.lose()
       client.answer(204, ["Upload-Offset": "300"])
@@ -406,7 +406,7 @@ private struct OddWorld {
   var uploads: [String: (base: UInt64, count: UInt64, isComplete: Bool)] = [:]
   var length: UInt64
   var violation: String?
-  /// Below this offset the server has all bytes, in one upload or another.
+  /// Below this offset the server has stored all bytes, in one upload or another.
   var parts: [(base: UInt64, count: UInt64)] { uploads.values.map { ($0.base, $0.count) } }
 
   init(_ seed: Seed) {
@@ -446,7 +446,7 @@ private struct OddWorld {
     for part in parts.sorted(by: { $0.base < $1.base }) where part.base <= reached {
       reached = max(reached, part.base + part.count)
     }
-    if reached != length { violation = "the server has everything up to \(reached) of \(length)" }
+    if reached != length { violation = "the server has stored everything up to \(reached) of \(length)" }
   }
 
   private mutating func step(odd percentage: Int) {

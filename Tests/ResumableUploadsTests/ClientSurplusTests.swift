@@ -1,4 +1,4 @@
-// Tests an upload that another process has begun, with a server that has fewer, exactly as many, or more bytes.
+// Tests an upload that another process has begun, with a server that has stored fewer, exactly as many, or more bytes.
 
 import HTTPMessages
 import PropertyTesting

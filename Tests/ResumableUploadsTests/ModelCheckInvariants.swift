@@ -3,7 +3,7 @@
 @testable import ResumableUploads
 
 extension ModelWorld {
-  /// The stream offset up to which the server has all bytes, as durably as it promises.
+  /// The stream offset up to which the server has stored all bytes, as durably as it promises.
   ///
   /// - Parameter lives: whether to leave out upload resources that became inactive before they were complete.
   private func kept(lives: Bool = false) -> UInt64 {
@@ -48,9 +48,9 @@ extension ModelWorld {
       }
       // The loss is reported: an event names both parts, and no incomplete upload passes for a whole one.
       return breaks.isEmpty && gaps.isEmpty
-        ? "the server has \(kept) bytes of \(conditions.length), and nobody says so" : nil
+        ? "the server has stored \(kept) bytes of \(conditions.length), and nobody reports it" : nil
     }
-    guard kept == conditions.length else { return "the server has \(kept) bytes of \(conditions.length)" }
+    guard kept == conditions.length else { return "the server has stored \(kept) bytes of \(conditions.length)" }
     guard let last = parts.last, let resource = server.resources.first(where: { $0.url == last.url }) else {
       // The last resource comes from an optimistic creation that was never announced to the client.
       return server.resources.contains { $0.state.phase == .complete || $0.wasComplete }
@@ -69,7 +69,7 @@ extension ModelWorld {
         return "\(part.url) is nowhere"
       }
       guard part.base == resource.base else { return "\(part.url) begins elsewhere for the client" }
-      // If parts are joined, the server may already have the first bytes.
+      // If parts are joined, the server may already have stored the first bytes.
       guard part.base == end || (conditions.joinsParts && part.base < end) else {
         return "a part begins at \(part.base), and the one before it ends at \(end)"
       }

@@ -225,7 +225,7 @@ struct ModelRun {
     return true
   }
 
-  /// A repeated answer was true before: the server has kept the bytes that it reported, so it still has them.
+  /// A repeated answer was true before: the server has kept the bytes that it reported, so it still stores them.
   private mutating func checkDuplicate(_ answer: ServerAnswer, of url: String) {
     guard !world.conditions.losesAcknowledged, plan.sabotage == nil, let told = UploadFields.offset(answer.fields),
       let resource = world.server.resources.first(where: { $0.url == url })

@@ -82,7 +82,7 @@ struct ModelServer {
       || resources.contains { $0.isResponding && $0.transfer?.exchange == exchange }
   }
 
-  /// The exchange at work on the resource of `request`. All that has arrived of it is processed first.
+  /// The exchange in progress on the resource of `request`. All that has arrived of it is processed first.
   func exchangeAtWork(_ request: ModelRequest) -> Int? {
     index(request.url).flatMap { resources[$0].transfer?.exchange }
   }
@@ -260,7 +260,7 @@ struct ModelServer {
     if let index { self.answer(answer, index, exchange) } else { output.append((exchange, .final(answer))) }
   }
 
-  /// Answers once the disk has the bytes that the answer reports.
+  /// Answers once the bytes that the answer reports are on the disk.
   private mutating func answer(_ answer: ServerAnswer, _ index: Int, _ exchange: Int) {
     let pending = Pending(exchange: exchange, resource: index, count: resources[index].bytes.count, answer: answer)
     if sabotage == .acknowledgesBeforeDisk { perform(pending) } else { whenDurable(pending) }
@@ -340,7 +340,7 @@ struct ModelServer {
     disconnect(index)
   }
 
-  /// The process or the machine dies. A part of the bytes that the disk does not have is lost.
+  /// The process or the machine dies. A part of the bytes that are not on the disk is lost.
   mutating func restart(isPowerFailure: Bool, _ random: inout SplitMix64) {
     pending = []
     for index in resources.indices {

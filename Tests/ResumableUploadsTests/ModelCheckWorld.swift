@@ -22,7 +22,7 @@ struct ModelWorld {
 
   private(set) var head: UInt64 = 0
   private(set) var isFinished = false
-  /// The oldest byte that the client still has.
+  /// The oldest byte that the client still keeps.
   private(set) var released: UInt64 = 0
   /// The exchange under way. Messages on any other exchange are ignored.
   private(set) var current: Int?
@@ -239,7 +239,7 @@ struct ModelWorld {
     guard let place = place(number), !exchanges[place].up.isEmpty else { return }
     let message = exchanges[place].up.removeFirst()
     if case .head(let request) = message, let other = server.exchangeAtWork(request), other != number {
-      // First delivers any number of the messages that are under way on the connection at work.
+      // First delivers any number of the messages that are under way on the active connection.
       for _ in 0..<Int.random(in: 0...(self.place(other).map { exchanges[$0].up.count } ?? 0), using: &random) {
         deliverUp(other)
         collect()

@@ -15,7 +15,7 @@ struct ServerModelTests {
     var announced: UInt64 = 0
     var retrieved: UInt64?
     var isOver = false
-    /// Requests that a client may still believe to be at work, each with the next byte that it would send.
+    /// Requests that a client may still believe to be in progress, each with the next byte that it would send.
     var clients: [(number: Int, cursor: UInt64, completes: Bool)] = []
   }
 
@@ -104,7 +104,7 @@ struct ServerModelTests {
           #expect(refusal == .inconsistentLength && ended == before.transfer?.number && state.isInactive)
           #expect(offset == before.offset && before.phase == .incomplete)
         case .refuse(let refusal):
-          // A refusal does not affect the request at work.
+          // A refusal does not affect the request in progress.
           #expect(state == before)
           if case .mismatchingOffset(let expected, _) = refusal {
             #expect(expected == before.offset && model.retrieved == nil)
@@ -133,7 +133,7 @@ struct ServerModelTests {
     }
   }
 
-  /// The announced offset, after the disk has all bytes.
+  /// The announced offset, after all bytes are on the disk.
   private func retrievable(_ state: inout UploadResourceState) -> UInt64 {
     state.synced(to: state.offset)
     let offset = state.announceOffset()

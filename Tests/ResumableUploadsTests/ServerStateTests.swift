@@ -20,7 +20,7 @@ struct ServerStateTests {
     try UploadResourceState(creating: request, limits: limits, awaitsDisk: awaitsDisk)
   }
 
-  /// A resource that keeps `count` bytes and has no request at work.
+  /// A resource that keeps `count` bytes and has no request in progress.
   private static func holding(
     _ count: UInt64, length: UInt64? = nil, limits: UploadLimits = UploadLimits()
   ) throws -> UploadResourceState {
@@ -169,7 +169,7 @@ struct ServerStateTests {
     }
   }
 
-  @Test("bytes of an earlier server are announced when the disk has them, and never withdrawn")
+  @Test("bytes of an earlier server are announced when they are on the disk, and never withdrawn")
   func restored() throws {
     // More bytes than were promised, because a client may already know of all of them.
     var state = UploadResourceState(
@@ -405,7 +405,7 @@ struct ServerStateTests {
     #expect(state.offset == 0 && state.keptCount == 0)
   }
 
-  @Test("if the disk must be awaited, no offset is reported before it has the bytes")
+  @Test("if the disk must be awaited, no offset is reported before the bytes are on it")
   func durability() throws {
     var state = try Self.resource(awaitsDisk: true)
     state.kept(5)

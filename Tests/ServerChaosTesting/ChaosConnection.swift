@@ -105,7 +105,7 @@ final class ChaosConnection {
     }
   }
 
-  /// Waits until the server's TCP has all sent bytes.
+  /// Waits until the server's TCP has received all sent bytes.
   func waitUntilTaken() {
     for _ in 0..<20_000 where isOpen {
       var count: Int32 = 0

@@ -54,7 +54,7 @@ final class StreamModel {
   /// The certain owner.
   var owner: Int? { evidence.count == 1 ? evidence.first : nil }
 
-  /// Nothing of it exists any more, as far as is known.
+  /// None of it exists any more, as far as is known.
   func reset() {
     (plainEnd, evidence, claims) = ([0, 0], [], [false, false])
     (completeEnd, mayBeComplete) = (nil, false)

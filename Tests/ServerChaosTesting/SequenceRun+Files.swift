@@ -1,9 +1,9 @@
-// The directory after the server's end: it must have all acknowledged bytes, and none of another token.
+// The directory after the server's end: it must contain all acknowledged bytes, and none of another token.
 
 internal import EventLoops
 
 extension SequenceRun {
-  /// Checks that a stream's files have the acknowledged bytes, and nothing else.
+  /// Checks that a stream's files contain the acknowledged bytes, and nothing else.
   func checkFiles(of stream: StreamModel, in directory: StoredFiles) throws(Violation) {
     let files = directory.files(of: stream.base)
     let recordings = try directory.recordings(of: stream.base)
@@ -32,7 +32,7 @@ extension SequenceRun {
     let differences = tokens.map { difference(recording, stream.content[$0]) }
     guard let first = differences.compactMap({ $0 }).min(), !differences.contains(nil) else { return }
     throw fail(
-      "a file has bytes that are not the stream's", "\(recording.name) differs at \(first) of \(recording.end)")
+      "a file contains bytes that are not the stream's", "\(recording.name) differs at \(first) of \(recording.end)")
   }
 
   /// The first offset outside the gaps at which a file differs from a token's content.
@@ -63,7 +63,7 @@ extension SequenceRun {
         // gone.
         case .open: return isLive || MonotonicInstant.now - upload.lastTouch < .seconds(options.maximumAge)
         case .complete, .forgotten: return true
-        // Age removes nothing of a live stream.
+        // Age removes no byte of a live stream.
         case .expired: return isLive && !stream.wasCancelled
         case .refused, .deleted, .lost: return false
         }

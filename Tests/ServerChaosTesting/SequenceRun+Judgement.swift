@@ -273,7 +273,7 @@ extension SequenceRun {
     let siblings = uploads.filter { $0.stream === stream && $0 !== upload && $0.token == upload.token }
     if !siblings.isEmpty { stream.wasCancelled = true }
     let isNewest = uploads.last { $0.stream === stream && $0.token == upload.token } === upload
-    // An upload without bytes holds nothing of it.
+    // An upload without bytes contains none of it.
     let isLast = siblings.allSatisfy { [.deleted, .expired, .lost].contains($0.phase) || $0.acknowledged == 0 }
     // Neither can an upload continue if others have made the stream longer than its length.
     let isTooLong = { (upload: UploadModel) in

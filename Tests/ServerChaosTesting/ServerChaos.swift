@@ -111,7 +111,7 @@ package struct ServerChaos: Sendable {
         batches.append(Array(indices[start..<min(indices.count, start + size)]))
       }
     }
-    // Mixes sequences that wait for a time-out with those that compute.
+    // Mixes sequences that wait for a timeout with those that compute.
     var random = SplitMix64(state: options.seed)
     return batches.shuffled(using: &random)
   }

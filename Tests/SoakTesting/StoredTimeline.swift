@@ -137,7 +137,7 @@ package struct StoredTimeline {
       position = header.count
       if index > 0 { try beginPart(index) }
     }
-    // As long as there are some, nothing of this recording was processed.
+    // As long as there are some, none of this recording was processed.
     let held = tail.recording == index - 1 ? tail.samples : []
     var samples = held + [Int16](repeating: 0, count: Self.pieceLength / 2)
     let count = samples.withUnsafeMutableBytes {

@@ -119,7 +119,7 @@ struct SpoolFaultTests {
       if let failing { disk.faults[.allocate] = [failing: .error(code)] }
       let folder = try SpoolFolder(directory: "/spool", stream: "s", disk: disk)
       let file = try SpoolFile.create(in: folder, description: "", capacity: 400 * 4064)
-      // More than a lap: what is allocated goes on at the beginning of the ring.
+      // More than a lap: what is allocated continues at the beginning of the ring.
       while file.head < 2 * file.capacity {
         try file.append(Self.pattern, at: file.head, count: 47 * SpoolFormat.payloadSize)
         file.evict(upTo: file.head - min(file.head, 300 * SpoolFormat.payload))
@@ -147,7 +147,7 @@ struct SpoolFaultTests {
     }
   }
 
-  @Test("a disk that stays broken causes an error, and recovery has the durable bytes", arguments: [ENOSPC, EIO])
+  @Test("a disk that stays broken causes an error, and recovery finds the durable bytes", arguments: [ENOSPC, EIO])
   func lasting(code: Int32) throws {
     var plain = try Run()
     _ = try plain.run()

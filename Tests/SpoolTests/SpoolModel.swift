@@ -11,14 +11,14 @@ struct SpoolModel {
     /// Never appended.
     case absent
     case present
-    /// Appended by a failed call, joined with a hole, or affected by a failed synchronization.
+    /// Appended by a failed call, joined with a hole, or affected by a failed sync.
     case possible
   }
 
   /// The promise of a commit.
   struct Promise {
     var head: UInt64 = 0
-    /// The head in its checkpoint, which is lower than the other if blocks were synchronized after it.
+    /// The head in its checkpoint, which is lower than the other if blocks were synced after it.
     var checkpointHead: UInt64 = 0
     var released: UInt64 = 0
     var oldest: UInt64 = 0

@@ -70,7 +70,7 @@ struct SpoolRoomTests {
     #expect(!disk.hasPunchedBeyondEnd)
   }
 
-  @Test("synchronized blocks without a checkpoint survive a power cut, and nothing else is written")
+  @Test("synced blocks without a checkpoint survive a power cut, and nothing else is written")
   func blocksAlone() throws {
     let disk = TestDisk()
     let file = try make(disk, blocks: 3000)

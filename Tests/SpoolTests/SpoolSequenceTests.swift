@@ -156,7 +156,7 @@ struct SpoolSequenceTests {
     try sequence.recover(afterPowerCut: false)
   }
 
-  @Test("synchronized bytes survive a power cut at any moment", arguments: seeds(25))
+  @Test("synced bytes survive a power cut at any moment", arguments: seeds(25))
   func powerCut(seed: Seed) throws {
     var sequence = try SpoolSequence(seed.generator)
     sequence.disk.dies = sequence.disk.callCount + sequence.random.size(upTo: 300)

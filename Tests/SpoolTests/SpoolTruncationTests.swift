@@ -4,7 +4,7 @@ import Testing
 
 @testable import Spool
 
-@Suite("A spool file that somebody truncates while it is in use")
+@Suite("A spool file that another program truncates while it is in use")
 struct SpoolTruncationTests {
   private static let pattern = OffsetPattern(seed: 4)
 

@@ -18,7 +18,7 @@ struct KilledSpoolTests {
     var total: UInt64
     var acknowledged: UInt64
     var words: String
-    /// Whether the server needs nothing of it any more.
+    /// Whether the server needs none of it any more.
     var isDone: Bool { acknowledged == total && words.isEmpty }
   }
 
@@ -42,7 +42,7 @@ struct KilledSpoolTests {
   }
 
   @Test(
-    "each stretch has each byte that the server lacks, and nothing remains after the delivery",
+    "each stretch contains each byte that the server lacks, and nothing remains after the delivery",
     arguments: Seed.several(8))
   func killed(seed: Seed) throws {
     var random = seed.generator

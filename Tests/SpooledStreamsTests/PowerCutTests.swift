@@ -1,5 +1,5 @@
 // The stretches after a power failure, which destroys the memory in which a killed process leaves its last bytes, and
-// everything that the disk has only in its cache.
+// everything that is only in the disk's cache.
 
 import EventLoops
 import Glibc
@@ -25,14 +25,14 @@ struct PowerCutTests {
     case settled
     /// The same, but the next one has ended its delivery without the server.
     case undelivered
-    /// During an interval. An urgent text was synchronized.
+    /// During an interval. An urgent text was synced.
     case urgentWords
     /// In a later process's delivery, during an interval, of a stretch that has just left memory. A text without a
-    /// release was synchronized, because it exists in no memory.
+    /// release was synced, because it exists in no memory.
     case laterWords
     /// After the process was killed on a disk without space for its file. The next one has removed its memory.
     case withoutFile
-    /// In a later process's delivery. The text of a release was synchronized after an interval.
+    /// In a later process's delivery. The text of a release was synced after an interval.
     case delivery
 
     /// Whether the interval is over before the power fails.
@@ -56,7 +56,7 @@ struct PowerCutTests {
   }
 
   private func waitForSync(after count: Int) throws {
-    try SpoolDirectory.wait(for: "a synchronization", seed) { machine.syncCount > count }
+    try SpoolDirectory.wait(for: "a sync", seed) { machine.syncCount > count }
   }
 
   private init(_ seed: Seed) throws {

@@ -46,7 +46,7 @@ struct SharedMemoryFaultTests {
 
   /// A process captures and is killed, another looks at what it left while the call may fail, and a third one reads it.
   ///
-  /// - Parameter hasDisk: false if the first process's disk is full, so that only memory has the bytes.
+  /// - Parameter hasDisk: false if the first process's disk is full, so that the bytes are only in memory.
   /// - Returns: how many calls of each kind there were.
   private static func run(
     hasDisk: Bool, _ fault: (call: disk_call, number: UInt, error: Int32)?
@@ -83,7 +83,7 @@ struct SharedMemoryFaultTests {
       if case .withoutSharedMemory(let error) = event { error.code == fault?.error } else { false }
     }
     machine.kill()
-    // An interrupted call is made again. Otherwise only the process had the bytes, and it has said so.
+    // An interrupted call is made again. Otherwise the bytes were only in the process, and it has reported this.
     if !hasDisk, isReported, fault?.error != EINTR { return [] }
     machine.failWrites(with: nil)
     try {

@@ -26,7 +26,7 @@
     return -1; \
   }
 
-// SoundCards stands in front of it as well, and goes on to openat(2) like this one.
+// SoundCards stands in front of it as well, and continues to openat(2) like this one.
 __attribute__((weak)) int open(const char *path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);

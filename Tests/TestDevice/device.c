@@ -288,7 +288,7 @@ static int device_resume(snd_pcm_ioplug_t *io) {
   if (io->state != SND_PCM_STATE_SUSPENDED) return 0;
   if (LOAD(device->page->suspended)) return -EAGAIN;
   if (LOAD(device->page->resume_refused)) return -ENOSYS;
-  // The pointer goes on where it stood, the frames meanwhile are gone.
+  // The pointer continues where it stood, the frames meanwhile are gone.
   uint64_t position = device->position - device->base;
   device->position = head_at(device, monotonic_ns());
   device->base = device->position - position;

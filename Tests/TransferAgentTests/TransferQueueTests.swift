@@ -162,7 +162,7 @@ struct TransferQueueTests {
     #expect(queue.transfers[1]?.trouble == "no server" && queue.transfers[1]?.state == .active)
     #expect(started(queue.handle(.finished(2, .stopped(resumeData: nil)), now: 2)) == [6])
     #expect(started(queue.handle(.finished(5, .completed(TransferResult(.completed))), now: 3)).isEmpty, "1 rests")
-    #expect(started(queue.handle(.resume(1), now: 4)) == [1], "at once, if somebody says so")
+    #expect(started(queue.handle(.resume(1), now: 4)) == [1], "at once, if the program requests it")
     #expect(started(queue.handle(.finished(6, .completed(TransferResult(.completed))), now: 5)).isEmpty)
     #expect(started(queue.handle(.timeCame, now: 10_001)) == [2])
     #expect(queue.running.count == TransferQueue.limit)

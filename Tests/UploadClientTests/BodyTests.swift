@@ -200,7 +200,7 @@ struct BodyTests {
     #expect(lines.all.count == 2 && lines.all.last == "GET /second HTTP/1.1")
   }
 
-  @Test("after the response time-out, a request without content and without a response ends")
+  @Test("after the response timeout, a request without content and without a response ends")
   func noResponse() throws {
     let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
     try withSession { session in

@@ -1,4 +1,4 @@
-// Tests whether a changed file is noticed, also if its times are the same.
+// Tests whether a changed file is noticed, even if its times are the same.
 
 import EventLoops
 import Glibc

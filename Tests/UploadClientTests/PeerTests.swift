@@ -189,7 +189,7 @@ struct PeerTests {
     }
   }
 
-  @Test("after the response time-out, a request with a complete body and without a response ends")
+  @Test("after the response timeout, a request with a complete body and without a response ends")
   func noResponse() throws {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()

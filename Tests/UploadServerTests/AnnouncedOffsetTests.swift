@@ -237,7 +237,7 @@ private final class GrowingUpload: @unchecked Sendable {
     try told(answer, [204], exactly: all)
   }
 
-  /// Sends a request at a wrong offset, possibly while another request is at work.
+  /// Sends a request at a wrong offset, possibly while another request is in progress.
   private func provoke(_ random: inout SplitMix64) throws {
     var client: RawClient?
     let count = Int.random(in: 0...(bytes.count - announced), using: &random)
@@ -257,7 +257,7 @@ private final class GrowingUpload: @unchecked Sendable {
       throw Refused("the two differ: \(refused)")
     }
     guard let client, random.chance(50) else { return }
-    // The request at work is not affected.
+    // The request in progress is not affected.
     try client.send("0\r\n\r\n")
     try told(try client.final().answer, [204], exactly: isDisturbed ? nil : sent)
   }

@@ -71,7 +71,7 @@ final class Bed {
   }
 }
 
-/// Brokers for all tests that need nothing of them but their store, while one of these tests runs.
+/// Brokers for all tests that need only their store, while one of these tests runs.
 private enum SharedCluster {
   private struct Weak { weak var cluster: TestCluster? }
   private static let current = Lock(Weak())

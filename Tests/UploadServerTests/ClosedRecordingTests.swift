@@ -332,7 +332,7 @@ struct ClosedRecordingTests {
       let older = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 100", "Stream-Offset: 5"])
       try test.append(older, at: 0, "abc")
       #expect(test.directory.exists("t-a.gaps"))
-      // No request for the stream is at work when the older upload expires.
+      // No request for the stream is in progress when the older upload expires.
       var newer = ""
       if isPlain {
         try test.plain(id: "a", offset: 8, Array("def".utf8))
@@ -455,7 +455,7 @@ struct ClosedRecordingTests {
     try run(14) { test in
       try waitUntil("the recording is counted") { (try? room(test)) == 4 }
       unlink(directory.path + "/" + file)
-      // If there is no room, the server checks at most once a second.
+      // If there is no room, the server checks at most once per second.
       try waitUntil("its removal is noticed") { (try? room(test)) == 10 }
     }
   }

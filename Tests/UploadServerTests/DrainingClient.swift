@@ -36,7 +36,7 @@ final class DrainingClient {
   private var sent = 0
   /// The offset at which it must continue.
   private var told = 0
-  /// Whether the server has all bytes.
+  /// Whether the server has stored all bytes.
   private var isOver = false
 
   /// Whether the server must wait for it.

@@ -122,7 +122,7 @@ struct KeptByteShortageTests {
           try early.patch(upload, at: 3, body: "d")
           let refused = try early.final().answer
           try require(refused.status == 503 && refused["upload-offset"] == "3", "\(code): \(refused)")
-          // No request is at work on the upload for a while, and the rejected bytes still do not count.
+          // No request of the upload is in progress for a while, and the rejected bytes still do not count.
           let count = truncate_gate_failures()
           try waitUntil("it is tried again without a request") { truncate_gate_failures() > count + 1 }
         }

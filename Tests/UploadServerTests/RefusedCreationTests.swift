@@ -1,4 +1,4 @@
-// Creations that the disk refuses, whichever step of them it is: nothing of them stays.
+// Creations that the disk refuses, whichever step of them it is: none of them stays.
 
 import Glibc
 import NetworkTesting

@@ -117,7 +117,7 @@ struct RefusedRemovalTests {
       unlink_gate_fail(0, "")
       write_gate_take_nothing(0, "")
       let next = try Self.server(in: directory)
-      // Nothing of it was removed: the client can try again.
+      // None of it was removed: the client can try again.
       let found = try next.connect().head(upload)
       try require(found.status == 204, "\(found)")
       let answer = try Self.delete(next, upload)

@@ -199,7 +199,7 @@ struct ServerFaultTests {
     await #expect(processExitsWith: .success) {
       let asked = try EventLog<String>()
       let test = try TestServer { $0.handler = { $0.target.path == "/wait" ? SilentHandler(asked) : nil } }
-      // This connection has a request at work. An idle one would be closed to make room.
+      // This connection has a request in progress. An idle one would be closed to make room.
       let client = try test.connect()
       try client.send("GET /wait HTTP/1.1\r\nHost: h\r\n\r\n")
       try asked.first("the request") { _ in true }

@@ -198,7 +198,7 @@ struct StreamStoreTests {
     #expect(answer["stream-offset"] == "40004" && answer["stream-missing"] == "0")
     #expect(try test.directory.contents("t-a.txt") == Array("abc".utf8) + block + [33])
     let interrupted = try test.events.wait(.interrupted)
-    #expect(interrupted.offset == 40_003 && interrupted.reason == "a newer request goes on with the stream")
+    #expect(interrupted.offset == 40_003 && interrupted.reason == "a newer request continues the stream")
     #expect(older.isClosedByServer())
   }
 

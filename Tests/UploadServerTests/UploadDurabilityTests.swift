@@ -104,7 +104,7 @@ struct UploadDurabilityTests {
       // Another request is served meanwhile, because the loop does not wait for the disk.
       let other = try test.connect()
       try other.request("GET", "/")
-      try require(try other.final().answer.status == 200, "the loop goes on")
+      try require(try other.final().answer.status == 200, "the loop continues")
       try require(!client.hasAnswer && !asking.hasAnswer, "neither 204 nor the answer to HEAD before the disk")
       sync_gate_open()
       try require(try client.final().answer["upload-offset"] == "6", "then the append is acknowledged")
@@ -134,7 +134,7 @@ struct UploadDurabilityTests {
       try waitUntil("all has arrived") { client.unacknowledged == 0 }
       let other = try test.connect()
       try other.request("GET", "/")
-      try require(try other.final().answer.status == 200, "the loop goes on")
+      try require(try other.final().answer.status == 200, "the loop continues")
       try require(!stray.hasAnswer, "not before the disk")
       try require(try test.directory.text(test.onlyFile) == "abc", "no byte meanwhile")
       sync_gate_open()
@@ -162,7 +162,7 @@ struct UploadDurabilityTests {
       try waitUntil("all has arrived") { client.unacknowledged == 0 }
       let asking = try test.connect()
       try asking.request("HEAD", location)
-      // The request ends the append at work.
+      // The request ends the append in progress.
       try require((try? client.final()) == nil, "cut off")
       let following = try test.connect()
       try following.patch(location, at: 3, body: "def")
@@ -348,7 +348,7 @@ struct UploadDurabilityTests {
       plain.disconnect()
       if durability != .none {
         try waitUntil("the server asks the disk") { sync_gate_calls() > before }
-        try require(test.directory.exists("t-a.part"), "no final name before the disk has the bytes")
+        try require(test.directory.exists("t-a.part"), "no final name before the bytes are on the disk")
         // The end of the recording is recorded before.
         try require(try test.directory.text("t-a.gaps").contains("interrupted"), "noted")
         sync_gate_open()

@@ -174,7 +174,7 @@ struct UploadLedgerTests {
     for work in gate.open() ?? [] { work() }
     #expect(done == [0, 1, 2] && gate.admits {})
     gate.close()
-    #expect(gate.open()?.isEmpty == true, "each goes on once")
+    #expect(gate.open()?.isEmpty == true, "each continues once")
   }
 
   @Test("each request that waits for a comparison receives its end once")

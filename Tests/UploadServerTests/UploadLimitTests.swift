@@ -339,7 +339,7 @@ struct UploadLimitTests {
     }
   }
 
-  /// The server checks the file at most once a second.
+  /// The server checks the file at most once per second.
   private func withdrawAll(_ test: TestServer) throws {
     try write("# nobody\n", test.directory.path + "/tokens")
     try waitUntil("the token is withdrawn") { try !admitsAlpha(test) }

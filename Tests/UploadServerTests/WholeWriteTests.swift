@@ -1,4 +1,4 @@
-// A disk that takes nothing of a write, and reports no error: whoever repeats the write must come to an end.
+// A disk that takes no byte of a write, and reports no error: whoever repeats the write must come to an end.
 
 import EventLoops
 import Glibc

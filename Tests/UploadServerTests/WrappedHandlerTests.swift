@@ -115,7 +115,7 @@ struct WrappedHandlerTests {
   }
 
   @Test(
-    "a server that has ended retains nothing of an unfinished upload, whoever stored its bytes",
+    "a server that has ended retains no byte of an unfinished upload, whoever stored its bytes",
     arguments: ["/echo", "/t"])
   func endedServer(path: String) throws {
     // The server and the handlers that it makes retain this object.

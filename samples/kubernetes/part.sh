@@ -5,7 +5,8 @@
 #
 # Requires PARTS (the number of pods) and JOB_COMPLETION_INDEX (the number of this pod from 0, which Kubernetes sets).
 # If SERVICE names a headless service over the pods, the script waits until all pods are running, so that they start
-# together. Standard output receives only the part's report, which collect.sh reads. Messages for people go to MESSAGES.
+# together. Standard output receives only the part's report, which collect.sh reads. Human-readable messages go to
+# MESSAGES.
 set -eu
 : "${PARTS:?how many parts the run has}" "${JOB_COMPLETION_INDEX:?set by an indexed Job}"
 messages=${MESSAGES:-/dev/termination-log}

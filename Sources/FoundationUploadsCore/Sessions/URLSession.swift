@@ -57,11 +57,15 @@ open class URLSession: NSObject, @unchecked Sendable {
   private var startedEngine: UploadSession?
   private var text: String?
 
+  /// Creates a session without a delegate.
+  ///
   /// - Parameter configuration: copied.
   public convenience init(configuration: URLSessionConfiguration) {
     self.init(configuration: configuration, delegate: nil, delegateQueue: nil)
   }
 
+  /// Creates a session.
+  ///
   /// - Parameters:
   ///   - configuration: copied.
   ///   - delegate: kept until the session is invalidated and its last task has ended.
@@ -92,7 +96,7 @@ open class URLSession: NSObject, @unchecked Sendable {
   /// The delegate from the initializer. Nil after the session has become invalid.
   open var delegate: (any URLSessionDelegate)? { monitor.withLock { keptDelegate } }
 
-  /// A name for people.
+  /// A human-readable name.
   open var sessionDescription: String? {
     get { monitor.withLock { text } }
     set { monitor.withLock { text = newValue } }

@@ -13,7 +13,7 @@ open class URLSessionConfiguration: NSObject, NSCopying, @unchecked Sendable {
 
   /// A configuration for transfers of files that outlive the program. The agent performs them (`sluice agent`).
   ///
-  /// A session with the same identifier gets the tasks of the one before, also in another process, and its delegate
+  /// A session with the same identifier gets the tasks of the one before, even in another process, and its delegate
   /// receives the missed events. An identifier has one session at a time per user and machine.
   ///
   /// - Parameter identifier: such as `com.example.uploads`. If it is empty, all tasks fail.

@@ -9,6 +9,8 @@ public struct BoundStreams {
   /// Writes the bytes for ``input``.
   public let output: OutputStream
 
+  /// Creates a pair of connected streams.
+  ///
   /// - Parameter bufferSize: in bytes. A value below 1 counts as 1.
   public init(bufferSize: Int) {
     let pair = BoundStreamPair(bufferSize: max(1, bufferSize))

@@ -36,7 +36,7 @@ final class EventSource: RunLoop._Source {
     work(self)
   }
 
-  /// Lets the loop call ``perform()``, also when it sleeps. Any thread.
+  /// Lets the loop call ``perform()``, even when it sleeps. Any thread.
   func wake() {
     guard !isSignalled.exchange(true, ordering: .sequentiallyConsistent) else { return }
     signal()

@@ -16,7 +16,7 @@ struct StreamResumption {
   /// The request for the upload resource, without the protocol's method and fields.
   let upload: UploadRequest
   let data: ResumeData
-  /// How many bytes the server had when it was first asked, and when it was last asked; nil before.
+  /// How many bytes the server had stored when it was first asked, and when it was last asked; nil before.
   var firstOffset: UInt64?
   var offset: UInt64?
   /// Since when there has been no progress.
@@ -153,8 +153,8 @@ extension Transfer {
 
   // MARK: Completion
 
-  /// The server has everything, and its final response was lost. An empty append requests it again. If the server does
-  /// not repeat it, its answer to the offset retrieval replaces the final response.
+  /// The server has stored everything, and its final response was lost. An empty append requests it again. If the
+  /// server does not repeat it, its answer to the offset retrieval replaces the final response.
   private func isComplete(_ answer: HTTPResponse, at offset: UInt64) {
     guard let engine, let resumption else { return }
     guard !resumption.hasAppended || resumption.end == offset else {

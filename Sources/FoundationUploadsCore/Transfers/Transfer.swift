@@ -285,7 +285,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     // The file of resume data stays, and a task that continues with it may exist soon.
     let isWanted = error?.userInfo[URLError.ResumeKey.download] != nil
     if isWanted { file?.close() }
-    // Only then, because a task with older resume data must not change a file that the program moves.
+    // Not earlier, because a task with older resume data must not change a file that the program moves.
     let remove: @Sendable () -> Void = {
       guard let file, file.isOwned else { return }
       try? FileManager.default.removeItem(at: file.url)

@@ -1,4 +1,4 @@
-// Entity tags (RFC 9110, section 8.8.3), with which a client checks whether it has the same bytes.
+// Entity tags (RFC 9110, section 8.8.3), with which a client checks whether it stores the same bytes.
 
 /// An entity tag: `"xyzzy"`, or `W/"xyzzy"`, which does not promise the same bytes.
 package struct EntityTag: Equatable, Sendable {

@@ -19,6 +19,8 @@ public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
   private var channel: RequestBodyChannel?
   private var task: Task<Void, Never>?
 
+  /// Creates a handler that runs `work` as a task.
+  ///
   /// - Parameters:
   ///   - head: the head of the request.
   ///   - failed: called with an error that `work` throws while a response can be sent. The client gets 500.

@@ -12,7 +12,7 @@ public import HTTPMessages
 public struct Request: Sendable {
   /// The request line and the fields.
   public let head: RequestHead
-  /// The address of the peer, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
+  /// The human-readable address of the peer: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
   public let peer: String
   /// The content, without its framing. For a resumable upload, it is the whole representation, regardless of the number
   /// of connections.

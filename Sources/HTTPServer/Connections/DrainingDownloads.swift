@@ -18,7 +18,7 @@ struct DrainingDownloads {
 
   /// Whether the server waits for a download.
   ///
-  /// - Parameter undelivered: how many bytes the client has yet to receive; nil if it has all.
+  /// - Parameter undelivered: how many bytes the client has yet to receive; nil if it has received all.
   mutating func isAlive(_ connection: Int32, undelivered: UInt64?, now: MonotonicInstant) -> Bool {
     guard let undelivered else {
       progress[connection] = nil

@@ -47,7 +47,7 @@ final class HTTPConnection {
   private var method = ""
   /// Whether a request was ever read here.
   private var hasServed = false
-  /// Whether a head was completed since the time-out was last set, so that the next one gets its full time.
+  /// Whether a head was completed since the timeout was last set, so that the next one gets its full time.
   private var restartsTimeout = false
   private var lingered = 0
   /// Whether the rest of the body stays in TCP for now.
@@ -409,7 +409,7 @@ final class HTTPConnection {
     shutdown(descriptor, Int32(SHUT_WR))
   }
 
-  /// The kernel has everything that was read. Reads more, or ends the content.
+  /// The kernel has accepted everything that was read. Reads more, or ends the content.
   private func readContent() {
     guard var content, !content.isReading else { return }
     guard content.unread > 0 else {
@@ -475,7 +475,7 @@ final class HTTPConnection {
     context.closed(descriptor)
   }
 
-  /// Updates the events that the loop watches for, and the time-out, to the state.
+  /// Updates the events that the loop watches for, and the timeout, to the state.
   private func settle(progress: Bool) {
     guard state.state != .closed, !isProcessing else { return }
     var wanted: EventLoop.Interest = []

@@ -1,5 +1,5 @@
 // The life of an HTTP/1.1 connection as a pure state machine: the permitted reads, the step after a response, and the
-// time-outs (RFC 9112, section 9). No socket, no clock.
+// timeouts (RFC 9112, section 9). No socket, no clock.
 
 /// The state of a connection. Each method takes an event and returns an action.
 struct HTTPConnectionState {
@@ -22,7 +22,7 @@ struct HTTPConnectionState {
     case closed
   }
 
-  /// What a time-out applies to.
+  /// What a timeout applies to.
   enum Timeout: Int, CaseIterable {
     case idle, head, body, sending, lingering
   }
@@ -132,7 +132,7 @@ struct HTTPConnectionState {
 
   enum FlushAction: Equatable { case nothing, nextRequest, linger }
 
-  /// The kernel has everything that was to be sent.
+  /// The kernel has accepted everything that was to be sent.
   mutating func flushed() -> FlushAction {
     guard case .sending(let keepsAlive) = state else { return .nothing }
     state = keepsAlive ? .idle : .lingering

@@ -6,7 +6,7 @@ public import HTTPMessages
 
 /// One request and its response, as the handler sees them. Only on the loop's thread.
 public protocol Exchange: AnyObject {
-  /// The address of the peer, for people: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
+  /// The human-readable address of the peer: `192.0.2.7:50312`, `[2001:db8::7]:50312` or `unix`.
   var peer: String { get }
   /// Accepts the body. `100 Continue` is sent if the client waits for it, and reading begins. Call it in `begin` or at
   /// any later time. Until then, nothing is read, and TCP makes the client wait.
@@ -45,7 +45,7 @@ public enum AbortReason: Equatable, Sendable, CustomStringConvertible {
   case peerClosed
   /// The connection failed. The value is the text of the `errno`.
   case connectionLost(String)
-  /// No data arrived within the server's time-out.
+  /// No data arrived within the server's timeout.
   case idle
   /// The body violated HTTP, with details in words.
   case malformed(String)
@@ -102,7 +102,7 @@ public final class FixedResponseHandler: RequestHandler {
   private let response: Response
   /// The response that it sends.
   public var knownResponse: Response? { response }
-  /// A handler that always sends this response.
+  /// Creates a handler that always sends this response.
   public init(_ response: Response) { self.response = response }
   /// Sends the response.
   public func begin(_ exchange: any Exchange) { exchange.respond(response) }

@@ -1,4 +1,4 @@
-// Time-outs of thousands of connections with one timer. All waits of a kind have the same duration, so the oldest ends
+// Timeouts of thousands of connections with one timer. All waits of a kind have the same duration, so the oldest ends
 // first: a queue per kind needs no sorting.
 
 internal import EventLoops

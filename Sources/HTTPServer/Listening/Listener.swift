@@ -112,7 +112,7 @@ package final class Listener {
     setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
   }
 
-  /// Removes the socket file that a killed server left. It stays if somebody listens on it, or if it is not a socket.
+  /// Removes the socket file that a killed server left. It stays if a process listens on it, or if it is not a socket.
   private static func removeStale(_ path: String) throws(ListenError) {
     var status = stat()
     guard lstat(path, &status) == 0 else { return }

@@ -57,7 +57,7 @@ package struct RequestParser: Sendable {
     self.limits = limits
   }
 
-  /// Whether a head is incomplete, which the time-out depends on.
+  /// Whether a head is incomplete, which the timeout depends on.
   package var isWithinHead: Bool {
     if case .head = state { return !draft.isEmpty || !partialLine.isEmpty }
     return false
@@ -148,7 +148,7 @@ package struct RequestParser: Sendable {
     return .incomplete
   }
 
-  /// Refuses input that is not HTTP at its first byte, instead of after a time-out.
+  /// Refuses input that is not HTTP at its first byte, instead of after a timeout.
   private func checkFirst(_ octet: UInt8) throws(RequestRefusal) {
     if Octet.isToken(octet) || octet == Octet.carriageReturn { return }
     // 22 is the record type of a TLS handshake, sent for an https URL with this port.

@@ -136,7 +136,7 @@ extension UploadSession {
 }
 
 extension LiveStreamConfiguration {
-  /// A configuration with a URL, a media type, and the defaults for everything else.
+  /// Creates a configuration with a URL, a media type, and the defaults for everything else.
   ///
   /// - Parameters:
   ///   - url: an absolute `http` or `https` URL.

@@ -30,7 +30,7 @@ public struct LoadReport: Equatable, Sendable {
   /// One row per second, or fewer in a long run.
   package var intervals = IntervalSeries()
 
-  /// An empty report.
+  /// Creates an empty report.
   public init() {}
 }
 

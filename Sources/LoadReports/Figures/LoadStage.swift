@@ -9,10 +9,10 @@ public struct LoadStage: Equatable, Sendable {
   /// The number of live streams at the end. In a run with an arrival rate, the requests per second at the end.
   public var streams = 0
 
-  /// A stage without streams and without duration.
+  /// Creates a stage without streams and without duration.
   public init() {}
 
-  /// A stage of `duration` nanoseconds that ends with `streams` live streams.
+  /// Creates a stage of `duration` nanoseconds that ends with `streams` live streams.
   public init(duration: Int64, streams: Int) {
     self.duration = duration
     self.streams = streams

@@ -21,7 +21,7 @@ public struct LoadTotals: Equatable, Sendable {
   /// When streams stood still without a deliberate cut.
   package var outages = OutageLedger()
 
-  /// Totals of zero.
+  /// Creates totals of zero.
   public init() {}
 
   /// Counts of streams.
@@ -35,7 +35,7 @@ public struct LoadTotals: Equatable, Sendable {
     /// The highest number of simultaneous live streams. For several parts, the sum of theirs.
     public var peakLive: UInt64 = 0
 
-    /// Counts of zero.
+    /// Creates counts of zero.
     public init() {}
   }
 
@@ -50,7 +50,7 @@ public struct LoadTotals: Equatable, Sendable {
     /// Messages that were never sent, because too many requests were in progress. Only with an arrival rate.
     public var dropped: UInt64 = 0
 
-    /// Counts of zero.
+    /// Creates counts of zero.
     public init() {}
   }
 
@@ -69,7 +69,7 @@ public struct LoadTotals: Equatable, Sendable {
     /// Lost bytes, which will never be acknowledged.
     public var lost: UInt64 = 0
 
-    /// Counts of zero.
+    /// Creates counts of zero.
     public init() {}
   }
 
@@ -82,7 +82,7 @@ public struct LoadTotals: Equatable, Sendable {
     /// Attempts that failed before the stream was connected again.
     public var failedAttempts: UInt64 = 0
 
-    /// Counts of zero.
+    /// Creates counts of zero.
     public init() {}
 
     /// The number of all interruptions.
@@ -96,7 +96,7 @@ public struct LoadTotals: Equatable, Sendable {
     /// The text of the first error, on one line.
     public var example = ""
 
-    /// A class without errors.
+    /// Creates a class without errors.
     public init() {}
   }
 

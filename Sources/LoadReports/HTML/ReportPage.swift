@@ -115,7 +115,7 @@ enum Page {
     return page.text
   }
 
-  /// A figure for people, and for programs.
+  /// A figure as human-readable text, and as a value for programs.
   static func data(_ id: String, _ value: String, _ text: String) -> Markup {
     "<data id=\"\(id)\" value=\"\(value)\">\(text)</data>"
   }

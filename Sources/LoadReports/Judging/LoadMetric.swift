@@ -81,7 +81,7 @@ public enum LoadMetric: Equatable, Sendable {
     }
     + others.map(\.name) + ["status.5xx"] + ErrorClass.allCases.map { "errors.\($0.rawValue)" }
 
-  /// The metric with this name. Nil if there is none.
+  /// Creates the metric with this name. Nil if there is none.
   public init?(_ name: some StringProtocol) {
     if let other = Self.others.first(where: { $0.name == name }) {
       self = other.metric

@@ -1,4 +1,4 @@
-// Numbers for people: three significant digits and a unit.
+// Human-readable numbers: three significant digits and a unit.
 
 /// Formats a figure with its unit, in the same way in tables, thresholds and sentences.
 package enum Figure {

@@ -43,7 +43,7 @@ public struct LoadConfiguration: Sendable {
     /// The maximum number of requests in progress, over all parts. A request that is due beyond it is never sent.
     public var maximumUnderWay = 1000
 
-    /// A constant rate, in requests per second of the whole run.
+    /// Creates a constant rate, in requests per second of the whole run.
     public init(rate: Double) { self.rate = rate }
   }
   /// The duration of the run, including the ramp.
@@ -83,7 +83,7 @@ public struct LoadConfiguration: Sendable {
   /// The number of opened connections at which the run ends.
   public var maximumConnectionCount: UInt64 = 1_000_000
 
-  /// One stream of a microphone for ten seconds.
+  /// Creates the configuration of one stream of a microphone for ten seconds.
   ///
   /// - Parameter request: the destination and the settings of the requests.
   public init(request: UploadRequest) { self.request = request }

@@ -17,7 +17,8 @@ public final class LoadTest: Sendable {
   private let run = Lock<LoadRun?>(nil)
   private let reason = Lock<LoadEndReason?>(nil)
 
-  /// Checks everything that can be checked before the first connection: permission, limits, the body.
+  /// Creates a load test, and checks everything that can be checked before the first connection: permission, limits,
+  /// the body.
   ///
   /// - Throws: ``LoadError``, whose description names the remedy.
   public init(_ configuration: LoadConfiguration) throws(LoadError) {

@@ -60,7 +60,8 @@ struct MessageLedger {
     return messages[firstUnaccepted]
   }
 
-  /// The next message that the server has, given that it has everything before `offset`. Call it until it returns nil.
+  /// The next message that the server has stored, given that it has stored everything before `offset`. Call it until it
+  /// returns nil.
   mutating func nextAcknowledged(before offset: UInt64) -> Message? {
     guard first < messages.count, messages[first].end <= offset else { return nil }
     let message = messages[first]

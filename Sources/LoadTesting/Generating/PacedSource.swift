@@ -88,8 +88,8 @@ final class PacedSource: RepeatableSource, @unchecked Sendable {
 
   var head: UInt64 {
     guard let slowRate else { return dueHead }
-    // The line takes as much as its rate has allowed since the stream's start. When the stream is to end, nothing of it
-    // is left.
+    // The line takes as much as its rate has allowed since the stream's start. When the stream is to end, none of it is
+    // left.
     let allowed = Double(clock.now - start) / 1e9 * Double(slowRate)
     return isFinished ? dueHead : max(readHead, min(dueHead, UInt64(max(0, allowed))))
   }

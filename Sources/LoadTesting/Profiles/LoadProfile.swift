@@ -23,12 +23,12 @@ public struct LoadProfile: Equatable, Sendable {
   /// The content of the bytes.
   public var body = Body.pattern
 
-  /// A microphone, like ``mic``, with the name `profile`.
+  /// Creates the profile of a microphone, like ``mic``, with the name `profile`.
   public init() {}
 
   /// The size of a message.
   public enum MessageSize: Equatable, Sendable {
-    /// Bytes per second. A message has the bytes of one chunk of time. At most 10 GB/s.
+    /// Bytes per second. A message contains the bytes of one chunk of time. At most 10 GB/s.
     case rate(UInt64)
     /// The number of bytes in each message, uniformly distributed.
     case bytes(ClosedRange<Int>)
@@ -45,7 +45,7 @@ public struct LoadProfile: Equatable, Sendable {
     /// Bytes per second during silence, or 0.
     public var silenceRate: UInt64
 
-    /// Turns of these durations, with `silenceRate` bytes per second during silence.
+    /// Creates turns of these durations, with `silenceRate` bytes per second during silence.
     public init(talk: LengthDistribution, silence: LengthDistribution, silenceRate: UInt64 = 0) {
       self.talk = talk
       self.silence = silence
@@ -62,7 +62,7 @@ public struct LoadProfile: Equatable, Sendable {
     /// The factor by which messages are larger.
     public var factor: Int
 
-    /// Bursts of these durations, with messages that are `factor` times as large.
+    /// Creates bursts of these durations, with messages that are `factor` times as large.
     public init(every: LengthDistribution, length: LengthDistribution, factor: Int) {
       self.every = every
       self.length = length
@@ -81,7 +81,7 @@ public struct LoadProfile: Equatable, Sendable {
     /// Periods in which a stream sends nothing although it has bytes. Nil for none.
     public var stalls: Stalls?
 
-    /// No faults.
+    /// Creates a profile without faults.
     public init() {}
   }
 
@@ -92,7 +92,7 @@ public struct LoadProfile: Equatable, Sendable {
     /// The duration of a stall.
     public var length: LengthDistribution
 
-    /// Stalls of these durations.
+    /// Creates stalls of these durations.
     public init(every: LengthDistribution, length: LengthDistribution) {
       self.every = every
       self.length = length

@@ -86,7 +86,7 @@ enum RateText: JSONMapped {
       return
     }
     guard case .string(let text) = json.value, Quantity.bytes(text) ?? 0 > 0 else {
-      throw json.error(expected: "bytes a second like \"96kB\", or \"max\"")
+      throw json.error(expected: "bytes per second like \"96kB\", or \"max\"")
     }
     self = .bytesPerSecond(try ByteText(json: json).count)
   }

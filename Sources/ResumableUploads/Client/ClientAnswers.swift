@@ -61,7 +61,7 @@ extension UploadClientStateMachine {
     server.limits.maximumSize = nil
   }
 
-  /// What an answer says about completeness, in this version's field or in the other one. SwiftNIO's final responses
+  /// What an answer reports about completeness, in this version's field or in the other one. SwiftNIO's final responses
   /// have `Upload-Incomplete` where the version requires `Upload-Complete`, and the reverse.
   func completeness(_ fields: HeaderFields) -> Bool? {
     let version = server.version
@@ -76,8 +76,8 @@ extension UploadClientStateMachine {
   /// `Upload-Offset` in an interim response: the bytes before it need not be kept.
   mutating func noteProgress(_ fields: HeaderFields, sentUpTo: UInt64) {
     guard let count = UploadFields.offset(fields) else { return }
-    // The server had no more bytes than the client knew when this request began, so bytes that the request has not sent
-    // cannot have arrived. The final response or the next HEAD shows the true offset.
+    // The server had stored no more bytes than the client knew when this request began, so bytes that the request has
+    // not sent cannot have arrived. The final response or the next HEAD shows the true offset.
     if base + count <= sentUpTo {
       // During a creation, the target reports the offset. That proves nothing about the upload resource.
       if state != .creating { prove() }

@@ -41,7 +41,7 @@ package enum PartEnd: String, Equatable, Sendable {
   case impossibleOffset
 }
 
-/// Why an upload cannot go on.
+/// Why an upload cannot continue.
 package enum ClientFailure: Equatable, Sendable {
   case cancelled
   /// This status is final. The caller words it.
@@ -50,7 +50,7 @@ package enum ClientFailure: Equatable, Sendable {
   case processingFailed(status: Int)
   /// The server answers, but never with progress: the last status.
   case noProgress(status: Int)
-  /// The server says that it has more than was ever sent (section "Offset Retrieval").
+  /// The server reports that it has stored more than was ever sent (section "Offset Retrieval").
   case offsetBeyondSent(offset: UInt64, sent: UInt64)
   /// An answer lacks the `Upload-Offset` that it requires.
   case noOffset

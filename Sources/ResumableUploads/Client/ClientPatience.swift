@@ -31,7 +31,7 @@ extension UploadClientStateMachine {
     /// How often the answer to an append to a complete upload reported it incomplete.
     var denials = 0
 
-    /// The server has more bytes than ever before.
+    /// The server has stored more bytes than ever before.
     mutating func renew() { (detours, shrinks, restarts) = (0, 0, 0) }
   }
 }

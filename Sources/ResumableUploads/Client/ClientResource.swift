@@ -29,7 +29,8 @@ extension UploadClientStateMachine {
     var awaitsFinalResponse = false
     /// Whether such an append was answered by a 2xx without fields of the protocol, which may not be the server's.
     var isFinalResponseUnproved = false
-    /// Whether the server has nothing left to continue: it has everything, has removed the upload, or has wrong bytes.
+    /// Whether the server has nothing left to continue: it has stored everything, has removed the upload, or has stored
+    /// wrong bytes.
     var isForgotten = false
 
     init(url: String? = nil, offset: UInt64 = 0) { (self.url, self.offset) = (url, offset) }

@@ -36,7 +36,7 @@ extension UploadClientStateMachine {
 
   /// Leaves an unproven upload resource for the one before it, or for a new one with the same bytes.
   ///
-  /// Nothing is acknowledged there, so every byte is still kept. If it exists after all, the server has some bytes
+  /// Nothing is acknowledged there, so every byte is still kept. If it exists after all, the server stores some bytes
   /// twice.
   mutating func leaveUnproven(_ supply: Supply) -> Action {
     if !parts.former.isEmpty {

@@ -8,7 +8,7 @@ extension UploadClientStateMachine {
     let completeness = completeness(answer.fields)
     let claimed = UploadFields.offset(answer.fields).map { base + $0 }
     noteLimits(answer.fields)
-    // An answer that reports where an append must begin does not come from the target, whatever it says about
+    // An answer that reports where an append must begin does not come from the target, whatever it reports about
     // completeness.
     let isConflict = answer.status == 409 && claimed != nil
     if isConflict, let claimed { note(conflictAt: append.start, claimed, supply) }
@@ -59,8 +59,8 @@ extension UploadClientStateMachine {
       return self.append(supply)
     case _ where completeness == true && !isConflict: return fail(.processingFailed(status: answer.status))
     case 404, 410: return gone(append, answer.status, supply)
-    // The server has other bytes of this stream there, and has ended the upload resource. It would refuse the same
-    // bytes again.
+    // The server has stored other bytes of this stream there, and has ended the upload resource. It would refuse the
+    // same bytes again.
     case 409 where claimed == nil && namesStream(answer): return fail(.refused(status: answer.status))
     case 413:
       return shrink(refusedSize(sentUpTo - min(sentUpTo, append.start)), supply)
@@ -137,8 +137,8 @@ extension UploadClientStateMachine {
       if !isComplete, configuration.length != nil, acknowledged > base, let probe = probe(at: acknowledged) {
         return probe
       }
-      // A live stream has bytes to save, whatever the server has there. The bytes of another process may have been sent
-      // without being kept, which is no reason to send the rest again.
+      // A live stream has bytes to save, whatever the server has stored there. The bytes of another process may have
+      // been sent without being kept, which is no reason to send the rest again.
       if isResumed ? highWater.acknowledged > base : hasProgressed, configuration.length == nil {
         (parts.end, patience.disbelieved, resource.offset) = (.impossibleOffset, 0, acknowledged)
         return beginPart(supply)
@@ -220,8 +220,8 @@ extension UploadClientStateMachine {
 
   /// The server has completed the upload before the stream's end. The stream continues in another one.
   mutating func completedEarly(_ end: UInt64, _ supply: Supply, _ reason: PartEnd = .completed) -> Action {
-    // An upload cannot be complete before it has all bytes of the file. An answer can be corrupted on its way, so ask
-    // again.
+    // An upload cannot be complete before it contains all bytes of the file. An answer can be corrupted on its way, so
+    // ask again.
     guard configuration.length == nil || hasAcknowledged, patience.detours < Self.maximumDetours else {
       return fail(.completedEarly)
     }

@@ -117,7 +117,8 @@ package struct UploadClientStateMachine: Sendable {
   package var creationMethod: String? { server.creationMethod }
   /// The upload resource's absolute URL.
   package var uploadURL: String? { resource.url }
-  /// Whether the server has nothing left to continue: it has everything, has removed the upload, or has wrong bytes.
+  /// Whether the server has nothing left to continue: it has stored everything, has removed the upload, or has stored
+  /// wrong bytes.
   package var isForgotten: Bool { resource.isForgotten }
 
   /// After so many denials, HEAD's report that the upload is complete counts.
@@ -262,7 +263,7 @@ package struct UploadClientStateMachine: Sendable {
     noteAdvance(to: offset)
   }
 
-  /// The server has everything before `offset`.
+  /// The server has stored everything before `offset`.
   mutating func noteAdvance(to offset: UInt64) {
     // A new upload that begins behind lost bytes has stored none yet.
     guard offset > base else { return }

@@ -1,6 +1,6 @@
 // The protocol's two problem types (RFC 9457; section "Problem Types").
 
-/// What a server says in the body of a 4xx answer, as `application/problem+json`.
+/// What a server reports in the body of a 4xx answer, as `application/problem+json`.
 package enum ProblemType: Equatable, Sendable {
   case mismatchingOffset(expected: UInt64, provided: UInt64)
   case inconsistentLength

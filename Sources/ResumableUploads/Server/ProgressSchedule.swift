@@ -46,7 +46,7 @@ package struct ProgressSchedule: Equatable, Sendable {
     self.interval = max(Self.interval, interval ?? 0)
   }
 
-  /// The append was accepted: an announcement tells the client that the offset matched.
+  /// The append was accepted: an announcement shows the client that the offset matched.
   package mutating func accepted(now: Int64) -> Action { announce(now) }
 
   /// `count` more bytes were kept, or earlier ones can be announced now.

@@ -44,8 +44,8 @@ package struct UploadRecord: Equatable, Sendable {
   package var ownOffset: UInt64?
   /// An offset that was announced. The true one is at least this.
   package var promised: UInt64 = 0
-  /// The boot of the machine in which bytes may have been acknowledged before the disk had them; nil if the disk has
-  /// all.
+  /// The boot of the machine in which bytes may have been acknowledged before they were on the disk; nil if all are on
+  /// the disk.
   package var unsyncedBoot: String?
   /// Identifies the upload of this record. Record files are reused, and after a power failure one may contain the
   /// record of another upload. nil in records of earlier servers.

@@ -20,7 +20,7 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   case overtaken
   /// The stream has ended, or continues elsewhere, since the upload was created. The upload no longer fits anywhere.
   case misplaced
-  /// The stream has different bytes at the upload's offsets, or is complete and ends before them.
+  /// The stream contains different bytes at the upload's offsets, or is complete and ends before them.
   case contradicted
   /// The bytes do not match the `Repr-Digest` that the creation announced.
   case refuted
@@ -39,14 +39,14 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
     case .unsynced: "the machine stopped before it had written all acknowledged bytes"
     case .overtaken: "a newer request has continued the stream after bytes that never arrived"
     case .misplaced: "the stream can no longer be continued with this upload. Create a new upload to continue"
-    case .contradicted: "the stream has different bytes than this upload"
-    case .refuted: "the upload does not match the Repr-Digest of its creation. Nothing of it was kept"
+    case .contradicted: "the stream contains different bytes than this upload"
+    case .refuted: "the upload does not match the Repr-Digest of its creation. None of it was kept"
     case .abandoned: "the handler abandoned the upload"
     }
   }
 }
 
-/// A request that the server does not carry out. The upload stays as it is, unless a case says otherwise.
+/// A request that the server does not carry out. The upload stays as it is, unless a case states otherwise.
 package enum UploadRefusal: Error, Equatable, Sendable {
   /// The version is not in the table, and the request cannot be served without it.
   case unsupportedVersion

@@ -250,7 +250,7 @@ package struct UploadResourceState: Equatable, Sendable {
   /// It does not match, so none of it counts. The bytes are dropped, and the transfer is over.
   package mutating func contentRefuted() { transfer = nil }
 
-  /// The disk has everything up to this offset.
+  /// Everything up to this offset is on the disk.
   package mutating func synced(to offset: UInt64) { durable = max(durable, min(offset, self.offset)) }
 
   /// The disk has lost the bytes that it had not written yet. Returns the remaining offset; nil if more than that was

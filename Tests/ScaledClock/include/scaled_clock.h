@@ -2,9 +2,9 @@
 // and with a page of settings in the file that SCALED_CLOCK names.
 //
 // Every clock of the program runs from the same origin. CLOCK_MONOTONIC leaves out the time that the simulated machine
-// slept, and CLOCK_REALTIME has the steps that somebody set it by, as on a real machine. What the program waits for in
-// the kernel (epoll, poll, timerfd, sleeping) is shortened by the same factor. What the kernel does by itself, such as
-// TCP's retransmissions, keeps real time.
+// slept, and CLOCK_REALTIME has the steps by which an operator set it, as on a real machine. What the program waits for
+// in the kernel (epoll, poll, timerfd, sleeping) is shortened by the same factor. What the kernel does by itself, such
+// as TCP's retransmissions, keeps real time.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

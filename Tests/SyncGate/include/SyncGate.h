@@ -7,7 +7,7 @@
 
 /// From here on fdatasync waits, whoever calls it.
 void sync_gate_close(void);
-/// Lets all that wait go on, and those to come.
+/// Lets all that wait continue, and those to come.
 void sync_gate_open(void);
 /// How many calls there were, those that wait included.
 unsigned long sync_gate_calls(void);

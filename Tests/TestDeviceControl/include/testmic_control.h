@@ -21,7 +21,7 @@ struct testmic_page {
   // Orders. The flags hold as long as they are set; the counters are obeyed once for each increment.
   uint32_t absent;          ///< every call fails with ENODEV, opening too
   uint32_t busy;            ///< opening fails with EBUSY
-  uint32_t suspended;       ///< ESTRPIPE until cleared; device time goes on, frames are lost
+  uint32_t suspended;       ///< ESTRPIPE until cleared; device time continues, frames are lost
   uint32_t silent;          ///< no frame comes, and no error; the reader is not woken, or (2) all the time
   uint32_t resume_refused;  ///< after a suspend only prepare helps (snd_pcm_resume changes nothing)
   uint32_t overruns;        ///< hold the reader until the ring has overflowed by `overrun_ns`
