@@ -296,11 +296,16 @@ let testSupport: [Target] = [
   // A disk that forgets at a power cut what was not synced: linked into the program whose disk it is to be.
   .target(name: "ForgetfulDisk", path: "Tests/ForgetfulDisk"),
   .target(
-    name: "ServerChaosTesting", dependencies: ["Digests", "EventLoops", "NetworkTesting", "PropertyTesting"],
+    name: "ServerChaosTesting",
+    dependencies: [
+      "BrokerTesting", "Digests", "EventLoops", "JetStream", "LogServing", "NetworkTesting", "PropertyTesting",
+      "ResumableUploads",
+    ],
     path: "Tests/ServerChaosTesting", swiftSettings: settings),
   // Runs sequences against servers, and is each of these servers itself.
   .executableTarget(
-    name: "chaos-server", dependencies: ["ServerChaosTesting", "UploadServer", "EventLoops", "ForgetfulDisk"],
+    name: "chaos-server",
+    dependencies: ["ServerChaosTesting", "UploadServer", "EventLoops", "ForgetfulDisk", "JetStream"],
     path: "Tests/ChaosServer", swiftSettings: settings),
   .target(
     name: "AnswerChaosTesting",

@@ -53,6 +53,11 @@ package final class TestBroker: Sendable {
     return numbers.lexicographicallyPrecedes([2, 10]) ? nil : "always"
   }()
 
+  /// A nats-server that keeps all acknowledged messages when its process is killed: the one of `SLUICE_NATS_SERVER` if
+  /// it can sync before it acknowledges, or ``newProgram``. nil if there is neither.
+  package static let recentProgram: String? =
+    TestBroker.usualSync == nil ? TestBroker.newProgram : TestBroker.program
+
   /// - Parameters:
   ///   - settings: lines for its configuration.
   ///   - name: its `server_name`.

@@ -3,8 +3,23 @@
 internal import EventLoops
 internal import ForgetfulDisk
 internal import Glibc
+internal import JetStream
 internal import ServerChaosTesting
 internal import UploadServer
+
+private func storagePlace(for options: ServerOptions) -> UploadServer.Storage {
+  switch options.setting.storage {
+  case .directory: return .directory(options.directory)
+  case .discarding: return .discarding
+  case .log, .twoServers:
+    var brokers = UploadServer.Brokers(BrokerOptions(servers: [options.broker]), stream: ChaosLog.stream)
+    // The proof that `always` requires.
+    if options.setting.durability == "always", let monitor = BrokerMonitor(options.monitor) {
+      brokers.witnesses = BrokerWitnesses(monitors: [monitor])
+    }
+    return .brokers(brokers)
+  }
+}
 
 /// Runs a server like the command: the first SIGTERM gives requests time to end, and the second does not.
 func serve(_ options: ServerOptions) -> Never {
@@ -18,8 +33,7 @@ func serve(_ options: ServerOptions) -> Never {
   signal(SIGPIPE, SIG_IGN)
   do {
     var configuration = UploadServer.Configuration(
-      listen: [try ListenAddress("127.0.0.1:0")],
-      storage: options.setting.discards ? .discarding : .directory(options.directory)
+      listen: [try ListenAddress("127.0.0.1:0")], storage: storagePlace(for: options)
     ) { say($0.jsonLine) }
     guard let durability = Durability(rawValue: options.setting.durability) else { fail("no such durability", 64) }
     configuration.durability = durability

@@ -1,6 +1,5 @@
 // Many sequences on one server, with one event for all.
 
-internal import Digests
 internal import EventLoops
 internal import Glibc
 internal import NetworkTesting
@@ -26,7 +25,7 @@ struct ChaosBatch {
     options.quota = 1 << 20
     options.parkMicroseconds = [500, 20_000, 60_000_000].randomElement(using: &random) ?? 0
     if event == .expire { (options.maximumAge, options.finishAfter) = (1, 1) }
-    if event == .powerCut, !setting.discards {
+    if event == .powerCut, setting.storage == .directory {
       (options.journal, options.bootID) = (scratch.path + "/journal", scratch.path + "/boot")
       try scratch.write("boot", Array("00000000-0000-4000-8000-000000000001\n".utf8))
     }
@@ -35,36 +34,51 @@ struct ChaosBatch {
       SequenceRun(
         sequence, options, tokens: ["a", "b"].map { "\($0)-\(sequence.seed)-\(sequence.index)-\(sequence.copy)" })
     }
-    try scratch.write(
-      "tokens",
-      Array(
-        runs.flatMap(\.tokens).map { token in
-          ((try? Digest(.sha256, of: Array(token.utf8).span.bytes))?.hexadecimal ?? "") + "\n"
-        }.joined().utf8))
-    try perform(runs, &options, scratch, &random)
+    try scratch.write("tokens", Array(runs.flatMap(\.owners).map { $0 + "\n" }.joined().utf8))
+    let log = setting.storage.isLog ? try ChaosLog(setting) : nil
+    if let log { (options.broker, options.monitor) = (log.url, log.monitor) }
+    try perform(runs, &options, scratch, log, &random)
     return runs
   }
 
   private func perform(
-    _ runs: [SequenceRun], _ options: inout ServerOptions, _ scratch: ScratchDirectory, _ random: inout SplitMix64
+    _ runs: [SequenceRun], _ options: inout ServerOptions, _ scratch: ScratchDirectory, _ log: ChaosLog?,
+    _ random: inout SplitMix64
   ) throws {
-    var server = try ServerProcess(program, options)
-    for run in runs { run.port = server.port }
+    var servers: [ServerProcess] = []
+    for _ in 0..<setting.storage.serverCount { servers.append(try ServerProcess(program, options)) }
+    for run in runs { run.ports = servers.map(\.port) }
     try each(runs) { $0.before() }
     if let event {
       if event == .expire {
         try expire(runs)
       } else {
-        server = try strike(event, server, runs, &options, scratch, &random)
+        try strike(event, &servers, runs, &options, scratch, log, &random)
       }
-      let port = server.port
-      try each(runs) { $0.continued(on: port) }
+      let ports = servers.map(\.port)
+      try each(runs) { $0.continued(on: ports) }
     }
     try each(runs) { $0.end() }
-    try stop(server, SIGTERM, SIGTERM, runs)
-    if setting.discards { return }
-    let files = try StoredFiles(options.directory)
-    for run in runs { run.check(files) }
+    for server in servers { try stop(server, SIGTERM, SIGTERM, runs) }
+    switch setting.storage {
+    case .directory:
+      let files = try StoredFiles(options.directory)
+      for run in runs { run.check(files) }
+    case .discarding: break
+    case .log, .twoServers: if let log { try check(runs, in: StoredLog(log)) }
+    }
+  }
+
+  private func check(_ runs: [SequenceRun], in log: StoredLog) throws {
+    let known = Set(runs.flatMap { $0.streams.map(\.id) })
+    let unknown = log.damaged + log.streamIDs.subtracting(known).map { "stream \($0)" }
+    for run in runs {
+      run.check(log)
+      // The batch is at fault, and not one of its sequences.
+      if let first = unknown.first {
+        run.failed(Violation(kind: "the log has messages that no request has caused", detail: first))
+      }
+    }
   }
 
   /// Runs a part of each sequence, several at the same time.
@@ -99,46 +113,64 @@ struct ChaosBatch {
     while clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nil) == EINTR {}
   }
 
-  /// Ends the server while requests arrive, and starts the next one.
+  /// Ends servers while requests arrive, and starts the next ones.
+  ///
+  /// Of two servers, often only one ends, and the other one serves all uploads. If the power is cut, both end, and the
+  /// broker too.
   private func strike(
-    _ event: Operation, _ server: ServerProcess, _ runs: [SequenceRun], _ options: inout ServerOptions,
-    _ scratch: ScratchDirectory, _ random: inout SplitMix64
-  ) throws -> ServerProcess {
+    _ event: Operation, _ servers: inout [ServerProcess], _ runs: [SequenceRun], _ options: inout ServerOptions,
+    _ scratch: ScratchDirectory, _ log: ChaosLog?, _ random: inout SplitMix64
+  ) throws {
     let delay = Duration.microseconds(Int.random(in: 0...4000, using: &random))
+    let (strikesAll, isBrokerFirst) = (random.chance(50), random.chance(50))
+    let one = Int.random(in: servers.indices, using: &random)
+    let struck = event == .powerCut || strikesAll ? Array(servers.indices) : [one]
+    let ending = struck.map { servers[$0] }
     let striker = try NamedThread("chaos-event") {
       Self.sleep(until: .now + delay)
-      switch event {
-      case .restart:
-        server.signal(SIGTERM)
-        server.signal(SIGTERM)
-      case .terminate: server.signal(SIGTERM)
-      default: server.signal(SIGKILL)
+      if event == .powerCut, isBrokerFirst { _ = try? log?.kill() }
+      for server in ending {
+        switch event {
+        case .restart:
+          server.signal(SIGTERM)
+          server.signal(SIGTERM)
+        case .terminate: server.signal(SIGTERM)
+        default: server.signal(SIGKILL)
+        }
       }
+      if event == .powerCut, !isBrokerFirst { _ = try? log?.kill() }
     }
     try each(runs) { $0.launch() }
     striker.join()
+    // This reports an error of the first attempt.
+    if event == .powerCut { try log?.kill() }
     try each(runs) { $0.collect() }
-    let status = server.end()
-    guard status == (event == .restart || event == .terminate ? 0 : 137) else {
-      for run in runs {
-        run.failed(
-          Violation(
-            kind: "the server does not end as it should",
-            detail: "\(event.rawValue): \(status.map { "\($0)" } ?? "not at all"): \(server.output.text)"))
-      }
-      server.signal(SIGKILL)
-      _ = server.end()
-      return try ServerProcess(program, options)
-    }
+    for server in ending { end(server, after: event, runs) }
     if event == .restart { options.setting.threads = 3 - options.setting.threads }
-    if event == .powerCut, !setting.discards {
+    if event == .powerCut { try log?.start() }
+    if event == .powerCut, setting.storage == .directory {
       let cut = try PowerCut(journal: options.journal, root: options.directory)
       options.directory = scratch.path + "/after"
       try cut.write(to: options.directory, &random)
       try scratch.write("boot", Array("00000000-0000-4000-8000-000000000002\n".utf8))
       options.journal = scratch.path + "/journal-after"
     }
-    return try ServerProcess(program, options)
+    for index in struck { servers[index] = try ServerProcess(program, options) }
+  }
+
+  /// Waits for the end of a server.
+  private func end(_ server: ServerProcess, after event: Operation, _ runs: [SequenceRun]) {
+    let status = server.end()
+    guard status != (event == .restart || event == .terminate ? 0 : 137) else { return }
+    for run in runs {
+      run.failed(
+        Violation(
+          kind: "the server does not end as it should",
+          detail: "\(event.rawValue): \(status.map { "\($0)" } ?? "not at all"): \(server.output.text)"))
+    }
+    guard status == nil else { return }
+    server.signal(SIGKILL)
+    _ = server.end()
   }
 
   private func stop(_ server: ServerProcess, _ first: Int32, _ second: Int32, _ runs: [SequenceRun]) throws {

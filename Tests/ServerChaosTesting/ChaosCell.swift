@@ -39,19 +39,49 @@ package enum Issuer: String, CaseIterable, Sendable {
   case sameToken, otherToken
 }
 
+/// Where servers store.
+package enum ChaosStorage: String, CaseIterable, Sendable {
+  case directory, discarding
+  /// A log of a real broker, with one server.
+  case log
+  /// A log with two servers. Each request goes to one of them.
+  case twoServers
+
+  package var isLog: Bool { self == .log || self == .twoServers }
+  /// The number of servers that run at the same time.
+  var serverCount: Int { self == .twoServers ? 2 : 1 }
+
+  fileprivate var description: String {
+    switch self {
+    case .directory: "stored"
+    case .discarding: "discarded"
+    case .log: "log"
+    case .twoServers: "log of two servers"
+    }
+  }
+}
+
 /// The configuration of the server.
 package struct ServerSetting: Hashable, Sendable, CustomStringConvertible {
   package var durability: String
   package var threads: Int
-  package var discards: Bool
+  package var storage: ChaosStorage
 
-  package static let all = ["always", "interval", "none"].flatMap { durability in
-    [1, 2].flatMap { threads in
-      [false, true].map { ServerSetting(durability: durability, threads: threads, discards: $0) }
+  /// With a log, a server has no files to sync. `always` requires the proof that its brokers sync, and `none` is the same
+  /// as `interval`.
+  package static let all =
+    combinations(["always", "interval", "none"], [.directory, .discarding])
+    + combinations(["always", "interval"], [.log, .twoServers])
+
+  private static func combinations(_ durabilities: [String], _ storages: [ChaosStorage]) -> [ServerSetting] {
+    durabilities.flatMap { durability in
+      [1, 2].flatMap { threads in
+        storages.map { ServerSetting(durability: durability, threads: threads, storage: $0) }
+      }
     }
   }
 
-  package var description: String { "\(durability), threads \(threads), \(discards ? "discarded" : "stored")" }
+  package var description: String { "\(durability), threads \(threads), \(storage.description)" }
 }
 
 /// One combination of the matrix.
@@ -71,6 +101,12 @@ package struct ChaosCell: Hashable, Sendable, CustomStringConvertible {
   }
   private static let pairs = Second.allCases.flatMap { second in
     (second == .none ? [.sameToken] : Issuer.allCases).map { (second, $0) }
+  }
+
+  /// Whether its broker must be a recent one from upstream (``ChaosLog/hasRecentBroker``). Older ones cannot prove that
+  /// they sync, and may lose acknowledged messages when their process is killed (docs/scaling.md, "Losses by failure").
+  package var requiresRecentBroker: Bool {
+    setting.storage.isLog && (setting.durability == "always" || operation == .powerCut)
   }
 
   package var description: String {
@@ -115,18 +151,21 @@ package struct ChaosCoverage: Sendable {
   mutating func add(_ cell: ChaosCell) { counts[cell, default: 0] += 1 }
   mutating func add(_ other: ChaosCoverage) { counts.merge(other.counts, uniquingKeysWith: +) }
 
-  package var missing: [ChaosCell] { ChaosCell.all.filter { counts[$0] == nil } }
+  /// Those of these combinations that did not occur.
+  func missing(of cells: [ChaosCell]) -> [ChaosCell] { cells.filter { counts[$0] == nil } }
 
-  /// The counts of each operation with each second request, over all settings: the smallest and the sum.
+  /// The counts of each operation with each second request, over all settings that occurred: the smallest and the sum.
   package var table: String {
     var lines: [String] = []
+    let occurred = Set(counts.keys.map(\.setting))
+    let settings = ServerSetting.all.filter(occurred.contains)
     let seconds = Second.allCases.flatMap { second in
       (second == .none ? [.sameToken] : Issuer.allCases).map { (second: second, issuer: $0) }
     }
     for column in seconds {
       let name = column.second.rawValue + (column.issuer == .otherToken ? ", other token" : "")
       let values = Operation.allCases.map { operation -> String in
-        let cells = ServerSetting.all.map {
+        let cells = settings.map {
           counts[ChaosCell(setting: $0, operation: operation, second: column.second, issuer: column.issuer)] ?? 0
         }
         return pad("\(cells.min() ?? 0)/\(cells.reduce(0, +))", to: 10)

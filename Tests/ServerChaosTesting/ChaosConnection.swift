@@ -115,6 +115,14 @@ final class ChaosConnection {
     }
   }
 
+  /// Reads one answer, interim or final. Returns nil if none arrives.
+  func answer() -> ChaosAnswer? {
+    while true {
+      if let answer = parse(ofHEAD: false) { return answer }
+      guard receive() == true else { return nil }
+    }
+  }
+
   /// Reads up to the final answer.
   func outcome(ofHEAD: Bool) -> ChaosOutcome {
     var outcome = ChaosOutcome()

@@ -11,9 +11,16 @@ package struct Violation: Error, Sendable, CustomStringConvertible {
 }
 
 /// One stream, whoever owns it. Its requests share the names of its files.
+///
+/// With a log, it is a part of a stream: one upload, or all of its plain requests. Each of these is a subject of its own
+/// with its own owner (docs/scaling.md, "Differences from `--directory`").
 final class StreamModel {
   let stem: String
   let id: String
+  /// The stream of this part; nil for a stream itself.
+  private let whole: StreamModel?
+  /// The part of the stream's plain requests.
+  private(set) var plainPart: StreamModel?
   /// The final file that each type gives.
   static let types = [(suffix: ".txt", type: "text/plain"), (suffix: ".wav", type: "audio/wav")]
   let type: Int
@@ -46,6 +53,27 @@ final class StreamModel {
 
   init(stem: String, id: String, type: Int, content: [ChaosBytes]) {
     (self.stem, self.id, self.type, self.content) = (stem, id, type, content)
+    whole = nil
+  }
+
+  private init(partOf whole: StreamModel) {
+    (stem, id, type, content) = (whole.stem, whole.id, whole.type, whole.content)
+    self.whole = whole
+  }
+
+  /// The stream to which this part belongs, or the stream itself.
+  var stream: StreamModel { whole ?? self }
+  /// Whether it is the part of the plain requests.
+  var isPlainPart: Bool { stream.plainPart === self }
+
+  /// A part for another upload.
+  func newPart() -> StreamModel { StreamModel(partOf: stream) }
+
+  /// Makes the part of the plain requests.
+  func makePlainPart() -> StreamModel {
+    let part = StreamModel(partOf: stream)
+    stream.plainPart = part
+    return part
   }
 
   var base: String { "\(stem)-\(id)" }
@@ -120,6 +148,8 @@ final class UploadModel {
   /// Whether a client did not wait for the answer to a completing request.
   var mayBeCompleteUnseen = false
   var lastTouch = MonotonicInstant.now
+  /// The ranges of dropped appends. A server with a log may process one of them after a HEAD that was sent later.
+  private(set) var late: [Range<UInt64>] = []
 
   init(_ location: String, _ stream: StreamModel, base: UInt64, token: Int, version: Int?, length: UInt64?) {
     (self.location, self.stream, self.base, self.token) = (location, stream, base, token)
@@ -127,6 +157,21 @@ final class UploadModel {
   }
 
   var isOpen: Bool { phase == .open }
+
+  /// Called when an append was dropped.
+  func dropped(_ range: Range<UInt64>) { if !range.isEmpty { late.append(range) } }
+
+  /// Whether a dropped append may still follow at that offset.
+  func mayBeContinuedLate(at offset: UInt64) -> Bool { late.contains { $0.lowerBound == offset && !$0.isEmpty } }
+
+  /// Whether a dropped append explains that the upload has grown. Each of its bytes explains this once.
+  func hasGrownLate(from old: UInt64, to new: UInt64) -> Bool {
+    guard new > old, let index = late.firstIndex(where: { $0.lowerBound == old && new <= $0.upperBound }) else {
+      return false
+    }
+    late[index] = new..<late[index].upperBound
+    return true
+  }
   /// Its largest possible offset, because bytes after a hole do not belong to it.
   var sentEnd: UInt64 { stream.sent[token].end(from: base) - base }
   /// Whether the version has `application/partial-upload` and `Upload-Length`.
@@ -159,6 +204,10 @@ final class Call {
   var connection: ChaosConnection?
   var sentAt = MonotonicInstant.now
   var isDropped = false
+  /// The server that it was sent to.
+  var server = 0
+  /// Whether a dropped append came before it, at the offset that had been announced to it.
+  var wasOvertaken = false
   /// Whether it must be refused, because its target certainly belongs to another token.
   var mustBeRefused = false
   var outcome = ChaosOutcome()

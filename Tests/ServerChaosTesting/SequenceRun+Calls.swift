@@ -9,6 +9,8 @@ extension SequenceRun {
   func create(_ detail: RequestDetail, token: Int, _ stream: StreamModel, otherType: Bool = false) -> Call {
     let type = StreamModel.types[otherType ? 1 - stream.type : stream.type]
     let end = knownEnd(stream, token)
+    // With a log, uploads of a stream share nothing: any token may create one at any offset.
+    let stream = isLog ? newPart(of: stream) : stream
     // From the beginning, which repeats stored bytes, or from the end.
     let offset = detail.hole > 0 ? end + UInt64(detail.hole) : detail.isChunked ? 0 : end
     let completes = detail.completes
@@ -34,13 +36,16 @@ extension SequenceRun {
         content: content, isChunked: detail.isChunked))
   }
 
-  func plain(_ detail: RequestDetail, token: Int, _ stream: StreamModel) -> Call {
+  /// - Parameter expects: whether the client waits for 100 (Continue) before the content.
+  func plain(_ detail: RequestDetail, token: Int, _ stream: StreamModel, expects: Bool = false) -> Call {
     let type = StreamModel.types[stream.type]
-    let end = knownEnd(stream, token)
+    let stream = isLog ? plainPart(of: stream) : stream
+    let end = isLog ? stream.plainEnd[token] : knownEnd(stream, token)
     let offset = detail.hole > 0 ? end + UInt64(detail.hole) : detail.isChunked ? 0 : end
     let content = content(of: stream, from: token, offset..<(offset + UInt64(detail.count)), detail, completes: true)
     var lines = ["Content-Type: \(type.type)", "Stream-ID: \(stream.id)"]
     if offset > 0 { lines.append("Stream-Offset: \(offset)") }
+    if expects { lines.append("Expect: 100-continue") }
     return Call(
       .plain, token: token, upload: nil, stream: stream, detail: detail, offset: offset, count: UInt64(detail.count),
       completes: true, length: nil,
@@ -83,9 +88,23 @@ extension SequenceRun {
 
   /// The end of a stream as known to a token.
   private func knownEnd(_ stream: StreamModel, _ token: Int) -> UInt64 {
-    let ends = uploads.filter { $0.stream === stream && $0.token == token && $0.isOpen }
+    let ends = uploads.filter { $0.stream.stream === stream.stream && $0.token == token && $0.isOpen }
       .map { $0.base + ($0.exact ?? $0.acknowledged) }
-    return max(ends.max() ?? 0, stream.plainEnd[token])
+    let plainEnd = (stream.stream.plainPart ?? stream).plainEnd[token]
+    return max(ends.max() ?? 0, plainEnd)
+  }
+
+  private func newPart(of stream: StreamModel) -> StreamModel {
+    let part = stream.newPart()
+    streams.append(part)
+    return part
+  }
+
+  private func plainPart(of stream: StreamModel) -> StreamModel {
+    if let part = stream.stream.plainPart { return part }
+    let part = stream.makePlainPart()
+    streams.append(part)
+    return part
   }
 
   /// A token's content for a range of a stream: its own bytes, or a guess of the other's.
@@ -112,14 +131,15 @@ extension SequenceRun {
   // MARK: Sending
 
   func connect(_ call: Call) {
-    if !call.detail.isOnNewConnection, let connection = kept[call.token], connection.isOpen {
+    call.server = Int.random(in: ports.indices, using: &servers)
+    if !call.detail.isOnNewConnection, let connection = kept[call.token][call.server], connection.isOpen {
       call.connection = connection
     } else {
-      call.connection = ChaosConnection(port: port)
+      call.connection = ChaosConnection(port: ports[call.server])
     }
-    kept[call.token] = nil
+    kept[call.token][call.server] = nil
     // Pipelined requests of both tokens leave one connection for both.
-    if kept[1 - call.token] === call.connection { kept[1 - call.token] = nil }
+    if kept[1 - call.token][call.server] === call.connection { kept[1 - call.token][call.server] = nil }
     call.sentAt = .now
   }
 
@@ -128,7 +148,11 @@ extension SequenceRun {
     // Both connections are established before a byte is sent.
     connect(first)
     if let second {
-      if case .pipelined = interleaving { second.connection = first.connection } else { connect(second) }
+      if case .pipelined = interleaving {
+        (second.connection, second.server) = (first.connection, first.server)
+      } else {
+        connect(second)
+      }
     }
     switch interleaving {
     case .beforeFirst:
@@ -172,14 +196,17 @@ extension SequenceRun {
     tally.requests += 1
     let who = call.token == 0 ? "owner" : "other"
     let length = call.length.map { " of \($0)" } ?? ""
-    let text = "  \(who): \(call.request.text) at \(call.offset)\(length) → "
+    let server = ports.count > 1 ? " to server \(call.server)" : ""
+    let text = "  \(who): \(call.request.text) at \(call.offset)\(length)\(server) → "
     guard !call.isDropped else {
       note(text + "dropped by the client")
       return
     }
     if let connection = call.connection { call.outcome = connection.outcome(ofHEAD: call.request.isHEAD) }
     note(text + (call.connection == nil ? "no connection" : call.outcome.text))
-    if call.outcome.isSuccess, let connection = call.connection, connection.isOpen { kept[call.token] = connection }
+    if call.outcome.isSuccess, let connection = call.connection, connection.isOpen {
+      kept[call.token][call.server] = connection
+    }
     if let final = call.outcome.final, !call.isForeign, ![404, 410].contains(final.status) {
       call.upload?.lastTouch = call.sentAt
     }

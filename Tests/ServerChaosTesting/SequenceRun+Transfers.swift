@@ -11,7 +11,7 @@ extension SequenceRun {
       if !call.hasAnswer, call.completes { stream.mayBeComplete = true }
       let isExpected =
         call.detail.digest == .wrong || mayMeetHole(call) || stream.completeEnd != nil || stream.mayBeComplete
-        || !isAlone(call, others) || call.exceedsQuota(options)
+        || !isAlone(call, others) || mayExceedQuota(call)
       guard isExpected else { throw fail("a creation is refused", outcome.text) }
       return
     }
@@ -28,7 +28,7 @@ extension SequenceRun {
       if call.completes, call.count == 0 { upload.givenLength = 0 }
       guard
         !isAlone(call, others) || call.detail.digest == .wrong || mayMeetHole(call) || stream.completeEnd != nil
-          || call.exceedsQuota(options)
+          || mayExceedQuota(call)
       else { throw fail("the content of a creation is refused", outcome.text) }
       return
     }
@@ -49,7 +49,9 @@ extension SequenceRun {
 
   /// Whether missing bytes may precede or follow the start of a request.
   private func mayMeetHole(_ call: Call) -> Bool {
-    call.detail.hole > 0 || call.stream.hasHole(call.token) || call.stream.mayHaveLost
+    // With a log, an upload may begin at any offset of its stream.
+    if isLog, call.intent == .create { return false }
+    return call.detail.hole > 0 || call.stream.hasHole(call.token) || call.stream.mayHaveLost
   }
 
   func judgePlain(_ call: Call, _ others: [Call]) throws(Violation) {
@@ -72,7 +74,7 @@ extension SequenceRun {
     for upload in uploads where upload.stream === stream { (upload.exact, upload.mayBeGone) = (nil, true) }
     guard
       wasKnown || mayMeetHole(call) || !isAlone(call, others) || !others.isEmpty || call.isDropped || isStopping
-        || call.exceedsQuota(options)
+        || mayExceedQuota(call)
     else { throw fail("a plain request is refused", outcome.text) }
   }
 
@@ -99,7 +101,12 @@ extension SequenceRun {
       if call.phaseBefore == .open { upload.exact = nil }
       if call.completes { (upload.mayBeComplete, call.stream.mayBeComplete) = (true, true) }
       if call.completes, call.isDropped || isStopping { upload.mayBeCompleteUnseen = true }
-      guard call.isDropped || !alone else { throw fail("a request is closed without an answer", call.request.text) }
+      if isLog, call.isDropped, call.phaseBefore == .open {
+        upload.dropped(call.offset..<(call.offset + call.count))
+      }
+      guard call.isDropped || !alone || mayBeTakenOver(call, upload, others) else {
+        throw fail("a request is closed without an answer", call.request.text)
+      }
       return
     }
     if outcome.isSuccess {
@@ -129,6 +136,8 @@ extension SequenceRun {
     if final.isComplete == true, upload.isOpen { upload.phase = .refused }
     switch final.status {
     case 404, 410: try gone(upload, others, outcome.text)
+    case 409 where isGrownLate(upload, from: call.exactBefore ?? call.offset, to: final.offset):
+      (upload.exact, call.wasOvertaken) = (others.isEmpty ? final.offset : nil, true)
     case 409:
       guard !alone && !isQuiet || call.exactBefore != call.offset || endsBehindOthers(call, upload) else {
         throw fail("an announced offset is refused", "\(call.offset): \(outcome.text)")
@@ -138,7 +147,7 @@ extension SequenceRun {
       }
       if others.isEmpty, upload.isOpen, let offset = final.offset { upload.exact = offset }
     case 400 where call.detail.digest == .wrong || call.phaseBefore != .open || call.misfitsLength: break
-    case 507 where call.exceedsQuota(options): upload.exact = nil
+    case 507 where mayExceedQuota(call): upload.exact = nil
     case 503 where isStopping:
       upload.exact = nil
       // The handler may have been finishing the representation.
@@ -154,11 +163,35 @@ extension SequenceRun {
   }
 }
 
-extension Call {
-  /// Whether it may exceed its token's quota. Half of the quota is more than the other requests of a sequence use.
-  fileprivate func exceedsQuota(_ options: ServerOptions) -> Bool {
-    outcome.status == 507 && stream.sentEnd[token] > options.quota / 2
+extension SequenceRun {
+  /// Whether a request may exceed its token's quota. Half of the quota is more than the other requests of a sequence
+  /// use.
+  private func mayExceedQuota(_ call: Call) -> Bool {
+    // With a log, the parts of a stream count separately, and each has its own bytes.
+    let parts = isLog ? streams : [call.stream]
+    return call.outcome.status == 507
+      && parts.map { $0.sentEnd[call.token] }.reduce(0, +) > options.quota / 2
   }
+
+  /// Whether a dropped append that came late has stored bytes after `old`.
+  ///
+  /// HEAD ends the requests that have begun, at any server (docs/scaling.md). But a client that drops its connection
+  /// cannot know whether a server will still read what it has sent. If a server begins this request after a HEAD,
+  /// possibly another server's, the request follows at the offset that HEAD has announced. The next append is then
+  /// refused with the new offset. These bytes are the client's own, and no other growth is permitted.
+  func isGrownLate(_ upload: UploadModel, from old: UInt64, to new: UInt64?) -> Bool {
+    guard isLog, let new else { return false }
+    return upload.hasGrownLate(from: old, to: new)
+  }
+
+  /// Whether a log may end an append without an answer although no other request is active: a dropped one has come
+  /// late, or a server has ended the upload because of its age at this moment (`LogTransfer.takenOver`).
+  private func mayBeTakenOver(_ call: Call, _ upload: UploadModel, _ others: [Call]) -> Bool {
+    isLog && (upload.mayBeContinuedLate(at: call.offset) || mayBeGone(upload, others))
+  }
+}
+
+extension Call {
   /// Whether it exceeds the announced length.
   fileprivate var misfitsLength: Bool {
     guard let length = upload?.length ?? upload?.givenLength else { return false }

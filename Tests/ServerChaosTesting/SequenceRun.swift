@@ -1,5 +1,6 @@
 // One sequence against a server: the steps in order, and the checks after each.
 
+internal import Digests
 internal import EventLoops
 internal import PropertyTesting
 
@@ -8,18 +9,23 @@ final class SequenceRun {
   let sequence: ChaosSequence
   let options: ServerOptions
   let tokens: [String]
+  /// The names of the tokens' owners in a token file and in a log: the SHA-256 in hexadecimal.
+  let owners: [String]
   private(set) var violation: Violation?
   private(set) var transcript: [String] = []
   private(set) var coverage = ChaosCoverage()
   var tally = ChaosTally()
-  var port: UInt16 = 0
+  /// The ports of the servers.
+  var ports: [UInt16] = []
   var streams: [StreamModel] = []
   var uploads: [UploadModel] = []
   /// An empty upload of each token while quotas are verified, because an account lasts as long as its owner has an
   /// upload.
   private(set) var anchors: [UploadModel] = []
-  /// The connection of each token, kept for its next request.
-  var kept: [ChaosConnection?] = [nil, nil]
+  /// The connection of each token to each server, kept for its next request.
+  var kept: [[ChaosConnection?]] = []
+  /// Chooses the server of each request.
+  var servers: SplitMix64
   /// The request that is active during the event.
   private var pending: Call?
   /// Whether the server is being stopped, so that a request may stay unanswered.
@@ -27,12 +33,20 @@ final class SequenceRun {
 
   init(_ sequence: ChaosSequence, _ options: ServerOptions, tokens: [String]) {
     (self.sequence, self.options, self.tokens) = (sequence, options, tokens)
+    owners = tokens.map { (try? Digest(.sha256, of: Array($0.utf8).span.bytes))?.hexadecimal ?? "" }
+    servers = SplitMix64(state: sequence.seed ^ UInt64(sequence.index) &* 0xD1B5_4A32_D192_ED03)
+    keepNoConnection()
   }
 
   /// An event may end an upload without refunding its bytes at once. If nothing is stored, nothing is counted.
   private var countsQuota: Bool { sequence.countsQuota && sequence.eventIndex == nil && isStored }
 
-  var isStored: Bool { !options.setting.discards }
+  var isStored: Bool { options.setting.storage != .discarding }
+  var isLog: Bool { options.setting.storage.isLog }
+
+  private func keepNoConnection() {
+    kept = Array(repeating: Array(repeating: nil, count: options.setting.storage.serverCount), count: 2)
+  }
 
   func note(_ line: String) { transcript.append(line) }
 
@@ -98,13 +112,14 @@ final class SequenceRun {
   }
 
   /// The server is back, or its uploads have been idle for their whole lifetime.
-  func continued(on port: UInt16) {
-    self.port = port
-    kept = [nil, nil]
+  func continued(on ports: [UInt16]) {
+    self.ports = ports
+    keepNoConnection()
     attempt { () throws(Violation) in
       isStopping = false
       guard let index = sequence.eventIndex else { return }
       struck(sequence.steps[index].operation)
+      if sequence.steps[index].operation == .expire { try checkExpiry() }
       for upload in uploads { try settle(upload, probe: sequence.steps[index].probe) }
       for step in sequence.steps.dropFirst(index + 1) { try perform(step) }
     }
@@ -117,13 +132,18 @@ final class SequenceRun {
       if countsQuota { try countQuota() }
       for anchor in anchors { send(query(.delete, token: anchor.token, anchor), nil, .afterFirst) }
     }
-    kept = [nil, nil]
+    keepNoConnection()
   }
 
   /// After the server's end.
   func check(_ directory: StoredFiles) {
     guard isStored else { return }
     attempt { () throws(Violation) in for stream in streams { try checkFiles(of: stream, in: directory) } }
+  }
+
+  /// After the end of all servers.
+  func check(_ log: StoredLog) {
+    attempt { () throws(Violation) in try checkMessages(in: log) }
   }
 
   /// Any other failure in the batch.
@@ -144,7 +164,11 @@ final class SequenceRun {
     send(first, second, step.interleaving)
     let calls = [first] + (second.map { [$0] } ?? [])
     try judge(calls, isOrdered: { if case .beforeFirst = step.interleaving { false } else { true } }())
-    for upload in uploads where calls.contains(where: { $0.upload === upload || $0.stream === upload.stream }) {
+    // With a log, the other uploads of a stream must be as they were.
+    let touched = uploads.filter { upload in
+      calls.contains { $0.upload === upload || $0.stream.stream === upload.stream.stream }
+    }
+    for upload in touched {
       if case .appendAtAnnounced = step.inspection, upload.isOpen, let exact = upload.exact {
         note("the offset \(exact) was announced")
         try probe(upload, step.probe)
@@ -183,8 +207,9 @@ final class SequenceRun {
   func newStream() -> StreamModel {
     // A prime apart, so that no two streams have the same bytes at the same offset.
     let start = UInt64(bitPattern: Int64(sequence.index)) &* 7919 &+ UInt64(streams.count) &* 4003
+    // The sequences of a batch share a log, and an upload without its first message has only this ID.
     let stream = StreamModel(
-      stem: "k\(sequence.index)", id: "s\(streams.count)c\(sequence.copy)", type: streams.count % 2,
+      stem: "k\(sequence.index)", id: "k\(sequence.index)s\(streams.count)c\(sequence.copy)", type: streams.count % 2,
       content: [ChaosBytes(shift: start % 65_521), ChaosBytes(shift: (start &+ 1013) % 65_521)])
     streams.append(stream)
     return stream
@@ -229,9 +254,10 @@ final class SequenceRun {
 
   /// The effect of an event on the known state.
   private func struck(_ event: Operation) {
-    // The next server must honour the last reported offset.
-    if !isStored || event == .expire || event == .powerCut { for upload in uploads { upload.exact = nil } }
-    guard event != .expire else { return }
+    // The next server must honour the last reported offset. With a log, this also holds if its broker was killed, which
+    // loses no acknowledged message (docs/scaling.md, "Losses by failure": a broker's process is killed).
+    if !isStored || event == .expire || event == .powerCut && !isLog { for upload in uploads { upload.exact = nil } }
+    guard event != .expire, !isLog else { return }
     if !isStored {
       for upload in uploads { upload.phase = .lost }
       for stream in streams { stream.reset() }

@@ -55,14 +55,16 @@ package struct ServerChaos: Sendable {
   package func run() throws -> ServerChaosReport {
     say("chaos-server --seed \(options.seed) --sequences \(options.sequences)")
     if let only = options.only { return try runOne(sequence(only)) }
-    let progress = Lock(Progress(batches: plan()))
+    let batches = plan()
+    let planned = batches.map(\.count).reduce(0, +)
+    let progress = Lock(Progress(batches: batches))
     let start = MonotonicInstant.now
     let threads = try (0..<max(1, options.jobs)).map { job in
       try NamedThread("chaos-job-\(job)") {
         while let batch = progress.withLock({ $0.next(stopsAtFirst: options.stopsAtFirst) }) {
           do {
             let runs = try ChaosBatch(sequences: batch.map(sequence), program: options.program).run()
-            let line = progress.withLock { $0.add(runs.map(Outcome.init), of: options.sequences) }
+            let line = progress.withLock { $0.add(runs.map(Outcome.init), of: planned) }
             if let line { say(line + ", \(Int((MonotonicInstant.now - start).seconds)) s") }
           } catch {
             progress.withLock { $0.errors.append("\(error)") }
@@ -77,7 +79,10 @@ package struct ServerChaos: Sendable {
     report.count = result.count
     report.coverage = result.coverage
     report.tally = result.tally
-    report.isFull = options.sequences >= ChaosCell.all.count && result.count == options.sequences
+    // A run with each index of the matrix has all of its combinations, unless it stopped at a failure.
+    if options.sequences >= ChaosCell.all.count, result.count == planned {
+      report.missing = result.coverage.missing(of: ChaosCell.all.filter(options.isWanted))
+    }
     for (kind, found) in result.violations.sorted(by: { $0.value.count > $1.value.count }) {
       report.findings.append(
         .init(
@@ -105,8 +110,10 @@ package struct ServerChaos: Sendable {
     }
     var batches: [[Int]] = []
     for (_, indices) in groups.sorted(by: { $0.key < $1.key }) {
-      let isPowerCut = ChaosCell.all[indices[0] % ChaosCell.all.count].operation == .powerCut
-      let size = isPowerCut ? Self.powerCutBatchSize : Self.batchSize
+      let cell = ChaosCell.all[indices[0] % ChaosCell.all.count]
+      // With a log, nothing is lost, synced or not.
+      let losesData = cell.operation == .powerCut && !cell.setting.storage.isLog
+      let size = losesData ? Self.powerCutBatchSize : Self.batchSize
       for start in stride(from: 0, to: indices.count, by: size) {
         batches.append(Array(indices[start..<min(indices.count, start + size)]))
       }
