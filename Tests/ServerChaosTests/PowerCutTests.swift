@@ -57,4 +57,18 @@ struct PowerCutTests {
     let found = try outcomes(["C 1 7 ROOT/a", "S 2 7 3 abc", "D 3 ROOT"], of: "a", written: "five")
     #expect(found == ["abc", "abcd", "abcde", "abcdef"])
   }
+
+  @Test("a last record that a kill has cut at any byte does not count, because its sync never returned")
+  func cutRecord() throws {
+    let whole = ["C 1 7 ROOT/a", "S 2 7 1 a", "D 3 ROOT"].map { $0.replacing("ROOT", with: "/r") + "\n" }.joined()
+    let last = Array("S 4 7 3 abc\n".utf8)
+    for length in 0...last.count {
+      try scratch.write("journal", Array(whole.utf8) + last.prefix(length))
+      var random = SplitMix64(state: 1)
+      let target = "\(scratch.path)/cut-\(length)"
+      try PowerCut(journal: "\(scratch.path)/journal", root: "/r").write(to: target, &random)
+      let expected = length == last.count ? "abc" : "a"
+      #expect(String(decoding: try fileContents("\(target)/a"), as: UTF8.self) == expected, "\(length) bytes")
+    }
+  }
 }
