@@ -217,7 +217,12 @@ public struct StreamProgress: Equatable, Sendable {
   public var lost: UInt64
   /// The number of bytes in the circular buffer.
   public var buffered: Int
-  /// The capacity of the circular buffer in bytes.
+  /// The capacity of the circular buffer in bytes. 0 for a file.
+  ///
+  /// It is larger than ``LiveStreamConfiguration/buffer``. Unless resumable uploads are required, it includes
+  /// ``LiveStreamConfiguration/retention``, and over HTTPS or HTTP/2 also the bytes that libcurl may hold. It is
+  /// rounded up as ``StreamBuffers/CircularBuffer/make(capacity:overflow:memory:allowsPauses:)`` describes. With a
+  /// spool, it is the sum of the buffer and the space on disk. With a ``RepeatableSource``, it equals the buffer.
   public var capacity: Int
   /// The number of outages so far. An outage with several attempts counts once.
   public var outageCount: Int
