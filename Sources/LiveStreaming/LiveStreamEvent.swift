@@ -284,14 +284,14 @@ public struct StreamSummary: Sendable, CustomStringConvertible {
   /// The reason why the stream ended early. Nil if the server has confirmed all of it.
   public var error: LiveStreamError?
 
-  /// One line: `1048576 bytes acknowledged in 60.0 seconds, 1 outage, 0 bytes lost; the server answered 201`.
+  /// One line: `1048576 bytes acknowledged in 60.25 s, 1 outage, 0 bytes lost; the server answered 201`.
   public var description: String {
-    let outages = progress.outageCount == 1 ? "1 outage" : "\(progress.outageCount) outages"
-    let source = sourceLost > 0 ? ", \(sourceLost) \(sourceUnit) lost at the source" : ""
+    let unit = String(sourceUnit.rawValue.dropLast())
+    let source = sourceLost > 0 ? ", \(counted(sourceLost, unit)) lost at the source" : ""
     let end =
       error.map { "; \($0.kind): \($0)" } ?? response.map { "; the server answered \($0.status)" } ?? ""
-    return "\(progress.acknowledged) bytes acknowledged in \(progress.elapsed), \(outages), \(progress.lost) bytes lost"
-      + source + end
+    return "\(counted(progress.acknowledged, "byte")) acknowledged in \(progress.elapsed.inSeconds), "
+      + "\(counted(progress.outageCount, "outage")), \(counted(progress.lost, "byte")) lost" + source + end
   }
 
   /// Whether any bytes were lost, at the source, in the stream or at the server.

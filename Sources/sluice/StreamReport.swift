@@ -48,35 +48,16 @@ enum StreamReport {
   private static func line(_ notice: UploadNotice) -> String? {
     switch notice {
     case .created, .steppedDown: nil
-    case .notSupported(let reason):
-      "the server does not support resumable uploads: \(reason). The stream continues in one plain request."
-    case .newPart(let offset, _, let reason):
-      "the upload resource cannot be continued: \(words(partEnd: reason)). A new one continues at stream offset \(offset)."
+    case .notSupported, .newPart, .impossibleOffset: notice.description
     case .nextURL(let url, let offset, let unconfirmed):
       "continuing at \(url) from stream offset \(offset): another request to the previous URL would replace the bytes that the server may have stored"
         + (unconfirmed > 0 ? "; the server did not confirm \(Units.text(bytes: unconfirmed)), which may be lost" : "")
     case .serverWentBack(let start, let end):
       "the server has lost \(Units.text(bytes: start - end)) that it had acknowledged, beginning at stream offset \(end)"
-    case .impossibleOffset(let offset):
-      "the server reports offset \(offset), which is beyond the last byte that was sent. Sluice asks it again."
     case .serverHasMore(let offset, let kept):
       "the server has stored all bytes of the spool, and \(Units.text(bytes: offset - min(kept, offset))) more that the earlier run had sent. The recording is completed with them."
     case .digestMismatch(let offset):
       "the server's digest of the first \(Units.text(bytes: offset)) does not match the bytes that were sent. An intermediary changes bytes."
-    }
-  }
-
-  private static func words(partEnd reason: String) -> String {
-    switch reason {
-    case "gone": "the server no longer has it"
-    case "unproven": "it never answered as an upload resource"
-    case "gap": "bytes that it lacks are no longer in the buffer"
-    case "pause": "nothing was captured for longer than the buffer lasts"
-    case "expiry": "it has expired"
-    case "size": "it has reached its maximum size"
-    case "serverWentBack": "it has lost bytes"
-    case "impossibleOffset": "it reports bytes that were never sent"
-    default: "the server reports it as complete"
     }
   }
 

@@ -114,4 +114,17 @@ import Testing
     // Additions of a later version of this format are ignored.
     #expect(ResumeData("\(text), colour=\"red\"") == least)
   }
+
+  @Test("resume data in a log does not contain the URL of the upload resource")
+  func describedResumeData() {
+    let data = ResumeData(
+      upload: "http://h/.uploads/secret", target: "http://h/take?key=secret", base: 7, length: nil, streamID: nil,
+      version: .newest)
+    #expect("\(data)" == "an upload to http://h/take from stream offset 7")
+    var dumped = ""
+    dump(data, to: &dumped)
+    for text in ["\(data)", String(reflecting: data), "\([data])", "\(Optional(data) as Any)", dumped] {
+      #expect(!text.contains("secret") && text.contains("http://h/take"), "\(text)")
+    }
+  }
 }

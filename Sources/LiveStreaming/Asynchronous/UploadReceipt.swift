@@ -22,10 +22,10 @@ public struct UploadReceipt: Sendable {
 }
 
 extension UploadReceipt: CustomStringConvertible {
-  /// One line: `1048576 bytes uploaded in 0.21 seconds, 0 outages, verified by sha-256; the server answered 201`.
+  /// One line: `1048576 bytes uploaded in 0.213 s, 0 outages, verified by sha-256; the server answered 201`.
   public var description: String {
     let digest = verifiedDigest.map { ", verified by \($0.name)" } ?? ""
-    return
-      "\(byteCount) bytes uploaded in \(duration), \(outageCount) outages\(digest); the server answered \(response)"
+    return "\(counted(byteCount, "byte")) uploaded in \(duration.inSeconds), \(counted(outageCount, "outage"))"
+      + "\(digest); the server answered \(response)"
   }
 }

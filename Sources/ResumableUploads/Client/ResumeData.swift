@@ -78,3 +78,19 @@ public struct ResumeData: Equatable, Sendable {
     if case .item(let item)? = value, case .integer(let number) = item.value { number } else { nil }
   }
 }
+
+extension ResumeData: CustomStringConvertible, CustomDebugStringConvertible, CustomReflectable {
+  /// One line for a log, without the URL of the upload resource and without the query of the other URL. Use ``text`` to
+  /// keep the data.
+  public var description: String { "an upload to \(shownTarget) from stream offset \(base)" }
+
+  /// The same for a debugger.
+  public var debugDescription: String { "ResumeData(\(description))" }
+
+  /// For `dump` and debuggers, without the URL of the upload resource.
+  public var customMirror: Mirror {
+    Mirror(self, children: ["target": shownTarget, "base": base], displayStyle: .struct)
+  }
+
+  private var shownTarget: Substring { target.prefix { !"?#".contains($0) } }
+}
