@@ -103,7 +103,7 @@ public final class UploadFile: Sendable {
     } catch let error as SystemError {
       throw error
     } catch {
-      throw SystemError(operation: "\(error)", code: ENOTSUP)
+      throw SystemError(operation: "compute the digest of \(path): \(error)", code: ENOTSUP)
     }
   }
 
@@ -145,14 +145,14 @@ public enum UploadFileError: Error, Equatable, Sendable, CustomStringConvertible
   /// The file changed while it was read for its digest, or since its upload was interrupted, with details in words.
   case changed(String)
 
-  /// The reason, in words. It does not contain the path, unless the system refuses the file.
+  /// The reason, in words. It contains the path only if the system refuses the file, or in the error of an upload.
   public var description: String {
     switch self {
     case .unreadable(let error): error.description
     case .directory: "it is a directory"
     case .notRegular: "it is not a regular file, so it can be read only once. Stream its content instead."
     case .unknownSize: "it has another size than it reports. Stream its content instead."
-    case .changed(let change): "it has changed: \(change)"
+    case .changed(let change): change
     }
   }
 

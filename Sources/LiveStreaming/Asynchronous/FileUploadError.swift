@@ -1,5 +1,8 @@
 // The reasons for which the upload of a file ends before it is complete.
 
+internal import EventLoops
+internal import UploadClient
+
 /// The reason why the upload of a file is not complete.
 public enum FileUploadError: Error, Sendable, CustomStringConvertible {
   /// The file cannot be read, is no longer the one of the resume data, or changed while it was read for its digest.
@@ -23,9 +26,33 @@ public enum FileUploadError: Error, Sendable, CustomStringConvertible {
   /// The reason, for a log.
   public var description: String {
     switch self {
+    // Both name the file: see ``init(_:at:)``.
+    case .file(.unreadable(let error)): printable("cannot \(error)")
+    case .file(.changed(let words)): printable(words)
     case .file(let error): "cannot upload the file: \(error)"
     case .cancelled: "the upload was cancelled"
     case .failed(let error, _): error.description
     }
+  }
+}
+
+extension FileUploadError {
+  /// The error of the file at this path. It names the file if the error has words of its own.
+  init(_ error: UploadFileError, at path: String) {
+    self =
+      switch error {
+      // Without the system call, whose name means nothing to a user.
+      case .unreadable(let failure) where failure.operation.hasSuffix(" \(path)"):
+        .file(.unreadable(SystemError(operation: "upload \(path)", code: failure.code)))
+      case .changed(let change):
+        .file(.changed("cannot upload \(path): it changed while it was read: \(change). Upload it again."))
+      case .unreadable, .directory, .notRegular, .unknownSize: .file(error)
+      }
+  }
+
+  /// The error of a file that is not the one whose upload was interrupted.
+  static func changedSince(_ path: String) -> FileUploadError {
+    .file(
+      .changed("cannot resume the upload of \(path): the file has changed since. Upload it again from the start."))
   }
 }

@@ -73,7 +73,7 @@ extension UploadSession {
     let file: UploadFile
     do throws(UploadFileError) {
       file = try UploadFile(path: path, digest: configuration.digest)
-    } catch { throw .file(error) }
+    } catch { throw FileUploadError(error, at: path) }
     var configuration = configuration
     configuration.request.url = UploadRequest.appending(nameOf: path, to: configuration.request.url)
     return FileUploadTask(file, configuration, self)
@@ -105,10 +105,8 @@ extension UploadSession {
     let file: UploadFile
     do throws(UploadFileError) {
       file = try UploadFile(path: data.path, digest: configuration.digest)
-    } catch { throw .file(error) }
-    guard file.version.isSame(asDescribed: data.version) else {
-      throw .file(.changed("it is not the file whose upload was interrupted"))
-    }
+    } catch { throw FileUploadError(error, at: data.path) }
+    guard file.version.isSame(asDescribed: data.version) else { throw .changedSince(data.path) }
     return FileUploadTask(file, configuration, self)
   }
 
