@@ -198,7 +198,6 @@ enum Put {
 
   private static func uploaded(_ summary: StreamSummary) -> (lines: [String], code: ExitCode) {
     var lines = StreamReport.lines(summary, action: .uploading)
-    if summary.error == nil, let name = summary.storedName { lines.append("stored as \(name.shellQuoted)") }
     if summary.error == nil, let response = summary.response {
       lines += words(of: response).map { "the server: \($0)" }
     }

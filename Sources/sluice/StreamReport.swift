@@ -134,6 +134,7 @@ enum StreamReport {
     if summary.sourceSkipped > 0 {
       lines.append("\(words(summary.sourceSkipped, summary.sourceUnit)) omitted, because the process did not run")
     }
+    if summary.error == nil, let name = summary.storedName { lines.append("stored as \(name.shellQuoted)") }
     return lines
   }
 

@@ -107,6 +107,22 @@ struct StreamReportTests {
     }
   }
 
+  @Test("the summary of every subcommand ends with the name under which the server stored the stream")
+  func storedName() {
+    var random = SplitMix64(state: 1)
+    var response = HTTPResponse(status: 201, fields: [.init(name: "Content-Type", value: "application/json")])
+    response.body = Array(#"{"name":"it's mine.txt"}"#.utf8)
+    var summary = StreamSummary(progress: progress(&random), gaps: 0, resent: 0, sourceLost: 0, response: response)
+    for action in [StreamReport.Action.streaming, .uploading] {
+      #expect(StreamReport.lines(summary, action: action).last == #"stored as 'it'\''s mine.txt'"#)
+    }
+    summary.response = HTTPResponse(status: 201)
+    #expect(!StreamReport.lines(summary).contains { $0.hasPrefix("stored as") })
+    summary.response = response
+    summary.error = LiveStreamError(.cancelled, "why")
+    #expect(!StreamReport.lines(summary).contains { $0.hasPrefix("stored as") })
+  }
+
   @Test("the summary states which bytes the digest covers")
   func verified() {
     var random = SplitMix64(state: 1)
