@@ -158,13 +158,21 @@ struct CommandLineSyntax: Sendable {
 
   var usage: String { (["sluice", name] + operands + ["[options]"]).joined(separator: " ") }
 
+  /// Whether an option takes a time or a size.
+  private var hasUnits: Bool {
+    allOptions.contains { option in
+      option.value?.split { !$0.isLetter }.contains { $0 == "T" || $0 == "SIZE" } ?? false
+    }
+  }
+
   var help: String {
     var lines = ["usage: \(usage)", ""] + HelpLayout.wrapped(summary) + [""]
     if !actions.isEmpty { lines += ["Actions:"] + HelpLayout.table(actions) + ["", "Options:"] }
     lines += HelpLayout.table(options + [Self.helpOption])
-    if !topics.isEmpty {
+    let more = topics + (hasUnits ? [Units.topic] : [])
+    if !more.isEmpty {
       lines += ["", "More options:"]
-      lines += HelpLayout.table(topics.map { (label: "sluice help \($0.name)", text: $0.title.lowercasedFirst) })
+      lines += HelpLayout.table(more.map { (label: "sluice help \($0.name)", text: $0.title.lowercasedFirst) })
     }
     if !notes.isEmpty { lines += [""] + notes.flatMap { HelpLayout.wrapped($0) } }
     lines += ["", "Example:", "  \(example)"]

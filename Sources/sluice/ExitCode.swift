@@ -22,11 +22,11 @@ enum ExitCode: Int32, CaseIterable {
   /// The server could not be reached within `--give-up`, or it did not confirm the end of a stream without losses. Or
   /// an address cannot be listened on.
   case unavailable = 69
-  /// Reading, writing or capturing failed on this machine.
+  /// Reading, writing or capturing failed on this machine, or the output file exists.
   case inputOutput = 74
   /// Another process uses the spool.
   case busy = 75
-  /// The server does not support the requests of the stream.
+  /// The server does not support the requests of the stream, or the URL does not exist.
   case protocolBroken = 76
   /// The server or this machine does not permit the operation.
   case notPermitted = 77
@@ -44,9 +44,9 @@ enum ExitCode: Int32, CaseIterable {
     case .noDevice: "a device or file does not exist or cannot be read"
     case .unavailable:
       "the server could not be reached or stopped answering, or the address to listen on is not available"
-    case .inputOutput: "reading, writing or capturing failed on this machine"
+    case .inputOutput: "reading, writing or capturing failed on this machine, or the output file exists"
     case .busy: "another process uses the spool (`spool drain` has sent the other streams)"
-    case .protocolBroken: "the server broke the protocol, or does not support the stream"
+    case .protocolBroken: "the server broke the protocol or does not support the stream, or the URL does not exist"
     case .notPermitted: "the server or this machine does not permit it"
     case .interrupted:
       "stopped by a second signal, at least 0.5 s after the first (put, get, verify: by the first)"

@@ -23,6 +23,7 @@ enum ManualPage {
     if !syntax.actions.isEmpty { lines += ["The actions are:"] + rows(syntax.actions) + [".Pp"] }
     lines += ["The options are:"]
     lines += list(syntax.options + [CommandLineSyntax.helpOption])
+    lines += syntax.notes.flatMap { [".Pp", escaped($0)] }
     for topic in syntax.topics {
       lines += [".Ss \(macro(topic.title))"]
       lines += topic.options.isEmpty ? rows(topic.rows) : list(topic.options)

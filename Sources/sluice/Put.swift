@@ -18,6 +18,7 @@ enum Put {
       Option("content-type", value: "TYPE", "media type of the file (default: application/octet-stream)"),
     ] + StreamOptions.shown,
     topics: [StreamOptions.resuming, StreamOptions.connection],
+    notes: ["If the path of URL is empty or ends in /, the name of the file is appended."],
     example: "sluice put film.mkv http://localhost:8080/archive/ --digest sha-256")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {

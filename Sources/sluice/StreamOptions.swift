@@ -38,7 +38,7 @@ enum StreamOptions {
   }
 
   static let resuming = HelpTopic(
-    name: "resuming", title: "Options of resumable uploads",
+    name: "resuming", title: "Options of resumable uploads and digests",
     options: [
       resumable,
       Option("roll-over-after", value: "T", "begin a new request after T (default: 10s)"),

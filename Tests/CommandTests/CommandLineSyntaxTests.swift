@@ -168,6 +168,29 @@ struct CommandLineSyntaxTests {
     #expect(page.contains("may also be a percentage of the bytes offered (lost > 1%)"))
   }
 
+  @Test(
+    "the help of a subcommand refers to the units of times and sizes if an option takes one",
+    arguments: SluiceCommand.subcommands.map(\.syntax.name))
+  func units(_ name: String) throws {
+    let takesThem = !["transfers", "devices", "verify", "report"].contains(name)
+    #expect(try SluiceCommand.find(name).syntax.help.contains("  sluice help units") == takesThem)
+  }
+
+  @Test("the help of put states when the name of the file is appended, and where the options of digests are")
+  func put() {
+    let words = Put.syntax.help.split(whereSeparator: \.isWhitespace).joined(separator: " ")
+    #expect(words.contains("If the path of URL is empty or ends in /, the name of the file is appended."))
+    #expect(words.contains("sluice help resuming options of resumable uploads and digests"))
+    #expect(ManualPage.text("sluice-put")?.contains("the name of the file is appended") == true)
+  }
+
+  @Test("the page of the exit codes explains a missing URL and an existing output file")
+  func exitCodes() {
+    let words = ExitCode.page.split(whereSeparator: \.isWhitespace).joined(separator: " ")
+    #expect(words.contains("74 reading, writing or capturing failed on this machine, or the output file exists"))
+    #expect(words.contains("does not support the stream, or the URL does not exist"))
+  }
+
   @Test("each help topic on a page exists")
   func topics() {
     let pages =
