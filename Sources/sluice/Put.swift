@@ -151,15 +151,18 @@ enum Put {
     let recorded = unfinished.data.target
     let shown = UploadRequest.withoutSecrets(recorded)
     let isSameFile = file.version.isSame(asDescribed: unfinished.version)
+    let isSameTarget = recorded == UploadRequest.withoutCredentials(target)
     guard isWanted else {
+      // The user's URL, to which the name of the file may be appended, stays as it was written.
+      let url = isSameTarget ? values.operands[1] : recorded
       throw .usage(
         "an upload of \(values.operands[0].shellQuoted) to \(shown) is unfinished (\(record.path.shellQuoted))"
           + (isSameFile
-            ? ". Resume it with: \(command("--resume", values, url: recorded)), or abandon it with: "
-            : ", and the file has changed since. Abandon it with: ") + command("--abandon", values, url: recorded)
+            ? ". Resume it with: \(command("--resume", values, url: url)), or abandon it with: "
+            : ", and the file has changed since. Abandon it with: ") + command("--abandon", values, url: url)
           + ". For another upload of the file, choose another record with --resume-file PATH.")
     }
-    guard recorded == UploadRequest.withoutCredentials(target) else {
+    guard isSameTarget else {
       throw .usage("the upload in \(record.path.shellQuoted) has another URL. Write \(shown).")
     }
     guard isSameFile || values.has("abandon") else {

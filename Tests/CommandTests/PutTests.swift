@@ -310,11 +310,12 @@ struct PutTests {
     let server = try HalfServer(keeps: 1000)
     #expect(try interrupt(server, file).wait() == 130)
     let record = try directory.contents("data.sluice")
-    for url in ["\(server.url)/archive/", "http://127.0.0.1:9/x"] {
+    // The user's own URL of the same upload, as after the signal, or the URL of the other upload.
+    for (url, shown) in [("\(server.url)/archive/", "archive/,"), ("http://127.0.0.1:9/x", "archive/data,")] {
       let again = try sluice(["put", file, url])
       #expect(try again.wait() == 64)
       let text = again.errors.joined(separator: "\n")
-      for part in ["--resume \(file) \(server.url)/archive/data", "--abandon \(file)", "--resume-file PATH"] {
+      for part in ["--resume \(file) \(server.url)/\(shown)", "--abandon \(file)", "--resume-file PATH"] {
         #expect(text.contains(part), "\(text)")
       }
     }
