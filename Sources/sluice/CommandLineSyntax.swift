@@ -54,6 +54,8 @@ struct CommandLineSyntax: Sendable {
   let options: [Option]
   /// Topics with further options that the subcommand accepts.
   var topics: [HelpTopic] = []
+  /// Options of other subcommands that have no effect here, each with the reason.
+  var refusals: [(option: String, reason: String)] = []
   /// Sentences that `--help` shows before the example.
   var notes: [String] = []
   /// A complete, working command line.
@@ -145,6 +147,9 @@ struct CommandLineSyntax: Sendable {
   }
 
   private func unknown(_ written: String) -> String {
+    if let refusal = refusals.first(where: { written == "--\($0.option)" }) {
+      return "\(written) does not apply to sluice \(name): \(refusal.reason). Leave it out."
+    }
     let names = allOptions.map { "--\($0.name)" }
     // The beginning of a name stands for that name, regardless of the number of missing letters.
     let nearest =

@@ -12,14 +12,25 @@ enum SpoolCommand {
     options: [
       Option("json", "print one JSON object per line (drain: --progress json)"),
       Option("force", "remove: include bytes that the server has not acknowledged"),
-    ], topics: [sending, StreamOptions.resuming, StreamOptions.connection],
+    ], topics: [sending], refusals: refusals,
     example: "sluice spool list /var/lib/sluice/spool")
+
+  /// Options of streams that have no effect on the data in a spool.
+  private static let refusals: [(option: String, reason: String)] = [
+    ("metrics", "only a running stream has metrics"),
+    ("finish-timeout", "a signal ends it at once, and the rest stays in the spool"),
+    ("stream-id", "each stretch keeps the name that its stream began with"),
+    ("digest", "a digest covers bytes that are no longer in the spool"),
+  ]
 
   private static let sending = HelpTopic(
     name: "draining", title: "Options of sluice spool drain",
     options: StreamOptions.shown + [
       Option("catch-up-rate", value: "SIZE", "highest sending rate in bytes per second (default: as fast as possible)")
-    ])
+    ]
+      + (StreamOptions.resuming.options + StreamOptions.connection.options).filter { option in
+        !refusals.contains { $0.option == option.name }
+      })
 
   enum Action: String, CaseIterable {
     case list, show, verify, drain, remove

@@ -46,6 +46,23 @@ struct CommandLineSyntaxTests {
     #expect(message("http://h/", written)?.contains("Did you mean \(expected)?") == true)
   }
 
+  @Test(
+    "spool refuses options that have no effect on its data, with the reason, and its help does not name them",
+    arguments: [
+      ("--metrics=127.0.0.1:9", "only a running stream has metrics"), ("--finish-timeout", "a signal ends it at once"),
+      ("--stream-id", "each stretch keeps the name"), ("--digest", "a digest covers bytes"),
+    ])
+  func spoolRefusals(_ written: String, _ reason: String) throws {
+    let error = try #require(throws: CommandError.self) {
+      _ = try SpoolCommand.syntax.parse(["drain", "/nowhere", written, "x"])
+    }
+    let option = String(written.prefix { $0 != "=" })
+    #expect(error.code == .usage)
+    #expect(error.message.hasPrefix("\(option) does not apply to sluice spool: \(reason)"), "\(error.message)")
+    #expect(!SpoolCommand.syntax.allOptions.contains { "--\($0.name)" == option })
+    #expect(SpoolCommand.syntax.topics.map(\.name) == ["draining"])
+  }
+
   @Test("without a near match, the error has no suggestion", arguments: ["--zzzzzzzzzzzz", "--retries", "--silent"])
   func notNear(_ written: String) {
     #expect(message("http://h/", written) == "unknown option \(written). See: sluice heartbeat --help")
