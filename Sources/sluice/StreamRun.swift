@@ -98,6 +98,7 @@ struct StreamRun {
   ) throws(CommandError) -> ExitCode {
     var configuration = chosen
     let outage = Mutex(OutageLines(isLimited: chosen.retry.giveUpAfter != nil))
+    let beginning = Mutex(StreamBeginning())
     switch progress {
     case .bar: configuration.progressInterval = .milliseconds(250)
     case .json: configuration.progressInterval = .seconds(1)
@@ -124,7 +125,7 @@ struct StreamRun {
         // Reading the levels resets the peaks, so only progress events read them, once.
         let levels = if case .progress = event { self.levels() } else { [ChannelLevel]() }
         if listener != nil { figures.observe(event, levels) }
-        show(event, levels, outage)
+        show(event, levels, outage, beginning)
         if case .streaming = event { StartupPages.giveBack() }
         if case .ended(let summary) = event {
           ending.summary.withLock { $0 = summary }
@@ -200,12 +201,16 @@ struct StreamRun {
     }
   }
 
-  private func show(_ event: LiveStreamEvent, _ levels: [ChannelLevel], _ outage: borrowing Mutex<OutageLines>) {
+  private func show(
+    _ event: LiveStreamEvent, _ levels: [ChannelLevel], _ outage: borrowing Mutex<OutageLines>,
+    _ beginning: borrowing Mutex<StreamBeginning>
+  ) {
     let console = Console.shared
     if progress == .json {
       let line = StreamReport.jsonLine(event, levels: levels, time: WallClock.now.iso8601)
       return console.put(line, isRoutine: StreamReport.isRoutine(event))
     }
+    guard let event = beginning.withLock({ $0.shown(event) }) else { return }
     switch event {
     case .outage(let attempt), .attemptFailed(let attempt):
       if let line = outage.withLock({ StreamReport.line(attempt, in: &$0) }) { console.say(line) }

@@ -2,6 +2,7 @@ import EventLoops
 import FoundationEssentials
 import Metrics
 import PropertyTesting
+import ResumableUploads
 import Testing
 import UploadClient
 
@@ -53,6 +54,30 @@ struct StreamReportTests {
     #expect(StreamReport.line(.streaming(offset: 0), url: "u", action: .uploading) == "uploading to u")
     let later = StreamReport.line(.streaming(offset: 1000), url: "u", action: .uploading)
     #expect(later?.hasPrefix("uploading again at ") == true)
+  }
+
+  @Test("a stream is reported when the server has created its upload resource, and not again with its first byte")
+  func beginning() {
+    let data = ResumeData(
+      upload: "http://h/1", target: "http://h/", base: 0, length: nil, streamID: nil, version: .newest)
+    let outage = LiveStreamEvent.outage(FailedAttempt(cause: .overtaken, acknowledged: 0, retryDelay: .zero))
+    let created = LiveStreamEvent.upload(.created(data))
+    let first = LiveStreamEvent.streaming(offset: 0)
+    func lines(_ events: [LiveStreamEvent]) -> [String] {
+      var beginning = StreamBeginning()
+      return events.compactMap { beginning.shown($0) }.compactMap { event in
+        if case .outage = event { "outage" } else { StreamReport.line(event, url: "u") }
+      }
+    }
+    #expect(lines([created]) == ["streaming to u"])
+    #expect(lines([created, first]) == ["streaming to u"])
+    // A plain stream.
+    #expect(lines([first]) == ["streaming to u"])
+    // The next line reports that it is connected again.
+    #expect(lines([created, outage, first]) == ["streaming to u", "outage", "streaming to u"])
+    #expect(lines([created, first, outage, first]) == ["streaming to u", "outage", "streaming to u"])
+    // The next part.
+    #expect(lines([first, created, .streaming(offset: 7)]) == ["streaming to u", "streaming again at 7 B"])
   }
 
   @Test("every event is a line of JSON with its kind and its time, whatever text of a server or a device it contains")
