@@ -105,7 +105,12 @@ package final class TestStream: Sendable {
   /// All messages of a subject, in order.
   package func messages(of token: String) throws -> [StoredMessage] {
     var messages: [StoredMessage] = []
-    while let next = try message(of: token, from: (messages.last?.sequence ?? 0) + 1) { messages.append(next) }
+    while let next = try message(of: token, from: (messages.last?.sequence ?? 0) + 1) {
+      if let last = messages.last, next.sequence <= last.sequence {
+        throw TestFailure("the broker answers \(last.sequence + 1) with message \(next.sequence)")
+      }
+      messages.append(next)
+    }
     return messages
   }
 

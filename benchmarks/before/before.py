@@ -130,33 +130,13 @@ WORKS = (
 )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare the CPU time of this commit with that of an earlier one.")
-    add_arguments(parser, rounds=7, of="pairs of each kind of work")
-    parser.add_argument("program", type=Path, help="the command sluice of the earlier commit")
-    parser.add_argument("--commit", required=True, help="the name of the earlier commit")
-    parser.add_argument("--only", default="", help="works whose title begins with this")
-    parser.add_argument("--seconds", type=float, default=10, help="duration of a window (default: 10)")
-    parser.add_argument("--mebibytes", type=int, default=1024, help="size of the file of pipe (default: 1024)")
-    options = parser.parse_args()
-    report = Report("before")
-    found: dict[Work, dict[Path, list[float]]] = {}
-    with report.measuring():
-        need_built(SLUICE, "build")
-        need_built(LIBCURL_LOAD, "libcurl-load")
-        pair = (SLUICE, options.program)
-        for work in WORKS:
-            if not work.title.startswith(options.only):
-                continue
-            rounds = found[work] = {program: [] for program in pair}
-            for turn in range(options.rounds):
-                print(f"{work.title}, round {turn + 1} of {options.rounds}", file=sys.stderr)
-                for program in pair if turn % 2 == 0 else reversed(pair):
-                    with scratch_directory() as scratch:
-                        rounds[program].append(work.cpu(program, scratch, options))
+Rounds = dict[str, list[float]]  # by "now" and "before"
+
+
+def section(found: dict[Work, Rounds], options: argparse.Namespace) -> Section:
     rows = []
     for work, rounds in found.items():
-        now, before = rounds[SLUICE], rounds[options.program]
+        now, before = rounds["now"], rounds["before"]
         if not now or not before:
             continue
         ratios = [ours / earlier for ours, earlier in zip(now, before)]
@@ -170,11 +150,38 @@ def main() -> int:
     header = ["work", f"before ({options.commit})", "now", "ratio", "of the minimums", "target"]
     note = (
         f"The same work by this commit and by {options.commit}, in {options.rounds} alternating rounds with windows of "
-        f"{options.seconds:g} s. The tables show the median (minimum–maximum). "
+        f"{options.seconds:g} s. The table shows the median (minimum–maximum). "
         f"`make bench-before BEFORE={options.commit}`."
     )
-    report.sections = [Section("This commit compared with an earlier one", note, [Table(header, rows)])]
-    report.figures = {work.title: dict(zip(("now", "before"), each.values())) for work, each in found.items()}
+    return Section("This commit compared with an earlier one", note, [Table(header, rows)])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Compare the CPU time of this commit with that of an earlier one.")
+    add_arguments(parser, rounds=7, of="pairs of each kind of work")
+    parser.add_argument("program", type=Path, help="the command sluice of the earlier commit")
+    parser.add_argument("--commit", required=True, help="the name of the earlier commit")
+    parser.add_argument("--only", default="", help="works whose title begins with this")
+    parser.add_argument("--seconds", type=float, default=10, help="duration of a window (default: 10)")
+    parser.add_argument("--mebibytes", type=int, default=1024, help="size of the file of pipe (default: 1024)")
+    options = parser.parse_args()
+    report = Report("before")
+    found: dict[Work, Rounds] = {}
+    with report.measuring():
+        need_built(SLUICE, "build")
+        need_built(LIBCURL_LOAD, "libcurl-load")
+        pair = {"now": SLUICE, "before": options.program}
+        for work in WORKS:
+            if not work.title.startswith(options.only):
+                continue
+            rounds = found[work] = {name: [] for name in pair}
+            for turn in range(options.rounds):
+                print(f"{work.title}, round {turn + 1} of {options.rounds}", file=sys.stderr)
+                for name in pair if turn % 2 == 0 else reversed(pair):
+                    with scratch_directory() as scratch:
+                        rounds[name].append(work.cpu(pair[name], scratch, options))
+    report.sections = [section(found, options)]
+    report.figures = {work.title: rounds for work, rounds in found.items()}
     return report.finish(options)
 
 

@@ -29,8 +29,9 @@ from benchmarks.common.tables import Table
 GIGABYTE = 10**9
 # The time limit from one mark to the next.
 PATIENCE = 600.0
-#: The allowed growth of the peak after the first gigabyte, in MiB, because the allocator varies a little.
-ALLOWANCE = 1.0
+#: The allowed growth of the peak after the first gigabyte, in MiB, because the allocator varies a little. With a log,
+#: it also depends on what the client library of the brokers buffers in each pause.
+ALLOWANCES = {"directory": 1.0, "log": 4.0}
 
 
 @dataclass(frozen=True)
@@ -140,14 +141,15 @@ def growth(found: list[Mark]) -> dict[str, float]:
     return {"client": last.client.peak - first.client.peak, "server": last.server.peak - first.server.peak}
 
 
-def is_flat(found: list[Mark]) -> bool:
-    return all(grown <= ALLOWANCE for grown in growth(found).values())
+def is_flat(name: str, found: list[Mark]) -> bool:
+    allowance = ALLOWANCES[name.partition(", ")[2]]
+    return all(grown <= allowance for grown in growth(found).values())
 
 
 def verdict(name: str, found: list[Mark]) -> str:
     words = ", ".join(f"{end} {grown:+.2f} MiB" for end, grown in growth(found).items())
     first, last = (each.stored / GIGABYTE for each in (found[0], found[-1]))
-    shape = "flat" if is_flat(found) else "NOT FLAT"
+    shape = "flat" if is_flat(name, found) else "NOT FLAT"
     return f"sluice {name}: growth of the peak from {first:.1f} to {last:.1f} GB: {words}: {shape}"
 
 
@@ -193,13 +195,14 @@ def main() -> int:
                 whole[title] = results[title]
     note = (
         "Memory of client and server during resumable uploads to disk, in a directory or in the log of one broker. The "
-        "broker is stopped for two seconds after each mark. `make bench-memory`."
+        "broker is stopped for two seconds after each mark. With a directory, a growth of 1 MiB counts as flat, and with a "
+        "log, a growth of 4 MiB, because the brokers' client library buffers more in some pauses. `make bench-memory`."
     )
     verdicts = [verdict(name, found) for name, found in whole.items()]
     report.sections = [Section("Memory of resumable uploads", note, [table(results)], verdicts)]
     report.figures = results
     # Memory that is not flat is a failure too, but its figures are complete and are written.
-    return report.finish(options) or int(not all(is_flat(found) for found in whole.values()))
+    return report.finish(options) or int(not all(is_flat(name, found) for name, found in whole.items()))
 
 
 if __name__ == "__main__":
