@@ -39,5 +39,7 @@ public struct BrokerOptions: Sendable, Equatable {
   }
 
   /// Whether a connection must be encrypted.
-  var requiresTLS: Bool { authorityFile != nil || certificateFile != nil || servers.contains { $0.hasPrefix("tls://") } }
+  var requiresTLS: Bool {
+    authorityFile != nil || certificateFile != nil || servers.contains { $0.hasPrefix("tls://") }
+  }
 }

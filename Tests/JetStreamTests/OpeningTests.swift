@@ -125,7 +125,8 @@ struct OpeningTests {
     try TestCertificates.make(in: directory)
     let path = directory.path
     let broker = try TestBroker(
-      "tls { cert_file: \"\(path)/server.pem\", key_file: \"\(path)/server.key\", ca_file: \"\(path)/ca.pem\", verify: true }")
+      "tls { cert_file: \"\(path)/server.pem\", key_file: \"\(path)/server.key\", ca_file: \"\(path)/ca.pem\", verify: true }"
+    )
     var options = BrokerOptions(servers: ["nats://127.0.0.1:\(broker.port)"])
     options.authorityFile = "\(path)/ca.pem"
     #expect(throws: BrokerError.self) { try BrokerConnection(options) }
