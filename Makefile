@@ -137,7 +137,8 @@ long-outage: build test-packages ## 72 simulated hours without a server, spooled
 # With a log, upstream brokers, which lose nothing when they are killed; Debian 12's may.
 WITHOUT_LOG := $(filter directory discarding,$(CHAOS))
 chaos-server: packages $(if $(WITHOUT_LOG),,.build/brokers) ## 100,000 sequences of requests, restarts and power cuts, judged by a model of the server; CHAOS="--seed 1 --storage log"
-	$(SWIFT) build -c release --product chaos-server --scratch-path .build/chaos
+	for product in chaos-server $(if $(CHAOS),,chaos); do \
+	  $(SWIFT) build -c release --product $$product --scratch-path .build/chaos || exit; done
 	$(if $(WITHOUT_LOG),,$(UPSTREAM_BROKER)) \
 	  .build/chaos/release/chaos-server $(or $(CHAOS),--sequences 100000)
 	$(if $(CHAOS),,.build/chaos/release/chaos --faults 50 --runs 100)
