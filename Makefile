@@ -134,7 +134,7 @@ stalled-disk: build test-packages ## stall the disk of the spool or the server f
 long-outage: build test-packages ## 72 simulated hours without a server, spooled and drained: every byte must be stored, and memory must stay flat; 10 min, 9 GB
 	$(PYTHON) -m benchmarks.spool.long_outage $(OUTAGE)
 
-# With a log, upstream brokers, which lose nothing when they are killed; Debian 12's may.
+# Upstream brokers lose nothing when they are killed. Debian 12's brokers may.
 WITHOUT_LOG := $(filter directory discarding,$(CHAOS))
 chaos-server: packages $(if $(WITHOUT_LOG),,.build/brokers) ## 100,000 sequences of requests, restarts and power cuts, judged by a model of the server; CHAOS="--seed 1 --storage log"
 	for product in chaos-server $(if $(CHAOS),,chaos); do \
@@ -222,9 +222,11 @@ bench-serve: bench-build ## compare the storage of uploads with nginx, uvicorn a
 
 bench-before: build bench-packages test-packages .build/libcurl-load ## compare the CPU time of this commit with an earlier one: BEFORE=COMMIT
 	@[ -n "$(BEFORE)" ] || { echo "Name an earlier commit: make bench-before BEFORE=v0.1.0" >&2; exit 64; }
-	[ -d .build/before/$(BEFORE) ] || { git clone -q . .build/before/$(BEFORE) && git -C .build/before/$(BEFORE) checkout -q $(BEFORE); }
-	$(MAKE) -C .build/before/$(BEFORE) build
-	$(PYTHON) -m benchmarks.before.before .build/before/$(BEFORE)/.build/release/sluice --commit $(BEFORE) $(BENCH)
+	commit=$$(git rev-parse --verify --short=12 '$(BEFORE)^{commit}') && there=.build/before/$$commit && \
+	  { [ -d $$there ] || git clone -q . $$there; } && \
+	  git -C $$there fetch -q '$(CURDIR)' && git -C $$there checkout -q $$commit && \
+	  $(MAKE) -C $$there build && \
+	  $(PYTHON) -m benchmarks.before.before $$there/.build/release/sluice --commit $$commit $(BENCH)
 
 bench-test: bench-build ## test the measurements of the benchmarks
 	$(PYTHON) -m benchmarks.tests.test_reporting

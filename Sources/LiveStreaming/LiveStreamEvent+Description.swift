@@ -1,5 +1,5 @@
-// The events of a stream as text: one short line each, for a log. No line contains the URL of an upload resource, which
-// may be the only credential that the server requires.
+// The events of a stream as text: one short line each, for a log. The URL of an upload resource may be the only
+// credential that the server requires, so no line contains it, unless the server's own text repeats it.
 
 internal import EventLoops
 internal import ResumableUploads

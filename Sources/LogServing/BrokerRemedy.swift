@@ -6,8 +6,9 @@ extension BrokerError {
   /// A sentence that follows ``description``.
   package var remedy: String {
     switch self {
-    case .unreachable, .disconnected, .timedOut: "Start a broker there, or correct its address."
-    case .notAuthorized: "Correct the token or the credentials."
+    case .unreachable, .disconnected, .timedOut:
+      "Start a broker there, correct its address, or name a client certificate if it requires one."
+    case .notAuthorized: "Correct the token, the credentials or the client certificate."
     case .unusableFile: "Correct the file or its path."
     case .noResponders: "Enable JetStream in the configuration of the brokers."
     case .shortPayload, .messageTooLarge: "Raise max_payload in the configuration of the brokers."

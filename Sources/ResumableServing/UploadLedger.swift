@@ -13,6 +13,8 @@ struct UploadLedger {
   private var record: UploadRecord
   /// Whether the written record states that there are bytes.
   private(set) var isBeginningWritten = false
+  /// Whether the upload has begun at any time, so that its end concerns the recording of its stream.
+  private(set) var mayHoldRecording = false
   /// ``UploadRecord/ownOffset`` as last written.
   private var writtenOwnOffset: UInt64?
   /// When the oldest unacknowledged bytes arrived.
@@ -63,7 +65,7 @@ struct UploadLedger {
     var record = record
     record.limits.maximumAge = maximumAge
     (writtenOwnOffset, isBeginningWritten) = (record.ownOffset, record.hasBegun)
-    isRestored = true
+    (isRestored, mayHoldRecording) = (true, record.hasBegun)
     self.record = record
     state = Self.state(
       Self.phase(of: record, boot: boot), offset: record.promised, of: record, awaitsDisk: awaitsDisk)
@@ -106,6 +108,8 @@ struct UploadLedger {
   var method: String { record.method }
   /// Whether the request has begun, so that something must be kept.
   var hasBegun: Bool { record.hasBegun }
+  /// Whether clients were told no offset but 0.
+  var hasAnnouncedNothing: Bool { !isRestored && state.announced == 0 }
   /// Whether the file is removed with the upload.
   var ownsFile: Bool { record.ownsFile }
   /// Whether the creation announced no length.
@@ -129,16 +133,10 @@ struct UploadLedger {
 
   // MARK: Changes
 
-  mutating func begin() { record.hasBegun = true }
+  mutating func begin() { (record.hasBegun, mayHoldRecording) = (true, true) }
 
-  /// None of the upload is stored. If no offset but 0 was announced to its client, the upload has not begun.
-  ///
-  /// - Returns: whether that is so.
-  mutating func foundNothing() -> Bool {
-    guard !isRestored, state.announced == 0 else { return false }
-    (record.hasBegun, isBeginningWritten) = (false, false)
-    return true
-  }
+  /// Nothing is stored, and nothing was announced, so the upload begins again with its next byte.
+  mutating func forgetBeginning() { (record.hasBegun, isBeginningWritten) = (false, false) }
 
   mutating func setOwnsFile(_ ownsFile: Bool) { record.ownsFile = ownsFile }
   mutating func setOwnOffset(isInside: Bool) { record.ownOffset = isInside ? state.offset : nil }

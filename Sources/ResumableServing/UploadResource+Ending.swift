@@ -58,7 +58,7 @@ extension UploadResource {
     noteOwnOffset()
     removal = RecordingRemoval(waiting: [completion])
     let remains = content.abandon(
-      ledger.request, for: self, cause.description, end: { ledger.hasBegun ? recordingEnd(cause) : nil },
+      ledger.request, for: self, cause.description, end: { ledger.mayHoldRecording ? recordingEnd(cause) : nil },
       { [self, event] error in removalEnded(event, error) })
     endComparison()
     var outcome: RecordingOutcome?

@@ -108,7 +108,12 @@ extension UploadResource {
     do throws(SystemError) {
       kept = try content.measure(ledger)
       // Another request of the stream has ended and, because no byte was stored, left no recording.
-      if case .gone = kept, ledger.foundNothing() { kept = try content.measure(ledger) }
+      if case .gone = kept, ledger.hasAnnouncedNothing {
+        ledger.forgetBeginning()
+        // Otherwise the next server would miss the recording.
+        save()
+        kept = try content.measure(ledger)
+      }
     } catch {
       throw UploadRefusal(error)
     }

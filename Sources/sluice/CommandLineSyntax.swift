@@ -170,11 +170,14 @@ struct CommandLineSyntax: Sendable {
     }
   }
 
+  /// The topics with further options, and the units of their values.
+  var allTopics: [HelpTopic] { topics + (hasUnits ? [Units.topic] : []) }
+
   var help: String {
     var lines = ["usage: \(usage)", ""] + HelpLayout.wrapped(summary) + [""]
     if !actions.isEmpty { lines += ["Actions:"] + HelpLayout.table(actions) + ["", "Options:"] }
     lines += HelpLayout.table(options + [Self.helpOption])
-    let more = topics + (hasUnits ? [Units.topic] : [])
+    let more = allTopics
     if !more.isEmpty {
       lines += ["", "More options:"]
       lines += HelpLayout.table(more.map { (label: "sluice help \($0.name)", text: $0.title.lowercasedFirst) })

@@ -24,7 +24,7 @@ enum ManualPage {
     lines += ["The options are:"]
     lines += list(syntax.options + [CommandLineSyntax.helpOption])
     lines += syntax.notes.flatMap { [".Pp", escaped($0)] }
-    for topic in syntax.topics {
+    for topic in syntax.allTopics {
       lines += [".Ss \(macro(topic.title))"]
       lines += topic.options.isEmpty ? rows(topic.rows) : list(topic.options)
       lines += topic.notes.flatMap { [".Pp", escaped($0)] }

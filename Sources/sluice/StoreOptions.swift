@@ -8,7 +8,9 @@ enum StoreOptions {
     Option("store-token-file", value: "FILE", "token for the brokers (default: none)"),
     Option("store-credentials", value: "FILE", "NATS credentials file, .creds (default: none)"),
     Option("store-ca", value: "FILE", "PEM file of authorities for TLS to the brokers (default: the system's)"),
-    Option("store-cert", value: "FILE", "client certificate for TLS to the brokers, PEM (default: none)"),
+    Option(
+      "store-cert", value: "FILE",
+      "authenticate to the brokers with the client certificate in this PEM file (default: none)"),
     Option("store-key", value: "FILE", "private key of the certificate (default: in the certificate's file)"),
   ]
 
@@ -128,10 +130,8 @@ enum StoreOptions {
     if values["store-key"] != nil, values["store-cert"] == nil {
       throw .usage("--store-key requires --store-cert. Add the certificate of the key.")
     }
-    for option in ["store-key", "store-cert"] {
-      guard let path = values[option] else { continue }
-      try PrivateKeyFile.check(path, option: option)
-    }
+    let keyOption = values["store-key"] == nil ? "store-cert" : "store-key"
+    if let path = values[keyOption] { try PrivateKeyFile.check(path, option: keyOption) }
   }
 
   /// Adds the credentials that the brokers require.

@@ -30,7 +30,7 @@ struct LiveStreamerLifeTests {
     let events = try session.stream(source, configuration: configuration).events
     var (kinds, last) = ([String](), "")
     for await event in events {
-      last = String("\(event)".prefix { $0 != "(" })
+      last = event.kind
       if kinds.last != last { kinds.append(last) }
       // The stream has reconnected and reported its state, which is enough.
       if kinds.count(where: { $0 == "streaming" }) == 2, kinds.contains("progress") {

@@ -98,9 +98,13 @@ struct SharedRecordingTests {
   }
 
   @Test(
-    "an upload without a byte can be continued after any other request of its stream", arguments: Beginning.allCases,
-    Other.allCases)
+    "an upload without a byte can be continued or cancelled after any other request of its stream",
+    arguments: Beginning.allCases, Other.allCases)
   func withoutByte(_ beginning: Beginning, _ other: Other) throws {
+    for isCancelled in [false, true] { try judge(beginning, other, isCancelled: isCancelled) }
+  }
+
+  private func judge(_ beginning: Beginning, _ other: Other, isCancelled: Bool) throws {
     let test = try TestServer()
     let client = try test.connect()
     let upload: String
@@ -123,6 +127,18 @@ struct SharedRecordingTests {
       }
     }
     try perform(other, test)
+    if isCancelled {
+      #expect(try test.connect().head(upload)["upload-offset"] != nil)
+      let last = try test.connect()
+      try last.request("DELETE", upload)
+      #expect(try last.final().answer.status == 204)
+      guard other == .plainCut || other == .uploadCancelled else { return }
+      // No upload is left that may bring the bytes before this offset.
+      let after = try test.connect()
+      try after.send(TestServer.head("/t.txt", offset: 100, framing: "Content-Length: 0"))
+      #expect(try after.final().answer.status != 409)
+      return
+    }
     let now = try test.connect().head(upload)
     let offset = try #require(now["upload-offset"].flatMap { Int($0) }, "\(now)")
     #expect(now.status == 204, "\(now)")

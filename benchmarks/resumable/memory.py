@@ -2,7 +2,7 @@
 """`make bench-memory`: tests whether memory stays flat while ten gigabytes pass through client and server.
 
 `sluice put` sends a sparse file, and `sluice pipe` sends zeros from a pipe. The server really writes them to disk, or
-into the log of a broker. After each mark, this broker is stopped for two seconds (SIGSTOP), so that the server must let
+into the log of a broker. At each mark, this broker is stopped for two seconds (SIGSTOP), so that the server must let
 its clients wait. The result is the growth of the peak (VmHWM) after the first gigabyte, and the resident memory at
 several marks.
 """
@@ -124,9 +124,10 @@ def watch(name: str, to: Destination, file: Path, marks: list[int], directory: P
             while (stored := to.stored()) < wanted:
                 if client.wait(0.002) or time.monotonic() > deadline:
                     raise BenchmarkError(f"sluice {name} ended or stopped at {stored} bytes: {pipeline.said()}")
+            # Before the measurement, so that the first one includes what is buffered in a pause.
+            to.pause()
             found.append(Mark(stored, Memory.of(client), Memory.of(server.process)))
             print(f"sluice {name}, {stored / GIGABYTE:.1f} GB: {found[-1].client.cell()}", file=sys.stderr)
-            to.pause()
         if not pipeline.wait(PATIENCE) or any(member.exit is None or member.exit.code for member in pipeline.members):
             raise BenchmarkError(f"sluice {name} failed: {pipeline.said()}")
     finally:
@@ -182,12 +183,15 @@ def main() -> int:
     parser.add_argument("--stores", default="directory,log", help="stores of the server (default: directory,log)")
     parser.add_argument("--disk", type=Path, help="a directory with enough space (default: the temporary one)")
     options = parser.parse_args()
+    stores = options.stores.split(",")
+    if unknown := [store for store in stores if store not in ALLOWANCES]:
+        parser.error(f"no store {', '.join(unknown)}; there are: {', '.join(ALLOWANCES)}")
     results: dict[str, list[Mark]] = {}
     #: Only the commands that ended. A verdict requires all marks.
     whole: dict[str, list[Mark]] = {}
     report = Report("memory")
     with report.measuring():
-        for store in options.stores.split(","):
+        for store in stores:
             for name in COMMANDS:
                 title = f"{name}, {store}"
                 size = int(options.gigabytes * GIGABYTE)
@@ -195,7 +199,7 @@ def main() -> int:
                 whole[title] = results[title]
     note = (
         "Memory of client and server during resumable uploads to disk, in a directory or in the log of one broker. The "
-        "broker is stopped for two seconds after each mark. With a directory, a growth of 1 MiB counts as flat, and with a "
+        "broker is stopped for two seconds at each mark. With a directory, a growth of 1 MiB counts as flat, and with a "
         "log, a growth of 4 MiB, because the brokers' client library buffers more in some pauses. `make bench-memory`."
     )
     verdicts = [verdict(name, found) for name, found in whole.items()]
