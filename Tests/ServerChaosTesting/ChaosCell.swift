@@ -67,8 +67,8 @@ package struct ServerSetting: Hashable, Sendable, CustomStringConvertible {
   package var threads: Int
   package var storage: ChaosStorage
 
-  /// With a log, a server has no files to sync. `always` requires the proof that its brokers sync, and `none` is the same
-  /// as `interval`.
+  /// With a log, a server has no files to sync. `always` requires the proof that its brokers sync, and `none` equals
+  /// `interval`.
   package static let all =
     combinations(["always", "interval", "none"], [.directory, .discarding])
     + combinations(["always", "interval"], [.log, .twoServers])

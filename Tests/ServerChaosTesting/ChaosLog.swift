@@ -5,9 +5,8 @@ internal import NetworkTesting
 
 /// A real nats-server for the servers of one batch. It is killed when the object is released.
 package final class ChaosLog: Sendable {
-  /// Whether there is a broker that syncs before it acknowledges if it is configured so, and that keeps all acknowledged
-  /// messages when its process is killed: NATS 2.10.23 or newer; `always` requires 2.14 (docs/scaling.md). Debian 12's
-  /// broker is older.
+  /// Whether there is a broker that can sync before it acknowledges, and that keeps all acknowledged messages when its
+  /// process is killed: NATS 2.10.23 or newer; `always` requires 2.14 (docs/scaling.md). Debian 12's broker is older.
   package static let hasRecentBroker = TestBroker.recentProgram != nil
 
   /// The name of the JetStream stream of all servers.

@@ -12,7 +12,7 @@ package struct Violation: Error, Sendable, CustomStringConvertible {
 
 /// One stream, whoever owns it. Its requests share the names of its files.
 ///
-/// With a log, it is a part of a stream: one upload, or all of its plain requests. Each of these is a subject of its own
+/// With a log, it is a part of a stream: one upload, or all of its plain requests. Each of these is a separate subject
 /// with its own owner (docs/scaling.md, "Differences from `--directory`").
 final class StreamModel {
   let stem: String
