@@ -62,16 +62,17 @@ extension UploadNotice: CustomStringConvertible {
   }
 
   private static func words(partEnd reason: String) -> String {
-    switch reason {
-    case "gone": "the server no longer has it"
-    case "unproven": "it never answered as an upload resource"
-    case "gap": "bytes that it lacks are no longer in the buffer"
-    case "pause": "nothing was captured for longer than the buffer lasts"
-    case "expiry": "it has expired"
-    case "size": "it has reached its maximum size"
-    case "serverWentBack": "it has lost bytes"
-    case "impossibleOffset": "it reports bytes that were never sent"
-    default: "the server reports it as complete"
+    switch PartEnd(rawValue: reason) {
+    case .gone: "the server no longer has it"
+    case .unproven: "it never answered as an upload resource"
+    case .gap: "bytes that it lacks are no longer in the buffer"
+    case .pause: "nothing was captured for longer than the buffer lasts"
+    case .expiry: "it has expired"
+    case .size: "it has reached its maximum size"
+    case .serverWentBack: "it has lost bytes"
+    case .impossibleOffset: "it reports bytes that were never sent"
+    case .completed: "the server reports it as complete"
+    case nil: reason
     }
   }
 }

@@ -53,7 +53,7 @@ enum StreamReport {
       "continuing at \(url) from stream offset \(offset): another request to the previous URL would replace the bytes that the server may have stored"
         + (unconfirmed > 0 ? "; the server did not confirm \(Units.text(bytes: unconfirmed)), which may be lost" : "")
     case .serverWentBack(let start, let end):
-      "the server has lost \(Units.text(bytes: start - end)) that it had acknowledged, beginning at stream offset \(end)"
+      "the server has lost \(Units.text(bytes: start - min(end, start))) that it had acknowledged, beginning at stream offset \(end)"
     case .serverHasMore(let offset, let kept):
       "the server has stored all bytes of the spool, and \(Units.text(bytes: offset - min(kept, offset))) more that the earlier run had sent. The recording is completed with them."
     case .digestMismatch(let offset):
