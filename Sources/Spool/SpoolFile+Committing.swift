@@ -48,6 +48,8 @@ extension SpoolFile {
     }
     try synchronizeFile()
     durableTail = tail
+    // Nothing follows, and others may need the space.
+    if isSealed { giveBackAhead(from: tail.isEmpty ? tail.index : tail.index + 1) }
     giveBack(atLeast: SpoolFormat.smallestReturn)
   }
 

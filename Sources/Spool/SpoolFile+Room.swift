@@ -30,11 +30,11 @@ extension SpoolFile {
     }
   }
 
-  /// Nothing is kept, so space allocated ahead is not needed.
-  private func giveBackAhead() {
+  /// Returns the space allocated for blocks from `first` on, because nothing is kept or nothing follows.
+  func giveBackAhead(from first: UInt64) {
     let ring = header.blockCount
-    var index = tail.index
-    let end = min(allocatedBlock, index + ring)
+    var index = first
+    let end = min(allocatedBlock, SpoolFormat.blockIndex(oldest) + ring)
     allocatedBlock = min(allocatedBlock, index)
     while canPunchHoles, index < end {
       let run = min(end - index, ring - index % ring)
@@ -48,7 +48,7 @@ extension SpoolFile {
   /// Punches out the slots of blocks that will not be read again, if there are at least this many.
   func giveBack(atLeast count: UInt64) {
     let ring = header.blockCount
-    if oldest == head { giveBackAhead() }
+    if oldest == head { giveBackAhead(from: tail.index) }
     // Earlier blocks share their slots with blocks in use.
     let first = max(returnedBlock, tail.index > ring ? tail.index - ring : 0)
     let end = SpoolFormat.blockIndex(oldest)

@@ -48,6 +48,8 @@ extension SpoolFile {
     let file = SpoolFile(
       descriptor: descriptor, header: recovery.header, folder: folder, isReadOnly: isReadOnly,
       recovered: recovery.state)
+    // Its process may have allocated any block, and nothing is captured any more.
+    (file.allocatedBlock, file.canAllocate) = (.max, false)
     if !isReadOnly { try file.makeDurable() }
     return file
   }

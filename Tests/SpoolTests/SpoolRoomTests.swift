@@ -91,6 +91,38 @@ struct SpoolRoomTests {
     #expect(try found.readAll(from: 0).missing.isEmpty && found.damage.isEmpty)
   }
 
+  /// How a stretch ends.
+  enum Ending: CaseIterable {
+    case finished, killed, killedWithRemains
+  }
+
+  @Test("a stretch that has ended keeps no space that was allocated ahead", arguments: Ending.allCases)
+  func nothingAhead(_ ending: Ending) throws {
+    let temporary = try TemporaryFolder()
+    let folder = try SpoolFolder(directory: temporary.path, stream: "s")
+    var file = try SpoolFile.create(in: folder, description: "", capacity: 16 << 20)
+    try file.append(pattern, at: 0, count: 4_100_000)
+    try file.commit()
+    // The next step allocates as much again.
+    try file.append(pattern, at: 4_100_000, count: 200_000)
+    try file.commit()
+    #expect(try file.diskByteCount > 6 << 20)
+    if ending != .finished {
+      let path = file.path
+      file.close()
+      file = try SpoolFile.open(path, folder: folder)
+    }
+    if ending == .killedWithRemains {
+      file.acceptRemains()
+      try file.append(pattern, at: 4_300_000, count: 300_000)
+    }
+    try file.commit(state: "", pausedByteCount: 0, pauses: [], isFinished: true, sync: true)
+    #expect(try file.diskByteCount < file.head + 1 << 20)
+    let found = try file.readAll(from: 0)
+    #expect(found.missing.isEmpty && found.bytes.reduce(0) { $0 + $1.1.count } == Int(file.head))
+    for (start, bytes) in found.bytes { try #require(bytes == pattern.bytes(bytes.count, at: start)) }
+  }
+
   @Test("a real file system regains the space of released bytes")
   func realRoom() throws {
     let temporary = try TemporaryFolder()
