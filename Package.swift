@@ -362,6 +362,30 @@ let benchmarks: [Target] = [
     name: "foundation-networking-memory", path: "benchmarks/FoundationNetworkingMemory", swiftSettings: settings),
 ]
 
+/// Adds to each target what its dependencies depend on.
+///
+/// SwiftPM compiles a target again only if a module that the target lists has changed. But a type of such a module may
+/// contain one of another module, and a target that assumes an outdated layout of it crashes or confuses values.
+func listingAllBelow(_ targets: [Target]) -> [Target] {
+  func name(_ dependency: Target.Dependency) -> String? {
+    switch dependency {
+    case .byNameItem(let name, _), .targetItem(let name, _): name
+    default: nil
+    }
+  }
+  let lists = Dictionary(uniqueKeysWithValues: targets.map { ($0.name, $0.dependencies.compactMap(name)) })
+  for target in targets {
+    var found = lists[target.name] ?? []
+    var next = 0
+    while next < found.count {
+      for below in lists[found[next]] ?? [] where !found.contains(below) { found.append(below) }
+      next += 1
+    }
+    target.dependencies += found.dropFirst(target.dependencies.count).map { .init(stringLiteral: $0) }
+  }
+  return targets
+}
+
 let package = Package(
   name: "sluice",
   products: [
@@ -389,12 +413,11 @@ let package = Package(
     // To be preloaded into programs whose time is simulated.
     .library(name: "ScaledClockPreload", type: .dynamic, targets: ["ScaledClockPreload"]),
   ],
-  targets: systemLibraries + [commitName] + modules
-    + [
-      command, commandTests, endToEndTests, architectureTests, networkTestingTests, serverChaosTests, answerChaosTests,
-      soakTests, clusterChaosTests,
-    ]
-    + samples + testLibraries + testSupport
-    + testDevice
-    + benchmarks
+  targets: listingAllBelow(
+    systemLibraries + [commitName] + modules
+      + [
+        command, commandTests, endToEndTests, architectureTests, networkTestingTests, serverChaosTests,
+        answerChaosTests, soakTests, clusterChaosTests,
+      ]
+      + samples + testLibraries + testSupport + testDevice + benchmarks)
 )
