@@ -51,8 +51,10 @@ enum Serve {
     name: "uploads", title: "Limits of sluice serve",
     options: [
       Option("max-size", value: "SIZE", "largest upload or plain stream (default: no limit)"),
-      Option("max-append-size", value: "SIZE", "largest content of one request (default: no limit)"),
-      Option("min-append-size", value: "SIZE", "smallest content of one request, except the last (default: 0)"),
+      Option("max-append-size", value: "SIZE", "largest content of one request of an upload (default: no limit)"),
+      Option(
+        "min-append-size", value: "SIZE",
+        "smallest content of one request of an upload, except the last (default: 0)"),
       Option("max-age", value: "T", "delete an idle upload of known length after T (default: 24h)"),
       Option("max-hole", value: "SIZE", "largest hole that one request may leave (default: 64GiB)"),
       Option(

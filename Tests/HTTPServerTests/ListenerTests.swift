@@ -31,6 +31,28 @@ import Testing
     for file in files { close(file) }
   }
 
+  /// What is at the path of a listener's socket when it ends.
+  enum Found: CaseIterable { case own, file, otherSocket, nothing }
+
+  @Test("a listener that ends removes its own socket file, and nothing else", arguments: Found.allCases, [true, false])
+  func socketFile(_ found: Found, stops: Bool) throws {
+    let directory = TemporaryDirectory()
+    let (path, loop) = (directory.path + "/socket", try EventLoop())
+    let address = ListenAddress.unix(path: path)
+    func listen() throws -> Listener {
+      try Listener(address, try SocketAddress.resolve(address)[0], options: .init(), loop: loop)
+    }
+    var listener: Listener? = try listen()
+    // The moved socket keeps its inode, which no other file can have.
+    if found != .own { try #require(rename(path, path + ".old") == 0) }
+    if found == .file { try directory.write("socket", Array("precious".utf8)) }
+    let other = found == .otherSocket ? try listen() : nil
+    if stops { listener?.stop() }
+    listener = nil
+    #expect((access(path, F_OK) == 0) == (found == .file || found == .otherSocket))
+    withExtendedLifetime(other) {}
+  }
+
   @Test("a listener without descriptors accepts the waiting connection after a pause")
   func endOfPause() throws {
     let loop = try EventLoop()

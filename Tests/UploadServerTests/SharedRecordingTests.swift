@@ -104,8 +104,44 @@ struct SharedRecordingTests {
     for isCancelled in [false, true] { try judge(beginning, other, isCancelled: isCancelled) }
   }
 
-  private func judge(_ beginning: Beginning, _ other: Other, isCancelled: Bool) throws {
-    let test = try TestServer()
+  @Test(
+    "an upload without a byte survives a restart after any other request of its stream",
+    arguments: Durability.allCases, Other.allCases)
+  func restartedWithoutByte(_ durability: Durability, _ other: Other) throws {
+    for beginning in Beginning.allCases {
+      for hasAppended in [false, true] {
+        let context: Comment = "\(beginning), has appended: \(hasAppended)"
+        let directory = TemporaryDirectory()
+        func server() throws -> TestServer { try TestServer(in: directory) { $0.durability = durability } }
+        var test = try server()
+        let upload = try begin(beginning, test)
+        try perform(other, test)
+        if hasAppended {
+          let offset = try #require(try offset(upload, test), context)
+          try test.append(upload, at: offset, Array("0123".utf8.dropFirst(offset)))
+        }
+        test.stop()
+        test = try server()
+        // The record of an upload that has got no byte may be older than its last announcement.
+        guard let offset = try offset(upload, test) else {
+          #expect(!hasAppended, context)
+          continue
+        }
+        #expect(!hasAppended || offset >= 4, context)
+        try test.append(upload, at: offset, completes: true, Array("01234".utf8.dropFirst(offset)))
+        #expect(try test.directory.text("t-a.txt") == "01234", context)
+      }
+    }
+  }
+
+  /// Where it may be continued; nil if nowhere.
+  private func offset(_ upload: String, _ test: TestServer) throws -> Int? {
+    let now = try test.connect().head(upload)
+    #expect(now.status == 204 || now.status == 410, "\(now)")
+    return now["upload-offset"].flatMap { Int($0) }
+  }
+
+  private func begin(_ beginning: Beginning, _ test: TestServer) throws -> String {
     let client = try test.connect()
     let upload: String
     if beginning == .createdChunked {
@@ -126,6 +162,12 @@ struct SharedRecordingTests {
         _ = try test.events.wait(.interrupted)
       }
     }
+    return upload
+  }
+
+  private func judge(_ beginning: Beginning, _ other: Other, isCancelled: Bool) throws {
+    let test = try TestServer()
+    let upload = try begin(beginning, test)
     try perform(other, test)
     if isCancelled {
       #expect(try test.connect().head(upload)["upload-offset"] != nil)

@@ -28,6 +28,8 @@ package final class Listener {
   package let address: ListenAddress
   private let descriptor: Int32
   private let loop: EventLoop
+  /// The socket file, by device and inode; nil if there is none.
+  private let file: FileIdentity?
   private var isOpen = true
   private var isPaused = false
   private var pauseTimer: EventLoop.Timer?
@@ -68,6 +70,7 @@ package final class Listener {
     _ = bound.withMutablePointer { getsockname(descriptor, $0, $1) }
     self.address = bound.numeric ?? address
     self.descriptor = descriptor
+    file = Self.identity(at: self.address)
   }
 
   /// Listens on every address of a name that this machine has. `localhost`, for example, is `::1` and `127.0.0.1`.
@@ -110,6 +113,24 @@ package final class Listener {
     var value = value
     // A failure of one of these on our TCP socket would not keep it from working.
     setsockopt(descriptor, level, option, &value, socklen_t(MemoryLayout<Int32>.size))
+  }
+
+  private struct FileIdentity: Equatable {
+    var device: dev_t
+    var inode: ino_t
+  }
+
+  /// The socket file of an address; nil if there is none.
+  private static func identity(at address: ListenAddress) -> FileIdentity? {
+    var status = stat()
+    guard case .unix(let path) = address, lstat(path, &status) == 0 else { return nil }
+    return FileIdentity(device: status.st_dev, inode: status.st_ino)
+  }
+
+  /// Removes the socket file, unless somebody has replaced it.
+  private func removeFile() {
+    guard let file, file == Self.identity(at: address), case .unix(let path) = address else { return }
+    unlink(path)
   }
 
   /// Removes the socket file that a killed server left. It stays if a process listens on it, or if it is not a socket.
@@ -259,7 +280,7 @@ package final class Listener {
     if let waiting { close(waiting.descriptor) }
     waiting = nil
     close(descriptor)
-    if case .unix(let path) = address { unlink(path) }
+    removeFile()
   }
 
   /// For a server that was made but never run.
@@ -267,7 +288,7 @@ package final class Listener {
     if isOpen {
       if let waiting { close(waiting.descriptor) }
       close(descriptor)
-      if case .unix(let path) = address { unlink(path) }
+      removeFile()
     }
   }
 }
