@@ -270,7 +270,10 @@ extension FileStore {
     // The next part may begin before the start of the last one, if the disk has refused bytes of that.
     let log = (try? parts.lines(of: name.base)) ?? []
     let part = log.last { $0.start <= offset && $0.end ?? 0 > offset } ?? last
-    guard offset >= part.start, let (file, size) = try? openExisting(part.file, O_RDONLY),
+    // A recording that was split off gets its final name on the worker, which may happen between any two of these.
+    let files = [part.file, name.recording(part.number).partial, part.file]
+    guard offset >= part.start,
+      let (file, size) = files.lazy.compactMap({ try? self.openExisting($0, O_RDONLY) }).first,
       let descriptor = try? file.acquire()
     else { return bytes }
     defer { file.release() }

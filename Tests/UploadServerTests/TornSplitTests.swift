@@ -118,6 +118,24 @@ struct TornSplitTests {
     #expect(covered.lastIndex(of: false).map { $0 < Self.head.bytes.count } ?? true)
   }
 
+  @Test(
+    "a stream that continues in the middle of a frame has that frame's bytes, whether or not their file has its name",
+    arguments: [false, true])
+  func begunFrame(hasName: Bool) throws {
+    let (directory, _) = try Self.torn(.content, lost: 1)
+    if hasName { try #require(rename(directory.path + "/k-a.part", directory.path + "/k-a.wav") == 0) }
+    let store = try FileStore(
+      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    let name = StreamName(path: "/k.wav", streamID: "a", mediaType: nil)
+    let previous = try #require(try store.parts.lines(of: name.base).last)
+    let offset = Self.end - 1
+    let begun = (offset - Self.head.bytes.count) % Self.head.frameLength
+    try #require(begun > 0)
+    let next = try store.beginPart(name, after: previous, at: UInt64(offset))
+    let expected = Self.head.bytes + Self.stream[(offset - begun)..<offset]
+    #expect(try directory.contents(next.name.partial) == expected)
+  }
+
   @Test("a server syncs a left recording once, and marks it if the disk refuses", arguments: [false, true])
   func leftSync(isRefused: Bool) async {
     await #expect(processExitsWith: .success) { [isRefused = isRefused as Bool] in
