@@ -137,11 +137,14 @@ enum SluiceCommand {
       code = error.code
     }
     // A user who sent two signals does not wait for a reader.
-    Console.shared.flush(patience: code == .interrupted ? .milliseconds(100) : .milliseconds(500))
+    let patience = Duration.milliseconds(code == .interrupted ? 100 : 500)
+    Console.shared.flush(patience: patience)
     if code == .done, let failure = Console.shared.outputFailure {
       Console.shared.say(
         "sluice: cannot write to standard output: \(SystemError(operation: "write", code: failure).reason)")
       code = .inputOutput
+      // Otherwise, the process could exit before the thread of the output writes this line.
+      Console.shared.flush(patience: patience)
     }
     exit(code.rawValue)
   }

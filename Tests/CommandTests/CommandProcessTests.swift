@@ -478,4 +478,22 @@ struct CommandProcessTests {
       #expect(process.errors.contains { $0.contains("cannot write to standard output: No space left") })
     }
   }
+
+  @Test("a full disk for --progress json is an error that is always reported, with 74")
+  func fullProgress() throws {
+    let server = try StreamServer()
+    let (directory, url) = (try TemporaryDirectory(), server.url)
+    let file = try directory.write("file", "text")
+    for arguments in ["put '\(file)' \(url)/f", "pipe \(url)/p < '\(file)'", "heartbeat \(url)/h --duration 50ms"] {
+      // A single run could report it by chance.
+      for _ in 0..<5 {
+        let process = try TestProcess(
+          "sh", ["-c", "\"$0\" \(arguments) --progress json > /dev/full", sluicePath()],
+          environment: ["http_proxy": nil, "all_proxy": nil])
+        #expect(try process.wait() == 74, "\(arguments)")
+        #expect(
+          process.errors.contains { $0.contains("cannot write to standard output: No space left") }, "\(arguments)")
+      }
+    }
+  }
 }
