@@ -13,28 +13,42 @@ enum Verify {
     example: "sluice verify recordings")
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
+    let signals: Signals
+    do throws(SystemError) { signals = try Signals() } catch {
+      throw CommandError(.inputOutput, error.description)
+    }
+    // Even the last line may wait for a reader. It must not be dropped, so it is not queued.
+    do throws(CommandError) {
+      return try signals.endProcess { () throws(CommandError) in try compare(values) }
+    } catch {
+      // The message of the error may wait for a reader, too.
+      signals.release()
+      throw error
+    }
+  }
+
+  /// Compares the recordings, and prints each finding and the result.
+  private static func compare(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let directory = values.operands[0]
     let isJSON = values.has("json")
     let showsProgress = Console.hasStatusLine && !values.has("quiet")
     var shown = MonotonicInstant.now
     do throws(SystemError) {
-      let summary = try Signals().endProcess { () throws(SystemError) in
-        try RecordingVerification(directory: directory).run(
-          progress: { progress in
-            guard showsProgress, MonotonicInstant.now - shown >= .milliseconds(100) else { return }
-            shown = .now
-            Console.shared.show(
-              status: "\(Units.text(bytes: progress.read)) of \(Units.text(bytes: progress.total)) compared")
-          },
-          { finding in
-            if !finding.kind.isProblem, values.has("quiet") { return }
-            if isJSON {
-              Console.shared.put(finding.jsonLine)
-            } else {
-              Console.shared.put("\(finding.path.shown): \(finding.kind.rawValue): \(finding.detail)")
-            }
-          })
-      }
+      let summary = try RecordingVerification(directory: directory).run(
+        progress: { progress in
+          guard showsProgress, MonotonicInstant.now - shown >= .milliseconds(100) else { return }
+          shown = .now
+          Console.shared.show(
+            status: "\(Units.text(bytes: progress.read)) of \(Units.text(bytes: progress.total)) compared")
+        },
+        { finding in
+          if !finding.kind.isProblem, values.has("quiet") { return }
+          if isJSON {
+            Console.shared.put(finding.jsonLine)
+          } else {
+            Console.shared.put("\(finding.path.shown): \(finding.kind.rawValue): \(finding.detail)")
+          }
+        })
       Console.shared.show(status: "")
       if isJSON { Console.shared.put(summary.jsonLine) } else { Console.shared.say(text(summary)) }
       return summary.problems == 0 ? .done : .dataLost

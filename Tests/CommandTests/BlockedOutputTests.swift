@@ -133,6 +133,24 @@ struct BlockedOutputTests {
     #expect(try command.wait() == 0)
   }
 
+  @Test("verify ends with 130 on a signal while its result waits for a reader", arguments: [SIGTERM, SIGINT])
+  func verify(_ signal: Int32) throws {
+    let directory = try TemporaryDirectory()
+    try directory.write("a.wav", "no sidecar")
+    let null = open("/dev/null", O_RDONLY | O_CLOEXEC)
+    defer { close(null) }
+    let (findings, result) = (try TestPipe(), try TestPipe())
+    fillUp(result.writing)
+    let command = try SpawnedCommand(["verify", directory.path], [null, findings.writing, result.writing])
+    _ = try findings.read { $0.last == UInt8(ascii: "\n") }
+    // Only the result remains. The process sleeps when it waits for the reader.
+    try eventually("a waiting process") {
+      String(decoding: try fileContents("/proc/\(command.pid)/stat"), as: UTF8.self).contains(") S ")
+    }
+    command.signal(signal)
+    #expect(try command.wait(limit: .seconds(10)) == 130)
+  }
+
   @Test("SIGQUIT after the first signal ends a command at once")
   func secondSignal() throws {
     let requests = try EventLog<Int>()
