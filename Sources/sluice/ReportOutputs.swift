@@ -40,12 +40,32 @@ extension Report {
 
   /// - Throws: ``CommandError`` if an output cannot be written. Call it before any work.
   static func checkOutputs(_ values: CommandLineSyntax.Values) throws(CommandError) {
-    if values["json"] == "-", values["csv"] == "-" {
-      throw .usage("--json - and --csv - both write to standard output. Name a file for one of them.")
+    for (first, second) in [("json", "csv"), ("json", "html"), ("csv", "html")] {
+      guard let path = values[first], let other = values[second] else { continue }
+      if path == "-", other == "-" {
+        throw .usage("--\(first) - and --\(second) - both write to standard output. Name a file for one of them.")
+      }
+      if path != "-", other != "-", let file = replacedFile(path), file == replacedFile(other) {
+        throw .usage(
+          "--\(first) \(path.shown) and --\(second) \(other.shown) are the same file. Choose another file for one.")
+      }
     }
     for option in ["json", "csv", "html"] {
       if let path = values[option] { try checkWritable(path, option) }
     }
+  }
+
+  /// The path of the file that an output replaces, without links and `..`. Nil for a terminal, a FIFO or a device,
+  /// because it accepts several outputs.
+  private static func replacedFile(_ path: String) -> String? {
+    var status = stat()
+    if stat(path, &status) == 0 { return status.st_mode & S_IFMT == S_IFREG ? ReplacedFile.resolved(path) : nil }
+    let name = path.lastIndex(of: "/").map { String(path[path.index(after: $0)...]) } ?? path
+    return "\(ReplacedFile.resolved(folder(of: path)))/\(name)"
+  }
+
+  private static func folder(of path: String) -> String {
+    path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
   }
 
   private static func checkWritable(_ path: String, _ option: String) throws(CommandError) {
@@ -54,8 +74,7 @@ extension Report {
     if path.hasSuffix("/") || stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR {
       throw CommandError(.inputOutput, "cannot write --\(option) \(path.shown): it is a directory. Choose a file.")
     }
-    let folder = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
-    guard access(folder, W_OK) == 0 || access(path, W_OK) == 0 else {
+    guard access(folder(of: path), W_OK) == 0 || access(path, W_OK) == 0 else {
       throw CommandError(
         .inputOutput,
         "cannot write --\(option) \(path.shown): \(String(cString: strerror(errno))). Choose another file.")

@@ -250,6 +250,8 @@ struct OptionTableTests {
       ["heartbeat", "http://h/", "-4", "-6"], ["load", "http://localhost/", "--http1", "--http2"],
       ["load", "http://localhost/", "--stage", "5s:5", "--ramp", "1s"],
       ["load", "http://localhost/", "--max-under-way", "5"],
+      ["load", "http://localhost/", "--json", "/tmp/sluice-report", "--csv", "/tmp/sluice-report"],
+      ["load", "http://localhost/", "--json", "-", "--html", "-"],
       ["put", "/dev/null", "http://h/", "--resume", "--abandon"],
       ["report", "a", "b", "--merge", "--compare"], ["serve", "--discard", "--directory", "/tmp"],
       ["serve", "--store", "nats://h", "--directory", "/tmp"], ["serve", "--store", "nats://h", "--discard"],

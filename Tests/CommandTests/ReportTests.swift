@@ -155,6 +155,8 @@ struct ReportTests {
       (["good", "--html", "missing/page.html"], 74, "missing/page.html\": No such file"),
       (["good", "--html", "."], 74, ": it is a directory. Choose a file."),
       (["good", "--csv", "new/"], 74, ": it is a directory. Choose a file."), ([], 64, "FILE… is missing"),
+      (["good", "--json", "out", "--html", "out"], 64, "are the same file. Choose another file"),
+      (["good", "--csv", "out", "--html", "./out"], 64, "are the same file. Choose another file"),
     ] as [([String], Int32, String)])
   func refused(_ arguments: [String], _ code: Int32, _ says: String) throws {
     let directory = try TemporaryDirectory()
