@@ -106,6 +106,9 @@ enum StreamOptions {
     }
     request.clientCertificate = try values["cert"].map { (file) throws(CommandError) in try readable(file, "cert") }
     request.clientKey = try values["key"].map { (file) throws(CommandError) in try readable(file, "key") }
+    if request.clientKey != nil, request.clientCertificate == nil {
+      throw .usage("--key requires --cert. Add the certificate of the key.")
+    }
     if let file = request.clientKey ?? request.clientCertificate {
       try PrivateKeyFile.check(file, option: request.clientKey == nil ? "cert" : "key")
     }

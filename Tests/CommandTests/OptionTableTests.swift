@@ -274,6 +274,15 @@ struct OptionTableTests {
     for option in arguments where option.hasPrefix("--") { #expect(text.contains(option), "\(text)") }
   }
 
+  @Test("a private key without its certificate is a usage error", arguments: ["heartbeat", "put", "get", "load"])
+  func keyWithoutCertificate(_ name: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("file", "{}")
+    let process = try sluice([name] + operands(name, "http://localhost:9/x", file) + ["--key", file])
+    #expect(try process.wait() == 64)
+    #expect(process.errors == ["sluice: --key requires --cert. Add the certificate of the key."])
+  }
+
   @Test(
     "a rate at which the stream would count as stalled is refused with the lowest possible rate, which is accepted",
     arguments: [
