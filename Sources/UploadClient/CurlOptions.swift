@@ -77,8 +77,9 @@ struct CurlOptions {
     guard let parsed = curl_url() else { throw UploadError(.other, "out of memory") }
     defer { curl_url_cleanup(parsed) }
     guard ParsedURL.hasScheme(url) else {
-      // A path has no host that could follow the scheme.
-      let whole = url.hasPrefix("/") || url.isEmpty ? "http://HOST\(url)" : "http://" + url
+      // A path has no host that could follow the scheme. Two slashes begin a host.
+      let isPath = url.isEmpty || url.hasPrefix("/") && !url.hasPrefix("//")
+      let whole = isPath ? "http://HOST\(url)" : url.hasPrefix("//") ? "http:" + url : "http://" + url
       throw UploadError(.invalidRequest, "the URL \(shown(url)) has no scheme. Write \(shown(whole)), or https://")
     }
     let code = curl_url_set(parsed, CURLUPART_URL, url, 0)

@@ -77,6 +77,7 @@ struct CommandProcessTests {
     "each invalid input is refused with its code, in one line with the input and the remedy",
     arguments: [
       Misuse("heartbeat localhost:8080/x", 64, "localhost:8080/x", "http://"),
+      Misuse("pipe //127.0.0.1:18080/a", 64, "\"//127.0.0.1:18080/a\"", "Write \"http://127.0.0.1:18080/a\""),
       Misuse("heartbeat http://host:port/", 64, "http://host:port/"),
       Misuse("heartbeat ftp://host/", 64, "neither http:// nor https://", "Write http:// or https://"),
       Misuse("put http://u:p@h/ film.mkv", 64, "in the wrong order", "sluice put film.mkv http://h/"),
