@@ -71,7 +71,7 @@ enum Get {
       return try GetRun(values, progress, target: target, record: record).run(configuration)
     } catch {
       // Nothing was downloaded.
-      if unfinished == nil { record.remove() } else { record.release() }
+      record.withdraw()
       throw error
     }
   }
@@ -122,16 +122,17 @@ enum Get {
   ) throws(CommandError) -> DownloadResumeData? {
     try target.check(replaces: values.has("force"))
     guard let unfinished, unfinished.data.byteCount > 0, !unfinished.data.validator.isEmpty else {
+      guard unfinished != nil || !values.has("resume") else {
+        throw .usage(
+          "cannot resume: \(record.path.shellQuoted) records no unfinished download to \(target.path.shellQuoted). Leave --resume out, or name its record with --resume-file."
+        )
+      }
       // A process was killed before there was anything to continue.
       if isRecorded { target.removePart(unfinished?.data) }
-      guard values.has("resume") else { return nil }
-      if unfinished != nil {
+      if values.has("resume") {
         Console.shared.say("the unfinished download cannot be continued: starting over")
-        return nil
       }
-      throw .usage(
-        "cannot resume: \(record.path.shellQuoted) records no unfinished download to \(target.path.shellQuoted). Leave --resume out, or name its record with --resume-file."
-      )
+      return nil
     }
     guard values.has("resume") else {
       throw .usage(
@@ -149,13 +150,14 @@ enum Get {
   private static func abandon(
     _ unfinished: DownloadRecord.Unfinished?, _ record: DownloadRecord, _ target: DownloadTarget
   ) throws(CommandError) -> ExitCode {
-    defer { record.remove() }
     guard let unfinished else {
+      record.withdraw()
       throw .usage(
         "cannot abandon: \(record.path.shellQuoted) records no unfinished download to \(target.path.shellQuoted). Leave --abandon out, or name its record with --resume-file."
       )
     }
     target.removePart(unfinished.data)
+    record.remove()
     return .done
   }
 

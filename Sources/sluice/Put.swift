@@ -90,7 +90,7 @@ enum Put {
       }
     } catch {
       // Nothing was sent.
-      if configuration.resumeData == nil { record.remove() }
+      if configuration.resumeData == nil { record.withdraw() }
       throw error
     }
     if code != .done, record.isKept, progress != .json {
@@ -143,7 +143,7 @@ enum Put {
     let isWanted = values.has("resume") || values.has("abandon")
     guard let unfinished = try record.claim() else {
       guard isWanted else { return nil }
-      record.remove()
+      record.withdraw()
       throw .usage(
         "cannot resume or abandon: \(record.path.shellQuoted) records no unfinished upload of \(file.path.shellQuoted). Leave --resume or --abandon out, or name its record with --resume-file."
       )

@@ -16,6 +16,8 @@ final class TransferRecord: Sendable {
   private struct OpenFile {
     var descriptor: Int32
     var text: String
+    /// Whether this process has created the file.
+    var isNew = false
   }
 
   /// The kind of transfer: an upload or a download.
@@ -24,6 +26,8 @@ final class TransferRecord: Sendable {
 
     fileprivate var magic: String { "sluice \(rawValue) record" }
     fileprivate var firstLine: String { "\(magic) 2" }
+    /// The content of a record whose transfer has not begun.
+    fileprivate var emptyRecord: String { "\(firstLine)\n" }
     fileprivate var user: String { self == .upload ? "another sluice put uploads" : "another sluice get downloads" }
   }
 
@@ -104,6 +108,11 @@ final class TransferRecord: Sendable {
     }
   }
 
+  /// Removes the record if this process has created it. An earlier one is kept, and its lock is released.
+  func withdraw() {
+    if file.withLock({ $0?.isNew ?? false }) { remove() } else { release() }
+  }
+
   /// Whether there is a transfer to continue later.
   var isKept: Bool { file.withLock { $0.map(isUnchanged) ?? false } }
 
@@ -157,12 +166,12 @@ final class TransferRecord: Sendable {
   ///
   /// - Parameter isNew: whether this process has created the file.
   private func begin(_ empty: Int32, isNew: Bool) {
-    let text = "\(kind.firstLine)\n"
+    let text = kind.emptyRecord
     do throws(SystemError) {
       try writeAll(Array(text.utf8), to: empty, "write")
       try retryingInterrupts("fsync") { fsync(empty) }
       ReplacedFile.syncDirectory(of: path)
-      file.withLock { $0 = OpenFile(descriptor: empty, text: text) }
+      file.withLock { $0 = OpenFile(descriptor: empty, text: text, isNew: isNew) }
     } catch {
       // It may have a part of the line, and would be refused later.
       if !isNew { try? Self.truncate(empty, to: "") } else if isNamed(empty) { unlink(path) }
@@ -238,9 +247,10 @@ final class TransferRecord: Sendable {
     var status = stat()
     // A record of another user would send this user's file to a server that the other user chose.
     guard fstat(descriptor, &status) == 0, status.st_uid == geteuid() else { throw notARecord("another user owns it") }
-    guard lines.count > 1 else { throw damaged }
+    guard text != kind.emptyRecord else { return nil }
     let states = Self.states(text, kind)
-    guard !states.isEmpty else { return nil }
+    // Another program may have truncated it, or a power failure its first state. It may still contain the URL.
+    guard !states.isEmpty else { throw damaged }
     return states.dropLast().split(separator: Self.stateEnd[...], omittingEmptySubsequences: false).last?.map(
       String.init)
   }

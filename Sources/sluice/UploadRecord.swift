@@ -51,6 +51,9 @@ final class UploadRecord: Sendable {
   /// Removes the record, unless another process has replaced it or written to it.
   func remove() { record.remove() }
 
+  /// Removes the record if this process has created it. An earlier one is kept, and its lock is released.
+  func withdraw() { record.withdraw() }
+
   /// Releases the lock and keeps the record.
   func release() { record.release() }
 }

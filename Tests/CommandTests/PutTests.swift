@@ -81,6 +81,26 @@ struct PutTests {
     }
   }
 
+  @Test("a file that only begins like a record stays as it is, and so does an empty record after a usage error")
+  func recordsOfOthers() throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let part = "\(directory.path)/film"
+    for (rest, code) in [("", 64), ("upload=\"http://h/u\"\n", 65)] as [(String, Int32)] {
+      for options in [[], ["--resume"], ["--abandon"]] where code == 65 || !options.isEmpty {
+        for command in ["put", "get"] {
+          let text = "sluice \(command == "put" ? "upload" : "download") record 2\n\(rest)"
+          let record = try directory.write("record", text)
+          let operands = command == "put" ? [file, "http://127.0.0.1:1/x"] : ["http://127.0.0.1:1/x", "-o", part]
+          let process = try sluice([command] + operands + ["--resume-file", record] + options)
+          #expect(try process.wait() == code, "\(command) \(options): \(process.errors)")
+          #expect(try directory.contents("record") == Array(text.utf8), "\(command) \(options)")
+          #expect(directory.names == ["data", "record"])
+        }
+      }
+    }
+  }
+
   @Test("each failure during an upload has its code")
   func exitCodes() throws {
     let directory = try TemporaryDirectory()

@@ -57,6 +57,10 @@ struct UploadRecordTests {
       (try directory.write("older", "sluice upload record 1\nmore\nmore\n"), "another version"),
       (try directory.write("long", "sluice upload record 2\n\(data?.text ?? "")\nsize=4\nmore\n end\n"), "damaged"),
       (try directory.write("mark", "sluice upload record 2"), "damaged"),
+      (try directory.write("words", "sluice upload record 2\nwords\n"), "damaged"),
+      (try directory.write("blank", "sluice upload record 2\n\n"), "damaged"),
+      // A record that another program has truncated, and that still has the URL of the upload.
+      (try directory.write("truncated", "sluice upload record 2\n\(data?.text ?? "")\nsize=4\n"), "damaged"),
       (readable, "it is empty"), (named, "it is empty"),
       (try directory.write("base", "sluice upload record 2\n\(text(base: 5))\nsize=4\n end\n"), "damaged"),
       (
@@ -101,7 +105,7 @@ struct UploadRecordTests {
     #expect(directory.names == ["data"])
   }
 
-  @Test("after a kill at any point, the record has the last complete state, and accepts the next one")
+  @Test("a record that ends within a later state has the last complete one, and within the first one it is refused")
   func cut() throws {
     let directory = try TemporaryDirectory()
     let version = try version(try directory.write("data", "text"))
@@ -126,6 +130,12 @@ struct UploadRecordTests {
       try directory.write("data.sluice", Array(whole[..<count]))
       let record = UploadRecord(path: path, version: version)
       let complete = ends.count { $0 <= count } - 1
+      guard complete > 0 || count == ends[0] else {
+        #expect(code { () throws(CommandError) in _ = try record.claim() } == .badData, "\(count) bytes")
+        record.remove()
+        #expect(try directory.contents("data.sluice") == Array(whole[..<count]), "\(count) bytes")
+        continue
+      }
       #expect(try record.claim()?.data == (complete > 0 ? states[complete - 1] : nil), "\(count) bytes")
       #expect(record.write(states[0]) == nil)
       record.release()
@@ -196,6 +206,25 @@ struct UploadRecordTests {
     #expect(record.write(try #require(data)) == nil)
     record.remove()
     #expect(directory.names == ["data"])
+  }
+
+  @Test("a record is withdrawn only by the process that has created it")
+  func withdrawn() throws {
+    let directory = try TemporaryDirectory()
+    let version = try version(try directory.write("data", "text"))
+    let path = "\(directory.path)/data.sluice"
+    let record = UploadRecord(path: path, version: version)
+    #expect(try record.claim() == nil)
+    record.withdraw()
+    #expect(directory.names == ["data"])
+    for text in ["", "sluice upload record 2\n"] {
+      try directory.write("data.sluice", text)
+      #expect(try record.claim() == nil)
+      record.withdraw()
+      #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
+    }
+    // The lock is released.
+    #expect(try UploadRecord(path: path, version: version).claim() == nil)
   }
 
   @Test("a record that a kill left empty is no obstacle, and nobody else has it while it is locked")
