@@ -148,11 +148,17 @@ package struct DownloadStateMachine: Equatable {
   }
 
   private mutating func whole(_ response: HTTPResponse) -> Answer {
-    let reason: DownloadRestart? =
-      asked > 0 ? (Self.validator(response) == validator && validator != nil ? .ignored : .changed) : nil
-    (count, asked) = (0, 0)
+    let isSame = validator != nil && Self.validator(response) == validator
     // With chunks, a length is meaningless (RFC 9112, section 6.3).
-    length = response["Transfer-Encoding"] == nil ? response["Content-Length"].flatMap(Self.byteCount) : nil
+    let stated = response["Transfer-Encoding"] == nil ? response["Content-Length"].flatMap(Self.byteCount) : nil
+    if asked > 0, isSame, let length, let stated, stated != length {
+      // One version has one length, as for a 206.
+      forget()
+      return .startOver(.range)
+    }
+    let reason: DownloadRestart? = asked > 0 ? (isSame ? .ignored : .changed) : nil
+    (count, asked) = (0, 0)
+    length = stated
     end = length
     digest = response[DigestField.representation]
     let isContinued = !isUnidentified && response["Accept-Ranges"]?.isSameWord(as: "none") != true

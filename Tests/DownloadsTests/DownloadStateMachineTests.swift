@@ -221,4 +221,19 @@ struct DownloadStateMachineTests {
       #expect(answer == .content(from: 0, reason: reason) && machine.count == 0)
     }
   }
+
+  @Test(
+    "a whole response with the same tag and another length is not taken as the file",
+    arguments: [
+      ("\"a\"", 10, 1, false), ("\"a\"", 10, 11, false), ("\"a\"", 10, 10, true), ("\"b\"", 10, 1, true),
+      ("\"a\"", nil, 1, true), ("\"a\"", 10, nil, true),
+    ] as [(String, UInt64?, UInt64?, Bool)])
+  func contradicted(_ tag: String, _ length: UInt64?, _ later: UInt64?, _ isContent: Bool) {
+    var machine = interrupted(4, length: length)
+    let fields = [("ETag", tag)] + (later.map { [("Content-Length", "\($0)")] } ?? [])
+    let answer = machine.answered(HTTPResponse(status: 200, fields: fields.map { .init(name: $0.0, value: $0.1) }))
+    #expect(
+      answer == (isContent ? .content(from: 0, reason: tag == "\"a\"" ? .ignored : .changed) : .startOver(.range)))
+    #expect(machine.count == 0 && (isContent || machine.begin().isEmpty))
+  }
 }
