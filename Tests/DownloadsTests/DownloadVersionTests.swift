@@ -96,6 +96,17 @@ struct DownloadVersionTests {
     }
   }
 
+  @Test("a part that is longer than its known length is requested again from the first byte")
+  func tooLong() {
+    var machine = DownloadStateMachine(
+      resuming: DownloadResumeData(path: "part", inode: 1, byteCount: 12, validator: "\"v1\"", length: 10))
+    _ = machine.begin()
+    let fields = [("ETag", "\"v1\""), ("Content-Range", "bytes */10")]
+    let answer = machine.answered(HTTPResponse(status: 416, fields: fields.map { .init(name: $0.0, value: $0.1) }))
+    #expect(answer == .startOver(.range) && machine.count == 0)
+    #expect(machine.begin().isEmpty)
+  }
+
   @Test("two fields with the version are ignored", arguments: ["ETag", "Last-Modified"])
   func doubledFirst(name: String) {
     let values =
