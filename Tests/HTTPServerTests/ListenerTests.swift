@@ -36,8 +36,9 @@ import Testing
 
   @Test("a listener that ends removes its own socket file, and nothing else", arguments: Found.allCases, [true, false])
   func socketFile(_ found: Found, stops: Bool) throws {
-    let directory = TemporaryDirectory()
-    let (path, loop) = (directory.path + "/socket", try EventLoop())
+    let directory = try TemporaryDirectory()
+    let path = directory.path + "/socket"
+    let loop = try EventLoop()
     let address = ListenAddress.unix(path: path)
     func listen() throws -> Listener {
       try Listener(address, try SocketAddress.resolve(address)[0], options: .init(), loop: loop)
@@ -46,7 +47,7 @@ import Testing
     // The moved socket keeps its inode, which no other file can have.
     if found != .own { try #require(rename(path, path + ".old") == 0) }
     if found == .file { try directory.write("socket", Array("precious".utf8)) }
-    let other = found == .otherSocket ? try listen() : nil
+    let other = try found == .otherSocket ? listen() : nil
     if stops { listener?.stop() }
     listener = nil
     #expect((access(path, F_OK) == 0) == (found == .file || found == .otherSocket))
