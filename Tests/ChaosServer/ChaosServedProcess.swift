@@ -46,6 +46,12 @@ func serve(_ options: ServerOptions) -> Never {
     configuration.lingerTimeout = .milliseconds(500)
     let server = try UploadServer(configuration: configuration)
     try server.start()
+    // A load balancer sends requests to ready servers only. One that has not read the log yet answers 503.
+    let deadline = MonotonicInstant.now + .seconds(60)
+    while !server.isReady {
+      guard MonotonicInstant.now < deadline else { fail("the server is not ready after a minute", 1) }
+      poll(nil, 0, 1)
+    }
     for address in server.localAddresses { say("listening on \(address)") }
     let waiter = try endWaiter(server)
     for grace in [options.graceMilliseconds, 0] {
