@@ -148,10 +148,11 @@ extension CaptureLoop {
 
   /// While the device is away, writes the silence that has become due at each attempt, so that listeners get it in real
   /// time.
-  private mutating func fillWhileAway() {
+  mutating func fillWhileAway() {
     awayFrames = awayFrames.addingSaturated(loseWhatIsDue())
-    // Silence must not displace bytes that the server has not stored yet. The rest waits for the device or the end.
-    guard owed <= room || owed.addingSaturated(stored) >= maximumFrames && room > 0 else { return }
+    // Silence must not displace bytes that the server has not stored yet. The rest waits for the device or the end. One
+    // frame stays free, because silence that is omitted at the end needs a last frame.
+    guard owed < room || owed.addingSaturated(stored) >= maximumFrames && room > 0 else { return }
     _ = settle()
   }
 
