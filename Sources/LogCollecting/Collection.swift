@@ -1,7 +1,6 @@
 // A running collection. It passes the messages of the log to their streams. From time to time, it syncs all recordings
 // and writes a checkpoint.
 
-internal import DiskFiles
 internal import EventLoops
 internal import JetStream
 internal import LogServing
@@ -21,8 +20,6 @@ final class Collection {
   private static let checkpointPause = Duration.seconds(1)
   /// An upload without new messages releases its file after this number of checkpoints.
   private static let restRounds = 10
-  /// The number of recordings without an upload that a checkpoint examines.
-  private static let examinedCount = 100
 
   let loop: EventLoop
   let store: FileStore
@@ -34,7 +31,7 @@ final class Collection {
   private let finishAfter: Duration
   private let emit: (ServerEvent) -> Void
   private let ended: (LogCollectorError?) -> Void
-  private var checkpoint: CollectorCheckpoint
+  private let checkpoints: CheckpointWriter
   private var reader: MessageReader?
 
   private var uploads: [String: CollectedUpload] = [:]
@@ -44,15 +41,6 @@ final class Collection {
   /// Messages that were read and are in no lane yet.
   private var inbox: [StoredMessage] = []
   private var isLookingUp = false
-  /// Messages since the last checkpoint, with their marks.
-  private var received: [(sequence: UInt64, mark: String)] = []
-  /// Streams with growing recordings, and their synced lengths.
-  private var growing: [StreamName: GrowthExtent] = [:]
-  private var dirty: Set<StreamName> = []
-  /// Streams that an upload has left since the last checkpoint. Their recordings may be removed or closed.
-  private var left: Set<StreamName> = []
-  /// Growing recordings without an upload, which the registry will close eventually. The next checkpoints examine them.
-  private var unattended: [StreamName] = []
   private var isPurging = false
   /// The last reported error of a purge.
   private var purgeError: String?
@@ -62,7 +50,6 @@ final class Collection {
 
   /// Whether no further message may be applied, because a checkpoint is due.
   private(set) var isHolding = false
-  private var isWriting = false
   private var checkpointTimer: EventLoop.Timer?
   private var silenceTimer: EventLoop.Timer?
   private var lastMaintenance = MonotonicInstant.now
@@ -77,8 +64,9 @@ final class Collection {
     _ configuration: LogCollector.Configuration, loop: EventLoop,
     emit: @escaping (ServerEvent) -> Void, ended: @escaping (LogCollectorError?) -> Void
   ) {
-    (self.checkpoint, self.stream, self.store, self.registry) = (checkpoint, stream, store, registry)
+    (self.stream, self.store, self.registry) = (stream, store, registry)
     (self.loop, self.emit, self.ended) = (loop, emit, ended)
+    checkpoints = CheckpointWriter(after: checkpoint, store, loop: loop)
     assignment = configuration.partition.assignment
     (purges, finishAfter) = (configuration.purges, configuration.finishAfter)
     directory = configuration.directory
@@ -86,14 +74,11 @@ final class Collection {
     for upload in checkpoint.uploads {
       uploads[upload.token] = CollectedUpload(upload, registry: registry, loop: loop, emit: emit)
     }
-    for file in checkpoint.files {
-      growing[StreamName(base: file.base)] = GrowthExtent(part: file.part, length: file.length)
-    }
   }
 
   /// Starts to read.
   func start() {
-    read(after: checkpoint.sequence, checkpoint.mark)
+    read(after: checkpoints.latest.sequence, checkpoints.latest.mark)
     armSilence()
   }
 
@@ -103,7 +88,7 @@ final class Collection {
 
   private func read(after sequence: UInt64, _ mark: String) {
     let reader = MessageReader(
-      stream, after: sequence, mark.isEmpty ? nil : mark, created: checkpoint.created, identify: Self.mark,
+      stream, after: sequence, mark.isEmpty ? nil : mark, created: checkpoints.latest.created, identify: Self.mark,
       handle: { [unowned self] in happened($0) })
     self.reader = reader
     reader.want(Self.window)
@@ -134,19 +119,17 @@ final class Collection {
       warn("\(error). The collector retries.")
     case .failed(let error): fail(.brokers(error))
     case .recreated(let created):
-      var found = checkpoint
+      var found = checkpoints.latest
       found.created = created
-      fail(.otherSource(directory, found: checkpoint.source, wanted: found.source))
+      fail(.otherSource(directory, found: checkpoints.latest.source, wanted: found.source))
     case .rewound:
       warn(
         "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from its "
           + "beginning.")
-      received = []
+      checkpoints.rewind()
       // Messages that were not collected may have these sequences.
       (pendingPurges, isLogKnown) = ([], false)
       for upload in uploads.values { upload.link = nil }
-      checkpoint.sequence = 0
-      checkpoint.mark = ""
       read(after: 0, "")
     }
   }
@@ -155,7 +138,7 @@ final class Collection {
   private func distribute() {
     while !isLookingUp, !inbox.isEmpty {
       let message = inbox.removeFirst()
-      received.append((message.sequence, Self.mark(message)))
+      checkpoints.received(message.sequence, Self.mark(message))
       armCheckpoint()
       distribute(message)
     }
@@ -240,16 +223,16 @@ final class Collection {
   func applied(_ item: StreamLane.Item, _ lane: StreamLane) {
     let isLast = item.entry?.isLast == true
     if isLast { uploads[item.upload.token] = nil }
-    if isLast || item.upload.phase == .refused { left.insert(item.upload.name) }
+    if isLast || item.upload.phase == .refused { checkpoints.uploadLeft(item.upload.name) }
     if lane.isEmpty { lanes[item.upload.name] = nil }
     reader?.want(1)
   }
 
   /// Called when the upload's recording has grown.
-  func touched(_ upload: CollectedUpload) { dirty.insert(upload.name) }
+  func touched(_ upload: CollectedUpload) { checkpoints.touched(upload.name) }
 
   /// Whether the checkpoint covers all stored bytes of the upload's stream.
-  func isCovered(_ upload: CollectedUpload) -> Bool { !dirty.contains(upload.name) && !isWriting }
+  func isCovered(_ upload: CollectedUpload) -> Bool { checkpoints.covers(upload.name) }
 
   /// Called when the upload's stream is complete and synced, including the bytes of other uploads.
   func completed(_ upload: CollectedUpload) {
@@ -267,7 +250,7 @@ final class Collection {
   // MARK: Checkpoints
 
   private func armCheckpoint() {
-    guard checkpointTimer == nil, !isHolding, !isWriting, !isStopping else { return }
+    guard checkpointTimer == nil, !isHolding, !checkpoints.isWriting, !isStopping else { return }
     checkpointTimer = loop.schedule(after: Self.checkpointPause) { [unowned self] in
       checkpointTimer = nil
       hold()
@@ -281,96 +264,32 @@ final class Collection {
   }
 
   private func makeCheckpoint() {
-    guard isHolding, !isWriting, !hasStopped, lanes.values.allSatisfy({ !$0.isBusy }) else { return }
-    isWriting = true
+    guard isHolding, !checkpoints.isWriting, !hasStopped, lanes.values.allSatisfy({ !$0.isBusy }) else { return }
+    checkpoints.begin()
     // This waits for recordings that are being closed, and for those whose streams continue in others.
     registry.whenNothingFinishes { [self] in
+      let firstOpen = lanes.values.compactMap(\.firstSequence).min() ?? .max
       do throws(SystemError) {
-        try measure()
+        // This comes first, because the end of a recording also syncs it, and the kernel reports an error only once.
+        try checkpoints.write(
+          Array(uploads.values), pendingPurges, appliedBefore: firstOpen, exceptLast: isLookingUp
+        ) { [self] error in written(error) }
       } catch {
         return fail(.disk(error))
       }
-      let snapshot = snapshot()
-      let unsynced = dirty.filter { growing[$0] != nil }
-      dirty = []
       isHolding = isStopping
-      // This comes first, because the end of a recording also syncs it, and the kernel reports an error only once.
-      synchronize(Array(unsynced)) { [self] in write(snapshot) }
       for lane in Array(lanes.values) { lane.proceed() }
     }
   }
 
-  /// Measures the recordings that have grown, and forgets those that were removed or closed.
-  private func measure() throws(SystemError) {
-    for name in dirty { growing[name] = try store.growth(of: name) }
-    if unattended.isEmpty {
-      let attended = Set(uploads.values.lazy.filter(\.continuesRecording).map(\.name))
-      unattended = growing.keys.filter { !attended.contains($0) }
-    }
-    for name in left.union(unattended.suffix(Self.examinedCount)) where growing[name] != nil && !isGrowing(name) {
-      growing[name] = nil
-    }
-    left = []
-    unattended.removeLast(min(Self.examinedCount, unattended.count))
-  }
-
-  /// Whether the stream has a growing recording that is not being removed. Also true if this is unknown, because the
-  /// error concerns only this stream.
-  private func isGrowing(_ name: StreamName) -> Bool {
-    do throws(SystemError) { return try store.growth(of: name) != nil } catch { return true }
-  }
-
-  private func snapshot() -> CollectorCheckpoint {
-    var snapshot = CollectorCheckpoint(
-      stream: checkpoint.stream, created: checkpoint.created, partition: checkpoint.partition)
-    (snapshot.sequence, snapshot.mark) = (checkpoint.sequence, checkpoint.mark)
-    let firstOpen = lanes.values.compactMap(\.firstSequence).min() ?? .max
-    // A message whose upload is being looked up is not applied yet.
-    let applied = received.dropLast(isLookingUp ? 1 : 0).prefix { $0.sequence < firstOpen }
-    if let last = applied.last { (snapshot.sequence, snapshot.mark) = last }
-    received.removeFirst(applied.count)
-    snapshot.uploads = uploads.values.compactMap(\.checkpoint)
-    snapshot.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
-    snapshot.purges = pendingPurges
-    return snapshot
-  }
-
-  private func synchronize(_ names: [StreamName], _ completion: @escaping () -> Void) {
-    var open = names.count
-    guard open > 0 else { return completion() }
-    for name in names {
-      store.synchronize(name, on: loop) { [self] error in
-        if let error { return fail(.disk(error)) }
-        open -= 1
-        if open == 0 { completion() }
-      }
-    }
-  }
-
-  private func write(_ snapshot: CollectorCheckpoint) {
-    guard !hasStopped else { return }
-    let (file, loop) = (CheckpointFile(in: store.directory), loop)
-    // Used only on the loop's thread.
-    nonisolated(unsafe) let collection = self
-    store.worker.execute {
-      var failure: SystemError?
-      do throws(SystemError) { try file.write(snapshot) } catch { failure = error }
-      let error = failure
-      loop.execute { collection.written(snapshot, error) }
-    }
-  }
-
-  private func written(_ snapshot: CollectorCheckpoint, _ error: SystemError?) {
-    isWriting = false
-    guard !hasStopped else { return }
+  private func written(_ error: SystemError?) {
     if let error { return fail(.disk(error)) }
-    checkpoint = snapshot
     if isStopping { return isLastRound ? stopNow() : beginLastRound() }
     for lane in Array(lanes.values) { lane.checkpointWritten() }
     purge()
     rest()
     maintain()
-    if !received.isEmpty || !dirty.isEmpty { armCheckpoint() }
+    if checkpoints.isDue { armCheckpoint() }
   }
 
   /// Releases the files of uploads without new messages.
@@ -396,9 +315,9 @@ final class Collection {
 
   /// Removes messages that may be removed according to the checkpoint, of one upload after another.
   private func purge() {
-    guard isLogKnown, !isPurging, let purge = checkpoint.purges.first(where: { pendingPurges.contains($0) }) else {
-      return
-    }
+    guard isLogKnown, !isPurging,
+      let purge = checkpoints.latest.purges.first(where: { pendingPurges.contains($0) })
+    else { return }
     isPurging = true
     LogPurge(stream, purge).start { [self] answer in
       isPurging = false
@@ -433,7 +352,7 @@ final class Collection {
   /// Closes recordings of silent live streams. Their bytes are in the checkpoint, so none of them arrives again. While
   /// the collector is behind, silence is unknown.
   private func closeSilent() {
-    guard let currentSince, received.isEmpty, dirty.isEmpty, !isWriting, !isHolding else { return }
+    guard let currentSince, checkpoints.coversAll, !isHolding else { return }
     let now = MonotonicInstant.now
     guard now - currentSince >= finishAfter else { return }
     for upload in Array(uploads.values) where upload.isLive && now - upload.lastActivity >= finishAfter {
@@ -444,9 +363,9 @@ final class Collection {
         continue
       }
       upload.closeSilent()
-      dirty.insert(upload.name)
+      checkpoints.touched(upload.name)
     }
-    if !dirty.isEmpty { armCheckpoint() }
+    if checkpoints.isDue { armCheckpoint() }
   }
 
   // MARK: The end
@@ -469,7 +388,7 @@ final class Collection {
     isStopping = true
     reader?.stop()
     for timer in [checkpointTimer, silenceTimer].compactMap(\.self) { loop.cancel(timer) }
-    if !isWriting { beginLastRound() }
+    if !checkpoints.isWriting { beginLastRound() }
   }
 
   private func beginLastRound() {
@@ -481,6 +400,7 @@ final class Collection {
     guard !hasStopped else { return }
     (isStopping, hasStopped, isHolding) = (true, true, true)
     reader?.stop()
+    checkpoints.stop()
     for upload in uploads.values { upload.park() }
     registry.stop()
     registry.whenNothingFinishes { [self] in ended(failure) }

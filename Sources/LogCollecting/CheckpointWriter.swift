@@ -1,0 +1,163 @@
+// The checkpoints of a running collection: what each contains, and how it gets to the disk.
+
+internal import DiskFiles
+internal import EventLoops
+internal import StreamServing
+internal import StreamStore
+
+/// Writes the checkpoints of a ``Collection``. Only on the loop's thread.
+///
+/// It records the messages since the last checkpoint and the growing recordings. A checkpoint is written when all bytes
+/// that it describes are synced.
+final class CheckpointWriter {
+  /// The number of recordings without an upload that a checkpoint examines.
+  private static let examinedCount = 100
+
+  private let store: FileStore
+  private let loop: EventLoop
+  /// The last checkpoint on disk. After ``rewind()``, its position in the log is the beginning.
+  private(set) var latest: CollectorCheckpoint
+  /// Messages since the last checkpoint, with their marks.
+  private var messages: [(sequence: UInt64, mark: String)] = []
+  /// Streams with growing recordings, and their synced lengths.
+  private var growing: [StreamName: GrowthExtent] = [:]
+  /// Streams whose recordings have changed since the last checkpoint.
+  private var dirty: Set<StreamName> = []
+  /// Streams that an upload has left since the last checkpoint. Their recordings may be removed or closed.
+  private var left: Set<StreamName> = []
+  /// Growing recordings without an upload, which the registry will close eventually. The next checkpoints examine them.
+  private var unattended: [StreamName] = []
+  /// Whether a checkpoint is being made.
+  private(set) var isWriting = false
+  private var isStopped = false
+
+  /// - Parameter checkpoint: the one to which the directory was restored.
+  init(after checkpoint: CollectorCheckpoint, _ store: FileStore, loop: EventLoop) {
+    (latest, self.store, self.loop) = (checkpoint, store, loop)
+    for file in checkpoint.files {
+      growing[StreamName(base: file.base)] = GrowthExtent(part: file.part, length: file.length)
+    }
+  }
+
+  // MARK: Changes
+
+  func received(_ sequence: UInt64, _ mark: String) { messages.append((sequence, mark)) }
+
+  /// Called when the log is read again from its beginning.
+  func rewind() {
+    messages = []
+    latest.sequence = 0
+    latest.mark = ""
+  }
+
+  /// Called when a recording of the stream has changed.
+  func touched(_ name: StreamName) { dirty.insert(name) }
+
+  /// Called when an upload of the stream is over or cannot be stored.
+  func uploadLeft(_ name: StreamName) { left.insert(name) }
+
+  /// Whether something has changed since the last checkpoint.
+  var isDue: Bool { !messages.isEmpty || !dirty.isEmpty }
+
+  /// Whether the last checkpoint covers everything.
+  var coversAll: Bool { !isDue && !isWriting }
+
+  /// Whether the last checkpoint covers all stored bytes of the stream.
+  func covers(_ name: StreamName) -> Bool { !dirty.contains(name) && !isWriting }
+
+  // MARK: Writing
+
+  /// Announces a checkpoint. Call ``write(_:_:appliedBefore:exceptLast:_:)`` next, when no recording is being closed.
+  func begin() { isWriting = true }
+
+  /// Measures the recordings, syncs those that have grown, and then writes a checkpoint.
+  ///
+  /// - Parameters:
+  ///   - uploads: the unfinished uploads.
+  ///   - purges: the messages that may be removed from the log according to the checkpoint.
+  ///   - sequence: the first message that waits in a lane. All earlier ones are applied.
+  ///   - exceptLast: whether the last received message is in no lane yet, because its upload is being looked up.
+  ///   - completion: called with nil when the checkpoint is on disk, and otherwise with each error of the disk.
+  func write(
+    _ uploads: [CollectedUpload], _ purges: [CollectorCheckpoint.Purge], appliedBefore sequence: UInt64,
+    exceptLast: Bool, _ completion: @escaping (SystemError?) -> Void
+  ) throws(SystemError) {
+    try measure(uploads)
+    var checkpoint = CollectorCheckpoint(stream: latest.stream, created: latest.created, partition: latest.partition)
+    (checkpoint.sequence, checkpoint.mark) = takeApplied(before: sequence, exceptLast: exceptLast)
+    checkpoint.uploads = uploads.compactMap(\.checkpoint)
+    checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
+    checkpoint.purges = purges
+    let unsynced = dirty.filter { growing[$0] != nil }
+    dirty = []
+    synchronize(Array(unsynced)) { [self, checkpoint] error in
+      if let error { return completion(error) }
+      write(checkpoint, completion)
+    }
+  }
+
+  /// Called at the end of the collection. No checkpoint is written after this.
+  func stop() { isStopped = true }
+
+  /// Measures the recordings that have grown, and forgets those that were removed or closed.
+  private func measure(_ uploads: [CollectedUpload]) throws(SystemError) {
+    for name in dirty { growing[name] = try store.growth(of: name) }
+    if unattended.isEmpty {
+      let attended = Set(uploads.lazy.filter(\.continuesRecording).map(\.name))
+      unattended = growing.keys.filter { !attended.contains($0) }
+    }
+    for name in left.union(unattended.suffix(Self.examinedCount)) where growing[name] != nil && !isGrowing(name) {
+      growing[name] = nil
+    }
+    left = []
+    unattended.removeLast(min(Self.examinedCount, unattended.count))
+  }
+
+  /// Whether the stream has a growing recording that is not being removed. Also true if this is unknown, because the
+  /// error concerns only this stream.
+  private func isGrowing(_ name: StreamName) -> Bool {
+    do throws(SystemError) { return try store.growth(of: name) != nil } catch { return true }
+  }
+
+  /// Removes the applied messages. Returns the last message that counts.
+  private func takeApplied(before sequence: UInt64, exceptLast: Bool) -> (sequence: UInt64, mark: String) {
+    let applied = messages.dropLast(exceptLast ? 1 : 0).prefix { $0.sequence < sequence }
+    let last = applied.last ?? (sequence: latest.sequence, mark: latest.mark)
+    messages.removeFirst(applied.count)
+    return last
+  }
+
+  private func synchronize(_ names: [StreamName], _ completion: @escaping (SystemError?) -> Void) {
+    var open = names.count
+    guard open > 0 else { return completion(nil) }
+    for name in names {
+      store.synchronize(name, on: loop) { error in
+        if let error { return completion(error) }
+        open -= 1
+        if open == 0 { completion(nil) }
+      }
+    }
+  }
+
+  private func write(_ checkpoint: CollectorCheckpoint, _ completion: @escaping (SystemError?) -> Void) {
+    guard !isStopped else { return }
+    let (file, loop) = (CheckpointFile(in: store.directory), loop)
+    // Only the loop's thread uses both. The worker merely passes them back.
+    nonisolated(unsafe) let carried = (writer: self, completion: completion)
+    store.worker.execute {
+      var failure: SystemError?
+      do throws(SystemError) { try file.write(checkpoint) } catch { failure = error }
+      let error = failure
+      loop.execute { carried.writer.written(checkpoint, error, carried.completion) }
+    }
+  }
+
+  private func written(
+    _ checkpoint: CollectorCheckpoint, _ error: SystemError?, _ completion: (SystemError?) -> Void
+  ) {
+    isWriting = false
+    guard !isStopped else { return }
+    if error == nil { latest = checkpoint }
+    completion(error)
+  }
+}
