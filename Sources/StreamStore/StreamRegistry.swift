@@ -3,7 +3,6 @@
 
 internal import DiskFiles
 internal import EventLoops
-internal import Glibc
 package import StreamServing
 
 /// An active request of a stream.
@@ -55,9 +54,7 @@ package final class StreamRegistry {
   /// The unfinished uploads whose bytes are in the growing recording. The one that was active last is at the end.
   private var sharers: [StreamName: [any RecordingHolder]] = [:]
   private var unattended: [StreamName: Unattended] = [:]
-  /// Streams with bytes in their growing recordings that the disk refused. The kernel reports such an error only once.
-  /// Without this, the next completion of the stream would be reported as a success.
-  private var distrusted: [StreamName: SystemError] = [:]
+  let distrusted: DistrustedRecordings
   /// The requests for a stream before all uploads of the earlier server were known.
   private enum Taker {
     /// Uploads that may take over the recording of an earlier one.
@@ -83,6 +80,7 @@ package final class StreamRegistry {
     (loop, assignment, figures) = (context.loop, context.assignment, context.figures)
     (finishAfter, isValid, emit) = (context.finishAfter, context.isValid, context.emit)
     self.store = store
+    distrusted = DistrustedRecordings(store, emit: emit)
     removals = StreamRemovals(store, loop, emit: emit)
     self.limits = limits
     self.maximumHole = maximumHole
@@ -212,7 +210,7 @@ package final class StreamRegistry {
         if complaint != "\(error)" { emit(ServerEvent(.warning, reason: "\(name.partial) is not finished: \(error)")) }
         if isDataLost {
           // The stream continues in a next part.
-          distrust(name, error)
+          distrusted.add(name, error)
         } else if !error.isForeignChange {
           // The disk may have space later. The next server finishes the recording if this one does not.
           loop.schedule(after: pause) { [weak self] in
@@ -293,7 +291,7 @@ package final class StreamRegistry {
     _ end: RecordingEnd, _ name: StreamName, by holder: any RecordingHolder,
     _ removal: @escaping (SystemError?) -> Void
   ) -> RecordingOutcome {
-    if case .distrust(let error) = end { distrust(name, error) }
+    if case .distrust(let error) = end { distrusted.add(name, error) }
     let isSharer = removeSharer(holder, of: name)
     if !end.discardsBytes, takers[name] != nil { share(name) }
     guard holders[name] === holder else {
@@ -328,7 +326,7 @@ package final class StreamRegistry {
   /// server started.
   private func discard(_ name: StreamName, _ removal: @escaping (SystemError?) -> Void) -> Bool {
     guard removals.begin(.ownRecording, of: name, removal) else { return false }
-    distrusted[name] = nil
+    distrusted.remove(name)
     return true
   }
 
@@ -360,30 +358,6 @@ package final class StreamRegistry {
   }
 
   // MARK: Bytes that the disk refused
-
-  /// Records that the disk refused bytes of the stream's growing recording. It may have lost others.
-  func distrust(_ name: StreamName, _ error: SystemError) {
-    distrusted[name] = error
-    do throws(SystemError) {
-      try store.note(.distrusted, on: name)
-    } catch {
-      emit(
-        ServerEvent(
-          .warning,
-          reason: "if the server restarts, it counts on bytes of \(name.partial) that the disk refused: \(error)"))
-    }
-  }
-
-  /// Whether an earlier server recorded that the disk refused bytes of a growing recording, and this one did not know
-  /// it yet.
-  func noticeDistrust(_ stream: any StoredStream) -> Bool {
-    guard stream.gaps.isDistrusted, !stream.isComplete, distrusted[stream.name] == nil else { return false }
-    distrusted[stream.name] = SystemError(operation: "write \(stream.name.partial) in an earlier server", code: EIO)
-    return true
-  }
-
-  /// The reason why the stream's growing recording cannot be continued. Nil if it can.
-  func distrust(of name: StreamName) -> SystemError? { distrusted[name] }
 
   /// Closes a recording with bytes that the disk refused, so that the stream continues in the next part. See
   /// ``waits(for:_:)``.
@@ -455,11 +429,11 @@ package final class StreamRegistry {
     let stream: any StoredStream
     do throws(SystemError) {
       guard let found = try store.open(name, for: .closing) else {
-        distrusted[name] = nil
+        distrusted.remove(name)
         return false
       }
       stream = found
-      _ = noticeDistrust(stream)
+      _ = distrusted.notice(stream)
     } catch {
       notClosed(name, owner, error)
       return true
@@ -475,7 +449,7 @@ package final class StreamRegistry {
       refusal.map { "interrupted: the disk has refused bytes of it: \($0)" }
       ?? "interrupted: \(cause ?? "no request came for it in \(finishAfter.nanoseconds / 1_000_000_000) s")"
     if stream.isEmpty {
-      distrusted[name] = nil
+      distrusted.remove(name)
       event.kind = .expired
       event.file = stream.name.partial
       removals.begin(.growingRecording, of: name) { [self, event] in if $0 == nil { emit(event) } }
@@ -486,11 +460,11 @@ package final class StreamRegistry {
       if failure == nil {
         // It counts against the quotas until it is removed.
         limits.accounts?.closed(stream.name)
-        distrusted[name] = nil
+        distrusted.remove(name)
         sharers[name] = nil
       }
       // The kernel reports it once, so the next attempt would count on these bytes.
-      if let failure, failure.mayLackBytes, !failure.error.isForeignChange { distrust(name, failure.error) }
+      if let failure, failure.mayLackBytes, !failure.error.isForeignChange { distrusted.add(name, failure.error) }
       finished(name) { if let failure { notClosed(name, owner, failure.error) } else { emit(event) } }
     }
     return true
@@ -516,8 +490,7 @@ package final class StreamRegistry {
     removals.stop()
     holders = [:]
     sharers = [:]
-    // The disk may have refused this record before.
-    for name in distrusted.keys { try? store.note(.distrusted, on: name) }
+    distrusted.stop()
     for entry in unattended.values { try? store.note(.unfinished(owner: entry.owner), on: entry.name) }
   }
 }

@@ -65,7 +65,7 @@ extension StreamStoreHandler {
   /// separate file. The existing file is closed as it is.
   func refuseEnd(_ stream: any StoredStream, _ error: SystemError) {
     registry.figures.values.storageFailures += 1
-    registry.distrust(stream.name, error)
+    registry.distrusted.add(stream.name, error)
     interrupt(stream, "\(error)", status: StreamAnswer.status(of: error))
     let standing = StreamAnswer.Standing(stream.name.streamID, length: stream.start, missing: 0)
     respond(StreamAnswer.refused(StreamAnswer.status(of: error), standing, error.reason, retries: true))

@@ -16,12 +16,12 @@ extension StreamStoreHandler {
     guard let name, let exchange, isAdmitted(to: name) else { return }
     registry.takeOver(name)
     // Only once: a disk that refuses that too is still full.
-    if !trouble.hasClosed, registry.distrust(of: name) != nil {
+    if !trouble.hasClosed, registry.distrusted[name] != nil {
       trouble.hasClosed = true
       registry.closeDistrusted(name, for: quotaOwner(exchange))
     }
     if waits(for: name, restoredCount: count) { return }
-    if let error = registry.distrust(of: name) { return refuse(error) }
+    if let error = registry.distrusted[name] { return refuse(error) }
     // The next part would begin there, and its log could not state where it ends.
     if state.offset > StreamPlacement.largestOffset, (try? registry.store.measure(name)) == .closed {
       return refuse(409, StreamConflict.largeHole.reason)
@@ -35,7 +35,7 @@ extension StreamStoreHandler {
       return answer(error.status(.none), nil, reason, retries: error.allowsRetry)
     }
     guard let stream = open(name, restoredCount: count) else { return }
-    if registry.noticeDistrust(stream) {
+    if registry.distrusted.notice(stream) {
       allowance.leave()
       return claim(restoredCount: count)
     }

@@ -76,7 +76,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
     switch extent {
     // The next part begins where the body does. The recording is closed, or will be before the body begins.
     case .closed: return state.offset <= StreamPlacement.largestOffset ? nil : .largeHole
-    case .stored(_, _, let gaps) where gaps.isDistrusted || registry.distrust(of: name) != nil: return nil
+    case .stored(_, _, let gaps) where gaps.isDistrusted || registry.distrusted[name] != nil: return nil
     case .absent: (start, isComplete) = (0, false)
     case .stored(let first, _, _): (start, isComplete) = (first, false)
     case .complete(_, let first, _, _): (start, isComplete) = (first, true)
@@ -100,13 +100,13 @@ extension StreamStoreHandler: KeepingRequestHandler {
     case .stored(let start, let length, let gaps):
       if offset < start { return .closed }
       // It is unknown which bytes are on the disk.
-      if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
+      if gaps.isDistrusted || registry.distrusted[name] != nil { return .gone }
       if offset < gaps.holesEnd { return .overtaken }
       // If the stream ends before the upload begins, none of the upload is stored yet.
       return .bytes(length - min(length, offset))
     case .complete(let name, let start, let length, let gaps):
       if offset < start { return .closed }
-      if gaps.isDistrusted || registry.distrust(of: name) != nil { return .gone }
+      if gaps.isDistrusted || registry.distrusted[name] != nil { return .gone }
       if offset < gaps.holesEnd { return .overtaken }
       guard length >= offset else { return .gone }
       let standing = StreamAnswer.Standing(name.streamID, length: length, missing: gaps.missing)
