@@ -54,7 +54,6 @@ package final class StreamRegistry {
   /// The unfinished uploads whose bytes are in the growing recording. The one that was active last is at the end.
   private var sharers: [StreamName: [any RecordingHolder]] = [:]
   private var unattended: [StreamName: Unattended] = [:]
-  let distrusted: DistrustedRecordings
   /// The requests for a stream before all uploads of the earlier server were known.
   private enum Taker {
     /// Uploads that may take over the recording of an earlier one.
@@ -68,19 +67,17 @@ package final class StreamRegistry {
   private var hasUnknownUploads: (StreamName) -> Bool = { _ in true }
   private var timer: (timer: EventLoop.Timer, deadline: MonotonicInstant)?
   private var stops = false
-  /// Streams that are being finished on the disk, with the actions that wait for it.
-  private var finishing: [StreamName: [() -> Void]] = [:]
+  let distrusted: DistrustedRecordings
+  let finishing: FinishingRecordings
   /// The end of the server does not wait for them. The next server completes them.
   let removals: StreamRemovals
-  /// The number of recordings that are being finished while their streams continue in others.
-  private var splitCount = 0
-  private var idle: (() -> Void)?
 
   package init(_ context: ServingContext, store: any StreamStore, limits: StreamLimits, maximumHole: UInt64) {
     (loop, assignment, figures) = (context.loop, context.assignment, context.figures)
     (finishAfter, isValid, emit) = (context.finishAfter, context.isValid, context.emit)
     self.store = store
     distrusted = DistrustedRecordings(store, emit: emit)
+    finishing = FinishingRecordings(loop, distrusted, emit: emit)
     removals = StreamRemovals(store, loop, emit: emit)
     self.limits = limits
     self.maximumHole = maximumHole
@@ -152,21 +149,15 @@ package final class StreamRegistry {
 
   /// Whether `action` will be called later, because the stream is being completed or removed at the moment.
   func waits(for name: StreamName, _ action: @escaping () -> Void) -> Bool {
-    if removals.waits(for: name, action) { return true }
-    guard finishing[name] != nil else { return false }
-    finishing[name]?.append(action)
-    return true
+    removals.waits(for: name, action) || finishing.waits(for: name, action)
   }
-
-  /// Whether the stream is being completed at the moment.
-  func isFinishing(_ name: StreamName) -> Bool { finishing[name] != nil }
 
   /// Completes the stream. Calls `completion` first, and then the actions that wait for the end.
   ///
   /// - Parameter isLive: whether the length of the stream was not announced.
   func finish(_ stream: any StoredStream, isLive: Bool, completion: @escaping (UnfinishedStream?) -> Void) {
     if !stream.isComplete, let error = distrusted[stream.name] { return completion(UnfinishedStream(error: error)) }
-    finishing[stream.name] = []
+    finishing.begin(stream.name)
     stream.finish(.complete(isLive: isLive), on: loop) { [self] failure in
       if failure == nil {
         // A complete stream is no longer managed here.
@@ -175,66 +166,13 @@ package final class StreamRegistry {
         sharers[stream.name] = nil
         unattended[stream.name] = nil
       }
-      finished(stream.name) { completion(failure) }
-    }
-  }
-
-  private func finished(_ name: StreamName, _ completion: () -> Void) {
-    let waiting = finishing.removeValue(forKey: name) ?? []
-    completion()
-    for action in waiting { action() }
-    checkIdle()
-  }
-
-  private func checkIdle() {
-    guard finishing.isEmpty, splitCount == 0, let idle else { return }
-    self.idle = nil
-    idle()
-  }
-
-  /// Finishes a recording whose stream continues in another.
-  ///
-  /// - Parameters:
-  ///   - complaint: the last reported reason why the recording is not finished.
-  ///   - pause: the time before the next attempt.
-  func finishSplit(
-    _ split: SplitRecording, peer: String, complaint: String? = nil, pause: Duration = RecordingSplit.retryPauses.first
-  ) {
-    splitCount += 1
-    split.finish(loop) { [self] outcome in
-      splitCount -= 1
-      let name = split.name
-      switch outcome {
-      case .discarded: break
-      case .failed(let error, let isDataLost):
-        if complaint != "\(error)" { emit(ServerEvent(.warning, reason: "\(name.partial) is not finished: \(error)")) }
-        if isDataLost {
-          // The stream continues in a next part.
-          distrusted.add(name, error)
-        } else if !error.isForeignChange {
-          // The disk may have space later. The next server finishes the recording if this one does not.
-          loop.schedule(after: pause) { [weak self] in
-            guard let self, !stops else { return }
-            finishSplit(
-              split, peer: peer, complaint: "\(error)", pause: min(pause * 2, RecordingSplit.retryPauses.longest))
-          }
-        }
-      case .finished:
-        var event = ServerEvent(.split, peer: peer)
-        event.stream = name.streamID.isEmpty ? nil : name.streamID
-        event.file = name.final
-        event.offset = split.length
-        event.bytes = split.length - min(split.length, split.start)
-        event.missing = split.missing
-        emit(event)
-      }
-      checkIdle()
+      finishing.end(stream.name) { completion(failure) }
     }
   }
 
   /// Calls `action` when no stream is being completed any more, which may be at once.
   package func whenNothingFinishes(_ action: @escaping () -> Void) {
-    if finishing.isEmpty, splitCount == 0 { action() } else { idle = action }
+    finishing.whenNone(action)
   }
 
   // MARK: Uploads
@@ -301,7 +239,7 @@ package final class StreamRegistry {
     }
     holders[name] = nil
     // An active request, or the completion of the stream, has taken over the recording.
-    guard workers[name] == nil, finishing[name] == nil, unattended[name] == nil else { return .notHeld }
+    guard workers[name] == nil, !finishing.contains(name), unattended[name] == nil else { return .notHeld }
     // No upload may continue a recording with bytes that the disk refused.
     if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
     guard !hasUnknownUploads(name) else {
@@ -362,7 +300,7 @@ package final class StreamRegistry {
   /// Closes a recording with bytes that the disk refused, so that the stream continues in the next part. See
   /// ``waits(for:_:)``.
   func closeDistrusted(_ name: StreamName, for owner: UploadOwner?) {
-    guard distrusted[name] != nil, workers[name] == nil, finishing[name] == nil else { return }
+    guard distrusted[name] != nil, workers[name] == nil, !finishing.contains(name) else { return }
     holders.removeValue(forKey: name)?.lostRecording()
     unattended[name] = nil
     close(name, for: owner)
@@ -378,7 +316,7 @@ package final class StreamRegistry {
   func leave(
     _ name: StreamName, for owner: UploadOwner?, atMost time: Duration? = nil, discardedBy discarder: Contributor? = nil
   ) {
-    guard workers[name] == nil, finishing[name] == nil, holders[name] == nil else { return }
+    guard workers[name] == nil, !finishing.contains(name), holders[name] == nil else { return }
     let entry = Unattended(
       name: name, owner: owner, deadline: .now + (time ?? finishAfter), discarder: discarder)
     unattended[name] = entry
@@ -425,7 +363,7 @@ package final class StreamRegistry {
   /// - Parameter cause: the reason in the log. Nil if the stream was silent for too long.
   @discardableResult
   private func close(_ name: StreamName, for owner: UploadOwner?, because cause: String? = nil) -> Bool {
-    guard workers[name] == nil, finishing[name] == nil, holders[name] == nil else { return false }
+    guard workers[name] == nil, !finishing.contains(name), holders[name] == nil else { return false }
     let stream: any StoredStream
     do throws(SystemError) {
       guard let found = try store.open(name, for: .closing) else {
@@ -455,7 +393,7 @@ package final class StreamRegistry {
       removals.begin(.growingRecording, of: name) { [self, event] in if $0 == nil { emit(event) } }
       return true
     }
-    finishing[name] = []
+    finishing.begin(name)
     stream.finish(.interrupted(owner: owner, isTrusted: refusal == nil), on: loop) { [self] failure in
       if failure == nil {
         // It counts against the quotas until it is removed.
@@ -465,7 +403,7 @@ package final class StreamRegistry {
       }
       // The kernel reports it once, so the next attempt would count on these bytes.
       if let failure, failure.mayLackBytes, !failure.error.isForeignChange { distrusted.add(name, failure.error) }
-      finished(name) { if let failure { notClosed(name, owner, failure.error) } else { emit(event) } }
+      finishing.end(name) { if let failure { notClosed(name, owner, failure.error) } else { emit(event) } }
     }
     return true
   }
@@ -473,7 +411,7 @@ package final class StreamRegistry {
   /// Called when the closed recordings of a stream are missing, or when an earlier server was removing the stream.
   package func forgetClosed(_ base: String) {
     let name = StreamName(base: base)
-    guard assignment.owns(name), workers[name] == nil, finishing[name] == nil else { return }
+    guard assignment.owns(name), workers[name] == nil, !finishing.contains(name) else { return }
     removals.begin(.record, of: name)
   }
 
@@ -487,6 +425,7 @@ package final class StreamRegistry {
     stops = true
     if let timer { loop.cancel(timer.timer) }
     timer = nil
+    finishing.stop()
     removals.stop()
     holders = [:]
     sharers = [:]

@@ -178,7 +178,7 @@ package final class StreamStoreHandler: StreamWorker {
     }
     for split in splits {
       allowance.moved(from: split.name, to: stream)
-      registry.finishSplit(split, peer: peer)
+      registry.finishing.finishSplit(split, peer: peer)
     }
   }
 
