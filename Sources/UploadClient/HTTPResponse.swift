@@ -18,13 +18,19 @@ public struct HTTPResponse: Equatable, Sendable {
   /// Whether the response states the version HTTP/1.0.
   var isHTTP10 = false
 
-  /// A field line.
+  /// A field line of a request or a response, with its name as it is sent.
+  ///
+  /// The model of valid fields is ``HTTPMessages/HeaderFields``. It has names in lower case, and omits invalid fields.
+  /// This type is separate because a line keeps both. Servers and programs see the spelling of a name, although the
+  /// protocol ignores it. A request with an invalid line fails before anything is sent, with an error that names the
+  /// field (``UploadError/Kind/invalidRequest``). ``HTTPResponse/headerFields`` has the fields of a response in the
+  /// model.
   public struct Field: Equatable, Sendable {
     /// The name as it is sent. Names are compared case-insensitively.
     public let name: String
-    /// The value, without surrounding white space.
+    /// The value. In a response, it has no surrounding white space.
     public let value: String
-    /// Creates a field line.
+    /// Creates a field line. It is checked when a request with it begins.
     public init(name: String, value: String) {
       self.name = name
       self.value = value
