@@ -26,7 +26,7 @@ enum Load {
       Option(
         "profile", short: "p", value: "P",
         "content and pace of a stream: mic, heartbeat, bulk, or a JSON file (default: mic)"),
-      Option("rate", value: "SIZE", "bytes per second of each stream (default: the profile's)"),
+      Option("rate", value: "SIZE", "sending rate of each stream in bytes per second (default: the profile's)"),
       Option("chunk", value: "T", "time between two messages of a stream (default: the profile's)"),
       Option("json", value: "FILE", "file for the report as JSON, or - for standard output (default: none)"),
       Option("html", value: "FILE", "file for the report as a web page (default: none)"),
@@ -282,7 +282,7 @@ enum Load {
   private static func profile(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadProfile {
     var profile = try profile(named: values["profile"] ?? "mic")
     if let text = values["rate"] {
-      profile.size = .rate(UInt64(try Units.byteCount(text, of: "rate", in: 1...highestRate)))
+      profile.size = .rate(UInt64(try Units.byteRate(text, of: "rate", in: 1...highestRate)))
     }
     if let text = values["chunk"] {
       profile.chunk = try Units.duration(text, of: "chunk", atLeast: .milliseconds(1), atMost: .seconds(3600))
@@ -309,7 +309,7 @@ enum Load {
       profile.faults.slowFraction = fraction
     }
     if let text = values["slow-rate"] {
-      profile.faults.slowRate = UInt64(try Units.byteCount(text, of: "slow-rate", in: 1...highestRate))
+      profile.faults.slowRate = UInt64(try Units.byteRate(text, of: "slow-rate", in: 1...highestRate))
     }
     return profile
   }

@@ -15,7 +15,7 @@ enum Mic {
     name: "mic", summary: "Streams a microphone without end.", operands: ["URL"],
     options: [
       Option("device", short: "D", value: "NAME", "ALSA capture device; see sluice devices (default: default)"),
-      Option("rate", short: "r", value: "N", "frames per second (default: 48000)"),
+      Option("rate", short: "r", value: "N", "sample rate in frames per second (default: 48000)"),
       Option("channels", short: "c", value: "N", "samples per frame (default: 1)"),
       Option("format", short: "f", value: "F", "sample format: S16_LE, S24_3LE, S32_LE or FLOAT_LE (default: S16_LE)"),
       Option("period", value: "T", "length of an ALSA period (default: 10ms)"),
@@ -89,7 +89,7 @@ enum Mic {
     _ values: CommandLineSyntax.Values, measuresLevels: Bool
   ) throws(CommandError) -> MicrophoneConfiguration {
     var configuration = MicrophoneConfiguration(device: values["device"] ?? "default", measuresLevels: measuresLevels)
-    if let text = values["rate"] { configuration.rate = try Units.integer(text, of: "rate", in: 1000...768_000) }
+    if let text = values["rate"] { configuration.rate = try Units.frameRate(text, of: "rate", in: 1000...768_000) }
     if let text = values["channels"] { configuration.channels = try Units.integer(text, of: "channels", in: 1...64) }
     if let text = values["format"] {
       guard let format = SampleFormat(rawValue: text) else {

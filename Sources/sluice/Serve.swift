@@ -297,7 +297,9 @@ enum Serve {
     }
     uploads.quota = try size("quota")
     uploads.quotaPerClient = try size("quota-per-client")
-    uploads.minimumRate = try size("min-rate")
+    if let text = values["min-rate"], text != "0" {
+      uploads.minimumRate = UInt64(try Units.byteRate(text, of: "min-rate"))
+    }
     if values.has("discard") { uploads.maximumCount = UploadLimitsConfiguration.maximumCountWhenDiscarding }
     uploads.maximumCount = try count("max-uploads") ?? uploads.maximumCount
     uploads.maximumCountPerClient = try count("max-uploads-per-client")

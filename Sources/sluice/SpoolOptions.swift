@@ -116,7 +116,7 @@ struct SpoolOptions: Sendable {
     throws(CommandError)
   {
     if let text = values["catch-up-rate"] {
-      configuration.request.maximumSendRate = try Units.byteCount(text, of: "catch-up-rate")
+      configuration.request.maximumSendRate = try Units.byteRate(text, of: "catch-up-rate")
     }
     guard values.has("spool") else { return }
     // A stream that another run left already has that name.

@@ -12,6 +12,7 @@ enum Units {
     ],
     notes: [
       "A number without a unit means seconds or bytes.",
+      "A rate in bytes per second is a size: 32kB, not 32kB/s. --rate of sluice mic is in frames per second, and has no unit.",
       "--buffer of a stream, --split, --keep, --keep-size, --keep-free and --keep-at-least require a unit, because a number alone would be ambiguous or a likely mistake.",
     ])
 
@@ -66,6 +67,33 @@ enum Units {
   ) -> CommandError {
     .usage(
       "--\(option) \(text.shown): invalid size. Write a size such as 64kB or 16MiB, \(self.range(ofBytes: range)).")
+  }
+
+  /// `32kB`: bytes per second.
+  static func byteRate(
+    _ text: String, of option: String, in range: ClosedRange<Int> = 1...largestByteCount
+  ) throws(CommandError) -> Int {
+    if let count = byteCount(text), range.contains(count) { return count }
+    let size = text.hasSuffix("/s") ? String(text.dropLast(2)) : ""
+    var hint = ""
+    if let count = byteCount(size), range.contains(count) { hint = " Did you mean \(size)?" }
+    throw .usage(
+      "--\(option) \(text.shown): invalid rate. Write bytes per second as a size such as 64kB, \(self.range(ofBytes: range)).\(hint)"
+    )
+  }
+
+  /// `48000`: frames per second.
+  static func frameRate(_ text: String, of option: String, in range: ClosedRange<Int>) throws(CommandError) -> Int {
+    if let rate = Int(text), range.contains(rate) { return rate }
+    var hint = ""
+    if let value = number(text, [("Hz", 1), ("kHz", 1000), ("k", 1000)]), let rate = Int(exactly: value.rounded()),
+      range.contains(rate)
+    {
+      hint = " Did you mean \(rate)?"
+    }
+    throw .usage(
+      "--\(option) \(text.shown): invalid rate. Write frames per second as a whole number from \(range.lowerBound) to \(range.upperBound).\(hint)"
+    )
   }
 
   /// `from 1B to 10GB`.

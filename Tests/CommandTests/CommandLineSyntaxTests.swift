@@ -151,6 +151,18 @@ struct CommandLineSyntaxTests {
     #expect(letters.filter { $0.value.count > 1 } == ["rate": ["r", nil]])  // frames of `mic`, bytes of `load`
   }
 
+  @Test("the help of each rate has its unit, and that of --rate differs between mic and load")
+  func rates() throws {
+    for option in SluiceCommand.subcommands.flatMap(\.syntax.allOptions)
+    where option.name == "rate" || option.name.hasSuffix("-rate") {
+      #expect(option.help.contains(/(frames|bytes|requests) per second/), "--\(option.name): \(option.help)")
+    }
+    let rates = [Mic.syntax, Load.syntax].map { $0.allOptions.first { $0.name == "rate" } }
+    #expect(rates.map { $0?.value } == ["N", "SIZE"])
+    #expect(rates[0]?.help.contains("frames per second") == true)
+    #expect(rates[1]?.help.contains("bytes per second") == true)
+  }
+
   @Test("text wraps between words, at the margin of its column")
   func wrapping() {
     let rows = [("--a", String(repeating: "word ", count: 30)), (String(repeating: "l", count: 40), "text")]

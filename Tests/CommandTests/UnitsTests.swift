@@ -50,6 +50,50 @@ struct UnitsTests {
     #expect(error.code == .usage && error.message.contains("16MiB"))
   }
 
+  @Test("a rate in bytes per second is a size")
+  func byteRate() throws {
+    #expect(try Units.byteRate("32kB", of: "rate") == 32_000)
+    #expect(try Units.byteRate("500", of: "rate") == 500)
+  }
+
+  @Test(
+    "the error for an invalid rate in bytes names this unit, and suggests the size that the value contains",
+    arguments: [
+      ("32kB/s", "32kB"), ("1.5MB/s", "1.5MB"), ("500/s", "500"), ("11GB/s", nil), ("11GB", nil), ("0/s", nil),
+      ("/s", nil), ("48kHz", nil), ("32kbit/s", nil), ("", nil),
+    ] as [(String, String?)])
+  func noByteRate(_ text: String, _ meant: String?) throws {
+    let error = try #require(throws: CommandError.self) {
+      try Units.byteRate(text, of: "rate", in: 1...10_000_000_000)
+    }
+    #expect(error.code == .usage)
+    let advice = "invalid rate. Write bytes per second as a size such as 64kB, from 1B to 10GB."
+    let hint = meant.map { " Did you mean \($0)?" } ?? ""
+    #expect(error.message == "--rate \"\(text)\": \(advice)\(hint)")
+  }
+
+  @Test("a rate in frames per second is a whole number within its range")
+  func frameRate() throws {
+    for (text, rate) in [("1000", 1000), ("44100", 44_100), ("768000", 768_000)] {
+      #expect(try Units.frameRate(text, of: "rate", in: 1000...768_000) == rate)
+    }
+  }
+
+  @Test(
+    "the error for an invalid rate in frames names this unit, and suggests the number for a value in hertz",
+    arguments: [
+      ("48kHz", 48_000), ("44.1kHz", 44_100), ("48k", 48_000), ("16000Hz", 16_000), ("999Hz", nil), ("769kHz", nil),
+      ("32kB", nil), ("32kB/s", nil), ("1MHz", nil), ("48000.0", nil), ("999", nil), ("768001", nil), ("", nil),
+      (String(repeating: "9", count: 90) + "kHz", nil),
+    ] as [(String, Int?)])
+  func noFrameRate(_ text: String, _ meant: Int?) throws {
+    let error = try #require(throws: CommandError.self) { try Units.frameRate(text, of: "rate", in: 1000...768_000) }
+    #expect(error.code == .usage)
+    let advice = "invalid rate. Write frames per second as a whole number from 1000 to 768000."
+    let hint = meant.map { " Did you mean \($0)?" } ?? ""
+    #expect(error.message == "--rate \"\(text)\": \(advice)\(hint)")
+  }
+
   @Test("a whole number within its range, and nothing else")
   func integer() throws {
     #expect(try Units.integer("48000", of: "rate", in: 1000...768_000) == 48_000)
