@@ -375,8 +375,8 @@ final class Collection {
   private var isLastRound = false
 
   func fail(_ error: LogCollectorError) {
-    guard failure == nil else { return }
-    failure = error
+    // A later error is usually a result of the first one.
+    if failure == nil { failure = error }
     // Bytes that the disk refused cannot be trusted, so the next collector begins at the last checkpoint.
     if case .disk = error { return stopNow() }
     stop()

@@ -194,4 +194,27 @@ struct CollectFaultTests {
     try broker.start("authorization { token: \"another\" }")
     #expect(try collector.wait() == 77, "\(collector.errors)")
   }
+
+  @Test("a collector with withdrawn credentials ends with 77 also if the disk refuses its last checkpoint")
+  func withdrawnOnBrokenDisk() throws {
+    let broker = try TestBroker("authorization { token: \"right\" }")
+    let (scratch, directory) = (try TemporaryDirectory(), try TemporaryDirectory())
+    var options = BrokerOptions(servers: [broker.url])
+    options.token = "right"
+    _ = try BrokerLoop(options).open("sluice")
+    let token = try scratch.write("token", "right\n")
+    let arguments = ["collect", broker.url, "--directory", directory.path, "--store-token-file", token]
+    // The first collector of a directory begins with a checkpoint, and later ones do not.
+    let first = try sluice(arguments)
+    try first.lines.first("the first collector to begin") { $0.text.hasPrefix("collecting ") }
+    first.signal(SIGTERM)
+    #expect(try first.wait() == 0, "\(first.errors)")
+    let refusal = ["-e", "trace=renameat,renameat2", "-e", "inject=renameat,renameat2:error=EIO"]
+    let collector = try TestProcess(
+      "strace", ["-D", "-f", "-qq", "-o", "/dev/null"] + refusal + [try sluicePath()] + arguments)
+    try collector.lines.first("the second collector to begin") { $0.text.hasPrefix("collecting ") }
+    try broker.kill()
+    try broker.start("authorization { token: \"another\" }")
+    #expect(try collector.wait() == 77, "\(collector.errors)")
+  }
 }
