@@ -19,7 +19,7 @@ enum Pipe {
 
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     var request = try StreamOptions.request(values)
-    request.fields.addDefault("Content-Type", values["content-type"] ?? "application/octet-stream")
+    request.fields.addDefault("Content-Type", try StreamOptions.contentType(values))
     var configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: 1_000_000, buffer: .bytes(bufferSize), overflow: .wait)
     adapt(&configuration)

@@ -31,7 +31,7 @@ enum Put {
     var request = try StreamOptions.request(values, url: UploadRequest.appending(nameOf: path, to: values.operands[1]))
     let choosesMethod = !values.has("method")
     if choosesMethod { request.method = "PUT" }
-    request.fields.addDefault("Content-Type", values["content-type"] ?? "application/octet-stream")
+    request.fields.addDefault("Content-Type", try StreamOptions.contentType(values))
     // The most that libcurl sends at once. The number of system calls limits the throughput.
     request.uploadBufferSize = 512 << 10
     var configuration = try StreamOptions.configuration(

@@ -240,6 +240,17 @@ enum StreamOptions {
     return algorithm
   }
 
+  /// The value of `--content-type`, or its default.
+  static func contentType(_ values: CommandLineSyntax.Values) throws(CommandError) -> String {
+    guard let text = values["content-type"] else { return "application/octet-stream" }
+    guard MediaType.isValid(text) else {
+      throw .usage(
+        "--content-type \(text.shown): invalid media type. Write TYPE/SUBTYPE, for example text/plain or \"text/plain; charset=utf-8\"."
+      )
+    }
+    return text
+  }
+
   private static func field(_ line: String) throws(CommandError) -> HTTPResponse.Field {
     guard let colon = line.firstIndex(of: ":") else {
       throw .usage("--header \(line.shown) has no colon. Write 'Name: value'.")

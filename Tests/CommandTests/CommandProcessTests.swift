@@ -92,6 +92,7 @@ struct CommandProcessTests {
       Misuse("heartbeat http://h/ --proxy unix:/x", 64, "--proxy", "unix:/x"),
       Misuse("heartbeat http://h/ --buffer --give-up 1s", 64, "--buffer requires a value"),
       Misuse("pipe http://h/ -H Content-Type:~a/b --content-type a/b", 64, "Content-Type", "--content-type"),
+      Misuse("pipe http://h/ --content-type =", 64, "--content-type \"=\"", "text/plain; charset=utf-8"),
       Misuse("mic http://h/ --split 00:00 --split 12:00", 64, "a second time of day"),
       Misuse("mic http://h/ --device hw:99", 66, "hw:99"),
       Misuse("pipe http://h/ --resumable never --digest sha-256", 64, "--digest", "--resumable never"),

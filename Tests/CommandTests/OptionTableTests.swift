@@ -73,7 +73,8 @@ struct OptionTableTests {
     "keep-free": .other(["many", "-1%", "10", "0%", "100%", "%", "5s", "1e3", Value.huge + "GB"]),
     "keep-at-least": .other(["many", "-1", "500", "5s", "0", Value.huge + "GB"]),
     "no-sidecars": .nothing, "allow-download": .nothing, "quiet": .nothing,
-    "test": .nothing, "device": .text, "content-type": .text, "time-format": .other(["%512d", "%5000d"]),
+    "test": .nothing, "device": .text, "time-format": .other(["%512d", "%5000d"]),
+    "content-type": .other(["=", "text", "/plain", "text/plain/x", "text plain", "text/plain; a=\"b", "\u{FC}/x"]),
     "resume-file": .text,
     "directory": .text, "output": .text,
     "html": .text, "csv": .text, "report.json": .text, "load.json": .text, "i-may-load-this": .text,
@@ -298,6 +299,14 @@ struct OptionTableTests {
     let text = process.errors.joined()
     #expect(text.contains("--catch-up-rate \"\(rate)\": too low") == (advice != nil), "\(text)")
     if let advice { #expect(text.contains(advice) && text.contains("--stall-timeout"), "\(text)") }
+  }
+
+  @Test(
+    "a media type is sent as it was written, with its parameters",
+    arguments: [nil, "text/plain", "text/plain; charset=utf-8", #"multipart/mixed; boundary="a b; \"c\"""#])
+  func mediaType(_ text: String?) throws {
+    let values = try Pipe.syntax.parse((["http://h/"] + (text.map { ["--content-type", $0] } ?? []))[...])
+    #expect(try StreamOptions.contentType(values) == text ?? "application/octet-stream")
   }
 
   @Test("a buffer beyond the machine's memory is refused with the size of the memory")
