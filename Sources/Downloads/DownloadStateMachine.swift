@@ -21,6 +21,13 @@ package struct DownloadStateMachine: Equatable {
   private var modified: String?
   /// Whether the server has sent a part without identifying its version. Then no part from this server is continued.
   private var isUnidentified = false
+  /// How often responses have contradicted the length of the version, since they last did so after more bytes than ever
+  /// before.
+  private var contradictions = 0
+  /// The largest number of bytes that existed at a contradiction.
+  private var furthest: UInt64 = 0
+  /// The number of contradictions that ends the download.
+  private static let contradictionLimit = 3
   /// Where the range of the current request begins; 0 for a request without a range.
   private var asked: UInt64 = 0
   /// Where the content of the current response ends; nil if it is not stated, or there is no response.
@@ -65,6 +72,8 @@ package struct DownloadStateMachine: Equatable {
     case complete
     /// Not a valid response to this request, with the reason in words.
     case broken(String)
+    /// No response of this server leads to the end, with the reason in words. The download ends.
+    case fail(String)
   }
 
   /// The head of a response with status 200, 206, 412 or 416.
@@ -104,9 +113,14 @@ package struct DownloadStateMachine: Equatable {
   private mutating func part(_ response: HTTPResponse) -> Answer {
     guard asked > 0 else { return .broken("it answered 206 to a request without a range") }
     guard Self.values("Content-Range", response).count == 1,
-      case .part(let range, let total)? = contentRange(response), range.lowerBound == asked,
-      length == nil || total == nil || length == total, range.upperBound <= length ?? .max
+      case .part(let range, let total)? = contentRange(response), range.lowerBound == asked
     else {
+      forget()
+      return .startOver(.range)
+    }
+    guard length == nil || total == nil || length == total, range.upperBound <= length ?? .max else {
+      // Another version may have another length.
+      if match(response) == .same { return contradicted() }
       forget()
       return .startOver(.range)
     }
@@ -153,8 +167,7 @@ package struct DownloadStateMachine: Equatable {
     let stated = response["Transfer-Encoding"] == nil ? response["Content-Length"].flatMap(Self.byteCount) : nil
     if asked > 0, isSame, let length, let stated, stated != length {
       // One version has one length, as for a 206.
-      forget()
-      return .startOver(.range)
+      return contradicted()
     }
     let reason: DownloadRestart? = asked > 0 ? (isSame ? .ignored : .changed) : nil
     (count, asked) = (0, 0)
@@ -167,10 +180,20 @@ package struct DownloadStateMachine: Equatable {
     return .content(from: 0, reason: reason)
   }
 
+  /// The response states another length than an earlier one of the same version. Each time, the existing bytes are lost.
+  /// So a server that always does this, and never sends everything at once, would be asked without end.
+  private mutating func contradicted() -> Answer {
+    if count > furthest { (furthest, contradictions) = (count, 0) }
+    contradictions += 1
+    forget()
+    return contradictions < Self.contradictionLimit
+      ? .startOver(.range) : .fail("its responses state different lengths for the same version of the resource")
+  }
+
   private mutating func forget() {
-    let isUnidentified = isUnidentified
+    let (isUnidentified, contradictions, furthest) = (isUnidentified, contradictions, furthest)
     self = DownloadStateMachine()
-    self.isUnidentified = isUnidentified
+    (self.isUnidentified, self.contradictions, self.furthest) = (isUnidentified, contradictions, furthest)
   }
 
   // MARK: Versions

@@ -46,6 +46,12 @@ extension FileDownload {
       stopRequest()
       self.response = response
       refused("the server broke the protocol: \(words)", kind: .protocolBroken)
+    case .fail(let words):
+      stopRequest()
+      self.response = response
+      fail(
+        DownloadError(
+          .protocolBroken, "the server broke the protocol: \(words). Check the server, or try again later."))
     case .startOver(let reason):
       stopRequest()
       if discard(reason, before) { send(sent) }

@@ -5,6 +5,7 @@ import DiskFiles
 import EventLoops
 import Glibc
 import HTTPMessages
+import LiveStreaming
 import NetworkTesting
 import Testing
 import UploadClient
@@ -230,6 +231,23 @@ struct DownloadAnswersTests {
     #expect(summary.error == nil && startedOver == [400], "\(summary), \(startedOver)")
     #expect(requests == ["1 from 400"] + (status.hasPrefix("200") ? [] : ["2 from 0"]))
     #expect(try directory.names == ["file"] && directory.contents("file") == Self.content)
+  }
+
+  @Test("a server whose responses break off, and state another length of the same version each time, ends the download")
+  func otherLengths() async throws {
+    let server = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: \(100 + number)\r\n\r\n")
+      try connection.send(Array(Self.content[..<10]))
+    }
+    let (summary, startedOver, requests) = try await download(server.url, from: 0) {
+      $0.retry.maximumCeiling = .milliseconds(10)
+    }
+    #expect(summary.error?.kind == .protocolBroken && summary.resumeData == nil, "\(summary)")
+    #expect(summary.error?.description.contains("different lengths") == true, "\(summary)")
+    #expect(startedOver == [10, 10])
+    #expect(requests == ["1 from 0", "2 from 10", "3 from 0", "4 from 10", "5 from 0", "6 from 10"])
+    #expect(directory.names == [])
   }
 
   @Test(

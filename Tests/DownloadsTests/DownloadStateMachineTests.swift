@@ -62,6 +62,9 @@ struct DownloadStateMachineTests {
         case .broken:
           #expect(behavior != .proper, "\(log)")
           break requests
+        case .fail:
+          #expect(start != nil, "\(log)")
+          break requests
         case .startOver:
           #expect(start != nil, "\(log)")
           file = []
@@ -235,5 +238,47 @@ struct DownloadStateMachineTests {
     #expect(
       answer == (isContent ? .content(from: 0, reason: tag == "\"a\"" ? .ignored : .changed) : .startOver(.range)))
     #expect(machine.count == 0 && (isContent || machine.begin().isEmpty))
+  }
+
+  @Test(
+    "the third contradictory length of the same version ends the download, unless it gets further each time",
+    arguments: [200, 206], [false, true])
+  func contradictedAgain(_ status: Int, getsFurther: Bool) {
+    var machine = DownloadStateMachine()
+    for number in 1...3 {
+      _ = machine.begin()
+      let whole = HTTPResponse(
+        status: 200, fields: [.init(name: "ETag", value: "\"a\""), .init(name: "Content-Length", value: "1\(number)")])
+      let first = machine.answered(whole)
+      let isTaken = machine.received(getsFurther ? 3 + number : 4)
+      #expect(first == .content(from: 0, reason: nil) && isTaken)
+      _ = machine.ended(isWhole: false)
+      let range = machine.begin()
+      #expect(range.count == 2)
+      let length = HTTPResponse.Field(name: "Content-Length", value: "2\(number)")
+      let other = HTTPResponse(status: 200, fields: [.init(name: "ETag", value: "\"a\""), length])
+      let answer = machine.answered(status == 200 ? other : part("bytes \(machine.count)-19/20"))
+      let hasFailed = if case .fail = answer { true } else { false }
+      #expect(hasFailed == (number == 3 && !getsFurther), "\(number): \(answer)")
+      if !hasFailed { #expect(answer == .startOver(.range)) }
+      #expect(machine.count == 0)
+    }
+  }
+
+  @Test("a part of another version with another length is no contradiction")
+  func changedAgain() {
+    var machine = DownloadStateMachine()
+    for number in 1...6 {
+      _ = machine.begin()
+      let fields = [("ETag", "\"\(number)\""), ("Content-Length", "1\(number)")]
+      _ = machine.answered(HTTPResponse(status: 200, fields: fields.map { .init(name: $0.0, value: $0.1) }))
+      _ = machine.received(4)
+      _ = machine.ended(isWhole: false)
+      _ = machine.begin()
+      // Of the next version, from a server that ignores If-Range.
+      let later = [("ETag", "\"\(number + 1)\""), ("Content-Range", "bytes 4-19/20")]
+      let answer = machine.answered(HTTPResponse(status: 206, fields: later.map { .init(name: $0.0, value: $0.1) }))
+      #expect(answer == .startOver(.range))
+    }
   }
 }

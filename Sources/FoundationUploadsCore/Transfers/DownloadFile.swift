@@ -95,7 +95,7 @@ final class DownloadFile: @unchecked Sendable {
       return true
     // An encoded resource, for example. It is delivered unchanged, and cannot be continued.
     case .broken where !isResumption: return beginOther()
-    case .startOver, .complete, .broken: return false
+    case .startOver, .complete, .broken, .fail: return false
     }
   }
 
