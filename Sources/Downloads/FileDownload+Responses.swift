@@ -183,6 +183,10 @@ extension FileDownload {
     let retryAfter = response.retryAfter(wallClock: time(nil))
     switch status {
     case 301, 302, 303, 307, 308: follow(response)
+    case 304:
+      refused(
+        "the server answered 304 (Not Modified) instead of sending the file, although the request did not ask whether a copy is current. Check the server, and the caches and proxies before it.",
+        retryAfter)
     case 401, 407:
       again(
         .response(status), retryAfter,

@@ -63,6 +63,8 @@ package enum Verdict: Equatable {
     func permanent(_ words: String) -> Verdict {
       .permanent(LiveStreamError(.refused, words), .response(status), serverOffset: serverOffset)
     }
+    // It usually repeats the query of the request.
+    let location = response["Location"].map { excerpt(UploadRequest.withoutSecrets($0)) }
     // Another sentence follows it.
     let reason = response.reason.map { ": \($0.last == "." ? String($0.dropLast()) : $0)" } ?? ""
     switch status {
@@ -73,13 +75,18 @@ package enum Verdict: Equatable {
         .protocolBroken,
         "the server answered \(status) before the end of the stream, so it does not read streamed bodies to their end. Try another URL or method"
       )
+    case 304:
+      // It should have no Location, but a wrong one may show which server has sent it.
+      return unexpected(
+        .refused,
+        "the server answered 304 (Not Modified)\(location.map { " with the Location \($0)" } ?? ""), which is valid only for a GET or HEAD with a condition. Check the server, and the caches and proxies before it"
+      )
     case 300..<400:
-      // It usually repeats the query of the request.
-      let target = response["Location"].map { " to \(excerpt(UploadRequest.withoutSecrets($0)))" } ?? ""
       let advice =
         isLocationInsecure
         ? "That would send the stream in clear text. Check the server's configuration" : "Stream to that URL instead"
-      return unexpected(.refused, "the server redirects\(target) (\(status)). \(advice)")
+      return unexpected(
+        .refused, "the server redirects\(location.map { " to \($0)" } ?? "") (\(status)). \(advice)")
     case 407:
       return refusal(
         "the proxy requires valid credentials (407)\(reason)",

@@ -259,6 +259,15 @@ struct DownloadAnswersTests {
     #expect(summary.error?.kind == .refused && directory.names == [], "\(summary), \(directory.names)")
   }
 
+  @Test("a 304 ends a new download with its meaning, although nothing asked for it")
+  func notModified() async throws {
+    let server = try server { try Self.send($0, "304 Not Modified", ["ETag: \"a\""], content: []) }
+    let (summary, _, _) = try await download(server.url, from: 0)
+    #expect(summary.error?.kind == .refused && directory.names == [], "\(summary), \(directory.names)")
+    let text = summary.error?.description ?? ""
+    #expect(text.contains("304 (Not Modified)") && text.contains("a copy is current") && text.hasSuffix("."), "\(text)")
+  }
+
   @Test(
     "a response with a Transfer-Encoding other than chunked does not count as complete",
     arguments: ["identity", "", "bogus"], [true, false])

@@ -70,6 +70,14 @@ struct VerdictTests {
     }
   }
 
+  @Test("a 304 is no redirect, with or without a Location", arguments: [nil, "http://elsewhere/"])
+  func notModified(_ location: String?) {
+    let error = judge(304, location.map { ["Location": $0] } ?? [:], early: false).error
+    let text = error?.description ?? ""
+    #expect(text.contains("304 (Not Modified)") && text.contains("caches") && !text.contains("redirect"), "\(text)")
+    #expect(text.contains("http://elsewhere/") == (location != nil))
+  }
+
   @Test("a 2xx is the end, unless it precedes the end of the data")
   func success() {
     #expect(judge(201, early: false) == .complete(HTTPResponse(status: 201)))
