@@ -214,6 +214,34 @@ struct PutTests {
     #expect(auto.errors.contains { $0.contains("does not support resumable uploads") && $0.contains("plain") })
   }
 
+  @Test(
+    "a 206 of a plain server does not confirm the upload of a small or a large file: 76, with its reason; a 202 does",
+    arguments: [1000, (4 << 20) + 1])
+  func partialAnswer(_ count: Int) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", bytes(count))
+    for (status, code) in [("206 Partial Content", 76), ("202 Accepted", 0)] as [(String, Int32)] {
+      let server = try ScriptedServer { connection, _ in
+        while true {
+          let head = try connection.head()
+          if head.line.hasPrefix("OPTIONS") {
+            try connection.respond("404 Not Found")
+            continue
+          }
+          if head["Transfer-Encoding"] != nil { _ = try connection.body() }
+          var rest = head["Content-Length"].flatMap { Int($0) } ?? 0
+          while rest > 0, let piece = try connection.receive(min(rest, 65_536)) { rest -= piece.count }
+          try connection.respond(status, body: "1 of 2 items accepted\n")
+        }
+      }
+      let process = try sluice(["put", file, "\(server.url)/x"])
+      #expect(try process.wait() == code, "\(status): \(process.errors)")
+      let line = process.errors.first { $0.contains("206 (Partial Content)") } ?? ""
+      #expect(line.contains("1 of 2 items accepted") == (code == 76), "\(status): \(process.errors)")
+    }
+    #expect(directory.names == ["data"])
+  }
+
   // MARK: Interrupted
 
   @Test(

@@ -267,12 +267,18 @@ struct BackgroundSessionTests {
     #expect(try recorder.end() == .completed(task: task.taskIdentifier, "", status: 201, error: nil))
   }
 
-  @Test("a server's refusal is a response, and an impossible transfer is an error")
+  @Test("a server's refusal or 206 is a response, and an impossible transfer is an error")
   func refusals() throws {
     let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
       try connection.respond("403 Forbidden", ["Connection: close"])
+      _ = connection.readToEnd()
+    }
+    let partial = try ScriptedServer { connection, _ in
+      var rest = try connection.head()["Content-Length"].flatMap { Int($0) } ?? 0
+      while rest > 0, let piece = try connection.receive(rest) { rest -= piece.count }
+      try connection.respond("206 Partial Content", ["Connection: close"])
       _ = connection.readToEnd()
     }
     let session = session(bench, recorder) { $0.timeoutIntervalForResource = 0.3 }
@@ -284,6 +290,7 @@ struct BackgroundSessionTests {
       }
     }
     try ends(session.uploadTask(with: try request("\(server.url)/x"), fromFile: file), 403, nil)
+    try ends(session.uploadTask(with: try request("\(partial.url)/x"), fromFile: file), 206, nil)
     try ends(
       session.uploadTask(with: try request("http://127.0.0.1:9/x"), fromFile: URL(fileURLWithPath: "/nowhere")), 0,
       .cannotOpenFile)

@@ -161,6 +161,25 @@ struct StreamedUploadTests {
     #expect(test.recorder.data.count == count)
   }
 
+  @Test("a 206 of a plain server to a whole stream is its response, whose meaning the program decides")
+  func partial() throws {
+    let server = try ScriptedServer { connection, _ in
+      while try connection.head().line.hasPrefix("OPTIONS") { try connection.respond("404 Not Found") }
+      _ = try connection.body()
+      try connection.respond("206 Partial Content", body: "1 of 2")
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let pair = try Pair()
+    test.recorder.stream = { pair.input }
+    test.session.uploadTask(withStreamedRequest: try request("\(server.url)/a", "POST")).resume()
+    pair.output.open()
+    #expect(pair.output.write("content", maxLength: 7) == 7)
+    pair.output.close()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(206)) && test.recorder.data == Data("1 of 2".utf8))
+  }
+
   @Test("a missing stream of the delegate is an error")
   func noStream() throws {
     let test = TestSession()

@@ -84,6 +84,17 @@ struct VerdictTests {
     #expect(kind(judge(200, early: true)) == .unexpected && judge(200, early: true).error?.kind == .protocolBroken)
   }
 
+  @Test("a 206 after all data does not confirm it, and every other 2xx does (RFC 9110)", arguments: 200..<300)
+  func partial(_ status: Int) {
+    let verdict = judge(status, early: false, body: "1 of 2 items accepted\n")
+    #expect(kind(verdict) == (status == 206 ? .unexpected : .complete))
+    #expect(kind(judge(status, early: true)) == .unexpected)
+    guard status == 206 else { return }
+    let text = verdict.error?.description ?? ""
+    #expect(text.contains("206 (Partial Content)") && text.contains("1 of 2 items accepted"), "\(text)")
+    #expect(verdict.error?.kind == .refused)
+  }
+
   @Test("connection failures are retried, and local and certificate errors are not")
   func failures() {
     func verdict(_ kind: UploadError.Kind) -> Verdict { Verdict(.failure(UploadError(kind, "w")), wallClock: 0) }

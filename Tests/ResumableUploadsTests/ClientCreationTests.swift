@@ -95,6 +95,29 @@ import Testing
     #expect(client.next == "completed" && client.machine.acknowledged == 500)
   }
 
+  @Test("a 206 to the whole completes nothing, unless the server uses the protocol")
+  func partial() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.sendAll()
+    #expect(client.answer(206) == .fail(.refused(status: 206)))
+    for fields in [
+      ["Upload-Complete": "?1"], ["Upload-Offset": "500"], ["Upload-Draft-Interop-Version": "8"],
+    ] as [HeaderFields] {
+      client = .file(500)
+      client.start()
+      client.sendAll()
+      client.answer(206, fields)
+      #expect(client.next == "completed", "\(fields)")
+    }
+    client = .file(500)
+    client.start()
+    client.interim(location: Self.upload)
+    client.sendAll()
+    client.answer(206)
+    #expect(client.next == "HEAD")
+  }
+
   @Test("after a 2xx to a part, the client continues at Location (draft, section Upload Creation)")
   func part() {
     var client = ClientScript.live(500)

@@ -218,8 +218,12 @@ extension Transfer {
     // An unsuccessful response is still a response if it is the last event.
     var isAnswered = error.kind != .unreachable && error.kind != .source && error.kind != .cancelled
     if case .response? = streamFacts.cause { isAnswered = true }
-    // If the stream has failed, a success belongs to another request, or came before the stream's end.
-    if isAnswered, let response = summary.response, !response.isInterim, !response.isSuccess { return respond(summary) }
+    // If the stream has failed, a success belongs to another request, or came before the stream's end. But a plain
+    // server's 206 after that end is a response like an error: the program decides what it means.
+    let isPartial = summary.response?.status == 206 && error.kind == .refused && streamFacts.isResumable == false
+    if isAnswered, let response = summary.response, !response.isInterim, !response.isSuccess || isPartial {
+      return respond(summary)
+    }
     fail(URLError(error, cause: streamFacts.cause, request.url))
   }
 

@@ -230,6 +230,12 @@ extension UploadClientStateMachine {
           resource.isFinalResponseUnproved = !answer.isEarly && sentUpTo == supply.head
           return detour(answer.status)
         }
+        // Without the protocol, a 206 does not confirm that the server has everything.
+        if answer.status == 206, !answer.isEarly, completeness == nil, claimed == nil,
+          InteropVersion.Named(answer.fields) != .known(server.version)
+        {
+          return isOutage(answer) ? creationFailed() : fail(.refused(status: answer.status))
+        }
         let end = claimed ?? (answer.isEarly ? base : sentUpTo)
         // A server that has used the protocol before names the upload resource or reports that it is complete.
         if hasAcknowledged, completeness == nil, claimed == nil, answer.location ?? resource.announced == nil {
