@@ -123,9 +123,7 @@ enum Get {
     try target.check(replaces: values.has("force"))
     guard let unfinished, unfinished.data.byteCount > 0, !unfinished.data.validator.isEmpty else {
       guard unfinished != nil || !values.has("resume") else {
-        throw .usage(
-          "cannot resume: \(record.path.shellQuoted) records no unfinished download to \(target.path.shellQuoted). Leave --resume out, or name its record with --resume-file."
-        )
+        throw nothing(to: "resume", record, target)
       }
       // A process was killed before there was anything to continue.
       if isRecorded { target.removePart(unfinished?.data) }
@@ -147,14 +145,19 @@ enum Get {
     return unfinished.data
   }
 
+  /// The error for an option that requires an unfinished download, if there is none.
+  private static func nothing(to option: String, _ record: DownloadRecord, _ target: DownloadTarget) -> CommandError {
+    .usage(
+      "cannot \(option): \(record.path.shellQuoted) records no unfinished download to \(target.path.shellQuoted). Leave --\(option) out, or name its record with --resume-file."
+    )
+  }
+
   private static func abandon(
     _ unfinished: DownloadRecord.Unfinished?, _ record: DownloadRecord, _ target: DownloadTarget
   ) throws(CommandError) -> ExitCode {
     guard let unfinished else {
       record.withdraw()
-      throw .usage(
-        "cannot abandon: \(record.path.shellQuoted) records no unfinished download to \(target.path.shellQuoted). Leave --abandon out, or name its record with --resume-file."
-      )
+      throw nothing(to: "abandon", record, target)
     }
     target.removePart(unfinished.data)
     record.remove()
