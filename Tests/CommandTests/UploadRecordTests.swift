@@ -36,6 +36,15 @@ struct UploadRecordTests {
     }
   }
 
+  /// A new record beside its file, claimed, and nothing else in the directory.
+  private func claimed() throws -> (directory: TemporaryDirectory, version: FileVersion, record: UploadRecord) {
+    let directory = try TemporaryDirectory()
+    let version = try version(try directory.write("data", "text"))
+    let record = UploadRecord(path: "\(directory.path)/data.sluice", version: version)
+    #expect(try record.claim() == nil)
+    return (directory, version, record)
+  }
+
   @Test("a file that is not a record is refused and stays unchanged")
   func foreign() throws {
     let directory = try TemporaryDirectory()
@@ -107,11 +116,8 @@ struct UploadRecordTests {
 
   @Test("a record that ends within a later state has the last complete one, and within the first one it is refused")
   func cut() throws {
-    let directory = try TemporaryDirectory()
-    let version = try version(try directory.write("data", "text"))
-    let path = "\(directory.path)/data.sluice"
-    let first = UploadRecord(path: path, version: version)
-    #expect(try first.claim() == nil)
+    let (directory, version, first) = try claimed()
+    let path = first.path
     var states: [ResumeData] = []
     var ends = [try directory.contents("data.sluice").count]
     for number in 0..<3 {
@@ -210,11 +216,7 @@ struct UploadRecordTests {
 
   @Test("a record is withdrawn only by the process that has created it")
   func withdrawn() throws {
-    let directory = try TemporaryDirectory()
-    let version = try version(try directory.write("data", "text"))
-    let path = "\(directory.path)/data.sluice"
-    let record = UploadRecord(path: path, version: version)
-    #expect(try record.claim() == nil)
+    let (directory, version, record) = try claimed()
     record.withdraw()
     #expect(directory.names == ["data"])
     for text in ["", "sluice upload record 2\n"] {
@@ -224,7 +226,7 @@ struct UploadRecordTests {
       #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
     }
     // The lock is released.
-    #expect(try UploadRecord(path: path, version: version).claim() == nil)
+    #expect(try UploadRecord(path: record.path, version: version).claim() == nil)
   }
 
   @Test("a record that a kill left empty is no obstacle, and nobody else has it while it is locked")
