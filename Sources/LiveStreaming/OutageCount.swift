@@ -19,7 +19,7 @@ package struct OutageCount {
     return isRepeated
   }
 
-  /// Bytes up to this stream offset are lost. This is not progress.
+  /// Bytes up to this stream offset are lost, or are too few to end an outage. This is not progress.
   mutating func skipped(to offset: UInt64) { start = start.map { max($0, offset) } }
 
   /// The server works, and there was nothing to acknowledge.

@@ -28,8 +28,9 @@ extension ResumableStream {
     let end = upload.base.addingReportingOverflow(offset).partialValue
     if upload.isAskingForSurplus { return "the server reported offset \(end), which is beyond the bytes in the buffer" }
     let missing = upload.acknowledged - min(upload.acknowledged, end)
-    return missing > 0
-      ? "the server has stored \(missing) bytes less than it had acknowledged"
+    if missing > 0 { return "the server has stored \(missing) bytes less than it had acknowledged" }
+    return upload.storesLittle
+      ? "the server stores only a small part of each request"
       : "the server answered \(answer.status), which is not valid at this point"
   }
 

@@ -116,7 +116,7 @@ struct ResumableStream: StreamStateMachine {
   ) -> StreamStep {
     let before = upload.advances
     let failure = upload.received(interim: ClientAnswer(response, location: location), sentUpTo: sentUpTo)
-    noteProgress(since: before)
+    noteProgress(since: before, now: now)
     takeNotes()
     if failure == nil, upload.exceedsAppendSize, upload.interrupted(sentUpTo: sentUpTo) == .wait {
       noteResent(sentUpTo)
@@ -140,7 +140,7 @@ struct ResumableStream: StreamStateMachine {
       var answer = ClientAnswer(outcome.response, location: end.location, isEarly: outcome.isEarly)
       answer.isLocationInsecure = end.isLocationInsecure
       let action = upload.answered(answer, sentUpTo: end.sentUpTo, supply)
-      noteProgress(since: before)
+      noteProgress(since: before, now: now)
       // The server has stored everything, and its source is silent.
       if case .awaitBytes = action {
         clock.noteProgress()
@@ -271,7 +271,10 @@ struct ResumableStream: StreamStateMachine {
 
   private mutating func wait(_ failure: RetryClock.Failure, now: MonotonicInstant, draw: UInt64) -> StreamStep {
     // The server is at the start of an append, even if only a HEAD reported that.
-    let isRepeated = outages.failed(acknowledged: max(upload.acknowledged, appendStart))
+    let offset = max(upload.acknowledged, appendStart)
+    // All pauses because of short appends are one outage, until the server stores more of an append.
+    if upload.storesLittle, !clock.isUntroubled { outages.skipped(to: offset) }
+    let isRepeated = outages.failed(acknowledged: offset)
     (isStreaming, isConnecting) = (false, false)
     var isAnswer = false
     // A 502 reports a connection that failed behind a proxy. Like a connection that failed here, it justifies an early
@@ -287,8 +290,9 @@ struct ResumableStream: StreamStateMachine {
     }
   }
 
-  private mutating func noteProgress(since before: UInt64) {
-    if upload.advances != before { clock.noteProgress() }
+  private mutating func noteProgress(since before: UInt64, now: MonotonicInstant) {
+    guard upload.advances != before else { return }
+    if upload.storesLittle { clock.noteSlowProgress(now: now) } else { clock.noteProgress() }
   }
 
   private mutating func streamRequest(_ request: ClientRequest) -> StreamRequest {

@@ -59,6 +59,13 @@ package struct RetryClock: Equatable {
     hasRenewedToken = false
   }
 
+  /// Notes progress that is too little to end an outage. The time to give up starts again, and the delays grow further.
+  mutating func noteSlowProgress(now: MonotonicInstant) {
+    (patienceStart, attempts) = (now, 0)
+    (refusedSince, refusals) = (nil, 0)
+    hasRenewedToken = false
+  }
+
   /// Notes a connection. The first one ends the time that ``RetryPolicy/waitsForConnectivity`` excludes.
   package mutating func noteConnected() {
     guard !hasConnected else { return }

@@ -291,6 +291,37 @@ private struct Rules {
     }
   }
 
+  @Test("pauses grow while a server stores one byte of each request, and its progress keeps the stream alive")
+  func oneByteOfEach() {
+    var rules = Rules(100_000) { $0.giveUpAfter = .seconds(30) }
+    rules.answer(201, ["Location": Rules.upload])
+    rules.stored = 0
+    let start = rules.now
+    var (requests, longest) = (0, Duration.zero)
+    while rules.end == nil, rules.now - start < .seconds(600), requests < 10_000 {
+      if let pause = rules.pause {
+        longest = max(longest, pause)
+        rules.goOn()
+      } else {
+        requests += 1
+        if rules.method == "PATCH" { rules.stored += 1 }
+        rules.answer(204, ["Upload-Offset": "\(rules.stored)", "Upload-Complete": "?0"])
+      }
+    }
+    #expect(rules.end == nil && requests < 200 && longest > .seconds(14), "\(requests) requests, \(rules.step)")
+    #expect(rules.machine.outageCount == 1 && rules.failures.dropFirst().allSatisfy(\.isRepeated))
+    #expect(rules.failures.allSatisfy { $0.cause.description.contains("only a small part") })
+    // The server recovers, and the next failure is the first of another outage.
+    for _ in 0..<4 where rules.step != .awaitBytes(upTo: 100_001) {
+      if rules.pause == nil { rules.answerTruly() } else { rules.goOn() }
+    }
+    #expect(rules.step == .awaitBytes(upTo: 100_001))
+    rules.head += 1
+    rules.take(rules.machine.bytesAreReady(rules.supply))
+    rules.fail()
+    #expect(rules.pause == .milliseconds(25) && rules.machine.outageCount == 2)
+  }
+
   @Test("if a server has stored everything, the next failure counts as the first")
   func everythingThere() {
     var rules = Rules.streaming(acknowledged: 500)

@@ -160,6 +160,26 @@ struct RetryClockTests {
     }
   }
 
+  @Test("little progress restarts the time to give up, and the pauses grow further")
+  func slowProgress() throws {
+    var clock = RetryClock(policy: Self.policy())
+    for (time, delay) in [(1, .milliseconds(250)), (5, .seconds(1)), (61, .seconds(15))] as [(Double, Duration)] {
+      #expect(try clock.failed(Self.away, now: Self.at(time), draw: .max) == delay)
+      clock.noteSlowProgress(now: Self.at(time))
+      #expect(!clock.isUntroubled)
+    }
+    clock.noteProgress()
+    #expect(try clock.failed(Self.away, now: Self.at(62), draw: .max) == .milliseconds(250))
+    for failure in [Self.away, Self.refused(hasAcknowledged: true)] {
+      clock = RetryClock(policy: Self.policy(.seconds(5), onRefusal: .seconds(5)))
+      for round in 0..<100 {
+        _ = try clock.failed(failure, now: Self.at(Double(round) * 4), draw: .max)
+        _ = try clock.failed(failure, now: Self.at(Double(round) * 4 + 3), draw: .max)
+        clock.noteSlowProgress(now: Self.at(Double(round) * 4 + 3))
+      }
+    }
+  }
+
   // MARK: Refusals
 
   @Test("a refusal ends a stream at once before the first acknowledgement, and ten minutes after it began otherwise")

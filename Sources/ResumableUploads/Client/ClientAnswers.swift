@@ -82,6 +82,7 @@ extension UploadClientStateMachine {
       // During a creation, the target reports the offset. That proves nothing about the upload resource.
       if state != .creating { prove() }
       acknowledge(upTo: base + count)
+      noteInterimAdvance()
     } else {
       notes.append(.impossibleOffset(base + count))
     }
@@ -99,6 +100,7 @@ extension UploadClientStateMachine {
     case .creating: return created(answer, sentUpTo: sentUpTo, supply)
     case .appending(let append):
       noteDoubt(answer)
+      resource.answeredAppend = append.start < sentUpTo ? append.start..<sentUpTo : nil
       return appended(append, answer, sentUpTo: sentUpTo, supply)
     case .retrievingOffset:
       noteDoubt(answer)

@@ -18,10 +18,10 @@ extension UploadClientStateMachine {
     answer.allowsRetry || answer.isRefusal || hasAcknowledged
   }
 
-  /// Asks for the offset: at once as a rule, after a pause if earlier attempts led nowhere.
+  /// Asks for the offset: at once as a rule, after a pause if earlier attempts led nowhere, or not far.
   mutating func detour(_ status: Int) -> Action {
     patience.detours += 1
-    if patience.detours <= Self.immediateDetours { return retrieveOffset() }
+    if patience.detours <= Self.immediateDetours, !storesLittle { return retrieveOffset() }
     if patience.detours <= Self.maximumDetours || hasAcknowledged { return wait(.offsetRetrieval) }
     return fail(.noProgress(status: status))
   }
@@ -52,6 +52,7 @@ extension UploadClientStateMachine {
 
   /// 404 or 410: the upload resource no longer exists.
   mutating func gone(_ append: Append?, _ status: Int, _ supply: Supply) -> Action {
+    judgeAppend(at: acknowledged)
     let confirmations = status == 404 ? 2 : patience.detours > Self.immediateDetours ? 1 : 0
     if hasAcknowledged, patience.missing < confirmations {
       patience.missing += 1
@@ -76,6 +77,6 @@ extension UploadClientStateMachine {
     patience.restarts += 1
     highWater.sinceRestart = 0
     parts.end = .gone
-    return beginPart(supply)
+    return beginPartInTime(supply)
   }
 }

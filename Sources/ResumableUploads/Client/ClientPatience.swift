@@ -30,6 +30,8 @@ extension UploadClientStateMachine {
     var disbelieved = 0
     /// How often the answer to an append to a complete upload reported it incomplete.
     var denials = 0
+    /// How many appends in a row made progress although the server stored only a small part of each.
+    var shortAppends = 0
 
     /// The server has stored more bytes than ever before.
     mutating func renew() { (detours, shrinks, restarts) = (0, 0, 0) }

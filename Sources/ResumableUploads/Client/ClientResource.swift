@@ -23,6 +23,9 @@ extension UploadClientStateMachine {
     var surplus: Surplus?
     /// Whether the client retrieves the offset once more because there was nothing to append at it.
     var confirms = false
+    /// The bytes of the last append, from its answer on, until the offset shows how many of them are stored. Stream
+    /// offsets.
+    var answeredAppend: Range<UInt64>?
     /// Whether one of the appends has carried the upload's length.
     var hasToldLength = false
     /// Whether an append that completes the upload was sent in full and got no answer.

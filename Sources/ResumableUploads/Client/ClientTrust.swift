@@ -61,6 +61,7 @@ extension UploadClientStateMachine {
     former.sent = max(former.sent, sent)
     (former.advances, former.isOptimistic, former.notes) = (advances, false, notes)
     (former.patience.detours, former.patience.placeRefusals) = (patience.detours, patience.placeRefusals)
+    former.patience.shortAppends = patience.shortAppends
     (former.resource.doubts, former.highWater.reported) = (0, highWater.reported)
     // The client has left the one that it used in between.
     if resource.url != nil, let url = former.resource.url {

@@ -49,12 +49,14 @@ extension UploadClientStateMachine {
         // An upload can be complete although it was not transmitted in full (section "Completeness"). Then the server
         // has what it reports now, or what it reported before.
         let end = tookAll ? sentUpTo : min(claimed ?? acknowledged, sentUpTo)
+        judgeAppend(at: end)
         guard supply.isFinished, end == supply.head else { return completedEarly(end, supply) }
         return complete(upTo: end)
       }
       if append.completes || answer.isEarly || (claimed ?? sentUpTo) != sentUpTo { return detour(answer.status) }
       if sentUpTo > acknowledged { (patience.disbelieved, resource.hasProbed) = (0, false) }
       acknowledge(upTo: sentUpTo)
+      judgeAppend(at: sentUpTo)
       resource.offset = sentUpTo
       return self.append(supply)
     case _ where completeness == true && !isConflict: return fail(.processingFailed(status: answer.status))
@@ -149,6 +151,7 @@ extension UploadClientStateMachine {
       return configuration.length == nil ? fail(failure) : abandon(failure)
     }
     prove()
+    judgeAppend(at: claimed)
     if sent == .max { sent = claimed }
     if claimed < acknowledged {
       // Ask once more here as well, because a break in the stream or duplicate bytes would follow.
@@ -230,7 +233,7 @@ extension UploadClientStateMachine {
     acknowledge(upTo: end)
     resource.offset = end
     parts.end = reason
-    return endsInGap(supply) ? completeBeforeGap(supply) : beginPart(supply)
+    return endsInGap(supply) ? completeBeforeGap(supply) : beginPartInTime(supply)
   }
 
   /// The size of the content that a 413 has refused, as far as it is known.
