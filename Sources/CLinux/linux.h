@@ -25,6 +25,8 @@ extern int memfd_create(const char *name, unsigned int flags);
 extern int pthread_setname_np(unsigned long thread, const char *name);
 /// accept4(2)
 extern int accept4(int listener, struct sockaddr *address, unsigned int *length, int flags);
+/// dup3(2)
+extern int dup3(int descriptor, int replaced, int flags);
 /// syncfs(2)
 extern int syncfs(int descriptor);
 /// renameat2(2)

@@ -27,6 +27,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private let files: OpenFiles
   private let loop: EventLoop
   private let assignment: LoopAssignment
+  private let emit: (ServerEvent) -> Void
   private let temporaryName: String
   /// The temporary names of all loops.
   private let temporaryNames: Set<String>
@@ -42,9 +43,10 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// - Parameter parent: the directory that contains the records' directory. It must stay open longer than this.
   package init(
     in parent: Int32, disk: DiskSync, worker: BackgroundWorker, files: OpenFiles, durability: Durability,
-    loop: EventLoop, assignment: LoopAssignment
+    loop: EventLoop, assignment: LoopAssignment, emit: @escaping (ServerEvent) -> Void = { _ in }
   ) throws(SystemError) {
     self.parent = parent
+    self.emit = emit
     self.durability = durability
     (self.worker, self.disk, self.files) = (worker, disk, files)
     self.loop = loop
@@ -70,15 +72,35 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     }
   }
 
-  /// The directory, which is made when something is to be kept there.
+  /// The directory, which is made when something is to be kept there, and again if somebody has removed it.
   private func opened() throws(SystemError) -> Int32 {
-    if directory < 0 {
-      // Nobody but the server has business with what is in there: the names are what protects uploads.
-      try makeDirectory(Self.directoryName, in: parent)
-      directory = try Self.open(in: parent)
-      if durability != .none { fsync(parent) }
+    guard directory < 0 || isRemoved else { return directory }
+    // Nobody but the server has business with what is in there: the names are what protects uploads.
+    let isMade = try makeDirectory(Self.directoryName, in: parent)
+    let opened = try Self.open(in: parent)
+    if durability != .none { fsync(parent) }
+    guard directory >= 0 else {
+      directory = opened
+      return opened
+    }
+    defer { close(opened) }
+    // The new directory gets the same number, because open files and waiting work refer to that.
+    try retryingInterrupts("open \(Self.directoryName) again") { dup3(opened, directory, O_CLOEXEC) }
+    // One of the loops makes it, and reports this.
+    if isMade {
+      emit(
+        ServerEvent(
+          .warning,
+          reason: "the directory \(Self.directoryName) was removed while the server was running. The server made it "
+            + "again. Unfinished uploads that had begun before may be lost"))
     }
     return directory
+  }
+
+  /// Whether the open directory no longer has a name.
+  private var isRemoved: Bool {
+    var status = stat()
+    return fstat(directory, &status) == 0 && status.st_nlink == 0
   }
 
   // MARK: Records

@@ -30,7 +30,7 @@ final class DirectoryService: LoopService {
   init(
     _ context: ServingContext, _ configuration: UploadServer.Configuration, _ shared: SharedStorage
   ) throws(UploadServerError) {
-    let (loop, storage) = (context.loop, try shared.parts(context.assignment, context.loop))
+    let (loop, storage) = (context.loop, try shared.parts(context))
     assignment = context.assignment
     let registry = StreamRegistry(
       context, store: storage.streams,

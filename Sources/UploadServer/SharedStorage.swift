@@ -63,7 +63,7 @@ final class SharedStorage: Sendable {
     }
   }
 
-  func parts(_ assignment: LoopAssignment, _ loop: EventLoop) throws(UploadServerError) -> Parts {
+  func parts(_ context: ServingContext) throws(UploadServerError) -> Parts {
     let (uploads, durability) = (configuration.uploads, configuration.durability)
     guard case .directory(let path) = configuration.storage, let files else {
       return Parts(
@@ -76,7 +76,7 @@ final class SharedStorage: Sendable {
         streams: files,
         records: try UploadRecordStore(
           in: files.directory, disk: files.disk, worker: files.worker, files: openFiles, durability: durability,
-          loop: loop, assignment: assignment),
+          loop: context.loop, assignment: context.assignment, emit: context.emit),
         accounts: files.accounts, worker: files.worker, durability: durability,
         finishedLimits: finishedLimits(atMost: .max))
     } catch {
