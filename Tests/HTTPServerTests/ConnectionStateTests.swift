@@ -89,6 +89,27 @@ struct ConnectionStateTests {
     #expect(keeps(.chunked) == .send(keepsAlive: false))
   }
 
+  @Test("only a response to a whole request leaves nothing for its client to send")
+  func cutShort() {
+    for framing in [.absent, .sized(0), .sized(1), .chunked] as [BodyFraming] {
+      var generator = SplitMix64(state: 1)
+      var head = head(&generator)
+      head.framing = framing
+      var early = HTTPConnectionState()
+      early.headArrived(head)
+      var (whole, refused) = (early, early)
+      _ = early.responded(serverStops: false)
+      #expect(early.isCutShort == (framing == .sized(1) || framing == .chunked))
+      _ = whole.bodyAccepted()
+      #expect(whole.bodyEnded())
+      _ = whole.responded(serverStops: false)
+      #expect(!whole.isCutShort)
+      #expect(refused.refused() && refused.isCutShort)
+      early.headArrived(head)
+      #expect(!early.isCutShort, "the next request has its own end")
+    }
+  }
+
   @Test(
     "for any sequence of clients, bulk uploads are read in long calls only while no other client is connected",
     arguments: Seed.several(2))

@@ -1,6 +1,7 @@
 // Tests a server that drains: which requests it waits for, what it reports to the other clients, and that no client has
 // to send an acknowledged byte again. The model knows what each client has sent, and so what the client must receive.
 
+import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
@@ -123,6 +124,45 @@ struct DrainTests {
       test.server.waitUntilEnded()
       try require(try directory.text("t-a.part") == "hello", "it is stored")
     }
+  }
+
+  /// What a client that never closes its connection has sent when the server stops.
+  enum Silent: CaseIterable { case closingRequest, restOfAppend, liveAppend }
+
+  @Test(
+    "a client that does not close its connection delays the end only if it may still send the rest of its request",
+    arguments: Silent.allCases, [1, 2])
+  func silent(_ kind: Silent, _ threads: Int) throws {
+    let linger = kind == .liveAppend ? Duration.milliseconds(300) : .seconds(60)
+    let test = try TestServer { ($0.threads, $0.lingerTimeout) = (threads, linger) }
+    let client = try test.connect()
+    if kind == .closingRequest {
+      try client.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+      #expect(try client.answer().status == 200)
+    } else {
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      let framing = kind == .liveAppend ? "Transfer-Encoding: chunked" : "Content-Length: 5"
+      try client.patch(location, at: 0, [framing])
+      try client.awaitProgress(0)
+    }
+    let idle = try test.connect()
+    try idle.request("GET", "/", version: nil)
+    _ = try idle.answer()
+    let start = MonotonicInstant.now
+    test.server.drain(within: .seconds(600))
+    #expect(idle.isClosedByServer())
+    switch kind {
+    case .closingRequest: break
+    case .restOfAppend:
+      try client.send("hello")
+      #expect(try client.final().answer.status == 204)
+    case .liveAppend: #expect(try client.final().answer.status == 503)
+    }
+    test.server.waitUntilEnded()
+    let time = MonotonicInstant.now - start
+    // The limit is so long that even a busy machine ends before it, unless the server waits.
+    if kind == .liveAppend { #expect(time >= linger) } else { #expect(time < .seconds(50)) }
+    withExtendedLifetime(client) {}
   }
 
   @Test(

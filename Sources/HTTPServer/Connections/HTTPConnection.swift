@@ -124,12 +124,21 @@ final class HTTPConnection {
   /// How many bytes of a response's content the client has yet to receive; nil if there is none, or it has all.
   var undelivered: UInt64? {
     guard sendsContent else { return nil }
-    // Bytes in the kernel would be lost with the machine's network, such as a container's.
-    var queued: Int32 = 0
-    let isKnown = ioctl(descriptor, UInt(TIOCOUTQ), &queued) == 0
-    let rest = UInt64(unsent.count) + (isKnown ? UInt64(max(0, queued)) : 0)
+    let rest = UInt64(unsent.count) + (unacknowledged ?? 0)
     guard let content else { return rest == 0 ? nil : rest }
     return content.unread + rest
+  }
+
+  /// Whether the client has read or acknowledged the response to its whole request, and the end of the connection. Its
+  /// TCP then has both, so closing the socket destroys nothing (RFC 9112, section 9.6). A client that may still send
+  /// the rest of its request would be reset.
+  var isDelivered: Bool { state.state == .lingering && !state.isCutShort && unacknowledged == 0 }
+
+  /// How many bytes in the kernel the client's TCP has not acknowledged; nil if that is unknown. They would be lost with
+  /// the machine's network, such as a container's.
+  private var unacknowledged: UInt64? {
+    var queued: Int32 = 0
+    return ioctl(descriptor, UInt(TIOCOUTQ), &queued) == 0 ? UInt64(max(0, queued)) : nil
   }
 
   /// Closes the connection to make room for another one. Only while no request is active.
@@ -456,7 +465,8 @@ final class HTTPConnection {
     content.source.ended(sent: read - min(read, UInt64(unsent.count)), reason)
   }
 
-  private func close() {
+  /// Closes the socket. Only while no request is active.
+  func close() {
     guard state.state != .closed else { return }
     letGoOfSocket { Glibc.close($0) }
   }

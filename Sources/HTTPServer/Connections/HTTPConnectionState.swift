@@ -36,6 +36,9 @@ struct HTTPConnectionState {
   /// for the answer (RFC 9110, section 15.2). By default, nginx uses HTTP/1.0 with the servers behind it.
   private(set) var takesInterims = false
   private var wasForwarded = false
+  /// Whether the last request was answered before all of it was read. Its client may still send the rest, which would
+  /// cause a reset if the socket were closed.
+  private(set) var isCutShort = false
 
   /// Whether the parser may continue.
   var parses: Bool { state == .idle || state == .head || state == .body }
@@ -74,6 +77,7 @@ struct HTTPConnectionState {
     isHeadMethod = head.method == "HEAD"
     takesInterims = head.minorVersion > 0
     wasForwarded = head.wasForwarded
+    isCutShort = false
   }
 
   enum AcceptAction: Equatable { case read, sendContinueAndRead, ignore }
@@ -109,6 +113,7 @@ struct HTTPConnectionState {
       // Before the end of the body: its rest cannot be distinguished from the next request without reading it all, and
       // a live stream has no end.
       let keeps = keepsAlive && !hasBody && !serverStops
+      isCutShort = hasBody
       state = .sending(keepsAlive: keeps)
       return .send(keepsAlive: keeps)
     case .answering:
@@ -124,6 +129,7 @@ struct HTTPConnectionState {
     switch state {
     case .idle, .head, .deciding, .body, .answering:
       isHeadMethod = false
+      isCutShort = true
       state = .sending(keepsAlive: false)
       return true
     case .sending, .lingering, .closed: return false

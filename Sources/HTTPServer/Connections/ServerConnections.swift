@@ -45,8 +45,8 @@ package final class ServerConnections {
   /// While the server stops: when downloads are ended; nil to give them only the time that others have to read their
   /// answers.
   private var downloadsEnd: MonotonicInstant?
-  /// How often a stopping server checks its downloads.
-  private static let downloadPause = Duration.milliseconds(100)
+  /// How often a stopping server checks its downloads, and which clients have their answers.
+  private static let checkPause = Duration.milliseconds(100)
   private var haveRequestsEnded = false
 
   /// Called when a connection has ended and its descriptor is free.
@@ -199,20 +199,23 @@ package final class ServerConnections {
     downloads.isAlive(connection.descriptor, undelivered: connection.undelivered, now: now)
   }
 
-  /// Disconnects all at `deadline`, except downloads whose clients still receive bytes.
+  /// Closes each connection whose client has its answer, and disconnects all others at `deadline`, except downloads
+  /// whose clients still receive bytes.
   private func watch(_ downloads: DrainingDownloads, until deadline: MonotonicInstant) {
     var downloads = downloads
     let now = MonotonicInstant.now
     let isOver = now >= max(deadline, downloadsEnd ?? deadline)
-    var isWaiting = false
     for connection in connections.values {
+      if connection.isDelivered {
+        connection.close()
+        continue
+      }
       let isAlive = look(at: connection, &downloads, now)
-      if isAlive { isWaiting = true }
       if now >= deadline, !isAlive || isOver { connection.abandon() }
     }
     guard phase == .lingering else { return }
     if now >= deadline { endRequests() }
-    let next = isWaiting ? now + Self.downloadPause : deadline
+    let next = now + Self.checkPause
     stopTimer = loop.schedule(at: now < deadline ? min(next, deadline) : next) { [unowned self, downloads] in
       watch(downloads, until: deadline)
     }
