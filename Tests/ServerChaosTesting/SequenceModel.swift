@@ -164,8 +164,9 @@ final class UploadModel {
   /// Whether a dropped append may still follow at that offset.
   func mayBeContinuedLate(at offset: UInt64) -> Bool { late.contains { $0.lowerBound == offset && !$0.isEmpty } }
 
-  /// Whether a dropped append explains that the upload has grown. Each of its bytes explains this once.
-  func hasGrownLate(from old: UInt64, to new: UInt64) -> Bool {
+  /// Uses up the bytes of a dropped append that explain why the upload has grown, because each byte explains this once.
+  /// Returns false if there are none.
+  func useUpLateBytes(from old: UInt64, to new: UInt64) -> Bool {
     guard new > old, let index = late.firstIndex(where: { $0.lowerBound == old && new <= $0.upperBound }) else {
       return false
     }

@@ -240,7 +240,7 @@ extension SequenceRun {
     }
     guard let offset = final.offset else { throw fail("HEAD announces no offset", call.outcome.text) }
     if let exact = call.exactBefore, others.isEmpty, offset != exact, isAlone(call, others),
-      !isGrownLate(upload, from: exact, to: offset)
+      !useUpLateBytes(of: upload, from: exact, to: offset)
     {
       throw fail("HEAD announces another offset than the stored one", "\(offset), and not \(exact)")
     }

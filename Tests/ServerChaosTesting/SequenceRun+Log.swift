@@ -66,7 +66,7 @@ extension SequenceRun {
     guard !isOld || isLive(upload) else { return }
     if !isOld, !upload.mayBeGone, let cause = found.ended { throw fail("an upload has ended", cause) }
     try checkAcknowledged(upload, found)
-    if let exact = upload.exact, found.end != exact, !isGrownLate(upload, from: exact, to: found.end) {
+    if let exact = upload.exact, found.end != exact, !useUpLateBytes(of: upload, from: exact, to: found.end) {
       throw fail("the log has another offset than was announced last", "\(found.end), and not \(exact)")
     }
   }

@@ -136,7 +136,7 @@ extension SequenceRun {
     if final.isComplete == true, upload.isOpen { upload.phase = .refused }
     switch final.status {
     case 404, 410: try gone(upload, others, outcome.text)
-    case 409 where isGrownLate(upload, from: call.exactBefore ?? call.offset, to: final.offset):
+    case 409 where useUpLateBytes(of: upload, from: call.exactBefore ?? call.offset, to: final.offset):
       (upload.exact, call.wasOvertaken) = (others.isEmpty ? final.offset : nil, true)
     case 409:
       guard !alone && !isQuiet || call.exactBefore != call.offset || endsBehindOthers(call, upload) else {
@@ -173,15 +173,16 @@ extension SequenceRun {
       && parts.map { $0.sentEnd[call.token] }.reduce(0, +) > options.quota / 2
   }
 
-  /// Whether a dropped append that came late has stored bytes after `old`.
+  /// Uses up the bytes with which a dropped append that came late explains the growth of an upload. Returns false if
+  /// nothing explains it.
   ///
   /// HEAD ends the requests that have begun, at any server (docs/scaling.md). But a client that drops its connection
   /// cannot know whether a server will still read what it has sent. If a server begins this request after a HEAD,
   /// possibly another server's, the request follows at the offset that HEAD has announced. The next append is then
   /// refused with the new offset. These bytes are the client's own, and no other growth is permitted.
-  func isGrownLate(_ upload: UploadModel, from old: UInt64, to new: UInt64?) -> Bool {
+  func useUpLateBytes(of upload: UploadModel, from old: UInt64, to new: UInt64?) -> Bool {
     guard isLog, let new else { return false }
-    return upload.hasGrownLate(from: old, to: new)
+    return upload.useUpLateBytes(from: old, to: new)
   }
 
   /// Whether a log may end an append without an answer although no other request is active: a dropped one has come
