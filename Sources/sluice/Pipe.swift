@@ -41,7 +41,7 @@ enum Pipe {
   static func remedy(for error: SystemError) -> String {
     switch error.code {
     case ESOCKTNOSUPPORT:
-      "cannot read standard input: it is a datagram socket, and this command sends a byte stream.  "
+      "cannot read standard input: it is a datagram socket, and this command sends a byte stream. "
         + "Receive the datagrams with another program, for example `socat -u UDP-RECV:PORT STDOUT | sluice pipe URL`."
     case ENOTCONN: "cannot read standard input: it is a listening socket. Use an accepted connection."
     default: "cannot read standard input: \(error.reason). Pipe data into this command, or redirect a file."

@@ -106,15 +106,15 @@ enum StoreOptions {
     for url in list.split(separator: ",", omittingEmptySubsequences: false) {
       guard let monitor = BrokerMonitor(String(url)) else {
         throw .usage(
-          "--store-monitor \(list.shown): invalid URL. Write http://HOST:8222 or https://HOST:8222, with commas between."
-        )
+          "--store-monitor \(list.shown): invalid URL. "
+            + "Write http://HOST:8222 or https://HOST:8222. Separate several with commas.")
       }
       monitors.append(monitor)
     }
     return monitors
   }
 
-  static let urls = "Write nats://HOST:4222 or tls://HOST:4222, with commas between."
+  static let urls = "Write nats://HOST:4222 or tls://HOST:4222. Separate several with commas."
 
   /// The name of the JetStream stream.
   static func stream(_ values: CommandLineSyntax.Values) throws(CommandError) -> String {
