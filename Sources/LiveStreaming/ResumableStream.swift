@@ -7,7 +7,8 @@ internal import UploadClient
 
 /// Asks the protocol's state machine for the next request, and the retry policy for its time.
 struct ResumableStream: StreamStateMachine {
-  /// The delay after a cut connection before the server is asked. The server may not have noticed the cut yet.
+  /// The delay between the loss of a connection and the request for the offset. The server may not have noticed the
+  /// loss yet.
   private static let firstDelay = Duration.milliseconds(25)
   /// The time after which the upload is created without a response to OPTIONS.
   private static let questionLimit = Duration.seconds(5)

@@ -13,8 +13,8 @@ package enum Verdict: Equatable {
   case transient(FailedAttempt.Cause, retryAfter: Duration?, serverOffset: UInt64?)
   /// The server does not accept this client. That may change. The policy decides how long to wait.
   case refusal(LiveStreamError, FailedAttempt.Cause, retryAfter: Duration?, serverOffset: UInt64? = nil)
-  /// A response that no server gives in the middle of a stream. At the start, it is an error. Once the server has
-  /// acknowledged data, it is an outage, because another server answers in its place.
+  /// A response that the server of a stream does not give in the middle of it. At the start, it is an error. After the
+  /// server has acknowledged data, it counts as an outage, because it must come from another server.
   case unexpected(LiveStreamError, FailedAttempt.Cause, retryAfter: Duration?, serverOffset: UInt64?)
   /// Another attempt would not help. The cause is nil if there was no response.
   case permanent(LiveStreamError, FailedAttempt.Cause? = nil, serverOffset: UInt64? = nil)

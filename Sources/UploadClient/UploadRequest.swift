@@ -91,10 +91,10 @@ public struct UploadRequest: Equatable, Sendable {
     /// The time after which unacknowledged bytes mean that the peer is dead. A silent source is not affected, because
     /// only unanswered data counts (`TCP_USER_TIMEOUT`, tcp(7)).
     public var unacknowledged = Duration.seconds(30)
-    /// From the end of the body to the head of the final response. The response's body may take at most 5 s more, and 1
-    /// s if the response comes before the end of the request's body, because the head decides. At most 1 MiB of it is
-    /// read. With ``UploadRequest/tellsResponse``, or a larger ``UploadRequest/responseBodyLimit``, the limit is for
-    /// the whole response, except for an early one of unknown length.
+    /// From the end of the body to the head of the final response. The response's body may take at most 5 s more,
+    /// because the head decides. If the response comes before the end of the request's body, the limit is 1 s. At most
+    /// 1 MiB of it is read. With ``UploadRequest/tellsResponse``, or a larger ``UploadRequest/responseBodyLimit``, the
+    /// limit is for the whole response, except for an early one of unknown length.
     public var response = Duration.seconds(30)
     /// Creates the default limits.
     public init() {}

@@ -6,7 +6,8 @@ import NetworkTesting
 import PropertyTesting
 import TestRigs
 
-/// A running `sluice` whose outputs are read only if the test reads them. It is killed when the last reference goes.
+/// A running `sluice` whose outputs are read only if the test reads them. It is killed when the last reference is
+/// released.
 final class SpawnedCommand {
   let pid: pid_t
   private var status: Int32?

@@ -67,7 +67,7 @@ import Testing
     #expect(fields["Y"] == nil && !fields.contains("Upload") && fields.contains("upload-offset"))
     #expect(fields.without(["x", "Z"]).all.map(\.name) == ["upload-offset"])
     #expect(fields.without([]) == fields)
-    // The Kelvin sign, whose lower case in Unicode is a k, and an i with a dot that consists of two characters.
+    // The Kelvin sign, whose lower case in Unicode is a k, and an e with an acute accent as two code points.
     #expect((["X-\u{212A}": "1"] as HeaderFields)["X-k"] == nil)
     #expect((["\u{65}\u{301}": "1"] as HeaderFields)["\u{e9}"] == nil)
   }

@@ -191,7 +191,7 @@ struct ReportComparisonTests {
     var slow = Model()
     slow.delay *= 1.2
     let slower = verdicts(usual, slow.report(2))
-    // A generator that is up to 1 ms late may add 1 ms.
+    // A generator that is up to 1 ms late may add 1 ms to a delay.
     #expect(slower["ack p50"] == .worse && slower["ack p99"] == .worse && slower["goodput"] == .same)
     #expect(verdicts(slow.report(2), usual)["ack p50"] == .better)
     var less = Model()

@@ -1,6 +1,6 @@
 // Decides when an armed fault strikes, over all connections. A value without I/O.
 
-/// Waits for the place of one fault.
+/// Finds the place in the traffic at which one fault strikes.
 struct FaultTrigger: Sendable {
   let fault: ChaosFault
   /// The content that is still to be forwarded before a fault within a body.

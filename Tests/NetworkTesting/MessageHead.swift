@@ -8,7 +8,7 @@ package struct MessageHead: Equatable, Sendable, CustomStringConvertible {
   package let line: String
   private let fieldLines: [String]
 
-  /// - Parameter bytes: up to and including the empty line. Malformed lines are kept without a meaning.
+  /// - Parameter bytes: up to and including the empty line. Malformed lines are kept, but not interpreted.
   package init(_ bytes: [UInt8]) {
     self.bytes = bytes
     // Not with `split` on the text, because CR LF is one Character and a bare LF is another.

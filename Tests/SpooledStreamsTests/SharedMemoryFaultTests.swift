@@ -1,4 +1,5 @@
-// Each call on the files in memory fails once: those of the circular buffer, and of a stretch that has no file yet.
+// Makes each call on the files in memory fail once. These are the files of the circular buffer, and of a stretch that
+// has no file on the disk yet.
 
 import EventLoops
 import Glibc

@@ -1,8 +1,8 @@
 // The fields that carry credentials, which must never be written to a disk.
 
 package enum SecretFields {
-  /// Parts of the names of such fields, as far as they have any in common: `Authorization`, `Proxy-Authorization`,
-  /// `Set-Cookie`, `X-Api-Key`, `Private-Token`, `X-Auth-Request-Email`, `CF-Access-Client-Secret`, `X-Session-ID`.
+  /// A field whose name contains one of these is such a field. Examples are `Authorization`, `Proxy-Authorization`,
+  /// `Set-Cookie`, `X-Api-Key`, `Private-Token`, `X-Auth-Request-Email`, `CF-Access-Client-Secret` and `X-Session-ID`.
   private static let parts = [
     "auth", "api-key", "apikey", "access-key", "token", "secret", "password", "passwd", "credential", "session",
     "signature", "jwt", "cookie",

@@ -27,8 +27,8 @@ package struct UploadClientStateMachine: Sendable {
     package var hasCondition = false
     /// The maximum size of one append in bytes.
     package var appendSize: UInt64?
-    /// A server that accepts less than this per request, or per upload resource, would be flooded with requests. The
-    /// client does not begin an upload that would need several of them.
+    /// The smallest limit per request, or per upload resource, with which the client begins an upload that requires
+    /// several. With a smaller limit, the client would flood the server with requests.
     package var smallestLimit: UInt64 = 0
     /// Identifies the stream across its upload resources, for servers that join them.
     package var streamID: String?
@@ -121,7 +121,7 @@ package struct UploadClientStateMachine: Sendable {
   /// wrong bytes.
   package var isForgotten: Bool { resource.isForgotten }
 
-  /// After so many denials, HEAD's report that the upload is complete counts.
+  /// After this number of denials, HEAD's report that the upload is complete counts.
   static let maximumDenials = 3
   /// More detours than this without progress are useless.
   static let maximumDetours = 8
@@ -129,7 +129,7 @@ package struct UploadClientStateMachine: Sendable {
   static let immediateDetours = 2
   /// Enough to halve any size down to one.
   static let maximumShrinks = 64
-  /// After so many creations that were answered as plain uploads, the offer counts as a mistake.
+  /// After this number of creations that were answered as plain uploads, the offer counts as a mistake.
   static let mostPlainAnswers = 4
 
   package init(_ configuration: Configuration) {
