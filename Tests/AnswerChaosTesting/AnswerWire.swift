@@ -56,7 +56,7 @@ final class HTTP1Wire: AnswerWire {
   func nextRequest() throws -> WireRequest {
     let head = try connection.head()
     let words = head.line.split(separator: " ")
-    guard words.count == 3 else { throw TestFailure("this is no request: \(head.line)") }
+    guard words.count == 3 else { throw TestFailure("this is not a request: \(head.line)") }
     isChunked = head["Transfer-Encoding"] == "chunked"
     rest = head["Content-Length"].flatMap { Int($0) } ?? 0
     var request = WireRequest(method: String(words[0]), target: String(words[1]), head: head)
@@ -110,7 +110,7 @@ final class HTTP2Wire: AnswerWire {
     (request, isEnd) = (next, !next.hasContent)
     if next.hasContent { try http2.enlargeWindow(of: next.stream, by: 1 << 30) }
     let words = next.head.line.split(separator: " ")
-    guard words.count == 3 else { throw TestFailure("this is no request: \(next.head.line)") }
+    guard words.count == 3 else { throw TestFailure("this is not a request: \(next.head.line)") }
     return WireRequest(method: String(words[0]), target: String(words[1]), head: next.head, stream: next.stream)
   }
 

@@ -202,7 +202,7 @@ struct FlatOutput {
 
   /// The contradiction in the summary, by itself or with this exit code.
   func fault(_ code: Int32) -> String? {
-    guard events.count == text.split(separator: "\n").count else { return "a line that is no JSON" }
+    guard events.count == text.split(separator: "\n").count else { return "a line that is not JSON" }
     guard let last = events.last, last.event == "ended" else { return "no summary" }
     func count(_ key: String) -> Int { last.integer(key) ?? 0 }
     if count("captured") != count("acknowledged") + count("lost") + count("unsent") {

@@ -33,8 +33,8 @@ struct PauseCheck: Sendable {
 
   init(_ policy: RetryPolicy) { self.policy = policy }
 
-  /// An answer has acknowledged bytes. Lost bytes also look acknowledged, but are no progress. Bytes that a restarted
-  /// server had stored before are no progress either.
+  /// An answer has acknowledged bytes. Lost bytes also look acknowledged, but do not count as progress. Nor do bytes
+  /// that a restarted server had stored before.
   mutating func noteProgress(to offset: UInt64) {
     (attempts, pauses, answers) = (0, .zero, 0)
     guard offset > furthest else { return }

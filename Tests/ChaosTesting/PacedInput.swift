@@ -64,7 +64,7 @@ package final class PacedInput: Sendable {
     var index: UInt64 = 0
     while !isEnding.load(ordering: .relaxed) {
       let due = start + .nanoseconds(Int64(index) * Int64(block.count) * 1_000_000_000 / Int64(bytesPerSecond))
-      // This is the pace of the source, not a synchronization. It writes some milliseconds' worth at a time.
+      // This is the pace of the source, not a synchronization. It writes the bytes of a few milliseconds at a time.
       while due - .now > .milliseconds(4), !isEnding.load(ordering: .relaxed) { elapse(.milliseconds(4)) }
       block.withUnsafeMutableBytes { pattern.fill($0, block: index) }
       guard write(descriptor, block, block.count) else { return }

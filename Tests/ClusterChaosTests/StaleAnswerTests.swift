@@ -1,5 +1,5 @@
-// A broker that was cut off believes for some seconds that it still leads, and answers without what the others have
-// stored since.
+// A broker that was cut off still acts as the leader for a few seconds. Its answers lack what the others have stored
+// since.
 
 import BrokerTesting
 import ClusterChaosTesting

@@ -237,7 +237,7 @@ struct LoadExitTests {
     load.signal(SIGINT)
     let report = try load.report(code: 130)
     #expect(report.totals.messages.acknowledged > 0 && report.totals.streams.started == 3)
-    #expect(report.totals.streams.failed == 0 && report.totals.bytes.lost == 0, "it was stopped: that is no fault")
+    #expect(report.totals.streams.failed == 0 && report.totals.bytes.lost == 0, "it was stopped: that is not a fault")
     #expect(report.measured < 600 * 1_000_000_000 && report.plan.duration == 600 * 1_000_000_000)
     #expect(load.output.text.contains("ended early: it was stopped"))
   }

@@ -229,7 +229,7 @@ struct UploadRecordTests {
     #expect(try UploadRecord(path: record.path, version: version).claim() == nil)
   }
 
-  @Test("a record that a kill left empty is no obstacle, and nobody else has it while it is locked")
+  @Test("a record that a kill left empty does not prevent an upload, and no other process has it while it is locked")
   func empty() throws {
     let directory = try TemporaryDirectory()
     let version = try version(try directory.write("data", "text"))

@@ -61,7 +61,7 @@ struct DownloadCheckpointTests {
     #expect(expected == nil || copy.found?.validator == "\"a\"" && copy.found?.length == 500)
   }
 
-  @Test("an invalid text is no checkpoint", arguments: Seed.several(4))
+  @Test("an invalid text is not a checkpoint", arguments: Seed.several(4))
   func damaged(seed: Seed) {
     var random = seed.generator
     let text = DownloadCheckpoint(

@@ -7,7 +7,7 @@ enum EstablishedConnections {
   /// The number of connections accepted at `ADDRESS:PORT`: proc(5), `/proc/net/tcp`.
   static func count(at address: String) throws -> Int {
     let parts = address.split(separator: ":")
-    guard parts.count == 2, let port = UInt16(parts[1]) else { throw TestFailure("\(address) is no address") }
+    guard parts.count == 2, let port = UInt16(parts[1]) else { throw TestFailure("\(address) is not an address") }
     let octets = parts[0].split(separator: ".").compactMap { UInt8($0) }
     // The address is in the machine's byte order.
     let name = octets.reversed().map { hexadecimal(UInt16($0), 2) }.joined() + ":" + hexadecimal(port, 4)

@@ -209,7 +209,7 @@ struct AnswerTests {
   }
 
   @Test(
-    "a response without Basic is no challenge",
+    "a response without Basic is not a challenge",
     arguments: [[], ["Bearer realm=\"Basic\""], ["Basically"], ["Digest Basic=\"x\""], ["Digest a=\"\\\", Basic \""]])
   func noBasic(_ fields: [String]) throws {
     let test = TestSession()

@@ -183,7 +183,7 @@ struct DownloadTests {
     #expect(resource.state.withLock { $0.requests } == [nil, "bytes=200000-", nil])
   }
 
-  @Test("a truncated part is no success, and can be resumed")
+  @Test("a truncated part is not a success, and can be resumed")
   func shortPart() throws {
     let (resource, server) = try served { $0.breaksAfter = 200_000 }
     let test = TestSession()

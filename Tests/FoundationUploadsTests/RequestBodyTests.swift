@@ -35,7 +35,7 @@ struct RequestBodyTests {
     #expect(seen.all.isEmpty)
   }
 
-  @Test("an empty body is no body", arguments: ["GET", "HEAD", "DELETE"])
+  @Test("an empty body counts as no body", arguments: ["GET", "HEAD", "DELETE"])
   func empty(_ method: String) throws {
     let server = try server(try EventLog())
     let test = TestSession()

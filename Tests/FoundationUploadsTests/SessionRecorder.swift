@@ -159,7 +159,7 @@ struct TestSession {
 }
 
 func request(_ url: String, _ method: String = "GET") throws -> URLRequest {
-  guard let url = URL(string: url) else { throw TestFailure("\(url) is no URL") }
+  guard let url = URL(string: url) else { throw TestFailure("\(url) is not a URL") }
   var request = URLRequest(url: url)
   request.httpMethod = method
   return request

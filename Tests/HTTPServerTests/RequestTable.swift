@@ -37,7 +37,7 @@ extension RequestCase {
     .init(
       "user information in an absolute form", "GET http://u@h/ HTTP/1.1\r\nHost: h\r\n\r\n", "400",
       nginxDiffers: nil),
-    .init("a target that is no path", "GET x HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+    .init("a target that is not a path", "GET x HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
     .init("another scheme", "GET ftp://h/ HTTP/1.1\r\nHost: h\r\n\r\n", "400", nginxDiffers: "it does not look at it"),
     .init("no target", "GET  HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
     .init("two spaces", "GET  / HTTP/1.1\r\nHost: h\r\n\r\n", "400", nginxDiffers: "it skips spaces"),
@@ -52,7 +52,7 @@ extension RequestCase {
     .init("version 1.10", "GET / HTTP/1.10\r\nHost: h\r\n\r\n", "400", nginxDiffers: "it reads numbers of any length"),
     .init("a version in lower case", "GET / http/1.1\r\nHost: h\r\n\r\n", "400"),
     .init("the preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505"),
-    .init("a method that is no token", "G(T / HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
+    .init("a method that is not a token", "G(T / HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
     .init("no method", " / HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
     .init("TLS", "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0", "400"),
     .init("broken percent-encoding", "GET /%zz HTTP/1.1\r\nHost: h\r\n\r\n", "400"),
@@ -77,7 +77,7 @@ extension RequestCase {
     .init("a field without a colon", get + "A\r\n\r\n", "400", nginxDiffers: "it ignores invalid fields by default"),
     .init("a field without a name", get + ": b\r\n\r\n", "400"),
     .init(
-      "a name that is no token", get + "A(b: c\r\n\r\n", "400", nginxDiffers: "it ignores invalid fields by default"),
+      "an invalid field name", get + "A(b: c\r\n\r\n", "400", nginxDiffers: "it ignores invalid fields by default"),
     .init("a name above ASCII", get + "\u{e4}: b\r\n\r\n", "400", nginxDiffers: "it ignores invalid fields by default"),
     .init("folded over two lines", get + "A: b\r\n c\r\n\r\n", "400"),
     .init("an empty value", get + "A:\r\n\r\n", "accepted"),

@@ -136,7 +136,7 @@ struct PauseTests {
     }
   }
 
-  @Test("losses in a row on both sides of a pause double the free space each time, and omitted silence is no loss")
+  @Test("losses in a row on both sides of a pause double the free space each time, and omitted silence is not a loss")
   func lossesInARow() throws {
     // The source produces more than the buffer's capacity while each upload resource is created.
     let (starts, answers) = (try EventLog<Int>(), try EventLog<Int>())

@@ -261,7 +261,7 @@ struct PlainStreamStateMachineTests {
     #expect(all.allSatisfy { $0.utf8.count == 32 && $0.allSatisfy { "0123456789abcdef".contains($0) } })
   }
 
-  @Test("a silent source is no outage: the give-up time begins when the connection fails")
+  @Test("a silent source is not an outage: the give-up time begins when the connection fails")
   func silentIsNoOutage() {
     var policy = RetryPolicy()
     policy.giveUpAfter = .seconds(60)
@@ -350,7 +350,7 @@ struct PlainStreamStateMachineTests {
     return machine
   }
 
-  @Test("an unexpected response is an outage after the server has accepted bytes for some seconds, and an error before")
+  @Test("an unexpected response is an error, or an outage if the server has accepted bytes for a few seconds")
   func oddAnswer() {
     for (seconds, goesOn) in [(1, false), (4, false), (5, true), (3600, true)] as [(Int64, Bool)] {
       var machine = streaming(seconds)
@@ -460,7 +460,7 @@ struct PlainStreamStateMachineTests {
   }
 
   @Test(
-    "bytes that a PUT repeats are no progress, and a lost final response is not idleness: the stream gives up",
+    "bytes that a PUT repeats are not progress, and a lost final response is not idleness: the stream gives up",
     arguments: [false, true])
   func givesUpWithoutProgress(_ isWhole: Bool) {
     var policy = RetryPolicy()

@@ -181,7 +181,8 @@ struct PlannedEndTests {
       stream.acknowledgedByTransport(bodyCount: 1, now: now)
       now = now + .seconds(900)
       stream.acknowledgedByTransport(bodyCount: head - start, now: now)
-      // With `kept`, only so many bytes are still in the buffer, and the server reports that it has all others.
+      // With `kept`, only this number of bytes is still in the buffer, and the server reports that it has stored all
+      // others.
       let supply = Supply(oldest: kept.map { head - $0 } ?? 0, head: head, isFinished: false)
       let fields = kept.map { [HTTPResponse.Field(name: "Stream-Offset", value: "\(head - $0 / 2)")] } ?? []
       let end = RequestEnd(

@@ -208,7 +208,7 @@ struct ResumableOutageTests {
     #expect(Set(sent) == ["Bearer one", "Bearer two"] && sent.last == "Bearer two")
   }
 
-  @Test("progress that only HEAD shows keeps the pauses short: fifty interruptions in some seconds")
+  @Test("progress that only HEAD shows keeps the pauses short: fifty interruptions in a few seconds")
   func progressByHEAD() throws {
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.number < 50 ? .cut(after: 5000) : .proper

@@ -139,7 +139,7 @@ struct RetryClockTests {
     }
   }
 
-  @Test("a request that lasted longer than the limit is no reason to give up when it is interrupted")
+  @Test("the interruption of a request that lasted longer than the limit is not a reason to give up")
   func firstCut() throws {
     var clock = RetryClock(policy: Self.policy(.seconds(20)))
     clock.noteProgress()

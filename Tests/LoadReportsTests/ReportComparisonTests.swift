@@ -7,7 +7,7 @@ import Testing
 
 @Suite("The comparison of two runs")
 struct ReportComparisonTests {
-  /// The model of a run. Its delays are drawn from one distribution for each of some seconds.
+  /// The model of a run. Its delays are drawn from one distribution in each of its seconds.
   private struct Model: CustomTestStringConvertible {
     var delay = 5e6
     var bytes = 1000

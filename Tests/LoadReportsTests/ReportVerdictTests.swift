@@ -133,7 +133,7 @@ struct ReportVerdictTests {
     #expect(ReportVerdict(longest).sentence.hasPrefix("15 000 live streams held for 0 ns; "))
   }
 
-  @Test("intentional cuts alone are no failure; a generator that was too slow, and silence, are")
+  @Test("intentional cuts alone are not a failure; a generator that was too slow is one, and so is silence")
   func generator() {
     #expect(ReportVerdict(report { $0.totals.interruptions.onPurpose = 9 }).level == .good)
     let late = ReportVerdict(report { $0.generator.bottlenecks = ["it was late"] })
@@ -148,6 +148,6 @@ struct ReportVerdictTests {
     #expect(!silent.sentence.contains("p99"))
     let part = ReportVerdict(report { $0.totals.messages.acknowledged = 0 })
     #expect(part.level == .bad && part.sentence.contains("; no whole message was acknowledged; "))
-    #expect(ReportVerdict(LoadReport()).level == .bad, "an empty report is no success")
+    #expect(ReportVerdict(LoadReport()).level == .bad, "an empty report is not a success")
   }
 }

@@ -165,7 +165,7 @@ struct LoopFiguresTests {
     var streams = (0..<5).map { figures.streamStarted(index: $0, now: 0) }
     for index in streams.indices { figures.connected(&streams[index], after: nil) }
     let first = figures.takeInterval()
-    #expect(first.live == 5 && first.fewestLive == 5, "the start of streams is no loss")
+    #expect(first.live == 5 && first.fewestLive == 5, "the start of streams is not a loss")
     for index in 0..<3 { figures.interrupted(&streams[index], cause: "reset", now: 1) }
     for index in 0..<3 { figures.connected(&streams[index], after: 1) }
     var second = figures.takeInterval()

@@ -84,7 +84,7 @@ struct BrokerFaultTests {
       accepted.append(number)
       _ = try? connection.head()
     }
-    // libnats waits some seconds for the answer to each of these connections, and holds its lock meanwhile.
+    // libnats waits a few seconds for the answer to each of these connections, and holds its lock meanwhile.
     var longest = Duration.zero
     while accepted.all.count < 3 {
       let began = MonotonicInstant.now

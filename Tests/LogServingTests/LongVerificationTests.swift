@@ -105,7 +105,7 @@ struct LongVerificationTests {
         done(true)
       }
     }
-    guard begins else { throw TestFailure("the request is no append") }
+    guard begins else { throw TestFailure("the request is not an append") }
     return outcome
   }
 

@@ -103,7 +103,7 @@ struct SharedExpiryTests {
     #expect(try broker.bytes(of: live) == Array("livemore".utf8))
   }
 
-  @Test("a live stream that gets a length lives as long as a live stream, also at a server that begins later")
+  @Test("a live stream that gets a length lives as long as a live stream, even at a server that begins later")
   func lateLength() throws {
     let broker = try TestBroker()
     let change = { (configuration: inout UploadServer.Configuration) in
@@ -139,7 +139,7 @@ struct SharedExpiryTests {
     let client = try server.connect()
     try client.patch(location, at: 3, body: "two")
     #expect(try client.final().answer.status == 204)
-    // A server whose view is behind, and whose clock says that the time is over.
+    // A server whose view is behind, and whose clock shows that the time is over.
     var ended = try #require(LogEntry(first.content))
     (ended.offset, ended.count, ended.deactivation) = (ended.end, 0, .expired)
     let made = ended.message([], behind: ended.link)
@@ -220,7 +220,7 @@ struct SharedExpiryTests {
     _ = try stream.publish(message, to: token, after: last.sequence).get()
     if !hasOtherServer { server = try LogServer(broker, Self.short(3600)) }
     try waitUntil("its bytes are removed") { try stream.messages(of: token).map(\.content.payload) == [[]] }
-    // Another server's end is no event of this one's.
+    // Another server's end is not an event of this server.
     #expect(server?.events.all.contains(where: Self.isEnd) == false)
     #expect(try server?.head(location).status == 410)
   }

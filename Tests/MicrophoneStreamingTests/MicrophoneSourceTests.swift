@@ -22,7 +22,7 @@ struct MicrophoneSourceTests {
     #expect(event.description.contains("(216000000 ms)"))
   }
 
-  @Test("the start of the capture is no problem, but a loss is", arguments: [true, false])
+  @Test("the start of the capture is not a problem, but a loss is", arguments: [true, false])
   func trouble(_ isFilled: Bool) throws {
     for priority in [CaptureEvent.RealTime.granted(priority: 9), .refused(code: 1), .notRequested] {
       let event = try #require(MicrophoneSource.describe(.started(realTime: priority), format))

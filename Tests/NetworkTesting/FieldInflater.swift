@@ -66,7 +66,7 @@ final class FieldInflater {
         functions.inflate(
           inflater, &entry, &flags, bytes.baseAddress.map { $0 + position }, block.count - position, 1)
       }
-      guard count >= 0 else { throw TestFailure("this is no HPACK") }
+      guard count >= 0 else { throw TestFailure("this is not HPACK") }
       position += count
       if flags & Self.emits != 0 {
         func text(_ start: UnsafeMutablePointer<UInt8>?, _ count: Int) -> String {

@@ -45,7 +45,7 @@ public final class HTTP2Connection {
     self.connection = connection
     inflater = try FieldInflater()
     guard try Self.take(24, connection) == Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8) else {
-      throw TestFailure("this is no HTTP/2")
+      throw TestFailure("this is not HTTP/2")
     }
     try send(FrameType.settings, stream: 0)
   }

@@ -12,7 +12,7 @@ package struct IPv4Address: Sendable, CustomStringConvertible {
     let parts = text.split(separator: ":")
     name.sin_family = sa_family_t(AF_INET)
     guard parts.count == 2, let port = UInt16(parts[1]), inet_pton(AF_INET, String(parts[0]), &name.sin_addr) == 1
-    else { throw TestFailure("\(text) is no ADDRESS:PORT") }
+    else { throw TestFailure("\(text) is not ADDRESS:PORT") }
     name.sin_port = port.bigEndian
   }
 

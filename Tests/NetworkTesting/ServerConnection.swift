@@ -147,7 +147,7 @@ public final class ServerConnection: @unchecked Sendable {
   /// Waits, without reading anything, until the peer has ended the connection.
   public func waitForEnd(limit: Duration = .seconds(30)) -> Bool {
     var entry = pollfd(fd: descriptor, events: 0, revents: 0)
-    // Asked for nothing, poll(2) still tells POLLHUP and POLLERR.
+    // Even if it is asked for nothing, poll(2) reports POLLHUP and POLLERR.
     return poll(&entry, 1, Int32(limit.components.seconds * 1000)) > 0
   }
 
@@ -229,7 +229,7 @@ public final class ServerConnection: @unchecked Sendable {
   ///
   /// - Parameter brokenOff: given what has come of a chunk in which the connection ends.
   public func chunk(brokenOff: ([UInt8]) -> Void = { _ in }) throws -> [UInt8]? {
-    guard let size = Int(try line(), radix: 16) else { throw TestFailure("this is no chunk size") }
+    guard let size = Int(try line(), radix: 16) else { throw TestFailure("this is not a chunk size") }
     do {
       while received.count - position < size + 2 { try more() }
     } catch {

@@ -23,7 +23,7 @@ public struct StoredLoad: Sendable {
     // The server may be renaming it at this moment.
     bytes = try (try? fileContents("\(directory)/\(name)")) ?? fileContents("\(directory)/\(stem).bin")
     let numbers = stem.split(separator: "-").dropFirst(3).compactMap { Int($0) }
-    guard let index = numbers.first else { throw TestFailure("\(name) is no stream of a load test") }
+    guard let index = numbers.first else { throw TestFailure("\(name) is not a stream of a load test") }
     (self.index, generation) = (index, numbers.count > 1 ? numbers[1] : 0)
     holes = try storedHoles(in: directory, ofStream: stem)
   }

@@ -126,7 +126,7 @@ import Testing
     }
   }
 
-  @Test("a 2xx to ?1 that reports incomplete is no end: the client requests the offset, and completes the upload")
+  @Test("a 2xx to ?1 that reports incomplete is not an end: the client requests the offset, and completes the upload")
   func notDone() {
     var client = ClientScript.created(500, isFinished: true)
     client.sendAll()

@@ -189,7 +189,7 @@ import Testing
     #expect(client.next == "PATCH 300" && client.fields["Upload-Complete"] == "?1" && client.maximum == 200)
   }
 
-  @Test("a 2xx with an offset before the end is no success, whatever other fields it lacks")
+  @Test("a 2xx with an offset before the end is not a success, whatever other fields it lacks")
   func lessThanSent() {
     var client = ClientScript.file(500)
     client.start()

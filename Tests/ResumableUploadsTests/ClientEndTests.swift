@@ -144,7 +144,7 @@ import Testing
     #expect(client.next == "completed")
   }
 
-  @Test("a 404 that reports the upload as incomplete is no success, in any version", arguments: 3...8)
+  @Test("a 404 that reports the upload as incomplete is not a success, in any version", arguments: 3...8)
   func endedWithoutCompletion(_ version: Int) throws {
     let version = try #require(InteropVersion(number: Int64(version)))
     let inactive = UploadRefusal.deactivated(.stateLost).status(version)

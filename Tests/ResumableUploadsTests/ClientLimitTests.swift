@@ -63,7 +63,7 @@ import Testing
     client.grow(to: 130)
     #expect(client.next == "PATCH 0")
     if case .appending(let append) = client.machine.state {
-      #expect(append.minimum == 100, "so many it has to have before it may roll over")
+      #expect(append.minimum == 100, "it must have this many before it may roll over")
     }
     client.sendAll()
     client.answer(204)
@@ -281,7 +281,7 @@ import Testing
     #expect(client.machine.expiresSoon() == false)
   }
 
-  // MARK: What is no limit
+  // MARK: What is not a limit
 
   @Test(
     "unknown members are ignored, and a known member of another type makes the field invalid (draft, section Limits)")

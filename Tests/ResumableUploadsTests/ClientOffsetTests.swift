@@ -323,7 +323,7 @@ import Testing
     #expect(client.next == "completed" && appends == 4)
   }
 
-  @Test("a final response beyond the sent bytes is verified, and is no success", arguments: [501, 10_000])
+  @Test("a final response beyond the sent bytes is verified, and is not a success", arguments: [501, 10_000])
   func tooMuch(_ claim: UInt64) {
     for isFile in [true, false] {
       var client = isFile ? ClientScript.file(500) : ClientScript.created(500, isFinished: true)
@@ -344,7 +344,7 @@ import Testing
     }
   }
 
-  @Test("SwiftNIO answers the repeated request with 409, its offset, and ?1, which is no processing failure")
+  @Test("SwiftNIO answers the repeated request with 409, its offset, and ?1, which is not a processing failure")
   func conflictOnReplay() {
     var client = ClientScript.created(500, isFinished: true) { $0.version = InteropVersion(number: 6) ?? .newest }
     client.sendAll()

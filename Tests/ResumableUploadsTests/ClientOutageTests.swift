@@ -170,7 +170,7 @@ import Testing
     #expect(forgotten.next == "completed")
     var ended = client
     ended.insist(410)
-    #expect(ended.next == "CREATE", "410 is no sign that it was complete")
+    #expect(ended.next == "CREATE", "410 is not a sign that it was complete")
     client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?0"])
     #expect(client.next == "PATCH 300")
     client.lose()

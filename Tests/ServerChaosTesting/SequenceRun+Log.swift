@@ -32,7 +32,7 @@ extension SequenceRun {
     }
   }
 
-  /// The log has what the client of an upload was told.
+  /// The log has what was reported to the client of an upload.
   private func check(_ upload: UploadModel, in log: StoredLog) throws(Violation) {
     // The last message of an upload stays, whatever happens to the upload.
     guard let found = log[String(upload.location.split(separator: "/").last ?? "")] else {
@@ -50,7 +50,7 @@ extension SequenceRun {
     // Age removes nothing of a live stream (docs/scaling.md, `--finish-after`).
     case .expired where isLive(upload) && !upload.stream.wasCancelled: try checkAcknowledged(upload, found)
     case .deleted:
-      // A completion may have come before the deletion, which then only removes the record. A purge is no message: a
+      // A completion may have come before the deletion, which then only removes the record. A purge is not a message: a
       // broker that is killed may undo it. The upload is over all the same, because the message before the purge stays.
       let mayHaveBytes = upload.mayBeComplete && found.isComplete || sequence.event == .powerCut
       guard found.count == 0 || mayHaveBytes else {
@@ -81,7 +81,7 @@ extension SequenceRun {
   /// later one that states a length (`LogExpiry`).
   private func isLive(_ upload: UploadModel) -> Bool { upload.length == nil }
 
-  /// A stream that was reported complete is complete, also if its client has no location: a plain stream, or an upload
+  /// A stream that was reported complete is complete, even if its client has no location: a plain stream, or an upload
   /// whose only response was the final one.
   private func checkCompletion(of stream: StreamModel, _ found: [LoggedUpload]) throws(Violation) {
     guard let end = stream.completeEnd, !uploads.contains(where: { $0.stream === stream }) else { return }

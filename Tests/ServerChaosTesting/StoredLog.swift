@@ -87,7 +87,7 @@ struct StoredLog: Sendable {
 
   private mutating func take(_ message: StoredMessage) {
     let token = message.subject.split(separator: ".").last.map { String($0) } ?? ""
-    // These subjects are no uploads (docs/jetstream.md, "The served time" and "Confirmed answers").
+    // These subjects are not uploads (docs/jetstream.md, "The served time" and "Confirmed answers").
     if token == UploadLog.ticks || token == UploadLog.barriers { return }
     // This compares the checksum of the payload.
     guard UploadToken.isValid(token), let entry = LogEntry(message.content) else {

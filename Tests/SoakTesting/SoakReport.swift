@@ -68,7 +68,7 @@ package struct SoakReport: Sendable {
     forgotten = LossComparison.reported(run.client.forgotten)
   }
 
-  /// The events about offsets near `range`, some minutes on each side.
+  /// The events about offsets near `range`, a few minutes on each side.
   private static func nearby(_ range: Range<Int>, _ events: [FlatObject]) -> [String] {
     let margin = 225 * Int(SoakRun.bytesPerSecond)
     return events.filter { event in

@@ -111,7 +111,7 @@ struct SpoolFaultTests {
     #expect(count > 150)
   }
 
-  @Test("space that is refused or not, once, changes no byte and is no error", arguments: [ENOSPC, EIO, EFBIG, EINTR])
+  @Test("one refusal of space changes no byte and is not an error", arguments: [ENOSPC, EIO, EFBIG, EINTR])
   func allocations(code: Int32) throws {
     func run(_ failing: Int?) throws -> TestDisk {
       let disk = TestDisk()

@@ -28,7 +28,7 @@ struct SpoolPositionTests {
   }
 
   @Test(
-    "omitted bytes are no damage, for any number, before and after the file is reopened",
+    "omitted bytes are not damage, for any number, before and after the file is reopened",
     arguments: [1, 255, 256])
   func holes(blockCount: UInt64) throws {
     for (place, count) in [(0, 1), (0, 4064), (4063, 2), (100, 9000)] as [(UInt64, Int)] {

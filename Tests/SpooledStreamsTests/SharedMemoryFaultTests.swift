@@ -21,7 +21,7 @@ struct SharedMemoryFaultTests {
     (DISK_WRITE, [ENOSPC, EIO, Int32(DISK_SHORT), EINTR]),
   ]
 
-  @Test("every byte is there, at the latest for the next process that can read the files", arguments: faults.indices)
+  @Test("every byte is there, at least for the next process that can read the files", arguments: faults.indices)
   func turn(index: Int) async {
     // A process of its own: others have files in the same folder.
     let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {

@@ -67,7 +67,7 @@ struct BoundPairThreadTests {
         }
       }
       guard side.wait() else {
-        Issue.record("the writer waits for ever at \(cursor), \(place)")
+        Issue.record("the writer waits forever at \(cursor), \(place)")
         return cursor
       }
       while side.space.exchange(false, ordering: .acquiringAndReleasing) {
@@ -117,7 +117,7 @@ struct BoundPairThreadTests {
         cursor += UInt64(count)
       case .empty:
         guard side.wait() else {
-          Issue.record("the reader waits for ever at \(cursor), \(place)")
+          Issue.record("the reader waits forever at \(cursor), \(place)")
           return cursor
         }
       case .end:

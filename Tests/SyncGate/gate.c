@@ -27,7 +27,7 @@ static int status_closed;
 static unsigned long status_waiters;
 
 // Waits with the mutex until the gate opens. A test that fails leaves its gate closed, and the server that it started
-// would wait for ever when it is dropped. So a gate that no test opens in this time opens itself.
+// would wait forever when it is dropped. So a gate that no test opens in this time opens itself.
 static void wait_at(int *gate) {
   struct timespec end;
   clock_gettime(CLOCK_REALTIME, &end);

@@ -87,7 +87,7 @@ struct TransferQueueTests {
     #expect(try secretsInFiles() == 0)
   }
 
-  @Test("a request that is submitted again after its end was acknowledged is no new transfer, for a day")
+  @Test("for a day after its end was acknowledged, a request that is submitted again is not a new transfer")
   func repeatedSubmission() throws {
     let day = AcknowledgedTransfer.age
     var queue = TransferQueue()
@@ -396,7 +396,7 @@ private struct QueueWorld {
         #expect(
           results[transfer.id]?.outcome != .completed || acknowledged.contains(transfer.id),
           "what a program has not seen is removed")
-      case .tell(let id): #expect(disk[id] == queue.transfers[id]?.stored, "told before it is on disk")
+      case .tell(let id): #expect(disk[id] == queue.transfers[id]?.stored, "reported before it is on disk")
       case .wake(let time): wake = time
       case .done, .refuse: break
       }
@@ -426,7 +426,7 @@ private struct QueueWorld {
       try happen(.timeCame)
       for id in deleting.sorted() { try happen(.abandoned(id, isDone: true)) }
     }
-    #expect(left.isEmpty, "something is left for ever")
+    #expect(left.isEmpty, "something is left forever")
     for id in accepted.values where !acknowledged.contains(id) { #expect(results[id] != nil) }
   }
 }

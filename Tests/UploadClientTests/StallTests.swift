@@ -83,7 +83,7 @@ struct StallTests {
     }
   }
 
-  @Test("a silent source is no stall, and neither is a slow peer")
+  @Test("a silent source is not a stall, and neither is a slow peer")
   func patience() throws {
     let mayRead = try EventCounter()
     let server = try ScriptedServer(receiveBuffer: 8_192) { connection, _ in

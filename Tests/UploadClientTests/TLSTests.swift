@@ -68,7 +68,7 @@ struct TLSTests {
   func untrusted() throws {
     let site = try Site()
     let directory = try TemporaryDirectory()
-    let nonsense = try directory.write("nonsense.pem", "this is no certificate\n")
+    let nonsense = try directory.write("nonsense.pem", "this is not a certificate\n")
     try withSession { session throws in
       func failure(_ change: (inout UploadRequest) -> Void) throws -> UploadError {
         var request = site.request("never")
@@ -113,7 +113,7 @@ struct TLSTests {
   }
 
   @Test(
-    "a proxy's response to CONNECT is no response to the request, and its HTTP/1.1 is not the request's version",
+    "a proxy's response to CONNECT is not a response to the request, and its HTTP/1.1 is not the request's version",
     arguments: [UploadRequest.HTTPVersion.negotiated, .http1, .http2])
   func proxysOwnAnswer(_ version: UploadRequest.HTTPVersion) throws {
     let site = try Site()

@@ -22,7 +22,7 @@ final class ContinuingClient {
     (self.test, self.stream, self.version, self.awaitsProgress) = (test, stream, version, awaitsProgress)
   }
 
-  /// Two steps that repeat for ever appear once.
+  /// Two steps that repeat forever appear once.
   private func note(_ text: String) {
     if trace.suffix(2).first != text { trace.append(text) }
   }

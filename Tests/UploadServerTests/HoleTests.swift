@@ -85,7 +85,7 @@ struct HoleTests {
   ]
 
   @Test(
-    "after SIGKILL during the creation of a hole or the end of a recording, the upload continues and its bytes are no gap",
+    "after SIGKILL during the creation of a hole or the end of a recording, the upload continues without a gap",
     arguments: remains, [false, true])
   func killed(_ lines: String, hasHole: Bool) throws {
     let directory = TemporaryDirectory()

@@ -13,7 +13,7 @@ struct LeftoverPartTests {
   enum Left: CaseIterable, Sendable { case nothing, empty, halfHeader, header, content, complete, link }
 
   @Test(
-    "a closed stream continues in a next part, and no byte of a left file is lost", arguments: Left.allCases,
+    "a closed stream continues in a next part, and no byte of a leftover file is lost", arguments: Left.allCases,
     [false, true])
   func closed(_ left: Left, isUpload: Bool) throws {
     let head = StreamedHead.all[0]

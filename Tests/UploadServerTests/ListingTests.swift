@@ -67,7 +67,7 @@ struct ListingTests {
     let test = try TestServer(in: directory) { $0.finishAfter = .milliseconds(100) }
     #expect(try test.events.wait(.closed).file == "f-x.bin")
     test.stop()
-    // All files that wait for their final name have it when the server ends, at the latest.
+    // All files that wait for their final name have it by the time the server ends.
     #expect(directory.names.filter { !$0.hasPrefix(".") } == ["-f.part", "-f~2.part", "f-x.bin", "f-x.gaps"])
   }
 

@@ -125,7 +125,7 @@ final class StoreRun {
     return "\(cell), call \(fault.number) of kind \(fault.call.rawValue) fails with \(fault.error) at \(place)"
   }
 
-  /// A server that does not start has named why, and an interrupt is no reason. The next one starts.
+  /// A server that does not start has reported the reason, which is never an interrupt. The next one starts.
   private func server() throws -> TestServer {
     do {
       return try start()
@@ -221,7 +221,7 @@ final class StoreRun {
   // MARK: What must be there
 
   private func judge(_ client: ContinuingClient, _ context: String) throws {
-    // Bytes that the disk refused to sync are in a recording that was closed, and its gaps say so. They were not
+    // Bytes that the disk refused to sync are in a recording that was closed, and its gaps record this. They were not
     // acknowledged, and the client has sent them again, into the next part.
     let closed = Set(directory.names.filter { isMarkedAsUnsynced($0) })
     var dropped: [String] = []
@@ -231,7 +231,7 @@ final class StoreRun {
         if count > 0 { dropped.append("\(count) bytes of \(name)") }
       }
     }
-    // With a durability below `always`, unsynced bytes may be lost, and the client is told.
+    // With a durability below `always`, unsynced bytes may be lost, and the client learns this.
     let mayLose = setting.durability == .interval && fault?.call == DISK_SYNC
     if !dropped.isEmpty {
       try require(mayLose, "\(dropped) were never synced: \(context) \(directory.names)")

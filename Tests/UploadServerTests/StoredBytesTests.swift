@@ -126,7 +126,7 @@ struct StoredBytesTests {
         for id in ["fifo", "folder", "link"] {
           let client = try test.connect()
           try client.send(TestServer.head(id: id, framing: "Content-Length: 1") + "x")
-          try require(try client.answer().status == 500, "\(id) is no place for a stream")
+          try require(try client.answer().status == 500, "\(id) is not a place for a stream")
         }
         // A port that is in use would do as well, but finding its owner takes long.
         for address in ["192.0.2.1:80", "unix:/nonexistent/socket"] {

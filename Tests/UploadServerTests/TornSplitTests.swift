@@ -44,7 +44,7 @@ struct TornSplitTests {
 
   /// A directory in that state, with the URL of the upload.
   ///
-  /// - Parameter skips: whether a left file has the name of the next one, so that the one after it is used.
+  /// - Parameter skips: whether a leftover file has the name of the next part, so that the name after it is used.
   private static func torn(
     _ next: Next, lost: Int, skips: Bool = false
   ) throws -> (TemporaryDirectory, location: String) {
@@ -62,7 +62,7 @@ struct TornSplitTests {
     let directory = try first.directory.copyOfKilled()
     client.disconnect()
     first.stop()
-    // The first file has not got its final name yet.
+    // The first file does not have its final name yet.
     let (part, final) = (directory.path + "/k-a.part", directory.path + "/k-a.wav")
     if rename(final, part) == 0 {
       unlink(directory.path + "/k-a.sidecar")
@@ -110,7 +110,7 @@ struct TornSplitTests {
       let starts = name == "k-a.wav" ? [Self.head.bytes.count] : Array(Self.stream.indices)
       let start = starts.first { $0 + bytes.count <= Self.stream.count && Self.stream[$0...].starts(with: bytes) }
       guard let start else {
-        Issue.record("\(name) is no part of the stream: \(bytes.count) bytes")
+        Issue.record("\(name) is not a part of the stream: \(bytes.count) bytes")
         continue
       }
       for index in start..<(start + bytes.count) { covered[index] = true }
@@ -138,7 +138,7 @@ struct TornSplitTests {
     #expect(try directory.contents(next.name.partial) == expected)
   }
 
-  @Test("a server syncs a left recording once, and marks it if the disk refuses", arguments: [false, true])
+  @Test("a server syncs a leftover recording once, and marks it if the disk refuses", arguments: [false, true])
   func leftSync(isRefused: Bool) async {
     await #expect(processExitsWith: .success) { [isRefused = isRefused as Bool] in
       let (directory, _) = try TornSplitTests.torn(.content, lost: 0)

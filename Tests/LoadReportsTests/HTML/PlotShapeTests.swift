@@ -17,7 +17,7 @@ struct PlotShapeTests {
     #expect(axis.ticks(atMost: 2).map(\.label) == ["1 µs", "100 µs"])
     let narrow = Axis.logarithmic(from: 1e3, to: 5e3, .duration)
     #expect(narrow.ticks.map(\.label) == ["1 µs", "2 µs", "5 µs"])
-    #expect(narrow.ticks(atMost: 2).map(\.label) == ["1 µs", "5 µs"], "one power of ten alone is no axis")
+    #expect(narrow.ticks(atMost: 2).map(\.label) == ["1 µs", "5 µs"], "one power of ten alone is not an axis")
     #expect(Axis.linear(to: 8, .count).ticks(atMost: 3).map(\.label) == ["0", "4", "8"])
   }
 

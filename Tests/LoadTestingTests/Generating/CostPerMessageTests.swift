@@ -46,7 +46,7 @@ private struct Cost {
     let clockReads = call_counter_clock_reads()
   }
 
-  /// Runs this many streams with a message per second each, over some seconds in which none begins or ends.
+  /// Runs this many streams with a message per second each, over a few seconds in which none begins or ends.
   init(streams: Int) throws {
     let server = try StreamServer()
     var configuration = LoadConfiguration(request: UploadRequest(url: server.url))

@@ -126,7 +126,7 @@ struct LoadFaultTests {
     }
     #expect(report.totals.bytes.sent >= 150_000 && report.totals.bytes.sent < 250_000)
     #expect(test.endReason == .byteLimit(150_000))
-    #expect(report.totals.streams.failed == 0 && report.totals.bytes.lost == 0, "it was stopped: that is no fault")
+    #expect(report.totals.streams.failed == 0 && report.totals.bytes.lost == 0, "it was stopped: that is not a fault")
     #expect(report.measured < 60_000_000_000)
   }
 

@@ -19,7 +19,7 @@ struct LoadRunPlanTests {
   }
 
   @Test(
-    "streams that share a connection share a lane, a URL and an address, and some hundred others share each lane",
+    "streams that share a connection share a lane, a URL and an address, and a few hundred others share each lane",
     arguments: Seed.several(3))
   func lanes(seed: Seed) throws {
     var random = seed.generator

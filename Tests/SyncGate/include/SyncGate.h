@@ -13,7 +13,7 @@ void sync_gate_open(void);
 unsigned long sync_gate_calls(void);
 /// Makes every call fail with that errno; 0 ends it.
 void sync_gate_fail(int error);
-/// Makes one call fail with that errno, after so many that do not.
+/// Makes one call fail with that errno, after this number of calls that do not.
 void sync_gate_fail_once(int error, unsigned long after);
 /// Whether that call has come.
 int sync_gate_has_failed(void);
@@ -25,7 +25,7 @@ void rename_gate_fail(int error);
 void open_gate_fail(int error, const char *ending);
 /// How often it has failed.
 unsigned long open_gate_failures(void);
-/// Makes every openat(2) of a path that ends like this take so many microseconds longer; 0 ends it.
+/// Makes every openat(2) of a path that ends like this take this number of microseconds longer; 0 ends it.
 void open_gate_delay(unsigned microseconds, const char *ending);
 /// How often it has.
 unsigned long open_gate_delays(void);
@@ -51,7 +51,8 @@ void status_gate_fail(int error, const char *ending);
 unsigned long read_gate_failures(void);
 unsigned long truncate_gate_failures(void);
 unsigned long status_gate_failures(void);
-/// Makes readdir(3) in directories whose path ends like this fail with that errno, after so many names; 0 ends it.
+/// Makes readdir(3) in directories whose path ends like this fail with that errno, after this number of names; 0 ends
+/// it.
 void list_gate_fail(int error, const char *ending, unsigned long after);
 
 /// From here on fstatat(2) waits, whoever calls it.
