@@ -5,7 +5,7 @@
 # A target is a folder with Swift files that define LLVMFuzzerTestOneInput, and a file `target` of shell assignments,
 # with paths from the package's root: SOURCES, what is compiled together with it; CORPUS, the folders that it starts
 # from; FLAGS, more of libFuzzer's own options, if any; and MODULE, the name that the files import, if not HTTPMessages.
-# They are no targets of the package, since they link only with -sanitize=fuzzer.
+# They are not targets of the package, because they link only with -sanitize=fuzzer.
 set -eu
 cd "$(dirname "$0")/.."
 targets=$(ls -d Fuzz/*/)

@@ -28,7 +28,7 @@ COMMAND = HERE.parent / ".build/release/sluice"
 
 
 LOAD_STREAMS, LOAD_SECONDS = 100, 6
-# A function that runs so many instructions for each message has its place in the front.
+# A function that runs at least this many instructions per message is placed at the front.
 HOT = 10
 
 

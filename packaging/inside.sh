@@ -22,7 +22,7 @@ await() {
 }
 
 has_line() { grep -q "$1" "$2" 2>/dev/null; }
-# Whether the stream has so many bytes.
+# Whether the stream has this number of bytes.
 has_stored() { [ "$(cat "$recordings"/live-l.part 2>/dev/null | wc -c)" = "$1" ]; }
 
 # Starts a server; its address is in $address, its process in $server.

@@ -6,7 +6,7 @@
 
 @_cdecl("LLVMFuzzerTestOneInput")
 public func fuzzStructuredFields(_ data: UnsafePointer<UInt8>?, _ size: Int) -> CInt {
-  // As fields are received: what is no UTF-8 becomes U+FFFD.
+  // As fields are received: invalid UTF-8 becomes U+FFFD.
   let text = String(decoding: UnsafeBufferPointer(start: data, count: size), as: UTF8.self)
   check(item: text)
   check(dictionary: text)

@@ -35,7 +35,7 @@ public struct CaptureDevice: Equatable, Sendable {
   public let availability: Availability
 
   /// Returns all capture devices: the hardware, and the PCMs in ALSA's configuration. It opens each of them briefly, in
-  /// non-blocking mode. This takes some milliseconds per device. Any thread.
+  /// non-blocking mode. This takes a few milliseconds per device. Any thread.
   public static func list() -> [CaptureDevice] {
     named().map { CaptureDevice(name: $0.name, description: $0.description, availability: look(at: $0.name)) }
   }

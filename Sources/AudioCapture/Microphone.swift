@@ -62,7 +62,7 @@ public final class Microphone: Sendable {
   }
 
   /// How long the release waits for the end of the capture, in milliseconds. Until then, the device is busy for others.
-  /// Only a driver that hangs takes so long. The last reference may be that of a thread with other streams: call
+  /// Only a driver that hangs takes that long. The last reference may be that of a thread with other streams: call
   /// ``stop()`` and ``waitUntilEnded()`` on another thread to release the device without this wait.
   private static let patience: Int32 = 2000
 
@@ -88,7 +88,7 @@ public final class Microphone: Sendable {
   }
 
   /// Ends the capture after the frames that the device has now, and finishes the stream. Returns at once. The event
-  /// ``CaptureEvent/stopped(frames:)`` follows within some milliseconds.
+  /// ``CaptureEvent/stopped(frames:)`` follows within a few milliseconds.
   public func stop() { shared.stop.signal() }
 
   /// Waits for the end of the capture thread, after ``stop()`` or ``MicrophoneConfiguration/maximumFrames``. Only one

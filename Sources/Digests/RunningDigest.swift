@@ -2,7 +2,7 @@
 
 internal import CCrypto
 
-/// Hashes a stream piece by piece. It uses some hundred bytes of memory, regardless of the length of the stream. One
+/// Hashes a stream piece by piece. It uses a few hundred bytes of memory, regardless of the length of the stream. One
 /// thread at a time.
 ///
 /// The value cannot be copied by accident. ``fork()`` makes a copy.

@@ -6,8 +6,8 @@ internal import EventLoops
 /// who has work for the disk often has more.
 ///
 /// Most work has another thread waiting for it. Long work is cut into slices, and after each slice all other work comes
-/// first. Slices that nothing waits for come last. So that nothing waits for ever on a busy disk, the next slice comes
-/// at the latest after its ``Patience``.
+/// first. Slices that nothing waits for come last. So that nothing waits forever on a busy disk, the next slice comes
+/// no later than after its ``Patience``.
 package final class BackgroundWorker: Sendable {
   /// How long other work may precede the next slice.
   package struct Patience: Sendable {
@@ -22,12 +22,12 @@ package final class BackgroundWorker: Sendable {
   private struct Queue {
     let patience: Patience
     var work: [@Sendable () -> Void] = []
-    /// Slices without anybody waiting: the one with the most remaining work first, and among equals the newest.
+    /// Slices that nothing waits for: the one with the most remaining work first, and among equals the newest.
     private var unhurried: [(remaining: UInt64, slice: @Sendable () -> Void)] = []
     /// Taken from ``nextSlice`` on, so that the cost per slice does not grow with their number.
     var slices: [@Sendable () -> Void] = []
     var nextSlice = 0
-    /// Since when other work has preceded the next slice, and the next one without anybody waiting.
+    /// When other work began to precede the next slice, and the next slice that nothing waits for.
     private var waiting: (slices: MonotonicInstant?, unhurried: MonotonicInstant?)
     /// Whether there is a thread.
     var isRunning = false

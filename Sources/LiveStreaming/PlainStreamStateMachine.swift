@@ -40,8 +40,8 @@ struct PlainStreamStateMachine {
   private var outages = OutageCount()
   private(set) var resent: UInt64 = 0
   private var clock: RetryClock
-  /// The state of ``clock`` at the start of the current request. Bytes of a request that is refused later were no
-  /// progress, even if TCP acknowledged them.
+  /// The state of ``clock`` at the start of the current request. Bytes of a request that is refused later do not count
+  /// as progress, even if TCP acknowledged them.
   private var clockAtOpen: RetryClock
   /// The furthest byte that TCP ever acknowledged, unless the server has reported fewer bytes since then.
   private var furthest: UInt64 = 0
@@ -114,7 +114,7 @@ struct PlainStreamStateMachine {
     noteAcceptance(now: now)
     guard case .streaming(let start) = state, start + count > acknowledged else { return }
     acknowledged = start + count
-    // Bytes that a request repeats are no progress.
+    // Bytes that a request repeats do not count as progress.
     if acknowledged > furthest {
       furthest = acknowledged
       clock.noteProgress()

@@ -25,7 +25,7 @@ package struct RetryClock: Equatable {
     }
   }
 
-  /// Fewer consecutive failures than this are no reason to give up, regardless of their duration.
+  /// Fewer consecutive failures than this do not make the stream give up, regardless of their duration.
   private static let leastAttempts = 3
   private static let renewalDelay = Duration.milliseconds(25)
   /// A connection that was idle for this long was fine.
@@ -80,7 +80,7 @@ package struct RetryClock: Equatable {
     (refusedSince, refusals) = (nil, 0)
   }
 
-  /// Notes that the server refused a bearer token which has been renewed since. This is no failure.
+  /// Notes that the server refused a bearer token which has been renewed since. This is not a failure.
   ///
   /// - Returns: the delay before the next attempt. Nil if another token was renewed since the last progress: the server
   ///   refuses new tokens too, so this is a failure.

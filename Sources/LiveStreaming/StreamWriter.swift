@@ -24,7 +24,7 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   private var bodyStart: UInt64 = 0
   /// The start of the last body whose first byte was missing; nil if there was none.
   private var missingStart: UInt64?
-  /// The stream offset at which the current body ends at the latest.
+  /// The stream offset beyond which the current body does not extend.
   private var bodyEnd: UInt64 = .max
   /// The part of the header that still precedes the stream's bytes.
   private var unsentHeader: ArraySlice<UInt8> = []

@@ -53,7 +53,7 @@ final class Collection {
   private var checkpointTimer: EventLoop.Timer?
   private var silenceTimer: EventLoop.Timer?
   private var lastMaintenance = MonotonicInstant.now
-  /// Since when all messages were read immediately. Nil while the collector is behind.
+  /// The time from which on all messages were read immediately. Nil while the collector is behind.
   private var currentSince: MonotonicInstant?
   private var isInterrupted = false
   private var isStopping = false

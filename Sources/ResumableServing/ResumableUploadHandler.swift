@@ -8,11 +8,11 @@ package import StreamServing
 /// Wraps the handlers of a router, so that each request to them can be made in parts, over as many connections as
 /// necessary (draft-ietf-httpbis-resumable-upload).
 ///
-/// The handler within sees one ordinary request: the method, the target and the fields of the creation without those of
-/// the protocol. It receives `begin` once, the body in order, and `end` once. It receives `aborted` only if the upload
-/// was abandoned. Its response goes to the active request, with `Upload-Complete: ?1`, and is kept for a client that
-/// did not see it. An answer that asks the client to try again later (503 or 507 with `Retry-After`) is no response to
-/// the upload, which continues where it was.
+/// The inner handler receives one ordinary request: the method, the target and the fields of the creation without those
+/// of the protocol. It receives `begin` once, the body in order, and `end` once. It receives `aborted` only if the
+/// upload was abandoned. Its response goes to the active request, with `Upload-Complete: ?1`, and is kept for a client
+/// that did not receive it. An answer that asks the client to try again later (503 or 507 with `Retry-After`) is not a
+/// response to the upload, which continues where it was.
 ///
 /// After a restart, the request is made again and the body is passed from its beginning, unless the handler keeps it
 /// itself. Fields that carry credentials, such as `Cookie` or `X-Api-Key`, are never written, so the request lacks them

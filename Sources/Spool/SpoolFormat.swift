@@ -29,7 +29,7 @@ enum SpoolFormat {
 
   /// Blocks per read, write or step of a search: 1 MiB.
   static let blocksPerStep = 256
-  /// After so many blocks without a valid one, the search for blocks after the checkpoint ends: 16 MiB.
+  /// The number of blocks without a valid one after which the search for blocks after the checkpoint ends: 16 MiB.
   static let longestGapInSearch: UInt64 = 4096
   /// How many blocks one read searches for the next bytes: 64 MiB.
   static let longestSearch: UInt64 = 16_384

@@ -29,7 +29,7 @@ final class StretchWriter: @unchecked Sendable {
   private(set) var isUnreadable = false
   /// See ``SpoolSettings/readingPatience``.
   private let patience: Duration
-  /// The bytes that the disk cannot read, and since when.
+  /// The bytes that the disk cannot read, and when this began.
   private var unreadable: (position: UInt64, since: MonotonicInstant)?
   /// Whether recovery would not find the copied bytes, because they are too far behind the last checkpoint's head.
   private var isFarFromCheckpoint = false

@@ -40,7 +40,7 @@ package struct UploadOwner: Hashable, Sendable {
     if octets[..<10].allSatisfy({ $0 == 0 }), octets[10] == 0xFF, octets[11] == 0xFF {
       return octets[12...].map { "\($0)" }.joined(separator: ".")
     }
-    // ::1 is no part of a network.
+    // ::1 does not belong to a network.
     let isNetwork = octets[..<8].contains { $0 != 0 }
     if isNetwork { octets.replaceSubrange(8..., with: repeatElement(0, count: 8)) }
     var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))

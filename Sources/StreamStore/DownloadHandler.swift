@@ -22,7 +22,7 @@ final class DownloadHandler: RequestHandler {
 
   func begin(_ exchange: any Exchange) {
     guard let responder = exchange.contentResponder else {
-      return exchange.respond(Response(405, ["allow": OtherRequests.methods], body: "A download is no upload.\n"))
+      return exchange.respond(Response(405, ["allow": OtherRequests.methods], body: "A download is not an upload.\n"))
     }
     (self.exchange, self.responder) = (exchange, responder)
     let client = UploadOwner(credential: head.credential, address: exchange.peer)

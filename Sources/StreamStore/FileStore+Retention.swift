@@ -202,7 +202,7 @@ extension FileStore {
     }
   }
 
-  /// Operators remove files, too. The ledger must not keep their recordings for ever if nothing is to be removed here.
+  /// Operators remove files, too. The ledger must not keep their recordings forever if nothing is to be removed here.
   private func forgetVanished(_ retention: RetentionState) {
     retention.idleLooks += 1
     // What is due meanwhile waits for the next look, which checks the clock.

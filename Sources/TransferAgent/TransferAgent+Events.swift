@@ -114,7 +114,7 @@ extension TransferAgent {
     for watcher in watchers { watcher.say(answer, isRoutine: !transfer.hasEnded) }
   }
 
-  /// The wall clock may be set, so check it again after a minute at the latest.
+  /// The wall clock may be set, so check it again within a minute.
   func wake(at time: Int64) {
     wakeTimer.map { loop.cancel($0) }
     let delay = max(0, min(time - WallClock.now.sinceEpoch, 60_000))

@@ -12,7 +12,7 @@ internal import UploadClient
 /// separate thread, and files are opened on another. Unchecked for that reason.
 package final class TransferAgent: @unchecked Sendable {
   package struct Settings: Sendable {
-    /// How long the agent stays when it has nothing to do and no program is connected; nil for ever.
+    /// How long the agent stays when it has nothing to do and no program is connected; nil for no limit.
     package var idleLimit: Duration?
     /// A listening socket from the service manager.
     package var listener: Int32?

@@ -44,7 +44,7 @@ package final class AgentConnection: Sendable {
 
   /// The next answer. Unknown answers are skipped, because a later agent may send them.
   ///
-  /// - Parameter limit: how long the agent may be silent; nil for ever.
+  /// - Parameter limit: how long the agent may be silent; nil for no limit.
   /// - Throws: ``AgentError/disconnected``, ``AgentError/noAnswer``.
   package func receive(within limit: Duration? = nil) throws(AgentError) -> AgentAnswer {
     let timeout = limit.map { Int32(clamping: $0.nanoseconds / 1_000_000) } ?? -1

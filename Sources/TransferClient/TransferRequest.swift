@@ -88,7 +88,7 @@ package struct TransferRequest: Equatable, Sendable {
 
   /// The earliest beginning, in milliseconds since 1970.
   package var earliestBegin: Int64?
-  /// When the transfer fails at the latest, in milliseconds since 1970.
+  /// The deadline after which the transfer fails, in milliseconds since 1970.
   package var deadline: Int64?
   /// Whether it may run on a network where bytes cost money.
   package var allowsExpensive = true

@@ -46,7 +46,7 @@ public final class UploadSession: Sendable {
   ///   - connections: whether uploads share connections.
   ///   - count: the number of lanes, at least 1. For each request, libcurl searches all its connections to the same
   ///     host, in use or not. With ten thousand streams to one server, this takes a millisecond per request. Lanes do
-  ///     not share connections. Some hundred streams per lane are few enough.
+  ///     not share connections. A few hundred streams per lane are few enough.
   /// - Throws: ``EventLoops/SystemError`` when descriptors, memory or threads are refused.
   package init(connections: Connections = .onePerUpload, lanes count: Int) throws(SystemError) {
     let loop = try EventLoop()

@@ -194,7 +194,7 @@ struct DownloadTarget {
     path = output.map { $0.hasSuffix("/") ? $0 + name : "\($0)/\(name)" } ?? name
   }
 
-  /// The last component of the URL's path, decoded. Nil if it is no suitable file name: hidden, a path to another
+  /// The last component of the URL's path, decoded. Nil if it is not a suitable file name: hidden, a path to another
   /// directory, easily taken for an option, `~`, a record of this program, or with control characters.
   static func name(in url: String) -> String? {
     let start = url.firstRange(of: "://")?.upperBound ?? url.startIndex

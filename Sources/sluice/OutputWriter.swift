@@ -150,7 +150,7 @@ final class OutputWriter: Sendable {
         state.withLock { $0.pieces &+= 1 }
         continue
       }
-      // A call that takes nothing without an error would be repeated for ever.
+      // A call that takes nothing without an error would be repeated forever.
       switch count == 0 ? ENOSPC : errno {
       case EINTR: continue
       case EAGAIN:

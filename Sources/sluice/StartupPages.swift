@@ -12,7 +12,7 @@ enum StartupPages {
   /// use.
   ///
   /// Calls madvise(2) with `MADV_DONTNEED` on the segments that cannot have been written (`PT_LOAD` without `PF_W`), so
-  /// their pages are the file's own. It costs some hundred page faults. Any thread.
+  /// their pages are the file's own. It costs a few hundred page faults. Any thread.
   static func giveBack() {
     _ = dl_iterate_phdr(
       { information, _, _ in

@@ -46,7 +46,7 @@ class Scene:
         self._pipeline = Pipeline(self.contender.commands(capture), self.bed.environment, self._directory)
 
     def start_streaming(self) -> None:
-        """Starts the server, then the contender, and waits some seconds without a fault."""
+        """Starts the server, then the contender, and waits a few seconds without a fault."""
         self.receiver.start()
         self.start_contender()
         self.receiver.wait_for("first byte", 20)

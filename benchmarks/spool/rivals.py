@@ -2,7 +2,7 @@
 """`make bench-spool-rivals`: compares `sluice mic --spool` with today's common tools during two faults.
 
 The other tools are `ffmpeg -f segment` or `arecord --max-file-time`, which write a file for every second, and a loop
-that sends each finished file with curl until the server has accepted it. The server is killed for some seconds. Later
+that sends each finished file with curl until the server has accepted it. The server is killed for a few seconds. Later
 the capturing program is killed and restarted immediately, as a service manager would do. Each tool has its own
 microphone, server and disk. The microphone's noise shows when each stored sample was captured. The sizes of the stored
 files are polled, which shows when the server had it.

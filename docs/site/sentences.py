@@ -17,7 +17,7 @@ TOPICS = ["mic", "heartbeat", "pipe", "put", "serve", "devices", "load", "report
 
 
 def page_sentences(name: str, text: str) -> list[str]:
-    """The sentences of a page, without listings, headings and what is no sentence."""
+    """The sentences of a page, without listings, headings and fragments."""
     prose = LISTING.sub("\n", text)
     # Table cells and list items stand alone.
     prose = re.sub(r"^\|[-| :]+\|$|^#.*$|^ {4}.*$", "", prose, flags=re.M)

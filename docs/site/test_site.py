@@ -69,7 +69,7 @@ class Browser:
         self.unread = b""
         self.number = 0
         self.errors: list[str] = []
-        # It ends when its time is over, so that no read waits for ever.
+        # It ends when its time is over, so that no read waits forever.
         self.timer = threading.Timer(TIME_LIMIT, self.process.kill)
         self.timer.start()
         target = self.ask("Target.createTarget", {"url": "about:blank"})["targetId"]

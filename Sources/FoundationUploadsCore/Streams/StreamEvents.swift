@@ -6,7 +6,7 @@ internal import Synchronization
 
 /// Keeps the pending events of the delegate, and wakes the run loops that the stream is scheduled in.
 ///
-/// Guarded by the lock of the stream's pair, except where a method says otherwise.
+/// Guarded by the lock of the stream's pair, except where a method states otherwise.
 final class StreamEvents: @unchecked Sendable {
   private let monitor: Monitor
   private weak var stream: Stream?
@@ -144,6 +144,6 @@ final class StreamEvents: @unchecked Sendable {
   /// After this time, the other sources and timers of the run loop have their turn.
   private static let turn = Duration.milliseconds(1)
   private static let patience = Duration.microseconds(50)
-  /// A stream that is slower than ``patience`` is not looked at for so many events.
+  /// The number of events during which a stream that is slower than ``patience`` is skipped.
   private static let sleepsAfterVainLook = 64
 }

@@ -19,7 +19,7 @@ struct StreamResumption {
   /// How many bytes the server had stored when it was first asked, and when it was last asked; nil before.
   var firstOffset: UInt64?
   var offset: UInt64?
-  /// Since when there has been no progress.
+  /// When the current outage began. Nil without one.
   var outageStart: MonotonicInstant?
   var failures = 0
   /// Whether a part of a stream was sent.

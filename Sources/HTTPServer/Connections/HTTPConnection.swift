@@ -503,7 +503,7 @@ final class HTTPConnection {
     var kind = isPaused || content?.isReading == true ? nil : state.timeout
     if kind == .idle && !hasServed { kind = .head }
     // A body and content get new time with each piece. A head does not, because one byte now and then would keep it
-    // open for ever.
+    // open forever.
     if kind != timeoutKind || restartsTimeout || (progress && (kind == .body || content != nil)) {
       timeoutKind = kind
       restartsTimeout = false

@@ -219,7 +219,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
         error.kind != .cancelled ? .failed : isStopped ? .stopped : isAcknowledged && !isPlain ? .finished : .failed
       if error.kind == .http2NotSupported { loop.http2NotSupported(error.description) }
       if outcome == .failed {
-        // The end of the run is no error of its own if it meets an outage.
+        // If the run ends during an outage, its end does not count as another error.
         if figures.countedCause == nil || !error.isEndOfRun {
           loop.figures.error(error.errorClass.rawValue, example: error.description)
         }

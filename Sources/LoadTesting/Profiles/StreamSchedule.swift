@@ -6,7 +6,7 @@ internal import LoadReports
 /// The messages of one stream, each with its due time. The same profile, seed and number result in the same messages on
 /// every machine.
 ///
-/// Message *k* is due at *k* × chunk after the stream's start, however late earlier ones were. A value of some hundred
+/// Message *k* is due at *k* × chunk after the stream's start, however late earlier ones were. A value of a few hundred
 /// bytes. `next()` is O(1), except when it skips silence.
 struct StreamSchedule: Sendable {
   struct Message: Equatable, Sendable {

@@ -14,7 +14,8 @@ extension UploadClientStateMachine {
     var reported: UInt64 = 0
   }
 
-  /// What has gone wrong in a row. Each number has a limit, so that no answer repeats a request for ever.
+  /// What has gone wrong in a row. Each number has a limit, so that no answer makes the client repeat a request
+  /// forever.
   struct Patience: Sendable {
     /// Answers since the last progress that made the client ask again at once.
     var detours = 0

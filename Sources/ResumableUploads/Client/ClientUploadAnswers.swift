@@ -140,7 +140,7 @@ extension UploadClientStateMachine {
         return probe
       }
       // A live stream has bytes to save, whatever the server has stored there. The bytes of another process may have
-      // been sent without being kept, which is no reason to send the rest again.
+      // been sent without being kept. The client does not send the rest again for that reason.
       if isResumed ? highWater.acknowledged > base : hasProgressed, configuration.length == nil {
         (parts.end, patience.disbelieved, resource.offset) = (.impossibleOffset, 0, acknowledged)
         return beginPart(supply)
@@ -239,7 +239,7 @@ extension UploadClientStateMachine {
   /// The size of the content that a 413 has refused, as far as it is known.
   func refusedSize(_ sent: UInt64) -> UInt64 {
     // A file's size was announced, so the server refuses that size, however little was sent by then. For a stream, the
-    // server knows only what was sent. Less than a buffer's worth says nothing.
+    // server knows only what was sent. Less than a buffer's worth is no evidence.
     configuration.length == nil ? min(appendMaximum ?? .max, max(sent, 64 << 10)) : appendMaximum ?? sent
   }
 

@@ -23,7 +23,7 @@ package struct UploadClientStateMachine: Sendable {
     package var replaceableMethod: String?
     /// The version to try first.
     package var version = InteropVersion.newest
-    /// Whether the user's fields make the requests conditional, so that a 412 may say that the condition is false.
+    /// Whether the user's fields make the requests conditional, so that a 412 may mean that the condition is false.
     package var hasCondition = false
     /// The maximum size of one append in bytes.
     package var appendSize: UInt64?
@@ -268,7 +268,7 @@ package struct UploadClientStateMachine: Sendable {
     // A new upload that begins behind lost bytes has stored none yet.
     guard offset > base else { return }
     // Progress means bytes that were never there before, or bytes sent once more after the server forgot them.
-    // Otherwise a server that forgets repeatedly would receive the same bytes for ever.
+    // Otherwise a server that forgets repeatedly would receive the same bytes forever.
     if offset > highWater.shown {
       highWater.shown = offset
       patience.renew()
