@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs each test suite of the named targets alone, and prints what it takes: where does the time of the tests go?
 
-What `swift test` says of a test that runs beside others counts the time that it waited for its turn.
+The time that `swift test` prints for a test that runs beside others includes the wait for its turn.
 """
 
 import os

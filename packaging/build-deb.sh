@@ -52,7 +52,7 @@ gzip -9nc "$repository/CHANGELOG.md" >"$doc/changelog.gz"
   printf ' -- %s  %s\n' "$maintainer" "$(date -uR -d "@$SOURCE_DATE_EPOCH")"
 } | gzip -9nc >"$doc/changelog.Debian.gz"
 
-# What the binary needs of the system's libraries. libcurl's symbols do not tell which version has the options that the
+# What the binary needs of the system's libraries. libcurl's symbols do not show which version has the options that the
 # client sets.
 printf 'Source: sluice\nMaintainer: %s\n\nPackage: sluice\nArchitecture: any\nDescription: -\n' "$maintainer" \
   >"$staging/debian/control"

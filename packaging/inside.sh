@@ -88,11 +88,11 @@ dpkg -i "$new" >dpkg.log 2>&1 || { cat dpkg.log; fail "dpkg -i"; }
 kill -0 "$server" || fail "the server is gone"
 asked '^try-restart sluice-serve.service$' || fail "systemd is not asked to restart the server, if it runs"
 if asked 'restart.*sluice-mic'; then fail "systemd is asked to restart the microphone"; fi
-grep -q 'systemctl restart sluice-mic' dpkg.log || fail "nothing is said of the microphone"
+grep -q 'systemctl restart sluice-mic' dpkg.log || fail "nothing is reported about the microphone"
 tail -c +1000001 input | head -c 1000000 >&9
 await has_stored 2000000
 
-say "the old server drains, and the new one continues the stream where it stood"
+say "the old server drains, and the new one continues the stream at the same offset"
 stop
 serve "$address"
 tail -c +2000001 input >&9
@@ -111,11 +111,11 @@ asked '^stop sluice-mic.service sluice-serve.service$' || fail "systemd is not a
 grep -q 127.0.0.1:9 /etc/default/sluice-serve || fail "the settings are gone"
 (cd "$recordings" && sha256sum --quiet -c /test/sums) || fail "recordings have changed"
 
-say "purging removes the settings, and says what it leaves"
+say "purging removes the settings, and reports what it leaves"
 dpkg -P sluice >dpkg.log 2>&1 || { cat dpkg.log; fail "dpkg -P"; }
 [ ! -e /etc/default/sluice-serve ] || fail "the settings are still there"
 for word in /var/lib/sluice /etc/sluice 'the user sluice'; do
-  grep -q "$word" dpkg.log || { cat dpkg.log; fail "nothing is said of $word"; }
+  grep -q "$word" dpkg.log || { cat dpkg.log; fail "nothing is reported about $word"; }
 done
 (cd "$recordings" && sha256sum --quiet -c /test/sums) || fail "recordings have changed"
 

@@ -95,7 +95,7 @@ package final class PartialFile: @unchecked Sendable {
     var status = stat()
     do throws(SystemError) {
       guard fstat(found, &status) == 0 else { throw .last("fstat \(data.path)") }
-      // The device is not compared, because some file systems number it anew at each mount.
+      // The device is not compared, because some file systems give it a new number at each mount.
       guard status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(), status.st_nlink == 1,
         UInt64(status.st_ino) == data.inode, data.birth == nil || data.birth == Self.birth(of: data.path),
         UInt64(clamping: status.st_size) >= data.byteCount

@@ -9,12 +9,12 @@ internal import Synchronization
 /// A connection that is always restored, to any broker of the cluster. Any thread.
 ///
 /// libnats reconnects by itself, except after a broker has refused the credentials twice in a row. Then it ends the
-/// connection. It is established anew here, with a pause before each attempt, because the credentials may become valid
+/// connection. It is established again here, with a pause before each attempt, because the credentials may become valid
 /// again.
 ///
 /// Each loop that sends requests has its own ``BrokerClient`` on this connection.
 package final class BrokerConnection: Sendable {
-  /// The pauses before the attempts to connect anew: the first, and the longest.
+  /// The pauses before the attempts to reconnect: the first, and the longest.
   private static let pauses = (first: Duration.seconds(1), longest: Duration.seconds(30))
 
   private struct State {
@@ -25,7 +25,7 @@ package final class BrokerConnection: Sendable {
   }
 
   private let options: BrokerOptions
-  /// Sends and connects anew. Its thread may wait for the socket, and nothing waits for that thread.
+  /// Sends and reconnects. Its thread may wait for the socket, and nothing waits for that thread.
   private let writer: EventLoop
   private let state: Lock<State>
   private let observer: ConnectionObserver

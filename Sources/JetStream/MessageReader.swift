@@ -91,7 +91,7 @@ package final class MessageReader {
   /// - Parameters:
   ///   - sequence: of the last message that needs no reading; 0 for none.
   ///   - identity: of that message, as `identify` returned it; nil if it is unknown.
-  ///   - created: when the stream was made, as ``MessageStreamState/created`` says; nil if that is not to be compared.
+  ///   - created: when the stream was made, as ``MessageStreamState/created`` states; nil to omit the comparison.
   ///   - selection: what is read. With ``Selection/headersOfLast``, `sequence` is 0.
   ///   - identify: what identifies a message among all that ever had its sequence: brokers that lose messages give
   ///     their sequences to others.

@@ -13,7 +13,8 @@ enum WantedHeaders: Sendable {
   var isEmpty: Bool { if case .none = self { true } else { false } }
 }
 
-/// A subscription, which each connection of libnats has anew. Only on the sending thread of the ``BrokerConnection``.
+/// A subscription, which is made again on each connection of libnats. Only on the sending thread of the
+/// ``BrokerConnection``.
 final class ReplySubscription: @unchecked Sendable {
   private let subject: String
   private let receiver: ReplyReceiver

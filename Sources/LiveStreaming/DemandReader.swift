@@ -5,8 +5,8 @@ internal import EventLoops
 internal import Glibc
 internal import StreamBuffers
 
-/// Reads a descriptor when the stream's loop asks for bytes, and a pipe or a socket also when it has some. Owned by the
-/// loop's thread.
+/// Reads a descriptor when the stream's loop asks for bytes. A pipe or a socket is also read when it has some. Owned by
+/// the loop's thread.
 ///
 /// No read waits, and no flag of the descriptor changes, because other processes may share it. Where the kernel cannot
 /// promise that, or the bytes of a file are not in the page cache, a thread takes over for the rest of the stream.

@@ -98,13 +98,13 @@ final class LogDigests {
     return .hold
   }
 
-  /// Returns the held bytes, which count from now on.
+  /// Returns the retained bytes, which count from now on.
   func release() -> [UInt8] {
     defer { drop() }
     return held
   }
 
-  /// Drops the held bytes.
+  /// Drops the retained bytes.
   func drop() {
     log.heldCount -= held.count
     held = []

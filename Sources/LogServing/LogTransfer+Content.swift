@@ -127,7 +127,7 @@ extension LogTransfer {
     proceed()
   }
 
-  /// Makes the held bytes count, although the content is incomplete.
+  /// Makes the retained bytes count, although the content is incomplete.
   func keepHeld() {
     let number = transferNumber
     state?.ended(number)

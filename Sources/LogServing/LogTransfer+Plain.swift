@@ -209,7 +209,7 @@ extension LogTransfer {
   /// - Parameter isCertain: whether no message is in flight that may still be stored.
   func refusePlain(_ refusal: UploadRefusal, isCertain: Bool) {
     switch refusal {
-    // The next request begins the stream anew.
+    // The next request starts the stream over.
     case .deactivated(let cause): answer(503, cause.description, nil, retries: true)
     case .representationDigest, .contentDigest:
       answer(400, StreamAnswer.otherContent, refusal == .contentDigest ? standing : nil)

@@ -3,7 +3,7 @@
 // https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format No library is used: Prometheus' own
 // clients are for Go, Java, Python and Rust, and Swift's (swift-prometheus) depends on further packages.
 
-/// A page in Prometheus' text exposition format, version 0.0.4. A value that is built anew for each request.
+/// A page in Prometheus' text exposition format, version 0.0.4. A value that is built for each request.
 ///
 ///     var page = MetricsText()
 ///     page.counter("sluice_sent_bytes_total", "Bytes passed to the network.", 4711)

@@ -103,12 +103,12 @@ struct UploadLedger {
 
   /// Whether the upload is unfinished, so that bytes are kept for it.
   var isUnfinished: Bool { state.isUnfinished }
-  /// The upload's request, as the handler within sees it; nil if the record's is invalid.
+  /// The upload's request, as the inner handler receives it; nil if the record's is invalid.
   var request: RequestHead? { RequestHead(record) }
   var method: String { record.method }
   /// Whether the request has begun, so that something must be kept.
   var hasBegun: Bool { record.hasBegun }
-  /// Whether clients were told no offset but 0.
+  /// Whether no offset but 0 was reported to clients.
   var hasAnnouncedNothing: Bool { !isRestored && state.announced == 0 }
   /// Whether the file is removed with the upload.
   var ownsFile: Bool { record.ownsFile }

@@ -35,7 +35,7 @@ package protocol UploadRecords: AnyObject {
   func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64)
   /// The number of bytes there, without keeping the file open.
   func measureBody(_ token: String) throws(SystemError) -> UInt64
-  /// Syncs these bytes, also without keeping the file open. `completion` is called on the loop's thread.
+  /// Syncs these bytes, and need not keep the file open. `completion` is called on the loop's thread.
   func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void)
   /// Syncs the bytes of such a file. `completion` is called on the loop's thread.
   func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void)

@@ -66,7 +66,7 @@ extension FileStore {
   /// The last millisecond of the year 9999, the limit of RFC 3339.
   private static let latestTime: Int64 = 253_402_300_799_999
 
-  // MARK: What the sender says
+  // MARK: What the sender states
 
   /// Keeps the sender's description of its stream until the recording is complete.
   func describe(_ stream: StreamFile, _ description: StreamDescription) throws(SystemError) {

@@ -84,7 +84,7 @@ extension StreamStoreHandler {
       if error == .isBeingRemoved, registry.removals.resumes(name) {
         if waits(for: name, restoredCount: count) { return nil }
       }
-      // The recording was closed while this request waited. The next one is told so.
+      // The recording was closed while this request waited. The next request learns this.
       if isRestored, error.isMissing {
         endState()
         trouble.disk = error

@@ -124,7 +124,7 @@ package final class TransferDatabase {
 
   /// All transfers, and the highest number ever assigned.
   ///
-  /// - Throws: ``AgentError/database(_:_:)``, also for an invalid row.
+  /// - Throws: ``AgentError/database(_:_:)``, including for an invalid row.
   package func load() throws(AgentError) -> TransferQueue {
     do throws(SQLite.Failure) {
       let rows = try database.run(

@@ -22,7 +22,7 @@ package final class AgentConnection: Sendable {
   /// it.
   package var agentProcess: Int32? { AgentSocket.peer(of: descriptor)?.process }
 
-  /// Ends the connection, also for a thread that is receiving.
+  /// Ends the connection, even while a thread is receiving.
   package func end() { shutdown(descriptor, Int32(SHUT_RDWR)) }
 
   /// Sends an order, and returns its number.

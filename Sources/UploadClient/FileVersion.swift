@@ -58,9 +58,9 @@ public struct FileVersion: Equatable, Sendable, CustomStringConvertible {
   /// Whether an earlier process described this file, and it has not been written since, as far as can be determined.
   ///
   /// The size and the time of the last write must be equal. If nothing at all has changed since, the inode may differ,
-  /// because some file systems number their files anew when they are mounted. If something has changed, it may have
-  /// been the permissions, the owner or a link. Then the inode must be equal, because only it distinguishes the file
-  /// from a replacement.
+  /// because some file systems give their files new numbers when they are mounted. If something has changed, it may
+  /// have been the permissions, the owner or a link. Then the inode must be equal, because only it distinguishes the
+  /// file from a replacement.
   public func isSame(asDescribed text: String) -> Bool {
     let (found, own) = (text.split(separator: ", "), description.split(separator: ", "))
     guard found.count >= 3, found[..<2] == own[..<2] else { return false }

@@ -13,7 +13,7 @@ enum InputFile {
 
   /// Checks a file that a thread reads again for each connection. This thread must not wait for the file.
   ///
-  /// - Throws: ``CommandError`` with exit code 66, also for a FIFO, a socket or a device.
+  /// - Throws: ``CommandError`` with exit code 66, including for a FIFO, a socket or a device.
   static func checkIsReadAgain(_ path: String, option: String) throws(CommandError) {
     try check(path, option: option)
     var status = stat()

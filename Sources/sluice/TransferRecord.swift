@@ -33,7 +33,7 @@ final class TransferRecord: Sendable {
 
   /// The line after each state. No field's value begins with a space.
   private static let stateEnd = " end"
-  /// More bytes than a record has, unless it has thousands of states. Then it is written anew.
+  /// More bytes than a record has, unless it has thousands of states. Then it is rewritten.
   private static let limit = 1 << 20
 
   let path: String

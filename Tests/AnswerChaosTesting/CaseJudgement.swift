@@ -165,7 +165,7 @@ struct CaseJudgement {
     // Bytes that the server has not confirmed are reported.
     if replaces, holes.reduce(0, { $0 + ($1.upperBound - $1.lowerBound) }) <= summary.unconfirmed { return nil }
     return .init(
-      kind: "bytes are missing and nothing says so",
+      kind: "bytes are missing and nothing reports it",
       detail: "\(hole) of \(trace.captured), \(summary.progress.lost) reported as lost")
   }
 

@@ -40,7 +40,7 @@ struct LevelMeterTests {
     #expect(abs(levels[0].peak - -6.02) < 0.01)
     #expect(abs(levels[0].rms - -9.03) < 0.01)
     #expect(levels[1] == ChannelLevel(peak: -.infinity, rms: -.infinity))
-    #expect(meter.take()[0].peak == -.infinity, "a reading starts anew")
+    #expect(meter.take()[0].peak == -.infinity, "a reading starts over")
   }
 
   @Test("full scale is 0 dBFS, even for the most negative sample", arguments: SampleFormat.allCases)

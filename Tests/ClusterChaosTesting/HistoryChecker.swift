@@ -42,7 +42,7 @@ package struct HistoryChecker {
     }
   }
 
-  /// A client was told that the upload ends at `offset`, at a moment between the two times.
+  /// A response to a client reported that the upload ends at `offset`, at a moment between the two times.
   private struct Observation {
     var offset: UInt64
     var called: Int64
@@ -138,7 +138,7 @@ package struct HistoryChecker {
       for index in appends.indices {
         guard let begun = appends[index].begun, begun < head.called, appends[index].mostEnd > offset else { continue }
         if appends[index].leastEnd > offset {
-          // If the HEAD had to include these bytes, the time limits say so.
+          // The time limits show whether the HEAD had to include these bytes.
           if !appends[index].operation.progress.contains(where: { $0.offset > offset && $0.time < head.called }) {
             violation(
               .notTakenOver, "an append at \(appends[index].start) continued beyond \(offset), reported to a HEAD")

@@ -20,8 +20,8 @@ package final class HistoryRecorder: Sendable {
 
   package init() {}
 
-  /// The recorded histories of uploads whose URL a client was told, by their tokens. Active requests are included in
-  /// their current state.
+  /// The recorded histories of uploads whose URL a client has received, by their tokens. Active requests are included
+  /// in their current state.
   package var histories: [String: UploadHistory] {
     state.withLock { state in
       var all = state.histories

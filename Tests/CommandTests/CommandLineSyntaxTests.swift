@@ -174,7 +174,7 @@ struct CommandLineSyntaxTests {
   }
 
   @Test(
-    "the error for an unknown subcommand suggests the nearest, or the one that does what the word says",
+    "the error for an unknown subcommand suggests the nearest, or the one that does what the word means",
     arguments: [
       ("heartbeet", "heartbeat"), ("upload", "put"), ("Download", "get"), ("record", "mic"), ("server", "serve"),
     ])

@@ -34,7 +34,7 @@ final class HalfServer: Sendable {
           var rest = count
           while rest > 0, let piece = try connection.receive(rest) { rest -= piece.count }
           // To receive a HEAD with a faulty answer, end the connection. Do not reset it: if a send fails because of the
-          // reset, the client never reads the 104 and begins anew.
+          // reset, the client never reads the 104 and starts over.
           if cuts || !head.isEmpty { connection.shutdownWriting() }
           _ = connection.waitForEnd()
           return

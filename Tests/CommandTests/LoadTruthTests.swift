@@ -38,7 +38,7 @@ struct LoadTruthTests {
       load.output.text.contains {
         $0.hasPrefix("THE GENERATOR DID NOT KEEP UP: 1 %") && $0.hasSuffix("are allowed")
       },
-      "who reads the table is told, and it fits there: \(load.output.text)")
+      "the table reports it, and the report fits there: \(load.output.text)")
     #expect(report.totals.errorCount == 0 && report.totals.streams.finished == 4)
   }
 

@@ -183,7 +183,7 @@ final class FaultyProxy: Sendable {
     return true
   }
 
-  /// Blocks further packets of the client, forwards all bytes that its TCP was told have arrived, and waits until the
+  /// Blocks further packets of the client, forwards all bytes that were acknowledged to its TCP, and waits until the
   /// server has read them and closed.
   private func deliverAll(from client: Int32, to upstream: Int32) {
     // A filter that drops everything (`ret 0`). From here on nothing more is acknowledged, including retransmissions.

@@ -103,7 +103,7 @@ final class FrontEnd {
     var text = String(decoding: try fileContents("/\(root)/samples/\(name)"), as: UTF8.self)
     for (from, to) in changes {
       let parts = text.split(separator: from, maxSplits: 1, omittingEmptySubsequences: false)
-      guard parts.count == 2 else { throw TestFailure("samples/\(name) does not say \"\(from)\"") }
+      guard parts.count == 2 else { throw TestFailure("samples/\(name) does not contain \"\(from)\"") }
       text = parts[0] + to + parts[1]
     }
     return text

@@ -16,7 +16,7 @@ struct NetworkFaultTests {
     let server = try ServeProcess(scratch.path, address: "0.0.0.0:8080", prefix: ["unshare", "--net"])
     let cable = try Cable(to: server.identifier)
     let url = "http://\(cable.there):8080/take"
-    // One waits. The other one treats its peer as dead after 3 s, and tries to connect in vain until the link is back.
+    // One waits. The other one treats its peer as dead after 3 s, and tries to connect until the link is back.
     let patient = (microphone: TestMicrophone(), name: "patient", more: ["--stall-timeout", "60s"])
     let hasty = (
       microphone: TestMicrophone(), name: "hasty",

@@ -98,7 +98,7 @@ struct ResumableNetworkTests {
     let run = try Run([Self.hasty])
     let client = run.streams[0].client
     try run.cable.drop(direction)
-    // Until the client has noticed it, and has tried again in vain.
+    // Until the client has noticed it, and another attempt has failed.
     let before = client.failures.count
     try client.output.wait(for: "two failures") { events, _ in
       SluiceProcess.failures(in: events).count >= before + 2 ? () : nil

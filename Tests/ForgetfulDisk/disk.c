@@ -1,8 +1,8 @@
 // See ForgetfulDisk.h. The linker takes these functions before glibc's. They are weak, because SyncGate has a
 // fdatasync(2) of its own, and one test bundle links both.
 //
-// A record is written after the call that it is about and before that call returns. So a process that was killed in
-// between has told nobody of the call, and the record may be missing.
+// A record is written after the call that it is about and before that call returns. A process that was killed in
+// between has reported the call to no other process, so the record may be missing.
 #define _GNU_SOURCE
 #include "ForgetfulDisk.h"
 

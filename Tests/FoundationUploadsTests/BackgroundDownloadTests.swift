@@ -79,7 +79,7 @@ struct BackgroundDownloadTests {
     try waitUntil("all is acknowledged") { try bench.transfers().isEmpty }
     second.background?.close()
     let third = try DownloadRecorder.make()
-    #expect(session(bench, third).openTasks.isEmpty && third.log.all.isEmpty, "nothing is told twice")
+    #expect(session(bench, third).openTasks.isEmpty && third.log.all.isEmpty, "nothing is reported twice")
   }
 
   @Test("a task of an earlier process is a download that can be suspended, resumed and cancelled")

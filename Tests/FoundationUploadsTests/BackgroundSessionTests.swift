@@ -98,7 +98,7 @@ struct BackgroundSessionTests {
     second.background?.close()
     let third = BackgroundRecorder(try EventLog())
     #expect(session(bench, third).openTasks.isEmpty)
-    #expect(third.log.all.isEmpty, "nothing is told twice")
+    #expect(third.log.all.isEmpty, "nothing is reported twice")
   }
 
   @Test("a session that is invalidated acknowledges each end before it closes")

@@ -15,7 +15,7 @@ struct ConnectionCallbacksTests {
   }
 
   @Test(
-    "only the present connection counts, and its end is told once, even if it came first", arguments: Seed.several(20))
+    "only the present connection counts; its end is reported once, even if it came first", arguments: Seed.several(20))
   func order(_ seed: Seed) {
     var random = seed.generator
     for _ in 0..<200 {

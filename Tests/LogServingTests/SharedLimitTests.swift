@@ -279,7 +279,7 @@ struct SharedLimitTests {
     }
   }
 
-  @Test("clients are told how long an upload lives")
+  @Test("responses state the lifetime of an upload")
   func announced() throws {
     let broker = try TestBroker()
     let server = try LogServer(broker) {

@@ -39,7 +39,7 @@ WORK = ROOT / ".build/mutation"
 TREE = WORK / "tree"
 GOAL = 0.95
 
-# How tests say that they have waited in vain, perhaps because the machine is busy.
+# How tests report that they have waited without success, perhaps because the machine is busy.
 LATE = re.compile(r"never|did not come|not come|no (signal|end|answer|progress)|timed out|time limit|too late|temporarily")
 
 # Suites that take less than this, in seconds, run together before the others.
@@ -509,7 +509,7 @@ def survivors() -> tuple[list[Mutant], list[Mutant]]:
     for mutant in built:
         text = (ROOT / mutant.file).read_bytes()[mutant.start : mutant.end].decode(errors="replace")
         if " ".join(text.split()) != " ".join(mutant.original.split()):
-            sys.exit(f"cannot run the survivors again: {mutant.file} has changed. Choose mutants anew, by the same seed.")
+            sys.exit(f"cannot run the survivors again: {mutant.file} has changed. Choose again, with the same seed.")
     return built, [mutant for mutant in built if mutant.verdict == "passed"]
 
 

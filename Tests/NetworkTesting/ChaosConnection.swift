@@ -184,8 +184,8 @@ final class ChaosConnection {
       traffic.dropInterims(for: duration)
     case .lie(let lie):
       traffic.prepareLie(lie, fault)
-      // Below the true offset, the server has more than the client was told. Above it, the client has sent more than
-      // the server has.
+      // Below the true offset, the server has more than was reported to the client. Above it, the client has sent more
+      // than the server has.
       if case .lower = lie { endBoth() } else { dropThenEnd(ChaosTraffic.droppedForLie) }
     }
   }

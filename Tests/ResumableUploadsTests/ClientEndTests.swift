@@ -20,7 +20,7 @@ import Testing
       _ = client.machine.takeNotes()
       if asks { client.lose() }
       if status == 404 {
-        #expect(client.answer(404) == .wait, "a proxy that is set up anew says so, too")
+        #expect(client.answer(404) == .wait, "a proxy that is being reconfigured responds with this, too")
         client.goOn()
       }
       client.insist(status)
@@ -138,7 +138,7 @@ import Testing
     client.sendAll()
     client.interim(["Upload-Offset": "500"])
     client.lose()
-    #expect(client.answer(404) == .wait, "it may be a proxy that says so")
+    #expect(client.answer(404) == .wait, "this may be the response of a proxy")
     client.goOn()
     client.insist(404)
     #expect(client.next == "completed")

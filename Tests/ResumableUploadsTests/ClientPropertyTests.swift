@@ -167,7 +167,7 @@ import Testing
       finish(upload.isComplete ? 200 : 204)
     }
 
-    // MARK: One that says anything
+    // MARK: A server that responds with anything
 
     mutating func anyFields() -> HeaderFields {
       var fields = HeaderFields()

@@ -25,7 +25,7 @@ extension ModelWorld {
     guard violation == nil, released > 0, !conditions.losesAcknowledged else { return }
     let kept = kept()
     if kept >= released { return }
-    violation = "the client let go of everything up to \(released), and the server has kept \(kept) (invariant 2)"
+    violation = "the client discarded everything up to \(released), and the server has kept \(kept) (invariant 2)"
   }
 
   /// Checks the conditions that must hold when the client has ended.
@@ -59,10 +59,10 @@ extension ModelWorld {
     if !conditions.endsUploads, !conditions.losesAcknowledged, resource.state.phase != .complete {
       return "\(resource.url) is not complete"
     }
-    // False answers and expiry may cause a part that begins anew. Otherwise the parts are contiguous: no byte is lost
+    // False answers and expiry may cause a part that starts over. Otherwise the parts are contiguous: no byte is lost
     // or stored twice.
     guard !conditions.endsUploads, !conditions.losesAcknowledged, !liesWereTold else { return nil }
-    if !gaps.isEmpty { return "the client tells of a loss where none was: \(gaps)" }
+    if !gaps.isEmpty { return "the client reports a loss where none was: \(gaps)" }
     var end: UInt64 = 0
     for part in parts {
       guard let resource = server.resources.first(where: { $0.url == part.url }) else {

@@ -231,7 +231,7 @@ struct ModelRun {
       let resource = world.server.resources.first(where: { $0.url == url })
     else { return }
     let kept = UInt64(world.conditions.awaitsDisk ? resource.synced : resource.bytes.count)
-    if told > kept { violation = "the model repeats an answer that tells \(told), and \(url) has kept \(kept)" }
+    if told > kept { violation = "the model repeats an answer that reports \(told), and \(url) has kept \(kept)" }
   }
 
   /// Counts the faults that bring a client closer to giving up. Returns whether it must endure this one.

@@ -162,7 +162,7 @@ struct ModelServer {
     var standing = standing(index)
     if sabotage == .tellsOldOffset { standing.offset = UInt64(resources[index].synced) }
     if standing.offset < resources[index].told {
-      violation = "\(resources[index].url) stands at \(standing.offset) and told \(resources[index].told) (Offset)"
+      violation = "\(resources[index].url) is at \(standing.offset) and reported \(resources[index].told) (Offset)"
     }
     answer(.retrieved(standing, version), index, exchange)
     resources[index].promised = standing.offset
@@ -189,7 +189,7 @@ struct ModelServer {
       refuse(refusal, request.version, index, exchange)
     case .refuse(let refusal):
       if case .mismatchingOffset(_, let provided) = refusal, provided == promised {
-        violation = "the offset \(provided) that HEAD was told is refused, and nothing has come between (Concurrency)"
+        violation = "the offset \(provided) that HEAD received is refused, and nothing has come between (Concurrency)"
       }
       refuse(refusal, request.version, index, exchange)
     }
@@ -284,7 +284,7 @@ struct ModelServer {
     guard let offset = UploadFields.offset(fields) else { return }
     let resource = resources[index]
     let kept = awaitsDisk ? resource.synced : resource.bytes.count
-    if offset > UInt64(kept) { violation = "\(resource.url) tells \(offset) and has kept \(kept) (invariant 3)" }
+    if offset > UInt64(kept) { violation = "\(resource.url) reports \(offset) and has kept \(kept) (invariant 3)" }
     resources[index].told = max(resources[index].told, offset)
   }
 

@@ -69,7 +69,7 @@ struct ModelWorld {
       }
     }
     if machine.acknowledged > released {
-      log("  client lets go of \(released)..<\(machine.acknowledged)")
+      log("  client discards \(released)..<\(machine.acknowledged)")
       released = machine.acknowledged
     }
     (waits, awaited) = (false, nil)
@@ -96,7 +96,7 @@ struct ModelWorld {
       content = (start, start, false)
     case .bytes(let start, let maximum):
       if start < oldest {
-        violation = "the client wants to send from \(start), which it let go: it has \(oldest) and newer"
+        violation = "the client wants to send from \(start), which it discarded: it has \(oldest) and newer"
       }
       content = (start, maximum.map { start + $0 }, false)
       summary = .unsized

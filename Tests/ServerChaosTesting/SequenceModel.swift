@@ -136,7 +136,7 @@ final class UploadModel {
   var length: UInt64?
   /// The length that a completing request has stated, whether or not it was accepted.
   var givenLength: UInt64?
-  /// The largest offset that its client was told.
+  /// The largest offset that was reported to its client.
   var acknowledged: UInt64 = 0
   /// The offset, if no active request can change it.
   var exact: UInt64?

@@ -38,7 +38,7 @@ extension SequenceRun {
     for stream in Set(calls.map { ObjectIdentifier($0.stream) }).compactMap({ id in
       calls.first { ObjectIdentifier($0.stream) == id }?.stream
     }) where stream.evidence.count > 1 {
-      throw fail("two tokens were told that one stream is theirs", stream.base)
+      throw fail("one stream belongs to two tokens according to the responses", stream.base)
     }
   }
 
@@ -77,7 +77,7 @@ extension SequenceRun {
         "\(call.stream.base): \(call.outcome.text)")
     }
     if final["upload-offset"] != nil || final["stream-offset"] != nil || call.outcome.announced != nil {
-      throw fail("another token is told an offset", call.outcome.text)
+      throw fail("an offset is reported to another token", call.outcome.text)
     }
   }
 

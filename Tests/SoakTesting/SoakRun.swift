@@ -276,7 +276,7 @@ private final class Servers {
 
   /// The stream offset at which a part begins, as far as that is known.
   ///
-  /// The event `continued` does not tell this: the request may have begun in an earlier part, or in the middle of this
+  /// The event `continued` does not show this: the request may have begun in an earlier part, or in the middle of this
   /// one.
   func beginning(ofRecording name: String) -> Int? {
     guard let mark = name.lastIndex(of: "~"), let number = Int(name[name.index(after: mark)...]) else { return nil }

@@ -94,7 +94,7 @@ struct BoundPairModel {
   /// No end waits forever: an output end without permission has a full buffer to wait for.
   private func check(_ machine: BoundPairStateMachine) -> String? {
     if machine.bufferedByteCount != underWay { return "\(machine.bufferedByteCount) bytes, not \(underWay)" }
-    return output == .open && !mayWrite && underWay < capacity ? "space that nobody was told of" : nil
+    return output == .open && !mayWrite && underWay < capacity ? "space that was not signalled" : nil
   }
 
   private mutating func openOutput() -> BoundPairStateMachine.Signals {

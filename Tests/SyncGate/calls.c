@@ -26,7 +26,7 @@
     return -1; \
   }
 
-// SoundCards stands in front of it as well, and continues to openat(2) like this one.
+// SoundCards replaces it as well, and also continues with openat(2).
 __attribute__((weak)) int open(const char *path, int flags, ...) {
   va_list rest;
   va_start(rest, flags);

@@ -127,7 +127,7 @@ int disk_fault(enum disk_call call, int directory, const char *name) {
   return result;
 }
 
-// fstat(2) itself: calls.c stands in front of the C library's.
+// fstat(2) itself, because calls.c replaces the C library's.
 static int look_at(int descriptor, struct stat *status) {
   return (int)syscall(SYS_newfstatat, descriptor, "", status, AT_EMPTY_PATH);
 }
@@ -162,7 +162,7 @@ void disk_written(int descriptor, off_t start, ssize_t count) {
   char path[PATH];
   struct stat status;
   if (count <= 0 || !resolve(descriptor, NULL, path) || look_at(descriptor, &status) != 0) return;
-  // Bytes of a descriptor that appends go to its end, wherever they are said to go (pwrite(2), "BUGS").
+  // Bytes of a descriptor that appends go to its end, regardless of the given offset (pwrite(2), "BUGS").
   if (fcntl(descriptor, F_GETFL) & O_APPEND) start = status.st_size - count;
   pthread_mutex_lock(&mutex);
   covered(status.st_ino, start, start + count);

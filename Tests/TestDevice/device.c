@@ -245,7 +245,7 @@ static int device_poll_revents(snd_pcm_ioplug_t *io, struct pollfd *descriptors,
     if (there >= io->appl_ptr + device->avail_min) {
       *revents = POLLIN;
     } else {
-      // The reader skipped ahead (snd_pcm_forward moves its pointer without telling the plugin): sleep on.
+      // The reader skipped ahead (snd_pcm_forward moves its pointer without notifying the plugin): continue to sleep.
       arm_for_period(device, io->appl_ptr);
     }
     return 0;

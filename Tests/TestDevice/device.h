@@ -33,7 +33,7 @@ struct device {
 int64_t monotonic_ns(void);
 /// The frames that exist at `time_ns`: floor((time − t0) · rate).
 uint64_t frames_at(const struct device *device, int64_t time_ns);
-/// The frames that the pointer tells of at `time_ns`: these, or in batch mode the whole periods among them.
+/// The frames that the pointer reports at `time_ns`: these, or in batch mode the whole periods among them.
 uint64_t head_at(const struct device *device, int64_t time_ns);
 /// When frame count `frame` is reached, rounded up to the nanosecond.
 int64_t time_of(const struct device *device, uint64_t frame);

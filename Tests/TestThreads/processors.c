@@ -1,4 +1,5 @@
-// See TestThreads.h. A definition in the program comes before libc's, also for Dispatch, which asks once, at its start.
+// See TestThreads.h. A definition in the program takes precedence over libc's, even for Dispatch, which asks once, at
+// its start.
 #define _GNU_SOURCE
 #include "TestThreads.h"
 

@@ -111,7 +111,7 @@ struct DrainTests {
       _ = try other.answer()
       test.server.drain(within: .seconds(600))
       try require(idle.isClosedByServer(), "the server drains")
-      try require(!appending.hasAnswer, "nothing is told before the disk has it")
+      try require(!appending.hasAnswer, "nothing is reported before it is on the disk")
       sync_gate_open()
       let appended = try appending.final().answer
       try require(appended.status == 204 && appended["upload-offset"] == "5", "\(appended)")

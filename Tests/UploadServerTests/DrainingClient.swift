@@ -41,7 +41,7 @@ final class DrainingClient {
 
   /// Whether the server must wait for it.
   var isAwaited: Bool { kind == .sizedAppend || kind == .sizedPlain || kind == .unnamed }
-  /// Whether the server tells it where to continue.
+  /// Whether the server reports the offset at which to continue.
   var isLive: Bool { kind == .liveAppend || kind == .livePlain }
   private var isChunked: Bool { isLive || kind == .unnamed }
 

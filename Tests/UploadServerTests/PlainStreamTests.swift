@@ -174,7 +174,7 @@ struct PlainStreamTests {
     #expect(try bed.stored("a") == "hello!")
   }
 
-  @Test("content that is not what its digest says is not stored", arguments: Bed.all)
+  @Test("content that does not match its digest is not stored", arguments: Bed.all)
   func digests(_ storage: Bed.Storage) throws {
     let bed = try Bed(storage)
     let server = try bed.server()

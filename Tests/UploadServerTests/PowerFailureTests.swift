@@ -155,7 +155,7 @@ struct PowerFailureTests {
         guard let text = try? test.directory.text(".uploads/" + name) else { return false }
         return text.hasSuffix("End: ?1\n") && !text.contains("Unsynced: ")
       }
-      try waitUntil("the record says that everything is on the disk") { isClean() }
+      try waitUntil("the record states that everything is on the disk") { isClean() }
       try require(try suite.after(test, .interval, boot: "second", location).answer["upload-offset"] == "3", "kept")
       // If an expectation fails, the server must not wait for a disk that hangs.
       defer { sync_gate_open() }

@@ -211,7 +211,7 @@ struct ServerFaultTests {
       close(taken.removeLast())
       let late = try test.connect()
       let told = try test.events.wait(.refused).reason ?? ""
-      try require(told.contains("`ulimit -n 400`"), "the cause and the remedy are told: \(told)")
+      try require(told.contains("`ulimit -n 400`"), "the cause and the remedy are reported: \(told)")
       // A server that spins would retry a few thousand times in this time, and report each failure.
       poll(nil, 0, 300)
       try require(test.events.all.count { $0.kind == .refused } == 1, "accepting rests")

@@ -61,7 +61,7 @@ struct UnreadableRecordTests {
       // In this time the server would close the recordings if it assumed that no upload owns them.
       poll(nil, 0, 400)
       try require(test.events.all.count { $0.kind == .closed } == 1, "\(test.events.all)")
-      try require(test.events.all.count { $0.kind == .warning } == 2, "said once of each: \(test.events.all)")
+      try require(test.events.all.count { $0.kind == .warning } == 2, "reported once for each: \(test.events.all)")
       try require(open_gate_failures() < count + 40, "not again and again")
       try require(directory.exists(record(live)) && directory.exists(record(file)), "the records")
 

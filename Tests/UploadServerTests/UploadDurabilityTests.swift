@@ -75,7 +75,7 @@ struct UploadDurabilityTests {
       try other.sendChunk("defgh")
       try waitUntil("the stream is longer") { (try? directory.text("t-a.part")) == "abcdefgh" }
       sync_gate_open()
-      try require(try client.final().answer.status == 410, "the upload is not what it was said to be")
+      try require(try client.final().answer.status == 410, "the upload is not what was reported")
     }
   }
 

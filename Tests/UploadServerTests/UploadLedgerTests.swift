@@ -114,7 +114,7 @@ struct UploadLedgerTests {
   @Test("the record marks bytes as unsynced before they arrive, and as synced when all are")
   func unsynced() throws {
     var ledger = try new(boot: "b")
-    #expect(ledger.isUnsynced && !ledger.marksUnsynced(since: "b"), "a new record says so from the beginning")
+    #expect(ledger.isUnsynced && !ledger.marksUnsynced(since: "b"), "a new record states this from the beginning")
     ledger.state.kept(4)
     #expect(!ledger.becomesClean() && ledger.isUnsynced)
     ledger.state.synced(to: 3)

@@ -129,7 +129,7 @@ struct WrappedHandlerTests {
       test.stop()
     }
     // The thread has announced its end, but may need a moment to end.
-    try waitUntil("the server is let go") { left == nil }
+    try waitUntil("the server is released") { left == nil }
   }
 
   @Test("a file that cannot be opened fails one request, and not the following ones")

@@ -113,7 +113,7 @@ def _judge(shape: Shape, bed: TestMicrophoneBed, server: SluiceServer, ended: Ev
     truth = bed.truth()
     wrong = [f"{name} of the device: {truth[name]}" for name in ("xruns", "frames_lost") if truth[name] != 0]
     if ended["unsent"] != 0 or ended["source_lost_frames"] != 0:
-        wrong.append(f"the report says {ended}")
+        wrong.append(f"the report states {ended}")
     frame = shape.channels * SAMPLE
     captured, lost = int(ended["captured"]), int(ended["lost"])
     if captured != truth["frames_delivered"] * frame:

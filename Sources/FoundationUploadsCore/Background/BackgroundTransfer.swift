@@ -30,7 +30,7 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
   private var isOver = false
   private var isRefused = false
   private var hasToldWaiting = false
-  /// Whether the program was told where a download with resume data continues.
+  /// Whether the offset at which a download with resume data continues was reported to the program.
   private var hasToldResumed = false
   /// The handler that waits for resume data.
   private var resumeHandler: (@Sendable (Data?) -> Void)?

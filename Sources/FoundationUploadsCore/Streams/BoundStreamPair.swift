@@ -39,7 +39,7 @@ final class BoundStreamPair: @unchecked Sendable {
     inputEvents = StreamEvents(monitor: monitor)
   }
 
-  /// Changes something under the lock. Behind that, tells the run loops and the reader what follows from it.
+  /// Changes something under the lock. Then, without the lock, notifies the run loops and the reader.
   func perform<Result>(_ body: () -> Result) -> Result {
     let (result, outputNews, inputNews, reader) = monitor.withLock {
       let result = body()

@@ -53,7 +53,7 @@ final class EventSource: RunLoop._Source {
   func retire() {
     loop._remove(self, for: mode)
     guard loop !== RunLoop.current else { return }
-    // That loop may be calling it at the moment, and does not retain it. It lets go of it at its next turn.
+    // That loop may be calling it at the moment, and does not retain it. It releases it in its next turn.
     nonisolated(unsafe) let source = self
     loop.add(Timer(timeInterval: 0, repeats: false) { _ in withExtendedLifetime(source) {} }, forMode: mode)
   }

@@ -36,18 +36,18 @@ final class StreamEvents: @unchecked Sendable {
 
   func withdrawAll() { pending = [] }
 
-  /// Has the run loops told of what is pending, once the lock is free.
+  /// Notifies the run loops of pending events when the lock is free.
   func signal() { isNew = true }
 
-  /// What is to be told to the run loops once the lock is free: a thread that is woken before that waits for the lock
-  /// at once.
+  /// The events to report to the run loops when the lock is free. A thread that is woken before that would only wait
+  /// for the lock.
   func takeNews() -> News? {
     guard isNew else { return nil }
     isNew = false
     return pending.isEmpty || sources.isEmpty ? nil : News(events: self, sources: sources)
   }
 
-  /// Something is pending that run loops do not know.
+  /// Pending events that were not reported to the run loops yet.
   struct News {
     fileprivate let events: StreamEvents
     fileprivate let sources: [EventSource]
@@ -82,7 +82,7 @@ final class StreamEvents: @unchecked Sendable {
     case leave
   }
 
-  /// Looks anew for each event: the delegate may have closed the stream, or removed it from the run loop.
+  /// Checks again for each event: the delegate may have closed the stream, or removed it from the run loop.
   ///
   /// - Returns: also the delegate. Its end may be an order to the pair, and must not come within the lock.
   private func next() -> (Next, (any StreamDelegate)?) {

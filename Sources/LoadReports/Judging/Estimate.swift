@@ -98,7 +98,8 @@ struct RankedQuantile {
   let clumping: Double
 
   /// The delays at the ranks between which the true quantile lies (binomial), `deviation` standard errors to either
-  /// side; nil if these ranks are outside the measured ones, because the largest delay says nothing about larger ones.
+  /// side; nil if these ranks are outside the measured ones, because the largest delay is no evidence about larger
+  /// ones.
   func range(_ deviation: Double) -> ClosedRange<Double>? {
     let spread = deviation * (fraction * (1 - fraction) / Double(histogram.count) * clumping).squareRoot()
     guard fraction - spread > 0, fraction + spread < 1, let low = histogram.quantile(fraction - spread),

@@ -139,8 +139,8 @@ public final class LoadTest: Sendable {
     guard configuration.request.unixSocket == nil else { return [] }
     // A port is not free immediately after its connection has ended (TIME_WAIT), so some are reserved.
     let ports = ProcessLimits.portCount * 9 / 10
-    // The kernel first searches the ports of one parity. When these are used up, it tries all of them in vain for each
-    // connection, which takes a millisecond or more (`__inet_hash_connect`).
+    // The kernel first searches the ports of one parity. When these are used up, it tries all of them without success
+    // for each connection, which takes a millisecond or more (`__inet_hash_connect`).
     let quickPorts = max(1, ProcessLimits.portCount * 45 / 100)
     let given = configuration.localAddresses
     let hosts = configuration.requests.map { $0.host ?? "" }

@@ -1,4 +1,4 @@
-// What the client knows about its upload resource. Each creation begins anew.
+// What the client knows about its upload resource. Each creation starts over.
 
 extension UploadClientStateMachine {
   /// The current upload resource, or the one that is being created.

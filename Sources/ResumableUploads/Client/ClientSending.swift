@@ -216,7 +216,7 @@ extension UploadClientStateMachine {
     var next =
       switch reason {
       case .gone: supply.oldest
-      // A file begins anew, even if the target has reported how much of it arrived with the creation.
+      // A file starts over, even if the target has reported how much of it arrived with the creation.
       case .unproven: max(base, supply.oldest)
       default: max(acknowledged, supply.oldest)
       }

@@ -129,7 +129,7 @@ package struct InteropVersion: Equatable, Sendable {
     return invertsCompleteness ? !value : value
   }
 
-  /// The same for a message of unknown version, which may have either field; `false` if either of two says so.
+  /// The same for a message of unknown version, which may have either field; `false` if either of two fields states it.
   package static func completeness(_ fields: HeaderFields) -> Bool? {
     let told = drafts.compactMap { $0.completeness(fields) }
     return told.isEmpty ? nil : !told.contains(false)

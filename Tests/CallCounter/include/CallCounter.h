@@ -1,6 +1,5 @@
-// Counts what a thread must not do, so that "does not allocate" is a number and not a promise: allocations and locks;
-// and how often it looks at the clock, which tells how much it looks at. Works by standing in front of libc's
-// functions.
+// Counts the calls that a thread must not make, so that "does not allocate" can be tested: allocations and locks. Also
+// counts how often it reads the clock, which shows how much work it does. Replaces libc's functions.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +12,7 @@ void call_counter_disarm(void);
 uint64_t call_counter_allocations(void);
 /// pthread_mutex_lock, but for those that libasound and its plugins do inside their own calls.
 uint64_t call_counter_locks(void);
-/// clock_gettime, by our code and by libraries: libcurl asks for the time with each transfer that it looks at.
+/// clock_gettime, by our code and by libraries: libcurl asks for the time with each transfer that it checks.
 uint64_t call_counter_clock_reads(void);
 /// False under a sanitizer, which needs libc's functions for itself: nothing is counted then.
 bool call_counter_works(void);

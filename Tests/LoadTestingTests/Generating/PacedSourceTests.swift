@@ -53,7 +53,7 @@ struct PacedSourceTests {
     source.start(on: loop) { arrivals += 1 }
     #expect(notes.due.map(\.message) == planned)
     #expect(notes.due.map(\.at) == planned.map { start + $0.due })
-    #expect(notes.due.allSatisfy { $0.now - $0.at >= Self.second }, "a second late at least, and it is said")
+    #expect(notes.due.allSatisfy { $0.now - $0.at >= Self.second }, "it is at least a second late, and reports this")
     #expect(source.head == planned.reduce(0) { $0 + UInt64($1.byteCount) })
     #expect(arrivals == 1 && !source.isFinished, "the run's end is not the stream's: what is due is acknowledged first")
     source.quiet()

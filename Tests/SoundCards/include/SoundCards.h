@@ -1,13 +1,13 @@
-// Sound cards for a machine without any: what the kernel says about them, to libasound as it is. Works by standing in
-// front of libc's functions by which libasound asks the kernel, for one thread at a time.
+// Sound cards for a machine without any: what the kernel reports about them to an unmodified libasound. Replaces libc's
+// functions with which libasound asks the kernel, for one thread at a time.
 #pragma once
 #include <stdbool.h>
 
-/// From now on the calling thread sees these cards, and nobody else's:
+/// From now on the calling thread sees these cards, and no others:
 ///
 /// - 0, "SluiceMic": device 0 plays ("Line out") and captures ("Line in"), device 1 plays, device 2 captures
 ///   ("Headset");
-/// - 1, "Locked": anybody may look at it, nobody may open it;
+/// - 1, "Locked": it can be listed, but not opened;
 /// - 3, "Second": device 0 captures ("Boom").
 ///
 /// No PCM of theirs can be opened.

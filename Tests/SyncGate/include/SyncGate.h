@@ -1,5 +1,5 @@
-// Stands in front of fdatasync(2), renameat2(2), openat(2), readdir(3) and fstatat(2), so that "told only once the disk
-// has it" can be watched: a disk that takes its time, or fails.
+// Replaces fdatasync(2), renameat2(2), openat(2), readdir(3) and fstatat(2) to simulate a disk that is slow or fails.
+// So a test can check that bytes are reported only after they are on the disk.
 #pragma once
 
 #include "disk_faults.h"

@@ -1,7 +1,7 @@
 // A layer under all file operations below one directory: the n-th call of a kind fails, and what no sync has covered
 // can be dropped.
 //
-// It stands in front of the C library, so nothing can go past it, and the files are those of a real file system.
+// It replaces functions of the C library, so no operation can bypass it. The files are those of a real file system.
 // Counting is all that it does to calls that do not fail.
 #pragma once
 

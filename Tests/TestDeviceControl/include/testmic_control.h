@@ -63,8 +63,8 @@ void testmic_order_overrun(struct testmic_page *page, uint64_t milliseconds);
 void testmic_order_overrun_in_read(struct testmic_page *page, uint64_t milliseconds);
 void testmic_order_spurious_wake(struct testmic_page *page);
 void testmic_order_short_read(struct testmic_page *page, uint32_t frames);
-/// The next `times` reads fail with errno `code`. Each says so through libasound, which prints it unless the reader
-/// asks for it.
+/// The next `times` reads fail with errno `code`. Each reports this through libasound, which prints it unless the
+/// reader asks for it.
 void testmic_order_read_failures(struct testmic_page *page, uint32_t times, int32_t code);
 void testmic_set_start_delay(struct testmic_page *page, uint64_t milliseconds);
 

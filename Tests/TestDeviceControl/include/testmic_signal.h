@@ -1,4 +1,4 @@
-// The signal of the test microphone: noise that tells which frame of the device each sample is.
+// The signal of the test microphone: noise from which each sample's frame of the device can be determined.
 //
 // Four samples in a row of one channel form one 64-bit word; the word is an invertible scrambling of (frame / 4,
 // channel). So any four samples that begin at a multiple of four can be turned back into their frame number at once,
