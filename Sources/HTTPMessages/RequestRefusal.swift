@@ -1,7 +1,7 @@
 // A refused request, and the response to its sender. A value, so that every rule of the parser is one line of a table
 // in the tests.
 
-/// Why a request was refused before any handler saw it: the status of the answer, and the reason in words.
+/// Why a request was refused before any handler received it: the status of the answer, and the reason in words.
 ///
 /// After a refusal, the boundaries of requests on the connection are no longer certain (RFC 9112, section 9.3), so it
 /// is closed after the answer.

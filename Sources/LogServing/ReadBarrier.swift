@@ -6,7 +6,7 @@ internal import JetStream
 /// Finds a sequence that is greater than those of all messages acknowledged before the request for it. Only on the
 /// loop's thread.
 ///
-/// A broker that was stopped or cut off may still believe that it leads the stream. Its answers then lack the messages
+/// A broker that was stopped or cut off may still act as the leader of the stream. Its answers then lack the messages
 /// that the others have stored since. But it cannot store a message, because most of the others do not follow it. So
 /// this publishes one: an answer of a broker that has it is a current one. (The Raft dissertation of D. Ongaro, section
 /// 6.4, describes the problem and this remedy.)

@@ -46,7 +46,7 @@ final class SpoolThread: @unchecked Sendable {
   /// The file is sparse and the limit still applies, with additional space for the bytes that a killed process leaves
   /// in memory.
   func ringSize(_ buffer: Int) -> UInt64 {
-    // No disk is larger; and nobody has to think of overflows.
+    // No disk is larger, and sums with it cannot overflow.
     min(settings.limit, 1 << 52) + StreamSpool.sizeBesidesLimit(buffer: buffer)
   }
 

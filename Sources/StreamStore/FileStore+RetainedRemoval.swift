@@ -122,7 +122,8 @@ extension FileStore {
     for name in names.reversed() { unlinkat(directory, name, 0) }
   }
 
-  /// A killed server was about to remove a recording in its place. If the recording still exists, it stays.
+  /// Completes the removal of a recording in its place, during which a server was killed. If the recording still
+  /// exists, it stays.
   func endRemovalInPlace(of name: StreamName, _ sidecar: RecordingSidecar) {
     let isThere = isThere(sidecar.file)
     if !isThere { unlink(sidecar) }

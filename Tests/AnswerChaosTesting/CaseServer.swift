@@ -14,7 +14,7 @@ final class CaseServer: Sendable {
     var given: [(odd: OddReply, head: ReplyHead?, method: String)] = []
     var hasBegun = false
     var hasCut = false
-    /// What the client may believe after the answers so far.
+    /// What the client may conclude from the answers so far.
     var claims = Claims()
     /// Where the newest upload resource was to begin, whether or not it exists.
     var newestBase: UInt64 = 0

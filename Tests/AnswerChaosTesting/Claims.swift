@@ -1,4 +1,4 @@
-// What a client may believe after the answers of a case. The protocol's rules are applied to each answer: the client
+// What a client may conclude from the answers of a case. The protocol's rules are applied to each answer: the client
 // may count no byte as acknowledged that no answer has acknowledged.
 
 import HTTPMessages
@@ -47,10 +47,10 @@ struct Claims: Sendable {
 
   /// Whether a client that has `captured` bytes of its source may count `offset` as acknowledged.
   ///
-  /// - Parameter isFirst: whether it has counted nothing as acknowledged before. It may believe an answer without any
+  /// - Parameter isFirst: whether it has counted nothing as acknowledged before. It may accept an answer without any
   ///   field of the protocol only in this case, and only such a permitted answer excuses missing bytes.
   mutating func allow(_ offset: UInt64, captured: UInt64, isFirst: Bool) -> Bool {
-    // The client never believes an offset beyond its own bytes.
+    // The client never accepts an offset beyond its own bytes.
     func covers(_ lie: Lie) -> Bool { offset <= lie.end ?? captured && lie.end ?? 0 <= captured }
     if offset <= truth || lies.contains(where: covers) { return true }
     guard isFirst, let believed = mute.first(where: covers) else { return false }

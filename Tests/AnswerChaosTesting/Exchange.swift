@@ -345,7 +345,7 @@ final class Exchange {
     try wire.connection.send(wire.bytes(of: head, isInterim: true, hasNoContent: true).head)
   }
 
-  /// Records what the client may believe after an answer, before it is sent.
+  /// Records what the client may conclude from an answer, before it is sent.
   private func note(_ place: Place, isWhole: Bool, _ note: (inout Claims, Claims.Subject) -> Void) {
     server.state.withLock { state in
       // The destination of the content, or the requested upload resource.

@@ -133,7 +133,7 @@ struct BlockedOutputTests {
     #expect(try command.wait() == 0)
   }
 
-  @Test("verify ends with 130 on a signal while its result waits for a reader", arguments: [SIGTERM, SIGINT])
+  @Test("verify exits with 130 on a signal while its result waits for a reader", arguments: [SIGTERM, SIGINT])
   func verify(_ signal: Int32) throws {
     let directory = try TemporaryDirectory()
     try directory.write("a.wav", "no sidecar")

@@ -140,7 +140,7 @@ struct CollectFaultTests {
     #expect(server.errors.joined().contains("has recordings of a collector"), "\(server.errors)")
   }
 
-  @Test("a collector that is stopped while it asks lost brokers for a message ends with 0")
+  @Test("a collector that is stopped while it asks lost brokers for a message exits with 0")
   func stoppedWithoutBrokers() throws {
     // The question for the beginning of an upload gets no answer.
     let broker = try TestBroker(
@@ -179,7 +179,7 @@ struct CollectFaultTests {
     #expect(try collector.wait() == 0, "\(collector.errors)")
   }
 
-  @Test("a collector with withdrawn credentials ends with 77")
+  @Test("a collector with withdrawn credentials exits with 77")
   func withdrawn() throws {
     let broker = try TestBroker("authorization { token: \"right\" }")
     let (scratch, directory) = (try TemporaryDirectory(), try TemporaryDirectory())

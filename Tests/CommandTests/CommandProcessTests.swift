@@ -342,7 +342,7 @@ struct CommandProcessTests {
     #expect(process.errors.contains { $0.hasPrefix("sluice: stopped before everything was sent") })
   }
 
-  @Test("serve ends with 0 on a signal, and leaves unfinished recordings as .part")
+  @Test("serve exits with 0 on a signal, and leaves unfinished recordings as .part")
   func serve() throws {
     let directory = try TemporaryDirectory()
     let server = try sluice(["serve", "--listen", "127.0.0.1:0", "--directory", directory.path])

@@ -30,7 +30,7 @@ struct DigestSignalTests {
     }
   }
 
-  @Test("put ends with 130 at once, and leaves no file", arguments: signals, [[], ["--progress", "json"]])
+  @Test("put exits with 130 at once, and leaves no file", arguments: signals, [[], ["--progress", "json"]])
   func put(_ signal: Int32, _ options: [String]) throws {
     let directory = try TemporaryDirectory()
     let file = try largeFile("large", in: directory)
@@ -45,7 +45,7 @@ struct DigestSignalTests {
     #expect(directory.names == ["large"] && requests.all.isEmpty)
   }
 
-  @Test("verify ends with 130 at once", arguments: signals)
+  @Test("verify exits with 130 at once", arguments: signals)
   func verify(_ signal: Int32) throws {
     let directory = try TemporaryDirectory()
     _ = try largeFile("large.wav", in: directory)
@@ -58,7 +58,7 @@ struct DigestSignalTests {
     #expect(try process.wait() == 130)
   }
 
-  @Test("get ends with 130 at once, and the next one finds all bytes", arguments: signals)
+  @Test("get exits with 130 at once, and the next one finds all bytes", arguments: signals)
   func get(_ signal: Int32) throws {
     let directory = try TemporaryDirectory()
     let last = Array("the end".utf8)

@@ -130,7 +130,7 @@ struct LoadExitTests {
   }
 
   @Test(
-    "a run without an acknowledgement ends with 69 if no server listens, with 77 if it is not permitted, else with 3",
+    "a run without an acknowledgement exits with 69 if no server listens, with 77 if it is not permitted, else with 3",
     arguments: [(nil, 69), ("404 Not Found", 3), ("401 Unauthorized", 77)] as [(String?, Int32)])
   func nothing(_ status: String?, _ code: Int32) throws {
     let server = try ScriptedServer { connection, _ in
@@ -145,7 +145,7 @@ struct LoadExitTests {
     #expect(load.errors.contains { $0.hasPrefix("nothing was acknowledged: ") }, "\(load.errors)")
   }
 
-  @Test("a run that a cap ended, without an acknowledgement of its bytes, ends with 3")
+  @Test("a run that a cap ended, without an acknowledgement of its bytes, exits with 3")
   func capped() throws {
     let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
     let load = try sluice(
@@ -158,7 +158,7 @@ struct LoadExitTests {
   }
 
   @Test(
-    "if no server listens, the run ends with 69, whatever its streams are, and so does its report with a threshold",
+    "if no server listens, the run exits with 69, whatever its streams are, and so does its report with a threshold",
     arguments: [
       ["-n", "4", "--slow-fraction", "100%"], ["-n", "8", "--slow-fraction", "50%"],
       ["-n", "50", "--request-per-message", "--arrival-rate", "10/s"], ["-n", "2"],
@@ -191,7 +191,7 @@ struct LoadExitTests {
       load.errors.contains { $0.hasPrefix("ended early: the server does not support HTTP/2: ") }, "\(load.errors)")
   }
 
-  @Test("a report of some parts of a run fails its thresholds, and one that lost data ends with 4")
+  @Test("a report of some parts of a run fails its thresholds, and one that lost data exits with 4")
   func partialReport() throws {
     let directory = try TemporaryDirectory()
     let server = try StreamServer()

@@ -191,7 +191,7 @@ struct ReportTests {
 
   // MARK: Files
 
-  @Test("an output that cannot be written affects neither the other outputs nor the thresholds, and ends with 74")
+  @Test("an output that cannot be written affects neither the other outputs nor the thresholds; the exit code is 74")
   func unwritable() throws {
     let directory = try TemporaryDirectory()
     let slow = try write(report(delay: 612_000_000), "slow.json", in: directory)

@@ -381,7 +381,7 @@ struct AgentTests {
     }
   }
 
-  @Test("a second agent ends with 75, and ten programs that start one at once find one")
+  @Test("a second agent exits with 75, and ten programs that start one at once find one")
   func twoAgents() throws {
     let bench = try AgentBench()
     let clients = try (0..<10).map { _ in try bench.command(["transfers", "list"]) }

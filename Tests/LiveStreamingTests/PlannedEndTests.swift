@@ -167,7 +167,7 @@ struct PlannedEndTests {
   }
 
   @Test(
-    "a plain stream survives any number of renewals whose tokens have worked, and believes the server's offset",
+    "a plain stream survives any number of renewals whose tokens have worked, and uses the server's offset",
     arguments: [nil, 100_000] as [UInt64?])
   func rotation(_ kept: UInt64?) {
     var stream = PlainStream(

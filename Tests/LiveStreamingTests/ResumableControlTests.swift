@@ -198,7 +198,7 @@ struct ResumableControlTests {
       OddAnswer(status: "501 Not Implemented"), OddAnswer(status: "511 Network Authentication Required"),
     ], [1, 2, 12])
   func portalAtFirst(_ odd: OddAnswer, times: Int) throws {
-    // An answer that the upload is gone is given twice. A third one would be believed.
+    // An answer that the upload is gone is given twice. The client would accept a third one.
     let times = odd.bytes.contains(" 404 ") ? min(times, 2) : times
     let directory = try TemporaryDirectory()
     let isAway = Lock(false)

@@ -154,7 +154,7 @@ struct ResumableFaultTests {
     let summary = try stream(server)
     #expect(server.methods.last == "HEAD" && server.uploads.count == 1)
     #expect(
-      summary.progress.outageCount == 1, "the lost answer and each 404 before the one that is believed are one outage")
+      summary.progress.outageCount == 1, "the lost answer and each 404 before the one that counts are one outage")
   }
 
   @Test(

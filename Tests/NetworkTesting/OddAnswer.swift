@@ -40,7 +40,7 @@ package struct OddAnswer: Sendable, CustomStringConvertible {
   }
 
   /// Any status except those by which a server reports an upload as gone, too large or conflicting (409, 410, 413), and
-  /// 404, which is believed after repetitions. Fields may be missing, doubled or absurd. The answer may be cut
+  /// 404, which clients accept after repetitions. Fields may be missing, doubled or absurd. The answer may be cut
   /// anywhere, and come early, late or never.
   ///
   /// - Parameter isHead: whether a response has no body (RFC 9110, section 9.3.2).

@@ -1,4 +1,4 @@
-// Tests how a client retrieves the offset, and which answers it believes (draft, section Offset Retrieval).
+// Tests how a client retrieves the offset, and which answers it accepts (draft, section Offset Retrieval).
 
 import HTTPMessages
 import Testing
@@ -271,7 +271,8 @@ import Testing
       let complete: HeaderFields = ["Upload-Offset": "500", "Upload-Complete": "?1"]
       client.answer(204, complete)
       client.answer(status, fields)
-      // A server may forget a complete upload. After an error the client does not believe HEAD immediately.
+      // A server may forget a complete upload. After an error, the client does not accept the response to HEAD
+      // immediately.
       if ![404, 410].contains(status) {
         #expect(client.next == "wait")
         client.goOn()

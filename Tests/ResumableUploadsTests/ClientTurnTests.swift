@@ -70,8 +70,8 @@ struct ClientTurnTests {
     client.send(upTo: 4_400)
     client.lose()
     client.answer(204, ["Upload-Offset": "4400", "Upload-Limit": "max-size=\(limit)"])
-    // 600 bytes are left. The client does not believe a lower limit because the server has accepted more before. It
-    // keeps a limit that they fit into, so they go to another upload resource.
+    // 600 bytes are left. The client ignores a lower limit, because the server has accepted more before. It keeps a
+    // limit that they fit into, so they go to another upload resource.
     #expect((client.next == "PATCH 4400" && client.maximum == 600) == (limit < 600))
   }
 }

@@ -12,7 +12,7 @@ enum ModelFault: CaseIterable {
   case serverSideLoss
   case lostInterims
   case lostAnswer
-  /// An intermediary answers with a 5xx or similar, before the server saw the request or instead of its answer.
+  /// An intermediary answers with a 5xx or similar, before the server receives the request, or in place of its answer.
   case gatewayError
   /// A 400 or 409 without an offset.
   case refusal

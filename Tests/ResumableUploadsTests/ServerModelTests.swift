@@ -15,7 +15,7 @@ struct ServerModelTests {
     var announced: UInt64 = 0
     var retrieved: UInt64?
     var isOver = false
-    /// Requests that a client may still believe to be in progress, each with the next byte that it would send.
+    /// Requests that may still be in progress for a client, each with the next byte that it would send.
     var clients: [(number: Int, cursor: UInt64, completes: Bool)] = []
   }
 

@@ -7,7 +7,7 @@ BUILD is the directory of a debug build, as `.build/debug`. SITE is the director
 
 The site has the public symbols of every library product, the articles of `Sluice.docc`, and the other pages of `docs/`.
 Links between pages are relative in the sources, so that they work in the repository too. This program turns them into
-links of DocC. It reports, and ends with 1 for:
+links of DocC. It reports, and exits with 1 for:
 
 - a public symbol without a comment,
 - a public declaration that names a type of a module that belongs to no product,

@@ -3,7 +3,7 @@
 
     links.py
 
-checks that each relative link leads to a file, and each `#heading` to a heading. It ends with 1 if one does not.
+checks that each relative link leads to a file, and each `#heading` to a heading. It exits with 1 if one does not.
 """
 
 import re

@@ -11,7 +11,7 @@ final class ConnectionContext {
   let figures = ConnectionCounter()
   let parserLimits: RequestParser.Limits
   let router: RequestRouter
-  /// Called when a request was refused before any handler saw it.
+  /// Called when a request was refused before any handler received it.
   let refused: (_ peer: String, RequestRefusal) -> Void
   /// Called when the connection with this descriptor is closed.
   var closed: (Int32) -> Void = { _ in }

@@ -70,8 +70,8 @@ package final class ServerConnections {
 
   /// - Parameters:
   ///   - router: chooses the handler of each request.
-  ///   - refused: called for each request that no handler saw, with its refusal, and for each connection that is not
-  ///     served, without one.
+  ///   - refused: called for each request that no handler received, with its refusal, and for each connection that is
+  ///     not served, without one.
   package init(
     loop: EventLoop, timeLimits: TimeLimits, parserLimits: RequestParser.Limits, router: @escaping RequestRouter,
     refused: @escaping (_ peer: String?, RequestRefusal?, _ reason: String) -> Void

@@ -1,8 +1,8 @@
-// What the client believes when HEAD and the upload resource's own 409 contradict each other.
+// The offset that the client uses when HEAD and the upload resource's own 409 contradict each other.
 //
 // A cache may answer HEAD with an outdated offset. No cache answers PATCH (RFC 9111, section 4), so a 409 that names an
 // offset comes from the upload resource itself. When HEAD repeats an offset that the upload resource has just refused,
-// the client believes the offset in the 409. It still sends HEAD, because some servers end an upload with their 409.
+// the client uses the offset in the 409. It still sends HEAD, because some servers end an upload with their 409.
 
 extension UploadClientStateMachine {
   /// An append that was refused because the upload resource is at another offset. Stream offsets.

@@ -9,7 +9,7 @@ extension UploadClientStateMachine {
   /// began.
   package var hasAcknowledged: Bool { hasProgressed || isResumed }
 
-  /// Whether this process has seen that the server has stored bytes of this stream.
+  /// Whether a response to this process has shown that the server has stored bytes of this stream.
   package var hasProgressed: Bool { highWater.shown > 0 }
 
   /// Whether to ask again after a pause. This includes a refusal: the caller decides how long to wait for other

@@ -39,7 +39,7 @@ extension UploadClientStateMachine {
   }
 
   /// HEAD has reported `claimed`. If that is beyond the end of what another process has left, returns the request that
-  /// confirms it. Returns nil if the offset is to be used, or is not believable.
+  /// confirms it. Returns nil if the offset is to be used, or is implausible.
   mutating func checkSurplus(_ claimed: UInt64, _ supply: Supply) -> Action? {
     // A file that is longer on the server is a different file.
     guard claimed > supply.head, isResumed, configuration.length == nil, patience.detours <= Self.maximumDetours else {

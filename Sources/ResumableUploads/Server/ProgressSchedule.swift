@@ -51,7 +51,7 @@ package struct ProgressSchedule: Equatable, Sendable {
 
   /// `count` more bytes were kept, or earlier ones can be announced now.
   package mutating func kept(_ count: UInt64, now: Int64) -> Action {
-    // Announce the first bytes at once, so that the client sees that bytes arrive.
+    // Announce the first bytes at once, so that the client learns that bytes arrive.
     let isFirst = keptCount == 0
     keptCount += count
     if let limit, announcements >= limit { return .nothing }

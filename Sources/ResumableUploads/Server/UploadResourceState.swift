@@ -120,8 +120,8 @@ package struct UploadResourceState: Equatable, Sendable {
       guard request.offset == offset else {
         return .refuse(.mismatchingOffset(expected: offset, provided: request.offset))
       }
-      // The client did not see the response, and requests it by completing the upload again. Content of unknown length
-      // may be empty.
+      // The client did not receive the response, and requests it by completing the upload again. Content of unknown
+      // length may be empty.
       guard request.completes, request.content == .unsized || !request.content.mayHaveBytes,
         request.uploadLength == nil || request.uploadLength == offset,
         phase == .processing || request.version.replaysResponse
