@@ -43,6 +43,7 @@ public struct RequestHead: Equatable, Sendable {
     self.keepsAlive = keepsAlive
   }
 
-  /// Whether a proxy forwarded it and reports this: RFC 9110, section 7.6.3; RFC 7239; and the older field before them.
+  /// Whether a proxy forwarded it and reports this in `Via` (RFC 9110, section 7.6.3), `Forwarded` (RFC 7239) or the
+  /// older `X-Forwarded-For`.
   package var wasForwarded: Bool { ["via", "forwarded", "x-forwarded-for"].contains { fields.count($0) > 0 } }
 }

@@ -42,7 +42,7 @@ package final class MessageReader {
     }
   }
 
-  /// How long a question for messages lies with the broker.
+  /// How long the broker keeps a request for messages.
   private static let expiry = Duration.seconds(20)
   private static let patience = Duration.seconds(30)
   /// How long the broker keeps an unused consumer.

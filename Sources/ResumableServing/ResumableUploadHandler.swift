@@ -1,4 +1,4 @@
-// Resumable uploads around any handler: decides whether the protocol or the resource within answers a request.
+// Resumable uploads around any handler: decides whether the protocol or the inner handler answers a request.
 
 package import HTTPMessages
 package import HTTPServer

@@ -7,8 +7,8 @@ internal import HTTPServer
 internal import ResumableUploads
 internal import StreamServing
 
-/// The handler within an upload and the bytes that it receives. The handler is begun when it is needed, abandoned when
-/// it is not, and begun again where it was. Only on the loop's thread.
+/// The inner handler of an upload and the bytes that it receives. The handler is begun when it is needed and abandoned
+/// when it is not. It can be begun again at the same offset. Only on the loop's thread.
 final class UploadContent {
   private let token: String
   private unowned let resources: UploadResources

@@ -30,7 +30,7 @@ struct UploadLedger {
   /// A new upload.
   ///
   /// - Parameters:
-  ///   - head: its request, as the handler within sees it.
+  ///   - head: its request, as the inner handler receives it.
   ///   - settled: the fields that the handler requires in its request.
   ///   - needed: the names of the fields that the handler needs; nil for all.
   ///   - boot: the boot since which bytes may be acknowledged that are not on the disk; nil if there are none.

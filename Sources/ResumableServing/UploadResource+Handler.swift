@@ -1,4 +1,4 @@
-// The handler within an upload: begun when needed, abandoned when not, and begun again where it was.
+// The inner handler of an upload: begun when needed, abandoned when not, and begun again at the same offset.
 
 internal import DiskFiles
 internal import EventLoops
@@ -47,7 +47,7 @@ extension UploadResource {
     return true
   }
 
-  /// The handler within accepts its body.
+  /// The inner handler accepts its body.
   func handlerAccepts() {
     if isUnfinished, content.accept() { recordBeginning() }
   }

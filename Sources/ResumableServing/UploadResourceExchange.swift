@@ -4,7 +4,7 @@ internal import EventLoops
 internal import HTTPMessages
 internal import HTTPServer
 
-/// An upload resource as the handler within sees it. After its answer, or once it is abandoned, every call is ignored.
+/// An upload resource as the inner handler uses it. After its answer, or once it is abandoned, every call is ignored.
 final class UploadResourceExchange: Exchange {
   private var resource: UploadResource?
   private let firstPeer: String

@@ -115,9 +115,9 @@ public struct UploadRequest: Equatable, Sendable {
 
   /// Checks everything that can be checked before a connection.
   ///
-  /// - Throws: ``UploadError`` of kind ``UploadError/Kind/invalidRequest`` for a request that must not be sent: a URL
-  ///   that libcurl cannot parse, an invalid field name, a value with control characters (RFC 9110, section 5.5;
-  ///   "header injection").
+  /// - Throws: ``UploadError`` of kind ``UploadError/Kind/invalidRequest`` for a request that must not be sent. Its URL
+  ///   cannot be parsed by libcurl, or a field has an invalid name or control characters in its value. Control
+  ///   characters would permit header injection (RFC 9110, section 5.5).
   package func validate() throws(UploadError) {
     try CurlOptions.validate(url: url)
     for field in fields {

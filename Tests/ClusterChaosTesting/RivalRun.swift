@@ -1,4 +1,5 @@
-// Two clients append to one upload through two servers at once, and one of them lies. Checks whose bytes are stored.
+// Two clients append to one upload through two servers at once, and one of them sends false offsets. Checks whose bytes
+// are stored.
 
 internal import BrokerTesting
 internal import EventLoops

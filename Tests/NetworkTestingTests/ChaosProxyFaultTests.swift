@@ -232,7 +232,7 @@ struct ChaosProxyFaultTests {
     try proxy.events.first("the dropped 104") { if case .droppedInterim = $0 { true } else { false } }
   }
 
-  @Test("a lying offset has its kind, and occurs once", arguments: Seed.several(3))
+  @Test("a false offset has its kind, and occurs once", arguments: Seed.several(3))
   func lies(seed: Seed) throws {
     var random = seed.generator
     let choice = Int.random(in: 0..<1024, using: &random)

@@ -68,7 +68,7 @@ extension BackgroundTransfer {
     return transfer
   }
 
-  /// The file of an upload; empty for a download, which the agent stores; nil for work that the agent does not support.
+  /// The file of an upload. Empty for a download, which the agent stores. Nil for work that the agent does not support.
   private var path: String? {
     switch content {
     case .file(let file) where file.isFileURL && task is URLSessionUploadTask: file.standardizedFileURL.path

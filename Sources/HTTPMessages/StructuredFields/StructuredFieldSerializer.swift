@@ -57,8 +57,8 @@ extension Item {
 }
 
 extension StructuredDictionary {
-  /// The field's text; empty without members, when the field must be left out; nil if a key or a value cannot be
-  /// represented.
+  /// The field's text. It is empty without members, and then the field must be left out. Nil if a key or a value cannot
+  /// be represented.
   package var serialized: String? {
     var texts: [String] = []
     for member in members {

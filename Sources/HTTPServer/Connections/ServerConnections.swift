@@ -42,7 +42,7 @@ package final class ServerConnections {
   private var stopTimer: EventLoop.Timer?
   /// While the server stops: connections with requests that must end first.
   private var awaited: Set<Int32> = []
-  /// While the server stops: when downloads are ended; nil to give them only the time that others have to read their
+  /// While the server stops: when downloads are ended. Nil gives them only the time that others have to read their
   /// answers.
   private var downloadsEnd: MonotonicInstant?
   /// How often a stopping server checks its downloads, and which clients have their answers.

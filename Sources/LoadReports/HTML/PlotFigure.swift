@@ -1,8 +1,8 @@
 // The common parts of all plots of the page: the frame, the axes, and the texts around them.
 //
-// Alternatives that were considered: GNU plotutils (libplot, no release since 2009, no dark mode, no titles for screen
-// readers), PLplot (Cairo and ten megabytes), ploticus, giza (draws in C, without histograms), gnuplot and Matplotlib
-// (separate programs that a report would need at run time). SVG itself is the library here.
+// No plotting library is used. GNU plotutils has had no release since 2009, and has no dark mode and no titles for
+// screen readers. PLplot requires Cairo and ten megabytes. giza draws in C, without histograms. ploticus, gnuplot and
+// Matplotlib are separate programs that a report would need at run time. SVG itself is the library here.
 
 /// A plot with everything that a reader needs.
 struct PlotFigure {

@@ -144,8 +144,8 @@ package struct UploadClientStateMachine: Sendable {
     return notes
   }
 
-  /// How long the upload resource will live (`max-age`), in seconds, counted from the response that was handled last;
-  /// nil if that did not report it.
+  /// How long the upload resource will live (`max-age`), in seconds, counted from the response that was handled last.
+  /// Nil if that response did not report it.
   package mutating func takeLifetime() -> UInt64? {
     server.takeLifetime()
   }
