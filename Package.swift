@@ -196,7 +196,7 @@ let endToEndTests: Target = .testTarget(
 let architectureTests: Target = .testTarget(
   name: "ArchitectureTests", dependencies: ["NetworkTesting"], swiftSettings: settings)
 
-/// What is shown by a proxy that breaks connections is worth as much as the proxy.
+/// Tests the proxy that breaks connections, because other tests rely on it.
 let networkTestingTests: Target = .testTarget(
   name: "NetworkTestingTests", dependencies: ["NetworkTesting", "PropertyTesting", "EventLoops"],
   swiftSettings: settings)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""update_symbol_order.py: which functions of `sluice` a stream really runs, for the linker to put side by side.
+"""update_symbol_order.py: finds the functions of `sluice` that a stream runs, so that the linker places them together.
 
-The kernel maps code 64 KiB at a time. What a live stream runs is 0.4 MB, scattered over the 5 MB that Swift's runtime
-and ours make together: without an order nearly all of them become resident. This runs the release build's `sluice mic`
-and `sluice load` under callgrind (Debian's valgrind), collects the functions that were executed, and writes their symbols into
-`symbol-order.txt`, which `make build` hands to the linker. Symbols that no longer exist are ignored there, so the list may
-grow old; it only costs memory.
+The kernel maps code 64 KiB at a time. A live stream runs 0.4 MB of code, which is scattered over the 5 MB of Swift's
+runtime and the program. Without an order, nearly all of them become resident. This runs the release build's `sluice
+mic` and `sluice load` under callgrind (Debian's valgrind), collects the functions that were executed, and writes their
+symbols into `symbol-order.txt`, which `make build` passes to the linker. The linker ignores symbols that no longer
+exist, so an old list only costs memory.
 
-First comes what each message of a stream runs, which ten thousand streams run all the time; then the rest of `sluice mic`; then what
-only a load test runs.
+The functions that each message of a stream runs come first, because ten thousand streams run them all the time. The
+rest of `sluice mic` follows, and then the functions that only a load test runs.
 
     make build && Linking/update_symbol_order.py URL DEVICE
 
@@ -49,7 +49,7 @@ def executed(*arguments: str) -> Counter[int]:
                 is_call = True
             elif re.match(r"0x[0-9a-f]+ ", line):
                 words = line.split()
-                # What follows a call's line is the callee's cost, which is counted there.
+                # The line after a call's line has the callee's cost, which is counted there.
                 if ours:
                     counts[int(words[0], 16)] += 0 if is_call else int(words[-1])
                 is_call = False

@@ -69,7 +69,7 @@ sluice pipe "http://$address/whole.bin" --stream-id w <input >client.log 2>&1 ||
 cmp input "$recordings/whole-w.bin" || fail "other bytes are stored"
 sluice verify "$recordings" >verify.log 2>&1 || fail "sluice verify ended with $?"
 
-# systemd does not run here. What the package asks of it is written down, whatever a container's policy is.
+# systemd does not run here. The package's requests to it are recorded, regardless of a container's policy.
 rm -f /usr/sbin/policy-rc.d
 mkdir -p /run/systemd/system /test/bin
 printf '#!/bin/sh\necho "$*" >>/test/systemctl.log\n' >/test/bin/systemctl

@@ -2,8 +2,8 @@
 
 internal import EventLoops
 
-/// Runs work one after another on a thread of its own, which exists while there is work, and for a moment after that:
-/// who has work for the disk often has more.
+/// Runs work one after another on a thread of its own, which exists while there is work, and for a moment after that,
+/// because more work for the disk often follows.
 ///
 /// Most work has another thread waiting for it. Long work is cut into slices, and after each slice all other work comes
 /// first. Slices that nothing waits for come last. So that nothing waits forever on a busy disk, the next slice comes
@@ -12,7 +12,7 @@ package final class BackgroundWorker: Sendable {
   /// How long other work may precede the next slice.
   package struct Patience: Sendable {
     var slices = Duration.milliseconds(500)
-    /// For those without anybody waiting.
+    /// For slices that nothing waits for.
     var unhurried = Duration.seconds(5)
 
     package init() {}
@@ -95,7 +95,7 @@ package final class BackgroundWorker: Sendable {
     storage.start { $0.slices.append(slice) }
   }
 
-  /// Runs a slice of long work that nobody waits for, a few milliseconds, when there is no other work at all or the
+  /// Runs a slice of long work that nothing waits for, a few milliseconds, when there is no other work at all or the
   /// ``Patience`` for it is over. Any thread.
   ///
   /// The shortest work comes first, and among equals the earliest. So long work that has begun is continued before its

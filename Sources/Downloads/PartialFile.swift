@@ -67,7 +67,7 @@ package final class PartialFile: @unchecked Sendable {
     let made = try retryingInterrupts("create \(path)") {
       open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode)
     }
-    // No other process knows it yet. A file system without locks must do without.
+    // No other process knows it yet. If the file system has no locks, the file has none.
     flock(made, LOCK_EX | LOCK_NB)
     // Some file systems have no permissions.
     if isExact { fchmod(made, mode) }

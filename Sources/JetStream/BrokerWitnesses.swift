@@ -1,6 +1,7 @@
 // The sources of information about the brokers' configuration.
 
-/// Monitoring ports, and the system account. Either is enough if it speaks for all brokers; who is named has to answer.
+/// Monitoring ports, and the system account. Either is enough if it covers all brokers. Each one that is set must
+/// answer.
 public struct BrokerWitnesses: Sendable, Equatable {
   /// The monitoring port of each broker.
   public var monitors: [BrokerMonitor]
@@ -14,7 +15,7 @@ public struct BrokerWitnesses: Sendable, Equatable {
     (self.monitors, self.systemAccount, self.authorityFile) = (monitors, systemAccount, authorityFile)
   }
 
-  /// Whether there is nobody.
+  /// Whether there are none.
   public var isEmpty: Bool { monitors.isEmpty && systemAccount == nil }
 
   /// The combined answers of all sources. Waits for them. Do not call it on the thread of a loop.

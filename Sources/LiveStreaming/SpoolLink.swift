@@ -21,7 +21,7 @@ final class SpoolLink: @unchecked Sendable {
   ///
   /// - Parameter told: the offset that TCP acknowledged, if there is no better source.
   func note(_ upload: ResumeData?, acknowledged told: UInt64?) {
-    // What an earlier process has delivered to a plain server counts until there is an upload resource.
+    // Bytes that an earlier process has delivered to a plain server count until there is an upload resource.
     let acknowledged = told ?? (upload == nil ? resumption.acknowledged : nil)
     guard upload != resumption.upload || acknowledged != resumption.acknowledged else { return }
     // Without its upload resource, another process would send everything again.

@@ -46,7 +46,7 @@ struct ServedTime {
   }
 
   /// The time that counts at most between two calls of ``advance(_:)``. A server that was stopped (SIGSTOP, a frozen
-  /// container) has served nobody.
+  /// container) has not served any client.
   static let longestStep: Int64 = 60_000_000_000
 
   /// Called from time to time.

@@ -75,7 +75,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   /// The directory, which is made when something is to be kept there, and again if somebody has removed it.
   private func opened() throws(SystemError) -> Int32 {
     guard directory < 0 || isRemoved else { return directory }
-    // Nobody but the server has business with what is in there: the names are what protects uploads.
+    // Only the server may use the files in it, because their names protect the uploads.
     let isMade = try makeDirectory(Self.directoryName, in: parent)
     let opened = try Self.open(in: parent)
     if durability != .none { fsync(parent) }

@@ -303,7 +303,8 @@ extension UploadResource {
     ledger.complete(response)
     // Only the first attempt is waited for. The handler tries again.
     var isFirst = true
-    // What has come stays, whatever the handler reports about it: the store has completed it, or it may be continued.
+    // The received bytes stay, regardless of the handler's report about them: the store has completed it, or it may be
+    // continued.
     let outcome = content.release(ending: end, for: self) { [self] _ in
       if isFirst, !resources.stops { concluded(response, waiting) }
       isFirst = false
@@ -341,7 +342,7 @@ extension UploadResource {
     countKept()
     guard content.isKeptByHandler else { return deactivate(.abandoned, peer: nil) }
     // Another request continues the same stream. The bytes that it adds belong to this upload too, because a byte of a
-    // stream is the same whoever sends it. Our next request measures how many there are.
+    // stream is the same from every client. Our next request measures how many there are.
     release()
     if ledger.state.phase == .processing { ledger.state.processingPostponed() }
     guard let transfer else { return }

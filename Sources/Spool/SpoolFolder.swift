@@ -27,7 +27,7 @@ package final class SpoolFolder: Sendable {
     self.disk = disk
     path = "\(directory)/\(stream)"
     let lockPath = "\(path)/\(Self.lockName)"
-    // Whoever made this file had both folders on the disk before. A source waits to be captured meanwhile.
+    // The process that made this file had synced both folders before. A source waits to be captured meanwhile.
     if let found = try? SpoolDescriptor(lockPath, flags: O_RDWR | O_NOFOLLOW, disk: disk) {
       lock = found
     } else {
@@ -136,7 +136,7 @@ package final class SpoolFolder: Sendable {
     do throws(SpoolError) {
       try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeFolder(folder(of: path)) }
     } catch {
-      // If this process may not read the parent folder, whoever created the folder must sync it.
+      // If this process may not read the parent folder, the creator of the folder must sync it.
       guard !isNew, error.code == EACCES else { throw error }
     }
   }

@@ -76,7 +76,7 @@ final class LeftStretch: @unchecked Sendable {
       // The remains stay in memory. The bytes in the file are sent.
       guard file != nil else { throw error }
       thread.report(.unreadable(error))
-      // What was truncated can be removed with the rest.
+      // A truncated file can be removed with the rest.
       if error.cause != .truncated { shared = nil }
     }
     // It may be newer than the newest checkpoint, even if all bytes were copied.

@@ -5,10 +5,11 @@ internal import Glibc
 public import Spool
 package import StreamBuffers
 
-/// Keeps a stream on disk until the server has it. One process at a time uses the spool of a stream.
+/// Keeps a stream on disk until the server has stored it. One process at a time uses the spool of a stream.
 ///
-/// What one process has captured is a *stretch*. A process that was killed leaves its stretch behind: in a file of the
-/// spool, and, for the last moments, in a file system in memory. The next process finds both. Any thread may use it.
+/// The bytes that one process has captured are a *stretch*. A process that was killed leaves its stretch behind: in a
+/// file of the spool, and, for the last moments, in a file system in memory. The next process finds both. Any thread
+/// may use it.
 public final class StreamSpool: Sendable {
   private let folder: SpoolFolder
   private let settings: SpoolSettings
@@ -19,7 +20,7 @@ public final class StreamSpool: Sendable {
   /// The descriptions of those without a file.
   private let withoutFile: [String: String]
 
-  /// Opens the spool of a stream. What earlier processes have left in it is recovered afterwards, on a thread of the
+  /// Opens the spool of a stream. The stretches of earlier processes are recovered afterwards, on a thread of the
   /// spool.
   ///
   /// - Parameters:

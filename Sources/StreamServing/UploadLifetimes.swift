@@ -16,7 +16,7 @@ package struct UploadLifetimes: Sendable {
   /// The same as it is announced to clients (`max-age`).
   package func told(isLive: Bool) -> UInt64 { Self.wholeSeconds(of(isLive: isLive)) }
 
-  /// What is true of every upload: it is announced before the kind of an upload is known.
+  /// A lifetime that every upload has at least, because it is announced before the kind of an upload is known.
   package var toldOfAll: UInt64 { Self.wholeSeconds(shortest) }
 
   private static func wholeSeconds(_ duration: Duration) -> UInt64 {

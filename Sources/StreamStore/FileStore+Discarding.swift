@@ -39,7 +39,7 @@ extension SystemError {
 }
 
 extension FileStore {
-  /// How long one slice may take. Whoever waits for a sync waits for it.
+  /// How long one slice may take. Requests that wait for a sync wait for it.
   private static let removalSlice = Duration.milliseconds(5)
 
   // MARK: Any thread

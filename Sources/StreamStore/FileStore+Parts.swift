@@ -253,7 +253,7 @@ extension FileStore {
     }
   }
 
-  /// Whoever waits for a sync of the stream waits for its log as well.
+  /// A request that waits for a sync of the stream waits for its log as well.
   func syncLog(_ name: StreamName) {
     guard durability != .none else { return }
     for file in [StreamParts.path(name.base), StreamParts.directoryName] {

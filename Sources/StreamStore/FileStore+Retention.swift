@@ -205,7 +205,7 @@ extension FileStore {
   /// Operators remove files, too. The ledger must not keep their recordings forever if nothing is to be removed here.
   private func forgetVanished(_ retention: RetentionState) {
     retention.idleLooks += 1
-    // What is due meanwhile waits for the next look, which checks the clock.
+    // Recordings that become due in the meantime wait for the next look, which checks the clock.
     if retention.idleLooks >= Self.idleLooks { recount(retention, removes: false) }
   }
 

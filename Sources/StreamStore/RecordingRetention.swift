@@ -29,7 +29,7 @@ public struct RecordingRetention: Equatable, Sendable {
   public var longestAge: Duration?
   /// How many bytes of recordings one credential may store.
   public var largestSize: UInt64?
-  /// If less is free, whoever has the most recordings loses the oldest of them.
+  /// If less is free, the oldest recordings of the credential with the most bytes are removed.
   public var freeSpace: FreeSpace?
   /// How many bytes of recordings each credential keeps, regardless of the other rules.
   public var leastSize: UInt64 = 0

@@ -1,4 +1,4 @@
-// The memory for the bodies of responses on their way to whoever receives them.
+// The memory for the bodies of responses on their way to their receivers.
 
 internal import EventLoops
 

@@ -53,7 +53,7 @@ public struct HTTPResumableUploadHandler: Sendable {
     (self.context, self.handlers) = (context, handlers)
   }
 
-  /// The first handler that takes the request. What none takes is answered with 404, and stored nowhere.
+  /// The first handler that takes the request. A request that no handler takes is answered with 404, and not stored.
   func handler(for head: RequestHead) -> any RequestHandler {
     handlers.lazy.compactMap { $0(head) }.first
       ?? FixedResponseHandler(Response(404, body: "This path does not exist.\n"))

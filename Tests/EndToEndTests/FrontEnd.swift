@@ -21,7 +21,7 @@ final class FrontEnd {
     var hasPrefix = false
     /// Whether to use HTTP/1.0 with the server behind it, nginx's default.
     var speaksHTTP10 = false
-    /// Whether to open a connection to the server for each request, also nginx's default.
+    /// Whether to open a connection to the server for each request, which is also nginx's default.
     var closesConnections = false
     /// nginx: the maximum number of simultaneous requests on a connection over HTTP/2.
     var concurrentStreams: Int?

@@ -215,7 +215,8 @@ REPLACEMENT int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, 
 
 // MARK: Syncs
 
-// What a sync covers is what was there when it began; so that is taken first, and recorded when the sync returns.
+// A sync covers the content at the moment when it begins. So the content is copied first, and recorded when the sync
+// returns.
 struct covered {
   char head[PATH + 100];
   unsigned char *content;

@@ -59,7 +59,7 @@ struct ServedTimeTests {
 
   private static let interval: Int64 = 1_000_000_000
 
-  @Test("no message looks older than the time that servers have served since then, whoever starts, stops or is cut off")
+  @Test("no message looks older than the time served since then, even if servers start, stop or are cut off")
   func neverTooOld() throws {
     let seed = UInt64.random(in: 0..<1_000_000)
     print("seed \(seed)")

@@ -166,7 +166,7 @@ struct SharedLimitTests {
       let answer = try client.final().answer
       let room = model.room(owner)
       try #require(answer.status == (count <= room ? 204 : 507), what)
-      // What fits is stored.
+      // The bytes that fit are stored.
       model.uploads[index].offset += min(count, room)
       #expect(answer["upload-offset"] == "\(model.uploads[index].offset)")
     case 15:

@@ -262,7 +262,7 @@ def copy_tree(mutants: list[Mutant]) -> None:
         if name not in changed and not source.is_file():
             continue
         content = changed[name] if name in changed else source.read_bytes()
-        # What stays as it is keeps its date, so that it is not compiled again.
+        # An unchanged file keeps its date, so that it is not compiled again.
         if not (target.exists() and target.read_bytes() == content):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)

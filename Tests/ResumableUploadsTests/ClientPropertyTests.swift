@@ -198,7 +198,7 @@ import Testing
           current = nil
           perform(machine.cancel())
         }
-        // An acknowledgement counts, whoever sent it.
+        // An acknowledgement counts, regardless of its sender.
         acknowledged = max(acknowledged, machine.acknowledged)
         perform(.none)
       default:

@@ -127,7 +127,8 @@ int timerfd_settime(int timer, int flags, const struct itimerspec *new, struct i
 int clock_nanosleep(clockid_t clock, int flags, const struct timespec *request, struct timespec *rest) {
   struct timespec duration = *request;
   if (page && flags & TIMER_ABSTIME) {
-    // A simulated machine that sleeps meanwhile is not waited for: who waits for a time looks at the clock again.
+    // Does not wait for a simulated machine that sleeps in the meantime: a caller that waits for a time reads the clock
+    // again.
     if (nanoseconds(request) <= scaled_clock_at(page, clock, real_monotonic_ns())) return 0;
     duration = until(clock, request);
     flags &= ~TIMER_ABSTIME;

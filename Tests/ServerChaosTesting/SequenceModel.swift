@@ -10,7 +10,7 @@ package struct Violation: Error, Sendable, CustomStringConvertible {
   package var description: String { detail.isEmpty ? kind : "\(kind): \(detail)" }
 }
 
-/// One stream, whoever owns it. Its requests share the names of its files.
+/// One stream, regardless of its owner. Its requests share the names of its files.
 ///
 /// With a log, it is a part of a stream: one upload, or all of its plain requests. Each of these is a separate subject
 /// with its own owner (docs/scaling.md, "Differences from `--directory`").

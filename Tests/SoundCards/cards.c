@@ -83,7 +83,7 @@ int open(const char *path, int flags, ...) {
   return -1;
 }
 
-/// What open(2) is where the compiler checks that a mode is there if it has to be: libasound has both.
+/// The open(2) of programs whose compiler checks that a required mode is present. libasound has both.
 int __open_2(const char *path, int flags) { return open(path, flags); }
 
 static int answer(int number, unsigned long request, void *argument) {

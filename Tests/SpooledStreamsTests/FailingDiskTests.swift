@@ -114,7 +114,8 @@ struct FailingDiskTests {
     while cursor < count {
       machine.failReads(with: code)
       let before = machine.readCount
-      // What was loaded before can still be read. Then the disk is tried several times, also by the check of ages.
+      // Bytes that were loaded before can still be read. Then the disk is tried several times, including by the check
+      // of ages.
       try SpoolDirectory.wait(for: "more attempts", seed) {
         switch consumer.read(at: cursor, maximum: 8192, { $0.byteCount }) {
         case .bytes(let read): cursor += UInt64(read)

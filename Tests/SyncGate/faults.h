@@ -20,7 +20,7 @@ int unlink_fault(int directory, const char *name);
 /// Whether a write is to take nothing, without an error.
 int takes_nothing(int descriptor);
 
-/// A sync begins now. What is written from here on is not covered by it.
+/// A sync begins now. It does not cover bytes that are written from here on.
 unsigned long disk_sync_begins(void);
 /// It has ended: of a file, or of the whole disk.
 void disk_synced(int descriptor, unsigned long moment, int is_refused, int is_whole_disk);

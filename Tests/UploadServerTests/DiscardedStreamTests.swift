@@ -283,7 +283,7 @@ private final class DiscardedStream {
     return names
   }
 
-  /// Sends the rest of the stream. After that all of it is stored, whoever sent the beginning.
+  /// Sends the rest of the stream. After that, all of it is stored, regardless of which client sent the beginning.
   private func complete() throws {
     let client = try test.connect()
     let rest = Array(stream[position...])

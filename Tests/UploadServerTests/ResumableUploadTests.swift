@@ -246,7 +246,7 @@ struct ResumableUploadTests {
     let second = try test.create("/t", lines + ["Stream-Offset: 3"])
     try client.patch(second, at: 0, body: "lo wor")
     #expect(try client.final().answer["upload-offset"] == "6")
-    // The first upload counts these bytes too, because a byte of a stream is the same whoever sends it.
+    // The first upload counts these bytes too, because a byte of a stream is the same from every client.
     #expect(try client.head(first)["upload-offset"] == "9")
     try client.patch(first, at: 9, completes: true, body: "ld")
     #expect(try client.final().answer.status == 201)

@@ -103,7 +103,7 @@ struct StoreFaultTests {
 final class StoreRun {
   private let setting: StoreFaultTests.Setting
   private let fault: (call: disk_call, number: UInt, error: Int32)?
-  // In memory, where a sync takes no time. What a sync has not covered is known without a disk.
+  // In memory, where a sync takes no time. The bytes that no sync has covered are known without a disk.
   private let directory = TemporaryDirectory(in: "/dev/shm")
   private let head = StreamedHead.all[0]
   private let stream: [UInt8]

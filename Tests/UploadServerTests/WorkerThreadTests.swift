@@ -1,5 +1,5 @@
-// The thread of a worker: who has work for the disk often has more, and a thread for each piece of it costs more than
-// the work.
+// The thread of a worker. More work for the disk often follows, and a thread for each piece of it costs more than the
+// work.
 
 import DiskFiles
 import Glibc

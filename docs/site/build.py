@@ -83,7 +83,7 @@ def judge(graph: dict, products: set[str]) -> list[str]:
     """What is wrong with the symbols of a graph."""
     problems = []
     for symbol in graph["symbols"]:
-        # What the compiler makes has no place.
+        # Symbols that the compiler makes have no location.
         if "location" not in symbol:
             continue
         name = ".".join(symbol["pathComponents"])

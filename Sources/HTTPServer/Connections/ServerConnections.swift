@@ -161,7 +161,7 @@ package final class ServerConnections {
       for connection in connections.values where !connection.hasOpenRequest { connection.serverStops() }
     case .finishing, .lingering:
       guard grace == .zero else { return }
-      // A second stop waits for nobody. The answers are in the sockets.
+      // A second stop does not wait. The answers are in the sockets.
       if phase == .finishing { for connection in connections.values { connection.serverStops() } }
       return end()
     case .ended: return

@@ -6,7 +6,7 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   case cancelled
   /// No request arrived during the resource's lifetime.
   case expired
-  /// Nobody continued a live stream within the permitted silence. What was received is closed and kept.
+  /// Nobody continued a live stream within the permitted silence. The received bytes are closed and kept.
   case interrupted
   /// More bytes arrived than the announced length (section "Upload Append").
   case lengthExceeded = "length-exceeded"

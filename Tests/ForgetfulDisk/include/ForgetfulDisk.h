@@ -1,5 +1,6 @@
-// A disk that forgets at a power cut what no sync covered. The program that links this records, in a journal, each
-// change of a directory's names and each sync; whoever kills the program can then put together what a disk would hold.
+// A disk that loses, at a power cut, everything that no sync has covered. A program that links this records each change
+// of a directory's names and each sync in a journal. A test that kills the program can then reconstruct the content of
+// such a disk.
 #pragma once
 
 /// Begins to record what happens below `root`, an absolute path without symbolic links. All records are appended to the
@@ -9,5 +10,5 @@ void forgetful_disk_begin(const char *root, const char *journal);
 /// Makes some syncs take up to that long, in microseconds, as a disk does. 0 for none.
 void forgetful_disk_delay(unsigned microseconds, unsigned long seed);
 
-/// What /proc/sys/kernel/random/boot_id is read from instead.
+/// The file to read instead of /proc/sys/kernel/random/boot_id.
 void forgetful_disk_boot_id(const char *path);

@@ -2,9 +2,9 @@
 // and with a page of settings in the file that SCALED_CLOCK names.
 //
 // Every clock of the program runs from the same origin. CLOCK_MONOTONIC leaves out the time that the simulated machine
-// slept, and CLOCK_REALTIME has the steps by which an operator set it, as on a real machine. What the program waits for
-// in the kernel (epoll, poll, timerfd, sleeping) is shortened by the same factor. What the kernel does by itself, such
-// as TCP's retransmissions, keeps real time.
+// slept, and CLOCK_REALTIME has the steps by which an operator set it, as on a real machine. Waits of the program in
+// the kernel (epoll, poll, timerfd, sleeping) are shortened by the same factor. Work of the kernel itself, such as
+// TCP's retransmissions, keeps real time.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct scaled_clock_step {
   int64_t at_ns, total_ns;
 };
 
-/// The page. Written by whoever simulates, read by the program; all accesses are atomic.
+/// The page. The simulation writes it, and the program reads it. All accesses are atomic.
 struct scaled_clock_page {
   uint32_t magic;
   uint32_t factor;           ///< simulated seconds in a real one

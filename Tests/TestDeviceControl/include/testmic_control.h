@@ -1,7 +1,7 @@
 // The shared page through which a test gives the test microphone its orders and reads what really happened.
 //
-// The device maps the file that its configuration names (`control "/path"`) and looks at it in each of its calls, so an
-// order costs the device one load. Whoever writes orders maps the same file, in the same process or another.
+// The device maps the file that its configuration names (`control "/path"`) and reads it in each of its calls, so an
+// order costs the device one load. The writer of orders maps the same file, in the same process or another.
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
