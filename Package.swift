@@ -4,7 +4,7 @@
 
 import PackageDescription
 
-/// What every Swift target of this package is compiled with, in one place.
+/// The settings of every Swift target of this package, in one place.
 let settings: [SwiftSetting] = [
   .swiftLanguageMode(.v6),
   .enableUpcomingFeature("InternalImportsByDefault"),

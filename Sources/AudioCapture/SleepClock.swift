@@ -7,7 +7,7 @@ struct SleepClock: Sendable {
   /// The shortest sleep, in nanoseconds, that can be distinguished from the noise of reading two clocks.
   static let resolution: Int64 = 200_000_000
 
-  /// The time in nanoseconds. It is asked for every period, and arithmetic with a `Duration` would cost more than that.
+  /// The time in nanoseconds. It is read once per period, and arithmetic with a `Duration` would cost more than that.
   let asleep: @Sendable () -> Int64
 
   /// The kernel's: CLOCK_BOOTTIME includes sleep, and CLOCK_MONOTONIC does not.

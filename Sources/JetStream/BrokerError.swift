@@ -39,7 +39,7 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   /// There is no such message.
   static let messageNotFound = 10037
 
-  /// Whether there is no stream of the name that was asked for.
+  /// Whether there is no stream with the requested name.
   public var isStreamNotFound: Bool {
     if case .refused(_, Self.streamNotFound, _) = self { true } else { false }
   }

@@ -141,9 +141,9 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     }
   }
 
-  /// The file that the next record is written to, or that the last record has replaced. It is reused, because ext4
-  /// avoids the inodes of files that were removed in the last seconds. With a thousand removed records, creating any
-  /// file would have to search through all of them.
+  /// The file for the next record, or the file that the last record has replaced. It is reused, because ext4 avoids the
+  /// inodes of files that were removed in the last seconds. With a thousand removed records, creating any file would
+  /// have to search through all of them.
   ///
   /// Its blocks are not reused without a sync. A file system that orders data before metadata (ext4's data=ordered)
   /// writes new blocks before it commits the exchange of the names, but may write existing blocks later. After a power

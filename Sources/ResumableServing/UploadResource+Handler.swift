@@ -301,7 +301,7 @@ extension UploadResource {
     let waiting = waiting ?? (answered != nil && transfer?.number == answered ? takeWaiting() : nil)
     noteOwnOffset()
     ledger.complete(response)
-    // Only the first attempt is waited for. The handler tries again.
+    // This waits only for the first attempt. The handler tries again.
     var isFirst = true
     // The received bytes stay, regardless of the handler's report about them: the store has completed it, or it may be
     // continued.

@@ -9,7 +9,7 @@ package final class SpooledBacklog: Sendable {
   package let name: String
   /// When its process began, in milliseconds since 1970.
   package let created: Int64
-  /// The description that it was created with.
+  /// The description at its creation.
   package let description: String
   package let stretch: SpooledStretch
   /// The range of positions that are kept.

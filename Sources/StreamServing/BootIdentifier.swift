@@ -6,7 +6,7 @@ package enum BootIdentifier {
   /// The kernel's identifier of this boot (random(4)).
   package static func read() -> String {
     let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    // If it is unknown, each server counts as a boot of its own, so that nothing unsynced is relied on.
+    // If it is unknown, each server counts as a boot of its own, so that it relies on no unsynced data.
     guard descriptor >= 0 else { return StreamName.randomID() }
     defer { close(descriptor) }
     var text = [UInt8](repeating: 0, count: 64)

@@ -60,7 +60,7 @@ final class DownloadHandler: RequestHandler {
       downloads.context.figures.values.storageFailures += 1
       downloads.context.emit(
         ServerEvent(
-          .warning, peer: exchange.peer, status: 503, reason: "a recording cannot be looked for: \(error)"))
+          .warning, peer: exchange.peer, status: 503, reason: "cannot search for a recording: \(error)"))
       respond(Response(503, ["retry-after": "2"], body: error.reason + "\n"))
     }
   }

@@ -63,7 +63,7 @@ extension FileStore {
         switch finishing.ending {
         case .live, .file: refusals.ofAny(name)
         case .split: refusals.ofRecording(name)
-        // It states that it cannot be relied on.
+        // It states that it is unreliable.
         case .interrupted: nil
         }
       if let refusal { throw refusal }

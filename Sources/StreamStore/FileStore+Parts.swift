@@ -277,7 +277,7 @@ extension FileStore {
       let descriptor = try? file.acquire()
     else { return bytes }
     defer { file.release() }
-    // This includes a recording that cannot be relied on, because its bytes are most likely on the disk.
+    // This includes an unreliable recording, because its bytes are most likely on the disk.
     let position = offset - part.start + part.headerLength
     _ = pread(descriptor, &bytes, Int(min(UInt64(count), size - min(size, position))), off_t(position))
     return bytes

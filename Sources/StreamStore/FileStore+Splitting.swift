@@ -219,7 +219,7 @@ extension FileStore {
     }
   }
 
-  /// Prevents further acknowledgements of the stream, and records for readers of the file that it cannot be relied on.
+  /// Prevents further acknowledgements of the stream, and records for readers of the file that it is unreliable.
   func noteBroken(_ name: StreamName, from start: UInt64, _ error: SystemError) {
     refusals.add(error, name)
     // If this fails, the next part still records it.

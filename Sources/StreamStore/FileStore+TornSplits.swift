@@ -24,7 +24,7 @@ extension FileStore {
   /// enough.
   ///
   /// After a power failure, the log may promise bytes that the disk lacks. The split is undone if the next recording
-  /// contains no bytes yet. Otherwise this records that the stream cannot be relied on.
+  /// contains no bytes yet. Otherwise this records that the stream is unreliable.
   ///
   /// - Returns: whether the caller's log is outdated.
   @discardableResult

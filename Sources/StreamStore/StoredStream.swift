@@ -137,7 +137,7 @@ package enum StreamEnding {
   case complete(isLive: Bool)
   /// The sender has not ended it. This is recorded beside it, with its owner.
   ///
-  /// - Parameter isTrusted: whether the stored bytes can be relied on. If not, the next part must contain them again.
+  /// - Parameter isTrusted: whether the stored bytes are reliable. If not, the next part must contain them again.
   case interrupted(owner: UploadOwner?, isTrusted: Bool)
 }
 

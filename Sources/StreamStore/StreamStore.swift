@@ -23,8 +23,8 @@ package protocol StreamStore {
   ///
   /// - Parameter ended: called on the loop's thread, with the error if the disk refuses the removal. The stream cannot
   ///   be opened until a removal succeeds.
-  /// - Returns: false if nothing is removed, and `ended` is not called: there is nothing, or it is not what was asked
-  ///   for.
+  /// - Returns: false if nothing is removed, and `ended` is not called: there is nothing, or it is not the requested
+  ///   stream.
   func discard(
     _ remains: StreamRemains, of name: StreamName, on loop: EventLoop, _ ended: @escaping (SystemError?) -> Void
   ) -> Bool

@@ -276,7 +276,7 @@ struct StreamTrouble {
   var disk: SystemError?
   /// Why the disk refused its end, and the stream without an end.
   var end: (error: SystemError, stream: any StoredStream)?
-  /// Whether this request has closed a recording of it that cannot be relied on.
+  /// Whether this request has closed an unreliable recording of it.
   var hasClosed = false
 }
 

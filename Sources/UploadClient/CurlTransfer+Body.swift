@@ -31,7 +31,7 @@ extension CurlTransfer {
     (hasBegun, isPaused) = (false, false)
     connection = multi?.connections.use(ends, by: self)
     isConnectionUnknown = connection == nil
-    // Now, because the next user of a shared connection may come before this request's body is asked for.
+    // Now, because the next user of a shared connection may come before libcurl asks for this request's body.
     isFirstOnConnection = connection?.isNew ?? false
     if request.httpVersion == .http2, !request.isSecure, isFirstOnConnection { multi?.awaitsPreface(on: socket) }
     if kind.isWithoutBytes {

@@ -10,7 +10,7 @@ internal import StreamStore
 
 /// An error while an ``UploadServer`` is created. Nothing listens and nothing is locked after it.
 public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// An address cannot be listened on.
+  /// The server cannot listen on an address.
   case listening(ListenError)
   /// The directory cannot be created or opened.
   case noDirectory(String, reason: String)

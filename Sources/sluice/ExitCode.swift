@@ -20,7 +20,7 @@ enum ExitCode: Int32, CaseIterable {
   /// The file does not exist or cannot be read. sysexits(3) has the same number for a missing device.
   static let noInput = noDevice
   /// The server could not be reached within `--give-up`, or it did not confirm the end of a stream without losses. Or
-  /// an address cannot be listened on.
+  /// the command cannot listen on an address.
   case unavailable = 69
   /// Reading, writing or capturing failed on this machine, or the output file exists.
   case inputOutput = 74

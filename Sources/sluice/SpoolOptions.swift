@@ -16,7 +16,7 @@ struct SpoolOptions: Sendable {
   /// The folder within the directory.
   let stream: String
   let settings: SpoolSettings
-  /// A human-readable description of what the limit was computed from. Nil if the user has chosen it.
+  /// A human-readable description of the values from which the limit was computed. Nil if the user has chosen it.
   let limitReason: String?
   let backlog: Backlog
 

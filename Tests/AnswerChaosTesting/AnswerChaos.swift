@@ -161,7 +161,7 @@ private final class Slots: Sendable {
   }
 }
 
-/// The files of all `put` cases, which are never written to.
+/// The files of all `put` cases, which never change.
 final class CaseFiles {
   private let directory: TemporaryDirectory
   private var files: [Int: UploadFile] = [:]

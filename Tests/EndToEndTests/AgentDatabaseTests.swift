@@ -160,7 +160,7 @@ struct AgentDatabaseTests {
     let list =
       try bench.run(["transfers", "list"]).split(separator: "\n").first { $0.hasPrefix("\(downloads[0])  ") } ?? ""
     #expect(list.contains("waiting") && list.contains("transfers.db") && list.contains("full"), "\(list)")
-    #expect(asked.all.count == 2, "no server is asked for what cannot be stored")
+    #expect(asked.all.count == 2, "the agent requests nothing that it cannot store")
     // They need only a server.
     try waitUntil("all uploads are at the server") {
       server.directory.names.count { !$0.hasSuffix(".part") && !$0.hasPrefix(".") } == uploads.count

@@ -13,7 +13,7 @@ public struct ThreadAccount: Sendable {
     directory = "/proc/" + String(decoding: target.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) }, as: UTF8.self)
   }
 
-  /// How often it has gone to sleep, which every wake-up ends with.
+  /// How often it has gone to sleep, as at the end of every wake-up.
   public func sleepCount() throws -> Int {
     let text = String(decoding: try fileContents("\(directory)/status"), as: UTF8.self)
     for line in text.split(separator: "\n") where line.hasPrefix("voluntary_ctxt_switches:") {

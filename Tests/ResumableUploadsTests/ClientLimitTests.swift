@@ -253,7 +253,7 @@ import Testing
     #expect(client.next == "CREATE" && client.machine.base == 200 && client.newParts() == [.expiry])
   }
 
-  @Test("an upload without progress in its life has no successor, because a life of no seconds would repeat forever")
+  @Test("an upload without progress in its lifetime has no successor, because a lifetime of 0 s would repeat forever")
   func expiryWithoutProgress() {
     var client = ClientScript.created(500, limits: "max-age=0")
     #expect(client.machine.expiresSoon() == false)

@@ -287,7 +287,7 @@ import Testing
     client.release(upTo: 500)
     client.answer(410)
     #expect(client.next == "CREATE" && client.machine.base == 500)
-    #expect(client.answer(201) == .wait, "something else answers: the old upload is asked for once more")
+    #expect(client.answer(201) == .wait, "something else answers: the client requests the old offset once more")
     client.goOn()
     #expect(client.next == "HEAD" && client.request?.url == ClientScript.upload)
   }

@@ -131,7 +131,7 @@ struct StoredBytesTests {
         // A port that is in use would do as well, but finding its owner takes long.
         for address in ["192.0.2.1:80", "unix:/nonexistent/socket"] {
           let isMade = (try? Listener.all(at: try ListenAddress(address), .init(), loop)) != nil
-          try require(!isMade, "\(address) cannot be listened on")
+          try require(!isMade, "the server cannot listen on \(address)")
           let isServer =
             (try? UploadServer(configuration: .init(listen: [try ListenAddress(address)], directory: directory + "/s")))
             != nil

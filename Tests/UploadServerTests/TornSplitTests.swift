@@ -185,7 +185,7 @@ struct TornSplitTests {
       let next = try EventLoop()
       store.synchronize(stream, loop: next) { _ in next.stop() }
       next.run()
-      try require(stream.isNameSynced, "now it is asked for")
+      try require(stream.isNameSynced, "now the stream requests it")
     }
   }
 

@@ -343,7 +343,7 @@ struct UploadRecordTests {
       if gone == count { break }
       if gone > 0 { answersMeanwhile += 1 }
     }
-    #expect(answersMeanwhile > 0, "an upload is asked for while others go")
+    #expect(answersMeanwhile > 0, "an upload is requested while others are removed")
     #expect(test.directory.names.filter { $0.hasSuffix(".part") }.count == 1, "age deletes no live stream")
   }
 }

@@ -1,5 +1,5 @@
-// What `foundation-uploads-benchmark memory` is compared with: a program that imports Foundation's own networking,
-// makes a session's configuration, says so, and waits until its standard input ends.
+// The counterpart of `foundation-uploads-benchmark memory`: a program that imports Foundation's own networking, makes a
+// session's configuration, prints `ready`, and waits until its standard input ends.
 
 import Foundation
 import FoundationNetworking

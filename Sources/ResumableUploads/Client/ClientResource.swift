@@ -38,7 +38,7 @@ extension UploadClientStateMachine {
 
     init(url: String? = nil, offset: UInt64 = 0) { (self.url, self.offset) = (url, offset) }
 
-    /// Its URL, or the one that it is currently redirected to.
+    /// Its URL, or the current target of its redirect.
     var currentURL: String? { diversion?.url ?? url }
 
     /// Whether the client leaves it because it has not answered as an upload resource.

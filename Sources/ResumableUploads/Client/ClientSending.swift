@@ -232,7 +232,7 @@ extension UploadClientStateMachine {
     // Report the end of the old upload resource only once there is a new one.
     if parts.former.isEmpty { self.notes += notes } else { parts.heldNotes = notes }
     base = next
-    // Each upload resource that seems to be gone is asked for once more.
+    // Requests the offset of each upload resource that seems to be gone once more.
     patience.missing = 0
     return create(supply)
   }
