@@ -265,7 +265,7 @@ struct DownloadStateMachineTests {
     }
   }
 
-  @Test("a part of another version with another length is no contradiction")
+  @Test("a part of another version with another length is not a contradiction")
   func changedAgain() {
     var machine = DownloadStateMachine()
     for number in 1...6 {

@@ -55,7 +55,7 @@ struct SpoolTruncationTests {
     let id = try SpoolFile.open(file, access: .readOnly).id.map { String(UInt16($0) + 0x100, radix: 16).dropFirst() }
     let buffer = "/dev/shm/sluice-\(id.joined())"
     #expect(truncate(buffer, 0) == 0)
-    // Whoever looks at the buffer finds it.
+    // The next reader of the buffer finds it.
     try input.write(pattern.bytes(1000, at: 100_000))
     #expect(try client.exitCode(limit: .seconds(60)) == 74)
     #expect(client.output.text.contains { $0.contains("was truncated by another program") }, "\(client.output.text)")

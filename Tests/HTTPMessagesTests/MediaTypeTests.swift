@@ -16,7 +16,7 @@ struct MediaTypeTests {
   func valid(_ text: String) { #expect(MediaType.isValid(text)) }
 
   @Test(
-    "other text is no media type",
+    "other text is not a media type",
     arguments: [
       "", " ", "=", "/", "text", "text/", "/plain", "text/plain/x", "text//plain", "text / plain", "text/ plain",
       "text/plain x", "text/plain, text/html", "text/plain charset=utf-8", "text/plain; charset",

@@ -70,7 +70,7 @@ struct VerdictTests {
     }
   }
 
-  @Test("a 304 is no redirect, with or without a Location", arguments: [nil, "http://elsewhere/"])
+  @Test("a 304 is not a redirect, with or without a Location", arguments: [nil, "http://elsewhere/"])
   func notModified(_ location: String?) {
     let error = judge(304, location.map { ["Location": $0] } ?? [:], early: false).error
     let text = error?.description ?? ""

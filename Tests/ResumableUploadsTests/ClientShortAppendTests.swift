@@ -97,7 +97,7 @@ import Testing
         let context = "\(seed): \(share) of \(size), \(reply): \(world.requests) requests, \(world.pauses) pauses"
         #expect(world.client.failure == nil && world.stored > 0, "\(context)")
         if share == .one || share == .tenth {
-          // An append and a HEAD each time. The first five appends are no reason to pause.
+          // An append and a HEAD each time. The first five appends do not cause a pause.
           #expect(world.requests <= 11 + 2 * world.pauses && world.longestRun == 11, "\(context)")
         } else {
           #expect(world.pauses == 0, "\(context)")
@@ -145,7 +145,7 @@ import Testing
     }
   }
 
-  @Test("lost connections are no short appends, because a pause follows each of them anyway")
+  @Test("lost connections are not short appends, because a pause follows each of them anyway")
   func lostConnections() {
     var client = ClientScript.created(100_000)
     for offset in 1...20 {

@@ -65,7 +65,7 @@ int open(const char *path, int flags, ...) {
     va_start(arguments, flags);
     mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
     va_end(arguments);
-    // Others stand in front of this one.
+    // With openat(2), which SyncGate may replace.
     return openat(AT_FDCWD, path, flags, mode);
   }
   if (card < 0 || card >= CARD_COUNT || !cards[card].identifier) {

@@ -199,8 +199,8 @@ def main() -> int:
                 whole[title] = results[title]
     note = (
         "Memory of client and server during resumable uploads to disk, in a directory or in the log of one broker. The "
-        "broker is stopped for two seconds at each mark. With a directory, growth of up to 1 MiB counts as flat. With a "
-        "log, growth of up to 4 MiB counts as flat, because the brokers' client library buffers more in some pauses. "
+        "broker is stopped for two seconds at each mark. With a directory, growth of up to 1 MiB counts as flat. With "
+        "a log, growth of up to 4 MiB counts as flat, because the brokers' client library buffers more in some pauses. "
         "`make bench-memory`."
     )
     verdicts = [verdict(name, found) for name, found in whole.items()]

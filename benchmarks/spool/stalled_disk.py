@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`make stalled-disk`: tests a disk that does not answer for some seconds, under the spool and under the server.
+"""`make stalled-disk`: tests a disk that does not answer for a few seconds, under the spool and under the server.
 
 A separate file system is frozen (fsfreeze(8)). Writers wait in the kernel, as with a card that cleans up or a disk that
 spins up. Meanwhile a real `sluice mic --spool` captures the test microphone. At the end the server must have each frame

@@ -7,7 +7,7 @@
 extension UploadClientStateMachine {
   /// Several in a row may have a cause that does not last, and cause no pause.
   static let immediateShortAppends = 5
-  /// An append that stores this many bytes is no short one, whatever its size. A server that stores so much of each
+  /// An append that stores this many bytes is not short, regardless of its size. A server that stores that much of each
   /// request is not flooded with requests.
   static let worthwhileAdvance: UInt64 = 64 << 10
 
