@@ -37,7 +37,7 @@ struct UploadRecordTests {
   }
 
   /// A new record beside its file, claimed, and nothing else in the directory.
-  private func claimed() throws -> (directory: TemporaryDirectory, version: FileVersion, record: UploadRecord) {
+  private func claimed() throws -> (directory: TemporaryDirectory, version: FileVersion, record: sluice.UploadRecord) {
     let directory = try TemporaryDirectory()
     let version = try version(try directory.write("data", "text"))
     let record = UploadRecord(path: "\(directory.path)/data.sluice", version: version)
