@@ -180,8 +180,8 @@ package struct DownloadStateMachine: Equatable {
     return .content(from: 0, reason: reason)
   }
 
-  /// The response states another length than an earlier one of the same version. Each time, the existing bytes are lost.
-  /// So a server that always does this, and never sends everything at once, would be asked without end.
+  /// The response states another length than an earlier one of the same version. Each time, the existing bytes are
+  /// lost. So a server that always does this, and never sends everything at once, would be asked without end.
   private mutating func contradicted() -> Answer {
     if count > furthest { (furthest, contradictions) = (count, 0) }
     contradictions += 1

@@ -28,8 +28,8 @@ enum ReceivedFile: Sendable {
 }
 
 extension TransferResult {
-  /// Whether a server has refused the transfer, or has not confirmed it (206). For a program, that is a response instead
-  /// of an error.
+  /// Whether a server has refused the transfer, or has not confirmed it (206). For a program, that is a response
+  /// instead of an error.
   var isAnswer: Bool {
     ["refused", "notPermitted"].contains(cause ?? "") && ((status ?? 0) >= 300 || status == 206)
   }

@@ -134,8 +134,8 @@ final class HTTPConnection {
   /// the rest of its request would be reset.
   var isDelivered: Bool { state.state == .lingering && !state.isCutShort && unacknowledged == 0 }
 
-  /// How many bytes in the kernel the client's TCP has not acknowledged; nil if that is unknown. They would be lost with
-  /// the machine's network, such as a container's.
+  /// How many bytes in the kernel the client's TCP has not acknowledged; nil if that is unknown. They would be lost
+  /// with the machine's network, such as a container's.
   private var unacknowledged: UInt64? {
     var queued: Int32 = 0
     return ioctl(descriptor, UInt(TIOCOUTQ), &queued) == 0 ? UInt64(max(0, queued)) : nil
