@@ -179,31 +179,33 @@ struct CollectFaultTests {
     #expect(try collector.wait() == 0, "\(collector.errors)")
   }
 
-  @Test("a collector with withdrawn credentials exits with 77")
-  func withdrawn() throws {
+  /// A broker with a log and a token, and the arguments of a collector that uses both.
+  private func collectorWithToken() throws -> (broker: TestBroker, scratch: TemporaryDirectory, arguments: [String]) {
     let broker = try TestBroker("authorization { token: \"right\" }")
-    let (scratch, directory) = (try TemporaryDirectory(), try TemporaryDirectory())
+    let scratch = try TemporaryDirectory()
     var options = BrokerOptions(servers: [broker.url])
     options.token = "right"
     _ = try BrokerLoop(options).open("sluice")
     let token = try scratch.write("token", "right\n")
-    let collector = try sluice(
-      ["collect", broker.url, "--directory", directory.path, "--store-token-file", token])
+    let directory = "\(scratch.path)/recordings"
+    #expect(mkdir(directory, 0o700) == 0)
+    return (broker, scratch, ["collect", broker.url, "--directory", directory, "--store-token-file", token])
+  }
+
+  @Test("a collector with withdrawn credentials exits with 77")
+  func withdrawn() throws {
+    let (broker, scratch, arguments) = try collectorWithToken()
+    let collector = try sluice(arguments)
     try collector.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
     try broker.kill()
     try broker.start("authorization { token: \"another\" }")
     #expect(try collector.wait() == 77, "\(collector.errors)")
+    withExtendedLifetime(scratch) {}
   }
 
-  @Test("a collector with withdrawn credentials ends with 77 also if the disk refuses its last checkpoint")
+  @Test("a collector with withdrawn credentials exits with 77 even if the disk refuses its last checkpoint")
   func withdrawnOnBrokenDisk() throws {
-    let broker = try TestBroker("authorization { token: \"right\" }")
-    let (scratch, directory) = (try TemporaryDirectory(), try TemporaryDirectory())
-    var options = BrokerOptions(servers: [broker.url])
-    options.token = "right"
-    _ = try BrokerLoop(options).open("sluice")
-    let token = try scratch.write("token", "right\n")
-    let arguments = ["collect", broker.url, "--directory", directory.path, "--store-token-file", token]
+    let (broker, scratch, arguments) = try collectorWithToken()
     // The first collector of a directory begins with a checkpoint, and later ones do not.
     let first = try sluice(arguments)
     try first.lines.first("the first collector to begin") { $0.text.hasPrefix("collecting ") }
@@ -216,5 +218,6 @@ struct CollectFaultTests {
     try broker.kill()
     try broker.start("authorization { token: \"another\" }")
     #expect(try collector.wait() == 77, "\(collector.errors)")
+    withExtendedLifetime(scratch) {}
   }
 }

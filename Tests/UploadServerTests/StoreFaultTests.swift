@@ -63,7 +63,9 @@ struct StoreFaultTests {
     let results = await withTaskGroup(of: (String, ExitTest.Result?).self) { group in
       for number in Setting.all.indices {
         group.addTask {
-          let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
+          let result = await #expect(
+            processExitsWith: .success, observing: [\.standardErrorContent, \.standardOutputContent]
+          ) {
             [index = index as Int, number = number as Int] in
             do {
               try StoreFaultTests.fail(Fault.all[index], Setting.all[number], number)
@@ -78,7 +80,9 @@ struct StoreFaultTests {
       return await group.reduce(into: []) { $0.append($1) }
     }
     for (setting, result) in results where result?.exitStatus != .exitCode(EXIT_SUCCESS) {
-      Issue.record("\(setting): \(String(decoding: result?.standardErrorContent ?? [], as: UTF8.self).suffix(4000))")
+      let outputs = [result?.standardErrorContent, result?.standardOutputContent]
+        .map { String(decoding: $0 ?? [], as: UTF8.self).suffix(4000) }
+      Issue.record("\(setting): \(result.map { "\($0.exitStatus)" } ?? "no result"): \(outputs)")
     }
   }
 
