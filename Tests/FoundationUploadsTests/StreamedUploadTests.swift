@@ -150,15 +150,20 @@ struct StreamedUploadTests {
     }
     let test = TestSession()
     defer { test.end() }
+    try sendContent(to: server, in: test)
+    let code = try test.recorder.end()
+    #expect(count == 1000 ? code == nil : code == .networkConnectionLost, "\(String(describing: code))")
+    #expect(test.recorder.data.count == count)
+  }
+
+  /// Streams `content` to the server, and ends the stream.
+  private func sendContent(to server: ScriptedServer, in test: TestSession) throws {
     let pair = try Pair()
     test.recorder.stream = { pair.input }
     test.session.uploadTask(withStreamedRequest: try request("\(server.url)/a", "POST")).resume()
     pair.output.open()
     #expect(pair.output.write("content", maxLength: 7) == 7)
     pair.output.close()
-    let code = try test.recorder.end()
-    #expect(count == 1000 ? code == nil : code == .networkConnectionLost, "\(String(describing: code))")
-    #expect(test.recorder.data.count == count)
   }
 
   @Test("a 206 of a plain server to a whole stream is its response, whose meaning the program decides")
@@ -170,12 +175,7 @@ struct StreamedUploadTests {
     }
     let test = TestSession()
     defer { test.end() }
-    let pair = try Pair()
-    test.recorder.stream = { pair.input }
-    test.session.uploadTask(withStreamedRequest: try request("\(server.url)/a", "POST")).resume()
-    pair.output.open()
-    #expect(pair.output.write("content", maxLength: 7) == 7)
-    pair.output.close()
+    try sendContent(to: server, in: test)
     #expect(try test.recorder.end() == nil)
     #expect(test.recorder.log.all.contains(.response(206)) && test.recorder.data == Data("1 of 2".utf8))
   }
