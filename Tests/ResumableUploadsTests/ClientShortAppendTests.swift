@@ -28,7 +28,7 @@ import Testing
   }
 
   /// How it answers such an append.
-  enum Reply: CaseIterable, Sendable { case success, early, conflict, badRequest }
+  enum Reply: CaseIterable, Sendable { case success, early, conflict, badRequest, redirect }
 
   /// A client whose appends have the same size, and its server.
   private struct World {
@@ -72,7 +72,8 @@ import Testing
       case .early where isAppend: client.answer(204, fields, isEarly: true)
       case .conflict where isAppend: client.answer(409, fields)
       case .badRequest where isAppend: client.answer(400)
-      case .success, .early, .conflict, .badRequest: client.answer(204, fields)
+      case .redirect where isAppend: client.answer(307, location: ClientScript.other)
+      case .success, .early, .conflict, .badRequest, .redirect: client.answer(204, fields)
       }
     }
 
@@ -122,6 +123,30 @@ import Testing
     #expect(!world.client.machine.storesLittle)
     world.share = .one
     #expect(world.requestsUntilPause() == 11)
+  }
+
+  @Test("a redirect of an append is followed after a pause, and one of the HEAD at once", arguments: [307, 308])
+  func redirects(_ status: Int) {
+    let third = "http://host/uploads/3"
+    var world = World(.one, of: 1000)
+    #expect(world.requestsUntilPause() == 11)
+    world.step()
+    world.step()
+    #expect(world.client.next == "PATCH \(world.stored)" && world.client.request?.url == ClientScript.upload)
+    world.client.sendAll()
+    world.client.answer(status, location: ClientScript.other)
+    #expect(world.client.next == "wait")
+    world.client.goOn()
+    #expect(world.client.next == "HEAD" && world.client.request?.url == ClientScript.other)
+    world.client.answer(status, location: third)
+    #expect(world.client.next == "HEAD" && world.client.request?.url == third)
+    let offset = world.stored + 1
+    world.client.answer(204, ["Upload-Offset": "\(offset)", "Upload-Complete": "?0"])
+    #expect(world.client.next == "PATCH \(offset)" && world.client.request?.url == third)
+    // The target stores everything.
+    world.client.sendAll()
+    world.client.answer(204, ["Upload-Offset": "\(world.client.sentUpTo)", "Upload-Complete": "?0"])
+    #expect(world.client.next == "PATCH \(offset + 1000)" && !world.client.machine.storesLittle)
   }
 
   @Test("an append that continues for long ends the pauses before its final response")

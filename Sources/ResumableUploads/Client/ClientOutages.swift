@@ -35,7 +35,7 @@ extension UploadClientStateMachine {
     resource.diversion = (location, answer.status == 308)
     patience.detours += 1
     // Asking for the offset must not become a detour that waits, because waiting leads back to the first URL.
-    if patience.detours <= Self.maximumDetours { return retrieveOffset() }
+    if patience.detours <= Self.maximumDetours { return followInTime() }
     return hasAcknowledged ? wait(.offsetRetrieval) : fail(.noProgress(status: answer.status))
   }
 

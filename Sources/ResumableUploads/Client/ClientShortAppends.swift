@@ -31,6 +31,17 @@ extension UploadClientStateMachine {
     if acknowledged - min(acknowledged, append.start) >= Self.worthwhileAdvance { patience.shortAppends = 0 }
   }
 
+  /// Asks the target of a redirect for the offset, after a pause if the server stores little of each append and has
+  /// redirected one. A redirect of the HEAD after such a pause causes no further one.
+  mutating func followInTime() -> Action {
+    guard storesLittle, case .appending = state else { return retrieveOffset() }
+    let diversion = resource.diversion
+    let action = wait(.offsetRetrieval)
+    // Unlike after an outage, the client does not return to the first URL, which may redirect each append.
+    resource.diversion = diversion
+    return action
+  }
+
   /// Continues in a new upload resource, after a pause if the server stores little of each append.
   mutating func beginPartInTime(_ supply: Supply) -> Action {
     let action = beginPart(supply)
