@@ -73,15 +73,13 @@ package enum Verdict: Equatable {
         .protocolBroken,
         "the server answered \(status) before the end of the stream, so it does not read streamed bodies to their end. Try another URL or method"
       )
+    case _ where ConfirmingStatus.contains(status):
+      return .complete(response)
     case 206:
-      // It answers a GET for a range (RFC 9110, section 15.3.7). Some services send it if they have accepted only a
-      // part.
       return unexpected(
         .refused,
         "the server answered 206 (Partial Content), which does not confirm that it has stored everything\(reason). Check the stored bytes on the server"
       )
-    case 200..<300:
-      return .complete(response)
     case 304:
       // It should have no Location, but a wrong one may show which server has sent it.
       return unexpected(

@@ -60,6 +60,8 @@ public struct HTTPResponse: Equatable, Sendable {
   public var isInterim: Bool { (100..<200).contains(status) }
   /// 2xx.
   public var isSuccess: Bool { (200..<300).contains(status) }
+  /// Whether the status confirms the whole content of a request without resumable uploads. A 206 does not.
+  package var confirmsContent: Bool { ConfirmingStatus.contains(status) }
 
   /// The value of the first field line of that name, compared case-insensitively (RFC 9110, section 5.1).
   public subscript(name: String) -> String? {

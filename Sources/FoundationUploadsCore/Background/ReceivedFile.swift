@@ -2,6 +2,7 @@
 
 internal import Foundation
 internal import FoundationNetworking
+internal import HTTPMessages
 internal import TransferClient
 
 /// The file that a delegate receives.
@@ -31,7 +32,8 @@ extension TransferResult {
   /// Whether a server has refused the transfer, or has not confirmed it (206). For a program, that is a response
   /// instead of an error.
   var isAnswer: Bool {
-    ["refused", "notPermitted"].contains(cause ?? "") && ((status ?? 0) >= 300 || status == 206)
+    guard ["refused", "notPermitted"].contains(cause ?? ""), let status else { return false }
+    return status >= 200 && !ConfirmingStatus.contains(status)
   }
 }
 

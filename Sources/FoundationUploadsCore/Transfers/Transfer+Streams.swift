@@ -220,8 +220,10 @@ extension Transfer {
     if case .response? = streamFacts.cause { isAnswered = true }
     // If the stream has failed, a success belongs to another request, or came before the stream's end. But a plain
     // server's 206 after that end is a response like an error: the program decides what it means.
-    let isPartial = summary.response?.status == 206 && error.kind == .refused && streamFacts.isResumable == false
-    if isAnswered, let response = summary.response, !response.isInterim, !response.isSuccess || isPartial {
+    let isPlain = error.kind == .refused && streamFacts.isResumable == false
+    if isAnswered, let response = summary.response, !response.isInterim,
+      !response.isSuccess || isPlain && !response.confirmsContent
+    {
       return respond(summary)
     }
     fail(URLError(error, cause: streamFacts.cause, request.url))

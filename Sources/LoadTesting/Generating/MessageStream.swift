@@ -165,11 +165,12 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     case .success(let outcome):
       let status = outcome.response.status
       loop.figures.response(status, after: request.task?.contentEndedAt.map { (.now - $0).nanoseconds })
-      if outcome.response.isSuccess {
+      if outcome.response.confirmsContent {
         hasAcknowledged = true
         loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
       } else {
-        fail(message, ErrorClass.http(status), outcome.response.reason ?? "the server answered \(status)")
+        let meaning = outcome.response.isSuccess ? ", which does not confirm the message" : ""
+        fail(message, ErrorClass.http(status), outcome.response.reason ?? "the server answered \(status)\(meaning)")
       }
     case .failure(let error) where error.kind == .cancelled: cancelled.append(message)
     case .failure(let error):

@@ -233,7 +233,7 @@ extension UploadClientStateMachine {
           return detour(answer.status)
         }
         // Without the protocol, a 206 does not confirm that the server has everything.
-        if answer.status == 206, !answer.isEarly, completeness == nil, claimed == nil,
+        if !ConfirmingStatus.contains(answer.status), !answer.isEarly, completeness == nil, claimed == nil,
           InteropVersion.Named(answer.fields) != .known(server.version)
         {
           return isOutage(answer) ? creationFailed() : fail(.refused(status: answer.status))

@@ -226,6 +226,20 @@ struct RequestPerMessageTests {
     #expect(report.table.contains(note) && report.html.contains("not measured for requests per message"))
   }
 
+  @Test("a 206 (Partial Content) does not acknowledge its message, and another 2xx does")
+  func partial() throws {
+    let (server, lengths) = try endpoint { _, count in count % 2 == 0 ? "202 Accepted" : "206 Partial Content" }
+    let report = try loadTest(server.url) {
+      $0.streams = 1
+      $0.sendsRequestPerMessage = true
+      $0.resumable = .never
+    }.run()
+    #expect(lengths.all.count == 10 && report.totals.responses == [202: 5, 206: 5])
+    #expect(report.totals.messages.acknowledged == 5 && report.totals.bytes.lost == 5 * 500)
+    let error = try #require(report.totals.errors["http-206"])
+    #expect(error.count == 5 && error.example.contains("does not confirm the message"), "\(error)")
+  }
+
   @Test("a connection that ends is one interruption, and the next message uses another one")
   func cut() throws {
     let (server, _) = try endpoint { number, count in number == 0 && count == 3 ? nil : "200 OK" }
