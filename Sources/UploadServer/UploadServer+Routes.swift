@@ -25,7 +25,8 @@ extension UploadServer {
   }
 
   /// Serves requests with that method for exactly that path with `work`, including resumable uploads. `work` is called
-  /// once for an upload, and reads all of its content, regardless of the number of connections.
+  /// once for an upload, and reads all of its content, regardless of the number of connections. Requests with other
+  /// methods or paths are served as if it did not exist: a `POST` or `PUT` is stored as a file.
   ///
   /// After a restart of the server, it is called again for an upload that continues, with the content from its
   /// beginning. An error that it throws is answered with 500, and reported as an event
