@@ -15,6 +15,8 @@ package final class Cluster {
     package var servers = 3
     /// Whether HAProxy is in front of the servers.
     package var hasProxy = true
+    /// The places to look for HAProxy. Debian's is in a directory that not every user's path contains.
+    package var proxyPrograms = ["/usr/sbin/haproxy", "haproxy"]
     /// Whether each has its own namespace; see ``ClusterNetwork``.
     package var isIsolated = false
     /// Whether each broker can be cut off from the others while its clients still reach it, and whether each server
@@ -39,6 +41,7 @@ package final class Cluster {
 
   /// Starts everything.
   package init(_ options: Options) throws {
+    let proxyProgram = try options.hasProxy ? Self.proxyProgram(options) : nil
     directory = try TemporaryDirectory()
     network = try ClusterNetwork(isIsolated: options.isIsolated)
     let program = Self.brokerProgram
@@ -46,7 +49,7 @@ package final class Cluster {
     losesPower = options.isIsolated && !brokerVersion.hasPrefix("2.9.")
     try startBrokers(options, program)
     try startServers(options)
-    if options.hasProxy { try startProxy() }
+    if let proxyProgram { try startProxy(proxyProgram) }
   }
 
   deinit {
@@ -142,7 +145,19 @@ package final class Cluster {
     addresses = serverAddresses
   }
 
-  private func startProxy() throws {
+  // MARK: HAProxy
+
+  /// Looks for HAProxy before anything is started.
+  private static func proxyProgram(_ options: Options) throws -> String {
+    guard let program = options.proxyPrograms.first(where: { ChildProcess.isInstalled($0) }) else {
+      throw TestFailure(
+        "cannot start HAProxy: it is not installed. Run \"apt-get install haproxy\", or use \"make chaos CHAOS=--cluster\", which installs it."
+      )
+    }
+    return program
+  }
+
+  private func startProxy(_ program: String) throws {
     let place = network.ownMachine()
     let address = "\(place.host):8000"
     addresses = [address]
@@ -166,8 +181,7 @@ package final class Cluster {
       \(lines.joined(separator: "\n"))
 
       """)
-    let path = access("/usr/sbin/haproxy", X_OK) == 0 ? "/usr/sbin/haproxy" : "haproxy"
-    let proxy = ClusterMachine(.server, at: place, path, ["-db", "-f", file], readyWord: "")
+    let proxy = ClusterMachine(.server, at: place, program, ["-db", "-f", file], readyWord: "")
     try proxy.launch()
     self.proxy = proxy
     // It does not report when it listens.

@@ -3,6 +3,7 @@
 import BrokerTesting
 import ClusterChaosTesting
 import JetStream
+import NetworkTesting
 import Testing
 
 @Suite("A cluster", .serialized)
@@ -19,6 +20,15 @@ struct ClusterChaosTests {
     let report = try ClusterChaosRun(options).perform()
     print(report)
     #expect(report.faults == 5)
+  }
+
+  @Test("without HAProxy, a run ends at once with an error that states how to install it")
+  func missingProxy() throws {
+    var options = ClusterChaosRun.Options(seed: 1, faults: 1)
+    options.cluster.proxyPrograms = ["/nonexistent/haproxy"]
+    let error = try #require(throws: TestFailure.self) { _ = try ClusterChaosRun(options) }
+    #expect(error.description.contains("apt-get install haproxy"), "\(error)")
+    #expect(error.description.contains("make chaos CHAOS=--cluster"), "\(error)")
   }
 
   @Test(
