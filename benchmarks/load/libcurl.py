@@ -2,8 +2,9 @@
 
 Both hold N resumable uploads (an empty POST, one PATCH, 104s as acknowledgements), each to its own `sluice serve
 --discard`, and send messages on the same absolute schedule. CPU time and memory of both are measured from outside in
-the same way, during a window in which all streams are open. Each program reports its own delays. Those of `sluice load`
-cover the whole run, and those of the C program exclude the time in which the streams begin.
+the same way, during a window in which all streams are open and no request begins: the server counts the requests. Each
+program reports its own delays. Those of `sluice load` cover the whole run, and those of the C program exclude the time
+in which the streams begin.
 """
 
 from __future__ import annotations
@@ -15,11 +16,20 @@ import signal
 import statistics
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.common.harness import REPOSITORY, SLUICE, BenchmarkError, Process, need_built, scratch_directory
+from benchmarks.common.harness import (
+    REPOSITORY,
+    SLUICE,
+    BenchmarkError,
+    Process,
+    free_port,
+    need_built,
+    scratch_directory,
+)
 from benchmarks.common.plots import Curve, Plot
 from benchmarks.common.report import Report, Section, add_arguments
 from benchmarks.common.sluice_server import sluice_server
@@ -31,8 +41,10 @@ AIM = 1.3
 #: The maximum memory per stream in the client, in kB, with so many streams that the program itself hardly counts.
 CLIENT_AIM, MANY = 40, 5000
 #: The time between the opening of the last stream and the window, in seconds.
-SETTLING = 3.0
-STARTED_PER_SECOND = 500
+SETTLING = 2.0
+STARTED_PER_SECOND = 1500
+#: `sluice load` begins a new request after about 35 messages of a stream, and the C program never does.
+MESSAGES_PER_REQUEST = 33
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,10 @@ class Load:
     @property
     def ramp(self) -> float:
         return max(1.0, self.streams / STARTED_PER_SECOND)
+
+    def window(self, seconds: float) -> float:
+        """The duration of the window, at most `seconds`. It ends before the first stream begins its next request."""
+        return min(seconds, MESSAGES_PER_REQUEST * self.period - self.ramp - SETTLING)
 
 
 @dataclass
@@ -116,12 +132,18 @@ def _await_streams(process: Process, streams: int, seconds: float) -> None:
             raise BenchmarkError(f"{process.name} does not open {streams} streams within {seconds:g} s")
 
 
+def _requests(metrics: int) -> int:
+    """The number of requests that the server has received so far."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=30) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(int(line.rpartition(" ")[2]) for line in lines if line.startswith("sluice_server_requests_total{"))
+
+
 def measure(generator: Generator, load: Load, seconds: float, scratch: Path) -> Figures:
-    """One run with its own server. The window is `seconds` long."""
-    with (
-        scratch_directory(scratch) as directory,
-        sluice_server(directory, "--discard", "--max-uploads", "100000") as server,
-    ):
+    """One run with its own server. The window is at most `seconds` long."""
+    metrics, seconds = free_port(), load.window(seconds)
+    options = ("--discard", "--max-uploads", "100000", "--metrics", f"127.0.0.1:{metrics}")
+    with scratch_directory(scratch) as directory, sluice_server(directory, *options) as server:
         assert server.process
         total = load.ramp + SETTLING + seconds + 3
         command = generator.command(load, f"http://127.0.0.1:{server.port}/load", total)
@@ -133,11 +155,14 @@ def measure(generator: Generator, load: Load, seconds: float, scratch: Path) -> 
             _await_streams(process, load.streams, load.ramp + 20)
             # All streams have sent a message by then. This waits for no event, so the window is the same for both.
             time.sleep(SETTLING)
+            requests = _requests(metrics)
             cpu, server_cpu, since = process.cpu_ns(), server.cpu_ns(), time.monotonic_ns()
             time.sleep(seconds)
             cpu, server_cpu = process.cpu_ns() - cpu, server.cpu_ns() - server_cpu
             count = (time.monotonic_ns() - since) / 1e9 / load.period * load.streams
             memory, server_grown = resident(process), resident(server.process) - server_base
+            if began := _requests(metrics) - requests:
+                raise BenchmarkError(f"{generator.title}, {load.title}: {began} requests began in the window")
             if not process.wait(total + 30):
                 raise BenchmarkError(f"{generator.title} does not end")
         finally:
@@ -259,8 +284,8 @@ def main() -> int:
     note = (
         "`sluice load` and a C program that uses only libcurl (`benchmarks/LibcurlLoad`), one process with one thread "
         "each. Both send resumable uploads to `sluice serve --discard` on the same machine, in "
-        f"{options.rounds} alternating rounds with windows of {options.seconds:g} s. The tables show the median "
-        "(minimum–maximum). `make bench-load`, `benchmarks/load/libcurl.py`."
+        f"{options.rounds} alternating rounds. The windows have at most {options.seconds:g} s, and no request begins "
+        "in them, because only `sluice load` begins new ones. The tables show the median (minimum–maximum). `make bench-load`, `benchmarks/load/libcurl.py`."
     )
     report.sections = [Section("sluice load compared with libcurl alone", note, tables(found), plots=plots(found))]
     report.figures = {load.title: rounds for load, rounds in found.items()}
