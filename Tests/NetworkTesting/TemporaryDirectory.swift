@@ -3,7 +3,7 @@
 public import Glibc
 internal import Synchronization
 
-/// Removed with its content when the test is over.
+/// Removed with its content when the test is over, or its process exits.
 public final class TemporaryDirectory: Sendable {
   public let path: String
   private let isKept = Atomic<Bool>(false)
@@ -16,14 +16,19 @@ public final class TemporaryDirectory: Sendable {
     }
     guard let made else { throw TestFailure("mkdtemp: \(String(cString: strerror(errno)))") }
     path = made
+    RemovalAtExit.include(path)
   }
 
   deinit {
     if !isKept.load(ordering: .relaxed) { _ = try? TestProcess("/bin/rm", ["-rf", path]).wait() }
+    RemovalAtExit.exclude(path)
   }
 
   /// Keeps it for an analysis of the failure.
-  package func keep() { isKept.store(true, ordering: .relaxed) }
+  package func keep() {
+    isKept.store(true, ordering: .relaxed)
+    RemovalAtExit.exclude(path)
+  }
 
   /// Writes a file, and returns its path.
   @discardableResult

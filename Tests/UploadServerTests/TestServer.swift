@@ -64,7 +64,7 @@ extension EventLog<ServerEvent> {
   }
 }
 
-/// A directory that is removed with its contents after the test.
+/// A directory that is removed with its contents after the test, or when its process exits.
 final class TemporaryDirectory {
   let path: String
   init(in parent: String = "/tmp") {
@@ -72,8 +72,12 @@ final class TemporaryDirectory {
     path = template.withUnsafeMutableBufferPointer { buffer in
       mkdtemp(buffer.baseAddress!).map { String(cString: $0) } ?? "/nonexistent"
     }
+    RemovalAtExit.include(path)
   }
-  deinit { _ = try? Command.run("rm", ["-rf", path]) }
+  deinit {
+    _ = try? Command.run("rm", ["-rf", path])
+    RemovalAtExit.exclude(path)
+  }
 
   func write(_ name: String, _ bytes: [UInt8]) throws {
     guard let file = fopen("\(path)/\(name)", "w") else { throw TestFailure(name) }
