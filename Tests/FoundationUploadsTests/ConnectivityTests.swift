@@ -62,16 +62,7 @@ struct ConnectivityTests {
     try checkWaiting(test, isResumable: kind == .stream)
     let server = try ScriptedServer(.port(port)) { connection, _ in
       while true {
-        let head = try connection.head()
-        if head.line.hasPrefix("OPTIONS") {
-          try connection.respond("404 Not Found")
-          continue
-        }
-        if head["Transfer-Encoding"] == "chunked" {
-          _ = try connection.body()
-        } else if let count = head["Content-Length"].flatMap({ Int($0) }), count > 0 {
-          _ = try connection.receive(count)
-        }
+        try connection.receiveContent(of: try connection.headAfterDiscovery())
         try connection.respond("200 OK")
       }
     }

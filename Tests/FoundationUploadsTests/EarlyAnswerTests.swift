@@ -10,15 +10,9 @@ struct EarlyAnswerTests {
   /// Answers the first request with content after its head, and reads none of its content.
   private func hasty(_ status: String) throws -> ScriptedServer {
     try ScriptedServer(receiveBuffer: 4096) { connection, _ in
-      while true {
-        if try connection.head().line.hasPrefix("OPTIONS") {
-          try connection.respond("404 Not Found")
-          continue
-        }
-        try connection.respond(status, body: "early")
-        _ = connection.waitForEnd()
-        return
-      }
+      _ = try connection.headAfterDiscovery()
+      try connection.respond(status, body: "early")
+      _ = connection.waitForEnd()
     }
   }
 
@@ -91,7 +85,7 @@ struct EarlyAnswerTests {
   /// Answers requests with content before their end, and announces a body of 1000 bytes.
   private func announcing(_ send: @escaping @Sendable (ServerConnection) throws -> Void) throws -> ScriptedServer {
     try ScriptedServer(receiveBuffer: 4096) { connection, _ in
-      while try connection.head().line.hasPrefix("OPTIONS") { try connection.respond("404 Not Found") }
+      _ = try connection.headAfterDiscovery()
       try connection.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 1000\r\n\r\n")
       try send(connection)
       _ = connection.waitForEnd()

@@ -10,14 +10,9 @@ struct OriginTests {
   ) throws -> ScriptedServer {
     try ScriptedServer { connection, _ in
       while true {
-        let head = try connection.head()
-        if head.line.hasPrefix("OPTIONS") {
-          try connection.respond("404 Not Found")
-          continue
-        }
+        let head = try connection.headAfterDiscovery()
         seen.append([head["Authorization"], head["Cookie"], head["X-Plain"]])
-        if head["Transfer-Encoding"] == "chunked" { _ = try connection.body() }
-        if let count = head["Content-Length"].flatMap({ Int($0) }), count > 0 { _ = try connection.receive(count) }
+        try connection.receiveContent(of: head)
         try answer(connection)
       }
     }

@@ -225,6 +225,24 @@ public final class ServerConnection: @unchecked Sendable {
     return head
   }
 
+  /// The next request's head at a server without resumable uploads. It answers each OPTIONS before that request.
+  ///
+  /// - Parameter status: the answer to OPTIONS.
+  public func headAfterDiscovery(answering status: String = "404 Not Found") throws -> Head {
+    while true {
+      let next = try head()
+      guard next.line.hasPrefix("OPTIONS ") else { return next }
+      try respond(status)
+    }
+  }
+
+  /// Reads the whole content of the request with this head.
+  public func receiveContent(of head: Head) throws {
+    if head["Transfer-Encoding"] != nil { _ = try body() }
+    var rest = head["Content-Length"].flatMap { Int($0) } ?? 0
+    while rest > 0, let piece = try receive(min(rest, 65_536)) { rest -= piece.count }
+  }
+
   /// The next chunk's bytes (RFC 9112, section 7.1); nil for the last chunk.
   ///
   /// - Parameter brokenOff: given what has come of a chunk in which the connection ends.
