@@ -30,7 +30,7 @@ public final class UploadFile: Sendable {
   ///   - path: an absolute path, or a path relative to the working directory.
   ///   - algorithm: if given, the initializer reads the whole file once for its digest.
   /// - Throws: ``UploadFileError`` when the file cannot be opened, is not a regular file, or has a content of another
-  ///   size than it reports.
+  ///   size than it reports, or when libcrypto cannot compute its digest.
   public init(path: String, digest algorithm: DigestAlgorithm? = nil) throws(UploadFileError) {
     var status = stat()
     // Comes before opening, which has an effect on some devices.
@@ -49,9 +49,10 @@ public final class UploadFile: Sendable {
       let count: UInt64
       do throws(SystemError) {
         count = try Self.sizeOfContent(descriptor, path, version)
-        digest = try algorithm.map { (algorithm) throws(SystemError) in try Self.digest(algorithm, of: descriptor, path)
-        }
       } catch { throw .unreadable(error) }
+      digest = try algorithm.map { (algorithm) throws(UploadFileError) in
+        try Self.digest(algorithm, of: descriptor, path)
+      }
       guard fstat(descriptor, &status) == 0 else { throw .unreadable(.last("fstat \(path)")) }
       if let change = version.change(to: FileVersion(status), wasWritten: { writes?.any }) {
         throw .changed(change)
@@ -87,24 +88,27 @@ public final class UploadFile: Sendable {
 
   private static func digest(
     _ algorithm: DigestAlgorithm, of descriptor: Int32, _ path: String
-  ) throws(SystemError) -> Digest {
-    do {
-      var running = try RunningDigest(algorithm)
-      var buffer = [UInt8](repeating: 0, count: 1 << 20)
-      var offset = 0
-      while true {
-        let count = try retryingInterrupts("read \(path)") {
+  ) throws(UploadFileError) -> Digest {
+    var running = try emptyDigest(algorithm)
+    var buffer = [UInt8](repeating: 0, count: 1 << 20)
+    var offset = 0
+    while true {
+      let count: Int
+      do throws(SystemError) {
+        count = try retryingInterrupts("read \(path)") {
           buffer.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, off_t(offset)) }
         }
-        if count == 0 { return try running.value() }
-        running.update(buffer.span.extracting(first: count).bytes)
-        offset += count
+      } catch { throw .unreadable(error) }
+      if count == 0 {
+        do throws(DigestError) { return try running.value() } catch { throw .digest(error) }
       }
-    } catch let error as SystemError {
-      throw error
-    } catch {
-      throw SystemError(operation: "compute the digest of \(path): \(error)", code: ENOTSUP)
+      running.update(buffer.span.extracting(first: count).bytes)
+      offset += count
     }
+  }
+
+  private static func emptyDigest(_ algorithm: DigestAlgorithm) throws(UploadFileError) -> RunningDigest {
+    do throws(DigestError) { return try RunningDigest(algorithm) } catch { throw .digest(error) }
   }
 
   deinit { close(descriptor) }
@@ -142,6 +146,8 @@ public enum UploadFileError: Error, Equatable, Sendable, CustomStringConvertible
   case notRegular
   /// The content has another size than the file reports, as in procfs and sysfs.
   case unknownSize
+  /// libcrypto cannot compute the requested digest.
+  case digest(DigestError)
   /// The file changed while it was read for its digest, or since its upload was interrupted, with details in words.
   case changed(String)
 
@@ -152,6 +158,7 @@ public enum UploadFileError: Error, Equatable, Sendable, CustomStringConvertible
     case .directory: "it is a directory"
     case .notRegular: "it is not a regular file, so it can be read only once. Stream its content instead."
     case .unknownSize: "it has another size than it reports. Stream its content instead."
+    case .digest(let error): "its digest cannot be computed: \(error)"
     case .changed(let change): change
     }
   }

@@ -7,6 +7,7 @@ import PropertyTesting
 import ResumableUploads
 import Testing
 
+@testable import Digests
 @testable import LiveStreaming
 
 @Suite("A file that a task uploads", .serialized, .timeLimit(.minutes(5)))
@@ -74,6 +75,18 @@ struct FileUploadTaskTests {
     let file = try local.write("film", patternBytes(pattern, 0, 1))
     let error = await #expect(throws: FileUploadError.self) { try await session.upload(file: file, to: "/a") }
     #expect("\(error.map { "\($0)" } ?? "")".contains(#"Write "http://HOST/a""#), "\(String(describing: error))")
+  }
+
+  @Test("the error for a digest that libcrypto refuses has its reason, and does not describe the file as unreadable")
+  func refusedDigest() {
+    let reason = DigestError(algorithm: .sha256)
+    let error = FileUploadError(.digest(reason), at: "/nowhere/film")
+    guard case .file(.digest(reason)) = error else {
+      Issue.record("\(error)")
+      return
+    }
+    #expect("\(error)" == "cannot upload the file: its digest cannot be computed: \(reason)")
+    #expect(error.resumeData == nil)
   }
 
   @Test("progress begins at once, never decreases, and ends with the whole file, for each of several observers")

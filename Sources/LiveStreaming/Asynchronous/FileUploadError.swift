@@ -5,8 +5,9 @@ internal import UploadClient
 
 /// The reason why the upload of a file is not complete.
 public enum FileUploadError: Error, Sendable, CustomStringConvertible {
-  /// The file cannot be read, is no longer the one of the resume data, or changed while it was read for its digest.
-  /// Nothing was sent. A change during the upload is ``failed(_:_:)`` of kind ``LiveStreamError/Kind/source``.
+  /// The file cannot be read, is no longer the one of the resume data, or changed while it was read for its digest, or
+  /// its digest cannot be computed. Nothing was sent. A change during the upload is ``failed(_:_:)`` of kind
+  /// ``LiveStreamError/Kind/source``.
   case file(UploadFileError)
   /// The upload was cancelled. The resume data is nil if the server cannot resume the upload.
   case cancelled(FileResumeData?)
@@ -42,11 +43,11 @@ extension FileUploadError {
     self =
       switch error {
       // Without the system call, whose name means nothing to a user.
-      case .unreadable(let failure) where failure.operation.hasSuffix(" \(path)"):
+      case .unreadable(let failure):
         .file(.unreadable(SystemError(operation: "upload \(path)", code: failure.code)))
       case .changed(let change):
         .file(.changed("cannot upload \(path): it changed while it was read: \(change). Upload it again."))
-      case .unreadable, .directory, .notRegular, .unknownSize: .file(error)
+      case .directory, .notRegular, .unknownSize, .digest: .file(error)
       }
   }
 
