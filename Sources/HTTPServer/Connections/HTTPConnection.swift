@@ -31,11 +31,7 @@ final class HTTPConnection {
   /// The handler's view of this connection. It is cut off when its request is over, so that a late answer cannot be
   /// mistaken for that of the next request.
   private var exchange: ConnectionExchange?
-  private var unsent = UnsentBytes()
-  /// The response's content, while some of it is not yet in the kernel.
-  private var content: OutgoingContent?
-  /// Whether the last response has such content.
-  private var sendsContent = false
+  private var output = ConnectionOutput()
   /// Bytes that were read together with earlier ones and must wait for the handler, from `start` on.
   private var unparsed: (bytes: [UInt8], start: Int) = ([], 0)
   /// Whether the waiting bytes are processed in the next turn of the loop.
@@ -122,12 +118,7 @@ final class HTTPConnection {
   var isAwaited: Bool { hasOpenRequest && handler?.canBeContinued != true }
 
   /// How many bytes of a response's content the client has yet to receive; nil if there is none, or it has all.
-  var undelivered: UInt64? {
-    guard sendsContent else { return nil }
-    let rest = UInt64(unsent.count) + (unacknowledged ?? 0)
-    guard let content else { return rest == 0 ? nil : rest }
-    return content.unread + rest
-  }
+  var undelivered: UInt64? { output.undelivered(unacknowledged ?? 0) }
 
   /// Whether the client has read or acknowledged the response to its whole request, and the end of the connection. Its
   /// TCP then has both, so closing the socket destroys nothing (RFC 9112, section 9.6). A client that may still send
@@ -152,7 +143,7 @@ final class HTTPConnection {
 
   // MARK: Reading
 
-  private var wantsBytes: Bool { !isPostponed && (state.reads && unsent.isEmpty || state.state == .body) }
+  private var wantsBytes: Bool { !isPostponed && (state.reads && output.isEmpty || state.state == .body) }
 
   private func readOnce() {
     context.buffers.withBuffer { buffer in
@@ -193,7 +184,7 @@ final class HTTPConnection {
     isProcessing = true
     buffer.pieces.removeAll(keepingCapacity: true)
     var (position, begun) = (0, 0)
-    parsing: while state.parses && (unsent.isEmpty || state.state == .body) {
+    parsing: while state.parses && (output.isEmpty || state.state == .body) {
       if begun == Self.requestsPerTurn && state.expectsHead {
         postpone()
         break
@@ -237,7 +228,7 @@ final class HTTPConnection {
 
   private func begin(_ head: RequestHead) {
     state.headArrived(head)
-    sendsContent = false
+    output.setContent(nil)
     method = head.method
     hasServed = true
     restartsTimeout = true
@@ -294,7 +285,7 @@ final class HTTPConnection {
   }
 
   func sendInterim(_ status: Int, _ fields: HeaderFields) {
-    guard state.hasOpenRequest, state.takesInterims, unsent.size < Self.interimLimit else { return }
+    guard state.hasOpenRequest, state.takesInterims, output.size < Self.interimLimit else { return }
     guard Response.isInterim(status), fields.isValid else {
       return context.refused(peer, RequestRefusal(500, "the handler's interim response cannot be sent"))
     }
@@ -322,8 +313,11 @@ final class HTTPConnection {
     letGo()
     let head = response.serialized(
       keepsAlive: keepsAlive, withBody: !isHead, contentLength: content?.length, date: WallClock.now.imfFixdate)
-    if isHead || content?.length == 0 { content?.ended(sent: 0, nil) } else { self.content = content.map { .init($0) } }
-    sendsContent = self.content != nil
+    if isHead || content?.length == 0 {
+      content?.ended(sent: 0, nil)
+      content = nil
+    }
+    output.setContent(content)
     send(head)
     settle(progress: true)
     if context.stops { context.answered(descriptor) }
@@ -390,18 +384,21 @@ final class HTTPConnection {
   }
 
   private func send(_ bytes: [UInt8]) {
-    unsent.append(bytes)
+    output.append(bytes)
     flush()
   }
 
   private func flush() {
-    switch unsent.send(to: descriptor) {
-    case .all: break
-    // The bytes are kept, and `settle` asks the loop to report when there is space.
-    case .part: return
-    case .failed(let code): return lost(.connectionLost(String(cString: strerror(code))))
+    switch output.flush(to: descriptor) {
+    case .finish: break
+    // If the socket has no space, `settle` asks the loop to report when there is some.
+    case .waitForSpace, .waitForContent: return
+    case .fail(let code): return lost(.connectionLost(String(cString: strerror(code))))
+    case .read(let source, let limit): return source.read(atMost: limit) { [weak self] in self?.takeContent($0) }
+    case .endContent(let source):
+      source.ended(sent: source.length, nil)
+      return flush()
     }
-    if content != nil { return readContent() }
     switch state.flushed() {
     case .nothing: break
     case .nextRequest:
@@ -418,32 +415,14 @@ final class HTTPConnection {
     shutdown(descriptor, Int32(SHUT_WR))
   }
 
-  /// The kernel has accepted everything that was read. Reads more, or ends the content.
-  private func readContent() {
-    guard var content, !content.isReading else { return }
-    guard content.unread > 0 else {
-      self.content = nil
-      content.source.ended(sent: content.source.length, nil)
-      return flush()
-    }
-    content.isReading = true
-    self.content = content
-    content.source.read(atMost: Int(min(content.unread, UInt64(OutgoingContent.pieceSize)))) { [weak self] in
-      self?.takeContent($0)
-    }
-  }
-
   private func takeContent(_ bytes: [UInt8]?) {
-    guard var content else { return }
-    guard let bytes, !bytes.isEmpty, UInt64(bytes.count) <= content.unread else {
+    guard output.isSendingContent else { return }
+    guard let bytes, output.appendContent(bytes) else {
       // Without the rest, the client must not mistake its part for the whole.
       lost(.connectionLost("the content can no longer be read"))
       return
     }
-    content.unread -= UInt64(bytes.count)
-    content.isReading = false
-    self.content = content
-    send(bytes)
+    flush()
     settle(progress: true)
   }
 
@@ -459,10 +438,8 @@ final class HTTPConnection {
 
   /// The rest of the content is not sent.
   private func endContent(_ reason: AbortReason) {
-    guard let content = content.take() else { return }
-    let read = content.source.length - content.unread
-    // The unsent bytes may belong to the response's head.
-    content.source.ended(sent: read - min(read, UInt64(unsent.count)), reason)
+    guard let (source, sent) = output.dropContent() else { return }
+    source.ended(sent: sent, reason)
   }
 
   /// Closes the socket. Only while no request is active.
@@ -481,7 +458,7 @@ final class HTTPConnection {
     context.loop.deregister(descriptor)
     end(descriptor)
     unparsed = ([], 0)
-    unsent.removeAll()
+    output = ConnectionOutput()
     context.closed(descriptor)
   }
 
@@ -489,7 +466,7 @@ final class HTTPConnection {
   private func settle(progress: Bool) {
     guard state.state != .closed, !isProcessing else { return }
     var wanted: EventLoop.Interest = []
-    if !unsent.isEmpty { wanted.insert(.writable) }
+    if !output.isEmpty { wanted.insert(.writable) }
     if !isPaused && wantsBytes { wanted.insert(.readable) }
     if wanted != interest {
       interest = wanted
@@ -500,11 +477,11 @@ final class HTTPConnection {
       }
     }
     // A paused body is not the client's fault, nor is a response that waits for the disk.
-    var kind = isPaused || content?.isReading == true ? nil : state.timeout
+    var kind = isPaused || output.isReadingContent ? nil : state.timeout
     if kind == .idle && !hasServed { kind = .head }
     // A body and content get new time with each piece. A head does not, because one byte now and then would keep it
     // open forever.
-    if kind != timeoutKind || restartsTimeout || (progress && (kind == .body || content != nil)) {
+    if kind != timeoutKind || restartsTimeout || (progress && (kind == .body || output.isSendingContent)) {
       timeoutKind = kind
       restartsTimeout = false
       context.timeouts.set(kind, self)

@@ -28,17 +28,3 @@ public struct ContentResponder {
   /// Sends the final response with `content` instead of the response's own body.
   package func respond(_ response: Response, _ content: any ResponseContent) { exchange.respond(response, content) }
 }
-
-/// A connection's side of the content that it sends.
-struct OutgoingContent {
-  /// How many bytes of it are in memory at once. This keeps a fast network busy while the next piece is read.
-  static let pieceSize = 256 << 10
-
-  let source: any ResponseContent
-  /// How many bytes of it were not read yet.
-  var unread: UInt64
-  /// Whether the next piece is being read.
-  var isReading = false
-
-  init(_ source: any ResponseContent) { (self.source, unread) = (source, source.length) }
-}
