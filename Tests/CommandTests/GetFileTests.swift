@@ -1,0 +1,173 @@
+// Tests the files of sluice get: those that it must not touch, and those that a full disk or a kill leaves.
+
+import Glibc
+import NetworkTesting
+import Synchronization
+import Testing
+
+@Suite("The files of sluice get", .serialized)
+struct GetFileTests {
+  @Test("a full disk ends it with an error that names the file, and the part can be resumed")
+  func fullDisk() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    // The shell measures RLIMIT_FSIZE in units of 512 or 1,024 bytes. The limit is below the file size in both cases.
+    let limited = try TestProcess(
+      "/bin/sh",
+      ["-c", "ulimit -f 300; exec \"$0\" \"$@\"", try sluicePath(), "get", "\(server.url)/file.bin", "-o", path])
+    #expect(try limited.wait() == 74)
+    let text = limited.errors.joined(separator: "\n")
+    #expect(text.contains("file.bin.part") || text.contains("write"), "\(text)")
+    #expect(text.contains("File too large") && text.contains("resume with:"), "\(text)")
+    let process = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"] + FaultyResource.patience)
+    #expect(try process.wait() == 0, "\(process.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+    #expect(resource.requests.all.last?["Range"] != nil)
+  }
+
+  @Test("no existing file is overwritten, and with --force a file is replaced only at the end")
+  func overwriting() throws {
+    let directory = try TemporaryDirectory()
+    let path = try directory.write("file.bin", "precious")
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    let url = "\(server.url)/file.bin"
+    let refused = try sluice(["get", url, "-o", directory.path])
+    #expect(try refused.wait() == 74 && refused.errors.contains { $0.contains("--force") })
+    #expect(try directory.contents("file.bin") == Array("precious".utf8))
+    #expect(directory.names == ["file.bin"] && resource.requests.all.isEmpty)
+    let forced = try sluice(["get", url, "-o", path, "--force"])
+    #expect(try forced.wait() == 0)
+    #expect(try directory.contents("file.bin") == resource.content)
+    // The file is the part or the record of another download.
+    unlink(path)
+    for name in ["file.bin.part", "file.bin.sluice"] {
+      let other = try directory.write(name, "precious\n")
+      let process = try sluice(["get", url, "-o", path])
+      #expect(try process.wait() == (name.hasSuffix("part") ? 74 : 65), "\(process.errors)")
+      #expect(try directory.contents(name) == Array("precious\n".utf8))
+      unlink(other)
+      #expect(directory.names.isEmpty, "\(directory.names)")
+    }
+    // The file appears during the download.
+    resource.state.withLock { $0.plan = [.cutInBody, .stall] }
+    let late = try sluice(["get", url, "-o", path] + FaultyResource.patience)
+    try waitUntil("it downloads") { access(path + ".part", F_OK) == 0 }
+    try directory.write("file.bin", "precious")
+    #expect(try late.wait() == 74)
+    #expect(try directory.contents("file.bin") == Array("precious".utf8))
+    #expect(try directory.contents("file.bin.part") == resource.content, "it is complete, and has another name")
+  }
+
+  @Test("two processes do not download one file at the same time")
+  func twice() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try FaultyResource([.stall])
+    let server = try resource.serve()
+    let first = try sluice(["get", "\(server.url)/file.bin", "-o", path] + FaultyResource.patience)
+    try waitUntil("it downloads") { access(path + ".part", F_OK) == 0 }
+    let second = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"])
+    #expect(try second.wait() == 74 && second.errors.contains { $0.contains("in use") }, "\(second.errors)")
+    #expect(try first.wait() == 0)
+    #expect(try directory.contents("file.bin") == resource.content)
+  }
+
+  @Test("an unfinished download is neither forgotten nor restarted by accident, and can be abandoned")
+  func unfinished() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    try resource.begin(server, path, kill: true)
+    let again = try sluice(["get", "\(server.url)/file.bin", "-o", path])
+    #expect(try again.wait() == 64)
+    #expect(again.errors.contains { $0.contains("--resume") && $0.contains("--abandon") }, "\(again.errors)")
+    let other = try sluice(["get", "\(server.url)/other.bin", "-o", path, "--resume"])
+    #expect(try other.wait() == 64 && other.errors.contains { $0.contains("/file.bin") }, "\(other.errors)")
+    #expect(try sluice(["get", "\(server.url)/file.bin", "-o", path, "--abandon"]).wait() == 0)
+    #expect(directory.names.isEmpty)
+    #expect(try sluice(["get", "\(server.url)/file.bin", "-o", path]).wait() == 0)
+    // The file that replaced the part is not touched.
+    unlink(path)
+    try resource.begin(server, path, kill: true)
+    unlink(path + ".part")
+    try directory.write("file.bin.part", [UInt8](repeating: 7, count: FaultyResource.size))
+    let replaced = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"])
+    #expect(try replaced.wait() == 74, "\(replaced.errors)")
+    #expect(try directory.contents("file.bin.part") == [UInt8](repeating: 7, count: FaultyResource.size))
+  }
+
+  @Test(
+    "a download that was killed after its file had its name is complete, and one with a renamed part is not",
+    arguments: [true, false], [true, false])
+  func killedBehindRename(isWhole: Bool, resumes: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    try resource.begin(server, path, kill: true)
+    // Do what the process would have done next.
+    if isWhole {
+      let descriptor = open(path + ".part", O_WRONLY | O_APPEND)
+      let rest = resource.content[(FaultyResource.size / 2)...]
+      #expect(rest.withUnsafeBytes { write(descriptor, $0.baseAddress, $0.count) } == rest.count)
+      close(descriptor)
+    }
+    #expect(rename(path + ".part", path) == 0)
+    let requests = resource.requests.all.count
+    let process = try sluice(
+      ["get", "\(server.url)/file.bin", "-o", path] + FaultyResource.patience + (resumes ? ["--resume"] : []))
+    #expect(try process.wait() == (isWhole && resumes ? 0 : 74), "\(process.errors)")
+    #expect(resource.requests.all.count == requests)
+    let count = isWhole ? FaultyResource.size : FaultyResource.size / 2
+    #expect(try directory.contents("file.bin") == Array(resource.content.prefix(count)))
+    #expect(directory.names == (isWhole ? ["file.bin"] : ["file.bin", "file.bin.sluice"]))
+  }
+
+  @Test("a download that is killed before any change of its files leaves at most the file, its part and its record")
+  func killedAnywhere() throws {
+    let calls = "fsync,ftruncate,unlink,rename,renameat2,linkat"
+    var number = 1
+    while true {
+      let directory = try TemporaryDirectory()
+      let path = "\(directory.path)/file.bin"
+      let resource = try FaultyResource([.cutInBody, .changed])
+      let server = try resource.serve()
+      let arguments = ["get", "\(server.url)/file.bin", "-o", path] + FaultyResource.patience
+      let process = try sluice(arguments, killedIn: calls, number: number)
+      let hasEnded = try process.wait() == 0
+      let names = directory.names
+      #expect(Set(names).isSubset(of: ["file.bin", "file.bin.part", "file.bin.sluice"]), "call \(number): \(names)")
+      if hasEnded {
+        #expect(names == ["file.bin"] && number > 2)
+        return
+      }
+      if !names.contains("file.bin") {
+        // The remaining files do not prevent the next download.
+        let next = try sluice(arguments)
+        let code = try next.wait()
+        #expect(code == 0 || code == 64 && names.contains("file.bin.part"), "call \(number): \(names) \(next.errors)")
+      }
+      number += 1
+    }
+  }
+
+  @Test("a download that is killed while it creates its record leaves the record empty, and the next one succeeds")
+  func killedWithEmptyRecord() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    let arguments = ["get", "\(server.url)/file.bin", "-o", path] + FaultyResource.patience
+    let killed = try sluice(arguments, killedIn: "write", on: path + ".sluice")
+    #expect(try killed.wait() == 128 + SIGKILL)
+    #expect(try directory.contents("file.bin.sluice").isEmpty)
+    let next = try sluice(arguments)
+    #expect(try next.wait() == 0, "\(next.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+    #expect(directory.names == ["file.bin"])
+  }
+}
