@@ -72,7 +72,7 @@ public enum DownloadEvent: Sendable {
   case startedOver(DownloadRestart, discarded: UInt64)
   /// From now on, another process can continue the download with this data and the bytes written by then.
   case resumable(DownloadResumeData)
-  /// An outage begins: the request ended before the download. Another attempt follows after a delay.
+  /// An outage begins: the request ended before the download was complete. Another attempt follows after a delay.
   case outage(FailedAttempt)
   /// Another attempt failed in the same outage.
   case attemptFailed(FailedAttempt)
