@@ -143,7 +143,7 @@ extension Bool: JSONMapped {
 extension String: JSONMapped {
   package var jsonValue: JSONValue { .string(self) }
   package init(json: JSONNode) throws(DocumentError) {
-    guard case .string(let text) = json.value else { throw json.error(expected: "a text") }
+    guard case .string(let text) = json.value else { throw json.error(expected: "a string") }
     self = text
   }
 }

@@ -98,13 +98,13 @@ struct JSONMappingTests {
       (#""number": 3"#, #""number": -1"#, "whole.number: a whole number of 0 or more, not -1"),
       (#""number": 3"#, #""number": 1.5"#, "whole.number: a whole number of 0 or more, not 1.5"),
       (#""number": 3, "#, "", "a.json:1: whole.number: is missing"),
-      (#""number": 3"#, #""number": 3, "note": []"#, "whole.note: a text, not a list"),
+      (#""number": 3"#, #""number": 3, "note": []"#, "whole.note: a string, not a list"),
       (#""parts": []"#, #""parts": {}"#, "whole.parts: a list, not an object"),
       (#""sizes": {}"#, #""sizes": []"#, "whole.sizes: an object, not a list"),
       (#""sizes": {}"#, #""sizes": {"a": "b"}"#, #"whole.sizes.a: a whole number of 0 or more, not "b""#),
       (#""parts": []"#, #""parts": [{"name": "a"}, 7]"#, "whole.parts[1]: an object, not 7"),
       (#""parts": []"#, #""parts": [{}]"#, "whole.parts[0].name: is missing"),
-      (#""parts": []"#, #""parts": [{"name": null}]"#, "whole.parts[0].name: a text, not null"),
+      (#""parts": []"#, #""parts": [{"name": null}]"#, "whole.parts[0].name: a string, not null"),
       (
         #""parts": []"#, "\"parts\": [{\"name\": \"a\",\n\"weight\": 1001}]",
         "a.json:2: whole.parts[0].weight: is too heavy"

@@ -22,7 +22,7 @@ struct LoadReportJSONTests {
       ("\"sluice_load_report\"", "\"other\"", "report: is not a report of sluice load"),
       ("\"sluice_load_report\": 1", "\"sluice_load_report\": 2", "is a report of format 2, and this version of sluice"),
       ("\"target\"", "\"targe\"", "report.target: is missing"),
-      ("\"seed\": \"", "\"seed\": \"x", "report.plan.seed: a whole number as a text"),
+      ("\"seed\": \"", "\"seed\": \"x", "report.plan.seed: a whole number as a string"),
       ("\"started\": ", "\"started\": -", "report.totals.streams.started: a whole number from 0 to 2⁵³, not -"),
       ("\"above_range\": 0, \"buckets\": [[", "\"above_range\": 0, \"buckets\": [[9999, 1], [", "has no such bucket"),
       ("\"above_range\": 0, \"buckets\": [[", "\"above_range\": 0, \"buckets\": [[2000, 1], [", "contradicts itself"),

@@ -109,11 +109,11 @@ extension GeneratorFigures: JSONObject {
 }
 
 extension JSONMembers {
-  /// A seed has 64 bits, but most programs keep only 53 of a JSON number. So it is a text.
+  /// A seed has 64 bits, but most programs keep only 53 of a JSON number. So it is a string.
   mutating func seed(_ key: String, _ seed: inout UInt64) throws(DocumentError) {
     var text = String(seed)
     try self(key, &text)
-    guard let value = UInt64(text) else { throw error("a whole number as a text, not \"\(text)\"", at: key) }
+    guard let value = UInt64(text) else { throw error("a whole number as a string, not \"\(text)\"", at: key) }
     seed = value
   }
 }

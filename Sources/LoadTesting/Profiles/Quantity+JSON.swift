@@ -1,4 +1,4 @@
-// Quantities in profiles: texts with a unit, so that units are explicit.
+// Quantities in profiles: strings with a unit, so that units are explicit.
 
 package import JSONDocuments
 internal import LoadReports
