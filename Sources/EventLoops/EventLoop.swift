@@ -45,7 +45,7 @@ public final class EventLoop: @unchecked Sendable {
     public static let hangUp = Readiness(rawValue: EPOLLHUP.rawValue)
   }
 
-  /// A scheduled closure, for ``EventLoop/cancel(_:)``. Using a timer that has fired has no effect.
+  /// A scheduled closure, for ``EventLoop/cancel(_:)``. Cancelling a timer that has fired has no effect.
   public struct Timer: Equatable { let token: TimerQueue.Token }
 
   private struct Registration {

@@ -69,6 +69,6 @@ public struct NamedThread: @unchecked Sendable {
   /// Waits for the thread to end. Call either this or ``detach()``, once.
   public func join() { pthread_join(thread, nil) }
 
-  /// Lets the thread release its resources itself. No thread will join it.
+  /// Lets the thread release its resources when it ends, so that no thread has to join it.
   public func detach() { pthread_detach(thread) }
 }

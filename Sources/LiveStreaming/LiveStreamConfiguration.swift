@@ -9,8 +9,8 @@ public import UploadClient
 public struct LiveStreamConfiguration: Sendable {
   /// The destination. `Stream-ID` and `Stream-Offset` are added to its fields.
   public var request: UploadRequest
-  /// The name of the stream at the server, which is the same in all of its requests: 1 to 64 of `A–Z a–z 0–9 . _ -`.
-  /// The default is 128 random bits.
+  /// The name of the stream at the server, which is the same in all of its requests: 1 to 64 characters of
+  /// `A–Z a–z 0–9 . _ -`, not beginning with a dot. The default is 128 random bits.
   public var streamID = LiveStreamConfiguration.randomStreamID()
   /// Whether POST may replace the request's method if the server allows POST and not that method.
   public var mayUsePOST = false
@@ -33,7 +33,7 @@ public struct LiveStreamConfiguration: Sendable {
   /// Whether resumable uploads are used.
   public var resumable = ResumableUse.auto
   /// The time between two acknowledgements within a request of a resumable upload, in whole seconds. A server that
-  /// knows `Stream-Progress-Interval` keeps to it. Nil for the server's choice. Each acknowledgement wakes the stream
+  /// supports `Stream-Progress-Interval` respects it. Nil for the server's choice. Each acknowledgement wakes the stream
   /// and the server, and the buffer keeps the bytes until then.
   public var acknowledgementInterval: Int?
   /// The limits at which one request of a resumable upload ends and the next begins.

@@ -77,7 +77,7 @@ public struct RecordingSidecar: Equatable, Sendable {
   public var startedBySender = false
   /// The time when the server completed the recording, by the server's wall clock (RFC 3339).
   public var ended: String?
-  /// Whether that clock was synchronized (adjtimex(2)). Nil if the server could not determine it.
+  /// Whether the server's clock was synchronized at ``ended`` (adjtimex(2)). Nil if the server could not determine it.
   public var isClockSynchronized: Bool?
   /// The time when a server with a synchronized clock first saw the recording, if ``ended`` cannot be trusted (RFC
   /// 3339).

@@ -8,7 +8,7 @@ public struct SpoolError: Error, Equatable, Sendable {
   public enum Cause: Equatable, Sendable {
     /// Another process uses the stream's folder; its id, if the lock file has it.
     case inUse(Int32?)
-    /// A stream's name is 1 to 64 of `A–Z a–z 0–9 . _ -`, and does not begin with `.`.
+    /// A stream's name is 1 to 64 characters of `A–Z a–z 0–9 . _ -`, and does not begin with `.`.
     case invalidStreamName
     /// The file does not begin like a spool file.
     case notASpool

@@ -2,8 +2,8 @@
 
 /// The durability of a stream's bytes before the server acknowledges them.
 ///
-/// With every choice, an acknowledged byte survives the death of the server. The choices differ for a failure of the
-/// machine: of its power or its kernel.
+/// With every choice, an acknowledged byte survives if the server process crashes or is killed. The choices differ in
+/// what survives a power failure or a crash of the kernel.
 public enum Durability: String, Sendable, Equatable, CaseIterable {
   /// The kernel has received the bytes, and writes them to the disk at its own time, usually within about half a
   /// minute.

@@ -37,7 +37,8 @@ extension UploadServer {
     /// The sidecar keeps the header as it was received.
     public var writesSidecars = true
     /// The conditions under which a live WAV stream continues in another file with its own header. The files of a
-    /// stream follow each other without a gap. Nil leaves it to the senders. Requires ``writesSidecars``.
+    /// stream follow each other without a gap. Nil means that only senders set such conditions. Requires
+    /// ``writesSidecars``.
     public var split: RecordingSplit?
     /// The recordings that get a link with their start time in its name, and the pattern of that name. Nil for none.
     public var names = RecordingNames(pattern: RecordingNames.standardPattern)
@@ -57,9 +58,9 @@ extension UploadServer {
     /// The name and version of the software in sidecars.
     public var software = "Sluice"
     /// Returns a custom handler for a request, instead of the store. Nil leaves the request to the store. It is called
-    /// on a server's thread for each request, without a request for an upload that continues after a restart, and for
-    /// OPTIONS to determine the methods. It must not have side effects. ``HTTPServer/RequestHandler/begin(_:)`` is for
-    /// those.
+    /// on a server's thread for each request. It is also called for an upload that continues after a restart, and for
+    /// OPTIONS, to determine the methods. It must not have side effects. Put them into
+    /// ``HTTPServer/RequestHandler/begin(_:)``.
     public var handler: @Sendable (RequestHead) -> (any RequestHandler)? = { _ in nil }
 
     /// The longest body of a request in bytes. A longer one gets 413. Nil means no limit.
@@ -83,9 +84,9 @@ extension UploadServer {
     /// The time for a client to read a response that was sent before the end of its body.
     public var lingerTimeout = Duration.seconds(5)
 
-    /// `SO_RCVBUF` of every connection in bytes. Nil leaves it to the kernel's tuning.
+    /// `SO_RCVBUF` of every connection in bytes. Nil means that the kernel tunes it.
     public var receiveBufferSize: Int?
-    /// `TCP_MAXSEG` of every connection in bytes. Nil leaves it to the path.
+    /// `TCP_MAXSEG` of every connection in bytes. Nil means that the path determines it.
     public var maximumSegmentSize: Int?
 
     /// The identifier of this boot of the machine; nil asks the kernel.

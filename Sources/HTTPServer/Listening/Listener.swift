@@ -7,7 +7,7 @@ internal import Glibc
 /// Listens, and passes on each connection. After ``init`` only on the loop's thread.
 package final class Listener {
   package struct Options {
-    /// `SO_RCVBUF` of every connection, in bytes (the kernel doubles it); nil leaves it to the kernel's tuning.
+    /// `SO_RCVBUF` of every connection, in bytes (the kernel doubles it); nil means that the kernel tunes it.
     var receiveBufferSize: Int?
     /// `TCP_MAXSEG` of every connection, in bytes.
     var maximumSegmentSize: Int?

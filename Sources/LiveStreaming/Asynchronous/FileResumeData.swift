@@ -29,7 +29,7 @@ public struct FileResumeData: Equatable, Sendable {
     self.init(path: String(lines[3]), version: String(lines[1]), upload: upload)
   }
 
-  /// The resume data as a text that ``init(_:)`` reads, in this process or a later one.
+  /// The resume data as a string that ``init(_:)`` reads, in this process or a later one.
   public var text: String {
     // A URL from libcurl is ASCII, which this text can always represent.
     "\(Self.firstLine)\n\(version)\n\(upload.text ?? "")\n\(path)"

@@ -5,7 +5,7 @@ internal import UploadClient
 
 /// The reason why the upload of a file is not complete.
 public enum FileUploadError: Error, Sendable, CustomStringConvertible {
-  /// The file cannot be read, is no longer the one of the resume data, or changed while it was read for its digest, or
+  /// The file cannot be read, is no longer the file of the resume data, or changed while it was read for its digest, or
   /// its digest cannot be computed. Nothing was sent. A change during the upload is ``failed(_:_:)`` of kind
   /// ``LiveStreamError/Kind/source``.
   case file(UploadFileError)

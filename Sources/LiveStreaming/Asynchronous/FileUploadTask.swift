@@ -35,9 +35,9 @@ public final class FileUploadTask: Sendable {
     Observations(broadcast: operation.events, owner: self, observed: {})
   }
 
-  /// The resume data to keep, for a process that continues after a crash of this one. The first value comes when the
-  /// server has created the upload. The last one is nil if the upload is complete or cannot be resumed. Keep only the
-  /// newest value. A slow observer gets only that one.
+  /// The resume data to store, so that another process can continue after a crash of this one. The first value comes
+  /// when the server has created the upload. The last one is nil if the upload is complete or cannot be resumed. Keep
+  /// only the newest value. A slow observer gets only that one.
   public var resumeData: Observations<FileResumeData?> {
     Observations(broadcast: resumption.broadcast, owner: self, observed: {})
   }
