@@ -141,7 +141,8 @@ package final class UploadLog {
   func purge(_ token: String, _ completion: @escaping () -> Void) {
     stream.purge(token) { [context] result in
       if case .failure(let error) = result {
-        context.emit(ServerEvent(.warning, reason: "the messages of the discarded upload \(token) stay: \(error)"))
+        context.emit(
+          ServerEvent(.warning, reason: "cannot remove the messages of the discarded upload \(token): \(error)"))
       }
       completion()
     }

@@ -27,7 +27,7 @@ final class DistrustedRecordings {
       emit(
         ServerEvent(
           .warning,
-          reason: "if the server restarts, it counts on bytes of \(name.partial) that the disk refused: \(error)"))
+          reason: "cannot record refused bytes of \(name.partial): \(error). After a restart, they count as stored."))
     }
   }
 

@@ -54,7 +54,7 @@ extension FileStore {
     } catch {
       restoreHalfRemoved()
       if retention.refused.insert(fileBase).inserted {
-        retention.emit(ServerEvent(.warning, reason: "\(sidecar.file) cannot be removed: \(error)"))
+        retention.emit(ServerEvent(.warning, reason: "cannot remove \(sidecar.file): \(error)"))
       }
       return false
     }

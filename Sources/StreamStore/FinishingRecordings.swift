@@ -58,7 +58,7 @@ final class FinishingRecordings {
       switch outcome {
       case .discarded: break
       case .failed(let error, let isDataLost):
-        if complaint != "\(error)" { emit(ServerEvent(.warning, reason: "\(name.partial) is not finished: \(error)")) }
+        if complaint != "\(error)" { emit(ServerEvent(.warning, reason: "cannot finish \(name.partial): \(error)")) }
         if isDataLost {
           // The stream continues in a next part.
           distrusted.add(name, error)

@@ -125,7 +125,7 @@ package final class StreamRegistry {
         ServerEvent(
           .warning,
           reason:
-            "if the server restarts now, a DELETE may remove bytes of \(name.partial) that others sent: \(error)"))
+            "cannot record bytes of others in \(name.partial): \(error). After a restart, a DELETE may remove them."))
     }
   }
 
@@ -416,7 +416,7 @@ package final class StreamRegistry {
   }
 
   private func notClosed(_ name: StreamName, _ owner: UploadOwner?, _ error: SystemError) {
-    emit(ServerEvent(.warning, reason: "\(name.partial) cannot be closed, and stays unfinished: \(error)"))
+    emit(ServerEvent(.warning, reason: "cannot close \(name.partial): \(error). The recording stays unfinished."))
     leave(name, for: owner)
   }
 

@@ -174,7 +174,7 @@ package final class StreamStoreHandler: StreamWorker {
     defer { saysSplitFailure = failure != nil }
     if let error = failure, !saysSplitFailure {
       registry.emit(
-        ServerEvent(.warning, reason: "\(stream.fileName) cannot be split, and becomes longer: \(error)"))
+        ServerEvent(.warning, reason: "cannot split \(stream.fileName): \(error). The file becomes longer."))
     }
     for split in splits {
       allowance.moved(from: split.name, to: stream)

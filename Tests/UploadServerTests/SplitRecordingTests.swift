@@ -475,7 +475,7 @@ struct SplitRecordingTests {
         return test.events.all.contains(where: isTrue)
       }
     }
-    try sendUntil("a warning") { $0.reason?.contains("cannot be split") == true }
+    try sendUntil("a warning") { $0.reason?.contains("cannot split ") == true }
     try Command.run("rm", [directory.path + "/.parts"])
     try sendUntil("a split") { $0.kind == .split }
     try client.send("0\r\n\r\n")
