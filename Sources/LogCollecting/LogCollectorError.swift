@@ -55,10 +55,10 @@ package enum LogCollectorError: Error, Equatable, Sendable, CustomStringConverti
     case .directoryInUse(let path):
       "cannot use \"\(path)\": another collector or server uses it. Stop that process, or choose another directory."
     case .otherSource(let path, let found, let wanted):
-      "\"\(path)\" has recordings of \(found), not of \(wanted). Name an empty directory."
+      "\"\(path)\" contains recordings of \(found), not of \(wanted). Choose an empty directory."
     case .damagedCheckpoint(let path, let reason):
       "cannot read \"\(path)/\(CheckpointFile.name)\", the checkpoint of an earlier collector: \(reason). "
-        + "Restore that file, or name an empty directory."
+        + "Restore that file, or choose an empty directory."
     case .noStream(let name):
       "the brokers have no JetStream stream \"\(name)\". Start a server that stores into it first, or name another stream."
     case .brokers(let error): "cannot collect: \(error). \(error.remedy)"

@@ -62,7 +62,7 @@ public enum UploadServerError: Error, Equatable, Sendable, CustomStringConvertib
     case .directoryInUse(let path):
       "cannot use \"\(path)\": another server uses it. Stop that server, or choose another directory."
     case .collectedDirectory(let path):
-      "\"\(path)\" has recordings of a collector, which would undo the writes of a server. Choose another directory."
+      "\"\(path)\" contains recordings of a collector, which would undo writes of a server. Choose another directory."
     case .tokenFile(let path, let line, let reason):
       line.map {
         "line \($0) of the token file \"\(path)\": \(reason). Write the SHA-256 of a token, as sha256sum prints it"

@@ -271,7 +271,7 @@ struct CollectTests {
     try check([broker.url, "--directory", used.path, "--partition", "1/3"], 74, "another collector")
     running.signal(SIGTERM)
     #expect(try running.wait() == 0)
-    try check([broker.url, "--directory", used.path, "--partition", "2/3"], 65, "Name an empty directory")
+    try check([broker.url, "--directory", used.path, "--partition", "2/3"], 65, "Choose an empty directory")
     _ = try used.write(".collected", "nonsense\n")
     try check([broker.url, "--directory", used.path, "--partition", "1/3"], 65, "is not a checkpoint")
   }
