@@ -342,7 +342,7 @@ extension LoadError {
   /// The problem and the remedy, with the options of `sluice load`.
   fileprivate var message: String {
     switch remedy {
-    case .permission(let host): "\(problem). If you may load it, add --i-may-load-this \(host)."
+    case .permission(let host): "\(problem). If you are allowed to load-test it, add --i-may-load-this \(host)."
     case .moreConnections: "\(problem). Raise --max-connections."
     case .secureOrSeparateConnections: "\(problem). Use https://, or --streams-per-connection 1."
     case .moreDescriptors(let needed):

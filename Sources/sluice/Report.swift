@@ -92,8 +92,8 @@ enum Report {
 
   /// The meanings of the metrics that depend on an option, which only the command names.
   private static let meaningsWithOptions = [
-    "dropped": "requests of --arrival-rate that could not begin: too many were under way",
-    "errors.gave-up": "a stream had no success for --give-up",
+    "dropped": "requests of --arrival-rate that could not begin: too many were in progress",
+    "errors.gave-up": "a stream made no progress for --give-up",
   ]
 
   static func thresholds(_ values: CommandLineSyntax.Values) throws(CommandError) -> [Threshold] {

@@ -40,7 +40,7 @@ struct OptionNamesTests {
   @Test(
     "an option is found in code, and not in a comment",
     arguments: [
-      (#"  case .gaveUp: "no success for --give-up""#, "--give-up"), ("  /// The value of `--json`.", nil),
+      (#"  case .gaveUp: "no progress for --give-up""#, "--give-up"), ("  /// The value of `--json`.", nil),
       (#"let url = "http://h/" // for --json"#, nil), (#"let url = "http://h/?--json""#, "--json"), ("i -= 1", nil),
     ] as [(String, Substring?)])
   func finding(_ line: String, _ option: Substring?) { #expect(Self.option(in: line[...]) == option) }

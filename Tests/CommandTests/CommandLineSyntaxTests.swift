@@ -192,8 +192,8 @@ struct CommandLineSyntaxTests {
       #expect(words.contains(", \(label),") || words.contains(": \(label),"), "\(label)")
     }
     let page = Report.metrics.page.split(whereSeparator: \.isWhitespace).joined(separator: " ")
-    #expect(page.contains("requests of --arrival-rate that could not begin: too many were under way"))
-    #expect(page.contains("a stream had no success for --give-up"))
+    #expect(page.contains("requests of --arrival-rate that could not begin: too many were in progress"))
+    #expect(page.contains("a stream made no progress for --give-up"))
     #expect(page.contains("may also be a percentage of the bytes offered (lost > 1%)"))
   }
 

@@ -158,8 +158,8 @@ struct ReportPlots {
     return PlotFigure(
       id: "plot-errors", title: "Errors and interruptions",
       reading: """
-        The number per second, with interruptions stacked on errors. An interruption is a lost connection whose stream resumes. \
-        The table below lists the errors by class.
+        The number of errors and interruptions per second, with interruptions stacked on errors. An interruption is a lost \
+        connection whose stream resumes. The table below lists the errors by class.
         """,
       description: """
         \(Figure.text(count: totals.errorCount)) errors; \(Figure.text(count: totals.interruptions.total)) interruptions, of which \

@@ -31,7 +31,7 @@ package enum ErrorClass: String, CaseIterable {
     case .timedOut: "the server did not answer in time"
     case .tls: "TLS could not be negotiated"
     case .overtaken: "the connection was slower than the stream, and bytes were lost"
-    case .gaveUp: "a stream had no success for too long"
+    case .gaveUp: "a stream made no progress for too long"
     case .unfinished: "the run ended before everything was answered"
     case .refused: "the server refused the stream"
     case .notPermitted: "the server or the proxy refused the credentials"

@@ -21,7 +21,7 @@ public enum LoadError: Error, Equatable, Sendable, CustomStringConvertible {
 
   /// The settings that may help.
   public enum Remedy: Equatable, Sendable {
-    /// Add the host to ``LoadConfiguration/permittedHosts``, if you may load it.
+    /// Add the host to ``LoadConfiguration/permittedHosts``, if you are permitted to load-test it.
     case permission(host: String)
     /// A higher ``LoadConfiguration/maximumConnectionCount``.
     case moreConnections
@@ -67,7 +67,7 @@ public enum LoadError: Error, Equatable, Sendable, CustomStringConvertible {
   /// The problem and the remedy, in words.
   public var description: String {
     switch remedy {
-    case .permission: "\(problem). Permit the host if you may load it."
+    case .permission: "\(problem). Permit the host if you are allowed to load-test it."
     case .moreConnections: "\(problem). Raise the limit, or use fewer streams."
     case .secureOrSeparateConnections: "\(problem). Use https://, or one stream per connection."
     case .moreDescriptors(let needed):
