@@ -57,7 +57,7 @@ extension UploadNotice: CustomStringConvertible {
     case .serverHasMore(let offset, let kept):
       "the server has stored all bytes of the spool, and \(counted(offset - min(kept, offset), "byte")) more that an earlier process had sent"
     case .digestMismatch(let offset):
-      "the server's digest of the first \(counted(offset, "byte")) does not match the bytes that were sent. An intermediary changes bytes."
+      "the server's digest of the first \(counted(offset, "byte")) does not match the bytes that were sent. An intermediary may have changed bytes."
     }
   }
 

@@ -144,7 +144,7 @@ public enum UploadFileError: Error, Equatable, Sendable, CustomStringConvertible
   case directory
   /// The path is a pipe, a device or a socket. It has no size, and its bytes can be read only once.
   case notRegular
-  /// The content has another size than the file reports, as in procfs and sysfs.
+  /// The file's content and its reported size differ, as in procfs and sysfs.
   case unknownSize
   /// libcrypto cannot compute the requested digest.
   case digest(DigestError)
@@ -157,7 +157,7 @@ public enum UploadFileError: Error, Equatable, Sendable, CustomStringConvertible
     case .unreadable(let error): error.description
     case .directory: "it is a directory"
     case .notRegular: "it is not a regular file, so it can be read only once. Stream its content instead."
-    case .unknownSize: "it has another size than it reports. Stream its content instead."
+    case .unknownSize: "its content and its reported size differ. Stream its content instead."
     case .digest(let error): "its digest cannot be computed: \(error)"
     case .changed(let change): change
     }

@@ -32,7 +32,7 @@ enum GetBackground {
     umask(mask)
     transfer.permissions = UInt32(0o666 & ~mask)
     return try BackgroundOrder.submit(transfer, progress) { id in
-      "transfer \(id): the agent downloads to \(target.path.shellQuoted). See: sluice transfers list"
+      "transfer \(id): the agent downloads the file to \(target.path.shellQuoted). See: sluice transfers list"
     }
   }
 }

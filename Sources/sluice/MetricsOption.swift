@@ -82,7 +82,7 @@ final class StreamRunFigures: Sendable {
       "sluice_stream_acknowledged_bytes_total", "Bytes that the server has acknowledged.", progress?.acknowledged ?? 0)
     page.counter("sluice_stream_lost_bytes_total", "Bytes that will not reach the server.", progress?.lost ?? 0)
     page.counter(
-      "sluice_stream_outages_total", "Outages. An outage with several attempts counts once.",
+      "sluice_stream_outages_total", "Number of outages. An outage with several attempts counts once.",
       UInt64(progress?.outageCount ?? 0))
     page.counter("sluice_stream_gaps_total", "Number of gaps, each with lost bytes.", UInt64(values.gaps))
     page.counter(

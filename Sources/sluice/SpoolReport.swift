@@ -37,7 +37,7 @@ enum SpoolReport {
         "the spool \(error.path.shown) is in use by \(user). Stop it, or give this stream a name of its own with --stream-id."
       )
     case .invalidStreamName:
-      return .usage("--stream-id: invalid name. Write 1 to 64 of A-Z a-z 0-9 . _ - without a dot in front.")
+      return .usage("--stream-id: invalid name. Write 1 to 64 characters of A-Z a-z 0-9 . _ -, with no leading dot.")
     case .system(let failure) where failure.code == EFBIG:
       return CommandError(
         .inputOutput,

@@ -179,7 +179,7 @@ enum StreamOptions {
         })
       else {
         throw .usage(
-          "--stream-id \(id.shown): invalid name. Write 1 to 64 of A-Z a-z 0-9 . _ - without a dot in front.")
+          "--stream-id \(id.shown): invalid name. Write 1 to 64 characters of A-Z a-z 0-9 . _ -, with no leading dot.")
       }
       configuration.streamID = id
     }

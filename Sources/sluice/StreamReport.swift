@@ -55,9 +55,9 @@ enum StreamReport {
     case .serverWentBack(let start, let end):
       "the server has lost \(Units.text(bytes: start - min(end, start))) that it had acknowledged, beginning at stream offset \(end)"
     case .serverHasMore(let offset, let kept):
-      "the server has stored all bytes of the spool, and \(Units.text(bytes: offset - min(kept, offset))) more that the earlier run had sent. The recording is completed with them."
+      "the server has stored all bytes of the spool, and \(Units.text(bytes: offset - min(kept, offset))) more that the earlier run had sent. They stay in the recording."
     case .digestMismatch(let offset):
-      "the server's digest of the first \(Units.text(bytes: offset)) does not match the bytes that were sent. An intermediary changes bytes."
+      "the server's digest of the first \(Units.text(bytes: offset)) does not match the bytes that were sent. An intermediary may have changed bytes."
     }
   }
 

@@ -37,7 +37,8 @@ struct AgentDownloadTests {
       ["-c", "umask 027; cd \(directory) && exec \(bench.program) get --background \(server.url("film.mkv"))"],
       environment: bench.environment)
     #expect(try shell.wait() == 0, "\(shell.errors)")
-    #expect(shell.errors.contains { $0.contains("transfer 1: the agent downloads to film.mkv") }, "\(shell.errors)")
+    #expect(
+      shell.errors.contains { $0.contains("transfer 1: the agent downloads the file to film.mkv") }, "\(shell.errors)")
     let waited = try bench.run(["transfers", "wait", "1", "--json"])
     #expect(waited.contains(#""kind":"download""#) && waited.contains(#""outcome":"completed""#), "\(waited)")
     #expect(waited.contains(#""size":300000"#) && waited.contains(#""acknowledged":300000"#), "\(waited)")
