@@ -9,7 +9,7 @@ public enum MicrophoneError: Error, Equatable, Sendable, CustomStringConvertible
   case noSuchDevice(name: String, available: [String])
   /// Another program uses it. `holder` is that program if it is known: `arecord (pid 4711)`.
   case busy(name: String, holder: String?)
-  /// The user may not open the device.
+  /// The user is not permitted to open the device.
   case permissionDenied(name: String)
   /// The device does not support the rate `asked` (in Hz). `nearest` is the nearest supported rate. `range` contains
   /// all supported rates, for the message.

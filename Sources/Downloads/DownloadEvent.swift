@@ -34,11 +34,11 @@ public struct DownloadResumeData: Equatable, Sendable, Codable {
 
 /// The reason why a download begins again at its first byte.
 public enum DownloadRestart: String, Equatable, Sendable, CustomStringConvertible {
-  /// The server has another representation than that of the part.
+  /// The server has a different representation than that of the part.
   case changed
   /// The server answered a request for the rest with the whole representation.
   case ignored
-  /// The server answered with another range than the requested one, or has no further range.
+  /// The server answered with a different range than the requested one, or has no further range.
   case range
   /// The server sends neither a strong `ETag` nor a usable `Last-Modified`.
   case unknown

@@ -203,7 +203,7 @@ extension FileDownload {
       let advice = response.reason == Self.receivesOnly ? "" : ". Check the path."
       refused("the URL does not exist (\(status))\(words)\(advice)", retryAfter)
     case 200:
-      refused("the server answered with another resource than before: its response (200) has no ETag", retryAfter)
+      refused("the server answered with a different resource than before: its response (200) has no ETag", retryAfter)
     default: refused("the server refused the download (\(status))\(words)", retryAfter)
     }
   }

@@ -32,8 +32,9 @@ package struct WallClock: Sendable, Equatable {
     return WallClock(seconds: Int64(time.tv_sec), milliseconds: time.tv_nsec / 1_000_000)
   }
 
-  /// Whether the clock is synchronized by NTP, PTP or similar (adjtimex(2)). Nil if this process may not ask, as with
-  /// `ProtectClock=` of systemd.exec(5). A clock that was set manually is not synchronized until the next measurement.
+  /// Whether the clock is synchronized by NTP, PTP or similar (adjtimex(2)). Nil if this process is not permitted
+  /// to query that, as with `ProtectClock=` of systemd.exec(5). A clock that was set manually is not synchronized until
+  /// the next measurement.
   package static var isSynchronized: Bool? {
     var state = timex()
     let status = adjtimex(&state)

@@ -44,7 +44,7 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
     if case .refused(_, Self.streamNotFound, _) = self { true } else { false }
   }
 
-  /// Whether a publish was refused because the subject's last message is another one than the publish names.
+  /// Whether a publish was refused because the subject's last message is not the one that the publish names.
   public var isWrongLastSequence: Bool {
     if case .refused(_, Self.wrongLastSequence, _) = self { true } else { false }
   }

@@ -265,7 +265,7 @@ extension UploadResource {
 
   /// Something else has changed the kept bytes, so none of them are reliable.
   func lostFile(_ reason: String) {
-    resources.emit(ServerEvent(.warning, reason: "an upload cannot be continued: \(reason)"))
+    resources.emit(ServerEvent(.warning, reason: "cannot continue an upload: \(reason)"))
     let waiting = takeWaiting()
     deactivate(.stateLost, peer: waiting?.peer, reason: reason)
     if let waiting { refuse(waiting, .deactivated(.stateLost)) }

@@ -194,7 +194,7 @@ extension FileStore {
           retention,
           "no recording is removed, because "
             + (isSynchronized == nil
-              ? "this process may not ask whether the machine's clock is synchronized. Permit the system call clock_adjtime."
+              ? "this process is not permitted to query whether the machine's clock is synchronized. Permit the system call clock_adjtime."
               : "the machine's clock is not synchronized. Run an NTP client such as systemd-timesyncd or chrony."))
       }
       retention.complaint = nil

@@ -56,7 +56,7 @@ enum RunningDownload {
     }
     guard status.st_mode & S_IFMT != S_IFREG else { return nil }
     return TransferFailure(
-      cause: "exists", message: "\(request.path) cannot be replaced: it is not a regular file. Choose another name.")
+      cause: "exists", message: "cannot replace \(request.path): it is not a regular file. Choose another name.")
   }
 
   /// Checks what earlier runs have left, which may take a while.

@@ -238,7 +238,7 @@ struct DownloadTarget {
     }
     guard status.st_mode & S_IFMT == S_IFREG else {
       throw CommandError(
-        .inputOutput, "\(path.shellQuoted) cannot be replaced: it is not a regular file. Choose another --output.")
+        .inputOutput, "cannot replace \(path.shellQuoted): it is not a regular file. Choose another --output.")
     }
   }
 

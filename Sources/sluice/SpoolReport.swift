@@ -44,7 +44,7 @@ enum SpoolReport {
         "the spool's file would be too large (\(error)): the file system, or a limit of this process, allows no file of this size. Choose a smaller --spool-limit, or raise the limit with ulimit -f."
       )
     default:
-      return CommandError(.inputOutput, "the spool cannot be used: \(error). Check --spool.")
+      return CommandError(.inputOutput, "cannot use the spool: \(error). Check --spool.")
     }
   }
 

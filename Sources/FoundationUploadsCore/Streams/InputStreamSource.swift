@@ -151,6 +151,6 @@ final class InputStreamSource: StreamSource, @unchecked Sendable {
     guard !hasFailed, producer != nil else { return }
     hasFailed = true
     // The buffer stays unfinished, because an upload of half a stream must not look complete.
-    failed("the body's stream cannot be read: \(words)")
+    failed("cannot read the body's stream: \(words)")
   }
 }

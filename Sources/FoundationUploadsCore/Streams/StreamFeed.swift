@@ -38,7 +38,7 @@ final class StreamFeed: @unchecked Sendable {
       let count = stream.read(&buffer, maxLength: buffer.count)
       guard count > 0 else {
         // Half a body must not look complete.
-        if count == 0 { output.close() } else { output.fail(.init("the body's stream cannot be read")) }
+        if count == 0 { output.close() } else { output.fail(.init("cannot read the body's stream")) }
         return
       }
       var sent = 0

@@ -65,7 +65,7 @@ final class DownloadFile: @unchecked Sendable {
       if error.code == ENOENT || error.code == ENOTDIR {
         url = Self.freshURL
       } else {
-        openingProblem = URLError(.cannotOpenFile, url, "\(record.path) is not continued: \(error.reason)")
+        openingProblem = URLError(.cannotOpenFile, url, "cannot continue \(record.path): \(error.reason)")
       }
     }
   }

@@ -287,7 +287,7 @@ final class HTTPConnection {
   func sendInterim(_ status: Int, _ fields: HeaderFields) {
     guard state.hasOpenRequest, state.takesInterims, output.size < Self.interimLimit else { return }
     guard Response.isInterim(status), fields.isValid else {
-      return context.refused(peer, RequestRefusal(500, "the handler's interim response cannot be sent"))
+      return context.refused(peer, RequestRefusal(500, "cannot send the handler's interim response"))
     }
     state.interimSent()
     context.figures.values.respondedInterim(status)
@@ -304,7 +304,7 @@ final class HTTPConnection {
     }
     var (response, content) = (response, content)
     if let flaw = response.flaw(inAnswerTo: method) {
-      context.refused(peer, RequestRefusal(500, "the handler's response cannot be sent: \(flaw)"))
+      context.refused(peer, RequestRefusal(500, "cannot send the handler's response: \(flaw)"))
       response = Response(500, body: "The response to this request cannot be sent.\n")
       content?.ended(sent: 0, .connectionLost(flaw))
       content = nil

@@ -3,7 +3,7 @@
 internal import Glibc
 
 enum PortOwner {
-  /// The process that listens on a TCP port, as `nginx (pid 4711)`; nil if this process may not see it. See proc(5).
+  /// The process that listens on a TCP port, as `nginx (pid 4711)`; nil if it is hidden from this process. See proc(5).
   static func find(port: UInt16) -> String? {
     let inodes = ["/proc/net/tcp", "/proc/net/tcp6"].flatMap { listeners(in: $0, port: port) }
     guard !inodes.isEmpty else { return nil }

@@ -12,7 +12,7 @@ public enum LoadError: Error, Equatable, Sendable, CustomStringConvertible {
   case tooManyConnections(needed: Int, limit: UInt64)
   /// This version of libcurl cannot put several streams on one HTTP/2 connection without TLS.
   case cannotShareConnections(library: String)
-  /// The process may not open the required number of descriptors.
+  /// The process is not permitted to open the required number of descriptors.
   case tooFewDescriptors(needed: Int, limit: Int)
   /// There are not enough local ports.
   case tooFewPorts(streams: Int, addresses: Int, portsOfEach: Int)
