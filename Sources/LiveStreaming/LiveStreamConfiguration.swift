@@ -33,8 +33,8 @@ public struct LiveStreamConfiguration: Sendable {
   /// Whether resumable uploads are used.
   public var resumable = ResumableUse.auto
   /// The time between two acknowledgements within a request of a resumable upload, in whole seconds. A server that
-  /// supports `Stream-Progress-Interval` respects it. Nil for the server's choice. Each acknowledgement wakes the stream
-  /// and the server, and the buffer keeps the bytes until then.
+  /// supports `Stream-Progress-Interval` respects it. Nil for the server's choice. Each acknowledgement wakes the
+  /// stream and the server, and the buffer keeps the bytes until then.
   public var acknowledgementInterval: Int?
   /// The limits at which one request of a resumable upload ends and the next begins.
   public var rollOver = RollOver()
