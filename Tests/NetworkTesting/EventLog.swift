@@ -74,10 +74,14 @@ public final class EventLog<Event: Sendable>: Sendable {
 }
 
 /// Polls for a condition without an event. A server that never reaches it fails the test instead of blocking it.
-package func waitUntil(_ claim: String, within seconds: Int = 60, _ condition: () throws -> Bool) throws {
+///
+/// - Parameter claim: evaluated when the time is over, so that it can describe the state at that moment.
+package func waitUntil(
+  _ claim: @autoclosure () -> String, within seconds: Int = 60, _ condition: () throws -> Bool
+) throws {
   for _ in 0..<(seconds * 1000) {
     if try condition() { return }
     poll(nil, 0, 1)
   }
-  throw TestFailure("it never came about that \(claim)")
+  throw TestFailure("it never came about that \(claim())")
 }
