@@ -30,6 +30,9 @@ enum { DISK_SHORT = -1 };
 void disk_faults_begin(const char *directory);
 /// Makes the n-th call of a kind from now on fail with that errno, once. A sync that fails drops what it was to cover.
 void disk_faults_fail(enum disk_call call, unsigned long number, int error);
+/// From here on, the calls of this thread are those of the test: they are neither counted nor failed. Pairs may nest.
+void disk_faults_exempt_begin(void);
+void disk_faults_exempt_end(void);
 /// How many calls of a kind there were.
 unsigned long disk_faults_calls(enum disk_call call);
 /// The path that the failed call was about; empty if none has failed.
