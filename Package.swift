@@ -59,7 +59,7 @@ let modules: [Target] =
   + module("Spool", imports: ["CLinux", "CZlib", "EventLoops"], testsImport: ["SpoolTesting"])
   + module(
     "SpooledStreams", imports: ["EventLoops", "Spool", "StreamBuffers"],
-    testsImport: ["NetworkTesting", "SpoolTesting", "SyncGate"])
+    testsImport: ["ExitTesting", "NetworkTesting", "SpoolTesting", "SyncGate"])
   + module(
     "AudioCapture", imports: ["CALSA", "StreamBuffers", "EventLoops"],
     testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])
@@ -130,8 +130,8 @@ let modules: [Target] =
       "ResumableServing", "StreamServing", "StreamStore",
     ],
     testsImport: [
-      "BrokerTesting", "NetworkTesting", "SyncGate", "ResumableUploads", "Recordings", "JSONLines", "CLinux",
-      "UploadClient",
+      "BrokerTesting", "ExitTesting", "NetworkTesting", "SyncGate", "ResumableUploads", "Recordings", "JSONLines",
+      "CLinux", "UploadClient",
     ])
   + [
     // Apple's names on Linux, and the only targets that link Foundation. The classes are in a module of their own: see
@@ -198,7 +198,7 @@ let architectureTests: Target = .testTarget(
 
 /// Tests the proxy that breaks connections, because other tests rely on it.
 let networkTestingTests: Target = .testTarget(
-  name: "NetworkTestingTests", dependencies: ["NetworkTesting", "PropertyTesting", "EventLoops"],
+  name: "NetworkTestingTests", dependencies: ["ExitTesting", "NetworkTesting", "PropertyTesting", "EventLoops"],
   swiftSettings: settings)
 
 /// The server under many requests at the same time, faults and restarts; `make chaos-server` runs it long.
@@ -261,6 +261,8 @@ let testSupport: [Target] = [
   .target(
     name: "SpoolTesting", dependencies: ["EventLoops", "PropertyTesting", "Spool"], path: "Tests/SpoolTesting",
     swiftSettings: settings),
+  // Only for test targets, because it imports Testing.
+  .target(name: "ExitTesting", path: "Tests/ExitTesting", swiftSettings: settings),
   .target(name: "CallCounter", path: "Tests/CallCounter"),
   .target(name: "TestThreads", path: "Tests/TestThreads"),
   .target(name: "SyncGate", path: "Tests/SyncGate"),

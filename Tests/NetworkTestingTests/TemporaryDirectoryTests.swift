@@ -1,5 +1,6 @@
 // A process that exits while it uses its directory.
 
+import ExitTesting
 import Glibc
 import NetworkTesting
 import Testing
@@ -12,9 +13,11 @@ struct TemporaryDirectoryTests {
   @Test("a process that exits leaves no directory behind")
   func exiting() async throws {
     let result = await #expect(processExitsWith: .exitCode(7), observing: [\.standardErrorContent]) {
-      let directory = try TemporaryDirectoryTests.directory.get()
-      try directory.write("file", "text")
-      _ = "\(directory.path)\n".withCString { Glibc.write(STDERR_FILENO, $0, strlen($0)) }
+      reportingErrors {
+        let directory = try TemporaryDirectoryTests.directory.get()
+        try directory.write("file", "text")
+        _ = "\(directory.path)\n".withCString { Glibc.write(STDERR_FILENO, $0, strlen($0)) }
+      }
       exit(7)
     }
     let lines = (result?.standardErrorContent ?? []).split(separator: 0x0A).map { String(decoding: $0, as: UTF8.self) }

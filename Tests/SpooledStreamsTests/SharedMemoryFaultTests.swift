@@ -2,6 +2,7 @@
 // has no file on the disk yet.
 
 import EventLoops
+import ExitTesting
 import Glibc
 import NetworkTesting
 import PropertyTesting
@@ -24,9 +25,8 @@ struct SharedMemoryFaultTests {
   @Test("every byte is there, at least for the next process that can read the files", arguments: faults.indices)
   func turn(index: Int) async {
     // A process of its own: others have files in the same folder.
-    let result = await #expect(processExitsWith: .success, observing: [\.standardErrorContent]) {
-      [index = index as Int] in
-      do {
+    await #expect(processExitsWith: .success) { [index = index as Int] in
+      reportingErrors {
         let (call, errors) = SharedMemoryFaultTests.faults[index]
         for hasDisk in [true, false] {
           let count = try SharedMemoryFaultTests.run(hasDisk: hasDisk, nil)
@@ -36,13 +36,8 @@ struct SharedMemoryFaultTests {
             }
           }
         }
-      } catch {
-        _ = "\(error)\n".withCString { Glibc.write(STDERR_FILENO, $0, strlen($0)) }
-        exit(EXIT_FAILURE)
       }
     }
-    guard result?.exitStatus != .exitCode(EXIT_SUCCESS) else { return }
-    Issue.record("\(String(decoding: result?.standardErrorContent ?? [], as: UTF8.self).suffix(4000))")
   }
 
   /// A process captures and is killed, another looks at what it left while the call may fail, and a third one reads it.

@@ -1,5 +1,6 @@
 // Lets each disk call of the server's store fail once, as SQLite does (see "How SQLite Is Tested", section 3).
 
+import ExitTesting
 import Glibc
 import NetworkTesting
 import Recordings
@@ -63,16 +64,8 @@ struct StoreFaultTests {
     let results = await withTaskGroup(of: (String, ExitTest.Result?).self) { group in
       for number in Setting.all.indices {
         group.addTask {
-          let result = await #expect(
-            processExitsWith: .success, observing: [\.standardErrorContent, \.standardOutputContent]
-          ) {
-            [index = index as Int, number = number as Int] in
-            do {
-              try StoreFaultTests.fail(Fault.all[index], Setting.all[number], number)
-            } catch {
-              _ = "\(error)\n".withCString { Glibc.write(STDERR_FILENO, $0, strlen($0)) }
-              exit(EXIT_FAILURE)
-            }
+          let result = await #expect(processExitsWith: .success) { [index = index as Int, number = number as Int] in
+            reportingErrors { try StoreFaultTests.fail(Fault.all[index], Setting.all[number], number) }
           }
           return ("\(Setting.all[number])", result)
         }
@@ -80,9 +73,7 @@ struct StoreFaultTests {
       return await group.reduce(into: []) { $0.append($1) }
     }
     for (setting, result) in results where result?.exitStatus != .exitCode(EXIT_SUCCESS) {
-      let outputs = [result?.standardErrorContent, result?.standardOutputContent]
-        .map { String(decoding: $0 ?? [], as: UTF8.self).suffix(4000) }
-      Issue.record("\(setting): \(result.map { "\($0.exitStatus)" } ?? "no result"): \(outputs)")
+      Issue.record("\(setting): its process failed, and another issue has the reason or the signal")
     }
   }
 
