@@ -117,6 +117,12 @@ static int resolve(int directory, const char *name, char *path) {
 
 int disk_faults_are_counted(void) { return root[0] != 0; }
 
+// Whether this is a file with the ages of uploads (UploadRecordStore), and not the file that will replace it.
+static int contains_ages(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash != NULL && strncmp(slash, "/ages-", 6) == 0 && strchr(slash, '~') == NULL;
+}
+
 int disk_fault(enum disk_call call, int directory, const char *name) {
   if (exemptions > 0) return 0;
   char path[PATH];
@@ -124,6 +130,7 @@ int disk_fault(enum disk_call call, int directory, const char *name) {
   int is_counted = resolve(directory, name, path);
   errno = error;
   if (!is_counted) return 0;
+  if (call == DISK_OPEN && contains_ages(path)) call = DISK_OPEN_AGES;
   pthread_mutex_lock(&mutex);
   int fails = ++calls[call] == failing_number && call == failing_call;
   if (fails) memcpy(failed_path, path, sizeof failed_path);

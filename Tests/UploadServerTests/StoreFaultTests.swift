@@ -19,6 +19,8 @@ struct StoreFaultTests {
     var call: disk_call
     var name: String
     var errors: [Int32]
+    /// The calls to fail in a short test, unless they are distributed over all calls.
+    var calls: [Int]?
     var testDescription: String { name }
 
     static let all = [
@@ -34,6 +36,8 @@ struct StoreFaultTests {
       Fault(call: DISK_STATUS, name: "status", errors: [EIO, EINTR]),
       Fault(call: DISK_LOCK, name: "lock", errors: [EIO, ENOLCK, EINTR]),
       Fault(call: DISK_ACCESS, name: "access", errors: [EIO, EINTR]),
+      // The first one is of a file that one loop has written. Nearly all others are of files that do not exist.
+      Fault(call: DISK_OPEN_AGES, name: "open ages", errors: [EIO, EINTR, ENOSPC], calls: [1]),
     ]
   }
 
@@ -85,12 +89,19 @@ struct StoreFaultTests {
     let count = plain.calls(fault.call) + 2
     let errors = isLong ? fault.errors : [fault.errors[(Int(fault.call.rawValue) + number) % fault.errors.count]]
     for error in errors {
-      let step = isLong ? 1 : max(1, count / 4)
-      for call in stride(from: isLong ? 1 : 1 + number, through: count, by: step) where onlyCall ?? call == call {
+      for call in calls(of: fault, count, number) where onlyCall ?? call == call {
         do { try StoreRun(setting, (fault.call, UInt(call), error)).run() } catch { failures.append("\(error)") }
       }
     }
     try require(failures.isEmpty, "\(failures.count) runs failed: \(failures.prefix(5).joined(separator: "\n"))")
+  }
+
+  /// The numbers of the calls to fail: all, or some that differ from setting to setting.
+  private static func calls(of fault: Fault, _ count: Int, _ number: Int) -> [Int] {
+    if isLong { return Array(1...count) }
+    if let calls = fault.calls { return calls }
+    let step = max(1, count / 4)
+    return Array(stride(from: 1 + number, through: count, by: step))
   }
 }
 

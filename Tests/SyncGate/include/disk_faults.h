@@ -6,7 +6,7 @@
 #pragma once
 
 enum disk_call {
-  DISK_OPEN,            ///< open, openat
+  DISK_OPEN,            ///< open, openat, but for DISK_OPEN_AGES
   DISK_WRITE,           ///< write, pwrite, pwritev
   DISK_READ,            ///< read, pread
   DISK_SYNC,            ///< fdatasync, fsync, syncfs
@@ -20,6 +20,7 @@ enum disk_call {
   DISK_ACCESS,          ///< faccessat
   DISK_ALLOCATE,        ///< posix_fallocate
   DISK_MAP,             ///< mmap of a file
+  DISK_OPEN_AGES,       ///< openat of `ages-*`: each server looks for 256 such files when it starts
   DISK_CALLS
 };
 
