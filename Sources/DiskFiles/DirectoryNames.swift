@@ -3,15 +3,12 @@
 package import EventLoops
 internal import Glibc
 
-/// Makes a directory that only the server uses, unless it is there. Returns whether this made it.
-@discardableResult
-package func makeDirectory(_ name: String, in parent: Int32) throws(SystemError) -> Bool {
+/// Makes a directory that only the server uses, unless it is there.
+package func makeDirectory(_ name: String, in parent: Int32) throws(SystemError) {
   do throws(SystemError) {
     try retryingInterrupts("make \(name)") { mkdirat(parent, name, 0o700) }
-    return true
   } catch {
     if error.code != EEXIST { throw error }
-    return false
   }
 }
 

@@ -221,26 +221,37 @@ package final class OpenFile: Sendable {
   }
 }
 
-/// A name in a directory, and the file that it identified. The directory must stay open longer than this is used.
-package struct FilePlace: Sendable {
+/// A name in a directory, and the file or folder that it identified. The directory must stay open longer than this is
+/// used.
+package struct FilePlace: Equatable, Sendable {
   private let directory: Int32
   private let name: String
   private let device: UInt64
   private let inode: UInt64
+  /// `S_IFREG` or `S_IFDIR`.
+  private let kind: mode_t
 
   package init(directory: Int32, name: String, _ status: stat) {
     (self.directory, self.name) = (directory, name)
     (device, inode) = (UInt64(status.st_dev), UInt64(status.st_ino))
+    kind = status.st_mode & S_IFMT
   }
 
   package func isSame(_ status: stat) -> Bool {
-    device == UInt64(status.st_dev) && inode == UInt64(status.st_ino) && status.st_mode & S_IFMT == S_IFREG
+    device == UInt64(status.st_dev) && inode == UInt64(status.st_ino) && status.st_mode & S_IFMT == kind
   }
 
   /// Whether something else has put another file there. A removed file does not count as replaced.
   package var isReplaced: Bool {
     var status = stat()
     return fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && !isSame(status)
+  }
+
+  /// Whether the name now identifies something else, or nothing. False if this cannot be determined.
+  package var isLost: Bool {
+    var status = stat()
+    guard fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return errno == ENOENT }
+    return !isSame(status)
   }
 }
 

@@ -11,16 +11,16 @@ package import StreamServing
 /// The directory `.uploads` of a store. A record is replaced atomically: SIGKILL at any instant leaves the former or
 /// the new one. Only on the loop's thread, except for the worker's closures.
 package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
-  /// Begins with a dot, unlike any stream's name.
-  package static let directoryName = ".uploads"
   private static let recordSuffix = ".upload"
   private static let bodySuffix = ".body"
   private static let temporarySuffix = ".new"
   private static let agesPrefix = "ages-"
 
-  private let parent: Int32
-  /// -1 until something is kept there.
+  private let records: RecordsDirectory
+  /// The open directory. -1 until something is kept there.
   private var directory: Int32
+  /// The open directory and its name; nil if none is open.
+  private var place: FilePlace?
   private let durability: Durability
   private let worker: BackgroundWorker
   private let disk: DiskSync
@@ -40,12 +40,12 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private var pending = 0
   private var idle: (() -> Void)?
 
-  /// - Parameter parent: the directory that contains the records' directory. It must stay open longer than this.
+  /// - Parameter records: the directory, which all loops share.
   package init(
-    in parent: Int32, disk: DiskSync, worker: BackgroundWorker, files: OpenFiles, durability: Durability,
+    in records: RecordsDirectory, disk: DiskSync, worker: BackgroundWorker, files: OpenFiles, durability: Durability,
     loop: EventLoop, assignment: LoopAssignment, emit: @escaping (ServerEvent) -> Void = { _ in }
   ) throws(SystemError) {
-    self.parent = parent
+    self.records = records
     self.emit = emit
     self.durability = durability
     (self.worker, self.disk, self.files) = (worker, disk, files)
@@ -54,54 +54,46 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     func temporary(_ index: Int) -> String { "record-\(index)\(Self.temporarySuffix)" }
     temporaryName = temporary(assignment.index)
     temporaryNames = Set((0..<assignment.count).map(temporary))
-    var directory: Int32 = -1
+    var opened: RecordsDirectory.Opened?
     do throws(SystemError) {
-      directory = try Self.open(in: parent)
+      opened = try records.open(makesIt: false)
     } catch {
       if !error.isMissing { throw error }
     }
+    let directory = opened?.descriptor ?? -1
     self.directory = directory
+    place = opened?.place
     ages = Self.readAges(in: directory, files)
   }
 
   deinit { if directory >= 0 { close(directory) } }
 
-  private static func open(in parent: Int32) throws(SystemError) -> Int32 {
-    try retryingInterrupts("open \(directoryName)") {
-      openat(parent, directoryName, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-    }
-  }
-
-  /// The directory, which is made when something is to be kept there, and again if somebody has removed it.
+  /// The directory, which is made when something is to be kept there, and again if somebody has removed or moved it.
   private func opened() throws(SystemError) -> Int32 {
-    guard directory < 0 || isRemoved else { return directory }
-    // Only the server may use the files in it, because their names protect the uploads.
-    let isMade = try makeDirectory(Self.directoryName, in: parent)
-    let opened = try Self.open(in: parent)
-    if durability != .none { fsync(parent) }
-    guard directory >= 0 else {
-      directory = opened
-      return opened
-    }
-    defer { close(opened) }
-    // The new directory gets the same number, because open files and waiting work refer to that.
-    try retryingInterrupts("open \(Self.directoryName) again") { dup3(opened, directory, O_CLOEXEC) }
-    // One of the loops makes it, and reports this.
-    if isMade {
+    guard !hasName else { return directory }
+    let opened = try records.open(makesIt: true)
+    if durability != .none { fsync(records.parent) }
+    if opened.isReplacement {
       emit(
         ServerEvent(
           .warning,
-          reason: "the directory \(Self.directoryName) was removed while the server was running. The server made it "
-            + "again. Unfinished uploads that had begun before may be lost"))
+          reason: "the directory \(RecordsDirectory.name) was removed or moved while the server was running. The "
+            + "server uses a new one. Unfinished uploads that had begun before may be lost"))
     }
+    if directory < 0 {
+      directory = opened.descriptor
+    } else {
+      defer { close(opened.descriptor) }
+      // The new directory gets the same number, because waiting work refers to that.
+      try retryingInterrupts("open \(RecordsDirectory.name) again") { dup3(opened.descriptor, directory, O_CLOEXEC) }
+    }
+    place = opened.place
     return directory
   }
 
-  /// Whether the open directory no longer has a name.
-  private var isRemoved: Bool {
-    var status = stat()
-    return fstat(directory, &status) == 0 && status.st_nlink == 0
-  }
+  /// Whether a directory is open and still has its name. A record goes to no other one, because the next server would
+  /// not find it.
+  private var hasName: Bool { place.map { !$0.isLost } ?? false }
 
   // MARK: Records
 
@@ -131,7 +123,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       worker.execute { [self] in
         let error = Self.attempt { () throws(SystemError) in
           try replace(token + Self.recordSuffix, bytes, in: directory, by: temporaryName, syncing: true)
-          try retryingInterrupts("fsync of \(Self.directoryName)") { fsync(directory) }
+          try retryingInterrupts("fsync of \(RecordsDirectory.name)") { fsync(directory) }
         }
         loop.execute { [self] in
           completion(error)
@@ -198,7 +190,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   package func touch(_ token: String) { utimensat(directory, token + Self.recordSuffix, nil, 0) }
 
   package func noteAges(_ idle: [(token: String, idle: Duration)]) {
-    guard directory >= 0 else { return }
+    guard hasName else { return }
     var text = ""
     for (token, idle) in idle {
       var status = stat()
@@ -212,6 +204,8 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   }
 
   package func remove(_ token: String) {
+    // A directory that was moved away is left as it is.
+    guard hasName else { return }
     let directory = directory
     let remove = { @Sendable in
       for suffix in [Self.recordSuffix, Self.bodySuffix] { _ = unlinkat(directory, token + suffix, 0) }
@@ -268,7 +262,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     return stored
   }
 
-  package func recordName(_ token: String) -> String { "\(Self.directoryName)/\(token)\(Self.recordSuffix)" }
+  package func recordName(_ token: String) -> String { "\(RecordsDirectory.name)/\(token)\(Self.recordSuffix)" }
 
   /// Reads the ages of uploads that earlier servers have written.
   private static func readAges(in directory: Int32, _ files: OpenFiles) -> UploadAges {
@@ -345,6 +339,8 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   }
 
   package func removeBody(_ token: String) {
+    // A directory that was moved away is left as it is.
+    guard hasName else { return }
     let (name, removed) = (token + Self.bodySuffix, token + Self.bodySuffix + Self.temporarySuffix)
     // If the server is killed before the worker has removed it, the next one finds it by this name.
     guard renameat(directory, name, directory, removed) == 0 else { return _ = unlinkat(directory, name, 0) }
@@ -358,7 +354,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     worker.executeSlice { [self] in removeSlice(name) }
   }
 
-  package func bodyName(_ token: String) -> String? { "\(Self.directoryName)/\(token)\(Self.bodySuffix)" }
+  package func bodyName(_ token: String) -> String? { "\(RecordsDirectory.name)/\(token)\(Self.bodySuffix)" }
 
   private static func attempt(_ body: () throws(SystemError) -> Void) -> SystemError? {
     do throws(SystemError) {

@@ -30,6 +30,8 @@ final class SharedStorage: Sendable {
   private let configuration: UploadServer.Configuration
   /// The directory, which is locked until the end; nil if nothing is stored.
   private let files: FileStore?
+  /// The directory of the upload records in it.
+  private let recordsDirectory: RecordsDirectory?
   /// nil if nothing can be downloaded.
   private let downloads: DownloadCapacity?
   /// How many loops still run.
@@ -50,22 +52,24 @@ final class SharedStorage: Sendable {
     switch configuration.storage {
     case .directory(let path):
       do throws(DirectoryError) {
-        files = try FileStore(
+        let files = try FileStore(
           path: path, durability: configuration.durability, closedLifetime: configuration.closedLifetime,
           hasSidecars: configuration.writesSidecars, software: configuration.software,
           split: configuration.writesSidecars ? configuration.split : nil, names: configuration.names,
           retention: configuration.retention.map { RetentionState($0, configuration.retentionClock) },
           files: openFiles, usage)
+        self.files = files
+        recordsDirectory = RecordsDirectory(in: files.directory)
       } catch {
         throw UploadServerError(error, of: path)
       }
-    case .discarding, .brokers: files = nil
+    case .discarding, .brokers: (files, recordsDirectory) = (nil, nil)
     }
   }
 
   func parts(_ context: ServingContext) throws(UploadServerError) -> Parts {
     let (uploads, durability) = (configuration.uploads, configuration.durability)
-    guard case .directory(let path) = configuration.storage, let files else {
+    guard case .directory(let path) = configuration.storage, let files, let recordsDirectory else {
       return Parts(
         streams: CountingStore(maximumCount: uploads.maximumCount, maximumAge: uploads.maximumAge),
         records: UnwrittenUploadRecords(), worker: BackgroundWorker(), durability: .none,
@@ -75,7 +79,7 @@ final class SharedStorage: Sendable {
       return Parts(
         streams: files,
         records: try UploadRecordStore(
-          in: files.directory, disk: files.disk, worker: files.worker, files: openFiles, durability: durability,
+          in: recordsDirectory, disk: files.disk, worker: files.worker, files: openFiles, durability: durability,
           loop: context.loop, assignment: context.assignment, emit: context.emit),
         accounts: files.accounts, worker: files.worker, durability: durability,
         finishedLimits: finishedLimits(atMost: .max))

@@ -1,4 +1,4 @@
-// Tests that a server continues when somebody removes the directory of its upload records.
+// Tests that a server continues when somebody removes, moves or replaces the directory of its upload records.
 
 import Glibc
 import NetworkTesting
@@ -8,32 +8,80 @@ import UploadServer
 
 @Suite("A server whose .uploads is removed")
 struct RemovedRecordsTests {
+  /// What happens to the directory.
+  enum Loss: String, CaseIterable {
+    case removed, moved, remade, replaced
+
+    private var isMove: Bool { self == .moved || self == .replaced }
+
+    /// Returns the path that the directory has afterwards; nil if it was removed.
+    @discardableResult
+    func perform(in directory: TemporaryDirectory, keeping kept: TemporaryDirectory) throws -> String? {
+      let path = directory.path + "/.uploads"
+      let other = kept.path + "/uploads-\(kept.names.count)"
+      // The server may write a record while a directory is being removed, after a sync.
+      try waitUntil("it is \(rawValue)") {
+        try isMove ? rename(path, other) == 0 : Command.run("rm", ["-r", path]) == 0
+      }
+      if self == .remade || self == .replaced { mkdir(path, 0o700) }
+      return isMove ? other : nil
+    }
+  }
+
+  struct Cell: CustomTestStringConvertible, Sendable {
+    var loss: Loss
+    var durability: Durability
+    var threads: Int
+    /// Whether a server has made the directory before, so that each thread has opened it.
+    var isOpen: Bool
+    var testDescription: String { "\(loss), \(durability), \(threads) threads, \(isOpen ? "open" : "fresh")" }
+
+    static let all = Loss.allCases.flatMap { loss in
+      Durability.allCases.flatMap { durability in
+        [(1, true), (3, true), (2, false), (3, false)].map { threads, isOpen in
+          Cell(loss: loss, durability: durability, threads: threads, isOpen: isOpen)
+        }
+      }
+    }
+  }
+
   /// The path of an upload's record in the server's directory.
   private static func record(of location: String) -> String { location.dropFirst() + ".upload" }
 
+  /// The names of the records and bodies of uploads in a directory.
+  private static func uploads(in path: String) throws -> Set<String> {
+    Set(try allNames(in: path).filter { $0.hasSuffix(".upload") || $0.hasSuffix(".body") })
+  }
+
   @Test(
-    "new uploads are recorded as before, an earlier one continues, and one warning reports it",
-    arguments: [Durability.none, .interval, .always], [1, 3])
-  func removed(_ durability: Durability, _ threads: Int) throws {
-    let directory = TemporaryDirectory()
+    "new uploads are recorded as before, an earlier one continues, and one warning reports it", arguments: Cell.all)
+  func lost(_ cell: Cell) throws {
+    let (directory, kept) = (TemporaryDirectory(), TemporaryDirectory())
     func server() throws -> TestServer {
-      try TestServer(in: directory) { ($0.durability, $0.threads) = (durability, threads) }
+      try TestServer(in: directory) { ($0.durability, $0.threads) = (cell.durability, cell.threads) }
     }
-    // The directory exists before each thread looks for it.
-    let former = try server()
-    _ = try former.create()
-    former.stop()
+    /// The name of a stream that a thread serves.
+    func name(_ path: String, on thread: Int) -> String {
+      LoopAssignment(index: thread % cell.threads, count: cell.threads).newStreamID(path: path)
+    }
+    if cell.isOpen {
+      let former = try server()
+      _ = try former.create()
+      former.stop()
+    }
     let first = try server()
-    let earlier = try first.create("/earlier.txt", ["Stream-ID: a"])
+    let id = name("/earlier.txt", on: 0)
+    let earlier = try first.create("/earlier.txt", ["Stream-ID: \(id)"])
     try first.append(earlier, at: 0, "abc")
-    for _ in 0..<2 {
+    for round in 0..<2 {
       let before = first.events.all.count { $0.kind == .warning }
-      // The server may write a record meanwhile, after a sync.
-      try waitUntil("it is removed") { try Command.run("rm", ["-r", directory.path + "/.uploads"]) == 0 }
+      let moved = try cell.loss.perform(in: directory, keeping: kept)
+      let left = try moved.map { try Self.uploads(in: $0) }
       var locations: [String] = []
-      // Enough for each thread to have some of them.
-      for number in 0..<12 {
-        let location = try first.create("/t\(number).txt", ["Stream-ID: \(before)"])
+      // The first one is on a thread that has not opened the directory yet if it is fresh, and others are on the rest.
+      for number in 0..<cell.threads * 2 {
+        let path = "/t\(number).txt"
+        let location = try first.create(path, ["Stream-ID: \(name(path, on: round + number + 1))"])
         try first.append(location, at: 0, "abc")
         locations.append(location)
       }
@@ -43,9 +91,11 @@ struct RemovedRecordsTests {
       stat(directory.path + "/.uploads", &status)
       #expect(status.st_mode & 0o777 == 0o700)
       for location in locations { #expect(directory.exists(Self.record(of: location))) }
+      // Nothing of an upload is added to the moved directory, or removed from it.
+      if let moved { #expect(try Self.uploads(in: moved) == left) }
     }
     try first.append(earlier, at: 3, "def")
-    #expect(try directory.text("earlier-a.part") == "abcdef")
+    #expect(try directory.text("earlier-\(id).part") == "abcdef")
     let last = try first.create("/last.txt", ["Stream-ID: a"])
     try first.append(last, at: 0, "abc")
     first.stop()
@@ -58,15 +108,25 @@ struct RemovedRecordsTests {
     #expect(try directory.text("last-a.txt") == "abcdef")
   }
 
-  @Test("another directory that took its place is used")
-  func replaced() throws {
-    let test = try TestServer()
-    _ = try test.create()
-    let path = test.directory.path + "/.uploads"
-    #expect(try Command.run("rm", ["-r", path]) == 0)
-    mkdir(path, 0o700)
+  @Test(
+    "an upload that ends after the move changes nothing in the moved directory, and the next server knows its end",
+    arguments: [1, 2])
+  func endedAfterMove(_ threads: Int) throws {
+    let kept = TemporaryDirectory()
+    let test = try TestServer { $0.threads = threads }
     let location = try test.create()
-    #expect(test.directory.exists(Self.record(of: location)))
-    #expect(try test.connect().head(location).status == 204)
+    try test.append(location, at: 0, "abc")
+    let moved = try #require(try Loss.moved.perform(in: test.directory, keeping: kept))
+    let client = try test.connect()
+    try client.request("DELETE", location)
+    #expect(try client.final().answer.status == 204)
+    #expect(try test.connect().head(location).status == 410)
+    let record = location.split(separator: "/").last.map { "\($0).upload" } ?? ""
+    #expect(try Self.uploads(in: moved) == [record])
+    let directory = test.directory
+    test.stop()
+    let next = try TestServer(in: directory)
+    #expect(try next.connect().head(location).status == 410)
+    next.stop()
   }
 }

@@ -78,8 +78,8 @@ struct StoredBytesTests {
       path: directory.path, durability: .interval, closedLifetime: .zero, files: files, usage)
     let loop = try EventLoop()
     let records = try UploadRecordStore(
-      in: store.directory, disk: store.disk, worker: store.worker, files: files, durability: .interval, loop: loop,
-      assignment: .only)
+      in: RecordsDirectory(in: store.directory), disk: store.disk, worker: store.worker, files: files,
+      durability: .interval, loop: loop, assignment: .only)
     let (file, _) = try records.openBody("0000", creating: true)
     let body = SpooledBody(
       file, keptCount: 0, account: StreamAccount(usage), share: usage.share(of: nil),

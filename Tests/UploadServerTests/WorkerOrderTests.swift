@@ -127,8 +127,8 @@ struct WorkerOrderTests {
       path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, files: files, usage)
     let loop = try EventLoop()
     let records = try UploadRecordStore(
-      in: store.directory, disk: store.disk, worker: store.worker, files: files, durability: .none, loop: loop,
-      assignment: .only)
+      in: RecordsDirectory(in: store.directory), disk: store.disk, worker: store.worker, files: files,
+      durability: .none, loop: loop, assignment: .only)
     let names = (0..<100).map { StreamName(path: "/h.txt", streamID: "\($0)", mediaType: "text/plain") }
     for name in names {
       try Command.run("truncate", ["-s", "1M", directory.path + "/" + name.final])
