@@ -62,7 +62,13 @@ final class SpooledBody: KeptBody {
 
   func append(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError? {
     let descriptor: Int32
-    do throws(SystemError) { descriptor = try stored.acquire() } catch { return .disk(error) }
+    do throws(SystemError) {
+      // The next server would not find bytes in a file that has lost its name.
+      try checkFile()
+      descriptor = try stored.acquire()
+    } catch {
+      return .disk(error)
+    }
     let count = pieces.reduce(0) { $0 + $1.count }
     let granted = Int(clamping: account.reserve(UInt64(count), for: share))
     let pieces = granted < count ? pieces.prefix(octets: granted) : pieces
@@ -79,6 +85,9 @@ final class SpooledBody: KeptBody {
     }
     return error.map { .disk($0) } ?? (granted < count ? .quota : nil)
   }
+
+  /// Checks that nothing else has changed, removed or replaced the file.
+  func checkFile() throws(SystemError) { try stored.check(length: keptCount) }
 
   /// The handler accepts the body.
   func accept() {
@@ -104,7 +113,7 @@ final class SpooledBody: KeptBody {
   }
 
   func drop(to count: UInt64) throws(SystemError) {
-    try stored.check(length: keptCount)
+    try checkFile()
     let descriptor = try stored.acquire()
     defer { stored.release() }
     try retryingInterrupts("ftruncate of an upload") { ftruncate(descriptor, off_t(count)) }

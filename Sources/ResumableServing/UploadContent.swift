@@ -297,8 +297,11 @@ final class UploadContent {
   /// The bytes were dropped that the disk has refused to sync. Returns false if it may also lack bytes of others.
   func droppedRefused() -> Bool { keeper?.droppedRefused() ?? true }
 
-  /// Checks that nothing else has changed the active handler's file.
-  func checkFile() throws(SystemError) { try keeper?.checkFile() }
+  /// Checks that nothing else has changed the active handler's file, or the one of its spooled bytes.
+  func checkFile() throws(SystemError) {
+    try keeper?.checkFile()
+    try body?.spooled?.checkFile()
+  }
 
   /// Measures how many bytes are kept while no handler is active.
   func measure(_ ledger: UploadLedger) throws(SystemError) -> KeptExtent {

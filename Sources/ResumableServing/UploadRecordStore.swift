@@ -317,7 +317,9 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       close(descriptor)
       throw SystemError(operation: "open the bytes of an upload", code: EINVAL)
     }
-    return (OpenFile(descriptor, name, in: directory, flags, status, files), UInt64(status.st_size))
+    // By its path from the parent, so that the file does not count as present in a directory that was moved.
+    let path = "\(RecordsDirectory.name)/\(name)"
+    return (OpenFile(descriptor, path, in: records.parent, flags, status, files), UInt64(status.st_size))
   }
 
   package func measureBody(_ token: String) throws(SystemError) -> UInt64 { try openBody(token, creating: false).count }

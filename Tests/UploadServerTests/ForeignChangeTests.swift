@@ -121,7 +121,8 @@ struct ForeignChangeTests {
     #expect(try test.connect().head(location).status == 410)
   }
 
-  private static func isOpen(_ path: String) -> Bool {
+  /// Whether this process has the file open.
+  static func isOpen(_ path: String) -> Bool {
     guard let names = try? ScratchListing("/proc/self/fd").names else { return true }
     return names.contains { name in
       var target = [CChar](repeating: 0, count: 4096)

@@ -108,6 +108,80 @@ struct RemovedRecordsTests {
     #expect(try directory.text("last-a.txt") == "abcdef")
   }
 
+  /// What an upload does when it loses its spooled bytes.
+  enum Activity: String, CaseIterable { case sending, resting, parked, restarted }
+
+  @Test(
+    "an upload whose spooled bytes are gone ends with 410, and none of its bytes are acknowledged",
+    arguments: Loss.allCases, Activity.allCases)
+  func spooled(_ loss: Loss, _ activity: Activity) throws {
+    for durability in Durability.allCases {
+      for asksFirst in [false, true] { try spooled(loss, activity, durability, asksFirst: asksFirst) }
+    }
+  }
+
+  /// - Parameter asksFirst: whether the next request is a HEAD, and not more bytes.
+  private func spooled(_ loss: Loss, _ activity: Activity, _ durability: Durability, asksFirst: Bool) throws {
+    let (directory, kept) = (TemporaryDirectory(), TemporaryDirectory())
+    let context = "\(loss), \(activity), \(durability), \(asksFirst)"
+    func server() throws -> TestServer {
+      let log = WrappedHandlerTests.Log()
+      return try TestServer(in: directory) {
+        $0.durability = durability
+        if activity == .parked { $0.uploads.parkDelay = .milliseconds(1) }
+        $0.handler = { head in
+          head.target.path == "/echo" ? WrappedHandlerTests.Echo(head, log) { _ in nil } : nil
+        }
+      }
+    }
+    var test = try server()
+    let location = try test.create("/echo")
+    var client = try test.connect()
+    if activity == .sending {
+      try client.patch(location, at: 0, chunked: true)
+      try client.sendChunk("abc")
+      try client.awaitProgress(3)
+    } else {
+      try test.append(location, at: 0, "abc")
+    }
+    if activity == .parked {
+      try waitUntil("the file is closed") { !ForeignChangeTests.isOpen(directory.path + location + ".body") }
+    }
+    if activity == .restarted {
+      test.stop()
+      test = try server()
+      client = try test.connect()
+    }
+    let moved = try loss.perform(in: directory, keeping: kept)
+    if asksFirst {
+      #expect(try test.connect().head(location).status == 410, "\(context)")
+    } else {
+      if activity == .sending {
+        try client.sendChunk("def")
+      } else {
+        try client.patch(location, at: 3, body: "def")
+      }
+      let (answer, interim) = try client.final()
+      #expect(answer.status == 410 && interim.isEmpty, "\(context): \(answer) \(interim)")
+    }
+    #expect(try test.connect().head(location).status == 410, "\(context)")
+    // The operator still has the bytes from before the move.
+    if let moved {
+      let name = location.split(separator: "/").last ?? ""
+      #expect(try fileContents("\(moved)/\(name).body") == Array("abc".utf8), "\(context)")
+      #expect(try allNames(in: moved).contains("\(name).upload"), "\(context)")
+    }
+    let next = try test.connect()
+    try next.patch(try test.create("/echo"), at: 0, completes: true, body: "abc")
+    #expect(try next.final().answer.body == "abc", "\(context)")
+    let reports = test.events.all.count { $0.reason?.contains(".uploads was removed") == true }
+    #expect(reports == 1, "\(context)")
+    test.stop()
+    let last = try server()
+    #expect(try last.connect().head(location).status == 410, "\(context)")
+    last.stop()
+  }
+
   @Test(
     "an upload that ends after the move changes nothing in the moved directory, and the next server knows its end",
     arguments: [1, 2])
