@@ -43,12 +43,14 @@ package final class DirectoryNames: @unchecked Sendable {
 
   deinit { closedir(stream) }
 
-  /// The next names, without `.` and `..`; none at the end.
+  /// The next names, without `.` and `..`; none at the end. After an error, names that were read before it are lost.
   package func next(_ count: Int) throws(SystemError) -> [String] {
     var names: [String] = []
     while names.count < count {
       errno = 0
       guard let entry = readdir(stream) else {
+        // The position is unchanged then.
+        if errno == EINTR { continue }
         if errno != 0 { throw .last("list a directory") }
         break
       }

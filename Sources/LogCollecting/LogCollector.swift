@@ -93,7 +93,9 @@ package final class LogCollector: Sendable {
     for lost in start.losses { onEvent(ServerEvent(.warning, reason: lost)) }
     for (name, silence) in start.unfinished { registry.found(name, silentFor: silence) }
     do throws(SystemError) {
-      try store.findRemoved { registry.forgetClosed($0) }
+      if let error = try store.findRemoved({ registry.forgetClosed($0) }) {
+        onEvent(ServerEvent(.warning, reason: "cannot read the records of some removed streams: \(error)"))
+      }
     } catch {
       throw .unreadableDirectory(path, reason: error.description)
     }

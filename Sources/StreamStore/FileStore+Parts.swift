@@ -300,40 +300,75 @@ extension FileStore {
       worker.executeSlice { [self] in
         guard !isEnded.load(ordering: .acquiring) else { return }
         guard let name = StreamName(partialFile: recording.fileBase + ".part") else { return }
-        if recording.isSplit { _ = finishLeftSplit(name) } else { completeLeftSidecar(name) }
+        guard recording.isSplit else { return completeLeftSidecar(name) }
+        do throws(SystemError) { _ = try finishLeftSplit(name) } catch { finishLater(name, isSplit: true) }
       }
     }
   }
 
   /// Reports the streams that have records but no files, or that still have to be removed. For a separate thread.
-  package func findRemoved(_ gone: (String) -> Void) throws(SystemError) {
+  ///
+  /// - Returns: why this cannot be determined of some streams now; nil if it was determined of all.
+  /// - Throws: ``SystemError`` if the records cannot be listed.
+  @discardableResult
+  package func findRemoved(_ gone: (String) -> Void) throws(SystemError) -> SystemError? {
+    var failure: SystemError?
     for names in [try parts.names(), try owners.files()].compactMap(\.self) {
       while case let files = try names.next(1000), !files.isEmpty {
         for base in files.map(StreamOwners.stream) {
           let name = StreamName(base: base)
-          if isDiscarded(name) || isForgettable(name) { gone(base) }
+          let error = attempt { () throws(SystemError) in
+            let isDiscarded = try parts.lines(of: base).last?.isDiscarded ?? false
+            if isDiscarded || isForgettable(name) { gone(base) }
+          }
+          failure = failure ?? error
         }
       }
     }
+    return failure
   }
 
   /// Passes the name of each unfinished recording, and the seconds since its last write, to `found`. The duration
   /// depends on the size of the directory, so it requires a separate thread.
+  ///
+  /// It can be repeated at any time. What is being finished since the last time is not finished twice.
+  ///
+  /// - Throws: ``SystemError`` if the directory or some of its files cannot be read now. All other files were found.
   package func findUnfinished(_ found: (StreamName, Int64) -> Void) throws(SystemError) {
     let names = try DirectoryNames(of: directory)
     let now = WallClock.now.seconds
+    var failure: SystemError?
     while case let files = try names.next(1000), !files.isEmpty {
       for file in files {
-        if let name = StreamName(pendingSidecar: file) { completeLeftSidecar(name) }
-        // The sidecar is removed last.
-        if let name = StreamName(hiddenGaps: file), !isThere(name.pendingSidecar) { unlinkat(directory, file, 0) }
-        var status = stat()
-        guard let name = StreamName(partialFile: file), !isDiscarded(name), !finishLeftSplit(name),
-          fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0,
-          status.st_mode & S_IFMT == S_IFREG
-        else { continue }
-        found(name, now.subtractingReportingOverflow(Int64(status.st_mtim.tv_sec)).partialValue)
+        // The next server searches, too.
+        if isEnded.load(ordering: .acquiring) { return }
+        let error = attempt { () throws(SystemError) in
+          guard let (name, written) = try unfinished(file) else { return }
+          found(name, now.subtractingReportingOverflow(written).partialValue)
+        }
+        failure = failure ?? error
       }
     }
+    if let failure { throw failure }
+  }
+
+  /// The recording that grows in a file, and when that was written, in seconds of the wall clock; nil for other files.
+  /// Completes what an earlier server has left of these.
+  private func unfinished(_ file: String) throws(SystemError) -> (StreamName, written: Int64)? {
+    if let name = StreamName(pendingSidecar: file) { completeLeftSidecar(name) }
+    // The sidecar is removed last.
+    if let name = StreamName(hiddenGaps: file), !isThere(name.pendingSidecar) { unlinkat(directory, file, 0) }
+    guard let name = StreamName(partialFile: file), try parts.lines(of: name.base).last?.isDiscarded != true,
+      try !finishLeftSplit(name)
+    else { return nil }
+    var status = stat()
+    do throws(SystemError) {
+      try retryingInterrupts("look at \(file)") { fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) }
+    } catch {
+      // It has got its final name, or was removed.
+      if error.isMissing { return nil }
+      throw error
+    }
+    return status.st_mode & S_IFMT == S_IFREG ? (name, written: Int64(status.st_mtim.tv_sec)) : nil
   }
 }

@@ -15,7 +15,7 @@ internal import Synchronization
 private struct SplitFile: Sendable {
   var finishing: FinishingRecording
   var file: OpenFile
-  var finish = SplitFinish()
+  var finish: SplitFinish
 }
 
 /// Finishes a recording whose stream continues in the next one, unless the stream is discarded before. Any thread.
@@ -84,10 +84,14 @@ extension FileStore {
       start: closed.seriesStart, missing: stream.gaps.missing, holesEnd: stream.gaps.holesEnd)
 
     let file = try beginFile(next, head.bytes)
+    // A search for what an earlier server has split off must not find this one.
+    let finish = SplitFinish()
+    splits.withLock { $0[name.fileBase] = finish }
     do throws(SystemError) {
       try inheritSidecar(from: name, to: next)
       try log(closed, part, of: name.base)
     } catch {
+      splits.withLock { $0[name.fileBase] = nil }
       unlinkat(directory, next.pendingSidecar, 0)
       unlinkat(directory, next.partial, 0)
       throw error
@@ -95,8 +99,7 @@ extension FileStore {
     syncLog(name)
     let left = SplitFile(
       finishing: FinishingRecording(name: name, start: stream.start, length: end, size: size, ending: .split),
-      file: stream.stored)
-    splits.withLock { $0[name.fileBase] = left.finish }
+      file: stream.stored, finish: finish)
     let split = SplitRecording(
       name: name, start: stream.start, length: end,
       missing: stream.gaps.missing - min(stream.gaps.missing, closed.series?.missing ?? 0),
@@ -197,7 +200,7 @@ extension FileStore {
     let ended: @Sendable (SplitOutcome) -> Void = { [self] outcome in
       finish.end()
       if case .finished = outcome {
-        splits.withLock { if $0[name.fileBase] === finish { $0[name.fileBase] = nil } }
+        leaveSplit(name, finish)
         // It counted against a quota if an earlier server had split it off.
         accounts?.remove(name)
       }
@@ -231,48 +234,64 @@ extension FileStore {
 
   /// The log's line about a recording whose stream continues in another; nil if there is none, or the stream is
   /// discarded.
-  private func leftSplit(_ name: StreamName) -> RecordingPart? {
-    guard let log = try? parts.lines(of: name.base), let last = log.last, last.number != name.part, !last.isDiscarded
-    else { return nil }
+  private func leftSplit(_ name: StreamName) throws(SystemError) -> RecordingPart? {
+    let log = try parts.lines(of: name.base)
+    guard let last = log.last, last.number != name.part, !last.isDiscarded else { return nil }
     return log.last { $0.number == name.part }.flatMap { $0.isSplit ? $0 : nil }
   }
 
-  /// Finishes a recording that an earlier server has split off. Returns false if the file is not such a recording.
-  func finishLeftSplit(_ name: StreamName) -> Bool {
-    guard !isEnded.load(ordering: .acquiring), leftSplit(name) != nil else { return false }
-    do throws(SystemError) { try checkSplits(name, parts.lines(of: name.base)) } catch {
-      finishLater(name, isSplit: true)
-      return true
-    }
-    guard let part = leftSplit(name), let end = part.end,
-      let (_, finalExtension) = StreamName.parts(ofFile: part.file[...])
-    else { return false }
-    let name = name.withExtension(String(finalExtension))
-    // This server is finishing it already.
-    guard splits.withLock({ $0[name.fileBase] == nil }) else { return true }
+  /// Finishes a recording that an earlier server has split off. Returns false if the file is not such a recording. Any
+  /// thread.
+  ///
+  /// - Throws: ``SystemError`` if it cannot be determined now whether it is one.
+  func finishLeftSplit(_ name: StreamName) throws(SystemError) -> Bool {
+    guard !isEnded.load(ordering: .acquiring), try leftSplit(name) != nil else { return false }
     do throws(SystemError) {
-      guard let (file, size) = try openExisting(name.partial, O_RDWR) else { return true }
-      try restoreHead(name)
-      let length = part.start + (size - min(size, part.headerLength))
-      let finishing = FinishingRecording(
-        name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)
-      let split = SplitFile(finishing: finishing, file: file)
-      splits.withLock { $0[name.fileBase] = split.finish }
-      // The stream may have been discarded before any request could find it there.
-      guard leftSplit(name) != nil else {
-        split.finish.discard()
-        splits.withLock { if $0[name.fileBase] === split.finish { $0[name.fileBase] = nil } }
-        return true
-      }
-      finishSplit(split) { [self] outcome in
-        guard case .failed = outcome else { return }
-        splits.withLock { if $0[name.fileBase] === split.finish { $0[name.fileBase] = nil } }
-        finishLater(name, isSplit: true)
-      }
+      try checkSplits(name, parts.lines(of: name.base))
+      guard let part = try leftSplit(name), let end = part.end,
+        let (_, finalExtension) = StreamName.parts(ofFile: part.file[...])
+      else { return false }
+      try finishLeft(name.withExtension(String(finalExtension)), part, end: end)
     } catch {
       finishLater(name, isSplit: true)
     }
     return true
+  }
+
+  private func finishLeft(_ name: StreamName, _ part: RecordingPart, end: UInt64) throws(SystemError) {
+    let finish = SplitFinish()
+    let isFirst = splits.withLock { splits in
+      guard splits[name.fileBase] == nil else { return false }
+      splits[name.fileBase] = finish
+      return true
+    }
+    // This server is finishing it already, perhaps on another thread.
+    guard isFirst else { return }
+    do throws(SystemError) {
+      guard let (file, size) = try openExisting(name.partial, O_RDWR) else { return leaveSplit(name, finish) }
+      try restoreHead(name)
+      let length = part.start + (size - min(size, part.headerLength))
+      let finishing = FinishingRecording(
+        name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)
+      // The stream may have been discarded before any request could find it there.
+      guard try leftSplit(name) != nil else {
+        finish.discard()
+        return leaveSplit(name, finish)
+      }
+      finishSplit(SplitFile(finishing: finishing, file: file, finish: finish)) { [self] outcome in
+        guard case .failed = outcome else { return }
+        leaveSplit(name, finish)
+        finishLater(name, isSplit: true)
+      }
+    } catch {
+      leaveSplit(name, finish)
+      throw error
+    }
+  }
+
+  /// This attempt is over, and another one may begin.
+  private func leaveSplit(_ name: StreamName, _ finish: SplitFinish) {
+    splits.withLock { if $0[name.fileBase] === finish { $0[name.fileBase] = nil } }
   }
 
   // MARK: Reading

@@ -94,9 +94,9 @@ final class ServerCore {
   /// An earlier server has left a recording unfinished.
   func found(_ name: StreamName, silentFor seconds: Int64) { directory?.registry.found(name, silentFor: seconds) }
 
-  /// The unfinished recordings of an earlier server cannot be listed.
+  /// The search for unfinished recordings of an earlier server has failed.
   func cannotFind(_ error: SystemError) {
-    say("cannot find unfinished recordings: \(error). They stay unfinished until the next start.")
+    say("cannot find unfinished recordings: \(error). The server retries. Until then, some of them stay unfinished.")
   }
 
   /// The closed recordings of a stream from an earlier server were removed.

@@ -105,33 +105,12 @@ final class SharedStorage: Sendable {
       bytesPerClient: part(Int(clamping: uploads.maximumFinishedSizePerClient)))
   }
 
-  /// Searches on a separate thread for recordings that an earlier server has closed or left unfinished, because there
-  /// may be any number of files.
-  ///
-  /// - Parameters:
-  ///   - found: called with an unfinished one, and how many seconds ago it was written.
-  ///   - gone: called with a stream that has records but no files.
-  ///   - failed: called if the directory cannot be listed.
-  func find(
-    _ found: @escaping @Sendable (StreamName, Int64) -> Void, gone: @escaping @Sendable (String) -> Void,
+  /// The search for what earlier servers have left, see ``RecordingSearch``; nil if there are no files.
+  func search(
+    found: @escaping @Sendable (StreamName, Int64) -> Void, gone: @escaping @Sendable (String) -> Void,
     failed: @escaping @Sendable (SystemError) -> Void
-  ) {
-    guard let files else { return }
-    // Without this thread they stay as they are until the next start.
-    try? NamedThread("sluice-finder") {
-      do throws(SystemError) {
-        try files.findRemoved(gone)
-        try files.findUnfinished(found)
-      } catch {
-        failed(error)
-      }
-    }.detach()
-  }
-
-  /// Searches again for records of streams without files, when the lifetime of such records has passed since the start.
-  func findRemoved(_ gone: @escaping @Sendable (String) -> Void) {
-    guard let files else { return }
-    try? NamedThread("sluice-finder") { try? files.findRemoved(gone) }.detach()
+  ) -> RecordingSearch? {
+    files.map { RecordingSearch($0, found: found, gone: gone, failed: failed) }
   }
 
   /// Begins to remove recordings that need not be kept, if there are such rules.

@@ -24,6 +24,8 @@ public final class UploadServer: Sendable {
   private let maintenancePause: Duration
   private let loops: [EventLoop]
   let shared: SharedStorage
+  /// nil if nothing is stored in files.
+  private let search: RecordingSearch?
   private let acceptor: LoopOwned<Acceptor>
   let routes: Routes
   private let started = Lock(false)
@@ -78,8 +80,13 @@ public final class UploadServer: Sendable {
     } catch {
       throw .listening(error)
     }
-    self.cores = zip(cores, loops).map { LoopOwned($0, on: $1) }
+    let owned = zip(cores, loops).map { LoopOwned($0, on: $1) }
+    self.cores = owned
     self.loops = loops
+    search = shared.search(
+      found: { name, silence in for core in owned { core.execute { $0.found(name, silentFor: silence) } } },
+      gone: { base in for core in owned { core.execute { $0.forgetClosed(base) } } },
+      failed: { error in owned[0].execute { $0.cannotFind(error) } })
     undrained = Atomic(count)
     for (index, core) in cores.enumerated() {
       core.ended = { shared.loopEnded() }
@@ -100,10 +107,7 @@ public final class UploadServer: Sendable {
     precondition(isFirst, "an UploadServer can run only once")
     for core in cores { core.value.load(patience: loadPatience / cores.count) }
     for core in cores { core.value.start() }
-    shared.find(
-      { [cores] name, silence in for core in cores { core.execute { $0.found(name, silentFor: silence) } } },
-      gone: { [cores] base in for core in cores { core.execute { $0.forgetClosed(base) } } },
-      failed: { [cores] error in cores[0].execute { $0.cannotFind(error) } })
+    search?.begin(SearchPlan.Search.allCases)
     findRemovedLater()
     shared.brokers?.guardian.report { [cores] reason in
       cores[0].execute { $0.report(ServerEvent(.warning, reason: reason)) }
@@ -210,7 +214,7 @@ public final class UploadServer: Sendable {
   /// Repeats the search after the lifetime of a record. On the first loop's thread, or before it runs.
   private func findRemovedLater() {
     loops[0].schedule(after: closedLifetime) { [unowned self] in
-      shared.findRemoved { [cores] base in for core in cores { core.execute { $0.forgetClosed(base) } } }
+      search?.begin([.removed])
       findRemovedLater()
     }
   }
@@ -219,6 +223,7 @@ public final class UploadServer: Sendable {
   private func maintainLater() {
     loops[0].schedule(after: maintenancePause) { [unowned self] in
       shared.maintain()
+      search?.maintain()
       maintainLater()
     }
   }

@@ -32,7 +32,7 @@ struct StoreFaultTests {
       Fault(call: DISK_TRUNCATE, name: "truncate", errors: [EIO, ENOSPC, EINTR]),
       Fault(call: DISK_UNLINK, name: "unlink", errors: [EIO, EINTR]),
       Fault(call: DISK_MAKE_DIRECTORY, name: "make a directory", errors: [ENOSPC, EIO, EINTR]),
-      Fault(call: DISK_LIST, name: "list", errors: [EIO]),
+      Fault(call: DISK_LIST, name: "list", errors: [EIO, EINTR]),
       Fault(call: DISK_STATUS, name: "status", errors: [EIO, EINTR]),
       Fault(call: DISK_LOCK, name: "lock", errors: [EIO, ENOLCK, EINTR]),
       Fault(call: DISK_ACCESS, name: "access", errors: [EIO, EINTR]),
@@ -145,7 +145,7 @@ final class StoreRun {
 
   private func start() throws -> TestServer {
     try TestServer(in: directory) {
-      ($0.durability, $0.threads) = (setting.durability, 1)
+      ($0.durability, $0.threads, $0.maintenancePause) = (setting.durability, 1, .milliseconds(5))
       // After this time the server closes recordings that the disk did not let it remove after a cancellation.
       $0.finishAfter = .seconds(1)
       guard setting.isSplit else { return }
