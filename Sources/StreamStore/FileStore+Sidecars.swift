@@ -205,8 +205,10 @@ extension FileStore {
   }
 
   /// Restores the received head of a recording that did not get its final name, whatever the length of its file.
+  ///
+  /// - Throws: ``SystemError``, also if it cannot be determined now whether the head was changed.
   func restoreHead(_ name: StreamName) throws(SystemError) {
-    guard isThere(name.partial), var sidecar = pendingSidecar(name), let stored = sidecar.stored else { return }
+    guard isThere(name.partial), var sidecar = try readPending(name), let stored = sidecar.stored else { return }
     if let received = WAVHead(sidecar.receivedHead), let finished = received.finished(fileLength: stored.bytes),
       try readHead(name.partial, finished.count) == finished
     {
@@ -249,6 +251,30 @@ extension FileStore {
   // MARK: The hidden file
 
   func pendingSidecar(_ name: StreamName) -> RecordingSidecar? { sidecar(name.pendingSidecar) }
+
+  /// The hidden sidecar of a recording; nil if there is none, or if it cannot be parsed.
+  ///
+  /// - Throws: ``SystemError`` if the disk or the kernel refuses to read it. It may be complete nevertheless.
+  private func readPending(_ name: StreamName) throws(SystemError) -> RecordingSidecar? {
+    do throws(SystemError) {
+      let bytes = try contents(name.pendingSidecar, in: directory)
+      return try? RecordingSidecar(parsing: bytes)
+    } catch {
+      // Nothing is there, or something that no server has written, such as a directory.
+      if [ENOENT, ELOOP, EISDIR, ENXIO].contains(error.code) { return nil }
+      throw error
+    }
+  }
+
+  /// Like ``readPending(_:)``, but nil if it cannot be read now. Its recording is then completed later.
+  private func pendingSidecarNowOrLater(_ name: StreamName) -> RecordingSidecar? {
+    do throws(SystemError) {
+      return try readPending(name)
+    } catch {
+      finishLater(name)
+      return nil
+    }
+  }
 
   /// - Parameter parent: the directory; nil for the directory of recordings.
   func sidecar(_ file: String, in parent: Int32? = nil) -> RecordingSidecar? {
@@ -310,13 +336,17 @@ extension FileStore {
 
   /// Completes a hidden sidecar of an earlier server. If the recording has its final name, the digests are missing.
   func completeLeftSidecar(_ name: StreamName) {
-    guard !isThere(name.partial), let sidecar = pendingSidecar(name) else { return }
-    if sidecar.stored?.sha256 != nil { return endRemovalInPlace(of: name, sidecar) }
-    guard isThere(sidecar.file) else {
-      unlinkat(directory, name.pendingSidecar, 0)
-      return
+    do throws(SystemError) {
+      guard try !exists(name.partial), let sidecar = try readPending(name) else { return }
+      if sidecar.stored?.sha256 != nil { return endRemovalInPlace(of: name, sidecar) }
+      guard try exists(sidecar.file) else {
+        unlinkat(directory, name.pendingSidecar, 0)
+        return
+      }
+      completeSidecar(name)
+    } catch {
+      finishLater(name)
     }
-    completeSidecar(name)
   }
 
   /// Computes the digests of a complete recording in the background, and gives its sidecar its final name.
@@ -325,14 +355,15 @@ extension FileStore {
   /// of others. They are computed after all other work, the shortest recording first.
   func completeSidecar(_ name: StreamName) {
     worker.executeSlice { [self] in
-      guard !isEnded.load(ordering: .acquiring), let stored = pendingSidecar(name)?.stored else { return }
+      guard !isEnded.load(ordering: .acquiring), let stored = pendingSidecarNowOrLater(name)?.stored
+      else { return }
       worker.executeUnhurried(remaining: stored.bytes) { [self] in beginDigests(name) }
     }
   }
 
   private func beginDigests(_ name: StreamName) {
-    guard !isEnded.load(ordering: .acquiring), let sidecar = pendingSidecar(name), let stored = sidecar.stored,
-      let (file, size) = openFinished(sidecar.file, name), size == stored.bytes,
+    guard !isEnded.load(ordering: .acquiring), let sidecar = pendingSidecarNowOrLater(name),
+      let stored = sidecar.stored, let (file, size) = openFinished(sidecar.file, name), size == stored.bytes,
       let reading = FileReading([FileStretch(file, 0..<size)]),
       let digests = try? RecordingDigests(receivedHead: sidecar.receivedHead)
     else { return }
@@ -340,8 +371,10 @@ extension FileStore {
   }
 
   /// Whether the recording that a hidden sidecar describes still exists. A discarded stream may have begun again.
-  private func isDescribed(by pending: RecordingSidecar, _ name: StreamName) -> Bool {
-    isThere(pending.file) && pendingSidecar(name) == pending
+  private func isDescribed(by pending: RecordingSidecar, _ name: StreamName) throws(SystemError) -> Bool {
+    // A disk that does not answer has not lost the recording.
+    guard isThere(pending.file) else { return false }
+    return try readPending(name) == pending
   }
 
   /// nil if the recording does not exist or cannot be opened now. Its sidecar is then completed later.
@@ -357,45 +390,65 @@ extension FileStore {
   private func readSlice(
     _ name: StreamName, _ sidecar: RecordingSidecar, _ reading: FileReading, _ digests: RecordingDigests
   ) {
-    guard !isEnded.load(ordering: .acquiring), (try? reading.next(RecordingDigests.slice, digests.update)) != nil
-    else { return }
+    guard !isEnded.load(ordering: .acquiring) else { return }
+    do throws(SystemError) {
+      _ = try reading.next(RecordingDigests.slice, digests.update)
+    } catch {
+      // A damaged recording must not be read again and again. The next server tries it once more.
+      if error.isShortage { finishLater(name) }
+      return
+    }
     guard reading.isAtEnd else {
       return worker.executeUnhurried(remaining: reading.remaining) { [self] in
         readSlice(name, sidecar, reading, digests)
       }
     }
     guard let (received, stored) = try? digests.values() else { return }
-    guard isDescribed(by: sidecar, name) else { return }
-    let pending = sidecar
-    var sidecar = sidecar
-    sidecar.received?.sha256 = received.hexadecimal
-    sidecar.stored?.sha256 = stored.hexadecimal
-    sidecar.link = link(sidecar, name)
-    let naming: DiskSync.Step = { [self, sidecar] () throws(SystemError) in
-      guard isDescribed(by: pending, name) else {
-        // It was discarded meanwhile.
-        unlink(sidecar)
-        unlinkat(directory, name.newSidecar, 0)
-        return DiskSync.Touched()
-      }
-      try retryingInterrupts("rename \(name.newSidecar)") {
-        renameat(directory, name.newSidecar, directory, name.sidecar)
-      }
-      unlinkat(directory, name.pendingSidecar, 0)
-      countRetained(name)
-      return DiskSync.Touched(directory: directory)
-    }
+    var complete = sidecar
+    complete.received?.sha256 = received.hexadecimal
+    complete.stored?.sha256 = stored.hexadecimal
+    replacePending(sidecar, by: complete, name)
+  }
+
+  /// Replaces the hidden sidecar of a finished recording by the one with the digests. On the worker's thread.
+  private func replacePending(_ pending: RecordingSidecar, by complete: RecordingSidecar, _ name: StreamName) {
     // If this fails, the hidden file stays, and is completed later or by the next server.
     do throws(SystemError) {
+      guard try isDescribed(by: pending, name) else { return }
+      var sidecar = complete
+      sidecar.link = link(sidecar, name)
+      let naming: DiskSync.Step = { [self, sidecar] () throws(SystemError) in
+        try nameSidecar(sidecar, insteadOf: pending, name)
+      }
       try writeNew(sidecar, name)
-      if durability == .none { _ = try naming() }
+      guard durability != .none else {
+        _ = try naming()
+        return
+      }
+      disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { [self] error in
+        if error != nil { finishLater(name) }
+      }
     } catch {
-      return finishLater(name)
+      finishLater(name)
     }
-    guard durability != .none else { return }
-    disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { [self] error in
-      if error != nil { finishLater(name) }
+  }
+
+  /// Gives a written sidecar its name.
+  private func nameSidecar(
+    _ sidecar: RecordingSidecar, insteadOf pending: RecordingSidecar, _ name: StreamName
+  ) throws(SystemError) -> DiskSync.Touched {
+    guard try isDescribed(by: pending, name) else {
+      // It was discarded meanwhile.
+      unlink(sidecar)
+      unlinkat(directory, name.newSidecar, 0)
+      return DiskSync.Touched()
     }
+    try retryingInterrupts("rename \(name.newSidecar)") {
+      renameat(directory, name.newSidecar, directory, name.sidecar)
+    }
+    unlinkat(directory, name.pendingSidecar, 0)
+    countRetained(name)
+    return DiskSync.Touched(directory: directory)
   }
 }
 

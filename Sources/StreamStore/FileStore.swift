@@ -156,6 +156,19 @@ package final class FileStore: Sendable {
 
   func isThere(_ file: String) -> Bool { isInDirectory(file, directory) }
 
+  /// Like ``isThere(_:)``, for callers that can try again.
+  ///
+  /// - Throws: ``SystemError`` if the disk does not answer.
+  func exists(_ file: String) throws(SystemError) -> Bool {
+    do throws(SystemError) {
+      try retryingInterrupts("look for \(file)") { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) }
+      return true
+    } catch {
+      if error.isMissing { return false }
+      throw error
+    }
+  }
+
   func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64)? {
     do throws(SystemError) {
       return try openFile(name, mode)

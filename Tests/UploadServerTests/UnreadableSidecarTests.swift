@@ -1,0 +1,125 @@
+// Tests that a hidden sidecar which cannot be read for a moment does not count as missing.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import Recordings
+import SyncGate
+import Testing
+
+@testable import DiskFiles
+@testable import StreamServing
+@testable import StreamStore
+@testable import UploadServer
+
+@Suite("Hidden sidecars that cannot be read for a while")
+struct UnreadableSidecarTests {
+  private enum Moment: CaseIterable {
+    /// The server finds it at its start.
+    case found
+    /// The digests are about to be computed.
+    case begun
+    /// The sidecar with the digests is about to replace it.
+    case named
+  }
+
+  private static let name = StreamName(path: "/h.txt", streamID: "a", mediaType: "text/plain")
+  private static let link = "h/2026-11-21T22-00-00Z.txt"
+
+  private static func store(_ directory: TemporaryDirectory, _ durability: Durability) throws -> FileStore {
+    try FileStore(
+      path: directory.path, durability: durability, closedLifetime: .zero, hasSidecars: true,
+      names: RecordingNames(pattern: RecordingNames.standardPattern, includesWhole: true), files: OpenFiles(),
+      UploadUsage(.init()))
+  }
+
+  /// Waits until the worker has done all that it has been given.
+  private static func awaitWorker(_ store: FileStore) throws {
+    let isOver = try EventLog<Bool>()
+    store.worker.execute { isOver.append(true) }
+    _ = try isOver.first("the worker has done all") { _ in true }
+  }
+
+  @Test("the recording receives its sidecar later, and its link stays")
+  func later() async {
+    await #expect(processExitsWith: .success) {
+      for moment in Moment.allCases {
+        for code in [EIO, ENOMEM, EMFILE] {
+          try UnreadableSidecarTests.run(moment, code)
+        }
+      }
+    }
+  }
+
+  private static func run(_ moment: Moment, _ code: Int32) throws {
+    let directory = TemporaryDirectory()
+    try directory.write(name.final, Array("abc".utf8))
+    var sidecar = RecordingSidecar(file: name.final)
+    (sidecar.stream, sidecar.started) = ("a", "2026-11-21T22:00:00.000Z")
+    sidecar.stored = RecordingSidecar.Content(bytes: 3)
+    sidecar.received = sidecar.stored
+    try directory.write(name.pendingSidecar, Array(sidecar.text.utf8))
+    let store = try store(directory, .interval)
+    let hidden = "/" + name.pendingSidecar
+    switch moment {
+    case .found:
+      open_gate_fail(code, hidden)
+      store.completeLeftSidecar(name)
+    case .begun:
+      open_gate_fail(code, hidden)
+      store.completeSidecar(name)
+    case .named:
+      let count = sync_gate_calls()
+      sync_gate_close()
+      store.completeSidecar(name)
+      try waitUntil("the sidecar is on its way to the disk") { sync_gate_calls() > count }
+      open_gate_fail(code, hidden)
+      sync_gate_open()
+    }
+    try waitUntil("\(moment), \(code): it cannot be read") { open_gate_failures() > 0 }
+    try awaitWorker(store)
+    try require(directory.exists(name.pendingSidecar), "\(moment), \(code): it is gone")
+    try require(!directory.exists(name.sidecar), "\(moment), \(code): there is a sidecar already")
+    if moment == .named { try require(directory.exists(link), "\(moment), \(code): the link is gone") }
+    open_gate_fail(0, "")
+    store.finishUnfinished()
+    try waitUntil("\(moment), \(code): the sidecar follows") {
+      directory.exists(name.sidecar) && !directory.exists(name.pendingSidecar)
+    }
+    let complete = try RecordingSidecar(parsing: try directory.contents(name.sidecar))
+    try require(complete.stored?.sha256 != nil && complete.link == link, "\(moment), \(code): \(complete)")
+    try require(directory.exists(link), "\(moment), \(code): no link")
+  }
+
+  @Test("a recording is not continued while it is unknown whether its header was changed")
+  func head() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let head = StreamedHead.all[0]
+      let samples = [UInt8](repeating: 7, count: 400)
+      let finished = head.finished(sampleByteCount: samples.count) + samples
+      let name = StreamName(path: "/k.wav", streamID: "a", mediaType: "audio/wav")
+      // The server was killed before the recording got its name.
+      try directory.write(name.partial, finished)
+      var sidecar = RecordingSidecar(file: name.final)
+      sidecar.stored = RecordingSidecar.Content(bytes: UInt64(finished.count))
+      (sidecar.received, sidecar.receivedHead) = (sidecar.stored, head.bytes)
+      try directory.write(name.pendingSidecar, Array(sidecar.text.utf8))
+      let store = try UnreadableSidecarTests.store(directory, .none)
+      for code in [EIO, ENOMEM, EMFILE] {
+        open_gate_fail(code, "/" + name.pendingSidecar)
+        do {
+          _ = try store.open(name, for: nil, at: 0, creating: true)
+          throw TestFailure("it is continued")
+        } catch let error as SystemError {
+          try require(error.code == code, "\(error)")
+        }
+        try require(try directory.contents(name.partial) == finished, "\(code): the file has changed")
+      }
+      open_gate_fail(0, "")
+      let stream = try store.open(name, for: nil, at: 0, creating: true)
+      try require(stream?.isNew == false, "it is continued")
+      try require(try directory.contents(name.partial) == head.bytes + samples, "the received header is not restored")
+    }
+  }
+}
