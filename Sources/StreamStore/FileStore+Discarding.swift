@@ -81,7 +81,7 @@ extension FileStore {
   // MARK: On the worker's thread
 
   /// Does a slice of the work, unless another server may have the directory.
-  private func inSlice(_ body: () -> Void) { _ = unlessEnded(body) }
+  private func inSlice(_ body: () -> Void) { unlessEnded(body) }
 
   /// Whether the stream is neither complete nor closed.
   private func isRemovable(_ files: DiscardedFiles) throws(SystemError) -> Bool {

@@ -357,7 +357,9 @@ extension FileStore {
   private func unfinished(_ file: String) throws(SystemError) -> (StreamName, written: Int64)? {
     if let name = StreamName(pendingSidecar: file) { completeLeftSidecar(name) }
     // The sidecar is removed last.
-    if let name = StreamName(hiddenGaps: file), !isThere(name.pendingSidecar) { unlinkat(directory, file, 0) }
+    if let name = StreamName(hiddenGaps: file) {
+      unlessEnded { if !isThere(name.pendingSidecar) { _ = unlinkat(directory, file, 0) } }
+    }
     guard let name = StreamName(partialFile: file), try parts.lines(of: name.base).last?.isDiscarded != true,
       try !finishLeftSplit(name)
     else { return nil }

@@ -255,10 +255,27 @@ extension FileStore {
 
   /// Replaces the sidecar of a finished recording, so that a power failure leaves one of both. On the worker's thread.
   private func replaceSidecar(by sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
-    try writeNew(sidecar, name, isSynced: durability != .none)
-    try retryingInterrupts("rename \(name.newSidecar)") {
-      renameat(directory, name.newSidecar, directory, name.sidecar)
+    // The next server uses the same temporary name.
+    guard try unlessEnded({ () throws(SystemError) in try writeNew(sidecar, name) }) else { return }
+    do throws(SystemError) {
+      if durability != .none { try syncNew(name) }
+      try unlessEnded { () throws(SystemError) in
+        try retryingInterrupts("rename \(name.newSidecar)") {
+          renameat(directory, name.newSidecar, directory, name.sidecar)
+        }
+      }
+    } catch {
+      unlessEnded { _ = unlinkat(directory, name.newSidecar, 0) }
+      throw error
     }
+  }
+
+  private func syncNew(_ name: StreamName) throws(SystemError) {
+    let descriptor = try files.open("open \(name.newSidecar)") {
+      openat(directory, name.newSidecar, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
+    }
+    defer { close(descriptor) }
+    try retryingInterrupts("fdatasync \(name.newSidecar)") { fdatasync(descriptor) }
   }
 
   /// Operators remove files too, so only existing files count.

@@ -315,9 +315,7 @@ extension FileStore {
   }
 
   /// Writes a sidecar under a temporary name. The caller gives it its name.
-  ///
-  /// - Parameter isSynced: whether the disk has it afterwards.
-  func writeNew(_ sidecar: RecordingSidecar, _ name: StreamName, isSynced: Bool = false) throws(SystemError) {
+  func writeNew(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
     let file = name.newSidecar
     let descriptor = try files.open("open \(file)") {
       openat(directory, file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o644)
@@ -325,7 +323,6 @@ extension FileStore {
     defer { close(descriptor) }
     do throws(SystemError) {
       try writeAll(Array(sidecar.text.utf8), to: descriptor, "write \(file)")
-      if isSynced { try retryingInterrupts("fdatasync \(file)") { fdatasync(descriptor) } }
     } catch {
       unlinkat(directory, file, 0)
       throw error
@@ -336,17 +333,18 @@ extension FileStore {
 
   /// Completes a hidden sidecar of an earlier server. If the recording has its final name, the digests are missing.
   func completeLeftSidecar(_ name: StreamName) {
+    var lacksDigests = false
     do throws(SystemError) {
-      guard try !exists(name.partial), let sidecar = try readPending(name) else { return }
-      if sidecar.stored?.sha256 != nil { return endRemovalInPlace(of: name, sidecar) }
-      guard try exists(sidecar.file) else {
-        unlinkat(directory, name.pendingSidecar, 0)
-        return
+      try unlessEnded { () throws(SystemError) in
+        guard try !exists(name.partial), let sidecar = try readPending(name) else { return }
+        if sidecar.stored?.sha256 != nil { return endRemovalInPlace(of: name, sidecar) }
+        lacksDigests = try exists(sidecar.file)
+        if !lacksDigests { unlinkat(directory, name.pendingSidecar, 0) }
       }
-      completeSidecar(name)
     } catch {
-      finishLater(name)
+      return finishLater(name)
     }
+    if lacksDigests { completeSidecar(name) }
   }
 
   /// Computes the digests of a complete recording in the background, and gives its sidecar its final name.
@@ -412,33 +410,39 @@ extension FileStore {
 
   /// Replaces the hidden sidecar of a finished recording by the one with the digests. On the worker's thread.
   private func replacePending(_ pending: RecordingSidecar, by complete: RecordingSidecar, _ name: StreamName) {
-    // If this fails, the hidden file stays, and is completed later or by the next server.
+    var written: RecordingSidecar?
+    // If this fails, the hidden file stays, and is completed later or by the next server. That server uses the same
+    // temporary name.
     do throws(SystemError) {
-      guard try isDescribed(by: pending, name) else { return }
-      var sidecar = complete
-      sidecar.link = link(sidecar, name)
-      let naming: DiskSync.Step = { [self, sidecar] () throws(SystemError) in
-        try nameSidecar(sidecar, insteadOf: pending, name)
-      }
-      try writeNew(sidecar, name)
-      guard durability != .none else {
-        _ = try naming()
-        return
-      }
-      disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { [self] error in
-        if error != nil { finishLater(name) }
+      try unlessEnded { () throws(SystemError) in
+        guard try isDescribed(by: pending, name) else { return }
+        var sidecar = complete
+        sidecar.link = link(sidecar, name)
+        try writeNew(sidecar, name)
+        written = sidecar
+        if durability == .none { _ = try nameSidecar(sidecar, insteadOf: pending, name) }
       }
     } catch {
-      finishLater(name)
+      return finishLater(name)
+    }
+    guard durability != .none, let sidecar = written else { return }
+    let naming: DiskSync.Step = { [self] () throws(SystemError) in
+      var touched = DiskSync.Touched()
+      try unlessEnded { () throws(SystemError) in
+        touched = try nameSidecar(sidecar, insteadOf: pending, name)
+      }
+      return touched
+    }
+    disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { [self] error in
+      if error != nil { finishLater(name) }
     }
   }
 
-  /// Gives a written sidecar its name.
+  /// Gives a written sidecar its name, unless the recording was discarded meanwhile.
   private func nameSidecar(
     _ sidecar: RecordingSidecar, insteadOf pending: RecordingSidecar, _ name: StreamName
   ) throws(SystemError) -> DiskSync.Touched {
     guard try isDescribed(by: pending, name) else {
-      // It was discarded meanwhile.
       unlink(sidecar)
       unlinkat(directory, name.newSidecar, 0)
       return DiskSync.Touched()

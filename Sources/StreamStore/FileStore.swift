@@ -144,10 +144,13 @@ package final class FileStore: Sendable {
 
   /// Calls `body`, which takes a few milliseconds, before another server may use the directory. Returns false if one
   /// may already.
-  func unlessEnded(_ body: () -> Void) -> Bool {
-    ending.withLock { _ in
+  ///
+  /// Not within another `body`, nor while ``SplitFinish`` guards a step. Loops wait here only for their end.
+  @discardableResult
+  func unlessEnded<Failure: Error>(_ body: () throws(Failure) -> Void) throws(Failure) -> Bool {
+    try ending.withLock { (_) throws(Failure) in
       guard !isEnded.load(ordering: .acquiring) else { return false }
-      body()
+      try body()
       return true
     }
   }

@@ -1,0 +1,117 @@
+// Tests that a server which has ended, and whose worker is still busy, changes nothing for the next server.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import Recordings
+import SyncGate
+import Testing
+
+@testable import DiskFiles
+@testable import StreamServing
+@testable import StreamStore
+@testable import UploadServer
+
+@Suite("A server that has ended, and the next one")
+struct EndedServerTests {
+  /// What the worker writes a sidecar for.
+  private enum Work: String, CaseIterable {
+    /// The digests of a recording.
+    case digests
+    /// The time since when a recording is kept.
+    case retention
+  }
+
+  private static let name = StreamName(path: "/h.txt", streamID: "a", mediaType: "text/plain")
+  private static let link = "h/2026-11-21T22-00-00Z.txt"
+
+  private static func store(
+    _ directory: TemporaryDirectory, _ durability: Durability, _ retention: RetentionState? = nil
+  ) throws -> FileStore {
+    try FileStore(
+      path: directory.path, durability: durability, closedLifetime: .zero, hasSidecars: true,
+      names: RecordingNames(pattern: RecordingNames.standardPattern, includesWhole: true), retention: retention,
+      files: OpenFiles(), UploadUsage(.init()))
+  }
+
+  /// Writes a recording, and its sidecar with or without digests.
+  private static func leave(_ work: Work, in directory: TemporaryDirectory) throws {
+    try directory.write(name.final, Array("abc".utf8))
+    var sidecar = RecordingSidecar(file: name.final)
+    (sidecar.stream, sidecar.started) = ("a", "2026-11-21T22:00:00.000Z")
+    sidecar.stored = RecordingSidecar.Content(bytes: 3)
+    if work == .retention { sidecar.stored?.sha256 = "0" }
+    sidecar.received = sidecar.stored
+    try directory.write(work == .digests ? name.pendingSidecar : name.sidecar, Array(sidecar.text.utf8))
+  }
+
+  private static func begin(_ work: Work, _ store: FileStore) {
+    switch work {
+    case .digests: store.completeSidecar(name)
+    case .retention: store.beginRetention { _ in }
+    }
+  }
+
+  @Test("no other server uses the directory while a sidecar is written")
+  func written() async {
+    await #expect(processExitsWith: .success) {
+      for work in Work.allCases {
+        for durability in Durability.allCases {
+          let directory = TemporaryDirectory()
+          try EndedServerTests.leave(work, in: directory)
+          let retention = RetentionState(
+            RecordingRetention(longestAge: .seconds(1000)), RetentionState.Clock(isSynchronized: { true }))
+          let store = try EndedServerTests.store(directory, durability, work == .retention ? retention : nil)
+          open_gate_close("/" + EndedServerTests.name.newSidecar)
+          EndedServerTests.begin(work, store)
+          try waitUntil("\(work), \(durability): the sidecar is opened") { open_gate_waiters() == 1 }
+          let waiters = try EventLog<UInt>()
+          try NamedThread("end") {
+            store.unlock()
+            waiters.append(open_gate_waiters())
+          }.detach()
+          // Only a server that does not wait for its worker ends in this time.
+          poll(nil, 0, 100)
+          open_gate_open()
+          let left = try waiters.first("the end of the server") { _ in true }
+          try require(left == 0, "\(work), \(durability): the directory is free while the sidecar is written")
+          let next = try EndedServerTests.store(directory, durability)
+          try next.findUnfinished { _, _ in }
+          try waitUntil("\(work), \(durability): the sidecar is complete") {
+            directory.exists(EndedServerTests.name.sidecar) && !directory.exists(EndedServerTests.name.pendingSidecar)
+          }
+          let sidecar = try RecordingSidecar(parsing: try directory.contents(EndedServerTests.name.sidecar))
+          try require(sidecar.stored?.sha256 != nil, "\(work), \(durability): \(sidecar)")
+        }
+      }
+    }
+  }
+
+  @Test("a sidecar that waits for the disk when the server ends is the business of the next server")
+  func waiting() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      try EndedServerTests.leave(.digests, in: directory)
+      let (name, link) = (EndedServerTests.name, EndedServerTests.link)
+      let store = try EndedServerTests.store(directory, .interval)
+      sync_gate_close()
+      store.completeSidecar(name)
+      try waitUntil("the sidecar is on its way to the disk") { sync_gate_calls() > 0 }
+      store.unlock()
+      // It does not wait for the disk, and so overtakes the first one.
+      let next = try EndedServerTests.store(directory, .none)
+      try next.findUnfinished { _, _ in }
+      try waitUntil("the next server has completed it") {
+        directory.exists(name.sidecar) && !directory.exists(name.pendingSidecar)
+      }
+      let before = try directory.contents(name.sidecar)
+      try require(directory.exists(link), "it has no link")
+      sync_gate_open()
+      let isOver = try EventLog<Bool>()
+      store.worker.execute { isOver.append(true) }
+      _ = try isOver.first("the worker of the first server has done all") { _ in true }
+      try require(directory.exists(link), "the link is gone")
+      try require(try directory.contents(name.sidecar) == before, "the sidecar has changed")
+    }
+  }
+}
