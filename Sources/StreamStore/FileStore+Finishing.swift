@@ -68,9 +68,6 @@ extension FileStore {
         }
       if let refusal { throw refusal }
       areBytesSynced.withLock { $0 = true }
-      if finishing.ending == .split, isEnded.load(ordering: .acquiring) {
-        throw SystemError(operation: "finish \(name.partial) when the server has ended", code: ECANCELED)
-      }
       try file.check(length: size)
       return DiskSync.Touched()
     }

@@ -187,14 +187,20 @@ extension FileStore {
   ) {
     // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
-    finishSplit(split) { outcome in
+    // If nothing is synced, the steps are performed here, before the loop ends.
+    finishSplit(split, outlivesLoop: durability != .none) { outcome in
       // The stream may have been discarded and begun again since the worker finished.
       loop.execute { completion(split.finish.isDiscarded ? .discarded : outcome) }
     }
   }
 
-  /// - Parameter completion: called on any thread.
-  private func finishSplit(_ split: SplitFile, _ completion: @escaping @Sendable (SplitOutcome) -> Void) {
+  /// - Parameters:
+  ///   - outlivesLoop: whether steps may be performed when the loops have ended and another server may use the
+  ///     directory.
+  ///   - completion: called on any thread.
+  private func finishSplit(
+    _ split: SplitFile, outlivesLoop: Bool, _ completion: @escaping @Sendable (SplitOutcome) -> Void
+  ) {
     let (name, finish) = (split.finishing.name, split.finish)
     guard finish.begin() else { return completion(.discarded) }
     let ended: @Sendable (SplitOutcome) -> Void = { [self] outcome in
@@ -208,7 +214,11 @@ extension FileStore {
     }
     // The previous server may have just finished it.
     guard isThere(name.partial) else { return ended(.finished) }
-    complete(split.finishing, split.file, forgetsLog: false, guarding: finish.guarding) { [self] failure in
+    let guarding: (@escaping DiskSync.Step) -> DiskSync.Step = { [self] step in
+      let guarded = finish.guarding(step)
+      return outlivesLoop ? orCancelled(guarded) : guarded
+    }
+    complete(split.finishing, split.file, forgetsLog: false, guarding: guarding) { [self] failure in
       var failure = failure
       if failure != nil, !isThere(name.partial), isThere(name.final) {
         // The previous server, which has just ended, was doing the same.
@@ -216,9 +226,19 @@ extension FileStore {
         completeSidecar(name)
       }
       guard let failure else { return ended(.finished) }
-      let isDataLost = failure.stage == .bytes
+      let isDataLost = failure.stage == .bytes && failure.error.code != ECANCELED
       if isDataLost { finish.unlessDiscarded { noteBroken(name, from: split.finishing.start, failure.error) } }
       ended(.failed(failure.error, isDataLost: isDataLost))
+    }
+  }
+
+  /// Fails if another server may use the directory, which then finishes the recording itself.
+  private func orCancelled(_ step: @escaping DiskSync.Step) -> DiskSync.Step {
+    { [self] () throws(SystemError) in
+      var touched = DiskSync.Touched()
+      let isDone = try unlessEnded { () throws(SystemError) in touched = try step() }
+      if isDone { return touched }
+      throw SystemError(operation: "finish a recording when the server has ended", code: ECANCELED)
     }
   }
 
@@ -278,7 +298,8 @@ extension FileStore {
         finish.discard()
         return leaveSplit(name, finish)
       }
-      finishSplit(SplitFile(finishing: finishing, file: file, finish: finish)) { [self] outcome in
+      let split = SplitFile(finishing: finishing, file: file, finish: finish)
+      finishSplit(split, outlivesLoop: true) { [self] outcome in
         guard case .failed = outcome else { return }
         leaveSplit(name, finish)
         finishLater(name, isSplit: true)

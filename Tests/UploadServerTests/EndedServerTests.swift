@@ -20,6 +20,8 @@ struct EndedServerTests {
     case digests
     /// The time since when a recording is kept.
     case retention
+    /// The end of a recording whose stream continues in another.
+    case split
   }
 
   private static let name = StreamName(path: "/h.txt", streamID: "a", mediaType: "text/plain")
@@ -36,6 +38,17 @@ struct EndedServerTests {
 
   /// Writes a recording, and its sidecar with or without digests.
   private static func leave(_ work: Work, in directory: TemporaryDirectory) throws {
+    if work == .split {
+      try directory.write(name.partial, Array("abc".utf8))
+      let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
+      defer { close(descriptor) }
+      var (split, growing) = (RecordingPart(file: name.final), RecordingPart(file: name.recording(2).final))
+      (split.end, split.isSplit) = (3, true)
+      (growing.number, growing.start, growing.firstReceived) = (2, 3, 3)
+      growing.series = .init(start: 0, missing: 0, holesEnd: 0)
+      try StreamParts(in: descriptor, OpenFiles()).append(split, growing, to: name.base)
+      return try directory.write(name.recording(2).partial, Array("d".utf8))
+    }
     try directory.write(name.final, Array("abc".utf8))
     var sidecar = RecordingSidecar(file: name.final)
     (sidecar.stream, sidecar.started) = ("a", "2026-11-21T22:00:00.000Z")
@@ -45,10 +58,13 @@ struct EndedServerTests {
     try directory.write(work == .digests ? name.pendingSidecar : name.sidecar, Array(sidecar.text.utf8))
   }
 
-  private static func begin(_ work: Work, _ store: FileStore) {
+  private static func begin(_ work: Work, _ store: FileStore) throws {
     switch work {
     case .digests: store.completeSidecar(name)
     case .retention: store.beginRetention { _ in }
+    case .split:
+      // If nothing is synced, this thread performs the steps.
+      try NamedThread("finder") { try? store.findUnfinished { _, _ in } }.detach()
     }
   }
 
@@ -63,7 +79,7 @@ struct EndedServerTests {
             RecordingRetention(longestAge: .seconds(1000)), RetentionState.Clock(isSynchronized: { true }))
           let store = try EndedServerTests.store(directory, durability, work == .retention ? retention : nil)
           open_gate_close("/" + EndedServerTests.name.newSidecar)
-          EndedServerTests.begin(work, store)
+          try EndedServerTests.begin(work, store)
           try waitUntil("\(work), \(durability): the sidecar is opened") { open_gate_waiters() == 1 }
           let waiters = try EventLog<UInt>()
           try NamedThread("end") {
@@ -82,6 +98,8 @@ struct EndedServerTests {
           }
           let sidecar = try RecordingSidecar(parsing: try directory.contents(EndedServerTests.name.sidecar))
           try require(sidecar.stored?.sha256 != nil, "\(work), \(durability): \(sidecar)")
+          let bytes = try directory.text(EndedServerTests.name.final)
+          try require(bytes == "abc" && !directory.exists(EndedServerTests.name.gaps), "\(work), \(durability)")
         }
       }
     }
