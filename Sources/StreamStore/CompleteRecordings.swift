@@ -22,7 +22,7 @@ final class CompleteRecordings: Sendable {
     private var bases: [String] = []
     private var next = 0
     var isComplete = false
-    /// Why the list cannot be made.
+    /// Why the list could not be made.
     var failure: SystemError?
 
     mutating func insert(_ base: String, _ finalExtension: String) {
@@ -53,7 +53,7 @@ final class CompleteRecordings: Sendable {
 
   /// The complete recording of that stream; nil if there is none.
   ///
-  /// - Throws: ``SystemError`` if this is unknown, because the list is not complete yet or cannot be made.
+  /// - Throws: ``SystemError`` if this is unknown, because the list is not complete yet or could not be made.
   func find(_ name: StreamName) throws(SystemError) -> StreamName? {
     // The extension from the request is tried too. It finds a recording that an operator has restored.
     for candidate in [name.finalExtension] + StreamName.commonExtensions {
@@ -110,6 +110,24 @@ final class CompleteRecordings: Sendable {
     scanOn(names, worker, growing)
   }
 
+  /// Lists the directory again, in the background, if that has failed before.
+  func scanAgain(
+    on worker: BackgroundWorker, growing: @escaping @Sendable (_ file: String, _ stream: String) -> Void
+  ) {
+    let hasFailed = uncommon.withLock { list in
+      defer { list.failure = nil }
+      return list.failure != nil
+    }
+    guard hasFailed else { return }
+    do throws(SystemError) {
+      try scan(on: worker, patience: .zero, growing: growing)
+    } catch {
+      fail(error)
+    }
+  }
+
+  private func fail(_ error: SystemError) { uncommon.withLock { $0.failure = error } }
+
   private func scanOn(
     _ names: DirectoryNames, _ worker: BackgroundWorker, _ growing: @escaping @Sendable (String, String) -> Void
   ) {
@@ -118,7 +136,7 @@ final class CompleteRecordings: Sendable {
       do throws(SystemError) {
         if try !scanSlice(names, growing) { scanOn(names, worker, growing) }
       } catch {
-        uncommon.withLock { $0.failure = error }
+        fail(error)
       }
     }
   }

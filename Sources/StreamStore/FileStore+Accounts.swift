@@ -8,16 +8,22 @@ internal import StreamServing
 extension FileStore {
   /// Lists the directory and counts the stored bytes, in slices.
   func countStored() throws(SystemError) {
-    try recordings.scan(on: worker) { [self] file, fileBase in
-      guard let accounts, let stream = fileBase.split(separator: "~").first.map(String.init) else { return }
-      accounts.found(file, of: fileBase, owner: owner(of: stream, (try? parts.lines(of: stream))?.last))
-    }
+    try recordings.scan(on: worker, growing: countGrowing)
     guard accounts != nil, let names = try parts.names() else { return }
     let end = MonotonicInstant.now + CompleteRecordings.patience
     while MonotonicInstant.now < end {
       if try countClosed(names) { return }
     }
     countClosedOn(names)
+  }
+
+  /// Lists the directory again if the worker could not list all of it at the start. Until it has, streams that may be in
+  /// the rest are refused.
+  package func listAgain() { recordings.scanAgain(on: worker, growing: countGrowing) }
+
+  private func countGrowing(_ file: String, of fileBase: String) {
+    guard let accounts, let stream = fileBase.split(separator: "~").first.map(String.init) else { return }
+    accounts.found(file, of: fileBase, owner: owner(of: stream, (try? parts.lines(of: stream))?.last))
   }
 
   private func countClosedOn(_ names: DirectoryNames) {

@@ -3,6 +3,7 @@
 import EventLoops
 import Glibc
 import NetworkTesting
+import SyncGate
 import Testing
 
 @testable import DiskFiles
@@ -87,6 +88,30 @@ struct ListingTests {
       refusals += 1
     }
     try require(refusals > 0, "asked before everything was listed")
+  }
+
+  @Test("if the rest of the directory cannot be listed, a stream that may be in it receives 503 until it can")
+  func later() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let count = 40_000
+      try Command.run("sh", ["-c", "cd \"$0\" && seq -f 'a-%.0f.rare' \(count) | xargs touch", directory.path])
+      // More than a start has time for, and fewer than there are.
+      list_gate_fail(EIO, directory.path, UInt(count) - 100)
+      let test = try TestServer(in: directory) { $0.maintenancePause = .milliseconds(5) }
+      @Sendable func create(_ number: Int) throws -> Int {
+        let client = try test.connect()
+        try client.send(TestServer.head("/new-\(number).txt") + "0\r\n\r\n")
+        return try client.answer().status
+      }
+      for number in 0..<20 { try require(create(number) == 503, "the list is incomplete") }
+      list_gate_fail(0, "", 0)
+      var number = 20
+      try waitUntil("all is listed") {
+        number += 1
+        return try create(number) == 201
+      }
+    }
   }
 
   @Test("the list of recordings with rare extensions has only existing ones")
