@@ -99,7 +99,7 @@ struct ListingTests {
       // More than a start has time for, and fewer than there are.
       list_gate_fail(EIO, directory.path, UInt(count) - 100)
       let test = try TestServer(in: directory) { $0.maintenancePause = .milliseconds(5) }
-      @Sendable func create(_ number: Int) throws -> Int {
+      func create(_ number: Int) throws -> Int {
         let client = try test.connect()
         try client.send(TestServer.head("/new-\(number).txt") + "0\r\n\r\n")
         return try client.answer().status
