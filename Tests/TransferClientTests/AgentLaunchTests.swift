@@ -18,8 +18,10 @@ struct AgentLaunchTests {
   }
 
   private func script(_ text: String) throws -> String {
-    let path = try directory.write("script", Array("#!/bin/sh\n\(text)\n".utf8))
-    #expect(chmod(path, 0o700) == 0)
+    let (written, path) = (try directory.write("text", Array("#!/bin/sh\n\(text)\n".utf8)), directory.path + "/script")
+    // Another process writes it. Otherwise a child of another test could still have it open for writing, and until that
+    // child runs its own program, execve(2) fails with ETXTBSY.
+    #expect(try TestProcess("install", ["-m", "700", written, path]).wait() == 0)
     return path
   }
 
