@@ -129,16 +129,48 @@ extension TransferAgent {
     guard networkTimer == nil, !queue.isIdle else { return }
     networkTimer = loop.schedule(after: Self.settlingTime) { [self] in
       networkTimer = nil
+      watchNetworkAgain()
       for transfer in running.values { transfer.retryNow() }
       queue.endRests()
       happen(.timeCame)
     }
   }
 
-  /// Watches the kind of network, as soon as a transfer depends on it.
+  // MARK: The kind of network
+
+  /// Watches the kind of network while a transfer depends on it.
   func watchNetwork() {
-    guard !watchesNetwork, queue.dependsOnNetwork else { return }
+    if watchesNetwork, watchTimer == nil { return }
+    guard queue.dependsOnNetwork else {
+      // Do not ask again before a transfer depends on it. Then what is known now may be wrong.
+      watchTimer.map { loop.cancel($0) }
+      (watchTimer, watchesNetwork, watchDelay) = (nil, false, Self.watchDelays.lowerBound)
+      return queue.forgetNetwork()
+    }
+    guard !watchesNetwork else { return }
     watchesNetwork = true
-    NetworkManager.watch { [self] conditions in loop.execute { [self] in happen(.network(conditions)) } }
+    NetworkManager.watch(after: lastConditions) { [self] news in loop.execute { [self] in hear(news) } }
+  }
+
+  private func hear(_ news: NetworkManager.News) {
+    switch news {
+    case .conditions(let conditions):
+      (lastConditions, watchDelay) = (conditions, Self.watchDelays.lowerBound)
+      return happen(.network(conditions))
+    // A bus that was there has probably only been restarted.
+    case .noBus: happen(.network(lastConditions ?? NetworkConditions()))
+    case .lost: break
+    }
+    watchTimer = loop.schedule(after: watchDelay) { [self] in watchNetworkAgain() }
+    watchDelay = min(watchDelay * 2, Self.watchDelays.upperBound)
+    watchNetwork()
+  }
+
+  /// Starts the watch that has ended, without the rest of its pause.
+  private func watchNetworkAgain() {
+    guard let timer = watchTimer else { return }
+    loop.cancel(timer)
+    (watchTimer, watchesNetwork) = (nil, false)
+    watchNetwork()
   }
 }

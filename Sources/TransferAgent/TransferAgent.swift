@@ -53,7 +53,13 @@ package final class TransferAgent: @unchecked Sendable {
   var networkTimer: EventLoop.Timer?
   var isEnding = false
   var isAccepting = false
+  /// Whether the kind of network is watched, or will be after a pause.
   var watchesNetwork = false
+  /// Ends the pause before the next watch; nil while there is none.
+  var watchTimer: EventLoop.Timer?
+  var watchDelay = TransferAgent.watchDelays.lowerBound
+  /// The last conditions that NetworkManager has reported; nil if it has not been reached.
+  var lastConditions: NetworkConditions?
 
   /// How often watching programs receive progress.
   static let progressInterval = Duration.milliseconds(500)
@@ -65,6 +71,8 @@ package final class TransferAgent: @unchecked Sendable {
   static let acceptPause = Duration.milliseconds(500)
   /// The delays before the agent tries a database again that has rejected a write.
   static let databaseDelays = Duration.seconds(1)...Duration.seconds(60)
+  /// The pauses before the agent watches the kind of network again after a watch has ended.
+  static let watchDelays = Duration.seconds(1)...Duration.seconds(300)
   /// How long a server may take to remove a cancelled upload.
   static let abandonLimit = Duration.seconds(60)
 

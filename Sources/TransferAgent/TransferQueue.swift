@@ -118,6 +118,9 @@ package struct TransferQueue: Equatable, Sendable {
     for id in abandonedRests.keys { abandonedRests[id]?.end = .min }
   }
 
+  /// Nobody watches the kind of network, because no transfer depends on it. The next one waits until it is known.
+  package mutating func forgetNetwork() { network = nil }
+
   /// The progress of a running transfer. The database does not keep it.
   package mutating func note(
     _ id: Int64, acknowledged: UInt64? = nil, contentStart: UInt64? = nil, size: UInt64? = nil, trouble: String?? = nil

@@ -45,29 +45,89 @@ struct AgentNetworkTests {
     ("0", false, false), ("1", true, true), ("2", false, false), ("3", true, false), ("4", false, false),
   ]
 
-  /// An agent, with the bus and the network manager that it queries. They end with this object.
-  private struct Network {
+  /// A bus, with the network manager that the agent queries. They end with this object.
+  private final class Bus {
     let daemon: TestProcess
     let manager: TestProcess
-    let agent: TestProcess
 
     /// - Parameters:
     ///   - metered: the initial value of the connection.
     ///   - isSilent: whether the manager answers only after it is continued (SIGCONT).
     init(_ bench: AgentBench, metered: String, isSilent: Bool = false) throws {
-      let address = "unix:path=\(bench.directory.path)/bus"
+      unlink(Self.path(bench))
+      let address = "unix:path=\(Self.path(bench))"
       daemon = try TestProcess("dbus-daemon", ["--session", "--nofork", "--address=\(address)", "--print-address"])
       try daemon.lines.first("the bus") { $0.text.hasPrefix("unix:") }
-      let environment = bench.environment.merging([
-        "DBUS_SYSTEM_BUS_ADDRESS": address, "SYSTEMD_BUS_TIMEOUT": isSilent ? "1" : nil,
-      ]) { $1 }
       manager = try TestProcess(
-        "/usr/bin/python3", ["-c", AgentNetworkTests.manager], input: .pipe, environment: environment)
+        "/usr/bin/python3", ["-c", AgentNetworkTests.manager], input: .pipe,
+        environment: Self.environment(bench, isSilent: isSilent))
       manager.send(Array("\(metered)\n".utf8))
       try manager.lines.first("the manager") { $0.text == "ready" }
       if isSilent { manager.signal(SIGSTOP) }
-      agent = try TestProcess(bench.program, ["agent"], environment: environment)
-      try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
+    }
+
+    private static func path(_ bench: AgentBench) -> String { "\(bench.directory.path)/bus" }
+
+    static func environment(_ bench: AgentBench, isSilent: Bool = false) -> [String: String?] {
+      bench.environment.merging([
+        "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=\(path(bench))", "SYSTEMD_BUS_TIMEOUT": isSilent ? "1" : nil,
+      ]) { $1 }
+    }
+
+    /// Ends both.
+    func end() throws {
+      for process in [daemon, manager] {
+        process.signal(SIGKILL)
+        try process.wait()
+      }
+    }
+  }
+
+  /// An agent, and the bus that it uses. They end with this object.
+  private struct Network {
+    var bus: Bus
+    let agent: TestProcess
+    var manager: TestProcess { bus.manager }
+
+    init(_ bench: AgentBench, metered: String, isSilent: Bool = false) throws {
+      bus = try Bus(bench, metered: metered, isSilent: isSilent)
+      agent = try AgentNetworkTests.agent(bench, isSilent: isSilent)
+    }
+  }
+
+  private static func agent(_ bench: AgentBench, isSilent: Bool = false) throws -> TestProcess {
+    let agent = try TestProcess(
+      bench.program, ["agent"], environment: Bus.environment(bench, isSilent: isSilent))
+    try agent.lines.first("the agent") { $0.text.hasPrefix("listening on") }
+    return agent
+  }
+
+  /// Submits a transfer that must not use an expensive connection.
+  private func submit(_ bench: AgentBench, _ key: String, to url: String, _ file: String) throws -> Int64 {
+    var request = TransferRequest(key: key, url: url, path: file)
+    request.allowsExpensive = false
+    return try bench.submit(request)
+  }
+
+  /// Waits until a transfer has ended or waits for another network.
+  private func settled(_ bench: AgentBench, _ id: Int64) throws -> TransferStatus {
+    try bench.transfer(id, "ended or waited") {
+      $0.state == .ended || $0.state == .waiting && $0.trouble?.contains("network") == true
+    }
+  }
+
+  /// Submits such transfers until one waits, because the agent has noticed that the connection is metered.
+  private func probe(_ bench: AgentBench, _ name: String, _ url: String, _ file: String) throws {
+    let deadline = MonotonicInstant.now + .seconds(60)
+    var count = 0
+    while true {
+      count += 1
+      let id = try submit(bench, "\(name) \(count)", to: "\(url)/x/probe\(name).\(count)", file)
+      let status = try settled(bench, id)
+      if status.state == .waiting { return }
+      guard MonotonicInstant.now < deadline else {
+        throw TestFailure("the agent has not noticed the metered connection after \(count) transfers: \(status)")
+      }
     }
   }
 
@@ -81,18 +141,7 @@ struct AgentNetworkTests {
     for kind in Self.kinds {
       // First a connection on which all wait, so that each change is visible.
       manager.send(Array("1\n".utf8))
-      var probe = 0
-      while true {
-        probe += 1
-        var request = TransferRequest(
-          key: "\(kind.metered) \(probe)", url: "\(server.url)/x/probe\(kind.metered).\(probe)", path: file)
-        request.allowsExpensive = false
-        let id = try bench.submit(request)
-        let status = try bench.transfer(id, "ended or waited") {
-          $0.state == .ended || $0.state == .waiting && $0.trouble?.contains("network") == true
-        }
-        if status.state == .waiting { break }
-      }
+      try probe(bench, kind.metered, server.url, file)
       var ids: [(id: Int64, waits: Bool, what: String)] = []
       for (name, waits) in [
         ("expensive", kind.expensive), ("constrained", kind.constrained), ("discretionary", kind.expensive),
@@ -166,6 +215,49 @@ struct AgentNetworkTests {
     #expect(try bench.ended(id).outcome == .completed)
     network.agent.signal(SIGTERM)
     #expect(try network.agent.wait() == 0)
+  }
+
+  @Test("a metered connection stays metered while the bus and NetworkManager restart")
+  func restart() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    var network = try Network(bench, metered: "1")
+    defer { withExtendedLifetime(network) {} }
+    let file = try bench.directory.write("data", "content")
+    let first = try submit(bench, "first", to: "\(server.url)/x/first", file)
+    try bench.transfer(first, "waited for another connection") { $0.trouble?.contains("not metered") == true }
+    try network.bus.end()
+    network.bus = try Bus(bench, metered: "1")
+    let second = try submit(bench, "second", to: "\(server.url)/x/second", file)
+    let status = try settled(bench, second)
+    #expect(status.state == .waiting && status.trouble?.contains("not metered") == true, "\(status)")
+    #expect(try bench.transfers().first { $0.id == first }?.state == .waiting)
+    // The agent watches the new one.
+    network.manager.send(Array("2\n".utf8))
+    for id in [first, second] { #expect(try bench.ended(id).outcome == .completed) }
+    network.agent.signal(SIGTERM)
+    #expect(try network.agent.wait() == 0)
+  }
+
+  @Test("the agent notices a bus that starts later, whether or not a transfer depends on it", arguments: [false, true])
+  func laterBus(isAwaited: Bool) throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let agent = try Self.agent(bench)
+    let file = try bench.directory.write("data", "content")
+    if isAwaited {
+      var request = TransferRequest(key: "awaits", url: "\(server.url)/x/awaits", path: file)
+      (request.allowsExpensive, request.earliestBegin) = (false, .max)
+      _ = try bench.submit(request)
+    }
+    let first = try submit(bench, "first", to: "\(server.url)/x/first", file)
+    #expect(try bench.ended(first).outcome == .completed)
+    let bus = try Bus(bench, metered: "1")
+    if isAwaited { try probe(bench, "later", server.url, file) }
+    let second = try submit(bench, "second", to: "\(server.url)/x/second", file)
+    try bench.transfer(second, "waited for another connection") { $0.trouble?.contains("not metered") == true }
+    bus.manager.send(Array("2\n".utf8))
+    #expect(try bench.ended(second).outcome == .completed)
+    agent.signal(SIGTERM)
+    #expect(try agent.wait() == 0)
   }
 
   @Test("without a bus, nothing counts as metered")
