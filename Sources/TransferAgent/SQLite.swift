@@ -77,6 +77,12 @@ final class SQLite {
     }
   }
 
+  /// Whether the file is no longer at its path.
+  var hasMoved: Bool {
+    var hasMoved: Int32 = 0
+    return sqlite3_file_control(handle, "main", SQLITE_FCNTL_HAS_MOVED, &hasMoved) == SQLITE_OK && hasMoved != 0
+  }
+
   private static func value(_ statement: OpaquePointer?, _ column: Int32) -> Value {
     switch sqlite3_column_type(statement, column) {
     case SQLITE_INTEGER: .integer(sqlite3_column_int64(statement, column))

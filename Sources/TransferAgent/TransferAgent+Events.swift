@@ -50,8 +50,14 @@ extension TransferAgent {
   }
 
   private static func words(_ error: AgentError, _ location: AgentLocation) -> String {
-    guard case .database(let name, let reason) = error else { return "\(error)." }
-    return "cannot write the agent's database \(location.directory)/\(name): \(reason). Free space on its disk."
+    switch error {
+    case .database(let name, let reason):
+      "cannot write the agent's database \(location.directory)/\(name): \(reason). Free space on its disk."
+    case .databaseMoved(let name):
+      "cannot write the agent's database \(location.directory)/\(name): it was moved, removed or replaced. "
+        + "Move it back, or restart the agent, which then has only the transfers of the database at that path."
+    default: "\(error)."
+    }
   }
 
   // MARK: A database that rejects writes

@@ -190,8 +190,9 @@ package final class TransferDatabase {
 
   /// Writes values that are already there.
   ///
-  /// - Throws: ``AgentError/database(_:_:)`` if there is no space even for that.
+  /// - Throws: ``AgentError/database(_:_:)`` if there is no space even for that, or ``AgentError/databaseMoved(_:)``.
   package func check() throws(AgentError) {
+    try requireFile()
     do throws(SQLite.Failure) {
       try database.run("PRAGMA user_version=\(Self.version)")
     } catch {
@@ -202,7 +203,7 @@ package final class TransferDatabase {
   /// Stores the changes in these actions, all of them or none.
   ///
   /// - Returns: whether there was something to store.
-  /// - Throws: ``AgentError/database(_:_:)``. The database is unchanged then.
+  /// - Throws: ``AgentError/database(_:_:)`` or ``AgentError/databaseMoved(_:)``. The database is unchanged then.
   @discardableResult
   package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) -> Bool {
     let changes = actions.filter {
@@ -212,6 +213,7 @@ package final class TransferDatabase {
       }
     }
     guard !changes.isEmpty else { return false }
+    try requireFile()
     do throws(SQLite.Failure) {
       try database.transaction { () throws(SQLite.Failure) in
         for case .store(let transfer) in changes { try store(transfer) }
@@ -237,6 +239,11 @@ package final class TransferDatabase {
     } catch {
       throw .database("transfers.db", error.message)
     }
+  }
+
+  /// A removed file accepts writes, which are lost when it is closed.
+  private func requireFile() throws(AgentError) {
+    if database.hasMoved { throw .databaseMoved("transfers.db") }
   }
 
   private static func removesSecrets(_ change: TransferQueue.Action) -> Bool {

@@ -76,6 +76,8 @@ package enum AgentError: Error, Equatable, Sendable {
   case inUse(String)
   /// The database cannot be used, with the reason.
   case database(String, String)
+  /// The database that the agent uses is no longer at its path.
+  case databaseMoved(String)
   /// No agent listens.
   case notRunning(String)
   /// No agent could be started, or it ended at once, with the reason.

@@ -174,6 +174,8 @@ extension CommandError {
     case .inUse(let path):
       self.init(.busy, "cannot start the agent: another agent already uses \(path.shown). Use that agent.")
     case .database(let path, let reason): self.init(.inputOutput, "cannot use \(path.shown): \(reason).")
+    case .databaseMoved(let path):
+      self.init(.inputOutput, "cannot use \(path.shown): it was moved, removed or replaced. Move it back.")
     case .notRunning(let socket):
       self.init(.unavailable, "cannot reach the agent: none listens on \(socket.shown). Start it with: sluice agent")
     case .notStarted(let reason): self.init(.unavailable, "cannot start the agent: \(reason)")

@@ -1,5 +1,6 @@
 // The queue under random orders, ends and kills, and the content of its database.
 
+import Glibc
 import NetworkTesting
 import PropertyTesting
 import Testing
@@ -48,6 +49,27 @@ struct TransferQueueTests {
       #expect(loaded.abandoned == queue.abandoned)
       queue = loaded
     }
+  }
+
+  @Test("a database that was moved, removed or replaced stores nothing until it is back", arguments: [false, true])
+  func movedDatabase(isReplaced: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let database = try TransferDatabase(directory: "\(directory.path)/state")
+    var queue = try database.load()
+    let request = TransferRequest(key: "k", url: "http://h/", path: "/x")
+    let actions = queue.handle(.submitted(request, version: "v", size: 1), now: 1)
+    let path = "\(directory.path)/state/transfers.db"
+    try #require(rename(path, "\(path).moved") == 0)
+    if isReplaced { close(open(path, O_RDWR | O_CREAT, 0o600)) }
+    #expect(throws: AgentError.databaseMoved("transfers.db")) { try database.apply(actions) }
+    #expect(throws: AgentError.databaseMoved("transfers.db")) { try database.check() }
+    try #require(rename("\(path).moved", path) == 0)
+    try database.check()
+    try database.apply(actions)
+    #expect(try database.load().transfers == queue.transfers.mapValues(\.stored))
+    // Nothing can bring back a file without a name.
+    unlink(path)
+    #expect(throws: AgentError.databaseMoved("transfers.db")) { try database.apply(actions) }
   }
 
   /// A request with a secret in every possible place.
