@@ -39,7 +39,7 @@ extension TransferQueue {
   mutating func delete(_ now: Int64, _ actions: inout [Action]) -> Int64? {
     var next: Int64?
     for (id, one) in abandoned.sorted(by: { $0.key < $1.key }) where running[id] == nil && !deleting.contains(id) {
-      if let rest = abandonedRests[id], rest.end > now {
+      if let rest = abandonedRests[id], !rest.isOver(now) {
         next = min(next ?? rest.end, rest.end)
       } else if one.hasRemains {
         deleting.insert(id)

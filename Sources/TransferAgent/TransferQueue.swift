@@ -51,6 +51,9 @@ package struct TransferQueue: Equatable, Sendable {
       length = last.map { min($0.length * 2, Self.lengths.upperBound) } ?? Self.lengths.lowerBound
       end = now.addingSaturated(length)
     }
+
+    /// A rest that ends later than it can is one that began before the clock was set back.
+    func isOver(_ now: Int64) -> Bool { end <= now || end > now.addingSaturated(length) }
   }
 
   /// How many unacknowledged results are kept.
@@ -376,7 +379,7 @@ package struct TransferQueue: Equatable, Sendable {
         wake(earliest)
         continue
       }
-      if let rest = resting[id], rest.end > now {
+      if let rest = resting[id], !rest.isOver(now) {
         wake(rest.end)
         continue
       }

@@ -208,6 +208,24 @@ struct TransferQueueTests {
     #expect(pauses == [10, 20, 40, 80, 160, 320, 640, 900, 900, 900].map { $0 * 1000 })
   }
 
+  @Test("if the clock is set back, a transfer and a deletion that wait for their next attempt do not wait longer")
+  func clockSetBack() {
+    var queue = TransferQueue()
+    for key in ["cancelled", "resting"] {
+      let request = TransferRequest(key: key, url: "http://h/", path: "/x")
+      _ = queue.handle(.submitted(request, version: "v", size: 1), now: 1_000_000_000)
+    }
+    _ = queue.handle(.created(1, resumeData: "r"), now: 1_000_000_000)
+    _ = queue.handle(.cancel(1), now: 1_000_000_000)
+    _ = queue.handle(.finished(1, .stopped(resumeData: "r")), now: 1_000_000_000)
+    _ = queue.handle(.abandoned(1, isDone: false), now: 1_000_000_000)
+    _ = queue.handle(.finished(2, .postponed("no descriptor")), now: 1_000_000_000)
+    #expect(queue.running.isEmpty, "both wait")
+    let actions = queue.handle(.timeCame, now: 1_000_000_000 - 3_600_000 + 11_000)
+    #expect(actions.contains { if case .start(let transfer) = $0 { transfer.id == 2 } else { false } })
+    #expect(actions.contains { if case .abandon(let transfer) = $0 { transfer.id == 1 } else { false } })
+  }
+
   @Test("the upload of a cancelled transfer is deleted with its token, even after it was acknowledged")
   func abandonment() throws {
     for isAcknowledged in [false, true] {
