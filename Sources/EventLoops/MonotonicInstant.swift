@@ -71,6 +71,13 @@ extension FixedWidthInteger {
     return overflow ? (other < 0 ? .min : .max) : sum
   }
 
+  /// The difference, which saturates at the end of the range.
+  @inlinable
+  package func subtractingSaturated(_ other: Self) -> Self {
+    let (difference, overflow) = subtractingReportingOverflow(other)
+    return overflow ? (other > 0 ? .min : .max) : difference
+  }
+
   /// The product, which saturates at the end of the range.
   @inlinable
   package func multipliedSaturated(by other: Self) -> Self {

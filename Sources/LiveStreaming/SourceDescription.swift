@@ -29,19 +29,6 @@ public struct SourceDescription: Equatable, Sendable {
   }
 }
 
-/// Both clocks at one moment.
-struct ClockReading {
-  /// Milliseconds since 1970.
-  var wall: Int64
-  /// Milliseconds since the machine started, including sleep.
-  var sinceBoot: Int64
-
-  static var now: ClockReading {
-    ClockReading(
-      wall: WallClock.now.sinceEpoch, sinceBoot: MonotonicInstant.sinceBoot.nanoseconds / 1_000_000)
-  }
-}
-
 /// Writes `Stream-Description`, and notes when the wall clock was set.
 struct StreamDescriber {
   /// A smaller difference may be the clock's slewing between two requests, or the time between reading both clocks.
@@ -75,10 +62,7 @@ struct StreamDescriber {
   ///
   /// - Parameter offset: the stream offset after the newest byte.
   mutating func value(at offset: UInt64, now: ClockReading) -> String? {
-    let (elapsed, passed) = (
-      now.wall.subtractingSaturated(before.wall), now.sinceBoot.subtractingSaturated(before.sinceBoot)
-    )
-    let step = elapsed.subtractingSaturated(passed)
+    let step = now.step(since: before)
     if step.magnitude >= UInt64(Self.leastStep), description.clockSteps.count < StreamDescription.maximumStepCount {
       description.clockSteps.append(.init(offset: offset, milliseconds: step))
     }
@@ -102,12 +86,5 @@ struct StreamDescriber {
       last = next
     }
     return times
-  }
-}
-
-extension Int64 {
-  fileprivate func subtractingSaturated(_ other: Int64) -> Int64 {
-    let (difference, overflow) = subtractingReportingOverflow(other)
-    return overflow ? (self < 0 ? .min : .max) : difference
   }
 }

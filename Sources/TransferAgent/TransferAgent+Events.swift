@@ -28,7 +28,13 @@ extension TransferAgent {
   /// - Returns: why the database rejects it, and what to do; nil if it is stored.
   func tryEvent(_ event: TransferQueue.Event, _ order: (peer: AgentPeer, number: Int64)?) -> String? {
     var next = queue
-    let actions = next.handle(event, now: WallClock.now.sinceEpoch)
+    let now = ClockReading.now
+    let step = now.step(since: clocks)
+    var actions: [TransferQueue.Action] = []
+    // A database that rejects writes cannot store the times either. Meanwhile, nothing ends because of them.
+    let isNewStep = step.magnitude >= Self.leastStep && queue.shortage == nil
+    if isNewStep { actions = next.handle(.clockSet(by: step), now: now.wall) }
+    actions += next.handle(event, now: now.wall)
     let hasStored: Bool
     do throws(AgentError) {
       hasStored = try database.apply(actions)
@@ -38,6 +44,7 @@ extension TransferAgent {
       return words
     }
     queue = next
+    if isNewStep || step.magnitude < Self.leastStep { clocks = now }
     for action in actions { perform(action, order) }
     if hasStored {
       databaseDelay = Self.databaseDelays.lowerBound
@@ -101,7 +108,7 @@ extension TransferAgent {
 
   func perform(_ action: TransferQueue.Action, _ order: (peer: AgentPeer, number: Int64)?) {
     switch action {
-    case .store, .remove, .forget, .storeAbandoned, .removeAbandoned: break
+    case .store, .remove, .storeAcknowledged, .forget, .storeAbandoned, .removeAbandoned: break
     case .accept(let id): order.map { $0.peer.say(.accepted(number: $0.number, id: id)) }
     case .refuse(let refusal, let message): order.map { $0.peer.say(.refused(number: $0.number, refusal, message)) }
     case .done: order.map { $0.peer.say(.done(number: $0.number)) }

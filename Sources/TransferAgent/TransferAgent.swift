@@ -47,6 +47,8 @@ package final class TransferAgent: @unchecked Sendable {
   var pending: [TransferQueue.Event] = []
   var databaseTimer: EventLoop.Timer?
   var databaseDelay = TransferAgent.databaseDelays.lowerBound
+  /// The clocks at the last event.
+  var clocks = ClockReading.now
   var wakeTimer: EventLoop.Timer?
   var idleTimer: EventLoop.Timer?
   var progressTimer: EventLoop.Timer?
@@ -73,6 +75,8 @@ package final class TransferAgent: @unchecked Sendable {
   static let databaseDelays = Duration.seconds(1)...Duration.seconds(60)
   /// The pauses before the agent watches the kind of network again after a watch has ended.
   static let watchDelays = Duration.seconds(1)...Duration.seconds(300)
+  /// A smaller difference of the clocks, in milliseconds, may be the slewing of the wall clock.
+  static let leastStep: UInt64 = 1000
   /// How long a server may take to remove a cancelled upload.
   static let abandonLimit = Duration.seconds(60)
 

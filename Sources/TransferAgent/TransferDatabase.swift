@@ -208,7 +208,7 @@ package final class TransferDatabase {
   package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) -> Bool {
     let changes = actions.filter {
       switch $0 {
-      case .store, .remove, .forget, .storeAbandoned, .removeAbandoned: true
+      case .store, .remove, .storeAcknowledged, .forget, .storeAbandoned, .removeAbandoned: true
       default: false
       }
     }
@@ -217,11 +217,10 @@ package final class TransferDatabase {
     do throws(SQLite.Failure) {
       try database.transaction { () throws(SQLite.Failure) in
         for case .store(let transfer) in changes { try store(transfer) }
+        for case .storeAcknowledged(let past) in changes { try store(past) }
         for case .remove(let id, let past) in changes {
           try database.run("DELETE FROM transfers WHERE id=?", [.integer(id)])
-          try database.run(
-            "INSERT OR REPLACE INTO acknowledged(key, id, time) VALUES(?, ?, ?)",
-            [.text(past.key), .integer(past.id), .integer(past.time)])
+          try store(past)
         }
         // A transfer may be stored and removed at once.
         for change in changes {
@@ -254,6 +253,12 @@ package final class TransferDatabase {
     }
   }
 
+  private func store(_ past: AcknowledgedTransfer) throws(SQLite.Failure) {
+    try database.run(
+      "INSERT OR REPLACE INTO acknowledged(key, id, time) VALUES(?, ?, ?)",
+      [.text(past.key), .integer(past.id), .integer(past.time)])
+  }
+
   private func store(_ one: AbandonedTransfer) throws(SQLite.Failure) {
     try database.run(
       "INSERT OR REPLACE INTO abandoned(id, request, version, created, resume_data, time) VALUES(?, ?, ?, ?, ?, ?)",
@@ -284,7 +289,7 @@ package final class TransferDatabase {
       INSERT INTO transfers(id, key, session, state, request, version, size, created, resume_data, result)
       VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
       ON CONFLICT(id) DO UPDATE SET state=excluded.state, request=excluded.request,
-        resume_data=excluded.resume_data, result=excluded.result
+        created=excluded.created, resume_data=excluded.resume_data, result=excluded.result
       """,
       [
         .integer(transfer.id), .text(transfer.request.key), .text(transfer.request.session), .text(state),

@@ -19,6 +19,8 @@ extension TransferQueue {
     case finished(Int64, Ending)
     /// Time has passed.
     case timeCame
+    /// The wall clock was set forward by this many milliseconds, or back if it is negative.
+    case clockSet(by: Int64)
     /// The kind of network has become known or has changed.
     case network(NetworkConditions)
     /// The agent ends. Running transfers are stopped, and none begins.
@@ -48,6 +50,8 @@ extension TransferQueue {
     case store(Transfer)
     /// Remove it, but keep its key.
     case remove(Int64, AcknowledgedTransfer)
+    /// Store such a key with its time.
+    case storeAcknowledged(AcknowledgedTransfer)
     /// Remove the key, too.
     case forget(key: String)
     /// Store it in the database, like ``store(_:)``, until ``removeAbandoned(_:)``.

@@ -9,12 +9,12 @@ internal import UploadClient
 /// The shell keeps the queue from before an event until the database has stored the event's changes. If the database
 /// refuses, the event has not happened.
 package struct TransferQueue: Equatable, Sendable {
-  package private(set) var transfers: [Int64: Transfer] = [:]
+  package internal(set) var transfers: [Int64: Transfer] = [:]
   /// The transfers that run, or that were asked to stop and have not ended yet.
   package internal(set) var running: [Int64: Run] = [:]
   package private(set) var lastID: Int64
   /// Removed transfers by their keys, for a program that did not learn that one was accepted.
-  package private(set) var acknowledged: [String: AcknowledgedTransfer] = [:]
+  package internal(set) var acknowledged: [String: AcknowledgedTransfer] = [:]
   /// Transfers that have given up their places, or could not begin, until they are due again.
   private var resting: [Int64: Rest] = [:]
   /// Transfers whose remains are deleted as soon as they do not run.
@@ -152,6 +152,7 @@ package struct TransferQueue: Equatable, Sendable {
       store(id, &actions)
     case .finished(let id, let ending): finish(id, ending, now, &actions)
     case .timeCame: break
+    case .clockSet(let step): moveTimes(by: step, &actions)
     case .network(let conditions):
       guard conditions != network else { break }
       network = conditions

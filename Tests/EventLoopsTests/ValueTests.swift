@@ -38,10 +38,21 @@ struct ValueTests {
         #expect(Int128(found) == min(max(exact, Int128(Int64.min)), Int128(Int64.max)), "from \(b) to \(a)")
         #expect((earlier < later) == (b < a))
         #expect(Int128(a.addingSaturated(b)) == min(max(Int128(a) + Int128(b), Int128(Int64.min)), Int128(Int64.max)))
+        let difference = min(max(Int128(a) - Int128(b), Int128(Int64.min)), Int128(Int64.max))
+        #expect(Int128(a.subtractingSaturated(b)) == difference)
         let product = Int128(a) * Int128(b)
         #expect(Int128(a.multipliedSaturated(by: b)) == min(max(product, Int128(Int64.min)), Int128(Int64.max)))
       }
     }
+  }
+
+  @Test("a step of the wall clock is what it has moved beyond the time that has passed")
+  func clockStep() {
+    let earlier = ClockReading(wall: 5000, sinceBoot: 100)
+    #expect(ClockReading(wall: 6000, sinceBoot: 1100).step(since: earlier) == 0)
+    #expect(ClockReading(wall: 9000, sinceBoot: 1100).step(since: earlier) == 3000)
+    #expect(ClockReading(wall: 1000, sinceBoot: 1100).step(since: earlier) == -5000)
+    #expect(ClockReading(wall: .max, sinceBoot: 100).step(since: ClockReading(wall: .min, sinceBoot: 0)) == .max - 100)
   }
 
   @Test("a time of the kernel is an instant to the nanosecond, or the maximum")

@@ -35,7 +35,7 @@ struct TransferQueueTests {
         .resume(id), .cancel(id), .cancel(id, keeps: true), .acknowledge(id), .abandoned(id, isDone: random.chance(50)),
         .created(id, resumeData: "r\(number)"),
         .finished(id, .failed(TransferResult(.failed, cause: "refused", message: "no\u{1F}"))),
-        .finished(id, .stopped(resumeData: nil)),
+        .finished(id, .stopped(resumeData: nil)), .clockSet(by: Int64(number) * 1000),
       ]
       let actions = queue.handle(events.randomElement(using: &random)!, now: Int64(number))
       try #require(database).apply(actions)
@@ -226,6 +226,42 @@ struct TransferQueueTests {
     #expect(actions.contains { if case .abandon(let transfer) = $0 { transfer.id == 1 } else { false } })
   }
 
+  @Test(
+    "if the clock is set, transfers have the same time left, and results stay as long",
+    arguments: [1_500_000_000_000, -300_000_000_000] as [Int64])
+  func clockSet(by step: Int64) {
+    let (start, hour): (Int64, Int64) = (1_000_000_000_000, 3_600_000)
+    var queue = TransferQueue()
+    func submit(_ key: String, at now: Int64, deadline: Int64? = nil) {
+      var request = TransferRequest(key: key, url: "http://h/", path: "/x")
+      request.deadline = deadline
+      _ = queue.handle(.submitted(request, version: "v", size: 1), now: now)
+    }
+    submit("unawaited", at: start)
+    _ = queue.handle(.finished(1, .completed(TransferResult(.completed))), now: start)
+    submit("acknowledged", at: start)
+    _ = queue.handle(.finished(2, .completed(TransferResult(.completed))), now: start)
+    _ = queue.handle(.acknowledge(2), now: start)
+    submit("limited", at: start, deadline: start + hour)
+    submit("cancelled", at: start)
+    _ = queue.handle(.created(4, resumeData: "r"), now: start)
+    _ = queue.handle(.cancel(4), now: start)
+    _ = queue.handle(.finished(4, .stopped(resumeData: "r")), now: start)
+
+    let now = start + step
+    #expect(!queue.handle(.clockSet(by: step), now: now).contains(.stop(3)))
+    submit("next", at: now + 1)
+    #expect(queue.transfers[1]?.result?.ended == now && queue.id(ofKey: "acknowledged") == 2)
+    _ = queue.handle(.abandoned(4, isDone: false), now: now + 1)
+    #expect(queue.abandoned[4]?.time == now)
+    _ = queue.handle(.timeCame, now: now + hour - 1)
+    #expect(queue.transfers[3]?.hasEnded == false)
+    _ = queue.handle(.timeCame, now: now + hour)
+    #expect(queue.transfers[3]?.result?.cause == "timedOut")
+    submit("last", at: now + TransferQueue.resultAge)
+    #expect(queue.transfers[1] == nil, "after the same time")
+  }
+
   @Test("the upload of a cancelled transfer is deleted with its token, even after it was acknowledged")
   func abandonment() throws {
     for isAcknowledged in [false, true] {
@@ -288,12 +324,19 @@ private struct QueueWorld {
   var keys = 0
   /// Nil until it is known.
   var network: NetworkConditions?
+  /// By how much the clock was set, as long as the queue has not heard of it.
+  var clockStep: Int64 = 0
 
   init(random: SplitMix64) { self.random = random }
 
   mutating func step() throws {
     let id = Int64.random(in: 1...max(1, lastID + 1), using: &random)
-    switch Int.random(in: 0..<14, using: &random) {
+    switch Int.random(in: 0..<15, using: &random) {
+    case 14:
+      let step = Int64.random(in: -min(now, 10_000)...10_000, using: &random)
+      now += step
+      clockStep += step
+      try happen(.clockSet(by: clockStep))
     case 13:
       if let id = deleting.sorted().randomElement(using: &random) {
         try happen(.abandoned(id, isDone: random.chance(60)))
@@ -365,7 +408,7 @@ private struct QueueWorld {
   /// The process is killed. Only the data on disk remains.
   private mutating func kill() {
     (engine, deleting) = ([:], [])
-    (wake, network) = (nil, nil)
+    (wake, network, clockStep) = (nil, nil, 0)
     queue = TransferQueue(
       disk.values.map { $0 }, lastID: lastID, acknowledged: past.values.map { $0 }, abandoned: left.values.map { $0 })
   }
@@ -376,7 +419,7 @@ private struct QueueWorld {
     let actions = next.handle(event, now: now)
     func isOnDisk(_ action: TransferQueue.Action) -> Bool {
       switch action {
-      case .store, .remove, .forget, .storeAbandoned, .removeAbandoned: true
+      case .store, .remove, .storeAcknowledged, .forget, .storeAbandoned, .removeAbandoned: true
       default: false
       }
     }
@@ -387,6 +430,10 @@ private struct QueueWorld {
       return
     }
     if case .abandoned(let id, _) = event { deleting.remove(id) }
+    if case .clockSet(let step) = event {
+      for id in results.keys { results[id]?.ended += step }
+      clockStep = 0
+    }
     queue = next
     // Like the shell: stored actions come first.
     for action in actions.filter(isOnDisk) + actions.filter({ !isOnDisk($0) }) {
@@ -403,6 +450,7 @@ private struct QueueWorld {
         #expect(results[id] != nil, "what has not ended is removed")
         disk[id] = nil
         acknowledged.insert(id)
+      case .storeAcknowledged(let transfer): past[transfer.key] = transfer
       case .forget(let key): past[key] = nil
       case .storeAbandoned(let one): left[one.transfer.id] = one
       case .removeAbandoned(let id):
