@@ -127,6 +127,8 @@ public final class UploadFile: Sendable {
       isUnlinked = now.isUnlinked
     }
     if stat(path, &status) == 0 { return change(to: FileVersion(status)) }
+    // Other errors, such as those of a file server, do not state whether the file is still there.
+    guard errno == ENOENT || errno == ENOTDIR else { return nil }
     // Removing the file does not change it. All of it can still be sent.
     return isUnlinked ? nil : "it was moved"
   }

@@ -152,6 +152,34 @@ struct ResumableFileTests {
     #expect(!server.upload(0).isComplete)
   }
 
+  @Test(
+    "a path that the system does not resolve for a moment is not a change of the file, even at the end of the upload",
+    arguments: [true, false])
+  func unresolved(isRestored: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let folder = directory.path + "/folder"
+    try #require(symlink(directory.path, folder) == 0)
+    try directory.write("data", patternBytes(pattern, 0, 200_000))
+    let file = try UploadFile(path: folder + "/data")
+    let server = try ResumableServer { request, _ in
+      switch request.method {
+      case "PUT": return .cut(after: 60_000)
+      // stat(2) then fails with ELOOP, for root as well.
+      case "HEAD": return unlink(folder) == 0 && symlink(folder, folder) == 0 ? .proper : .silent
+      // The client has examined the file before this request, and does so again after the response.
+      case "PATCH" where isRestored:
+        return unlink(folder) == 0 && symlink(directory.path, folder) == 0 ? .proper : .silent
+      default: return .proper
+      }
+    }
+    try withSession { session throws in
+      let error = try RunningStream(file, session, server.url + "/take").summary().error
+      #expect(error == nil, "\(error?.description ?? "")")
+    }
+    #expect(server.methods == ["PUT", "HEAD", "PATCH"])
+    #expect(server.upload(0).matches(pattern, count: 200_000) && server.upload(0).isComplete)
+  }
+
   // MARK: Digests
 
   private static func digest(_ bytes: [UInt8]) -> String {
