@@ -72,7 +72,7 @@ let modules: [Target] =
       "CLinux", "EventLoops", "HTTPMessages", "JSONDocuments", "StreamBuffers", "UploadClient", "ResumableUploads",
       "Digests", "Spool", "SpooledStreams",
     ],
-    testsImport: ["NetworkTesting", "UploadServer"])
+    testsImport: ["ExitTesting", "NetworkTesting", "SyncGate", "UploadServer"])
   + module("TransferClient", imports: ["CLinux", "EventLoops", "JSONLines"], testsImport: ["NetworkTesting"])
   + module(
     "TransferAgent",

@@ -22,6 +22,12 @@ public struct SystemError: Error, Equatable, Sendable, CustomStringConvertible {
     SystemError(operation: operation, code: errno)
   }
 
+  /// Whether the system may later permit what it has refused, because the cause is this machine, a disk or a file
+  /// server, and not the object of the call.
+  package var isTemporary: Bool {
+    [EMFILE, ENFILE, ENOMEM, ENOBUFS, EIO, ESTALE, EAGAIN, ETIMEDOUT].contains(code)
+  }
+
   /// The kernel's text for ``code``, such as `No space left on device`.
   public var reason: String { String(cString: strerror(code)) }
 

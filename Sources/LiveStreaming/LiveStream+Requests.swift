@@ -135,6 +135,14 @@ extension LiveStream {
       transport.begin(at: next.start)
       // The body may contain all available bytes, and no write may follow for long.
       if let writer, case .bytes = next.content, writer.cursor > next.start { didWrite() }
+    } catch let error as SystemError where error.isTemporary {
+      content.dropBody()
+      // The next attempt may get what this one lacked, such as a descriptor.
+      let failure = UploadError(.bodyFailed, error.description, mayPass: true)
+      perform(
+        machine.requestEnded(
+          RequestEnd(result: .failure(failure), sentUpTo: next.start), content.supply, now: .now,
+          draw: .random(in: .min ... .max)))
     } catch {
       content.dropBody()
       let kind: LiveStreamError.Kind = error is SystemError ? .source : .invalidRequest
@@ -194,8 +202,8 @@ extension LiveStream {
     if case .failure(let error) = result, error.kind == .bodyFailed, live == nil {
       // The upload of a changed file can no longer be continued, so the server need not keep its bytes.
       if let fault = content.fault { return perform(machine.abandon(fault)) }
-      // A file that cannot be read now cannot be read at the next attempt.
-      return perform(machine.stop(LiveStreamError(.source, error.description)))
+      // Another attempt would not be able to read the file either.
+      if !error.mayPass { return perform(machine.stop(LiveStreamError(.source, error.description))) }
     }
     locationOrigin = nil
     if case .failure = result, let origin = UploadRequest.origin(of: request.whole.url),

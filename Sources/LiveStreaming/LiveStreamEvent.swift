@@ -353,6 +353,8 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
   public var description: String
   /// The setting that may help, for programs with their own names for it. Nil if there is none.
   public var remedy: Remedy?
+  /// Whether the file of an upload has changed since it was opened.
+  package var isFileChanged = false
 
   /// Creates an error with a description. Control characters in it are escaped.
   public init(_ kind: Kind, _ description: String, remedy: Remedy? = nil) {

@@ -193,7 +193,10 @@ final class FileContent: StreamContent {
 
   var fault: LiveStreamError? {
     file.change.map {
-      LiveStreamError(.source, "\(file.path) changed while it was being sent: \($0). Upload it again.")
+      var error = LiveStreamError(
+        .source, "\(file.path) changed while it was being sent: \($0). Upload it again.")
+      error.isFileChanged = true
+      return error
     }
   }
 

@@ -142,7 +142,7 @@ package enum Verdict: Equatable {
     case .http2Violation:
       return retry(.other("\(error.description): an intermediary breaks HTTP/2, trying HTTP/1.1"))
     case .tlsFailed, .other: return retry(.other(error.description))
-    case .bodyFailed: return retry(.overtaken)
+    case .bodyFailed: return retry(error.mayPass ? .other(error.description) : .overtaken)
     case .certificateNotYetValid:
       return retry(
         .other("the server's certificate is not yet valid (\(error.description)). Check this machine's clock"))

@@ -185,6 +185,6 @@ enum RunningDownload {
 
   /// Whether the disk may accept the file later: there may be space then, or the part may no longer be in use.
   private static func mayPass(_ error: SystemError) -> Bool {
-    TransferFailure.isTemporary(error) || [ENOSPC, EDQUOT, EBUSY].contains(error.code)
+    error.isTemporary || [ENOSPC, EDQUOT, EBUSY].contains(error.code)
   }
 }

@@ -78,7 +78,8 @@ enum RunningUpload {
     var result: TransferResult
     if let error = summary.error {
       // The file is the only source.
-      let cause = error.kind == .source ? "fileChanged" : error.kind.rawValue
+      let sourceCause = error.isFileChanged ? "fileChanged" : "fileUnreadable"
+      let cause = error.kind == .source ? sourceCause : error.kind.rawValue
       result = TransferResult(.failed, cause: cause, message: error.description)
       result.byteCount = summary.progress.acknowledged
     } else {

@@ -1,7 +1,6 @@
 // Why a transfer cannot run, or cannot continue.
 
 internal import EventLoops
-internal import Glibc
 internal import LiveStreaming
 
 /// Why a transfer cannot run, or cannot continue.
@@ -26,13 +25,7 @@ package struct TransferFailure: Error, Equatable, Sendable {
     if case .changed = error { cause = "fileChanged" } else { cause = "fileUnreadable" }
     message = "cannot upload \(path): \(reason)"
     if case .unreadable(let error) = error {
-      // The cause is this machine, a disk or a file server, and not the file.
-      isTemporary = Self.isTemporary(error)
+      isTemporary = error.isTemporary
     }
-  }
-
-  /// Whether the system may later permit what it has refused, because the cause is unrelated to this file.
-  static func isTemporary(_ error: SystemError) -> Bool {
-    [EMFILE, ENFILE, ENOMEM, ENOBUFS, EIO, ESTALE, EAGAIN, ETIMEDOUT].contains(error.code)
   }
 }

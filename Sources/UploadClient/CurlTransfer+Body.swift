@@ -155,6 +155,9 @@ extension CurlTransfer {
     case .failed(let reason):
       ownFailure = UploadError(.bodyFailed, reason)
       return Int(CURL_READFUNC_ABORT)
+    case .unreadable(let error):
+      ownFailure = UploadError(.bodyFailed, error.description, mayPass: error.isTemporary)
+      return Int(CURL_READFUNC_ABORT)
     }
   }
 

@@ -80,7 +80,7 @@ public struct FileBody: Sendable {
         return .failed("\(name) changed while it was being sent: \(change)")
       }
     } catch {
-      return .failed(error.description)
+      return .unreadable(error)
     }
     guard count > 0 else {
       return .failed(

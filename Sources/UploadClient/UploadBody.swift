@@ -1,5 +1,6 @@
 // The content of a request: none, empty content, a stream of unknown length, bytes, or a part of a file.
 
+internal import EventLoops
 public import StreamBuffers
 
 /// The content of a request (RFC 9110, section 6.4), which determines its framing.
@@ -65,6 +66,8 @@ extension UploadBody {
     case end
     /// The reason, in words.
     case failed(String)
+    /// The system cannot read a file.
+    case unreadable(SystemError)
   }
 
   /// Fills `buffer` with the available bytes. `position` is the number of bytes taken before.

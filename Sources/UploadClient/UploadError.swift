@@ -48,10 +48,13 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
   public let kind: Kind
   /// The failure and its reason, in words.
   public let description: String
+  /// Whether the system may later be able to read a file that it could not read now.
+  package let mayPass: Bool
 
-  package init(_ kind: Kind, _ description: String) {
+  package init(_ kind: Kind, _ description: String, mayPass: Bool = false) {
     self.kind = kind
     self.description = printable(description)
+    self.mayPass = mayPass
   }
 
   /// Converts libcurl's error. `detail` is its error buffer, which is more precise than the text of the code.

@@ -113,6 +113,8 @@ struct VerdictTests {
       #expect(kind(verdict(failure)) == expected && verdict(failure).error?.kind == error, "\(failure)")
     }
     #expect(kind(verdict(.certificateNotYetValid)) == .transient, "the clock will be set")
+    let unreadable = Verdict(.failure(UploadError(.bodyFailed, "w", mayPass: true)), wallClock: 0)
+    #expect(unreadable == .transient(.other("w"), retryAfter: nil, serverOffset: nil))
     #expect(verdict(.certificateNotTrusted).error?.remedy == .certificateAuthority)
   }
 }

@@ -1,0 +1,89 @@
+// Tests that the upload of a file survives a moment in which the system cannot read the file, or lacks a descriptor.
+
+import EventLoops
+import ExitTesting
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import SyncGate
+import Testing
+import UploadClient
+
+@testable import LiveStreaming
+
+// Each test runs in a process of its own, because the faults apply to the whole process.
+@Suite("A shortage of resources while a file is uploaded")
+struct FileShortageTests {
+  private static let size = 200_000
+
+  private static func require(_ isSo: Bool, _ words: String) throws {
+    if !isSo { throw TestFailure(words) }
+  }
+
+  @Test(
+    "a file that cannot be read for a moment is read at the next attempt, with the cause in its event",
+    arguments: [EIO, ESTALE, ENOMEM], [LiveStreamConfiguration.ResumableUse.auto, .never].map(\.rawValue))
+  func unreadable(_ code: Int32, _ use: String) async {
+    await #expect(processExitsWith: .success) { [code = code as Int32, use = use as String] in
+      reportingErrors {
+        let bytes = patternBytes(OffsetPattern(), 0, FileShortageTests.size)
+        let directory = try TemporaryDirectory()
+        let file = try UploadFile(path: try directory.write("data", bytes))
+        let server = try ResumableServer()
+        read_gate_fail(code, "/data")
+        try withSession { session throws in
+          let stream = try RunningStream(file, session, server.url + "/take") {
+            $0.resumable = .init(rawValue: use) ?? .auto
+          }
+          try stream.waitForFailure(2)
+          read_gate_fail(0, "")
+          let error = try stream.summary().error
+          try FileShortageTests.require(error == nil, "\(code), \(use): \(error?.description ?? "")")
+          let reason = SystemError(operation: "reading \(file.path) at byte 0", code: code).description
+          let causes = stream.failures().map(\.cause)
+          try FileShortageTests.require(causes.contains(.other(reason)), "\(code), \(use): \(causes)")
+        }
+        let stored = server.uploads.filter(\.isComplete).map(\.bytes) + server.plain.map { $0.bytes }
+        try FileShortageTests.require(stored.contains(bytes), "\(code), \(use): \(stored.map(\.count))")
+        try FileShortageTests.require(server.of("DELETE").isEmpty, "\(code), \(use): the upload was deleted")
+      }
+    }
+  }
+
+  @Test("an upload that lacks a descriptor for its next request continues when there is one")
+  func descriptors() async {
+    await #expect(processExitsWith: .success) {
+      reportingErrors {
+        let bytes = patternBytes(OffsetPattern(), 0, FileShortageTests.size)
+        let directory = try TemporaryDirectory()
+        let file = try UploadFile(path: try directory.write("data", bytes))
+        var usual = rlimit()
+        getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &usual)
+        let hard = usual.rlim_max
+        let server = try ResumableServer { request, _ in
+          if request.method == "HEAD", request.number == 0 {
+            // The request for the rest uses the connection of this one, and a new descriptor of the file.
+            var limit = rlimit(rlim_cur: 3, rlim_max: hard)
+            setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+          }
+          return request.method == "PUT" ? .cut(after: 60_000) : .proper
+        }
+        try withSession { session throws in
+          let stream = try RunningStream(file, session, server.url + "/take")
+          let reason = SystemError(operation: "duplicating the descriptor of \(file.path)", code: EMFILE).description
+          let shortage = Result {
+            try stream.events.wait("the shortage") { _ in
+              stream.failures().contains { $0.cause == .other(reason) } ? true : nil
+            }
+          }
+          setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &usual)
+          _ = try shortage.get()
+          let error = try stream.summary().error
+          try FileShortageTests.require(error == nil, "\(error?.description ?? "")")
+        }
+        try FileShortageTests.require(server.upload(0).isComplete && server.upload(0).bytes == bytes, "the bytes")
+        try FileShortageTests.require(server.of("DELETE").isEmpty, "the upload was deleted")
+      }
+    }
+  }
+}
