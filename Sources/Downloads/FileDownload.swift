@@ -140,19 +140,24 @@ public final class FileDownload: @unchecked Sendable {
     sent = configuration.request
   }
 
-  /// Starts the download. Call it only once.
+  /// Starts the download. If the session is closed, it ends at once. Call it only once.
   public func start(on session: UploadSession, _ handler: @escaping @Sendable (DownloadEvent) -> Void) {
     let isFirst = hasBegun.withLock { begun in
       defer { begun = true }
       return !begun
     }
     precondition(isFirst, "a FileDownload can be started only once")
-    let closing = session.whenClosing { [weak self] in self?.sessionCloses() }
-    place.withLock { $0 = .session(session, closing: closing) }
-    session.loop.execute { [self] in
-      (self.session, self.handler, startedAt) = (session, handler, .now)
-      begin()
+    // First, because the session may close at any time from here on.
+    (self.session, self.handler, startedAt) = (session, handler, .now)
+    place.withLock { $0 = .session(session, closing: nil) }
+    guard let closing = session.whenClosing({ [weak self] in self?.sessionCloses() }) else {
+      // Its thread has ended.
+      return sessionCloses()
     }
+    place.withLock { place in
+      if case .session = place { place = .session(session, closing: closing) }
+    }
+    session.loop.execute { [self] in if !isEnding { begin() } }
   }
 
   /// Ends the download. The part stays if it can be continued.

@@ -48,6 +48,23 @@ struct FileDownloadTests {
     #expect(try directory.contents("file") == Array("mine".utf8) && directory.names == ["file"])
   }
 
+  @Test("a download in a closed session ends as cancelled, and creates no file", .timeLimit(.minutes(1)))
+  func closedSession() async throws {
+    let directory = try TemporaryDirectory()
+    let session = try UploadSession()
+    session.close()
+    let request = UploadRequest(url: "http://127.0.0.1:1/x")
+    var events: [DownloadEvent] = []
+    let download = FileDownload(.init(request: request, to: "\(directory.path)/file"))
+    for await event in download.events(on: session) { events.append(event) }
+    guard case .ended(let summary)? = events.last else {
+      Issue.record("\(events)")
+      return
+    }
+    #expect(summary.error?.kind == .cancelled && events.count == 1, "\(events)")
+    #expect(directory.names == [])
+  }
+
   private enum End: CaseIterable { case cancel, task, loop, session }
 
   @Test("each way to end it causes an end, and another download continues at its position", arguments: End.allCases)
