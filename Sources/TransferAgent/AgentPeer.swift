@@ -18,14 +18,16 @@ final class AgentPeer: @unchecked Sendable {
   private var input: [UInt8] = []
   private var output: [UInt8] = []
   private var isWriting = false
-  private(set) var isOpen = true
+  private(set) var isOpen = false
   var onOrder: (AgentOrder) -> Void = { _ in }
   var onEnd: () -> Void = {}
 
   /// - Parameter descriptor: a non-blocking descriptor, which then belongs to the peer.
+  /// - Throws: when it cannot be watched. It then still belongs to the caller.
   init(_ descriptor: Int32, loop: EventLoop) throws(SystemError) {
     (self.descriptor, self.loop) = (descriptor, loop)
     try loop.register(descriptor, .readable) { [unowned self] readiness in serve(readiness) }
+    isOpen = true
   }
 
   deinit { if isOpen { close(descriptor) } }
