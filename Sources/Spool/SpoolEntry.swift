@@ -45,10 +45,12 @@ package struct SpoolEntry: Equatable, Sendable {
 
   /// Removes the stretch's file from its folder, durably, whatever it contains. The caller must have the folder's lock.
   ///
+  /// - Parameter unlinked: called when the file has lost its name, before this is durable.
   /// - Throws: ``SpoolError``, with ``SpoolError/Cause/inUse(_:)`` if an object can write to it despite the lock.
-  package func remove(disk: any SpoolDisk = .system) throws(SpoolError) {
+  package func remove(disk: any SpoolDisk = .system, unlinked: () -> Void = {}) throws(SpoolError) {
     if (try? SpoolFolder.isInUse(path, disk: disk)) == true { throw SpoolError(.inUse(nil), path: path) }
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
+    unlinked()
     try disk.retrying(folder) { () throws(SystemError) in try disk.synchronizeFolder(folder) }
   }
 

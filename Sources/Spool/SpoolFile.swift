@@ -118,12 +118,14 @@ package final class SpoolFile: @unchecked Sendable {
 
   /// Removes the file from its folder, durably, and closes it.
   ///
+  /// - Parameter unlinked: called when the file has lost its name, before this is durable.
   /// - Throws: ``SpoolError``. After an error of the second step, the file is gone, but may reappear after a power
   ///   failure.
-  package func remove() throws(SpoolError) {
+  package func remove(unlinked: () -> Void = {}) throws(SpoolError) {
     guard !isReadOnly else { throw SpoolError(.readOnly, path: path) }
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
     close()
+    unlinked()
     try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeFolder(SpoolFolder.folder(of: path)) }
   }
 }

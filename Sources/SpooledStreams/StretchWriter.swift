@@ -224,15 +224,17 @@ final class StretchWriter: @unchecked Sendable {
   func remove() throws(SpoolError) {
     // The file refers to the unreadable buffer.
     guard let shared else { return close() }
-    // In this order, so that the remains after a failure are complete.
+    guard let file else { return shared.remove() }
     do throws(SpoolError) {
-      try file?.remove()
+      // In this order, so that the remains after a failure are complete. A power failure, after which the file may
+      // reappear, clears the memory as well.
+      try file.remove { shared.remove() }
     } catch {
       // Others have removed or moved the file.
       guard error.code == ENOENT else { throw error }
       close()
+      shared.remove()
     }
-    shared.remove()
   }
 
   /// Everything is in the file permanently. From now on, only commits store the resumption data.

@@ -27,8 +27,7 @@ struct SpoolRemoval {
     for entry in entries {
       do throws(SpoolError) {
         let file = try? SpoolFile.open(entry.path, access: .readOnly)
-        try entry.remove()
-        file?.removeFromMemory()
+        try entry.remove { file?.removeFromMemory() }
       } catch { throw Self.commandError("remove", error) }
       report.removed(entry)
     }

@@ -59,6 +59,11 @@ package final class SpoolMachine: Sendable {
     }
   }
 
+  /// From now on, each sync of a folder fails with this error.
+  package func failFolderSyncs(with code: Int32) {
+    state.withLock { $0.disk.lasting[.synchronizeFolder] = (from: 0, code: code) }
+  }
+
   /// How many reads there were, including failed ones.
   package var readCount: Int { state.withLock { $0.disk.calls[.read] ?? 0 } }
 

@@ -67,6 +67,29 @@ struct FailingDiskTests {
     withExtendedLifetime(spool) {}
   }
 
+  @Test("a delivered stretch leaves nothing in memory, even if the disk refuses to sync its removal")
+  func unsyncedRemoval() throws {
+    let directory = try TemporaryDirectory()
+    let machine = try SpoolMachine(Seed(5).generator, folder: directory.path)
+    let events = try EventLog<SpoolEvent>()
+    let spool = try StreamSpool(
+      directory: directory.path, stream: "s", settings: SpoolSettings(limit: 1 << 20), disk: machine.start()
+    ) { events.append($0) }
+    let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+    func stretches() throws -> [String] {
+      try SpoolFolder.stretches(in: spool.path, disk: machine.start())
+        .map { $0.split(separator: "/").last.map(String.init) ?? $0 }
+    }
+    let names = try stretches()
+    try #require(try SpoolDirectory.inMemory(names).count == 1)
+    machine.failFolderSyncs(with: EIO)
+    try spool.finish(buffer.stretch, isDelivered: true)
+    #expect(try stretches() == [])
+    #expect(try SpoolDirectory.inMemory(names) == [])
+    let codes: [Int32?] = events.all.map { if case .failing(let error) = $0 { error.code } else { nil } }
+    #expect(codes == [EIO], "\(events.all)")
+  }
+
   /// A spool in which a killed process has left this number of bytes.
   private func left(_ count: Int, _ machine: SpoolMachine, _ directory: TemporaryDirectory) throws {
     let spool = try StreamSpool(
