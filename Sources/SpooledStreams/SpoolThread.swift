@@ -22,6 +22,8 @@ final class SpoolThread: @unchecked Sendable {
   private var timer: EventLoop.Timer?
   /// The beginning of a block that is awaited shortly before the interval ends; see ``awaitBlock()``.
   private var awaitedBlock: UInt64?
+  /// Whether the kernel does not watch the live stretch's buffer. Then only the timer makes its bytes be copied.
+  private var isUnwatched = false
   private var isFailing = false
   /// Whether an operation has failed since the last attempt to use the disk.
   private var hasFailed = false
@@ -56,12 +58,19 @@ final class SpoolThread: @unchecked Sendable {
   func add(_ writer: StretchWriter, isEager: Bool) {
     (current, live) = (writer, writer)
     self.isEager = isEager
-    do throws(SystemError) {
-      try loop.register(writer.copier.descriptor, [.readable, .edgeTriggered]) { [unowned self] _ in copyLive() }
-    } catch {
-      report(.failing(SpoolError(.system(error), path: writer.file?.path ?? "")))
-    }
+    watch(writer)
     copyLive()
+  }
+
+  private func watch(_ live: StretchWriter) {
+    do throws(SystemError) {
+      try loop.register(live.copier.descriptor, [.readable, .edgeTriggered]) { [unowned self] _ in copyLive() }
+      isUnwatched = false
+    } catch {
+      isUnwatched = true
+      // The timer tries again.
+      failed(SpoolError(.system(error), path: live.file?.path ?? ""), live.stretch)
+    }
   }
 
   /// The circular buffer has bytes to copy, or waits for space.
@@ -87,12 +96,13 @@ final class SpoolThread: @unchecked Sendable {
 
   private var patience: Duration { min(settings.syncInterval * 3 / 16, .milliseconds(500)) }
 
-  /// Once in each interval that brought new bytes.
+  /// Once in each interval that brought new bytes, and in each one in which the buffer is not watched.
   private func synchronize(blocksFrom start: UInt64?) {
     if let timer { loop.cancel(timer) }
     (timer, awaitedBlock) = (nil, nil)
     hasFailed = writers.contains { $0.isUnreadable }
     writers.forEach(check)
+    if let live, isUnwatched { watch(live) }
     evictOld()
     let copied = live.map { synchronize($0, blocksFrom: start) } ?? .nothing
     for writer in writers where writer !== live && (writer.holdsRoom || writer.hasNewResumption) {

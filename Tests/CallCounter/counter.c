@@ -41,6 +41,8 @@ bool call_counter_works(void) { return false; }
 long allocations_of_this_thread(void) { return -1; }
 long watch_changes_of_this_thread(void) { return -1; }
 void refuse_next_thread_of_this_thread(void) {}
+void refuse_watches(const char *thread_name, int error) {}
+unsigned long refused_watches(void) { return 0; }
 #else
 bool call_counter_works(void) { return true; }
 
@@ -53,8 +55,26 @@ static __thread long thread_watch_changes __attribute__((tls_model("initial-exec
 
 long watch_changes_of_this_thread(void) { return thread_watch_changes; }
 
+static char unwatched_thread[16];
+static int watch_refusal;
+static unsigned long watch_refusals;
+
+void refuse_watches(const char *thread_name, int error) {
+  strncpy(unwatched_thread, thread_name, sizeof unwatched_thread - 1);
+  __atomic_store_n(&watch_refusal, error, __ATOMIC_SEQ_CST);
+}
+
+unsigned long refused_watches(void) { return __atomic_load_n(&watch_refusals, __ATOMIC_SEQ_CST); }
+
 int epoll_ctl(int epoll, int operation, int descriptor, struct epoll_event *event) {
   thread_watch_changes += 1;
+  int refusal = operation == EPOLL_CTL_ADD ? __atomic_load_n(&watch_refusal, __ATOMIC_SEQ_CST) : 0;
+  char name[16] = "";
+  if (refusal != 0 && prctl(PR_GET_NAME, name) == 0 && strcmp(name, unwatched_thread) == 0) {
+    __atomic_add_fetch(&watch_refusals, 1, __ATOMIC_SEQ_CST);
+    errno = refusal;
+    return -1;
+  }
   return (int)syscall(SYS_epoll_ctl, epoll, operation, descriptor, event);
 }
 

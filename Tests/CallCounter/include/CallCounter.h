@@ -21,5 +21,10 @@ long allocations_of_this_thread(void);
 /// Lets the next attempt of the calling thread to start a thread fail with EAGAIN, as when there are too many; not
 /// under a sanitizer.
 void refuse_next_thread_of_this_thread(void);
+/// Makes each attempt of a thread of this name to watch another descriptor fail with that errno; 0 ends it. Not under a
+/// sanitizer.
+void refuse_watches(const char *thread_name, int error);
+/// How often that has happened.
+unsigned long refused_watches(void);
 /// How often the calling thread has changed what epoll watches (epoll_ctl); -1 under a sanitizer.
 long watch_changes_of_this_thread(void);
