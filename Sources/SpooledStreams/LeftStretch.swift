@@ -73,6 +73,8 @@ final class LeftStretch: @unchecked Sendable {
     do throws(SpoolError) {
       remains = try shared?.remains()
     } catch {
+      // The stream must not end before bytes that are readable later.
+      if error.mayPass { throw error }
       // The remains stay in memory. The bytes in the file are sent.
       guard file != nil else { throw error }
       thread.report(.unreadable(error))

@@ -14,7 +14,8 @@ public struct SpoolSettings: Sendable {
   public var evicts = true
   /// Bytes that were captured longer ago are evicted; nil for never.
   public var retention: Duration?
-  /// How long a disk that works otherwise may fail to read bytes before they count as lost.
+  /// How long a disk that works otherwise may fail to read bytes before they count as lost, and how long a stream waits
+  /// for a stretch that cannot be opened now.
   package var readingPatience = Duration.seconds(60)
 
   /// Creates a spool of at most `limit` bytes, with the defaults for everything else.

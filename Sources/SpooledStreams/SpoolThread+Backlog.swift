@@ -25,6 +25,8 @@ extension SpoolThread {
       try stretch.look(self)
       if !stretch.isSettled || stretch.keptByteCount == 0 { settle(stretch) }
     } catch {
+      // It is examined with the next retry.
+      if error.mayPass { return failed(error, nil) }
       // It stays unchanged for the operator to examine. The others need not wait for it.
       report(.unreadable(error))
       stretch.isUnreadable = true
@@ -78,23 +80,35 @@ extension SpoolThread {
     }
   }
 
-  /// Opens a stretch for the stream that will send it. Any thread.
+  /// Opens a stretch for the stream that will send it. If the system refuses this for a reason that may pass, retries
+  /// for ``SpoolSettings/readingPatience``. Any thread.
   ///
   /// - Parameter done: called on the spool's thread.
   func take(_ name: String, then done: @escaping @Sendable (OpenedStretch) -> Void) {
-    loop.execute { [self] in done(take(name)) }
+    loop.execute { [self] in take(name, until: MonotonicInstant.now + settings.readingPatience, then: done) }
   }
 
-  private func take(_ name: String) -> OpenedStretch {
-    guard let stretch = left.first(where: { $0.name == name }) else { return .nothingLeft }
-    guard let opened = open(stretch) else { return .unreadable }
+  private func take(
+    _ name: String, until end: MonotonicInstant, then done: @escaping @Sendable (OpenedStretch) -> Void
+  ) {
+    guard let stretch = left.first(where: { $0.name == name }) else { return done(.nothingLeft) }
+    if let opened = open(stretch) { return done(.backlog(take(stretch, opened))) }
+    guard !stretch.isUnreadable, .now < end else { return done(.unreadable) }
+    loop.schedule(after: min(settings.syncInterval, .seconds(1))) { [weak self] in
+      self?.take(name, until: end, then: done)
+    }
+  }
+
+  private func take(
+    _ stretch: LeftStretch, _ opened: (writer: StretchWriter, backlog: SpooledBacklog)
+  ) -> SpooledBacklog {
     stretch.isTaken = true
     armTimer()
     // Bytes that are only in memory are now written to the disk, or are sent from there.
     if !stretch.isSettled, keep(opened.writer) {
       do throws(SpoolError) { try stretch.settle() } catch { failed(error, opened.writer.stretch) }
     }
-    return .backlog(opened.backlog)
+    return opened.backlog
   }
 }
 

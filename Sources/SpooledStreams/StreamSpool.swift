@@ -128,7 +128,7 @@ public final class StreamSpool: Sendable {
     }
   }
 
-  /// Nil if the disk is full or broken, which may be temporary. Other errors concern the configured directory.
+  /// Nil for a reason that may pass, such as a full disk. Other errors concern the configured directory.
   private func makeFileNow(_ makeFile: () throws(SpoolError) -> SpoolFile) throws(SpoolError) -> SpoolFile? {
     do throws(SpoolError) {
       return try makeFile()
@@ -162,6 +162,10 @@ public final class StreamSpool: Sendable {
 }
 
 extension SpoolError {
-  /// Whether the disk is full or broken, and may recover without a change of the configuration.
-  var mayPass: Bool { code.map { [ENOSPC, EDQUOT, EIO].contains($0) } ?? false }
+  /// Whether the disk is full or broken, or the system lacks a resource. Both may pass without a change of the
+  /// configuration.
+  var mayPass: Bool {
+    guard case .system(let error) = cause else { return false }
+    return error.isTemporary || [ENOSPC, EDQUOT].contains(error.code)
+  }
 }

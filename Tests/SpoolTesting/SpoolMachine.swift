@@ -59,6 +59,20 @@ package final class SpoolMachine: Sendable {
     }
   }
 
+  /// Fails each attempt to open a file with this error, except for this number of attempts that come first. None fails
+  /// if the error is nil.
+  package func failOpens(with code: Int32?, after count: Int = 0) {
+    state.withLock { state in
+      let next = openCount(state) + 1
+      state.disk.lasting[.open] = code.map { (from: next + count, code: $0) }
+    }
+  }
+
+  /// How many times a file was to be opened, including failed attempts.
+  package var openCount: Int { state.withLock { openCount($0) } }
+
+  private func openCount(_ state: State) -> Int { state.disk.calls[.open] ?? 0 }
+
   /// From now on, each sync of a folder fails with this error.
   package func failFolderSyncs(with code: Int32) {
     state.withLock { $0.disk.lasting[.synchronizeFolder] = (from: 0, code: code) }

@@ -114,6 +114,44 @@ struct FailingDiskTests {
     withExtendedLifetime(spool) {}
   }
 
+  @Test(
+    "a stretch that cannot be opened for a while is examined and sent later",
+    arguments: [EMFILE, ENFILE, ENOMEM, EAGAIN, ESTALE, EIO])
+  func opens(code: Int32) throws {
+    let seed = Seed(UInt64(code))
+    let directory = try TemporaryDirectory()
+    let machine = try SpoolMachine(seed.generator, folder: directory.path)
+    try left(50_000, machine, directory)
+    let events = try EventLog<SpoolEvent>()
+    var settings = SpoolSettings(limit: 8 << 20)
+    settings.syncInterval = .milliseconds(10)
+    // The first one is the lock.
+    machine.failOpens(with: code, after: 1)
+    let spool = try StreamSpool(
+      directory: directory.path, stream: "s", settings: settings, disk: machine.start()
+    ) { events.append($0) }
+    try events.wait("the first attempt") { $0.first }
+    let found = try EventLog<SpooledBacklog?>()
+    spool.open(try #require(spool.backlog.first)) { stretch in
+      if case .backlog(let backlog) = stretch { found.append(backlog) } else { found.append(nil) }
+    }
+    let before = machine.openCount
+    try SpoolDirectory.wait(for: "more attempts", seed) { machine.openCount >= before + 10 }
+    #expect(found.all.isEmpty)
+    machine.failOpens(with: nil)
+    let backlog = try #require(try found.wait("the stretch") { $0.first })
+    #expect(backlog.kept == 0..<50_000)
+    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var consumer = ends.consumer
+    var cursor: UInt64 = 0
+    while cursor < 50_000 { try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, seed) == 0) }
+    try SpoolDirectory.wait(for: "the end of the failure", seed) { events.all.last == .recovered }
+    let codes: [Int32?] = events.all.map { if case .failing(let error) = $0 { error.code } else { nil } }
+    #expect(codes == [code, nil], "\(events.all)")
+    #expect(try spool.finish(backlog.stretch, isDelivered: true) == 0)
+    #expect(try SpoolFolder.stretches(in: spool.path, disk: machine.start()) == [])
+  }
+
   @Test("a disk that cannot read for a while loses no byte of a backlog, whenever that is", arguments: Seed.several(6))
   func reads(seed: Seed) throws {
     var random = seed.generator

@@ -6,6 +6,7 @@ import ExitTesting
 import Glibc
 import NetworkTesting
 import PropertyTesting
+import Spool
 import SpoolTesting
 import SpooledStreams
 import StreamBuffers
@@ -38,6 +39,64 @@ struct SharedMemoryFaultTests {
         }
       }
     }
+  }
+
+  @Test("bytes in memory are sent with those of the file, even if the memory cannot be opened at first")
+  func later() async {
+    await #expect(processExitsWith: .success) {
+      reportingErrors {
+        for code in [EMFILE, ENFILE, ENOMEM, EIO] { try SharedMemoryFaultTests.readLater(code) }
+      }
+    }
+  }
+
+  private static func readLater(_ code: Int32) throws {
+    let directory = try TemporaryDirectory()
+    let machine = try SpoolMachine(Seed(2).generator, folder: directory.path)
+    let total: UInt64 = 10_000
+    func open(_ interval: Duration) throws -> StreamSpool {
+      var settings = SpoolSettings(limit: 1 << 20)
+      settings.syncInterval = interval
+      return try StreamSpool(
+        directory: directory.path, stream: "s", settings: settings, disk: machine.start()
+      ) { _ in }
+    }
+    try {
+      let spool = try open(.seconds(3600))
+      let buffer = try spool.begin(description: "text", capacity: 64 << 10, overflow: .refuse)
+      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+      _ = ends.producer.write(minimum: Int(total), maximum: Int(total)) { span in
+        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: 0) }
+        return Int(total)
+      }
+      machine.kill()
+      // Only now, so that the disk does not get the bytes because the source has ended.
+      ends.producer.finish()
+    }()
+    let stretches = try SpoolFolder.stretches(in: "\(directory.path)/s", disk: machine.start())
+    let id = (stretches.first ?? "").split(separator: "-").last?.prefix { $0 != "." } ?? ""
+    disk_faults_begin("/dev/shm/sluice-\(id)")
+    disk_faults_fail(DISK_OPEN, 1, code)
+    let spool = try open(.milliseconds(10))
+    guard let backlog = try spool.opened(spool.backlog.first), backlog.kept.upperBound == total,
+      let ends = backlog.takeEnds()
+    else {
+      throw SpooledStretchTests.Failure(reason: "\(code): not all is left")
+    }
+    guard !String(cString: disk_faults_place()).isEmpty else {
+      throw SpooledStretchTests.Failure(reason: "\(code): nothing failed")
+    }
+    var consumer = ends.consumer
+    var cursor: UInt64 = 0
+    while cursor < total {
+      let missing = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(2))
+      if missing > 0 { throw SpooledStretchTests.Failure(reason: "\(code): \(missing) bytes are missing") }
+    }
+    _ = try spool.finish(backlog.stretch, isDelivered: true)
+    guard try SpoolDirectory.inMemory(spool.backlog).isEmpty else {
+      throw SpooledStretchTests.Failure(reason: "\(code): the memory is still in use")
+    }
+    disk_faults_begin("")
   }
 
   /// A process captures and is killed, another looks at what it left while the call may fail, and a third one reads it.
