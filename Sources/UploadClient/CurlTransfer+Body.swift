@@ -156,7 +156,9 @@ extension CurlTransfer {
       ownFailure = UploadError(.bodyFailed, reason)
       return Int(CURL_READFUNC_ABORT)
     case .unreadable(let error):
-      ownFailure = UploadError(.bodyFailed, error.description, mayPass: error.isTemporary)
+      // A damaged sector stays unreadable.
+      let mayPass = error.isTemporary && error.code != EIO
+      ownFailure = UploadError(.bodyFailed, error.description, mayPass: mayPass)
       return Int(CURL_READFUNC_ABORT)
     }
   }

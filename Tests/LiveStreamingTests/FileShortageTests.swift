@@ -22,7 +22,7 @@ struct FileShortageTests {
 
   @Test(
     "a file that cannot be read for a moment is read at the next attempt, with the cause in its event",
-    arguments: [EIO, ESTALE, ENOMEM], [LiveStreamConfiguration.ResumableUse.auto, .never].map(\.rawValue))
+    arguments: [ETIMEDOUT, ESTALE, ENOMEM], [LiveStreamConfiguration.ResumableUse.auto, .never].map(\.rawValue))
   func unreadable(_ code: Int32, _ use: String) async {
     await #expect(processExitsWith: .success) { [code = code as Int32, use = use as String] in
       reportingErrors {
@@ -46,6 +46,25 @@ struct FileShortageTests {
         let stored = server.uploads.filter(\.isComplete).map(\.bytes) + server.plain.map { $0.bytes }
         try FileShortageTests.require(stored.contains(bytes), "\(code), \(use): \(stored.map(\.count))")
         try FileShortageTests.require(server.of("DELETE").isEmpty, "\(code), \(use): the upload was deleted")
+      }
+    }
+  }
+
+  @Test("a file with a damaged sector ends its upload at once, with the reason")
+  func damaged() async {
+    await #expect(processExitsWith: .success) {
+      reportingErrors {
+        let directory = try TemporaryDirectory()
+        let bytes = patternBytes(OffsetPattern(), 0, FileShortageTests.size)
+        let file = try UploadFile(path: try directory.write("data", bytes))
+        let server = try ResumableServer()
+        read_gate_fail(EIO, "/data")
+        try withSession { session throws in
+          let error = try RunningStream(file, session, server.url + "/take").summary().error
+          let reason = SystemError(operation: "reading \(file.path) at byte 0", code: EIO).description
+          let isNamed = error?.kind == .source && error?.description.contains(reason) == true
+          try FileShortageTests.require(isNamed, "\(error?.description ?? "no error")")
+        }
       }
     }
   }
