@@ -59,9 +59,11 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   public var isTransient: Bool {
     switch self {
     case .unreachable, .disconnected, .timedOut, .noResponders: true
-    // 408, 500 and 503: a cluster without a leader, or an overloaded one.
+    // 408, 500 and 503: a cluster without a leader, or an overloaded one. 429: too many publishes of the stream are under
+    // way in its cluster (10167, since NATS 2.11).
     case .refused(let code, let number, _):
-      number == Self.undecidedLastSequence || !isWrongLastSequence && !isFull && (code == 408 || code >= 500)
+      number == Self.undecidedLastSequence
+        || !isWrongLastSequence && !isFull && (code == 408 || code == 429 || code >= 500)
     case .notAuthorized, .unusableFile, .invalidReply, .messageTooLarge, .unsuitableStream, .shortPayload, .resources:
       false
     }
