@@ -15,7 +15,10 @@ enum MetricsOption {
   ) throws(CommandError) -> MetricsListener? {
     guard let text = value else { return nil }
     do throws(ListenError) {
-      return try MetricsListener(listen: try ListenAddress(text), isReady: isReady) { answer in
+      return try MetricsListener(
+        listen: try ListenAddress(text), isReady: isReady,
+        failed: { Console.shared.say("the metrics are not available yet: \($0). Another attempt follows.") }
+      ) { answer in
         makePage { page in
           var page = page
           page.counter(

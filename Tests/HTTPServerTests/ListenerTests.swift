@@ -74,6 +74,62 @@ import Testing
     for descriptor in accepted { close(descriptor) }
   }
 
+  /// The socket of this process that listens at an address.
+  private func socket(listeningAt address: ListenAddress) throws -> Int32 {
+    let found = (Int32(3)..<4096).first { descriptor in
+      var (listens, length) = (Int32(0), socklen_t(MemoryLayout<Int32>.size))
+      guard getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0, listens != 0 else {
+        return false
+      }
+      var bound = SocketAddress()
+      _ = bound.withMutablePointer { getsockname(descriptor, $0, $1) }
+      return bound.numeric == address
+    }
+    return try #require(found)
+  }
+
+  @Test("a listener whose socket cannot be watched at its start accepts the waiting connection after a pause")
+  func unwatched() throws {
+    let loop = try EventLoop()
+    let address = try ListenAddress("127.0.0.1:0")
+    let listener = try Listener(address, try SocketAddress.resolve(address)[0], options: .init(), loop: loop)
+    var accepted: [Int32] = []
+    listener.accepted = { descriptor, _ in
+      accepted.append(descriptor)
+      loop.stop()
+    }
+    // The kernel refuses a second registration.
+    try loop.register(try socket(listeningAt: listener.address), .readable) { _ in }
+    #expect(throws: SystemError.self) { try listener.start() }
+    let client = try RawClient(listener.address)
+    loop.schedule(after: .seconds(60)) { loop.stop() }
+    loop.run()
+    #expect(accepted.count == 1)
+    for descriptor in accepted { close(descriptor) }
+    client.disconnect()
+  }
+
+  @Test("metrics whose socket cannot be watched at the start are served after a pause, and the reason is reported once")
+  func unwatchedMetrics() throws {
+    let loop = try EventLoop()
+    let reasons = Lock<[String]>([])
+    let listener = try MetricsListener(
+      listen: try ListenAddress("127.0.0.1:0"), on: loop, failed: { reason in reasons.withLock { $0.append(reason) } },
+      makePage: { _ in })
+    let address = listener.localAddresses[0]
+    try loop.register(try socket(listeningAt: address), .readable) { _ in }
+    try listener.start()
+    let thread = try NamedThread("test metrics") { loop.run() }
+    let client = try RawClient(address)
+    try client.send("GET /healthz HTTP/1.1\r\nHost: h\r\n\r\n")
+    let answer = try? client.answer()
+    listener.stop()
+    loop.stop()
+    thread.join()
+    #expect(answer?.status == 200)
+    #expect(reasons.withLock { $0.count } == 1)
+  }
+
   @Test("the kernel detects within two minutes that a client's machine is gone, and delays no response")
   func options() throws {
     let loop = try EventLoop()

@@ -32,11 +32,12 @@ public final class MetricsListener: Sendable {
   ///   - address: every client that can reach it can read the metrics.
   ///   - loop: the loop to use, which the caller runs. Nil creates a separate thread.
   ///   - isReady: whether `/readyz` is answered with 200. Called on the loop.
+  ///   - failed: called with the reason, on the loop, if an address cannot be served yet. The listener retries.
   ///   - makePage: called for each request.
   /// - Throws: ``ListenError``, whose description names the remedy.
   public init(
     listen address: ListenAddress, on loop: EventLoop? = nil, isReady: @escaping @Sendable () -> Bool = { true },
-    makePage: @escaping PageMaker
+    failed: @escaping @Sendable (String) -> Void = { _ in }, makePage: @escaping PageMaker
   ) throws(ListenError) {
     ownsLoop = loop == nil
     do throws(SystemError) {
@@ -44,7 +45,7 @@ public final class MetricsListener: Sendable {
     } catch {
       throw .resources(error.description)
     }
-    let core = try MetricsCore(address, self.loop, isReady, makePage)
+    let core = try MetricsCore(address, self.loop, isReady, failed, makePage)
     localAddresses = core.listeners.map(\.address)
     self.core = LoopOwned(core, on: self.loop)
   }
@@ -71,12 +72,14 @@ private final class MetricsCore {
 
   let listeners: [Listener]
   private let context: ConnectionContext
+  private let failed: (String) -> Void
   private var connections: [Int32: HTTPConnection] = [:]
 
   init(
     _ address: ListenAddress, _ loop: EventLoop, _ isReady: @escaping @Sendable () -> Bool,
-    _ makePage: @escaping MetricsListener.PageMaker
+    _ failed: @escaping (String) -> Void, _ makePage: @escaping MetricsListener.PageMaker
   ) throws(ListenError) {
+    self.failed = failed
     listeners = try Listener.all(at: address, Listener.Options(), loop)
     let timeouts = Timeouts(loop: loop) { kind in kind == .idle ? .seconds(120) : .seconds(10) }
     var limits = RequestParser.Limits()
@@ -118,8 +121,11 @@ private final class MetricsCore {
         connection.makeRoom()
         return true
       }
-      // Without a descriptor, no request is answered. Listening is tried again after a while.
-      do throws(SystemError) { try listener.start() } catch { listener.stop() }
+      do throws(SystemError) {
+        try listener.start()
+      } catch {
+        failed("cannot accept connections at \(listener.address): \(error)")
+      }
     }
   }
 

@@ -20,7 +20,7 @@ package final class Acceptor {
   ///   - descriptorLimit: connections get smaller descriptors than this.
   ///   - closeIdle: closes descriptors that can be opened again, before a connection is turned away. Returns whether
   ///     one is free now.
-  ///   - failed: called with a listener that cannot accept.
+  ///   - failed: called with the reason if a listener cannot accept yet.
   package init(
     at addresses: [ListenAddress], _ options: Listener.Options,
     _ loops: [LoopOwned<ServerConnections>],
@@ -46,8 +46,7 @@ package final class Acceptor {
       do throws(SystemError) {
         try listener.start()
       } catch {
-        // The listeners are the loop's first descriptors. If even that fails, report it and continue with the others.
-        failed("cannot serve \(listener.address): \(error)")
+        failed("cannot accept connections at \(listener.address): \(error). The server retries.")
       }
     }
     first.descriptorFreed = { [unowned self] in resume() }

@@ -162,7 +162,20 @@ package final class Listener {
     }
   }
 
+  /// Begins to accept. If the kernel refuses to watch the socket, for example because it has no memory, each pause ends
+  /// with another attempt.
+  ///
+  /// - Throws: the reason of the first refusal.
   func start() throws(SystemError) {
+    do throws(SystemError) {
+      try watch()
+    } catch {
+      pause()
+      throw error
+    }
+  }
+
+  private func watch() throws(SystemError) {
     try loop.register(descriptor, .readable) { [unowned self] _ in acceptAll() }
   }
 
@@ -268,7 +281,7 @@ package final class Listener {
       waiting = nil
       guard take(descriptor, peer) else { return pause() }
     }
-    do throws(SystemError) { try start() } catch { pause() }
+    do throws(SystemError) { try watch() } catch { pause() }
   }
 
   /// Stops listening. Accepted connections are unaffected.
