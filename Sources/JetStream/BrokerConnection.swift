@@ -8,9 +8,9 @@ internal import Synchronization
 
 /// A connection that is always restored, to any broker of the cluster. Any thread.
 ///
-/// libnats reconnects by itself, except after a broker has refused the credentials twice in a row. Then it ends the
-/// connection. It is established again here, with a pause before each attempt, because the credentials may become valid
-/// again.
+/// libnats reconnects by itself, except after a broker has refused the credentials twice in a row, or after errors that
+/// it does not handle. Then it ends the connection. It is established again here, with a pause before each attempt,
+/// because the credentials may become valid again.
 ///
 /// Each loop that sends requests has its own ``BrokerClient`` on this connection.
 package final class BrokerConnection: Sendable {
@@ -160,7 +160,7 @@ package final class BrokerConnection: Sendable {
 
   struct Subscription: Sendable { fileprivate let number: UInt64 }
 
-  // MARK: After refused credentials
+  // MARK: After the end of libnats's connection
 
   /// libnats has ended the connection, or an attempt has failed. On a thread of libnats, or on the sending one.
   private func connectAnew(after pause: Duration) {
@@ -179,7 +179,7 @@ package final class BrokerConnection: Sendable {
       observer.reconnects.add(1, ordering: .relaxed)
       callbacks.begin(connection)
     } catch {
-      if !error.isTransient { observer.refusal.withLock { $0 = error } }
+      if !error.isTransient, !error.isShortage { observer.refused(error) }
       connectAnew(after: min(pause * 2, Self.pauses.longest))
     }
   }

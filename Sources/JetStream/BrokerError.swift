@@ -59,8 +59,8 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
   public var isTransient: Bool {
     switch self {
     case .unreachable, .disconnected, .timedOut, .noResponders: true
-    // 408, 500 and 503: a cluster without a leader, or an overloaded one. 429: too many publishes of the stream are under
-    // way in its cluster (10167, since NATS 2.11).
+    // 408, 500 and 503: a cluster without a leader, or an overloaded one. 429: too many publishes of the stream wait in
+    // its cluster (10167, since NATS 2.11).
     case .refused(let code, let number, _):
       number == Self.undecidedLastSequence
         || !isWrongLastSequence && !isFull && (code == 408 || code == 429 || code >= 500)
@@ -68,6 +68,9 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
       false
     }
   }
+
+  /// Whether the process lacks memory, threads or descriptors, which it may have again a little later.
+  var isShortage: Bool { if case .resources = self { true } else { false } }
 
   /// The cause, in words.
   public var description: String {

@@ -19,6 +19,16 @@ final class ConnectionObserver: Sendable {
   /// Called after libnats has ended its connection.
   let ended = Lock<@Sendable () -> Void>({})
 
+  /// Called when an attempt to connect shows that no broker permits a connection, or that a file cannot be used.
+  func refused(_ error: BrokerError) {
+    let isNew = refusal.withLock { refusal in
+      defer { refusal = error }
+      return refusal == nil
+    }
+    // The loss of the connection may have had another reason, so nobody knows this one yet.
+    if isNew { changed(to: false) }
+  }
+
   func changed(to isConnected: Bool) {
     self.isConnected.store(isConnected, ordering: .relaxed)
     for observer in observers.withLock({ Array($0.all.values) }) { observer(isConnected) }
@@ -30,8 +40,8 @@ final class ConnectionCallbacks: Sendable {
   private enum Phase { case new, present, dropped }
   private struct State {
     var phase = Phase.new
-    /// Whether libnats has ended the connection.
-    var hasEnded = false
+    /// The reason why libnats has ended the connection. Nil if it has not.
+    var end: natsStatus?
   }
 
   private let observer: ConnectionObserver
@@ -51,9 +61,11 @@ final class ConnectionCallbacks: Sendable {
       }, this)
     natsOptions_SetClosedCB(
       settings,
-      { _, closure in
+      { connection, closure in
         guard let closure else { return }
-        Unmanaged<ConnectionCallbacks>.fromOpaque(closure).takeRetainedValue().closed()
+        var text: UnsafePointer<CChar>?
+        let reason = natsConnection_GetLastError(connection, &text)
+        Unmanaged<ConnectionCallbacks>.fromOpaque(closure).takeRetainedValue().closed(because: reason)
       }, this)
   }
 
@@ -63,13 +75,12 @@ final class ConnectionCallbacks: Sendable {
   /// The connection is the present one from now on. It may have been lost or ended since it was established.
   func begin(_ connection: OpaquePointer?) {
     let address = UInt(bitPattern: connection)
-    let hasEnded = state.withLock { state in
+    let reason: natsStatus? = state.withLock { state in
       state.phase = .present
-      guard !state.hasEnded else { return true }
-      Self.tell(observer, of: OpaquePointer(bitPattern: address))
-      return false
+      if state.end == nil { Self.tell(observer, of: OpaquePointer(bitPattern: address)) }
+      return state.end
     }
-    if hasEnded { end() }
+    if let reason { end(because: reason) }
   }
 
   /// Another connection takes its place, or nobody needs it.
@@ -86,17 +97,18 @@ final class ConnectionCallbacks: Sendable {
     }
   }
 
-  func closed() {
+  func closed(because reason: natsStatus) {
     let isPresent = state.withLock { state in
-      state.hasEnded = true
+      state.end = reason
       return state.phase == .present
     }
-    if isPresent { end() }
+    if isPresent { end(because: reason) }
   }
 
-  /// libnats ends a connection only because of refused credentials.
-  private func end() {
-    observer.refusal.withLock { $0 = .notAuthorized }
+  /// libnats also ends a connection if it cannot start the thread that would reconnect, and after errors of a broker
+  /// that it does not know, such as too many subscriptions. Another connection with the same credentials may succeed.
+  private func end(because reason: natsStatus) {
+    observer.refusal.withLock { $0 = reason == NATS_CONNECTION_AUTH_FAILED ? .notAuthorized : nil }
     observer.changed(to: false)
     observer.ended.withLock { $0 }()
   }

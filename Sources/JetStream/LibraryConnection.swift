@@ -40,7 +40,7 @@ enum LibraryConnection {
     natsOptions_SetName(settings, options.name)
     natsOptions_SetTimeout(settings, max(1, options.connectTimeout.nanoseconds / 1_000_000))
     // For ever, because a server that lost its broker must recover as soon as there is one. libnats still ends the
-    // connection if one broker refuses the credentials twice in a row.
+    // connection in some cases, for example if one broker refuses the credentials twice in a row.
     natsOptions_SetMaxReconnect(settings, -1)
     natsOptions_SetReconnectWait(settings, 250)
     // Detects a broker that has stopped without closing its connections within 30 s.

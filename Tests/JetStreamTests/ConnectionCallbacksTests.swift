@@ -1,5 +1,6 @@
 // Callbacks of several connections of libnats, which come at any time.
 
+import CNats
 import EventLoops
 import PropertyTesting
 import Synchronization
@@ -11,7 +12,22 @@ import Testing
 struct ConnectionCallbacksTests {
   /// What is known of one connection.
   private struct Model {
-    var (hasBegun, isDropped, hasEnded) = (false, false, false)
+    var (hasBegun, isDropped) = (false, false)
+    /// The reason of its end.
+    var end: natsStatus?
+  }
+
+  /// Reasons for which libnats ends a connection, and what they say about the credentials.
+  private static var ends: [(reason: natsStatus, refusal: BrokerError?)] {
+    [
+      (NATS_CONNECTION_AUTH_FAILED, .notAuthorized),
+      // An error of a broker that libnats does not know, such as too many subscriptions.
+      (NATS_ERR, nil),
+      // The thread that would reconnect cannot be started. The reason is that of the loss.
+      (NATS_CONNECTION_CLOSED, nil), (NATS_IO_ERROR, nil), (NATS_STALE_CONNECTION, nil),
+      // It refuses a message or a subscription, and not the connection.
+      (NATS_NOT_PERMITTED, nil), (NATS_NO_SERVER, nil), (NATS_OK, nil),
+    ]
   }
 
   @Test(
@@ -26,6 +42,7 @@ struct ConnectionCallbacksTests {
       observer.observers.withLock { $0.all[1] = tell }
       var connections = (0..<3).map { _ in (callbacks: ConnectionCallbacks(observer), model: Model()) }
       var (expectedEnds, expectedLosses) = (0, 0)
+      var expectedRefusal: BrokerError?
       for _ in 0..<20 {
         let number = Int.random(in: 0..<connections.count, using: &random)
         let (callbacks, model) = connections[number]
@@ -34,24 +51,40 @@ struct ConnectionCallbacksTests {
         case 0 where !model.hasBegun && !model.isDropped:
           callbacks.begin(nil)
           connections[number].model.hasBegun = true
-          if model.hasEnded { (expectedEnds, expectedLosses) = (expectedEnds + 1, expectedLosses + 1) }
+          if let end = model.end {
+            (expectedEnds, expectedLosses) = (expectedEnds + 1, expectedLosses + 1)
+            expectedRefusal = Self.ends.first { $0.reason == end }?.refusal
+          }
         case 1:
           callbacks.lost()
           if isPresent { expectedLosses += 1 }
-        case 2 where !model.hasEnded:
-          callbacks.closed()
-          connections[number].model.hasEnded = true
-          if isPresent { (expectedEnds, expectedLosses) = (expectedEnds + 1, expectedLosses + 1) }
+        case 2 where model.end == nil:
+          let end = Self.ends[Int.random(in: 0..<Self.ends.count, using: &random)]
+          callbacks.closed(because: end.reason)
+          connections[number].model.end = end.reason
+          if isPresent {
+            (expectedEnds, expectedLosses) = (expectedEnds + 1, expectedLosses + 1)
+            expectedRefusal = end.refusal
+          }
         case 3:
           callbacks.drop()
           connections[number].model.isDropped = true
         default: break
         }
         #expect(told.withLock { $0 } == (expectedEnds, expectedLosses), "\(seed)")
-        #expect((observer.refusal.withLock { $0 } == .notAuthorized) == (expectedEnds > 0), "\(seed)")
+        #expect(observer.refusal.withLock { $0 } == expectedRefusal, "\(seed)")
       }
       let isConnected = observer.isConnected.load(ordering: .relaxed)
       #expect(!isConnected)
     }
+  }
+
+  @Test("observers are notified of a refusal that follows the loss of the connection, once")
+  func laterRefusal() {
+    let observer = ConnectionObserver()
+    let losses = Lock(0)
+    observer.observers.withLock { $0.all[1] = { isConnected in if !isConnected { losses.withLock { $0 += 1 } } } }
+    for _ in 0..<3 { observer.refused(.notAuthorized) }
+    #expect(losses.withLock { $0 } == 1 && observer.refusal.withLock { $0 } == .notAuthorized)
   }
 }

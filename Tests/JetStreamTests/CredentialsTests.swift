@@ -1,9 +1,10 @@
 // Credentials files, with a real broker that verifies signatures.
 
 import BrokerTesting
-import JetStream
 import NetworkTesting
 import Testing
+
+@testable import JetStream
 
 @Suite("Credentials of a broker")
 struct CredentialsTests {
@@ -33,5 +34,17 @@ struct CredentialsTests {
     var options = BrokerOptions(servers: [broker.url])
     options.credentialsFile = try directory.write("foreign.creds", try BrokerAccounts().application)
     #expect(throws: BrokerError.notAuthorized) { _ = try BrokerConnection(options) }
+  }
+
+  @Test("a connection that ends for another reason counts as lost, and is established again")
+  func otherEnd() throws {
+    let broker = try TestBroker("max_subscriptions: 3", jetStream: false)
+    let connection = try BrokerConnection(BrokerOptions(servers: [broker.url]))
+    let subscriptions = (0..<5).map { number in connection.subscribe("s\(number)", { _, _ in }) }
+    try waitUntil("the connection has ended") { !connection.isConnected }
+    #expect(connection.refusal == nil)
+    for subscription in subscriptions { connection.unsubscribe(subscription) }
+    try waitUntil("there is another connection") { connection.isConnected && connection.reconnectCount > 0 }
+    #expect(connection.refusal == nil)
   }
 }
