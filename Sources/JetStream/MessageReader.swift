@@ -21,7 +21,7 @@ package final class MessageReader {
     case rewound
     /// The stream was replaced by another one of the same name, created at that time. The reader has ended.
     case recreated(String)
-    /// The brokers do not answer. The reader tries again.
+    /// The brokers do not answer, or the process lacks memory or threads. The reader tries again.
     case interrupted(BrokerError)
     /// The brokers refuse permanently. The reader has ended.
     case failed(BrokerError)
@@ -150,7 +150,7 @@ package final class MessageReader {
   private func interrupted(_ error: BrokerError) {
     guard !isOver else { return }
     let error = stream.client.connection.refusal ?? error
-    guard error.isTransient else {
+    guard error.isTransient || error.isShortage else {
       stop()
       return handle(.failed(error))
     }

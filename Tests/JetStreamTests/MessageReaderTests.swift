@@ -1,6 +1,7 @@
 // Reads a stream of a real broker that is killed.
 
 import BrokerTesting
+import CallCounter
 import EventLoops
 import NetworkTesting
 import PropertyTesting
@@ -17,15 +18,24 @@ struct MessageReaderTests {
     /// Used on the loop's thread only.
     private var reader: MessageReader?
 
+    /// - Parameter lacksThread: whether the first attempt to subscribe cannot start its thread.
     init(
       _ broker: TestBroker, of name: String = "s", after sequence: UInt64, _ identity: String? = nil,
-      created: String? = nil, selection: MessageReader.Selection = .messages, wants count: Int = 1000
+      created: String? = nil, selection: MessageReader.Selection = .messages, wants count: Int = 1000,
+      lacksThread: Bool = false
     ) throws {
       let events = try EventLog<String>()
       (self.events, loop) = (events, try BrokerLoop(.init(servers: [broker.url])))
       let _: Bool = try loop.wait("the reader") { [self] client, done in
         MessageStream.find(name, with: client) { found in
           guard let stream = try? found.get() else { return done(false) }
+          if lacksThread {
+            // It is not sent, which the sending thread reports before it subscribes.
+            let large = MessageContent(payload: [UInt8](repeating: 0, count: 2 << 20))
+            client.connection.send(large, to: "large", reply: "nobody") { error in
+              if error == .messageTooLarge { refuse_next_thread_of_this_thread() }
+            }
+          }
           let made = MessageReader(
             stream, after: sequence, identity, created: created, selection: selection,
             identify: {
@@ -175,6 +185,19 @@ struct MessageReaderTests {
     try reading.events.first("the last one") { $0.hasSuffix(" m10") }
     let numbers = reading.messages.filter { !$0.hasSuffix(" n") }
     #expect(numbers == (0..<4).map { "\($0 + 1) m\($0)" } + ["8 m10"], "\(reading.events.all)")
+    try reading.stop()
+  }
+
+  @Test("a reader begins again if the process cannot start a thread at the moment")
+  func noThread() throws {
+    guard call_counter_works() else { return }
+    let broker = try TestBroker()
+    let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
+    try Self.publish(stream, 0..<3)
+    let reading = try Reading(broker, after: 0, lacksThread: true)
+    try reading.events.first("the last message") { $0 == "3 m2" }
+    #expect(reading.messages == ["1 m0", "2 m1", "3 m2"])
+    #expect(reading.events.all.first == "interrupted")
     try reading.stop()
   }
 
