@@ -40,14 +40,32 @@ struct CheckpointFile: Sendable {
 
   /// Returns when it is synced.
   func write(_ checkpoint: CollectorCheckpoint) throws(SystemError) {
+    let descriptor = try prepare(checkpoint)
+    defer { close(descriptor) }
+    try replace(by: descriptor)
+  }
+
+  /// Writes a checkpoint into a new file, which does not count yet. So an error has no effect.
+  ///
+  /// - Returns: the descriptor for ``replace(by:)``. The caller closes it.
+  func prepare(_ checkpoint: CollectorCheckpoint) throws(SystemError) -> Int32 {
     guard let text = checkpoint.text.map({ Array($0.utf8) }) else {
       throw SystemError(operation: "write \(Self.name)", code: EOVERFLOW)
     }
     let descriptor = try retryingInterrupts("open \(Self.newName)") {
       openat(directory, Self.newName, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
     }
-    defer { close(descriptor) }
-    try writeAll(text, to: descriptor, "write \(Self.newName)")
+    do throws(SystemError) {
+      try writeAll(text, to: descriptor, "write \(Self.newName)")
+    } catch {
+      close(descriptor)
+      throw error
+    }
+    return descriptor
+  }
+
+  /// Syncs the new file, and replaces the last checkpoint by it.
+  func replace(by descriptor: Int32) throws(SystemError) {
     try retryingInterrupts("fdatasync \(Self.newName)") { fdatasync(descriptor) }
     try retryingInterrupts("rename \(Self.newName)") { renameat(directory, Self.newName, directory, Self.name) }
     try retryingInterrupts("fsync of the directory") { fsync(directory) }

@@ -2,6 +2,7 @@
 
 internal import DiskFiles
 internal import EventLoops
+internal import Glibc
 internal import StreamServing
 internal import StreamStore
 
@@ -10,6 +11,21 @@ internal import StreamStore
 /// It records the messages since the last checkpoint and the growing recordings. A checkpoint is written when all bytes
 /// that it describes are synced.
 final class CheckpointWriter {
+  /// The result of an attempt to write a checkpoint.
+  enum Outcome {
+    case written
+    /// The disk has no space, or the process lacks descriptors or memory. Everything is as before, and the same may
+    /// succeed later.
+    case postponed(SystemError)
+    /// The disk may have lost bytes.
+    case failed(SystemError)
+
+    /// - Parameter error: of a call that syncs nothing. The kernel reports an error of a sync only once.
+    fileprivate init(_ error: SystemError) {
+      self = error.isShortage || error.isFull && error.code != EFBIG ? .postponed(error) : .failed(error)
+    }
+  }
+
   /// The number of recordings without an upload that a checkpoint examines.
   private static let examinedCount = 100
 
@@ -23,6 +39,8 @@ final class CheckpointWriter {
   private var growing: [StreamName: GrowthExtent] = [:]
   /// Streams whose recordings have changed since the last checkpoint.
   private var dirty: Set<StreamName> = []
+  /// What the checkpoint that is being written contains: changed recordings, and the last message that counts.
+  private var pending: (dirty: Set<StreamName>, message: (sequence: UInt64, mark: String)?) = ([], nil)
   /// Streams that an upload has left since the last checkpoint. Their recordings may be removed or closed.
   private var left: Set<StreamName> = []
   /// Growing recordings without an upload, which the registry will close eventually. The next checkpoints examine them.
@@ -46,6 +64,7 @@ final class CheckpointWriter {
   /// Called when the log is read again from its beginning.
   func rewind() {
     messages = []
+    pending.message = nil
     latest.sequence = 0
     latest.mark = ""
   }
@@ -77,21 +96,21 @@ final class CheckpointWriter {
   ///   - purges: the messages that may be removed from the log according to the checkpoint.
   ///   - sequence: the first message that waits in a lane. All earlier ones are applied.
   ///   - exceptLast: whether the last received message is in no lane yet, because its upload is being looked up.
-  ///   - completion: called with nil when the checkpoint is on disk, and otherwise with each error of the disk.
+  ///   - completion: called when the checkpoint is on disk, and otherwise with each error of the disk, perhaps at once.
   func write(
     _ uploads: [CollectedUpload], _ purges: [CollectorCheckpoint.Purge], appliedBefore sequence: UInt64,
-    exceptLast: Bool, _ completion: @escaping (SystemError?) -> Void
-  ) throws(SystemError) {
-    try measure(uploads)
+    exceptLast: Bool, _ completion: @escaping (Outcome) -> Void
+  ) {
+    do throws(SystemError) { try measure(uploads) } catch { return conclude(Outcome(error), completion) }
     var checkpoint = CollectorCheckpoint(stream: latest.stream, created: latest.created, partition: latest.partition)
     (checkpoint.sequence, checkpoint.mark) = takeApplied(before: sequence, exceptLast: exceptLast)
     checkpoint.uploads = uploads.compactMap(\.checkpoint)
     checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     checkpoint.purges = purges
     let unsynced = dirty.filter { growing[$0] != nil }
-    dirty = []
+    (pending.dirty, dirty) = (dirty, [])
     synchronize(Array(unsynced)) { [self, checkpoint] error in
-      if let error { return completion(error) }
+      if let error { return completion(.failed(error)) }
       write(checkpoint, completion)
     }
   }
@@ -122,9 +141,9 @@ final class CheckpointWriter {
   /// Removes the applied messages. Returns the last message that counts.
   private func takeApplied(before sequence: UInt64, exceptLast: Bool) -> (sequence: UInt64, mark: String) {
     let applied = messages.dropLast(exceptLast ? 1 : 0).prefix { $0.sequence < sequence }
-    let last = applied.last ?? (sequence: latest.sequence, mark: latest.mark)
+    pending.message = applied.last
     messages.removeFirst(applied.count)
-    return last
+    return pending.message ?? (sequence: latest.sequence, mark: latest.mark)
   }
 
   private func synchronize(_ names: [StreamName], _ completion: @escaping (SystemError?) -> Void) {
@@ -139,25 +158,39 @@ final class CheckpointWriter {
     }
   }
 
-  private func write(_ checkpoint: CollectorCheckpoint, _ completion: @escaping (SystemError?) -> Void) {
+  private func write(_ checkpoint: CollectorCheckpoint, _ completion: @escaping (Outcome) -> Void) {
     guard !isStopped else { return }
     let (file, loop) = (CheckpointFile(in: store.directory), loop)
     // Only the loop's thread uses both. The worker merely passes them back.
     nonisolated(unsafe) let carried = (writer: self, completion: completion)
     store.worker.execute {
-      var failure: SystemError?
-      do throws(SystemError) { try file.write(checkpoint) } catch { failure = error }
-      let error = failure
-      loop.execute { carried.writer.written(checkpoint, error, carried.completion) }
+      let outcome = Self.write(checkpoint, to: file)
+      loop.execute { carried.writer.written(checkpoint, outcome, carried.completion) }
     }
   }
 
-  private func written(
-    _ checkpoint: CollectorCheckpoint, _ error: SystemError?, _ completion: (SystemError?) -> Void
-  ) {
+  private static func write(_ checkpoint: CollectorCheckpoint, to file: CheckpointFile) -> Outcome {
+    let descriptor: Int32
+    do throws(SystemError) { descriptor = try file.prepare(checkpoint) } catch { return Outcome(error) }
+    defer { close(descriptor) }
+    do throws(SystemError) { try file.replace(by: descriptor) } catch { return .failed(error) }
+    return .written
+  }
+
+  private func written(_ checkpoint: CollectorCheckpoint, _ outcome: Outcome, _ completion: (Outcome) -> Void) {
+    if case .written = outcome, !isStopped { latest = checkpoint }
+    conclude(outcome, completion)
+  }
+
+  private func conclude(_ outcome: Outcome, _ completion: (Outcome) -> Void) {
     isWriting = false
     guard !isStopped else { return }
-    if error == nil { latest = checkpoint }
-    completion(error)
+    if case .postponed = outcome {
+      // The next checkpoint contains them. Of the messages, only the last one counts.
+      dirty.formUnion(pending.dirty)
+      if let message = pending.message { messages.insert(message, at: 0) }
+    }
+    pending = ([], nil)
+    completion(outcome)
   }
 }

@@ -18,6 +18,8 @@ final class Collection {
   /// The maximum number of requested messages in flight. A message has up to 256 KiB.
   private static let window = 64
   private static let checkpointPause = Duration.seconds(1)
+  /// The time before another checkpoint after one that could not be written.
+  private static let retryPause = Duration.seconds(2)
   /// An upload without new messages releases its file after this number of checkpoints.
   private static let restRounds = 10
 
@@ -51,6 +53,8 @@ final class Collection {
   /// Whether no further message may be applied, because a checkpoint is due.
   private(set) var isHolding = false
   private var checkpointTimer: EventLoop.Timer?
+  /// The last reported reason why no checkpoint can be written.
+  private var checkpointComplaint: String?
   private var silenceTimer: EventLoop.Timer?
   private var lastMaintenance = MonotonicInstant.now
   /// The time from which on all messages were read immediately. Nil while the collector is behind.
@@ -249,9 +253,9 @@ final class Collection {
 
   // MARK: Checkpoints
 
-  private func armCheckpoint() {
+  private func armCheckpoint(after pause: Duration = Collection.checkpointPause) {
     guard checkpointTimer == nil, !isHolding, !checkpoints.isWriting, !isStopping else { return }
-    checkpointTimer = loop.schedule(after: Self.checkpointPause) { [unowned self] in
+    checkpointTimer = loop.schedule(after: pause) { [unowned self] in
       checkpointTimer = nil
       hold()
     }
@@ -269,21 +273,32 @@ final class Collection {
     // This waits for recordings that are being closed, and for those whose streams continue in others.
     registry.whenNothingFinishes { [self] in
       let firstOpen = lanes.values.compactMap(\.firstSequence).min() ?? .max
-      do throws(SystemError) {
-        // This comes first, because the end of a recording also syncs it, and the kernel reports an error only once.
-        try checkpoints.write(
-          Array(uploads.values), pendingPurges, appliedBefore: firstOpen, exceptLast: isLookingUp
-        ) { [self] error in written(error) }
-      } catch {
-        return fail(.disk(error))
-      }
       isHolding = isStopping
+      // This comes first, because the end of a recording also syncs it, and the kernel reports an error only once.
+      checkpoints.write(
+        Array(uploads.values), pendingPurges, appliedBefore: firstOpen, exceptLast: isLookingUp
+      ) { [self] outcome in concluded(outcome) }
       for lane in Array(lanes.values) { lane.proceed() }
     }
   }
 
-  private func written(_ error: SystemError?) {
-    if let error { return fail(.disk(error)) }
+  private func concluded(_ outcome: CheckpointWriter.Outcome) {
+    switch outcome {
+    case .written: written()
+    case .failed(let error): fail(.disk(error))
+    case .postponed where isStopping && !isLastRound: beginLastRound()
+    // The next collector reads the log from the last checkpoint on.
+    case .postponed(let error) where isStopping: fail(.disk(error))
+    case .postponed(let error):
+      if checkpointComplaint != "\(error)" { warn("cannot write a checkpoint: \(error). The collector retries.") }
+      checkpointComplaint = "\(error)"
+      armCheckpoint(after: Self.retryPause)
+    }
+  }
+
+  private func written() {
+    if checkpointComplaint != nil { warn("checkpoints can be written again") }
+    checkpointComplaint = nil
     if isStopping { return isLastRound ? stopNow() : beginLastRound() }
     for lane in Array(lanes.values) { lane.checkpointWritten() }
     purge()

@@ -4,6 +4,7 @@ import BrokerTesting
 import EventLoops
 import Glibc
 import JetStream
+import LogCollecting
 import NetworkTesting
 import SyncGate
 import Testing
@@ -51,6 +52,68 @@ struct CollectFaultTests {
         try broker.kill()
         exit(error.code.rawValue)
       }
+    }
+  }
+
+  @Test("a collector that lacks space or descriptors for its checkpoint warns once, tries again, and loses nothing")
+  func postponedCheckpoint() async {
+    // A separate process, because the refusals apply to all its threads.
+    await #expect(processExitsWith: .success) {
+      let broker = try TestBroker()
+      let directory = try TemporaryDirectory()
+      let server = try UploadServer(
+        configuration: .init(
+          listen: [try ListenAddress("127.0.0.1:0")],
+          storage: .brokers(UploadServer.Brokers(BrokerOptions(servers: [broker.url])))
+        ) { _ in })
+      try server.start()
+      let creation = try RawClient(server.localAddresses[0])
+      try creation.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: a"], body: "hello")
+      guard let location = try creation.final().answer["location"] else { exit(2) }
+      let (events, ended) = (try EventLog<ServerEvent>(), try EventLog<String>())
+      let collector = try LogCollector(
+        .init(brokers: BrokerOptions(servers: [broker.url]), stream: "sluice", directory: directory.path) {
+          events.append($0)
+        })
+      try NamedThread("test collector") {
+        do throws(LogCollectorError) {
+          try collector.run()
+          ended.append("stopped")
+        } catch {
+          ended.append("\(error)")
+        }
+      }.detach()
+      func waitForCheckpoint(_ length: Int) throws {
+        try waitUntil("the checkpoint has \(length) bytes") {
+          let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)
+          return text.contains("file=\"x-a\", part=1, length=\(length)")
+        }
+      }
+      try waitForCheckpoint(5)
+      let refusals = [(ENOSPC, "/.collected~"), (EMFILE, "/.collected~"), (EMFILE, "/x-a.part")]
+      for (number, (error, ending)) in refusals.enumerated() {
+        open_gate_fail(error, ending)
+        let client = try RawClient(server.localAddresses[0])
+        try client.patch(location, at: 5 * (number + 1), body: "hello")
+        guard try client.final().answer.status == 204 else { exit(3) }
+        func count(_ words: String) -> Int { events.all.count { $0.reason?.hasPrefix(words) == true } }
+        try waitUntil("a warning, or the end") {
+          count("cannot write a checkpoint: ") > number || !ended.all.isEmpty
+        }
+        // The next attempt gives no further warning.
+        let failures = open_gate_failures()
+        try waitUntil("another attempt, or the end") { open_gate_failures() > failures || !ended.all.isEmpty }
+        guard ended.all.isEmpty else { exit(4) }
+        open_gate_fail(0, "")
+        try waitForCheckpoint(5 * (number + 2))
+        try waitUntil("the end of the refusals is reported") { count("checkpoints can be written again") > number }
+        guard count("cannot write a checkpoint: ") == number + 1 else { exit(5) }
+      }
+      collector.stop()
+      guard try ended.wait("the end", { $0.first }) == "stopped" else { exit(6) }
+      guard try directory.contents("x-a.part") == Array("hellohellohellohello".utf8) else { exit(7) }
+      try broker.kill()
+      exit(EXIT_SUCCESS)
     }
   }
 
