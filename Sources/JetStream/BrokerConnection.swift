@@ -101,6 +101,11 @@ package final class BrokerConnection: Sendable {
   /// Ends the notifications of the observer with that number.
   func forget(_ number: UInt64) { observer.observers.withLock { _ = $0.all.removeValue(forKey: number) } }
 
+  /// Calls `work` on the sending thread after a pause. It must not block.
+  package func schedule(after pause: Duration, _ work: @escaping @Sendable () -> Void) {
+    writer.execute { [writer] in writer.schedule(after: pause) { work() } }
+  }
+
   /// Sends a message.
   ///
   /// - Parameters:

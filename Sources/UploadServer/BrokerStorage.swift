@@ -48,6 +48,8 @@ final class BrokerStorage: @unchecked Sendable {
     weak let connection = connection
     let guardian = StorageGuard(requiresProof: durability == .always, brokers.witnesses) {
       connection?.isConnected ?? false
+    } later: { work in
+      connection?.schedule(after: .seconds(2), work)
     } brokers: { () throws(BrokerError) in
       guard let connection else { throw .disconnected }
       return try Self.brokers(of: brokers, connection)

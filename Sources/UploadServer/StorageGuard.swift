@@ -17,6 +17,7 @@ final class StorageGuard: Sendable {
   private let witnesses: BrokerWitnesses
   private let brokers: @Sendable () throws(BrokerError) -> [String]
   private let isConnected: @Sendable () -> Bool
+  private let later: @Sendable (@escaping @Sendable () -> Void) -> Void
   private struct State {
     /// Counts lost and restored connections, because an earlier answer does not apply to a new connection.
     var change: UInt64 = 0
@@ -27,13 +28,15 @@ final class StorageGuard: Sendable {
 
   /// - Parameters:
   ///   - requiresProof: whether the brokers have to sync before they acknowledge.
+  ///   - later: calls its argument after a pause, on any thread.
   ///   - brokers: asks which brokers have the stream, and waits for the answer. Throws if its settings are unsuitable.
   init(
     requiresProof: Bool, _ witnesses: BrokerWitnesses, isConnected: @escaping @Sendable () -> Bool,
+    later: @escaping @Sendable (@escaping @Sendable () -> Void) -> Void,
     brokers: @escaping @Sendable () throws(BrokerError) -> [String]
   ) {
     (self.witnesses, self.isConnected, self.brokers) = (witnesses, isConnected, brokers)
-    self.requiresProof = requiresProof
+    (self.requiresProof, self.later) = (requiresProof, later)
     state = Lock(State(mayStore: !requiresProof))
     warn = Lock({ _ in })
   }
@@ -77,12 +80,20 @@ final class StorageGuard: Sendable {
       state.mayStore = state.mayStore && !requiresProof
       return state.change
     }
-    guard isConnected else { return }
+    if isConnected { beginJudging(change, isFirstAttempt: true) }
+  }
+
+  /// Starts the thread that asks, unless the connection has changed meanwhile.
+  private func beginJudging(_ change: UInt64, isFirstAttempt: Bool) {
+    guard state.withLock({ $0.change }) == change else { return }
     do throws(SystemError) {
       try NamedThread("sluice-monitor") { [self] in judgeAgain(change) }.detach()
     } catch {
-      guard requiresProof else { return }
-      warn.withLock { $0 }("the server stores nothing until the brokers reconnect: \(error)")
+      if isFirstAttempt {
+        let effect = requiresProof ? " Until then, it stores nothing." : ""
+        warn.withLock { $0 }("cannot check the stream after a reconnect: \(error). The server retries.\(effect)")
+      }
+      later { [self] in beginJudging(change, isFirstAttempt: false) }
     }
   }
 
