@@ -18,6 +18,7 @@ package final class LogWatch {
   private static let (tickPart, scanPart) = (16, 64)
   private static let (shortestPause, longestTick) = (Duration.milliseconds(50), Duration.seconds(900))
   private static let retryPause = Duration.seconds(5)
+  private static let longestPurgePause = Duration.seconds(600)
   private static let beatInterval = Duration.seconds(15)
   /// How long the log must be unreadable before this is reported.
   private static let complaintPause = Duration.seconds(10)
@@ -31,6 +32,8 @@ package final class LogWatch {
   /// Whether the log was read from its beginning to its end.
   private var hasLoaded = false
   private var isStopped = false
+  /// How often the log was read from its beginning. Removals in an earlier log do not apply to the present one.
+  private var generation: UInt64 = 0
   /// The last report of an unreadable log.
   private var complaint: String?
   private var complaintTimer: EventLoop.Timer?
@@ -119,6 +122,7 @@ package final class LogWatch {
     log.usage.forget()
     disarm()
     (hasLoaded, ended, due) = (false, [], [])
+    generation += 1
     log.loop.schedule(after: pause) { [weak self] in
       guard let self, !isStopped else { return }
       start()
@@ -143,9 +147,11 @@ package final class LogWatch {
   }
 
   private func over(_ entry: LogEntry, _ token: String, _ sequence: UInt64) {
-    guard let cause = entry.deactivation, cause == .expired || cause == .interrupted else { return }
+    guard let cause = entry.deactivation else { return }
+    // The bytes of a complete upload stay, even if it is cancelled.
+    let isDiscarded = !entry.isComplete && [.cancelled, .expired, .refuted].contains(cause)
     guard hasLoaded else {
-      if cause == .expired { ended.append((token, sequence)) }
+      if isDiscarded { ended.append((token, sequence)) }
       if ended.count > 2 * Self.endedCount { ended.removeFirst(Self.endedCount) }
       return
     }
@@ -156,21 +162,35 @@ package final class LogWatch {
       event.offset = entry.streamStart + entry.end
       log.context.emit(event)
     }
-    guard cause == .expired else { return }
-    // The server that has ended it may have been killed since then.
-    log.loop.schedule(after: isOwn ? .zero : Self.retryPause) { [weak self] in self?.purge(token) }
+    guard isDiscarded else { return }
+    // The server that has ended it removes them, unless it was killed since then, or the brokers refused.
+    purge(token, after: isOwn ? .zero : Self.retryPause)
   }
 
-  private func purge(_ token: String) {
-    guard !isStopped else { return }
-    log.purge(token) {}
+  private func purge(_ token: String, after pause: Duration, failures: Int = 0) {
+    log.loop.schedule(after: pause) { [weak self, generation] in self?.purge(token, generation, failures: failures) }
   }
 
-  /// Removes the bytes of uploads that an earlier server ended. It may have been killed before the removal.
+  /// Removes the bytes of a discarded upload. Tries again until the brokers have done it.
+  private func purge(_ token: String, _ generation: UInt64, failures: Int) {
+    guard !isStopped, generation == self.generation else { return }
+    // Before all messages are read, the log may be another one, in which the upload has other bytes.
+    guard log.usage.isCurrent else { return purge(token, after: Self.retryPause, failures: failures) }
+    log.stream.purge(token) { [weak self] result in
+      guard case .failure(let error) = result, let self, !isStopped, generation == self.generation else { return }
+      if failures == 0 {
+        warn("cannot remove the messages of the discarded upload \(token): \(error). The server retries.")
+      }
+      let pause = min(Self.retryPause * (1 << min(failures, 10)), Self.longestPurgePause)
+      purge(token, after: pause, failures: failures + 1)
+    }
+  }
+
+  /// Removes the bytes of uploads that an earlier server discarded. It may have been killed before the removal.
   private func loaded() {
     hasLoaded = true
     let recent = log.usage.recentSequence
-    for upload in ended where upload.sequence > recent { purge(upload.token) }
+    for upload in ended where upload.sequence > recent { purge(upload.token, after: .zero) }
     ended = []
   }
 

@@ -137,7 +137,8 @@ package final class UploadLog {
     ).count()
   }
 
-  /// Removes all bytes of an upload. Only its last message is kept.
+  /// Removes all bytes of an upload. Only its last message is kept. If this fails, the ``LogWatch`` of each server
+  /// tries again.
   func purge(_ token: String, _ completion: @escaping () -> Void) {
     stream.purge(token) { [context] result in
       if case .failure(let error) = result {

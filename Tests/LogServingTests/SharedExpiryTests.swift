@@ -204,8 +204,9 @@ struct SharedExpiryTests {
   }
 
   @Test(
-    "the bytes of an expired upload are removed although the server that has ended it died", arguments: [false, true])
-  func leftBytes(_ hasOtherServer: Bool) throws {
+    "the bytes of a discarded upload are removed although the server that has ended it died",
+    arguments: [Deactivation.expired, .cancelled, .refuted], [false, true])
+  func leftBytes(_ cause: Deactivation, hasOtherServer: Bool) throws {
     let broker = try TestBroker()
     var server: LogServer? = try LogServer(broker, Self.short(3600))
     let location = try #require(try server?.create("bytes", ["Upload-Length: 50"]))
@@ -214,7 +215,7 @@ struct SharedExpiryTests {
     let last = try #require(try stream.lastMessage(of: token))
     if !hasOtherServer { server = nil }
     var ended = try #require(LogEntry(last.content))
-    (ended.offset, ended.count, ended.deactivation) = (ended.end, 0, .expired)
+    (ended.offset, ended.count, ended.deactivation) = (ended.end, 0, cause)
     let made = ended.message([], behind: ended.link)
     let message = try #require(made)
     _ = try stream.publish(message, to: token, after: last.sequence).get()
@@ -223,6 +224,39 @@ struct SharedExpiryTests {
     // Another server's end is not an event of this server.
     #expect(server?.events.all.contains(where: Self.isEnd) == false)
     #expect(try server?.head(location).status == 410)
+  }
+
+  @Test("the bytes of a cancelled upload are removed although the brokers refused this, unless the upload was complete")
+  func refusedRemoval() throws {
+    func users(_ permissions: String) -> String {
+      "authorization { users: [{ user: u, password: p\(permissions) }] }"
+    }
+    let broker = try TestBroker(users(", permissions: { publish: { deny: \"$JS.API.STREAM.PURGE.>\" } }"))
+    let options = BrokerOptions(servers: ["nats://u:p@127.0.0.1:\(broker.port)"])
+    let server = try LogServer(broker) {
+      Self.short(3600)(&$0)
+      $0.storage = .brokers(UploadServer.Brokers(options))
+    }
+    let complete = try server.create("whole", ["Upload-Length: 5"])
+    let last = try server.connect()
+    try last.patch(complete, at: 5, completes: true, body: "")
+    #expect(try last.final().answer.status == 201)
+    let unfinished = try server.create("bytes", ["Upload-Length: 50"])
+    for location in [complete, unfinished] {
+      let client = try server.connect()
+      try client.request("DELETE", location)
+      #expect(try client.final(withBody: false).answer.status == 204)
+    }
+    let stream = try BrokerLoop(options).open("sluice")
+    func bytes(_ location: String) throws -> [UInt8] {
+      try stream.messages(of: String(location.dropFirst("/.uploads/".count))).flatMap(\.content.payload)
+    }
+    #expect(try bytes(unfinished) == Array("bytes".utf8))
+    try broker.kill()
+    try broker.start(users(""))
+    try waitUntil("its bytes are removed") { (try? bytes(unfinished)) == [] }
+    // Its end came first.
+    #expect(try bytes(complete) == Array("whole".utf8))
   }
 
   @Test("a broker that is killed delays the end of an upload and does not prevent it")
