@@ -14,13 +14,15 @@ final class LogAllowance {
   /// The token of the upload. A plain request finds its upload after its beginning.
   private var token: String
   private var hasEntered = false
+  /// The epoch of the log in which the request began, or entered.
+  private var epoch: UInt64
   private let rate: RateWatch
   private var silence: EventLoop.Timer?
   private var lastPublish = MonotonicInstant.now
   private var authorization = AuthorizationCheck()
 
   init(_ log: UploadLog, _ token: String) {
-    (self.log, self.token) = (log, token)
+    (self.log, self.token, epoch) = (log, token, log.usage.epoch)
     rate = RateWatch(log.loop)
   }
 
@@ -39,14 +41,14 @@ final class LogAllowance {
   /// Admits a request that creates an upload.
   func admit(_ request: UploadTransferRequest, of owner: [UInt8]?) throws(UploadRefusal) {
     let length = try request.indicatedLength()
-    try log.usage.admit(
+    epoch = try log.usage.admit(
       token, of: owner, claiming: max(length ?? 0, request.content.claimed), isLive: length == nil)
     hasEntered = true
   }
 
   /// Admits a request that appends to an upload with that last message.
   func enter(_ request: UploadTransferRequest, _ entry: LogEntry, at sequence: UInt64) throws(UploadRefusal) {
-    try log.usage.enter(token, entry, at: sequence, bringing: request.content.claimed)
+    epoch = try log.usage.enter(token, entry, at: sequence, bringing: request.content.claimed)
     hasEntered = true
   }
 
@@ -63,12 +65,12 @@ final class LogAllowance {
       // The request retries, and meanwhile the stream may have begun again.
       guard token != self.token else { return }
       hasEntered = false
-      log.usage.leave(self.token, at: 0, end: 0, isOver: false)
+      log.usage.leave(self.token, at: 0, end: 0, isOver: false, epoch: epoch)
     }
     if let last {
-      try log.usage.enter(token, last, at: sequence, bringing: count ?? 0)
+      epoch = try log.usage.enter(token, last, at: sequence, bringing: count ?? 0)
     } else {
-      try log.usage.admit(token, of: owner, claiming: count ?? 0, isLive: count == nil)
+      epoch = try log.usage.admit(token, of: owner, claiming: count ?? 0, isLive: count == nil)
     }
     (self.token, hasEntered) = (token, true)
   }
@@ -128,11 +130,12 @@ final class LogAllowance {
     if let silence { log.loop.cancel(silence) }
     silence = nil
     guard hasEntered else {
-      if append.isLast { log.usage.end(token, at: append.storedSequence) }
+      if append.isLast { log.usage.end(token, at: append.storedSequence, epoch: epoch) }
       return
     }
     hasEntered = false
-    log.usage.leave(token, at: append.storedSequence, end: append.durable, isOver: append.isLast)
+    log.usage.leave(
+      token, at: append.storedSequence, end: append.durable, isOver: append.isLast, epoch: epoch)
   }
 }
 

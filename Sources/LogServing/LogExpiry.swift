@@ -35,7 +35,7 @@ struct LogExpiry {
           return completion()
         }
         guard message.sequence == sequence, !entry.isOver else {
-          log.usage.learn(entry, of: token, at: message.sequence)
+          log.usage.correct(entry, of: token, at: message.sequence, known: sequence)
           return completion()
         }
         entry.length == nil ? judge(entry, isLive: true) : lookAtFirst(entry)
@@ -63,10 +63,10 @@ struct LogExpiry {
     ended.deactivation = isLive && entry.end > 0 ? .interrupted : .expired
     ended.mark = .init(publisher: log.newPublisher(.expiry), number: 1)
     guard let message = ended.message([], behind: entry.link) else { return completion() }
-    log.publish(message, to: token, after: sequence) { [self] result in
+    log.publish(message, to: token, after: sequence) { [self, epoch = log.usage.epoch] result in
       switch result {
       case .success(let sequence):
-        log.usage.end(token, at: sequence)
+        log.usage.end(token, at: sequence, epoch: epoch)
         completion()
       // A message has arrived for it, another server was faster, or the brokers are not ready.
       case .failure: completion()

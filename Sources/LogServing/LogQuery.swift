@@ -102,10 +102,10 @@ final class LogQuery: RequestHandler {
     if purpose == .cancel { entry.deactivation = .cancelled }
     if reason != nil { entry.deactivation = .stateLost }
     guard let message = entry.message([], behind: last.link) else { return askAgain(after: .timedOut) }
-    log.publish(message, to: token, after: sequence) { [self, entry] result in
+    log.publish(message, to: token, after: sequence) { [self, entry, epoch = log.usage.epoch] result in
       switch result {
       case .success(let sequence):
-        if entry.isOver { log.usage.end(token, at: sequence) }
+        if entry.isOver { log.usage.end(token, at: sequence, epoch: epoch) }
         guard let reason else { return changed(entry, at: sequence) }
         log.context.emit(ServerEvent(.warning, reason: reason))
         refuse(.deactivated(.stateLost))

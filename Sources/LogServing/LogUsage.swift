@@ -53,6 +53,12 @@ package final class LogUsage: Sendable {
     state.withLock { $0.uploads.learn(entry, of: token, at: sequence, seen: $0.time.own(now)) }
   }
 
+  /// The same, even if the last known message is a later one, which had that sequence before the brokers were asked.
+  func correct(_ entry: LogEntry, of token: String, at sequence: UInt64, known: UInt64) {
+    let now = now
+    state.withLock { $0.uploads.correct(entry, of: token, at: sequence, known: known, seen: $0.time.own(now)) }
+  }
+
   /// Called when a message was read that does not end its upload. Returns false if the upload is not known yet.
   func advance(_ token: String, to end: UInt64, isLive: Bool, at sequence: UInt64) -> Bool {
     let now = now
@@ -177,10 +183,15 @@ package final class LogUsage: Sendable {
   /// Called when the log has no message of an upload any more.
   func remove(_ token: String) { state.withLock { $0.uploads.remove(token) } }
 
-  /// Called when this server has published the last message of an upload.
-  func end(_ token: String, at sequence: UInt64) { state.withLock { $0.uploads.end(token, at: sequence) } }
+  /// Called when this server has published the last message of an upload. It was published in that epoch.
+  func end(_ token: String, at sequence: UInt64, epoch: UInt64) {
+    state.withLock { $0.uploads.end(token, at: sequence, epoch: epoch) }
+  }
 
   // MARK: Requests
+
+  /// The number of times that the log may have become another one.
+  var epoch: UInt64 { state.withLock { $0.uploads.epoch } }
 
   /// Calls `work` on the loop when all messages were read that the log had a moment ago, perhaps at once.
   ///
@@ -211,18 +222,18 @@ package final class LogUsage: Sendable {
 
   func admit(
     _ token: String, of owner: [UInt8]?, claiming claimed: UInt64, isLive: Bool
-  ) throws(UploadRefusal) {
+  ) throws(UploadRefusal) -> UInt64 {
     let now = now
-    try state.withLock { state throws(UploadRefusal) in
+    return try state.withLock { state throws(UploadRefusal) in
       try state.uploads.admit(token, of: owner, claiming: claimed, isLive: isLive, seen: state.time.own(now))
     }
   }
 
   func enter(
     _ token: String, _ entry: LogEntry, at sequence: UInt64, bringing count: UInt64
-  ) throws(UploadRefusal) {
+  ) throws(UploadRefusal) -> UInt64 {
     let now = now
-    try state.withLock { state throws(UploadRefusal) in
+    return try state.withLock { state throws(UploadRefusal) in
       try state.uploads.enter(token, entry, at: sequence, bringing: count, seen: state.time.own(now))
     }
   }
@@ -231,10 +242,10 @@ package final class LogUsage: Sendable {
     state.withLock { $0.uploads.claim(count, for: token) }
   }
 
-  func leave(_ token: String, at sequence: UInt64, end: UInt64, isOver: Bool) {
+  func leave(_ token: String, at sequence: UInt64, end: UInt64, isOver: Bool, epoch: UInt64) {
     let now = now
     state.withLock {
-      $0.uploads.leave(token, at: sequence, end: end, isOver: isOver, seen: $0.time.own(now))
+      $0.uploads.leave(token, at: sequence, end: end, isOver: isOver, seen: $0.time.own(now), epoch: epoch)
     }
   }
 }

@@ -46,6 +46,8 @@ struct OpenUploads {
   private var total = Tally()
   /// The sequence up to which the log was read.
   private var position: UInt64 = 0
+  /// Counts the calls of ``forget()``. A sequence of an earlier epoch may belong to a message that the log has lost.
+  private(set) var epoch: UInt64 = 0
 
   init(_ limits: UploadLimitsConfiguration, _ lifetimes: UploadLifetimes) {
     (self.limits, self.lifetimes) = (limits, lifetimes)
@@ -123,10 +125,23 @@ struct OpenUploads {
         continue
       }
       var entry = entry
-      entry.sequence = 0
+      (entry.sequence, entry.end) = (0, 0)
       set(token, entry)
     }
     position = 0
+    epoch += 1
+  }
+
+  /// The same as ``learn(_:of:at:seen:)``, even if the known message is a later one. The brokers may have answered a
+  /// request just before they lost that message.
+  ///
+  /// - Parameter known: the sequence of the last known message before the brokers were asked.
+  mutating func correct(_ entry: LogEntry, of token: String, at sequence: UInt64, known: UInt64, seen: Int64) {
+    if var former = entries[token], former.sequence == known, former.requestCount == 0 {
+      (former.sequence, former.end) = (0, 0)
+      set(token, former)
+    }
+    learn(entry, of: token, at: sequence, seen: seen)
   }
 
   // MARK: Requests of this server
@@ -140,15 +155,18 @@ struct OpenUploads {
   /// Adds an upload that a request creates.
   ///
   /// - Parameter claimed: its announced number of bytes.
+  /// - Returns: the epoch in which the request begins.
+  @discardableResult
   mutating func admit(
     _ token: String, of owner: Owner, claiming claimed: UInt64, isLive: Bool, seen: Int64
-  ) throws(UploadRefusal) {
+  ) throws(UploadRefusal) -> UInt64 {
     let own = owner == nil ? 0 : owners[owner]?.count ?? 0
     guard total.count < limits.maximumCount, own < limits.maximumCountPerClient ?? .max else { throw .tooManyUploads }
     guard room(for: owner) >= max(claimed, 1) else { throw .quotaExhausted }
     var entry = Entry(owner: owner, isLive: isLive, seen: seen)
     entry.requestCount = 1
     set(token, entry)
+    return epoch
   }
 
   /// Adds a request that appends to an upload.
@@ -156,18 +174,21 @@ struct OpenUploads {
   /// - Parameters:
   ///   - entry: the last message of the upload, which has that sequence.
   ///   - count: the announced number of bytes of the request.
+  /// - Returns: the epoch in which the request begins.
+  @discardableResult
   mutating func enter(
     _ token: String, _ entry: LogEntry, at sequence: UInt64, bringing count: UInt64, seen: Int64
-  ) throws(UploadRefusal) {
+  ) throws(UploadRefusal) -> UInt64 {
     guard room(for: entry.owner) >= count else { throw .quotaExhausted }
     // A message after that one, which was read, has ended the upload.
-    if entries[token] == nil, sequence <= position { return }
+    if entries[token] == nil, sequence <= position { return epoch }
     // The messages before that one are not all read yet, so the position stays.
     if entries[token] == nil { learn(entry, of: token, at: sequence, seen: seen) }
-    guard var known = entries[token] else { return }
+    guard var known = entries[token] else { return epoch }
     known.requestCount += 1
     known.claimed = max(known.claimed, entry.end)
     set(token, known)
+    return epoch
   }
 
   /// Counts received bytes of an upload. Returns how many of them may be stored.
@@ -185,20 +206,25 @@ struct OpenUploads {
   ///   - sequence: the sequence of its last stored message. 0 if none was stored.
   ///   - end: the number of bytes of the upload up to the end of that message.
   ///   - isOver: whether that message ends the upload.
-  mutating func leave(_ token: String, at sequence: UInt64, end: UInt64, isOver: Bool, seen: Int64) {
+  ///   - epoch: the one in which the request began. If it is over, the log alone determines what it has of the request.
+  mutating func leave(
+    _ token: String, at sequence: UInt64, end: UInt64, isOver: Bool, seen: Int64, epoch: UInt64
+  ) {
     guard var entry = entries[token] else { return }
     entry.requestCount = max(0, entry.requestCount - 1)
-    if sequence > entry.sequence { (entry.sequence, entry.seen) = (sequence, seen) }
-    entry.end = max(entry.end, end)
     // Bytes that did not get into the log no longer count.
     if entry.requestCount == 0 { entry.claimed = 0 }
-    entry.isOver = entry.isOver || isOver && sequence >= entry.sequence
+    if epoch == self.epoch {
+      if sequence > entry.sequence { (entry.sequence, entry.seen) = (sequence, seen) }
+      entry.end = max(entry.end, end)
+      entry.isOver = entry.isOver || isOver && sequence >= entry.sequence
+    }
     set(token, entry.sequence == 0 && entry.requestCount == 0 ? nil : entry)
   }
 
-  /// Called when this server has published the last message of an upload.
-  mutating func end(_ token: String, at sequence: UInt64) {
-    guard var entry = entries[token], sequence > entry.sequence else { return }
+  /// Called when this server has published the last message of an upload, in that epoch.
+  mutating func end(_ token: String, at sequence: UInt64, epoch: UInt64) {
+    guard epoch == self.epoch, var entry = entries[token], sequence > entry.sequence else { return }
     (entry.sequence, entry.isOver) = (sequence, true)
     set(token, entry)
   }

@@ -25,6 +25,7 @@ struct OpenUploadsTests {
     var sequence: UInt64 = 0
     var end: UInt64
     var isOver = false
+    var epoch: UInt64
   }
 
   private struct Server {
@@ -89,10 +90,10 @@ struct OpenUploadsTests {
         let claimed = UInt64.random(in: 0...1500, using: &random)
         let token = "t\(step)"
         do {
-          try servers[index].uploads.admit(token, of: owner, claiming: claimed, isLive: true, seen: 0)
+          let epoch = try servers[index].uploads.admit(token, of: owner, claiming: claimed, isLive: true, seen: 0)
           #expect(count < limits.maximumCount && claimed <= room)
           uploads[token] = Upload(token: token, owner: owner)
-          servers[index].requests.append(Request(token: token, isCreation: true, end: 0))
+          servers[index].requests.append(Request(token: token, isCreation: true, end: 0, epoch: epoch))
         } catch {
           #expect(error == .tooManyUploads || error == .quotaExhausted && room < max(1, claimed))
         }
@@ -100,8 +101,9 @@ struct OpenUploadsTests {
         let upload = open[Int.random(in: 0..<open.count, using: &random)]
         guard let (entry, sequence) = upload.messages.last else { break }
         do {
-          try servers[index].uploads.enter(upload.token, entry, at: sequence, bringing: 0, seen: 0)
-          servers[index].requests.append(Request(token: upload.token, isCreation: false, end: entry.end))
+          let epoch = try servers[index].uploads.enter(upload.token, entry, at: sequence, bringing: 0, seen: 0)
+          servers[index].requests.append(
+            Request(token: upload.token, isCreation: false, end: entry.end, epoch: epoch))
         } catch { Issue.record("\(error)") }
       case 3...4 where !servers[index].requests.isEmpty:
         let place = Int.random(in: 0..<servers[index].requests.count, using: &random)
@@ -127,13 +129,14 @@ struct OpenUploadsTests {
       case 7 where !servers[index].requests.isEmpty:
         let request = servers[index].requests.remove(at: 0)
         servers[index].uploads.leave(
-          request.token, at: request.sequence, end: request.end, isOver: request.isOver, seen: 0)
+          request.token, at: request.sequence, end: request.end, isOver: request.isOver, seen: 0, epoch: request.epoch)
       case 8 where !open.isEmpty:
         let upload = open[Int.random(in: 0..<open.count, using: &random)]
         guard upload.last != nil,
           let sequence = publish(upload.token, nil, count: 0, completes: false, ends: .cancelled)
         else { break }
-        servers[index].uploads.end(upload.token, at: sequence)
+        let epoch = servers[index].uploads.epoch
+        servers[index].uploads.end(upload.token, at: sequence, epoch: epoch)
       case 9 where !uploads.isEmpty:
         // As for the expiry: one upload's last message, while others before it are unread.
         let tokens = uploads.keys.sorted()
@@ -148,7 +151,7 @@ struct OpenUploadsTests {
     for index in 0...1 {
       for request in servers[index].requests {
         servers[index].uploads.leave(
-          request.token, at: request.sequence, end: request.end, isOver: request.isOver, seen: 0)
+          request.token, at: request.sequence, end: request.end, isOver: request.isOver, seen: 0, epoch: request.epoch)
       }
       read(&servers[index])
       let open = uploads.values.compactMap { $0.last?.isOver == false ? $0.last : nil }
@@ -162,5 +165,61 @@ struct OpenUploadsTests {
       // Nothing is remembered of what is over.
       #expect(servers[index].uploads.entryCount == open.count)
     }
+  }
+
+  // MARK: Lost messages
+
+  /// A message after which an upload has that many bytes.
+  private static func entry(to end: UInt64, completes: Bool = false) -> LogEntry {
+    var entry = LogEntry(
+      offset: 0, count: end, streamID: "s", streamStart: 0, owner: nil, mark: .init(publisher: "p", number: 1))
+    (entry.isComplete, entry.link) = (completes, .init(number: 2, digest: ""))
+    return entry
+  }
+
+  private static var uploads: OpenUploads {
+    OpenUploads(UploadLimitsConfiguration(), UploadLifetimes(sized: .seconds(10), live: .seconds(10)))
+  }
+
+  @Test(
+    "a request that was active when the log lost messages leaves no unfinished upload behind",
+    arguments: [true, false])
+  func activeRequest(endsUpload: Bool) throws {
+    var uploads = Self.uploads
+    let epoch = try uploads.enter("t", Self.entry(to: 990), at: 999, bringing: 0, seen: 0)
+    uploads.forget()
+    uploads.read(Self.entry(to: 470), of: "t", at: 480, seen: 0)
+    // The message that it has stored at 1000 is lost.
+    uploads.leave("t", at: 1000, end: 1000, isOver: endsUpload, seen: 0, epoch: epoch)
+    #expect(uploads.count == 1 && uploads.bytes == 470)
+    uploads.read(Self.entry(to: 690, completes: true), of: "t", at: 700, seen: 0)
+    #expect(uploads.count == 0 && uploads.entryCount == 0 && uploads.bytes == 0)
+  }
+
+  @Test("an upload that this server ended with a message that the log lost counts until it is over again")
+  func lostEnd() throws {
+    var uploads = Self.uploads
+    uploads.read(Self.entry(to: 470), of: "t", at: 480, seen: 0)
+    let epoch = uploads.epoch
+    uploads.forget()
+    uploads.read(Self.entry(to: 470), of: "t", at: 480, seen: 0)
+    uploads.end("t", at: 1000, epoch: epoch)
+    #expect(uploads.count == 1 && uploads.bytes == 470)
+    uploads.end("t", at: 481, epoch: uploads.epoch)
+    #expect(uploads.count == 0)
+  }
+
+  @Test("the last message of an upload replaces a later one that the log lost", arguments: [true, false])
+  func outdatedAnswer(isComplete: Bool) throws {
+    var uploads = Self.uploads
+    // A broker answered just before it lost the message.
+    let epoch = try uploads.enter("t", Self.entry(to: 990), at: 1000, bringing: 0, seen: 0)
+    uploads.leave("t", at: 0, end: 990, isOver: false, seen: 0, epoch: epoch)
+    uploads.correct(Self.entry(to: 690, completes: isComplete), of: "t", at: 700, known: 1000, seen: 0)
+    #expect(uploads.count == (isComplete ? 0 : 1) && uploads.bytes == (isComplete ? 0 : 690))
+    // What was read after the question stays.
+    uploads.read(Self.entry(to: 1500), of: "u", at: 1500, seen: 0)
+    uploads.correct(Self.entry(to: 690), of: "u", at: 700, known: 1000, seen: 0)
+    #expect(uploads.bytes == (isComplete ? 1500 : 2190))
   }
 }
