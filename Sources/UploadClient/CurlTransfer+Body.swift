@@ -2,6 +2,7 @@
 
 internal import CCurl
 internal import EventLoops
+internal import Glibc
 
 extension CurlTransfer {
   /// The socket of the request's connection, once that is decided and while it is open.
