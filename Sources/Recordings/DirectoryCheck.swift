@@ -112,16 +112,25 @@ struct DirectoryCheck {
   /// Deeper directories are skipped. Links cannot form a cycle, but a mount can.
   private static let deepest = 16
 
+  /// Something that the listing has found.
+  enum Entry {
+    case recording(RecordingFiles)
+    /// A file or a directory that cannot be read. It may hide recordings.
+    case unreadable(RecordingVerification.Finding)
+  }
+
   let root: String
-  private(set) var recordings: [RecordingFiles] = []
+  /// The recordings of a directory, in the order of their names, come before those of its subdirectories.
+  private(set) var entries: [Entry] = []
   /// The total size of all recordings, in bytes.
   private(set) var byteCount: UInt64 = 0
 
   init(root: String) { self.root = root }
 
-  /// Lists a directory and its subdirectories.
+  /// Lists a directory and its subdirectories. A subdirectory that cannot be read becomes an entry.
   ///
   /// - Parameter path: relative to the root. Empty, or with a slash at the end.
+  /// - Throws: ``EventLoops/SystemError`` if the directory itself cannot be opened.
   mutating func list(_ path: String, depth: Int = 0) throws(SystemError) {
     let directory = root + "/" + path
     guard let stream = opendir(directory) else { throw .last("open the directory \(directory)") }
@@ -132,14 +141,25 @@ struct DirectoryCheck {
     func entry(_ base: String, _ change: (inout RecordingFiles) -> Void) {
       change(&files[base, default: RecordingFiles(directory: directory, shown: path, base: base, isCaredFor: isServed)])
     }
-    while let item = readdir(stream) {
+    var failure: Int32 = 0
+    while true {
+      errno = 0
+      guard let item = readdir(stream) else {
+        failure = errno
+        // The position is unchanged then.
+        if failure == EINTR { continue }
+        break
+      }
       let name = withUnsafeBytes(of: &item.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
       if name.hasPrefix("."), name.hasSuffix(RecordingSidecar.fileExtension) {
         entry(String(name.dropFirst().dropLast(RecordingSidecar.fileExtension.count))) { $0.isPending = true }
       }
       guard !name.hasPrefix(".") else { continue }
       var status = stat()
-      guard lstat(directory + name, &status) == 0 else { continue }
+      guard lstat(directory + name, &status) == 0 else {
+        add(unreadable: path + name, errno)
+        continue
+      }
       if status.st_mode & S_IFMT == S_IFDIR { directories.append(name) }
       guard status.st_mode & S_IFMT == S_IFREG else { continue }
       let dot = name.lastIndex(of: ".") ?? name.endIndex
@@ -149,17 +169,32 @@ struct DirectoryCheck {
         if $0.complete.contains(suffix) { $0.size = UInt64(max(0, status.st_size)) }
       }
     }
+    // The names that were read before the failure are still compared.
+    if failure != 0 { add(unreadable: path.isEmpty ? "." : String(path.dropLast()), failure) }
     let held = ServerTraces.streams(in: directory)
     for base in files.keys.sorted() {
       guard var recording = files[base] else { continue }
       // A later recording of a stream has the name of the first one, plus a tilde and a number.
       let first = base.prefix { $0 != "~" }
       if held.contains(where: { first.hasSuffix("-" + $0) }) { recording.isCaredFor = true }
-      recordings.append(recording)
+      entries.append(.recording(recording))
       byteCount += recording.size
     }
     guard depth < Self.deepest else { return }
-    for name in directories.sorted() { try list(path + name + "/", depth: depth + 1) }
+    for name in directories.sorted() {
+      do throws(SystemError) {
+        try list(path + name + "/", depth: depth + 1)
+      } catch {
+        add(unreadable: path + name, error.code)
+      }
+    }
+  }
+
+  /// Adds what cannot be read, unless a server has removed it since it was listed.
+  private mutating func add(unreadable path: String, _ code: Int32) {
+    guard code != ENOENT else { return }
+    let reason = SystemError(operation: "read", code: code).reason
+    entries.append(.unreadable(.init(kind: .unreadable, path: path, detail: reason)))
   }
 }
 

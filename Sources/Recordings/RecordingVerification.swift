@@ -27,7 +27,7 @@ public struct RecordingVerification: Sendable {
     case strayGaps = "stray-gaps"
     /// A `.part` that no server and no upload will continue.
     case torn
-    /// A file that cannot be read.
+    /// A file or a subdirectory that cannot be read.
     case unreadable
     /// Not a problem: a recording that is growing, or that an upload will continue when a server runs again.
     case unfinished
@@ -38,7 +38,7 @@ public struct RecordingVerification: Sendable {
     public var isProblem: Bool { self != .unfinished && self != .pending }
   }
 
-  /// A finding about one file.
+  /// A finding about one file or subdirectory.
   public struct Finding: Equatable, Sendable {
     /// The kind of the finding.
     public var kind: Kind
@@ -102,7 +102,8 @@ public struct RecordingVerification: Sendable {
   /// - Parameters:
   ///   - progress: called after each piece that was read.
   ///   - found: called with each finding, in the order of the paths.
-  /// - Throws: ``EventLoops/SystemError`` if the directory cannot be read.
+  /// - Throws: ``EventLoops/SystemError`` if the directory cannot be opened. A subdirectory that cannot be read is a
+  ///   finding.
   public func run(
     progress: (Progress) -> Void = { _ in }, _ found: (Finding) -> Void
   ) throws(SystemError) -> Summary {
@@ -110,7 +111,15 @@ public struct RecordingVerification: Sendable {
     try check.list("")
     var summary = Summary()
     var read: UInt64 = 0
-    for recording in check.recordings {
+    for entry in check.entries {
+      let recording: RecordingFiles
+      switch entry {
+      case .recording(let files): recording = files
+      case .unreadable(let finding):
+        summary.problems += 1
+        found(finding)
+        continue
+      }
       let before = read
       let findings = recording.check { count in
         read = before + count

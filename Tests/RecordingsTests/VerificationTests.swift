@@ -127,4 +127,26 @@ struct VerificationTests {
     let (_, summary, _) = try directory.verify()
     #expect(summary.recordings == count && summary.verified == count)
   }
+
+  @Test("a subdirectory that cannot be read is reported with its path, and everything else is still compared")
+  func unreadableDirectory() throws {
+    let directory = try Directory()
+    try directory.record("a.wav", [1])
+    directory.make("z")
+    try directory.record("z/b.wav", [2])
+    // lstat(2) accepts the path of the innermost directory, and opendir(3) finds it too long with its slash.
+    var path = ""
+    var left = Int(PATH_MAX) - 1 - (directory.path.utf8.count + 1)
+    while left > 256 {
+      path += String(repeating: "d", count: 255)
+      directory.make(path)
+      path += "/"
+      left -= 256
+    }
+    path += String(repeating: "d", count: left)
+    directory.make(path)
+    let (found, summary, _) = try directory.verify()
+    #expect(found == [path: .unreadable])
+    #expect(summary == .init(recordings: 2, verified: 2, bytes: 2, problems: 1))
+  }
 }

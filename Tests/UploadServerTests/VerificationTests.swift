@@ -4,6 +4,7 @@
 import Glibc
 import NetworkTesting
 import Recordings
+import SyncGate
 import Testing
 import UploadServer
 
@@ -187,6 +188,24 @@ struct VerificationTests {
     truncate("\(directory.path)/2026/11/\(file)", 3)
     let found = try findings(directory)
     #expect(found.findings.map(\.path) == ["2026/11/\(file)"])
+  }
+
+  @Test("a directory whose names cannot all be read is a problem, and everything else is still compared")
+  func brokenOff() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      try Command.run("sh", ["-c", "mkdir \"$0/in\" && touch \"$0/in/a.wav\" \"$0/z.wav\"", directory.path])
+      for (ending, expected) in [
+        ("/in", ["missing-sidecar z.wav", "unreadable in"]), (directory.path, ["unreadable ."]),
+      ] {
+        list_gate_fail(EIO, ending, 0)
+        var found: [String] = []
+        let summary = try RecordingVerification(directory: directory.path).run {
+          found.append("\($0.kind.rawValue) \($0.path)")
+        }
+        try require(found == expected && summary.problems == expected.count, "\(found)")
+      }
+    }
   }
 
   @Test("a missing directory is an error")
