@@ -137,7 +137,8 @@ struct DirectoryCheck {
     defer { closedir(stream) }
     var files: [String: RecordingFiles] = [:]
     var directories: [String] = []
-    let isServed = ServerTraces.isServed(root)
+    // A server stores recordings only in its directory itself, and never in those inside it.
+    let isServed = ServerTraces.isServed(directory)
     func entry(_ base: String, _ change: (inout RecordingFiles) -> Void) {
       change(&files[base, default: RecordingFiles(directory: directory, shown: path, base: base, isCaredFor: isServed)])
     }

@@ -63,9 +63,10 @@ struct VerificationTests {
     ) {
       var found: [String: RecordingVerification.Kind] = [:]
       var progress: [RecordingVerification.Progress] = []
+      let open = Self.openFiles(path)
       let summary = try RecordingVerification(directory: path).run(
         progress: { progress.append($0) }, { found[$0.path] = $0.kind })
-      #expect(Self.openFiles(path) == [])
+      #expect(Self.openFiles(path) == open)
       return (found, summary, progress)
     }
 
@@ -148,5 +149,19 @@ struct VerificationTests {
     let (found, summary, _) = try directory.verify()
     #expect(found == [path: .unreadable])
     #expect(summary == .init(recordings: 2, verified: 2, bytes: 2, problems: 1))
+  }
+
+  @Test("a .part is unfinished if a server uses its own directory, and torn if one uses another", arguments: ["", "in/"])
+  func served(_ served: String) throws {
+    let directory = try Directory()
+    directory.make("in")
+    try directory.write("a.part")
+    try directory.write("in/b.part")
+    let lock = open(directory.path + "/\(served).sluice.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+    try #require(lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0)
+    defer { close(lock) }
+    let found = try directory.verify().found
+    #expect(
+      found == ["a.part": served.isEmpty ? .unfinished : .torn, "in/b.part": served.isEmpty ? .torn : .unfinished])
   }
 }
