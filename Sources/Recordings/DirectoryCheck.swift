@@ -34,7 +34,16 @@ struct RecordingFiles {
   }
 
   /// - Parameter progress: called with the number of bytes that were read.
-  func check(_ progress: (UInt64) -> Void) -> [Finding] {
+  /// - Returns: nil if none of the listed files exists any longer, because a server has removed or renamed them.
+  func check(_ progress: (UInt64) -> Void) -> [Finding]? {
+    let findings = findings(progress)
+    let isThere = findings.isEmpty || extensions.contains { exists(base + $0) }
+    return isThere ? findings : nil
+  }
+
+  private func exists(_ file: String) -> Bool { faccessat(AT_FDCWD, directory + file, F_OK, AT_SYMLINK_NOFOLLOW) == 0 }
+
+  private func findings(_ progress: (UInt64) -> Void) -> [Finding] {
     var findings: [Finding] = []
     if extensions.contains(".part") {
       findings.append(
@@ -43,21 +52,14 @@ struct RecordingFiles {
           : finding(.torn, base + ".part", "no upload continues it; the next server closes it after its time limit"))
     }
     let sidecarFile = base + RecordingSidecar.fileExtension
-    guard extensions.contains(RecordingSidecar.fileExtension) else {
-      // A server may have written it in the meantime.
-      let appears = ["", "."].contains { access("\(directory)\($0)\(sidecarFile)", F_OK) == 0 }
-      for file in complete.map({ base + $0 }) {
-        findings.append(
-          isPending || appears
-            ? finding(.pending, file, "sluice serve has not finished the sidecar")
-            : finding(.missingSidecar, file, "no sidecar describes it"))
-      }
-      if extensions == [".gaps"] { findings.append(finding(.strayGaps, base + ".gaps", "its recording is missing")) }
-      return findings
-    }
+    guard extensions.contains(RecordingSidecar.fileExtension) else { return findings + checkWithoutSidecar() }
     let sidecar: RecordingSidecar
     do throws(SidecarError) {
-      guard let text = FileBytes(directory + sidecarFile)?.all(atMost: 64 << 20) else {
+      guard let file = FileBytes(directory + sidecarFile) else {
+        if errno == ENOENT { return findings + checkWithoutSidecar() }
+        return findings + [finding(.unreadable, sidecarFile, SystemError.last("read").reason)]
+      }
+      guard let text = file.all(atMost: 64 << 20) else {
         return findings + [finding(.unreadable, sidecarFile, SystemError.last("read").reason)]
       }
       sidecar = try RecordingSidecar(parsing: text)
@@ -76,11 +78,29 @@ struct RecordingFiles {
     return findings + check(sidecar, progress)
   }
 
+  private func checkWithoutSidecar() -> [Finding] {
+    let sidecarFile = base + RecordingSidecar.fileExtension
+    // A server may have written it in the meantime, or it removes the recording, and moves or hides the sidecar first.
+    // It puts the sidecar back if that fails, so a second look finds what was moved during the first.
+    let appears = (0..<2).contains { _ in ["", ".", ".removing/"].contains { exists($0 + sidecarFile) } }
+    var findings = complete.map { base + $0 }.map { file in
+      isPending || appears
+        ? finding(.pending, file, "sluice serve has not finished the sidecar, or removes the recording")
+        : finding(.missingSidecar, file, "no sidecar describes it")
+    }
+    if extensions == [".gaps"] { findings.append(finding(.strayGaps, base + ".gaps", "its recording is missing")) }
+    return findings
+  }
+
   private func check(_ sidecar: RecordingSidecar, _ progress: (UInt64) -> Void) -> [Finding] {
     guard let stored = sidecar.stored, let expected = stored.sha256 else {
       return [finding(.invalidSidecar, base + RecordingSidecar.fileExtension, "it has no SHA-256 of the stored bytes")]
     }
     guard let file = FileBytes(directory + sidecar.file), let size = file.size else {
+      // A server removes the recording last, so it is no longer there only if its sidecar is not either: ``check(_:)``.
+      if errno == ENOENT {
+        return [finding(.missingRecording, base + RecordingSidecar.fileExtension, "its recording is missing")]
+      }
       return [finding(.unreadable, sidecar.file, SystemError.last("read").reason)]
     }
     guard size == stored.bytes else {

@@ -31,7 +31,8 @@ public struct RecordingVerification: Sendable {
     case unreadable
     /// Not a problem: a recording that is growing, or that an upload will continue when a server runs again.
     case unfinished
-    /// Not a problem: the server is about to write the sidecar, or the next server will.
+    /// Not a problem: the server is about to write the sidecar, or the next server will. Or a server is about to remove
+    /// the recording.
     case pending
 
     /// Whether the finding is a problem.
@@ -126,6 +127,7 @@ public struct RecordingVerification: Sendable {
         progress(Progress(read: read, total: max(read, check.byteCount)))
       }
       read = before + recording.size
+      guard let findings else { continue }
       if recording.isRecording {
         summary.recordings += 1
         if findings.isEmpty {

@@ -151,7 +151,8 @@ struct VerificationTests {
     #expect(summary == .init(recordings: 2, verified: 2, bytes: 2, problems: 1))
   }
 
-  @Test("a .part is unfinished if a server uses its own directory, and torn if one uses another", arguments: ["", "in/"])
+  @Test(
+    "a .part is unfinished if a server uses its own directory, and torn if one uses another", arguments: ["", "in/"])
   func served(_ served: String) throws {
     let directory = try Directory()
     directory.make("in")
@@ -163,5 +164,39 @@ struct VerificationTests {
     let found = try directory.verify().found
     #expect(
       found == ["a.part": served.isEmpty ? .unfinished : .torn, "in/b.part": served.isEmpty ? .torn : .unfinished])
+  }
+
+  /// What a server, or an operator, does to a recording after the verification has listed it.
+  enum Removal: CaseIterable, Sendable {
+    case complete, begun, recordingOnly, sidecarOnly
+  }
+
+  @Test(
+    "a recording that a server removes during the verification is no problem, and one that loses one of its files is",
+    arguments: Removal.allCases)
+  func removed(_ removal: Removal) throws {
+    let directory = try Directory()
+    try directory.record("a.wav", [1])
+    try directory.record("b.wav", [2])
+    directory.make(".removing")
+    var found: [String: RecordingVerification.Kind] = [:]
+    let summary = try RecordingVerification(directory: directory.path).run(
+      progress: { progress in
+        guard progress.read == 1 else { return }
+        let (recording, sidecar) = (directory.path + "/b.wav", directory.path + "/b.sidecar")
+        if removal == .begun { rename(sidecar, directory.path + "/.removing/b.sidecar") }
+        if removal == .complete || removal == .sidecarOnly { unlink(sidecar) }
+        if removal == .complete || removal == .recordingOnly { unlink(recording) }
+      }, { found[$0.path] = $0.kind })
+    let expected: [String: RecordingVerification.Kind] =
+      switch removal {
+      case .complete: [:]
+      case .begun: ["b.wav": .pending]
+      case .recordingOnly: ["b.sidecar": .missingRecording]
+      case .sidecarOnly: ["b.wav": .missingSidecar]
+      }
+    let problems = expected.values.count { $0.isProblem }
+    #expect(found == expected)
+    #expect(summary == .init(recordings: removal == .complete ? 1 : 2, verified: 1, bytes: 1, problems: problems))
   }
 }
