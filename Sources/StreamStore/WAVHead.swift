@@ -71,7 +71,7 @@ struct WAVHead: Equatable, Sendable {
   /// - Parameter fileLength: in bytes, including the head.
   /// - Returns: as many bytes as ``received``; nil if the head must stay as it is.
   func finished(fileLength: UInt64) -> [UInt8]? {
-    guard fileLength >= received.count, isOpen else { return nil }
+    guard fileLength >= received.count, isOpen, !isTrue(ofLength: fileLength) else { return nil }
     let frames = (fileLength - UInt64(received.count)) / UInt64(frameLength)
     let data = frames * UInt64(frameLength)
     let whole = data + UInt64(received.count) - 8
@@ -99,6 +99,14 @@ struct WAVHead: Equatable, Sendable {
     let (riff, data) = (number(4), number(dataPosition))
     let opensRIFF = riff == 0 || riff >= Self.leastOpenSize || Int(riff) <= received.count
     return opensRIFF && (data == 0 || data >= Self.leastOpenSize)
+  }
+
+  /// Whether large sizes are those of a file of this length, which may have more chunks after its samples.
+  private func isTrue(ofLength fileLength: UInt64) -> Bool {
+    let (riff, data) = (UInt64(number(4)), UInt64(number(dataPosition)))
+    // A chunk of odd size is followed by a byte that does not count.
+    return data >= Self.leastOpenSize && riff + 8 + (fileLength == riff + 9 ? riff % 2 : 0) == fileLength
+      && data + UInt64(received.count) <= fileLength
   }
 
   private func putFrames(_ frames: UInt32, _ bytes: inout [UInt8]) {

@@ -250,6 +250,32 @@ struct TrueHeaderTests {
     }
   }
 
+  @Test("a header of more than 2 GiB whose sizes are correct stays, with the chunks after the samples")
+  func largeUntouched() throws {
+    let directory = TemporaryDirectory()
+    let test = try Self.server(directory, .interval)
+    let samples: UInt32 = 0x8000_0004
+    for (id, size, isCorrect) in [("a", 26, true), ("b", 27, true), ("c", 26, false)] {
+      let list = Array("LIST".utf8) + [UInt8(size), 0, 0, 0] + [UInt8](repeating: 5, count: size)
+      let head =
+        isCorrect
+        ? StreamedHead("correct", riff: 36 + samples + UInt32(list.count), data: samples) : StreamedHead("open")
+      // The samples are a hole, which takes no disk space.
+      try test.plain("/k.wav", id: id, type: "audio/wav", head.bytes)
+      let client = try test.connect()
+      try client.send(TestServer.head("/k.wav", id: id, offset: head.bytes.count + Int(samples), type: "audio/wav"))
+      try client.sendChunk(list + (size % 2 == 0 ? [] : [0]))
+      try client.send("0\r\n\r\n")
+      #expect(try client.answer().status == 200)
+      let descriptor = open(directory.path + "/k-\(id).wav", O_RDONLY)
+      defer { close(descriptor) }
+      var start = [UInt8](repeating: 0, count: 44)
+      read(descriptor, &start, 44)
+      #expect(
+        start == (isCorrect ? head.bytes : head.finished(sampleByteCount: Int(samples) + list.count)), "\(id)")
+    }
+  }
+
   /// The files of a server that dies between two steps of completing a recording.
   enum Death: CaseIterable, Sendable {
     case described, corrected, named, halfNewSidecar, halfPendingSidecar
