@@ -149,5 +149,13 @@ struct ReportVerdictTests {
     let part = ReportVerdict(report { $0.totals.messages.acknowledged = 0 })
     #expect(part.level == .bad && part.sentence.contains("; no whole message was acknowledged; "))
     #expect(ReportVerdict(LoadReport()).level == .bad, "an empty report is not a success")
+    var onlySlow = report()
+    onlySlow.histograms = LoadHistograms()
+    #expect(ReportVerdict(onlySlow).sentence.contains("; 100 messages acknowledged; no error; "))
+    onlySlow.histograms[.acknowledgedSlow].record(31_000_000, count: 100)
+    let slow = ReportVerdict(onlySlow)
+    #expect(slow.level == .good)
+    #expect(
+      slow.sentence.contains("; p99 from due to acknowledged 31.0 ms of streams that are slow on purpose; no error; "))
   }
 }

@@ -23,6 +23,13 @@ struct ReportVerdict: Equatable, Sendable {
     // The delays of messages that were never acknowledged are ages, and do not describe the server.
     if totals.messages.acknowledged > 0, let p99 = delay.quantile(0.99) {
       parts.append("p99 from due to acknowledged \(acknowledgedDelay ?? Figure.text(nanoseconds: p99))")
+    } else if totals.messages.acknowledged > 0 {
+      // No stream but those that are slow on purpose had a message to acknowledge.
+      let slow = report.histograms[.acknowledgedSlow].quantile(0.99)
+      parts.append(
+        slow.map {
+          "p99 from due to acknowledged \(Figure.text(nanoseconds: $0)) of streams that are slow on purpose"
+        } ?? Self.counted(totals.messages.acknowledged, "message") + " acknowledged")
     } else {
       parts.append(totals.bytes.acknowledged > 0 ? "no whole message was acknowledged" : "nothing was acknowledged")
     }
