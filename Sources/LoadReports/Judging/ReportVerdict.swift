@@ -122,7 +122,7 @@ extension LoadReport {
     func words(_ outage: LoadOutage) -> String {
       let end = outage.end >= measured ? ", to the end" : ""
       return "at \(Figure.text(nanoseconds: outage.start)) for \(Figure.text(nanoseconds: outage.length))\(end) "
-        + "(\(Figure.text(count: outage.streams)) stream\(outage.streams == 1 ? "" : "s"): \(outage.cause.prefix(40)))"
+        + "(\(ReportVerdict.counted(outage.streams, "interruption")): \(outage.cause.prefix(40)))"
     }
     let outages = totals.outages.outages
     guard let longest = totals.outages.longest else { return nil }

@@ -94,7 +94,7 @@ struct OtherEndpointTests {
     let outages = totals.outages.outages
     #expect(outages.count == 1 && outages[0].streams == 5, "\(outages)")
     #expect(outages[0].start < 3_000_000_000 && outages[0].end > report.measured)
-    #expect(ReportVerdict(report).sentence.contains("to the end (5 streams: "))
+    #expect(ReportVerdict(report).sentence.contains("to the end (5 interruptions: "))
   }
 
   @Test(
