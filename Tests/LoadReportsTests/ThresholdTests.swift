@@ -46,6 +46,10 @@ struct ThresholdTests {
       ("resent <= 1%", "resent is 0 % of the offered bytes, but must be above 1 % of the offered bytes"),
       ("resent <= 0", "resent is 0 B, but must be above 0 B"),
       ("goodput < 95%", "goodput is 80 % of the offered bytes, but must be at least 95 % of the offered bytes"),
+      (
+        "goodput < 80.0000001%",
+        "goodput is 80 % of the offered bytes, but must be at least 80.0000001 % of the offered bytes"
+      ),
       ("goodput < 1MB/s", "goodput is 10.0 kB/s, but must be at least 1 MB/s"),
       ("goodput < 1 MB", "goodput is 10.0 kB/s, but must be at least 1 MB/s"),
       // Nothing was measured, which is not a success.
@@ -125,6 +129,15 @@ struct ThresholdTests {
     ])
   func nothingMeasured(_ text: String) throws {
     #expect(try Threshold(text).failure(in: LoadReport())?.contains("was not measured") == true)
+  }
+
+  @Test("a share that is rounded has the digits that show its difference from the limit")
+  func nearlyAll() throws {
+    var report = LoadReport()
+    (report.totals.bytes.offered, report.totals.bytes.acknowledged) = (10_000_000, 9_999_999)
+    #expect(
+      try Threshold("goodput < 100%").failure(in: report)
+        == "goodput is 99.99999 % of the offered bytes, but must be at least 100 % of the offered bytes")
   }
 
   @Test(

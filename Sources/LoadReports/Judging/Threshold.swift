@@ -95,7 +95,7 @@ public struct Threshold: Equatable, Sendable {
     let value = isShare ? metric.shareOfOffered(in: report) : metric.value(in: report)
     let isMet = value.map { !isFailed(by: $0) } ?? metric.isGoodWithoutValue
     let found = value.map { "is \(words($0))" } ?? "was not measured"
-    return (isMet, "\(metric.name) \(found), \(isMet ? "and" : "but") must \(wanted)")
+    return (isMet, "\(metric.name) \(found), \(isMet ? "and" : "but") must \(wanted(value))")
   }
 
   private func isFailed(by value: Double) -> Bool {
@@ -110,8 +110,8 @@ public struct Threshold: Equatable, Sendable {
     }
   }
 
-  private var wanted: String {
-    let limit = isShare ? "\(Self.exact(self.limit * 100)) % of the offered bytes" : exactLimit
+  private func wanted(_ value: Double?) -> String {
+    let limit = isShare ? Self.share(self.limit, unlike: value ?? self.limit) : exactLimit
     return switch comparison {
     case .above: self.limit == 0 ? "be \(limit)" : "be at most \(limit)"
     case .atLeast: "be below \(limit)"
@@ -133,7 +133,7 @@ public struct Threshold: Equatable, Sendable {
 
   /// Three digits, unless they would hide the difference from the limit.
   private func words(_ value: Double) -> String {
-    if isShare { return "\(Self.exact(value * 100)) % of the offered bytes" }
+    if isShare { return Self.share(value, unlike: limit) }
     let text = metric.text(value)
     guard text == metric.text(limit), value != limit else { return text }
     return switch metric.unit {
@@ -144,13 +144,16 @@ public struct Threshold: Equatable, Sendable {
     }
   }
 
-  /// A percentage with up to three decimals.
-  private static func exact(_ percent: Double) -> String {
-    let thousandths = Int64(saturating: percent * 1000)
-    var text = "\(thousandths / 1000)"
-    let fraction = String(1000 + thousandths % 1000).dropFirst()
+  /// A percentage with up to three decimals, or with more if they would hide the difference from the other share.
+  private static func share(_ share: Double, unlike other: Double) -> String {
+    var scale: Int64 = 1000
+    func rounded(_ share: Double) -> Int64 { Int64(saturating: share * 100 * Double(scale)) }
+    while share != other, rounded(share) == rounded(other), scale < 1_000_000_000_000 { scale *= 10 }
+    let number = rounded(share)
+    var text = "\(number / scale)"
+    let fraction = String(scale + number % scale).dropFirst()
     if let end = fraction.lastIndex(where: { $0 != "0" }) { text += "." + fraction[...end] }
-    return text
+    return text + " % of the offered bytes"
   }
 
   private static func spaced(_ text: String) -> String {
