@@ -68,7 +68,7 @@ extension LoadReport {
   private var tiles: Markup {
     let delay = histograms[.acknowledged]
     func value(_ name: String, _ nanoseconds: Int64?) -> Markup { Page.duration("ack.\(name)", nanoseconds) }
-    let rate = Page.data("goodput", String(Int(goodput.rounded())), Figure.text(bytesPerSecond: goodput))
+    let rate = Page.data("goodput", String(Int64(saturating: goodput)), Figure.text(bytesPerSecond: goodput))
     let share = goodputShare.map { "\(Figure.text(share: $0)) of the offered bytes" } ?? "no bytes were offered"
     let delayNote = "due to acknowledged; max \(Page.text(delay.max))"
     let latenessNote = "p99 of the generator’s own delay"

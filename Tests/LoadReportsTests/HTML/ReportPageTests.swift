@@ -93,6 +93,14 @@ struct ReportPageTests {
     #expect(html.contains("There were none."))
   }
 
+  @Test("no goodput of a file is too large for the page")
+  func largestGoodput() {
+    var report = LoadReport()
+    report.measured = 1
+    report.totals.bytes.acknowledged = .max
+    #expect(report.html.contains("<data id=\"goodput\" value=\"9223372036854775807\">"))
+  }
+
   @Test("each plot has a title, a description for screen readers, and a sentence that explains it")
   func accessible() {
     let html = SampleRun(seconds: 12, trouble: 6..<9).report.html
