@@ -101,6 +101,15 @@ struct ReportVerdictTests {
     #expect(ReportVerdict(fewer).sentence.hasPrefix("14 500 to 15 000 live streams; p99 "))
     let returned = seconds { $0 == 30 ? (15_000, 0) : (15_000, nil) }
     #expect(ReportVerdict(returned).sentence.hasPrefix("0 to 15 000 live streams; p99 "))
+    var ended = seconds { _ in (15_000, nil) }
+    ended.totals.streams.fewestLiveAtEnd = 0
+    #expect(ReportVerdict(ended).sentence.hasPrefix("15 000 live streams held for 60.0 s; "), "a complete last second")
+    for (measured, ramp) in [(69_900_000_000, 10_000_000_000), (900_000_000, 0)] as [(Int64, Int64)] {
+      (ended.measured, ended.plan.duration, ended.plan.ramp) = (measured, measured, ramp)
+      #expect(ReportVerdict(ended).sentence.hasPrefix("0 to 15 000 live streams; p99 "), "\(measured)")
+    }
+    ended.plan.ramp = 500_000_000
+    #expect(ReportVerdict(ended).sentence.hasPrefix("15 000 live streams held for 400 ms; "), "the ramp does not count")
   }
 
   @Test("arrivals are reported with the time at their full rate, which is after the ramp")

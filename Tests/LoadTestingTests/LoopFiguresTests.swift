@@ -180,6 +180,19 @@ struct LoopFiguresTests {
     figures.streamEnded(&streams[1], .failed, now: 3)
     let fifth = figures.takeInterval()
     #expect(fifth.live == 3 && fifth.fewestLive == 3)
+    figures.interrupted(&streams[2], cause: "reset", now: 4)
+    figures.connected(&streams[2], after: 1)
+    figures.runEnded()
+    for index in 2..<5 { figures.streamEnded(&streams[index], .finished, now: 5) }
+    #expect(figures.totals.streams.fewestLiveAtEnd == 2, "ends as planned are not losses")
+    // A loop without streams has none to lose.
+    var totals = LoadTotals()
+    var empty = LoopFigures()
+    empty.runEnded()
+    for loop in [figures, empty, figures] { totals.merge(loop.totals) }
+    #expect(totals.streams.fewestLiveAtEnd == 4)
+    totals.merge(LoopFigures().totals)
+    #expect(totals.streams.fewestLiveAtEnd == 4)
   }
 
   @Test("an interval has its own events, and the next one begins empty")

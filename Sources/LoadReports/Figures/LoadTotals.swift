@@ -34,6 +34,9 @@ public struct LoadTotals: Equatable, Sendable {
     public var failed: UInt64 = 0
     /// The highest number of simultaneous live streams. For several parts, the sum of theirs.
     public var peakLive: UInt64 = 0
+    /// The fewest live streams in the incomplete last second, at the end of the run or after a loss; nil in reports of
+    /// older versions. For several loops or parts, the sum of theirs.
+    package var fewestLiveAtEnd: UInt64?
 
     /// Creates counts of zero.
     public init() {}
@@ -115,6 +118,14 @@ public struct LoadTotals: Equatable, Sendable {
 
   /// Adds the sums of another loop or part.
   package mutating func merge(_ other: LoadTotals) {
+    // A loop or a total without streams adds nothing.
+    if streams.started == 0 {
+      streams.fewestLiveAtEnd = other.streams.fewestLiveAtEnd
+    } else if other.streams.started > 0 {
+      streams.fewestLiveAtEnd = streams.fewestLiveAtEnd.flatMap { ours in
+        other.streams.fewestLiveAtEnd.map { ours + $0 }
+      }
+    }
     streams.started += other.streams.started
     streams.finished += other.streams.finished
     streams.failed += other.streams.failed

@@ -32,6 +32,7 @@ extension LoadTotals.Streams: JSONObject {
     try member("finished", &finished)
     try member("failed", &failed)
     try member("peak_live", &peakLive)
+    try member.optional("fewest_live_at_end", &fewestLiveAtEnd)
   }
 }
 

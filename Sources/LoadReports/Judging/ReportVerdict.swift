@@ -131,11 +131,16 @@ extension LoadReport {
       : "\(outages.count) outages, the longest \(words(longest))"
   }
 
-  /// The fewest live streams after the ramp: the sum of the fewest of each loop and part.
+  /// The fewest live streams after the ramp, also in an incomplete last second: the sum of the fewest of each loop and
+  /// part.
   var fewestLive: UInt64? {
     let first = Int(plan.ramp.addingSaturated(intervals.length - 1) / max(1, intervals.length))
     let whole = min(Int(measured / max(1, intervals.length)), intervals.intervals.count)
-    return first < whole ? intervals.intervals[first..<whole].map(\.fewestLive).min() : nil
+    // The row of that second has the streams after their ends.
+    let last =
+      first <= whole && !measured.isMultiple(of: max(1, intervals.length)) ? totals.streams.fewestLiveAtEnd : nil
+    let fewest = first < whole ? intervals.intervals[first..<whole].map(\.fewestLive).min() : nil
+    return [fewest, last].compactMap { $0 }.min()
   }
 
   /// Whether all planned streams were live at once.

@@ -212,6 +212,7 @@ final class LoadLoop: @unchecked Sendable {
   }
 
   private func beQuiet() {
+    if !isQuiet { figures.runEnded() }
     isQuiet = true
     for (timer, place) in waiting.values {
       eventLoop.cancel(timer)

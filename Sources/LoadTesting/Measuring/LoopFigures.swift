@@ -38,6 +38,11 @@ struct LoopFigures: Sendable {
     return taken
   }
 
+  /// The run is over, and its streams end as planned from here on. They do not count as lost in its last second.
+  mutating func runEnded() {
+    totals.streams.fewestLiveAtEnd = min(interval.live, interval.fewestAfterLoss ?? .max)
+  }
+
   // MARK: Streams
 
   /// A stream begins, without a connection.
