@@ -19,6 +19,7 @@ struct ReportMergeTests {
     var parts = (1...3).map { run.report(part: $0, of: 3, loops: [$0 - 1], streams: streams) }
     var whole = run.report(loops: [0, 1, 2], streams: streams)
     whole.parts = parts.flatMap(\.parts)
+    for index in whole.parts.indices { whole.parts[index].measured = whole.measured }
     whole.generator = GeneratorFigures()
     for part in parts {
       whole.generator.userTime += part.generator.userTime
@@ -35,6 +36,30 @@ struct ReportMergeTests {
     let read = try LoadReport(json: Array(some.json.utf8), file: "some.json")
     #expect(try LoadReport.merge([("some.json", read), ("rest.json", parts[2])]) == whole)
     #expect(whole.missingParts.isEmpty)
+  }
+
+  @Test("a merged report names the parts that ended early, in any order and grouping")
+  func early() throws {
+    let planned: Int64 = 10_000_000_000
+    func verdict(_ measured: [Int64]) throws -> ReportVerdict {
+      let parts = measured.enumerated().map { position, measured in
+        var report = SampleRun(streams: 1, seconds: 10, part: (index: position + 1, count: 3)).report
+        report.measured = measured
+        return report
+      }
+      let (some, rest) = (try LoadReport.merge(named(Array(parts[1...]))), parts[0])
+      let read = try LoadReport(json: Array(some.json.utf8), file: "some.json")
+      #expect(try LoadReport.merge([("some.json", read), ("rest.json", rest)]) == LoadReport.merge(named(parts)))
+      return ReportVerdict(try LoadReport.merge(named(parts)))
+    }
+    let complete = try verdict([planned, planned, planned])
+    #expect(!complete.sentence.contains("ended") && complete.level == .good, "\(complete.sentence)")
+    let one = try verdict([planned, 3_000_000_000, planned])
+    #expect(one.sentence.contains(", part 2 ended after 3.00 s of 10.0 s; ") && one.level == .warn, "\(one.sentence)")
+    let two = try verdict([4_000_000_000, 3_000_000_000, planned])
+    #expect(two.sentence.contains(", 2 parts ended early: part 2 ended after 3.00 s of 10.0 s; "), "\(two.sentence)")
+    let all = try verdict([4_000_000_000, 3_000_000_000, 4_000_000_000])
+    #expect(all.sentence.contains(", ended after 4.00 s of 10.0 s; ") && all.level == .warn, "\(all.sentence)")
   }
 
   @Test("reports of different runs, or of the same part, are refused with the reason")

@@ -89,6 +89,9 @@ package struct LoadPart: Equatable, Sendable {
   package var cores = 0
   /// The number of network loops.
   package var threads = 1
+  /// The duration of its measurement, if its report was merged with others; otherwise nil, as in reports of older
+  /// versions.
+  package var measured: Int64?
 
   package init() {}
 }

@@ -93,6 +93,7 @@ extension LoadReport {
 
   private mutating func add(_ other: LoadReport) {
     let (ours, theirs) = (bottlenecksByPart, other.bottlenecksByPart)
+    parts = (measuredParts + other.measuredParts).sorted { $0.index < $1.index }
     startedAt = min(startedAt, other.startedAt)
     measured = max(measured, other.measured)
     totals.merge(other.totals)
@@ -103,8 +104,14 @@ extension LoadReport {
     generator.systemTime = generator.systemTime.addingSaturated(other.generator.systemTime)
     generator.maximumResident += other.generator.maximumResident
     generator.busiestLoop = max(generator.busiestLoop, other.generator.busiestLoop)
-    parts = (parts + other.parts).sorted { $0.index < $1.index }
     generator.bottlenecks = (ours + theirs).sorted()
+  }
+
+  /// The parts, each with the duration of its measurement, which ``measured`` does not have after the merge.
+  private var measuredParts: [LoadPart] {
+    guard parts.count == 1, var part = parts.first else { return parts }
+    part.measured = part.measured ?? measured
+    return [part]
   }
 
   /// If there are several generators, each reason names its own.

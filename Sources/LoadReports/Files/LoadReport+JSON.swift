@@ -88,6 +88,7 @@ extension LoadPart: JSONObject {
     try member("host", &host)
     try member("cores", &cores)
     try member("threads", &threads)
+    try member.optional("measured_ns", &measured)
     guard (1...Self.largestCount).contains(count), (1...count).contains(index) else {
       throw member.error(
         "is part \(index) of \(count): part numbers begin at 1, and there are at most \(Self.largestCount)",

@@ -93,9 +93,13 @@ struct ReportVerdict: Equatable, Sendable {
       let peak = Figure.text(count: report.totals.streams.peakLive)
       text = "at most \(peak) of \(counted(UInt64(planned), "planned stream")) live at one time"
     }
-    if report.endedEarly {
-      let (measured, planned) = (report.measured, report.plan.duration)
-      text += ", ended after \(Figure.text(nanoseconds: measured)) of \(Figure.text(nanoseconds: planned))"
+    let duration = Figure.text(nanoseconds: report.plan.duration)
+    let early = report.partsEndedEarly
+    if report.isEarly(report.measured) {
+      text += ", ended after \(Figure.text(nanoseconds: report.measured)) of \(duration)"
+    } else if let first = early.first {
+      let several = early.count > 1 ? "\(early.count) parts ended early: " : ""
+      text += ", \(several)part \(first.index) ended after \(Figure.text(nanoseconds: first.measured)) of \(duration)"
     }
     return text
   }
@@ -146,8 +150,20 @@ extension LoadReport {
   /// Whether all planned streams were live at once.
   var reachedItsStreams: Bool { totals.streams.peakLive >= UInt64(max(0, plan.streams)) }
 
-  /// Whether it was ended by a signal or a cap: more than a twentieth of the planned time is missing.
-  var endedEarly: Bool { Double(measured) < Double(plan.duration) * 0.95 }
+  /// Whether it, or one of its parts, was ended by a signal or a cap.
+  var endedEarly: Bool { isEarly(measured) || !partsEndedEarly.isEmpty }
+
+  /// Whether a run of this duration ended early: more than a twentieth of the planned time is missing.
+  func isEarly(_ measured: Int64) -> Bool { Double(measured) < Double(plan.duration) * 0.95 }
+
+  /// The merged parts that ended early, the shortest first.
+  var partsEndedEarly: [(index: Int, measured: Int64)] {
+    var early: [(index: Int, measured: Int64)] = []
+    for part in parts {
+      if let measured = part.measured, isEarly(measured) { early.append((part.index, measured)) }
+    }
+    return early.sorted { ($0.measured, $0.index) < ($1.measured, $1.index) }
+  }
 
   /// The share of the offered bytes that the server acknowledged; nil if nothing was offered.
   var goodputShare: Double? {
