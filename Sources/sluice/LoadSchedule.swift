@@ -38,7 +38,8 @@ extension Load {
       if option == "streams", values.has("arrival-rate") { continue }
       throw .usage("--stage and --\(option) contradict each other. Choose one.")
     }
-    guard stages.contains(where: { $0.streams > 0 }) else {
+    // An arrival rate may fall from its own value.
+    guard values.has("arrival-rate") || stages.contains(where: { $0.streams > 0 }) else {
       throw .usage("--stage \(values["stage"]?.shown ?? ""): no stage has a stream. Write 30s:1000 for 1000 streams.")
     }
     guard StagePlan(stages).duration <= longest.nanoseconds else {
@@ -64,6 +65,10 @@ extension Load {
     else {
       throw .usage(
         "--arrival-rate \(text.shown): invalid rate. Write 0.001/s to 10000000/s, or 0/s if --stage raises it.")
+    }
+    guard rate > 0 || stages.contains(where: { $0.streams > 0 }) else {
+      throw .usage(
+        "--stage \(values["stage"]?.shown ?? ""): no stage has a request. Write 30s:1000 for 1000 per second.")
     }
     var arrivals = LoadConfiguration.Arrivals(rate: rate)
     arrivals.stages = stages

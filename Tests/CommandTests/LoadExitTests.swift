@@ -38,6 +38,8 @@ struct LoadExitTests {
         ["--request-per-message", "--arrival-rate", "5/s", "--stage", "5s:5", "-d", "1s"], 64, "--stage and --duration"
       ),
       (["--arrival-rate", "5/s"], 64, "requires --request-per-message"),
+      (["--stage", "5s:0"], 64, "no stage has a stream"),
+      (["--request-per-message", "--arrival-rate", "0/s", "--stage", "5s:0"], 64, "no stage has a request"),
       (["--stage", "20d:1", "--stage", "20d:1"], 64, "more than 30d"),
       (["--chunk", "1us"], 64, "--chunk \"1us\": invalid time. Write a time from 1ms to 1h."),
       (["--slow-fraction", "1.5"], 64, "0% to 100%"), (["--profile", "mick"], 64, "mic, heartbeat, bulk"),
@@ -173,6 +175,14 @@ struct LoadExitTests {
     let judged = try sluice(["report", report, "--fail-if", "stall.max > 5s"])
     #expect(try judged.wait() == 69, "\(judged.errors)")
     #expect(try sluice(["report", report]).wait() == 0)
+  }
+
+  @Test("an arrival rate that only falls is accepted")
+  func fallingRate() throws {
+    let load = try sluice(
+      ["load", "http://127.0.0.1:\(try freePort())", "--request-per-message", "--arrival-rate", "100/s"]
+        + ["--stage", "300ms:0", "--grace", "100ms", "--fail-if", "lost > 1GB"])
+    #expect(try load.wait() == 69, "\(load.errors)")
   }
 
   @Test(
