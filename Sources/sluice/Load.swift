@@ -177,6 +177,9 @@ enum Load {
   static let longest = Duration.seconds(30 * 86_400)
   private static let highestRate = 10_000_000_000
 
+  /// These have no effect on a stream with one request per message.
+  private static let optionsOfStreams = ["buffer", "roll-over-after", "give-up"]
+
   private static func configuration(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadConfiguration {
     var request = try StreamOptions.request(values)
     // The version does not depend on the negotiation in TLS. Two runs must be comparable, and the report names the
@@ -226,6 +229,11 @@ enum Load {
         throw .usage(
           "--request-per-message and --resumable \(configuration.resumable.rawValue) contradict each other. Choose one."
         )
+      }
+      for option in Self.optionsOfStreams where values.has(option) {
+        throw .usage(
+          "--request-per-message and --\(option) contradict each other: a message is sent once, in one request. "
+            + "Choose one.")
       }
       configuration.resumable = .never
     }
@@ -310,6 +318,9 @@ enum Load {
     }
     if let text = values["slow-rate"] {
       profile.faults.slowRate = UInt64(try Units.byteRate(text, of: "slow-rate", in: 1...highestRate))
+      guard values.has("slow-fraction") || profile.faults.slowFraction > 0 else {
+        throw .usage("--slow-rate \(text.shown) requires --slow-fraction. Add it.")
+      }
     }
     return profile
   }

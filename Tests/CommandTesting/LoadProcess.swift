@@ -21,12 +21,13 @@ package final class LoadProcess: SluiceProcess {
     in directory: TemporaryDirectory? = nil, report name: String = "report.json"
   ) throws {
     let directory = try directory ?? TemporaryDirectory()
+    let patience = options.contains("--request-per-message") ? [] : ["--give-up", "60s"]
     (self.directory, self.name) = (directory, name)
     try super.init(
       [
-        "load", url, "--resumable", resumable, "--progress", "json", "--grace", "60s", "--give-up", "60s", "--json",
+        "load", url, "--resumable", resumable, "--progress", "json", "--grace", "60s", "--json",
         "\(directory.path)/\(name)",
-      ] + options,
+      ] + patience + options,
       // The user who runs the tests may have a proxy and a token.
       prefix: prefix + ["env", "-u", "SLUICE_BEARER_TOKEN", "-u", "http_proxy", "-u", "https_proxy", "-u", "all_proxy"])
   }

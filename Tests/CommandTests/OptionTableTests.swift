@@ -250,7 +250,10 @@ struct OptionTableTests {
     arguments: [
       ["heartbeat", "http://h/", "-4", "-6"], ["load", "http://localhost/", "--http1", "--http2"],
       ["load", "http://localhost/", "--stage", "5s:5", "--ramp", "1s"],
-      ["load", "http://localhost/", "--max-under-way", "5"],
+      ["load", "http://localhost/", "--max-under-way", "5"], ["load", "http://localhost/", "--slow-rate", "5B"],
+      ["load", "http://localhost/", "--request-per-message", "--buffer", "1MB"],
+      ["load", "http://localhost/", "--request-per-message", "--roll-over-after", "1s"],
+      ["load", "http://localhost/", "--request-per-message", "--give-up", "1s"],
       ["load", "http://localhost/", "--json", "/tmp/sluice-report", "--csv", "/tmp/sluice-report"],
       ["load", "http://localhost/", "--json", "-", "--html", "-"],
       ["put", "/dev/null", "http://h/", "--resume", "--abandon"],
