@@ -26,28 +26,65 @@ enum ReplacedFile {
     }
   }
 
-  /// The same for a regular file or a path without a file.
-  private static func replace(_ path: String, by text: String, mode: mode_t) throws(SystemError) {
+  /// Whether ``write(_:to:)`` can begin, so that a run of hours does not find out at its end. For a regular file or a
+  /// path without a file, it makes the file beside it, and removes it.
+  ///
+  /// - Throws: ``EventLoops/SystemError`` with the reason why it cannot.
+  static func check(_ path: String) throws(SystemError) {
+    var status = stat()
+    let isThere = stat(path, &status) == 0
+    if isThere, status.st_mode & S_IFMT != S_IFREG {
+      try retryingInterrupts("access") { access(path, W_OK) }
+    } else {
+      let (temporary, descriptor) = try makeTemporary(beside: isThere ? resolved(path) : path)
+      close(descriptor)
+      unlink(temporary)
+    }
+  }
+
+  private static func makeTemporary(beside path: String) throws(SystemError) -> (name: String, descriptor: Int32) {
     var template = Array("\(path).XXXXXX".utf8CString)
     let descriptor = template.withUnsafeMutableBufferPointer { buffer in
       // The array has a base address, because it is not empty.
       mkstemp(buffer.baseAddress!)
     }
     guard descriptor >= 0 else { throw .last("mkstemp") }
-    defer { close(descriptor) }
     _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
-    let temporary = String(decoding: template.dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self)
+    return (String(decoding: template.dropLast().map(UInt8.init(bitPattern:)), as: UTF8.self), descriptor)
+  }
+
+  /// The same for a regular file or a path without a file.
+  private static func replace(_ path: String, by text: String, mode: mode_t) throws(SystemError) {
+    let (temporary, descriptor) = try makeTemporary(beside: path)
+    defer { close(descriptor) }
     do throws(SystemError) {
       try writeAll(Array(text.utf8), to: descriptor, "write")
       try retryingInterrupts("fchmod") { fchmod(descriptor, mode) }
       // Comes before the rename. Otherwise, a crash could leave the new name with an empty file.
       try retryingInterrupts("fsync") { fsync(descriptor) }
-      try retryingInterrupts("rename") { rename(temporary, path) }
+      try rename(temporary, to: path, orOverwriteWith: text)
     } catch {
       unlink(temporary)
       throw error
     }
     syncDirectory(of: path)
+  }
+
+  /// A file on which another one is mounted, as in a container, cannot be replaced. Its content is, without a guarantee
+  /// for readers.
+  private static func rename(
+    _ temporary: String, to path: String, orOverwriteWith text: String
+  ) throws(SystemError) {
+    do throws(SystemError) {
+      try retryingInterrupts("rename") { Glibc.rename(temporary, path) }
+    } catch {
+      guard error.code == EBUSY else { throw error }
+      let descriptor = try retryingInterrupts("open") { open(path, O_WRONLY | O_TRUNC | O_CLOEXEC) }
+      defer { close(descriptor) }
+      try writeAll(Array(text.utf8), to: descriptor, "write")
+      try retryingInterrupts("fsync") { fsync(descriptor) }
+      unlink(temporary)
+    }
   }
 
   /// Makes the names in the directory of `path` survive a crash. Some file systems do not support this.

@@ -1,5 +1,6 @@
 // The files that --json, --csv and --html name. A run of hours must not lose one of them because of another.
 
+internal import EventLoops
 internal import Glibc
 internal import LoadReports
 
@@ -74,10 +75,11 @@ extension Report {
     if path.hasSuffix("/") || stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR {
       throw CommandError(.inputOutput, "cannot write --\(option) \(path.shown): it is a directory. Choose a file.")
     }
-    guard access(folder(of: path), W_OK) == 0 || access(path, W_OK) == 0 else {
+    do throws(SystemError) {
+      try ReplacedFile.check(path)
+    } catch {
       throw CommandError(
-        .inputOutput,
-        "cannot write --\(option) \(path.shown): \(String(cString: strerror(errno))). Choose another file.")
+        .inputOutput, "cannot write --\(option) \(path.shown): \(error.reason). Choose another file.")
     }
   }
 }

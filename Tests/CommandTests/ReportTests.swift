@@ -253,4 +253,40 @@ struct ReportTests {
     #expect(try directory.contents("page.html") == Array("old".utf8))
     #expect(directory.names.sorted() == ["good.json", "page.html"])
   }
+
+  private static let mayMount = (try? TestProcess("unshare", ["--mount", "true"]).wait()) == 0
+
+  @Test(
+    "an output in a folder that cannot be written is refused before any work, and a mounted file is overwritten",
+    .enabled(if: mayMount))
+  func mounted() throws {
+    let directory = try TemporaryDirectory()
+    let good = try write(report(), "good.json", in: directory)
+    try directory.write("page", "old")
+    #expect(mkdir(directory.path + "/in", 0o755) == 0 && symlink("in/page", directory.path + "/link") == 0)
+    close(open(directory.path + "/in/page", O_WRONLY | O_CREAT, 0o644))
+    func run(_ script: String, _ path: String) throws -> TestProcess {
+      try TestProcess(
+        "unshare",
+        [
+          "--mount", "sh", "-c", "cd \"$0\" && \(script) && exec \"$@\"", directory.path, try sluicePath(), "report",
+          good, "--html", path,
+        ])
+    }
+    // The file can be written, but none can be made beside it.
+    let readOnly = "mount --bind in in && mount -o remount,ro,bind in && mount --bind page in/page"
+    for path in ["\(directory.path)/in/page", "\(directory.path)/link"] {
+      let process = try run(readOnly, path)
+      #expect(try process.wait() == 74)
+      #expect(
+        process.errors == ["sluice: cannot write --html \"\(path)\": Read-only file system. Choose another file."])
+      #expect(process.output.isEmpty)
+    }
+    #expect(try directory.contents("page") == Array("old".utf8))
+    // No file can be renamed to one on which another is mounted.
+    let process = try run("mount --bind page page", "\(directory.path)/page")
+    #expect(try process.wait() == 0, "\(process.errors)")
+    #expect(try directory.contents("page").starts(with: "<!doctype html>".utf8))
+    #expect(directory.names.sorted() == ["good.json", "in", "link", "page"])
+  }
 }
