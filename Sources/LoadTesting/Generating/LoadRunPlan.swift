@@ -64,7 +64,7 @@ final class LoadRunPlan: Sendable {
     stream.retry.maximumCeiling = configuration.retryCeiling
     if let limit = configuration.giveUpOnRefusalAfter { stream.retry.giveUpOnRefusalAfter = limit }
     stream.keepsOrigin = true
-    stream.lane = lane(of: place)
+    stream.lane = lane(of: place, number: place.index)
     // Large enough for a message, and not larger. Bulk data is released in large pieces.
     stream.pairSize = max(256, min(configuration.profile.messageSize, 64 << 10))
     return stream
@@ -74,27 +74,40 @@ final class LoadRunPlan: Sendable {
   ///
   /// - Parameter number: the number of the stream, or of the message among all streams.
   func request(of place: LoadPlace, number: Int) -> UploadRequest {
-    // Streams that share a connection use the same address and URL.
-    let number = configuration.sharesConnections ? lane(of: place) : number
     var request = requests[number % requests.count]
     request.receiveBufferSize = 1024
     request.tellsAccepted = configuration.tellsAccepted
     if !localAddresses.isEmpty {
-      request.localAddress = localAddresses[number / requests.count % localAddresses.count]
+      // Streams that share a connection use the same address.
+      let user = configuration.sharesConnections ? lane(of: place, number: number) : number
+      request.localAddress = localAddresses[user / requests.count % localAddresses.count]
     }
     return request
   }
 
-  /// The number of lanes in a loop's session, and the lane of a stream. Streams that share a connection share a lane.
+  /// The number of lanes in a loop's session. Streams that share a connection share a lane, with one URL.
   var laneCount: Int {
     let perLoop = (configuration.share + configuration.threads - 1) / configuration.threads
-    return max(
-      1, configuration.sharesConnections ? (perLoop + streamsPerLane - 1) / streamsPerLane : perLoop / streamsPerLane)
+    guard configuration.sharesConnections else { return max(1, perLoop / streamsPerLane) }
+    return (max(0, perLoop - 1) / streamsPerRotation / streamsPerLane + 1) * requests.count
   }
 
-  private func lane(of place: LoadPlace) -> Int {
+  /// The lane of a stream, or of one of its messages.
+  ///
+  /// - Parameter number: the number of the stream, or of the message among all streams.
+  func lane(of place: LoadPlace, number: Int) -> Int {
     // The stream's number within its loop. The part's streams are distributed one by one.
-    place.index / (configuration.part.count * configuration.threads) / streamsPerLane
+    let position = place.index / loopCount
+    guard configuration.sharesConnections else { return position / streamsPerLane }
+    return position / streamsPerRotation / streamsPerLane * requests.count + number % requests.count
+  }
+
+  /// The number of loops of all parts.
+  private var loopCount: Int { configuration.part.count * configuration.threads }
+
+  /// After this number of a loop's streams, their URLs repeat. So it is the number of URLs that the loop uses.
+  private var streamsPerRotation: Int {
+    (1...requests.count).first { $0 * (loopCount % requests.count) % requests.count == 0 } ?? 1
   }
 
   private var streamsPerLane: Int {

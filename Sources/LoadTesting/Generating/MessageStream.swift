@@ -26,7 +26,6 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
   private let place: LoadPlace
   private let source: PacedSource
   private var figures: StreamFigures
-  private let lane: Int
   /// Whether each request begins when its message is due.
   private let isOpen: Bool
   /// Messages that are due but not yet sent.
@@ -54,7 +53,6 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
       configuration.profile, schedule, bytes: plan.bytes, stream: place.index, start: life.lowerBound,
       end: life.upperBound,
       clock: plan.clock)
-    lane = plan.streamConfiguration(place).lane
     figures = loop.figures.streamStarted(index: place.index, continuing: place.outage, now: plan.clock.now)
   }
 
@@ -117,7 +115,8 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     do throws(UploadError) {
       let number = isOpen ? place.index + sentCount * loop.plan.configuration.streams : place.index
       request.task = try loop.session.upload(
-        loop.plan.request(of: place, number: number), body: .bytes(content(of: message)), lane: lane
+        loop.plan.request(of: place, number: number), body: .bytes(content(of: message)),
+        lane: loop.plan.lane(of: place, number: number)
       ) { [self] event in
         handle(event, of: request)
       }

@@ -47,7 +47,11 @@ struct LoadRunPlanTests {
         }
         let perConnection = configuration.streamsPerConnection
         #expect(most <= perConnection && streams.allSatisfy { $0.lane < plan.laneCount }, "\(seed)")
-        #expect(lanes.count == (share.count + perConnection - 1) / perConnection, "\(seed)")
+        // Each stream has the same URL as without shared connections, and each URL has as few connections as possible.
+        let urls = configuration.requests.map(\.url)
+        #expect(streams.map(\.request.url) == share.map { urls[$0 % urls.count] }, "\(seed)")
+        let perURL = Dictionary(grouping: share) { $0 % urls.count }.values.map(\.count)
+        #expect(lanes.count == perURL.reduce(0) { $0 + ($1 + perConnection - 1) / perConnection }, "\(seed)")
         for lane in lanes.values {
           #expect(Set(lane.map(\.request.url)).count == 1 && Set(lane.map(\.request.localAddress)).count == 1)
         }
@@ -57,6 +61,21 @@ struct LoadRunPlanTests {
       let all = (0..<12).map { plan.streamConfiguration(LoadPlace(index: $0)).request }
       let uses = Dictionary(grouping: all) { "\($0.url) from \($0.localAddress ?? "")" }
       #expect(uses.count == configuration.requests.count * 2 && Set(uses.values.map(\.count)).count == 1, "\(seed)")
+    }
+  }
+
+  @Test("over HTTP/2, the requests of one stream with an arrival rate use several URLs in turn, each in its own lane")
+  func lanesOfMessages() throws {
+    var configuration = LoadConfiguration(request: UploadRequest(url: "https://127.0.0.1:9/0"))
+    configuration.otherURLs = ["https://127.0.0.1:9/1", "https://127.0.0.1:9/2"]
+    configuration.request.httpVersion = .http2
+    configuration.sendsRequestPerMessage = true
+    configuration.arrivals = .init(rate: 20)
+    let plan = try plan(configuration)
+    let place = LoadPlace(index: 0)
+    for number in 0..<6 {
+      #expect(plan.request(of: place, number: number).url == "https://127.0.0.1:9/\(number % 3)")
+      #expect(plan.lane(of: place, number: number) == number % 3 && plan.laneCount == 3)
     }
   }
 
