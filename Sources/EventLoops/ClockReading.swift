@@ -14,8 +14,8 @@ package struct ClockReading: Sendable {
       wall: WallClock.now.sinceEpoch, sinceBoot: MonotonicInstant.sinceBoot.nanoseconds / 1_000_000)
   }
 
-  /// By how many milliseconds the wall clock was set forward since an earlier reading. A few may be the clock's slewing,
-  /// or the time between reading both clocks.
+  /// By how many milliseconds the wall clock was set forward since an earlier reading. A few may be the slewing of the
+  /// clock, or the time between reading both clocks.
   package func step(since earlier: ClockReading) -> Int64 {
     wall.subtractingSaturated(earlier.wall).subtractingSaturated(sinceBoot.subtractingSaturated(earlier.sinceBoot))
   }

@@ -225,8 +225,10 @@ struct FileBytes: ~Copyable {
 
   /// Nil if the file cannot be opened. errno has the reason.
   init?(_ path: String) {
-    descriptor = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    if descriptor < 0 { return nil }
+    let opened = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    // Before the property is set: otherwise `deinit` would run, and close(2) would replace errno.
+    guard opened >= 0 else { return nil }
+    descriptor = opened
     posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL)
   }
 

@@ -17,8 +17,8 @@ extension FileStore {
     countClosedOn(names)
   }
 
-  /// Lists the directory again if the worker could not list all of it at the start. Until it has, streams that may be in
-  /// the rest are refused.
+  /// Lists the directory again if the worker could not list all of it at the start. Until it has, streams that may be
+  /// in the rest are refused.
   package func listAgain() { recordings.scanAgain(on: worker, growing: countGrowing) }
 
   private func countGrowing(_ file: String, of fileBase: String) {

@@ -204,7 +204,10 @@ extension ResumableServer {
           guard let piece = try connection.chunk(brokenOff: { try? keep($0) }) else { break }
           try keep(piece)
         } else {
-          guard rest > 0, let piece = try connection.receive(min(rest, 65_536)) else { break }
+          guard rest > 0 else { break }
+          guard let piece = try connection.receive(min(rest, 65_536)) else {
+            throw TestFailure("the client ended the connection")
+          }
           rest -= piece.count
           try keep(Array(piece))
         }
