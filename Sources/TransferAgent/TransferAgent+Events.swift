@@ -31,8 +31,12 @@ extension TransferAgent {
     let now = ClockReading.now
     let step = now.step(since: clocks)
     var actions: [TransferQueue.Action] = []
-    // A database that rejects writes cannot store the times either. Meanwhile, nothing ends because of them.
-    let isNewStep = step.magnitude >= Self.leastStep && queue.shortage == nil
+    var isNewStep = step.magnitude >= Self.leastStep
+    if isNewStep, queue.shortage != nil {
+      // A database that rejects writes cannot store the times either, so they move with the next event that it stores.
+      var withoutStep = next
+      isNewStep = withoutStep.handle(event, now: now.wall).contains(where: \.isStored)
+    }
     if isNewStep { actions = next.handle(.clockSet(by: step), now: now.wall) }
     actions += next.handle(event, now: now.wall)
     let hasStored: Bool

@@ -206,12 +206,7 @@ package final class TransferDatabase {
   /// - Throws: ``AgentError/database(_:_:)`` or ``AgentError/databaseMoved(_:)``. The database is unchanged then.
   @discardableResult
   package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) -> Bool {
-    let changes = actions.filter {
-      switch $0 {
-      case .store, .remove, .storeAcknowledged, .forget, .storeAbandoned, .removeAbandoned: true
-      default: false
-      }
-    }
+    let changes = actions.filter(\.isStored)
     guard !changes.isEmpty else { return false }
     try requireFile()
     do throws(SQLite.Failure) {

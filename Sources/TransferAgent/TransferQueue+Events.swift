@@ -71,5 +71,13 @@ extension TransferQueue {
     case tell(Int64)
     /// Send ``Event/timeCame`` at this time, in milliseconds since 1970.
     case wake(at: Int64)
+
+    /// Whether it changes the database.
+    package var isStored: Bool {
+      switch self {
+      case .store, .remove, .storeAcknowledged, .forget, .storeAbandoned, .removeAbandoned: true
+      default: false
+      }
+    }
   }
 }

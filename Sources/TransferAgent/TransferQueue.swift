@@ -56,6 +56,7 @@ package struct TransferQueue: Equatable, Sendable {
     func isOver(_ now: Int64) -> Bool { end <= now || end > now.addingSaturated(length) }
   }
 
+  let earlier: EarlierTimes
   /// How many unacknowledged results are kept.
   package var resultLimit = 10_000
   /// How long they are kept, in milliseconds.
@@ -73,6 +74,7 @@ package struct TransferQueue: Equatable, Sendable {
     _ transfers: [Transfer] = [], lastID: Int64 = 0, acknowledged: [AcknowledgedTransfer] = [],
     abandoned: [AbandonedTransfer] = []
   ) {
+    earlier = EarlierTimes(transfers, acknowledged, abandoned)
     for one in abandoned { self.abandoned[one.transfer.id] = one }
     for transfer in acknowledged { self.acknowledged[transfer.key] = transfer }
     for transfer in transfers { self.transfers[transfer.id] = transfer }

@@ -262,6 +262,46 @@ struct TransferQueueTests {
     #expect(queue.transfers[1] == nil, "after the same time")
   }
 
+  @Test(
+    "if the clock is set, times that an earlier process has recorded with its clock stay",
+    arguments: [1_500_000_000_000, -300_000_000_000] as [Int64])
+  func clockSetAfterRestart(by step: Int64) {
+    let (start, hour): (Int64, Int64) = (1_000_000_000_000, 3_600_000)
+    var first = TransferQueue()
+    for key in ["unawaited", "acknowledged", "limited", "cancelled"] {
+      var request = TransferRequest(key: key, url: "http://h/", path: "/x")
+      request.deadline = start + hour
+      _ = first.handle(.submitted(request, version: "v", size: 1), now: start)
+    }
+    for id in [1, 2] as [Int64] {
+      _ = first.handle(.finished(id, .completed(TransferResult(.completed))), now: start)
+    }
+    _ = first.handle(.acknowledge(2), now: start)
+    _ = first.handle(.created(4, resumeData: "r"), now: start)
+    _ = first.handle(.cancel(4), now: start)
+    _ = first.handle(.finished(4, .stopped(resumeData: "r")), now: start)
+    var queue = TransferQueue(
+      Array(first.transfers.values), acknowledged: Array(first.acknowledged.values),
+      abandoned: Array(first.abandoned.values))
+    // This machine has started without the time.
+    let old = start - step
+    var request = TransferRequest(key: "new", url: "http://h/", path: "/x")
+    request.deadline = old + hour
+    _ = queue.handle(.submitted(request, version: "v", size: 1), now: old)
+    // It ends with the clock of this process, although it began with another one.
+    _ = queue.handle(.finished(3, .failed(TransferResult(.failed))), now: old)
+
+    let before = queue
+    let actions = queue.handle(.clockSet(by: step), now: start)
+    #expect(queue.transfers[1] == before.transfers[1])
+    #expect(queue.acknowledged == before.acknowledged)
+    #expect(queue.abandoned[4]?.time == start)
+    #expect(queue.transfers[3]?.request.deadline == start + hour)
+    #expect(queue.transfers[3]?.result?.ended == old + step)
+    #expect(queue.transfers[5]?.request.deadline == start + hour)
+    #expect(!actions.contains { if case .store(let transfer) = $0 { transfer.id == 1 } else { false } })
+  }
+
   @Test("the upload of a cancelled transfer is deleted with its token, even after it was acknowledged")
   func abandonment() throws {
     for isAcknowledged in [false, true] {
@@ -318,6 +358,8 @@ private struct QueueWorld {
   var engine: [Int64: Bool] = [:]
   /// Results that were on disk, which must never change.
   var results: [Int64: TransferResult] = [:]
+  /// Those that an earlier queue has recorded.
+  var earlierResults: Set<Int64> = []
   var accepted: [String: Int64] = [:]
   var acknowledged: Set<Int64> = []
   var wake: Int64?
@@ -409,6 +451,7 @@ private struct QueueWorld {
   private mutating func kill() {
     (engine, deleting) = ([:], [])
     (wake, network, clockStep) = (nil, nil, 0)
+    earlierResults = Set(disk.values.filter(\.hasEnded).map(\.id))
     queue = TransferQueue(
       disk.values.map { $0 }, lastID: lastID, acknowledged: past.values.map { $0 }, abandoned: left.values.map { $0 })
   }
@@ -431,7 +474,7 @@ private struct QueueWorld {
     }
     if case .abandoned(let id, _) = event { deleting.remove(id) }
     if case .clockSet(let step) = event {
-      for id in results.keys { results[id]?.ended += step }
+      for id in results.keys where !earlierResults.contains(id) { results[id]?.ended += step }
       clockStep = 0
     }
     queue = next
