@@ -141,7 +141,7 @@ extension LiveStream {
       let failure = UploadError(.bodyFailed, error.description, mayPass: true)
       perform(
         machine.requestEnded(
-          RequestEnd(result: .failure(failure), sentUpTo: next.start), content.supply, now: .now,
+          RequestEnd(result: .failure(failure), sentUpTo: next.start, wasSent: false), content.supply, now: .now,
           draw: .random(in: .min ... .max)))
     } catch {
       content.dropBody()

@@ -105,4 +105,49 @@ struct FileShortageTests {
       }
     }
   }
+
+  @Test("an upload that lacks a descriptor for its first request sends the same request when there is one")
+  func descriptorsAtStart() async {
+    await #expect(processExitsWith: .success) {
+      reportingErrors {
+        let bytes = patternBytes(OffsetPattern(), 0, FileShortageTests.size)
+        let directory = try TemporaryDirectory()
+        let file = try UploadFile(path: try directory.write("data", bytes))
+        let server = try ResumableServer()
+        try withSession { session throws in
+          var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url + "/take"))
+          configuration.request.method = "PUT"
+          configuration.resumable = .auto
+          configuration.retry.initialCeiling = .milliseconds(20)
+          configuration.retry.maximumCeiling = .milliseconds(50)
+          let events = try EventLog<LiveStreamEvent>()
+          let streamer = LiveStreamer(file, configuration: configuration, session: session)
+          var usual = rlimit()
+          getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &usual)
+          var limit = rlimit(rlim_cur: 3, rlim_max: usual.rlim_max)
+          setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+          streamer.start { events.append($0) }
+          let reason = SystemError(operation: "duplicating the descriptor of \(file.path)", code: EMFILE).description
+          let shortage = Result {
+            try events.first("the shortage") { event in
+              switch event {
+              case .outage(let attempt), .attemptFailed(let attempt): attempt.cause == .other(reason)
+              default: false
+              }
+            }
+          }
+          setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &usual)
+          _ = try shortage.get()
+          let summary = try events.wait("the stream's end", within: .seconds(30)) { events in
+            if case .ended(let summary)? = events.last { summary } else { nil }
+          }
+          try FileShortageTests.require(summary.error == nil, "\(summary.error?.description ?? "")")
+          withExtendedLifetime(streamer) {}
+        }
+        // The file was sent with its creation, and the server was not asked first.
+        try FileShortageTests.require(server.of("OPTIONS").isEmpty, "the first request was another one")
+        try FileShortageTests.require(server.upload(0).isComplete && server.upload(0).bytes == bytes, "the bytes")
+      }
+    }
+  }
 }

@@ -124,6 +124,12 @@ import Testing
       perform(machine.interrupted(sentUpTo: sentUpTo))
     }
 
+    /// This machine lacks something for the request, so nothing is sent.
+    mutating func runShort() {
+      current = nil
+      perform(machine.couldNotSend())
+    }
+
     // MARK: A server that does as it should
 
     mutating func answerTruly() {
@@ -272,6 +278,39 @@ import Testing
       #expect(
         world.outcome == .completed && world.violation == nil, "\(one): \(world.violation ?? "\(world.machine.state)")")
       #expect(world.machine.acknowledged == world.length)
+    }
+  }
+
+  @Test(
+    "a request that cannot be sent is repeated, and counts neither against the upload resource nor the creation",
+    arguments: Seed.several(40))
+  func shortages(_ seed: Seed) {
+    var seeds = seed.generator
+    for _ in 0..<50 {
+      let one = Seed(seeds.next())
+      var world = World(one)
+      var steps = 0
+      while world.outcome == nil, world.violation == nil, steps < 20_000 {
+        let requests = world.requests
+        if !world.move() { steps > 200 || world.random.chance(60) ? world.answerTruly() : world.answerAnything() }
+        steps += 1
+        guard world.requests > requests, let request = world.current, request.purpose != .cancellation,
+          !world.machine.resource.isDoubted, steps <= 200, world.random.chance(30)
+        else { continue }
+        let before = world.machine
+        for _ in 0..<20 {
+          world.runShort()
+          _ = world.move()
+          guard world.current != nil else { break }
+        }
+        let after = world.machine
+        #expect(world.current?.purpose == (request.purpose == .append ? .offsetRetrieval : request.purpose), "\(one)")
+        #expect(after.isOptimistic == before.isOptimistic && after.resource.doubts == before.resource.doubts, "\(one)")
+        #expect(after.uploadURL == before.uploadURL && after.base == before.base, "\(one)")
+        #expect(after.parts.former.count == before.parts.former.count, "\(one)")
+      }
+      if let violation = world.violation { Issue.record("\(one): \(violation)") }
+      if world.outcome == nil { Issue.record("\(one): no end in \(steps) steps, at \(world.machine.state)") }
     }
   }
 

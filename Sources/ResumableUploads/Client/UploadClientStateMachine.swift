@@ -234,6 +234,21 @@ package struct UploadClientStateMachine: Sendable {
     }
   }
 
+  /// The request under way could not be sent, for a reason on this machine. Unlike ``interrupted(sentUpTo:)``, this
+  /// shows nothing about the server, so the client only sends a request again after a delay.
+  package mutating func couldNotSend() -> Action {
+    let next: Next
+    switch state {
+    case .discovering: next = .discovery
+    case .creating: next = .creation
+    case .appending, .retrievingOffset: next = .offsetRetrieval
+    case .cancelling(let reason): return fail(reason)
+    case .idle, .ready, .interrupted, .ended: return .none
+    }
+    state = .interrupted(next)
+    return .wait
+  }
+
   /// OPTIONS got no answer. That does not mean that the server lacks support. Creating an upload shows it.
   package mutating func questionIsUnanswered(_ supply: Supply) -> Action {
     guard state == .discovering else { return .none }
