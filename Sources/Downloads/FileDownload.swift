@@ -306,7 +306,7 @@ public final class FileDownload: @unchecked Sendable {
         if self.number == number { happened(event) }
       }
     } catch {
-      fail(DownloadError(.invalidRequest, error.description))
+      fail(DownloadError(error.kind == .cancelled ? .cancelled : .invalidRequest, error.description))
     }
   }
 

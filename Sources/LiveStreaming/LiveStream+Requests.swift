@@ -143,6 +143,10 @@ extension LiveStream {
         machine.requestEnded(
           RequestEnd(result: .failure(failure), sentUpTo: next.start, wasSent: false), content.supply, now: .now,
           draw: .random(in: .min ... .max)))
+    } catch let error as UploadError where error.kind == .cancelled {
+      // The session is about to close.
+      content.dropBody()
+      perform(machine.stop(Self.cancelled))
     } catch {
       content.dropBody()
       let kind: LiveStreamError.Kind = error is SystemError ? .source : .invalidRequest

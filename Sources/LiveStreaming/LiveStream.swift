@@ -79,6 +79,8 @@ final class LiveStream: @unchecked Sendable {
   var locationOrigin: String?
   /// Makes the description of the stream for the server.
   var describer: StreamDescriber?
+  /// The registration for the closing of the session, from the start of the stream to its end.
+  var closing: UInt64?
   /// The stream itself, from its start to its end, because its owner may keep only the events.
   var keptAlive: LiveStream?
 
@@ -168,6 +170,10 @@ final class LiveStream: @unchecked Sendable {
     isStarted = true
     self.handler = handler
     startTime = .now
+    // Otherwise, a stream that waits for bytes or for its next attempt would never end.
+    closing = session.whenClosing { [weak self] in self?.cancel() }
+    // The session is about to close.
+    if closing == nil { _ = machine.stop(Self.cancelled) }
     if live?.isSpooled == false { describer = configuration.description.map { StreamDescriber($0, now: .now) } }
     if let description = describer?.value(at: 0, now: .now) { live?.spool?.note(description: description) }
     guard !machine.isEnded else { return end(Self.cancelled) }
@@ -334,6 +340,8 @@ final class LiveStream: @unchecked Sendable {
     (summary.verified, summary.digest) = (verified?.upperBound, configuration.digest)
     summary.verifiedFrom = verified?.lowerBound ?? 0
     summary.notSynchronized = notSynchronized
+    if let closing { session.forgetClosing(closing) }
+    closing = nil
     handler(.ended(summary))
     handler = { _ in }
     // Not at once, because the object is still on the stack.

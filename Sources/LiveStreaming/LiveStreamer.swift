@@ -53,9 +53,15 @@ public final class LiveStreamer: Sendable {
     stream = LiveStream(file: file, configuration: configuration, session: session)
   }
 
-  /// Starts, and calls `handler` for each event on the session's thread.
+  /// Starts, and calls `handler` for each event on the session's thread. If the session is closed, the stream ends at
+  /// once, on the calling thread.
   public func start(_ handler: @escaping @Sendable (LiveStreamEvent) -> Void) {
-    stream.loop.execute { [stream] in stream.start(handler) }
+    if !startIfOpen(handler) { handler(.ended(.sessionIsClosed)) }
+  }
+
+  /// Like ``start(_:)``, but only returns false if the session is closed.
+  func startIfOpen(_ handler: @escaping @Sendable (LiveStreamEvent) -> Void) -> Bool {
+    stream.session.execute { [stream] in stream.start(handler) }
   }
 
   /// Stops the source, sends the buffered bytes, and ends when the server has answered.

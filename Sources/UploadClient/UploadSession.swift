@@ -84,7 +84,8 @@ public final class UploadSession: Sendable {
   ///   - request: the destination and the settings.
   ///   - body: the content of the request.
   ///   - handler: receives all events on the session's thread.
-  /// - Throws: ``UploadError`` of kind `invalidRequest` when the request cannot be sent in this form.
+  /// - Throws: ``UploadError`` of kind `invalidRequest` when the request cannot be sent in this form, and of kind
+  ///   `cancelled` when the session is closed.
   public func upload(
     _ request: UploadRequest, body: consuming UploadBody, handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) throws(UploadError) -> UploadTask {
@@ -102,7 +103,11 @@ public final class UploadSession: Sendable {
     try body.validate(method: request.method)
     let transfer = CurlTransfer(request: request, body: body, loop: loop, session: self, handler: handler)
     let multi = lanes[Int(UInt(bitPattern: lane) % UInt(lanes.count))]
-    loop.execute { multi.start(transfer) }
+    guard execute({ multi.start(transfer) }) else {
+      // The task and its transfer refer to each other.
+      transfer.task.isOver(nil)
+      throw UploadError(.cancelled, "the session is closed")
+    }
     return transfer.task
   }
 
@@ -134,6 +139,17 @@ public final class UploadSession: Sendable {
 
   /// Takes back the bytes of ``UploadTask/Event/responseBody(_:)``, whose memory the next ones use. Any thread.
   package func reuse(_ bytes: [UInt8]) { responseBlocks.put(bytes) }
+
+  /// Runs `work` on the session's thread, before the session closes. Any thread.
+  ///
+  /// - Returns: false if the session is closed. Nothing runs in that case.
+  package func execute(_ work: @escaping @Sendable () -> Void) -> Bool {
+    running.withLock { running in
+      guard running.thread != nil else { return false }
+      loop.execute(work)
+      return true
+    }
+  }
 
   /// Registers `work` to be called on the session's thread when it closes, before its uploads end.
   ///

@@ -402,6 +402,21 @@ struct LiveStreamTaskTests {
     await #expect(throws: FileUploadError.self) { try await session.upload(file: file, to: url) }
   }
 
+  @Test("a streamer in a pause ends when its session closes, and one that is started later ends at once")
+  func streamersOfClosedSession() throws {
+    let url = "http://127.0.0.1:\(try freePort())/"
+    let session = try UploadSession()
+    let stream = try RunningStream(try PushedSource(), session, url) {
+      $0.retry.initialCeiling = .seconds(600)
+      $0.retry.maximumCeiling = .seconds(600)
+    }
+    try stream.waitForFailure()
+    session.close()
+    #expect(try stream.summary().error?.kind == .cancelled)
+    let late = try RunningStream(try PushedSource(), session, url)
+    #expect(try late.summary().error == .sessionIsClosed)
+  }
+
   @Test("a released session ends its thread and closes its connections after its last stream has ended")
   func sessionIsDropped() async throws {
     // In a separate process, whose descriptors and threads can be counted.

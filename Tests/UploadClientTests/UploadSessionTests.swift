@@ -269,6 +269,26 @@ struct UploadSessionTests {
     for upload in uploads { #expect(try upload.failure().kind == .cancelled) }
   }
 
+  @Test("a request in a session that is closed, or is closing, is refused as cancelled")
+  func closed() throws {
+    let server = try ScriptedServer { connection, _ in _ = connection.readToEnd() }
+    let session = try UploadSession()
+    let request = UploadRequest(url: server.url)
+    let kinds = try EventLog<UploadError.Kind?>()
+    let start: @Sendable () -> Void = {
+      do {
+        _ = try RunningRequest(session, request, .empty)
+        kinds.append(nil)
+      } catch {
+        kinds.append((error as? UploadError)?.kind)
+      }
+    }
+    #expect(session.whenClosing(start) != nil)
+    session.close()
+    start()
+    #expect(kinds.all == [.cancelled, .cancelled])
+  }
+
   @Test(
     "an invalid request is refused before anything is sent",
     arguments: ["gopher://h", "", "h", "h:80/a", "http:h", "http:/h", "http:/h?for=http://i/", "u:p@h/?for=http://i/"])

@@ -21,8 +21,6 @@ final class StreamOperation: Sendable {
     /// Set until the stream ends.
     var streamer: LiveStreamer?
     var session: UploadSession?
-    /// The registration for the closing of the session.
-    var closing: UInt64?
     var isStarted = false
     /// Set when the stream has ended.
     var summary: StreamSummary?
@@ -38,19 +36,9 @@ final class StreamOperation: Sendable {
     self.note = note
     state = Lock(State(streamer: streamer, session: session))
     // The engine drops its handler at the end of the stream.
-    streamer.start { [self] event in handle(event) }
-    // In this order, so that a session that closes afterwards finds a started stream.
-    let closing = session.whenClosing { [weak self] in self?.streamer?.cancelNow() }
-    let hasEnded = state.withLock { state in
-      state.closing = closing
-      state.isStarted = closing != nil
-      return state.summary != nil
-    }
-    if let closing {
-      if hasEnded { session.forgetClosing(closing) }
-    } else {
-      handle(.ended(.sessionIsClosed))
-    }
+    let isStarted = streamer.startIfOpen { [self] event in handle(event) }
+    state.withLock { $0.isStarted = isStarted }
+    if !isStarted { handle(.ended(.sessionIsClosed)) }
   }
 
   /// Whether the session was open.
@@ -62,13 +50,14 @@ final class StreamOperation: Sendable {
     note(event)
     guard case .ended(let summary) = event else { return events.publish(event) }
     let (waiters, kept) = state.withLock { state in
-      let kept = (state.streamer.take(), state.session.take(), state.closing.take())
+      let kept = (state.streamer.take(), state.session.take())
       let waiters = state.waiters
       state.waiters = []
       state.summary = state.summary ?? summary
       return (waiters, kept)
     }
-    if let session = kept.1, let closing = kept.2 { session.forgetClosing(closing) }
+    // Released outside of the lock.
+    withExtendedLifetime(kept) {}
     progress.publish(summary.progress, isLast: true)
     events.publish(event, isLast: true)
     for waiter in waiters { waiter.resume(returning: summary) }
@@ -131,7 +120,7 @@ final class StreamOperation: Sendable {
 
 extension StreamSummary {
   /// The summary of a stream that could not be started.
-  fileprivate static let sessionIsClosed = StreamSummary(
+  static let sessionIsClosed = StreamSummary(
     progress: StreamProgress(
       elapsed: .zero, captured: 0, sent: 0, acknowledged: 0, lost: 0, buffered: 0, capacity: 0, outageCount: 0,
       isConnected: false),
