@@ -268,6 +268,34 @@ struct StreamedUploadTests {
     #expect(test.recorder.log.count { $0 == .needsStream } == 3)
   }
 
+  @Test("a stream survives a lost connection to the target of a redirect, whatever the first server supports")
+  func lostAfterRedirect() throws {
+    let questions = try EventLog<String>()
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        let head = try connection.head()
+        if head.line.hasPrefix("OPTIONS") {
+          questions.append(head.line)
+          // The first connection to the target is lost.
+          if head.line.contains(" /b "), questions.all.count == 2 { return }
+          try connection.respond("404 Not Found")
+        } else if head.line.contains(" /a ") {
+          try connection.respond("307 Temporary Redirect", ["Location: /b"])
+          return
+        } else {
+          try connection.respond("200 OK", body: String(decoding: try connection.body(), as: UTF8.self))
+        }
+      }
+    }
+    let test = TestSession()
+    defer { test.end() }
+    test.recorder.stream = { InputStream(data: Data("hello".utf8)) }
+    test.session.uploadTask(withStreamedRequest: try request("\(server.url)/a", "POST")).resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.data == Data("hello".utf8))
+    #expect(questions.all.count == 3 && test.recorder.log.count { $0 == .needsStream } == 2)
+  }
+
   @Test("a request with its own stream requires no delegate")
   func ownStream() async throws {
     let server = try StreamServer()

@@ -52,6 +52,8 @@ extension Transfer {
       stopStream(URLError(.requestBodyStreamExhausted, request.url, words))
     }
     self.source = source
+    // After a redirect, another server answers.
+    streamFacts = StreamFacts()
     do {
       run(try LiveStreamer(source, configuration: configuration, session: engine))
     } catch {
