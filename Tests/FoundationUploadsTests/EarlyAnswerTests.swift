@@ -136,6 +136,25 @@ struct EarlyAnswerTests {
     #expect(test.recorder.data.count == 1000)
   }
 
+  @Test(
+    "after a redirect to a GET before the end of the body, the body does not count as sent",
+    arguments: ["301 Moved Permanently", "302 Found", "303 See Other"])
+  func redirect(_ status: String) throws {
+    let server = try ScriptedServer(receiveBuffer: 4096) { connection, _ in
+      let isUpload = try connection.head().line.hasPrefix("POST")
+      try isUpload
+        ? connection.respond(status, ["Location: /b"]) : connection.respond("200 OK", body: "elsewhere")
+      _ = connection.waitForEnd()
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.uploadTask(with: try request("\(server.url)/a", "POST"), from: Self.body)
+    task.resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(test.recorder.log.all.contains(.response(200)) && test.recorder.data == Data("elsewhere".utf8))
+    #expect(task.countOfBytesSent < Int64(Self.body.count))
+  }
+
   @Test("a success with an incomplete upload fails the upload")
   func incomplete() throws {
     let server = try ScriptedServer { connection, _ in

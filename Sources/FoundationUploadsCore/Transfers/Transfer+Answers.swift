@@ -54,7 +54,7 @@ extension Transfer {
   func deliver(_ response: HTTPResponse) {
     guard let url = request.url, let head = HTTPURLResponse.make(response, url) else { return }
     // The server has read the whole body, and the program must learn that first.
-    if running?.contentEndedAt != nil { noteSent(UInt64(clamping: task.countOfBytesExpectedToSend)) }
+    if running?.contentEndedAt != nil { noteAllSent() }
     // The length of an encoded body is not that of the delivered one.
     let length = response["Content-Encoding"] == nil ? response["Content-Length"] : nil
     let expected = length.flatMap { Int64($0) } ?? NSURLSessionTransferSizeUnknown

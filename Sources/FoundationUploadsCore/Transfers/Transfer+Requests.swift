@@ -140,7 +140,7 @@ extension Transfer {
     switch result {
     case .success(let outcome):
       if let failure = outcome.bodyFailure { return fail(URLError(failure, request.url)) }
-      if !outcome.isEarly { noteSent(UInt64(clamping: task.countOfBytesExpectedToSend)) }
+      if !outcome.isEarly { noteAllSent() }
       if let download, !download.isWritten { return whenWritten { [unowned self] in finished(result) } }
       if let download { tellWritten(download) }
       if let download, let problem = download.problem { return end(problem) }

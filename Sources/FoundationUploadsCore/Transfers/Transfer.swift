@@ -338,6 +338,12 @@ final class Transfer: TaskEngine, @unchecked Sendable {
 
   func noteSent(_ count: UInt64) { session.noteSent(count, of: task) }
 
+  /// The server has read the whole request. After a redirect, that may be a GET without the body.
+  func noteAllSent() {
+    if case .none = content { return }
+    noteSent(UInt64(clamping: task.countOfBytesExpectedToSend))
+  }
+
   func tellInterim(_ response: HTTPResponse) {
     guard let delegate = taskDelegate, let url = request.url, let response = HTTPURLResponse.make(response, url) else {
       return
