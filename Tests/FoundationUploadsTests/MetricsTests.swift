@@ -127,6 +127,26 @@ struct MetricsTests {
     #expect(try #require(other.recorder.metrics).transactionMetrics.isEmpty)
   }
 
+  @Test("a download that stops in the middle of its response reports that request")
+  func stopped() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+      try connection.send([UInt8](repeating: 120, count: 500))
+      _ = connection.waitForEnd()
+    }
+    let test = TestSession()
+    defer { test.end() }
+    let task = test.session.downloadTask(with: try request(server.url))
+    task.resume()
+    try test.recorder.log.first("the first bytes") { $0 == .wrote(total: 500, expected: 1000) }
+    task.cancel { _ in }
+    #expect(try test.recorder.end() == .cancelled)
+    let transactions = try #require(test.recorder.metrics).transactionMetrics
+    #expect(transactions.map { $0.request.httpMethod } == ["GET"])
+    #expect(transactions.first?.countOfResponseBodyBytesReceived == 500)
+  }
+
   @Test("metrics come before a completion handler")
   func completionHandler() throws {
     let server = try ScriptedServer { connection, _ in

@@ -147,10 +147,7 @@ extension Transfer {
   /// The response is a success, but the upload is not.
   func refused(_ error: URLError) {
     pending = .nothing
-    if announced != nil {
-      running?.cancel()
-      return continueUpload()
-    }
+    if announced != nil { return continueUpload() }
     retryResumption { fail(error) }
   }
 
@@ -234,9 +231,8 @@ extension Transfer {
   /// Sends the current request again, or another in its place.
   func repeatRequest() {
     number += 1
-    if running != nil { noteRunning(nil, of: sent) }
-    running?.cancel()
-    (running, pending, heldEnd, announced) = (nil, .nothing, nil, nil)
+    abortRunning()
+    (pending, heldEnd, announced) = (.nothing, nil, nil)
     dropHeld()
     feed?.close(failure: "the request is sent again with another stream")
     feed = nil

@@ -66,8 +66,7 @@ extension Transfer {
   /// Ends the request, stores the received bytes, and passes on the data with which a later task continues.
   func stopDownload(_ work: @escaping @Sendable (DownloadRecord?) -> Void) {
     (number, questions) = (number + 1, questions + 1)
-    running?.cancel()
-    running = nil
+    abortRunning()
     whenWritten { [unowned self] in synchronizeDownload(then: work) }
   }
 
@@ -94,8 +93,7 @@ extension Transfer {
   /// The server has answered with something else than the requested part, so everything is requested.
   func startOver() {
     number += 1
-    running?.cancel()
-    running = nil
+    abortRunning()
     task.change { $0.response = nil }
     content = .none
     if let old = download, old.isOwned { try? FileManager.default.removeItem(at: old.url) }

@@ -20,6 +20,14 @@ extension Transfer {
     note(running?.measure(), of: sent, try? result?.get().response)
   }
 
+  /// Aborts the current request, if there is one. Its measurements so far remain.
+  func abortRunning() {
+    guard let running else { return }
+    noteRunning(nil, of: sent)
+    running.cancel()
+    self.running = nil
+  }
+
   /// The metrics of the whole task, at its end.
   var metrics: URLSessionTaskMetrics {
     let end = Date()

@@ -105,7 +105,6 @@ extension Transfer {
       }
       // libcurl would fail the request; see UploadTask.
       if announced != nil, running?.responseHeaderByteCount ?? 0 > UploadTask.responseHeaderLimit * 2 / 3 {
-        running?.cancel()
         continueUpload()
       }
     case .response(let response): answered(response)

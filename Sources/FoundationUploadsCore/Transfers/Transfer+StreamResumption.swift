@@ -57,6 +57,7 @@ extension Transfer {
   private func askOffset() {
     guard let engine, let resumption else { return }
     let question = question(resumption)
+    sent = question
     number += 1
     let number = number
     do {
@@ -164,6 +165,7 @@ extension Transfer {
     var upload = appendRequest(at: offset, resumption)
     upload.responseBodyLimit = Self.responseLimit
     let append = upload
+    sent = append
     number += 1
     let number = number
     do {
@@ -205,8 +207,8 @@ extension Transfer {
     self.resumption = resumption
     number += 1
     noteContentEnd()
-    running?.cancel()
-    (running, pending, heldEnd) = (nil, .nothing, nil)
+    abortRunning()
+    (pending, heldEnd) = (.nothing, nil)
     dropHeld()
     feed?.close(failure: "the connection was lost, and the upload resumes with another stream")
     feed = nil

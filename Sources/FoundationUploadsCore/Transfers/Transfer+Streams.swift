@@ -81,7 +81,7 @@ extension Transfer {
   func continueUpload() {
     guard let record = uploadRecord() else { return end(URLError(.networkConnectionLost, request.url)) }
     number += 1
-    running = nil
+    abortRunning()
     resume(record)
   }
 

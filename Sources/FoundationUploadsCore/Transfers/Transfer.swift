@@ -252,13 +252,12 @@ final class Transfer: TaskEngine, @unchecked Sendable {
     number += 1
     for timer in timers { engine?.loop.cancel(timer) }
     timers = []
-    if running != nil { noteRunning(nil, of: sent) }
-    running?.cancel()
+    abortRunning()
     // In this order, because a source that ends first would complete the body on a plain server.
     streamer?.cancelNow()
     source?.close(failure: error?.localizedDescription)
     feed?.close(failure: error?.localizedDescription)
-    (running, streamer, source, feed, file, memory) = (nil, nil, nil, nil, nil, nil)
+    (streamer, source, feed, file, memory) = (nil, nil, nil, nil, nil)
     afterWriting = nil
     task.isOver(error)
     if let handler = resumeHandler.take() {
