@@ -169,6 +169,27 @@ struct BackgroundSessionTests {
     #expect(try agent.wait() == 0)
   }
 
+  @Test("the pauses before orders that the agent cannot store grow, and begin anew when it has stored one")
+  func pausesOfFullDisk() {
+    var orders = PostponedOrders()
+    var now = MonotonicInstant(nanoseconds: 0)
+    func refuse(_ tokens: [Int], for pause: Duration) {
+      for token in tokens { orders.postpone(token, now: now) }
+      #expect(orders.time == now + pause)
+      now = now + pause
+      let due = orders.takeAll()
+      #expect(due == tokens && orders.time == nil)
+    }
+    for pause in [1, 2, 4, 8, 16, 30, 30] { refuse([1, 2], for: .seconds(pause)) }
+    // An order that was never postponed shows nothing.
+    orders.answered(3)
+    refuse([1, 2], for: .seconds(30))
+    orders.answered(1)
+    orders.answered(2)
+    refuse([4], for: .seconds(1))
+    refuse([4], for: .seconds(2))
+  }
+
   @Test("a program that is killed in the middle receives the end when it starts again, and only once more")
   func killedProgram() throws {
     let bench = try AgentBench()

@@ -24,9 +24,7 @@ final class AgentLink: Sendable {
     var isClosed = false
     /// It is closed once all orders are answered.
     var isFinishing = false
-    /// Orders refused because the agent's disk is full. They are sent again.
-    var refused: [Int] = []
-    var repetition: (time: MonotonicInstant, pause: Duration)?
+    var postponed = PostponedOrders()
     /// The unanswered orders, in sequence.
     var orders: [(token: Int, order: Order)] = []
     var nextToken = 0
@@ -41,8 +39,6 @@ final class AgentLink: Sendable {
 
   /// The longest pause between two attempts to reach an agent.
   private static let longestPause = Duration.seconds(30)
-  /// The first pause before an order that the agent could not store is sent again.
-  private static let firstRepetition = Duration.seconds(1)
 
   init(_ location: AgentLocation, program: String?, identifier: String) {
     (self.location, self.program, self.identifier) = (location, program, identifier)
@@ -137,9 +133,10 @@ final class AgentLink: Sendable {
         else { return nil }
         if case .refused(_, .database, _) = answer {
           // Nothing has changed, and there may be space later.
-          Self.postpone(token, &state)
+          state.postponed.postpone(token, now: .now)
           return nil
         }
+        state.postponed.answered(token)
         return state.orders.remove(at: index).order
       }
       order?.answered(answer)
@@ -149,23 +146,15 @@ final class AgentLink: Sendable {
     }
   }
 
-  private static func postpone(_ token: Int, _ state: inout State) {
-    state.refused.append(token)
-    let pause = state.repetition.map { min($0.pause * 2, longestPause) } ?? firstRepetition
-    // Orders refused together are repeated together.
-    if state.refused.count == 1 { state.repetition = (.now + pause, pause) }
-  }
-
   /// Repeats refused orders when it is time.
   ///
   /// - Returns: the time until then; nil if none was refused.
   private func repeatRefused() -> Duration? {
     state.withLock { state in
-      guard let repetition = state.repetition, !state.refused.isEmpty else { return nil }
-      let rest = repetition.time - .now
+      guard let time = state.postponed.time else { return nil }
+      let rest = time - .now
       guard rest.nanoseconds <= 0 else { return rest + .milliseconds(1) }
-      let tokens = state.refused
-      state.refused = []
+      let tokens = state.postponed.takeAll()
       for (token, order) in state.orders where tokens.contains(token) { Self.send(token, order.kind, &state) }
       return nil
     }
@@ -182,7 +171,9 @@ final class AgentLink: Sendable {
         if !isFinishing { for status in try watch(connection) { hear(.transfer(status)) } }
         let isOpen = state.withLock { state in
           guard !state.isClosed else { return false }
-          (state.connection, state.tokens, state.refused) = (connection, [:], [])
+          (state.connection, state.tokens) = (connection, [:])
+          // All orders are sent again.
+          _ = state.postponed.takeAll()
           for (token, order) in state.orders { Self.send(token, order.kind, &state) }
           return true
         }
