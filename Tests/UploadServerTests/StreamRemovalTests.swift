@@ -1,12 +1,14 @@
 // Tests the removal of a stream in many files: whenever a server is killed, the next one finishes the removal.
 // Meanwhile only requests for the same stream wait.
 
+import Glibc
 import NetworkTesting
 import PropertyTesting
 import Recordings
 import SyncGate
 import Testing
 
+@testable import DiskFiles
 @testable import StreamStore
 @testable import UploadServer
 
@@ -143,5 +145,27 @@ struct StreamRemovalTests {
       try Self.checkNext(test)
       test.stop()
     }
+  }
+
+  @Test("a large file is removed in slices, and an operator's copy that is a hard link keeps all of its bytes")
+  func linked() throws {
+    let directory = TemporaryDirectory()
+    let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
+    defer { close(descriptor) }
+    let slice: Int64 = 1 << 20
+    // Two slices and a half, which take blocks.
+    let bytes = [UInt8](repeating: 7, count: 5 << 19)
+    try directory.write("k.part", bytes)
+    #expect(FileRemoval.isLong("k.part", in: descriptor, slice: slice))
+    #expect(try !FileRemoval.remove("k.part", in: descriptor, slice: slice))
+    #expect(try directory.contents("k.part") == Array(bytes.dropLast(1 << 20)))
+    while try !FileRemoval.remove("k.part", in: descriptor, slice: slice) {}
+    #expect(!directory.exists("k.part"))
+    try directory.write("k.part", bytes)
+    try #require(link("\(directory.path)/k.part", "\(directory.path)/copy") == 0)
+    #expect(!FileRemoval.isLong("k.part", in: descriptor, slice: slice))
+    #expect(try FileRemoval.remove("k.part", in: descriptor, slice: slice))
+    #expect(!directory.exists("k.part"))
+    #expect(try directory.contents("copy") == bytes)
   }
 }
