@@ -7,7 +7,7 @@ internal import CLinux
 package import EventLoops
 internal import Glibc
 
-/// The files of one file system that wait for a sync. Any thread. The waiting is done on the worker's thread.
+/// The files that wait for a sync, on any file system. Any thread. The waiting is done on the worker's thread.
 package final class DiskSync: Sendable {
   /// From this number of files on, the whole file system is synced instead.
   private static let many = 16
@@ -50,7 +50,7 @@ package final class DiskSync: Sendable {
   /// ask for the file concerned. From then on, each file is asked for its own errors.
   private let hasRefused = Lock(false)
 
-  /// - Parameter directory: on the file system of all files. It must stay open longer than this.
+  /// - Parameter directory: on the file system of most files. It must stay open longer than this.
   package init(directory: Int32, worker: BackgroundWorker, files: OpenFiles) {
     self.files = files
     self.directory = directory
@@ -108,7 +108,11 @@ package final class DiskSync: Sendable {
   private func syncTouched(_ requests: inout [Request]) {
     // syncfs(2) reports errors since Linux 5.8. Then each file is synced, to find out which one failed.
     let fileCount = requests.reduce(0) { $0 + ($1.error == nil ? $1.touched.files.count : 0) }
-    if fileCount >= Self.many, !hasRefused.withLock({ $0 }), syncEverything("syncfs") == nil { return }
+    if fileCount >= Self.many, !hasRefused.withLock({ $0 }), areTogether(requests),
+      syncEverything("syncfs", of: directory) == nil
+    {
+      return
+    }
     for index in requests.indices where requests[index].error == nil {
       for file in requests[index].touched.files where requests[index].error == nil {
         requests[index].error = fdatasync(file, requests[index].operation)
@@ -119,9 +123,37 @@ package final class DiskSync: Sendable {
     for index in requests.indices where requests[index].error == nil {
       guard let directory = requests[index].touched.directory else { continue }
       if directories[directory] == nil {
-        directories[directory] = .some(refusal("fsync of the directory") { fsync(directory) })
+        directories[directory] = .some(refusal("fsync of the directory", directory, fsync))
       }
       requests[index].error = directories[directory] ?? nil
+    }
+  }
+
+  /// Whether everything that the requests have changed is on the file system of ``directory``. An operator may have
+  /// mounted another one for some of the files, such as those in `.uploads`.
+  private func areTogether(_ requests: [Request]) -> Bool {
+    guard let device = device(of: directory) else { return false }
+    return requests.allSatisfy { request in
+      if request.error != nil { return true }
+      if let parent = request.touched.directory, parent != directory, self.device(of: parent) != device { return false }
+      return request.touched.files.allSatisfy { isOn(device, $0) }
+    }
+  }
+
+  private func device(of descriptor: Int32) -> UInt64? {
+    var status = stat()
+    return fstat(descriptor, &status) == 0 ? UInt64(status.st_dev) : nil
+  }
+
+  private func isOn(_ device: UInt64, _ file: File) -> Bool {
+    switch file {
+    case .open(let file): return file.place.device == device
+    case .named(let name, in: let parent):
+      var status = stat()
+      // A missing one needs no sync.
+      guard fstatat(parent, name, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return errno == ENOENT }
+      return UInt64(status.st_dev) == device
+    case .unknown: return true
     }
   }
 
@@ -131,36 +163,40 @@ package final class DiskSync: Sendable {
       case .open(let file):
         let descriptor = try file.acquire()
         defer { file.release() }
-        return refusal(operation) { Glibc.fdatasync(descriptor) }
+        return refusal(operation, descriptor, Glibc.fdatasync)
       case .named(let name, in: let directory):
         let descriptor = try files.open(operation) {
           openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
         }
         defer { close(descriptor) }
-        return refusal(operation) { Glibc.fdatasync(descriptor) }
-      case .unknown: return syncEverything(operation)
+        return refusal(operation, descriptor, Glibc.fdatasync)
+      case .unknown: return syncEverything(operation, of: directory)
       }
     } catch {
       if case .named = file, error.isMissing { return nil }
       if error.isForeignChange { return error }
-      // A failure to open it now does not concern its bytes, and the directory's descriptor is still open.
-      return syncEverything(operation)
+      // A failure to open it now does not concern its bytes, and the directory's descriptor is still open. It does not
+      // help if the file is on another file system.
+      let parent = if case .named(_, in: let parent) = file { parent } else { directory }
+      guard let device = device(of: parent), isOn(device, file) else { return error }
+      return syncEverything(operation, of: parent)
     }
   }
 
-  /// An error of the disk itself. After a shortage, everything is synced instead.
-  private func refusal(_ operation: String, _ sync: () -> Int32) -> SystemError? {
+  /// An error of the disk itself. After a shortage, everything on its file system is synced instead.
+  private func refusal(_ operation: String, _ descriptor: Int32, _ sync: (Int32) -> Int32) -> SystemError? {
     do throws(SystemError) {
-      try retryingInterrupts(operation, sync)
+      try retryingInterrupts(operation) { sync(descriptor) }
       return nil
     } catch {
-      return error.isShortage ? syncEverything(operation) : error
+      return error.isShortage ? syncEverything(operation, of: descriptor) : error
     }
   }
 
-  private func syncEverything(_ operation: String) -> SystemError? {
+  /// Syncs the file system of an open file or directory.
+  private func syncEverything(_ operation: String, of descriptor: Int32) -> SystemError? {
     do throws(SystemError) {
-      try retryingInterrupts(operation) { syncfs(directory) }
+      try retryingInterrupts(operation) { syncfs(descriptor) }
       return nil
     } catch {
       hasRefused.withLock { $0 = true }

@@ -226,7 +226,7 @@ package final class OpenFile: Sendable {
 package struct FilePlace: Equatable, Sendable {
   private let directory: Int32
   private let name: String
-  private let device: UInt64
+  let device: UInt64
   private let inode: UInt64
   /// `S_IFREG` or `S_IFDIR`.
   private let kind: mode_t

@@ -26,6 +26,7 @@ enum { PATH = 4200 };
 
 // Bytes that were written since the last sync of their file, or that a sync has refused.
 struct extent {
+  dev_t device;
   ino_t file;
   off_t start, end;
   unsigned long moment;
@@ -179,7 +180,7 @@ void disk_written(int descriptor, off_t start, ssize_t count) {
   pthread_mutex_lock(&mutex);
   covered(status.st_ino, start, start + count);
   struct extent *one = malloc(sizeof *one);
-  *one = (struct extent){status.st_ino, start, start + count, ++writes, 0, extents};
+  *one = (struct extent){status.st_dev, status.st_ino, start, start + count, ++writes, 0, extents};
   extents = one;
   pthread_mutex_unlock(&mutex);
 }
@@ -209,7 +210,8 @@ void disk_synced(int descriptor, unsigned long moment, int is_refused, int is_wh
   pthread_mutex_lock(&mutex);
   for (struct extent **place = &extents; *place;) {
     struct extent *each = *place;
-    if (each->is_lost || each->moment > moment || (!is_whole_disk && each->file != status.st_ino)) {
+    int is_included = is_whole_disk ? each->device == status.st_dev : each->file == status.st_ino;
+    if (each->is_lost || each->moment > moment || !is_included) {
       place = &each->next;
     } else if (is_refused) {
       // The kernel drops the pages, and the next sync succeeds without them (fsync(2), "Errors").

@@ -13,7 +13,7 @@ import Testing
 struct DiskSyncTests {
   /// Files with unsynced bytes, and a worker that begins once all of them wait.
   private final class Bench: @unchecked Sendable {
-    let directory = TemporaryDirectory()
+    let directory: TemporaryDirectory
     let descriptor: Int32
     let worker = BackgroundWorker()
     let sync: DiskSync
@@ -21,7 +21,8 @@ struct DiskSyncTests {
     /// For each file the error, and how many of its bytes were unsynced when its turn ended.
     let results = Lock<[Int: (error: SystemError?, unsynced: UInt)]>([:])
 
-    init() throws {
+    init(in directory: TemporaryDirectory = TemporaryDirectory()) throws {
+      self.directory = directory
       mayBegin = try EventCounter()
       descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
       sync = DiskSync(directory: descriptor, worker: worker, files: OpenFiles())
@@ -36,16 +37,23 @@ struct DiskSyncTests {
 
     func path(_ number: Int) -> String { "\(directory.path)/\(number)" }
 
-    func write(_ number: Int) throws {
-      let file = openat(descriptor, "\(number)", O_WRONLY | O_CREAT, 0o600)
+    func write(_ number: Int, in parent: Int32? = nil) throws {
+      let file = openat(parent ?? descriptor, "\(number)", O_WRONLY | O_CREAT, 0o600)
       defer { close(file) }
       guard pwrite(file, "abc", 3, 0) == 3 else { throw TestFailure("write") }
     }
 
     /// Makes the disk sync a file, and then the files of each step.
-    func take(_ number: Int, _ steps: [DiskSync.Step] = [], in parent: Int32? = nil) {
-      let path = path(number)
-      sync.sync(.named("\(number)", in: descriptor), "sync \(number)", steps, in: parent) { [self] error in
+    ///
+    /// - Parameters:
+    ///   - folder: where the file is; nil for the directory of the recordings.
+    ///   - path: the path of a file in a folder.
+    func take(
+      _ number: Int, _ steps: [DiskSync.Step] = [], in parent: Int32? = nil, of folder: Int32? = nil,
+      at path: String? = nil
+    ) {
+      let path = path ?? self.path(number)
+      sync.sync(.named("\(number)", in: folder ?? descriptor), "sync \(number)", steps, in: parent) { [self] error in
         let unsynced = disk_faults_unsynced(path)
         results.withLock { $0[number] = (error, unsynced) }
       }
@@ -159,6 +167,48 @@ struct DiskSyncTests {
       try bench.begin(awaiting: 3)
       let codes = bench.results.withLock { results in (0..<3).map { results[$0]?.error?.code } }
       try require(codes == [EIO, EIO, nil], "\(codes)")
+    }
+  }
+
+  /// How files on another file system are synced.
+  private enum Sync: CaseIterable { case together, notOpened, refused }
+
+  @Test(
+    "files on another file system than the recordings are on the disk before their senders are informed",
+    .enabled(if: SmallDisk.isPossible, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func otherFileSystem() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let path = directory.path + "/.uploads"
+      try require(mkdir(path, 0o700) == 0, "mkdir")
+      let disk = try SmallDisk(at: path)
+      for sync in Sync.allCases {
+        let bench = try Bench(in: directory)
+        let other = open(path, O_RDONLY | O_DIRECTORY)
+        defer { close(other) }
+        let count = sync == .together ? 20 : 1
+        for number in 0..<count { try bench.write(number, in: other) }
+        switch sync {
+        case .together: break
+        case .notOpened: open_gate_fail(EMFILE, ".uploads/0")
+        case .refused:
+          // The first call that this counts is the one after the shortage.
+          sync_gate_fail(ENOMEM)
+          disk_faults_fail(DISK_SYNC, 1, EIO)
+        }
+        for number in 0..<count { bench.take(number, of: other, at: "\(path)/\(number)") }
+        try bench.begin(awaiting: count)
+        sync_gate_fail(0)
+        open_gate_fail(0, "")
+        for (number, result) in bench.results.withLock({ $0 }) where sync != .refused {
+          try require(result.error == nil && result.unsynced == 0, "\(sync), \(number): \(result)")
+        }
+        if sync == .refused {
+          let place = String(cString: disk_faults_place())
+          try require(place == "\(path)/0", "after a shortage, the disk of \(place) is synced")
+        }
+      }
+      withExtendedLifetime(disk) {}
     }
   }
 }
