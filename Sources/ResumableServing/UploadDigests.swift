@@ -26,6 +26,9 @@ final class UploadDigests {
   /// The state when bytes began to arrive that may be taken back.
   private var saved: (running: [DigestAlgorithm: SharedDigest], count: UInt64)?
   private var isCatchingUp = false
+  /// While it is catching up, the body that receives the bytes now. The handler may have been begun again since the
+  /// worker began to read, and the body that it had then receives nothing any more.
+  private var newestBody: (any KeptBody)?
   private var isGivenUp = false
   /// Identifies the present ``running``, because it may have been replaced while the worker read.
   private var generation = 0
@@ -118,11 +121,16 @@ final class UploadDigests {
   /// The verdict is no longer needed.
   func abandon() {
     whenCurrent = nil
+    newestBody = nil
     isGivenUp = true
   }
 
   func catchUpInBackground(with body: any KeptBody, loop: EventLoop, worker: BackgroundWorker) {
-    guard !isCatchingUp, !isGivenUp else { return }
+    guard !isGivenUp else { return }
+    guard !isCatchingUp else {
+      newestBody = body
+      return
+    }
     let end = body.keptCount
     // Bytes were taken back.
     if count > end { begin() }
@@ -134,7 +142,8 @@ final class UploadDigests {
         }
         guard end - count <= Self.smallGap else {
           isCatchingUp = true
-          return readSlice(reading, body, generation, loop, worker)
+          newestBody = body
+          return readSlice(reading, generation, loop, worker)
         }
         let digests = Array(running.values)
         count += try reading.next(.max) { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } }
@@ -159,43 +168,41 @@ final class UploadDigests {
 
   /// The worker reads the next slice. It reads one at a time, so that a long file does not block others.
   private func readSlice(
-    _ reading: FileReading, _ body: any KeptBody, _ generation: Int, _ loop: EventLoop, _ worker: BackgroundWorker
+    _ reading: FileReading, _ generation: Int, _ loop: EventLoop, _ worker: BackgroundWorker
   ) {
     let digests = Array(running.values)
-    // Both are used on the loop's thread only. The worker merely carries them back there.
-    nonisolated(unsafe) let carried = (digests: self, body: body)
+    // Used on the loop's thread only. The worker merely carries it back there.
+    nonisolated(unsafe) let carried = self
     worker.executeSlice {
       let read = Result { () throws(SystemError) in
         try reading.next(Self.slice) { bytes in for digest in digests { digest.update(bytes, [0..<bytes.count]) } }
       }
-      loop.execute { carried.digests.tookSlice(read, reading, carried.body, generation, loop, worker) }
+      loop.execute { carried.tookSlice(read, reading, generation, loop, worker) }
     }
   }
 
   /// - Parameter read: how many bytes were added.
   private func tookSlice(
-    _ read: Result<UInt64, SystemError>, _ reading: FileReading, _ body: any KeptBody, _ generation: Int,
-    _ loop: EventLoop, _ worker: BackgroundWorker
+    _ read: Result<UInt64, SystemError>, _ reading: FileReading, _ generation: Int, _ loop: EventLoop,
+    _ worker: BackgroundWorker
   ) {
-    guard self.generation == generation else {
-      isCatchingUp = false
-      return catchUpInBackground(with: body, loop: loop, worker: worker)
-    }
+    guard self.generation == generation else { return continueCatchingUp(loop, worker) }
     do throws(SystemError) {
       count += try read.get()
     } catch {
-      isCatchingUp = false
+      endCatchingUp()
       return notRead(.unreadable(error))
     }
-    guard !isGivenUp else {
-      isCatchingUp = false
-      return
-    }
-    if reading.isAtEnd {
-      isCatchingUp = false
-      catchUpInBackground(with: body, loop: loop, worker: worker)
-    } else {
-      readSlice(reading, body, generation, loop, worker)
-    }
+    guard !isGivenUp else { return endCatchingUp() }
+    if reading.isAtEnd { continueCatchingUp(loop, worker) } else { readSlice(reading, generation, loop, worker) }
+  }
+
+  private func endCatchingUp() { (isCatchingUp, newestBody) = (false, nil) }
+
+  /// Includes what has arrived since the worker began to read.
+  private func continueCatchingUp(_ loop: EventLoop, _ worker: BackgroundWorker) {
+    let body = newestBody
+    endCatchingUp()
+    if let body { catchUpInBackground(with: body, loop: loop, worker: worker) }
   }
 }

@@ -1,13 +1,17 @@
 // Tests long work of the disk worker: it is done in slices, so that no client and no end of the server waits for it.
 
+import Digests
 import EventLoops
 import Glibc
+import HTTPMessages
+import HTTPServer
 import NetworkTesting
 import PropertyTesting
 import Synchronization
 import Testing
 
 @testable import DiskFiles
+@testable import ResumableServing
 @testable import StreamServing
 @testable import StreamStore
 @testable import UploadServer
@@ -46,6 +50,44 @@ struct SlicedReadingTests {
     #expect(test.directory.exists("t-a.txt") && !test.directory.exists("t-a.sidecar"), "the digest is being taken")
     test.stop()
     #expect(!test.directory.exists("t-a.sidecar"), "the server does not wait for it")
+  }
+
+  @Test("bytes that arrive after the handler was begun again are in the digest, although it was being taken already")
+  func begunAgain() throws {
+    let directory = TemporaryDirectory()
+    let files = OpenFiles()
+    let usage = UploadUsage(.init())
+    let store = try FileStore(path: directory.path, durability: .none, closedLifetime: .zero, files: files, usage)
+    let loop = try EventLoop()
+    let records = try UploadRecordStore(
+      in: RecordsDirectory(in: store.directory), disk: store.disk, worker: store.worker, files: files,
+      durability: .none, loop: loop, assignment: .only)
+    func openBody(creating: Bool) throws -> SpooledBody {
+      let (file, count) = try records.openBody("0000", creating: creating)
+      return SpooledBody(
+        file, keptCount: count, account: StreamAccount(usage), share: usage.share(of: nil),
+        handler: FixedResponseHandler(Response(200)), loop: loop, records: records, unreadable: { _ in })
+    }
+    // This is more than the server reads without the worker.
+    let (bytes, rest) = ([UInt8](repeating: 7, count: 3 << 20), Array("def".utf8))
+    let digest = try Digest(.sha256, of: (bytes + rest).span.bytes)
+    let digests = try #require(UploadDigests(["repr-digest": "sha-256=:\(digest.base64):"]))
+    let gate = EndSignal()
+    store.worker.execute { gate.wait() }
+    let first = try openBody(creating: true)
+    #expect(first.append(bytes.span, pieces: [0..<bytes.count]) == nil)
+    digests.catchUpInBackground(with: first, loop: loop, worker: store.worker)
+    let second = try openBody(creating: false)
+    #expect(second.append(rest.span, pieces: [0..<rest.count]) == nil)
+    digests.update(rest.span, [0..<rest.count], at: UInt64(bytes.count))
+    var verdict: UploadDigests.Verdict?
+    digests.catchUp(with: second, loop: loop, worker: store.worker) {
+      verdict = $0
+      loop.stop()
+    }
+    gate.signal()
+    loop.run()
+    #expect(verdict == .right)
   }
 
   @Test("a file with holes is read correctly, in slices of any size", arguments: Seed.several(2))
