@@ -148,7 +148,7 @@ extension FileStore {
     guard let names = try? DirectoryNames(of: removing) else { return }
     while let moved = try? names.next(Self.retentionSlice), !moved.isEmpty {
       for file in moved {
-        guard let base = halfRemoved(file, in: removing), file == base + RecordingSidecar.fileExtension else {
+        guard let base = try? halfRemoved(file, in: removing), file == base + RecordingSidecar.fileExtension else {
           continue
         }
         for name in [base + ".gaps", file] { try? moveUnlessThere(name, in: removing, to: name) }
@@ -157,13 +157,29 @@ extension FileStore {
   }
 
   /// The name without extension of a file in `.removing/` whose recording still has its final name; nil otherwise.
-  private func halfRemoved(_ file: String, in removing: Int32) -> String? {
+  ///
+  /// - Throws: ``SystemError`` if this is unknown, because the disk does not answer. The file must then stay.
+  private func halfRemoved(_ file: String, in removing: Int32) throws(SystemError) -> String? {
     guard let (base, _) = StreamName.parts(ofFile: file[...]),
-      let sidecar = sidecar(base + RecordingSidecar.fileExtension, in: removing),
-      regularSize(sidecar.file, in: removing) == nil,
-      regularSize(sidecar.file, in: directory) == sidecar.stored?.bytes
+      let sidecar = try knownSidecar(base + RecordingSidecar.fileExtension, in: removing),
+      try knownSize(sidecar.file, in: removing) == nil,
+      try knownSize(sidecar.file, in: directory) == sidecar.stored?.bytes
     else { return nil }
     return String(base)
+  }
+
+  /// The length of a regular file; nil if there is none.
+  ///
+  /// - Throws: ``SystemError`` if the disk does not answer.
+  private func knownSize(_ file: String, in directory: Int32) throws(SystemError) -> UInt64? {
+    var status = stat()
+    do throws(SystemError) {
+      try retryingInterrupts("look at \(file)") { fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) }
+    } catch {
+      if error.isMissing { return nil }
+      throw error
+    }
+    return status.st_mode & S_IFMT == S_IFREG ? UInt64(status.st_size) : nil
   }
 
   /// Removes what was moved away, in slices, and then calls `completion`. On the worker's thread.
@@ -174,11 +190,11 @@ extension FileStore {
     while let moved = try? names.next(Self.retentionSlice), !moved.isEmpty {
       // A sidecar is removed first. Otherwise it would indicate that its recording still has to be moved.
       for file in moved.sorted(by: { a, b in Self.isSidecar(a) && !Self.isSidecar(b) }) {
-        // A file that could not be moved back is all that is known of a recording.
-        if halfRemoved(file, in: removing) != nil { continue }
-        // A server may have been killed before it removed the link.
-        if Self.isSidecar(file), let sidecar = sidecar(file, in: removing) { unlink(sidecar) }
         do throws(SystemError) {
+          // A file that could not be moved back is all that is known of a recording.
+          if try halfRemoved(file, in: removing) != nil { continue }
+          // A server may have been killed before it removed the link.
+          if Self.isSidecar(file), let sidecar = sidecar(file, in: removing) { unlink(sidecar) }
           if try FileRemoval.remove(file, in: removing) { continue }
           return worker.executeSlice { [self] in
             if !isEnded.load(ordering: .acquiring) { purge(completion) }

@@ -154,10 +154,6 @@ extension FileStore {
     return (sidecar, UInt64(status.st_blocks).multipliedSaturated(by: 512))
   }
 
-  func regularSize(_ file: String, in directory: Int32) -> UInt64? {
-    regularStatus(file, in: directory).map { UInt64($0.st_size) }
-  }
-
   private func regularStatus(_ file: String, in directory: Int32) -> stat? {
     var status = stat()
     guard fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }

@@ -256,8 +256,15 @@ extension FileStore {
   ///
   /// - Throws: ``SystemError`` if the disk or the kernel refuses to read it. It may be complete nevertheless.
   private func readPending(_ name: StreamName) throws(SystemError) -> RecordingSidecar? {
+    try knownSidecar(name.pendingSidecar, in: directory)
+  }
+
+  /// The sidecar in a file; nil if there is none, or if it cannot be parsed.
+  ///
+  /// - Throws: ``SystemError`` if the disk or the kernel refuses to read it. It may be complete nevertheless.
+  func knownSidecar(_ file: String, in directory: Int32) throws(SystemError) -> RecordingSidecar? {
     do throws(SystemError) {
-      let bytes = try contents(name.pendingSidecar, in: directory)
+      let bytes = try contents(file, in: directory)
       return try? RecordingSidecar(parsing: bytes)
     } catch {
       // Nothing is there, or something that no server has written, such as a directory.
@@ -281,7 +288,7 @@ extension FileStore {
     (try? readSidecar(file, in: parent ?? directory)) ?? nil
   }
 
-  /// nil if it does not exist or cannot be parsed.
+  /// nil if it does not exist, cannot be parsed, or is damaged. See also ``knownSidecar(_:in:)``.
   ///
   /// - Throws: ``SystemError`` if it cannot be read now, because descriptors or memory are short.
   func readSidecar(_ file: String, in directory: Int32) throws(SystemError) -> RecordingSidecar? {

@@ -122,4 +122,34 @@ struct UnreadableSidecarTests {
       try require(try directory.contents(name.partial) == head.bytes + samples, "the received header is not restored")
     }
   }
+
+  @Test("what was moved away of a recording that is still there is moved back as soon as its sidecar can be read")
+  func halfRemoved() async {
+    await #expect(processExitsWith: .success) {
+      for code in [EIO, ENOMEM, EMFILE] {
+        let directory = TemporaryDirectory()
+        _ = try VerificationTests.Recording.withHole.store(in: directory)
+        // The server was killed before it moved the recording itself.
+        try require(mkdir("\(directory.path)/.removing", 0o700) == 0, "mkdir")
+        for name in ["k-a.sidecar", "k-a.gaps"] {
+          let isMoved = rename("\(directory.path)/\(name)", "\(directory.path)/.removing/\(name)") == 0
+          try require(isMoved, "rename \(name)")
+        }
+        open_gate_fail(code, "/.removing/k-a.sidecar")
+        let first = try TestServer(in: directory)
+        // Once for each of both files when they are to be moved back, and when they are to be removed.
+        try waitUntil("\(code): it cannot be read") { open_gate_failures() >= 4 }
+        first.stop()
+        open_gate_fail(0, "")
+        for name in [".removing/k-a.sidecar", ".removing/k-a.gaps", "k-a.txt"] {
+          try require(directory.exists(name), "\(code): \(name) is gone")
+        }
+        let next = try TestServer(in: directory)
+        try waitUntil("\(code): all is back") {
+          ["k-a.sidecar", "k-a.gaps", "k-a.txt"].allSatisfy { directory.exists($0) }
+        }
+        next.stop()
+      }
+    }
+  }
 }
