@@ -53,25 +53,31 @@ final class CompleteRecordings: Sendable {
 
   /// The complete recording of that stream; nil if there is none.
   ///
-  /// - Throws: ``SystemError`` if this is unknown, because the list is not complete yet or could not be made.
+  /// - Throws: ``SystemError`` if this is unknown, because the disk does not answer, or the list is not complete yet or
+  ///   could not be made.
   func find(_ name: StreamName) throws(SystemError) -> StreamName? {
-    // The extension from the request is tried too. It finds a recording that an operator has restored.
-    for candidate in [name.finalExtension] + StreamName.commonExtensions {
-      let candidate = name.withExtension(candidate)
-      if isThere(candidate.final) { return candidate }
-    }
-    let list = uncommon.withLock {
-      (listed: $0.extensions[name.fileBase], isComplete: $0.isComplete, failure: $0.failure)
-    }
-    if let listed = list.listed {
-      let candidate = name.withExtension(listed)
-      if isThere(candidate.final) { return candidate }
-    }
+    // This comes first, because the list may become complete meanwhile.
+    let list = uncommon.withLock { (isComplete: $0.isComplete, failure: $0.failure) }
+    if let known = try findKnown(name) { return known }
     if let failure = list.failure { throw failure }
     guard list.isComplete else {
       throw SystemError(operation: "look for a recording before all of them are listed", code: EAGAIN)
     }
     return nil
+  }
+
+  /// Like ``find(_:)``, among the recordings that are known, whether or not the list is complete.
+  ///
+  /// - Throws: ``SystemError`` if the disk does not answer.
+  func findKnown(_ name: StreamName) throws(SystemError) -> StreamName? {
+    // The extension from the request is tried too. It finds a recording that an operator has restored.
+    for candidate in [name.finalExtension] + StreamName.commonExtensions {
+      let candidate = name.withExtension(candidate)
+      if try existsInDirectory(candidate.final, directory) { return candidate }
+    }
+    guard let listed = uncommon.withLock({ $0.extensions[name.fileBase] }) else { return nil }
+    let candidate = name.withExtension(listed)
+    return try existsInDirectory(candidate.final, directory) ? candidate : nil
   }
 
   private func isThere(_ file: String) -> Bool { isInDirectory(file, directory) }

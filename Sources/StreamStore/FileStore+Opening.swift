@@ -23,10 +23,13 @@ extension FileStore {
       // The owner of a closed stream continues it in a next part, wherever an operator has moved the closed one.
       if log.contains(where: { $0.end != nil }) { return false }
       // A record is invalid if it belongs to an earlier stream whose files were removed.
-      if isThere(name.partial) || log.contains(where: { isThere($0.file) }) { return false }
-    } else if log.last?.end != nil || isThere(name.partial) {
+      for file in [name.partial] + log.map(\.file) {
+        if try exists(file) { return false }
+      }
+    } else {
       // A stream without an owner continues, in this part or in the next.
-      return true
+      if log.last?.end != nil { return true }
+      if try exists(name.partial) { return true }
     }
     // Bytes that are sent to a complete recording are compared with it. A client that can compare single bytes can read
     // the recording in this way. So only the token that began it may do this.
@@ -89,7 +92,8 @@ extension FileStore {
   ) throws(SystemError) -> Bool {
     let record = try owners.record(of: name)
     if let record, record.owner == credential, record.isBeginner { return false }
-    var isNew = log.isEmpty && !isThere(name.partial)
+    var isNew = log.isEmpty
+    if isNew { isNew = try !exists(name.partial) }
     if isNew { isNew = try findComplete(name) == nil }
     if record?.owner == credential, !isNew { return false }
     try owners.record(credential, of: name, isBeginner: isNew)

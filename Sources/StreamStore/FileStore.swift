@@ -162,15 +162,7 @@ package final class FileStore: Sendable {
   /// Like ``isThere(_:)``, for callers that can try again.
   ///
   /// - Throws: ``SystemError`` if the disk does not answer.
-  func exists(_ file: String) throws(SystemError) -> Bool {
-    do throws(SystemError) {
-      try retryingInterrupts("look for \(file)") { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) }
-      return true
-    } catch {
-      if error.isMissing { return false }
-      throw error
-    }
-  }
+  func exists(_ file: String) throws(SystemError) -> Bool { try existsInDirectory(file, directory) }
 
   func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64)? {
     do throws(SystemError) {
@@ -210,5 +202,18 @@ func isInDirectory(_ file: String, _ directory: Int32) -> Bool {
     return true
   } catch {
     return !error.isMissing
+  }
+}
+
+/// Like ``isInDirectory(_:_:)``, for callers that can try again.
+///
+/// - Throws: ``SystemError`` if the disk does not answer.
+func existsInDirectory(_ file: String, _ directory: Int32) throws(SystemError) -> Bool {
+  do throws(SystemError) {
+    try retryingInterrupts("look for \(file)") { faccessat(directory, file, F_OK, AT_SYMLINK_NOFOLLOW) }
+    return true
+  } catch {
+    if error.isMissing { return false }
+    throw error
   }
 }

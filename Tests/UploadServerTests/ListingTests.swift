@@ -114,6 +114,33 @@ struct ListingTests {
     }
   }
 
+  @Test(
+    "while the disk does not answer whether a recording exists, none is found in its place",
+    .enabled(if: disk_faults_are_possible() != 0))
+  func unanswered() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
+      let recordings = CompleteRecordings(in: descriptor)
+      try recordings.scan(on: BackgroundWorker()) { _, _ in }
+      let name = StreamName(path: "/a.rare", streamID: "1", mediaType: nil)
+      disk_faults_begin(directory.path)
+      for call in 1...100 {
+        disk_faults_fail(DISK_ACCESS, UInt(call), EIO)
+        do {
+          let found = try recordings.find(name)
+          try require(found == nil, "found after error \(call)")
+          // All calls have succeeded.
+          try require(String(cString: disk_faults_place()).isEmpty, "error \(call) does not count")
+          break
+        } catch let error as SystemError {
+          try require(error.code == EIO, "\(error)")
+        }
+        try require(call < 100, "the calls do not end")
+      }
+    }
+  }
+
   @Test("the list of recordings with rare extensions has only existing ones")
   func removed() throws {
     let directory = TemporaryDirectory()

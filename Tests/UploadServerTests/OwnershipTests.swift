@@ -4,8 +4,11 @@ import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
+import SyncGate
 import Testing
 
+@testable import DiskFiles
+@testable import StreamServing
 @testable import StreamStore
 @testable import UploadServer
 
@@ -44,6 +47,46 @@ struct OwnershipTests {
     try client.send(TestServer.head("/t.txt", id: "a", offset: 3, more: Self.alpha + "\r\n") + "0\r\n\r\n")
     #expect(try client.answer().status == 200)
     #expect(try directory.text("t-a.txt") == "abc")
+  }
+
+  @Test(
+    "while the disk does not answer, no token is admitted to the recording of another, and none becomes a guest in its own",
+    .enabled(if: disk_faults_are_possible() != 0))
+  func unanswered() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      try directory.write("t-a.txt", Array("abc".utf8))
+      let store = try FileStore(
+        path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+      let credential = [UInt8](repeating: 1, count: 32)
+      disk_faults_begin(directory.path)
+      let complete = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+      for call in 1...100 {
+        disk_faults_fail(DISK_ACCESS, UInt(call), EIO)
+        do {
+          let isAdmitted = try store.admits(credential, to: complete)
+          try require(!isAdmitted, "it is admitted after error \(call)")
+        } catch let error as SystemError {
+          try require(error.code == EIO, "\(error)")
+        }
+        // All calls have succeeded.
+        if String(cString: disk_faults_place()).isEmpty { break }
+        try require(call < 100, "the calls do not end")
+      }
+      for call in 1...100 {
+        let new = StreamName(path: "/n.txt", streamID: "\(call)", mediaType: "text/plain")
+        disk_faults_fail(DISK_ACCESS, UInt(call), EIO)
+        do {
+          _ = try store.open(new, for: credential, at: 0, creating: true)
+          let record = try store.owners.record(of: new)
+          try require(record?.isBeginner == true, "it is a guest after error \(call)")
+        } catch let error as SystemError {
+          try require(error.code == EIO, "\(error)")
+        }
+        if String(cString: disk_faults_place()).isEmpty { break }
+        try require(call < 100, "the calls do not end")
+      }
+    }
   }
 
   @Test("a complete recording keeps its token when an older upload of the same stream expires")
