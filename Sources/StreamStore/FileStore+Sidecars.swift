@@ -71,7 +71,7 @@ extension FileStore {
   /// Keeps the sender's description of its stream until the recording is complete.
   func describe(_ stream: StreamFile, _ description: StreamDescription) throws(SystemError) {
     guard hasSidecars, !stream.isComplete else { return }
-    let known = pendingSidecar(stream.name)
+    let known = try readPending(stream.name)
     var sidecar = known ?? RecordingSidecar(file: stream.name.final)
     if description.started != nil { setStart(of: stream, description, &sidecar) }
     sidecar.device = description.device ?? sidecar.device
@@ -122,7 +122,7 @@ extension FileStore {
   /// The sender's description of its stream also applies to the next recording.
   func inheritSidecar(from name: StreamName, to next: StreamName) throws(SystemError) {
     guard hasSidecars else { return }
-    var sidecar = pendingSidecar(name) ?? RecordingSidecar(file: next.final)
+    var sidecar = try readPending(name) ?? RecordingSidecar(file: next.final)
     (sidecar.file, sidecar.part) = (next.final, next.part)
     (sidecar.started, sidecar.startedBySender) = (WallClock.now.iso8601, false)
     (sidecar.stored, sidecar.received, sidecar.receivedHead) = (nil, nil, [])
@@ -162,7 +162,7 @@ extension FileStore {
 
   private func describe(_ finishing: FinishingRecording) throws(SystemError) -> RecordingSidecar {
     let name = finishing.name
-    var sidecar = pendingSidecar(name) ?? RecordingSidecar(file: name.final)
+    var sidecar = try readPending(name) ?? RecordingSidecar(file: name.final)
     sidecar.file = name.final
     if let id = finishing.streamID ?? (name.streamID.isEmpty ? nil : name.streamID) { sidecar.stream = id }
     sidecar.part = name.part

@@ -2,6 +2,7 @@
 
 import EventLoops
 import Glibc
+import HTTPMessages
 import NetworkTesting
 import Recordings
 import SyncGate
@@ -150,6 +151,45 @@ struct UnreadableSidecarTests {
         }
         next.stop()
       }
+    }
+  }
+
+  @Test("what a sender has stated about its stream stays while it cannot be read")
+  func description() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let name = UnreadableSidecarTests.name
+      let store = try UnreadableSidecarTests.store(directory, .none)
+      guard let stream = try store.open(name, for: nil, at: 0, creating: true) else { throw TestFailure("no stream") }
+      var (first, second) = (StreamDescription(), StreamDescription())
+      (first.device, second.rate) = ("hw:1", 48_000)
+      try store.describe(stream, first)
+      let stated = try directory.contents(name.pendingSidecar)
+      let steps = store.sidecarSteps(
+        FinishingRecording(name: name, start: 0, length: 0, size: 0, ending: .live), stream.stored)
+      let next = name.recording(2)
+      let addition = second
+      let attempts: [(String, () throws -> Void)] = [
+        ("describe", { try store.describe(stream, addition) }),
+        ("finish", { _ = try steps[0]() }),
+        ("split", { try store.inheritSidecar(from: name, to: next) }),
+      ]
+      for code in [EIO, ENOMEM, EMFILE] {
+        for (attempt, run) in attempts {
+          open_gate_fail(code, "/" + name.pendingSidecar)
+          do {
+            try run()
+            throw TestFailure("\(code), \(attempt): it is replaced")
+          } catch let error as SystemError {
+            try require(error.code == code, "\(code), \(attempt): \(error)")
+          }
+          open_gate_fail(0, "")
+          try require(try directory.contents(name.pendingSidecar) == stated, "\(code), \(attempt): it has changed")
+        }
+      }
+      try store.describe(stream, addition)
+      let sidecar = try RecordingSidecar(parsing: try directory.contents(name.pendingSidecar))
+      try require(sidecar.device == "hw:1" && sidecar.rate == 48_000, "\(sidecar)")
     }
   }
 }
