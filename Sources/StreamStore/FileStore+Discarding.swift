@@ -185,11 +185,13 @@ extension FileStore {
 
   /// Whether a recording is one into which the stream was split. If it was finished long ago, the log has no line about
   /// it any more, but its sidecar has this state.
+  ///
+  /// - Throws: ``SystemError`` if this is unknown, because the disk does not read its sidecar. It must not stay then.
   private func isSplit(_ name: StreamName, _ line: RecordingPart?) throws(SystemError) -> Bool {
     if let line { return line.isSplit }
-    let pending = try readSidecar(name.pendingSidecar, in: directory)
+    let pending = try knownSidecar(name.pendingSidecar, in: directory)
     if let pending { return pending.state == .split }
-    return try readSidecar(name.sidecar, in: directory)?.state == .split
+    return try knownSidecar(name.sidecar, in: directory)?.state == .split
   }
 
   /// Removes the growing recording, and then the records of the stream. Returns false if a part of a large file is
