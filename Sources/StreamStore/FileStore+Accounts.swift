@@ -4,6 +4,7 @@
 internal import DiskFiles
 internal import EventLoops
 internal import StreamServing
+internal import Synchronization
 
 extension FileStore {
   /// Lists the directory and counts the stored bytes, in slices.
@@ -18,8 +19,16 @@ extension FileStore {
   }
 
   /// Lists the directory again if the worker could not list all of it at the start. Until it has, streams that may be
-  /// in the rest are refused.
-  package func listAgain() { recordings.scanAgain(on: worker, growing: countGrowing) }
+  /// in the rest are refused. The same applies to the logs of streams with closed recordings, which are counted late.
+  package func listAgain() {
+    recordings.scanAgain(on: worker, growing: countGrowing)
+    guard lacksClosed.exchange(false, ordering: .acquiringAndReleasing) else { return }
+    do throws(SystemError) {
+      if let names = try parts.names() { countClosedOn(names) }
+    } catch {
+      lacksClosed.store(true, ordering: .releasing)
+    }
+  }
 
   private func countGrowing(_ file: String, of fileBase: String) {
     guard let accounts, let stream = fileBase.split(separator: "~").first.map(String.init) else { return }
@@ -28,8 +37,12 @@ extension FileStore {
 
   private func countClosedOn(_ names: DirectoryNames) {
     worker.executeSlice { [self] in
-      // Recordings that can no longer be listed are counted when their streams are continued.
-      if (try? countClosed(names)) == false { countClosedOn(names) }
+      do throws(SystemError) {
+        if try !countClosed(names) { countClosedOn(names) }
+      } catch {
+        // What is counted already is not counted again.
+        lacksClosed.store(true, ordering: .releasing)
+      }
     }
   }
 

@@ -47,6 +47,8 @@ package final class FileStore: Sendable {
   let names: RecordingNames?
   /// nil if no recording is ever removed.
   let retention: RetentionState?
+  /// Whether the closed recordings of an earlier server could not all be counted: ``listAgain()``.
+  let lacksClosed = Atomic(false)
   /// Whether another server may use the directory.
   let isEnded = Atomic(false)
   /// Held during work that must be over before another server uses the directory.

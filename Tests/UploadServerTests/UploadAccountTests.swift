@@ -421,6 +421,39 @@ struct UploadAccountTests {
     }
   }
 
+  @Test("closed recordings that the disk could not list at the start are counted as soon as it can")
+  func listedLate() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let count = 300
+      try require(mkdir(directory.path + "/.parts", 0o700) == 0, "mkdir")
+      for number in 0..<count {
+        try directory.write("s-\(number).bin", [1])
+        var part = RecordingPart(file: "s-\(number).bin")
+        (part.end, part.count, part.owner) = (1, 1, UploadOwner(credential: nil, address: "a"))
+        try directory.write(".parts/s-\(number)", Array("\(part.text ?? "")\n".utf8))
+      }
+      var limits = UploadLimitsConfiguration()
+      limits.quota = 1000
+      let usage = UploadUsage(limits)
+      // The start has time for one slice of names, and the worker fails in the next.
+      open_gate_delay(2000, "")
+      list_gate_fail(EIO, "/.parts", 150)
+      let store = try FileStore(
+        path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), usage)
+      let isOver = try EventLog<Bool>()
+      store.worker.executeSlice { isOver.append(true) }
+      _ = try isOver.first("the slice before is over") { _ in true }
+      open_gate_delay(0, "")
+      try require(usage.room(of: nil) > 1000 - UInt64(count), "all are counted already")
+      list_gate_fail(0, "", 0)
+      try waitUntil("all are counted") {
+        store.listAgain()
+        return usage.room(of: nil) == 1000 - UInt64(count)
+      }
+    }
+  }
+
   @Test("files that the operator removes free their space without a restart")
   func removedByHand() throws {
     let bed = Bed(directory: TemporaryDirectory(), hasTokens: false) { $0.uploads.quota = 10 }
