@@ -264,7 +264,7 @@ struct TransferQueueTests {
 
   @Test(
     "if the clock is set, times that an earlier process has recorded with its clock stay",
-    arguments: [1_500_000_000_000, -300_000_000_000] as [Int64])
+    arguments: [1_500_000_000_000, -2_592_000_000] as [Int64])
   func clockSetAfterRestart(by step: Int64) {
     let (start, hour): (Int64, Int64) = (1_000_000_000_000, 3_600_000)
     var first = TransferQueue()
