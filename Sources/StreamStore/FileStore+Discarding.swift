@@ -171,7 +171,7 @@ extension FileStore {
     let name = files.name.recording(files.next)
     guard try isSplit(name, files.log.last { $0.number == name.part }) else { return true }
     splits.withLock { $0.removeValue(forKey: name.fileBase) }?.discard()
-    if let sidecar = sidecar(name.sidecar) { unlink(sidecar) }
+    if let sidecar = try knownSidecar(name.sidecar, in: directory) { unlink(sidecar) }
     for file in [name.partial, name.final] {
       guard try FileRemoval.remove(file, in: directory) else { return false }
     }

@@ -1,6 +1,7 @@
 // Tests the removal of a stream in many files: whenever a server is killed, the next one finishes the removal.
 // Meanwhile only requests for the same stream wait.
 
+import ExitTesting
 import Glibc
 import NetworkTesting
 import PropertyTesting
@@ -150,21 +151,23 @@ struct StreamRemovalTests {
   @Test("a file of a removed stream whose sidecar cannot be read for a moment is removed before the 204")
   func unreadable() async {
     await #expect(processExitsWith: .success) {
-      let test = try Self.server(in: TemporaryDirectory(), .none)
-      let upload = try Self.begin(test)
-      open_gate_fail(EIO, "/k-a~3.sidecar")
-      func delete() throws -> RawClient.Answer {
-        let client = try test.connect()
-        try client.request("DELETE", upload)
-        return try client.final().answer
+      reportingErrors {
+        let test = try Self.server(in: TemporaryDirectory(), .none)
+        let upload = try Self.begin(test)
+        open_gate_fail(EIO, "/k-a~3.sidecar")
+        func delete() throws -> RawClient.Answer {
+          let client = try test.connect()
+          try client.request("DELETE", upload)
+          return try client.final().answer
+        }
+        let refused = try delete()
+        try require(refused.status == 500 && refused["retry-after"] != nil, "\(refused)")
+        try require(test.directory.exists("k-a~3.wav"), "it is removed")
+        open_gate_fail(0, "")
+        try waitUntil("DELETE succeeds") { [204, 410].contains(try delete().status) }
+        try Self.checkNext(test)
+        test.stop()
       }
-      let refused = try delete()
-      try require(refused.status == 500 && refused["retry-after"] != nil, "\(refused)")
-      try require(test.directory.exists("k-a~3.wav"), "it is removed")
-      open_gate_fail(0, "")
-      try waitUntil("DELETE succeeds") { [204, 410].contains(try delete().status) }
-      try Self.checkNext(test)
-      test.stop()
     }
   }
 
