@@ -13,7 +13,8 @@ struct EarlierTimes: Equatable, Sendable {
   let abandoned: Set<Int64>
   let acknowledged: Set<Int64>
 
-  init(_ transfers: [Transfer] = [], _ acknowledged: [AcknowledgedTransfer] = [], _ abandoned: [AbandonedTransfer] = []) {
+  init(_ transfers: [Transfer] = [], _ acknowledged: [AcknowledgedTransfer] = [], _ abandoned: [AbandonedTransfer] = [])
+  {
     let all = transfers + abandoned.map(\.transfer)
     begins = Set(all.map(\.id))
     ends = Set(all.filter(\.hasEnded).map(\.id))
