@@ -277,11 +277,13 @@ struct StreamedUploadTests {
         if head.line.hasPrefix("OPTIONS") {
           questions.append(head.line)
           // The first connection to the target is lost.
-          if head.line.contains(" /b "), questions.all.count == 2 { return }
+          let asked = questions.all.count { $0.contains(" /b ") }
+          if asked == 1, head.line.contains(" /b ") { return }
           try connection.respond("404 Not Found")
         } else if head.line.contains(" /a ") {
+          // Otherwise the end of the connection could overtake the response.
+          _ = try connection.body()
           try connection.respond("307 Temporary Redirect", ["Location: /b"])
-          return
         } else {
           try connection.respond("200 OK", body: String(decoding: try connection.body(), as: UTF8.self))
         }
@@ -293,7 +295,8 @@ struct StreamedUploadTests {
     test.session.uploadTask(withStreamedRequest: try request("\(server.url)/a", "POST")).resume()
     #expect(try test.recorder.end() == nil)
     #expect(test.recorder.data == Data("hello".utf8))
-    #expect(questions.all.count == 3 && test.recorder.log.count { $0 == .needsStream } == 2)
+    #expect(questions.all.count { $0.contains(" /b ") } > 1, "\(questions.all)")
+    #expect(test.recorder.log.count { $0 == .needsStream } == 2, "\(test.recorder.log)")
   }
 
   @Test("a request with its own stream requires no delegate")
