@@ -28,8 +28,6 @@ package final class RetentionState: @unchecked Sendable {
   enum Listing { case wanted, begun, done }
   /// Whether the ledger contains all recordings of an earlier server.
   fileprivate var listing = Listing.wanted
-  /// Whether a recording could not be counted since the listing began. It may have passed the recording's name already.
-  fileprivate var hasMissed = false
   var isAtWork = false
   /// The number of consecutive looks that found nothing to remove.
   fileprivate var idleLooks = 0
@@ -67,7 +65,7 @@ extension FileStore {
 
   private func list(_ retention: RetentionState) {
     do throws(SystemError) {
-      (retention.listing, retention.hasMissed) = (.begun, false)
+      retention.listing = .begun
       listSlice(retention, try DirectoryNames(of: directory))
     } catch {
       cannotList(retention, error)
@@ -91,7 +89,7 @@ extension FileStore {
           retention.ledger.insert(recording)
         }
         guard files.isEmpty else { return listSlice(retention, names) }
-        retention.listing = retention.hasMissed ? .wanted : .done
+        retention.listing = .done
         applyRetention()
       } catch {
         cannotList(retention, error)
@@ -106,7 +104,7 @@ extension FileStore {
       if let (recording, _) = try removable(name.fileBase, retention) { retention.ledger.insert(recording) }
     } catch {
       // All recordings are listed again.
-      if retention.listing == .done { retention.listing = .wanted } else { retention.hasMissed = true }
+      if retention.listing == .done { retention.listing = .wanted }
     }
   }
 

@@ -6,7 +6,6 @@ import Glibc
 import NetworkTesting
 import PropertyTesting
 import Recordings
-import SyncGate
 import Synchronization
 import Testing
 
@@ -266,46 +265,6 @@ struct RetentionTests {
     }
     for _ in 0..<FileStore.idleLooks { store.applyRetention() }
     try waitUntil("the others are forgotten") { try Set(known().map(\.fileBase)) == left }
-  }
-
-  @Test("a recording that cannot be counted while a server lists the others is counted afterwards")
-  func missed() async {
-    await #expect(processExitsWith: .success) {
-      let directory = TemporaryDirectory()
-      // More names than are examined in one slice.
-      for number in 0..<(2 * FileStore.retentionSlice) { try directory.write("x-\(number).gaps", []) }
-      let name = StreamName(path: "/h.txt", streamID: "a", mediaType: "text/plain")
-      try directory.write(name.final, Array("abc".utf8))
-      var sidecar = RecordingSidecar(file: name.final)
-      sidecar.stored = .init(bytes: 3, sha256: String(repeating: "0", count: 64))
-      try directory.write(".later", Array(sidecar.text.utf8))
-      let retention = RetentionState(RecordingRetention(freeSpace: .bytes(1)), .init(isSynchronized: { true }))
-      let store = try FileStore(
-        path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, retention: retention,
-        files: OpenFiles(), UploadUsage(.init()))
-      let (later, file) = ("\(directory.path)/.later", "\(directory.path)/\(name.sidecar)")
-      let hasFailed = try EventLog<Bool>()
-      store.beginRetention { _ in }
-      store.worker.executeSlice {
-        // The names are being listed now, and those that are examined later were read from the directory already.
-        store.worker.executeSlice {
-          rename(later, file)
-          open_gate_fail(EMFILE, "/" + name.sidecar)
-          store.countRetained(name)
-          hasFailed.append(open_gate_failures() > 0)
-          open_gate_fail(0, "")
-        }
-      }
-      try require(try hasFailed.first("the count") { _ in true }, "the sidecar was read")
-      let isKnown = Lock(false)
-      try waitUntil("it is counted") {
-        store.worker.executeSlice {
-          let isThere = retention.ledger.recordings[name.fileBase] != nil
-          isKnown.withLock { $0 = $0 || isThere }
-        }
-        return isKnown.withLock { $0 }
-      }
-    }
   }
 
   @Test(
