@@ -363,14 +363,7 @@ extension FileStore {
     guard let name = StreamName(partialFile: file), try parts.lines(of: name.base).last?.isDiscarded != true,
       try !finishLeftSplit(name)
     else { return nil }
-    var status = stat()
-    do throws(SystemError) {
-      try retryingInterrupts("look at \(file)") { fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) }
-    } catch {
-      // It has got its final name, or was removed.
-      if error.isMissing { return nil }
-      throw error
-    }
-    return status.st_mode & S_IFMT == S_IFREG ? (name, written: Int64(status.st_mtim.tv_sec)) : nil
+    // Without a status, it has got its final name, or was removed.
+    return try knownStatus(file, in: directory).map { (name, written: Int64($0.st_mtim.tv_sec)) }
   }
 }

@@ -162,24 +162,10 @@ extension FileStore {
   private func halfRemoved(_ file: String, in removing: Int32) throws(SystemError) -> String? {
     guard let (base, _) = StreamName.parts(ofFile: file[...]),
       let sidecar = try knownSidecar(base + RecordingSidecar.fileExtension, in: removing),
-      try knownSize(sidecar.file, in: removing) == nil,
-      try knownSize(sidecar.file, in: directory) == sidecar.stored?.bytes
+      try knownStatus(sidecar.file, in: removing) == nil,
+      try knownStatus(sidecar.file, in: directory).map({ UInt64($0.st_size) }) == sidecar.stored?.bytes
     else { return nil }
     return String(base)
-  }
-
-  /// The length of a regular file; nil if there is none.
-  ///
-  /// - Throws: ``SystemError`` if the disk does not answer.
-  private func knownSize(_ file: String, in directory: Int32) throws(SystemError) -> UInt64? {
-    var status = stat()
-    do throws(SystemError) {
-      try retryingInterrupts("look at \(file)") { fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) }
-    } catch {
-      if error.isMissing { return nil }
-      throw error
-    }
-    return status.st_mode & S_IFMT == S_IFREG ? UInt64(status.st_size) : nil
   }
 
   /// Removes what was moved away, in slices, and then calls `completion`. On the worker's thread.

@@ -166,6 +166,20 @@ package final class FileStore: Sendable {
   /// - Throws: ``SystemError`` if the disk does not answer.
   func exists(_ file: String) throws(SystemError) -> Bool { try existsInDirectory(file, directory) }
 
+  /// The status of a regular file; nil if there is none.
+  ///
+  /// - Throws: ``SystemError`` if the disk does not answer.
+  func knownStatus(_ file: String, in directory: Int32) throws(SystemError) -> stat? {
+    var status = stat()
+    do throws(SystemError) {
+      try retryingInterrupts("look at \(file)") { fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) }
+    } catch {
+      if error.isMissing { return nil }
+      throw error
+    }
+    return status.st_mode & S_IFMT == S_IFREG ? status : nil
+  }
+
   func openExisting(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64)? {
     do throws(SystemError) {
       return try openFile(name, mode)

@@ -14,18 +14,24 @@ import UploadServer
 
 @Suite("Failures of sluice collect")
 struct CollectFaultTests {
+  /// A running server that stores in the log of a broker.
+  private static func server(_ broker: TestBroker) throws -> UploadServer {
+    let server = try UploadServer(
+      configuration: .init(
+        listen: [try ListenAddress("127.0.0.1:0")],
+        storage: .brokers(UploadServer.Brokers(BrokerOptions(servers: [broker.url])))
+      ) { _ in })
+    try server.start()
+    return server
+  }
+
   @Test("if the disk refuses the end of a recording, it is not complete, and its messages stay in the log")
   func refusedEnd() async {
     // A separate process, whose disk loses bytes once.
     await #expect(processExitsWith: .exitCode(74)) {
       let broker = try TestBroker()
       let directory = try TemporaryDirectory()
-      let server = try UploadServer(
-        configuration: .init(
-          listen: [try ListenAddress("127.0.0.1:0")],
-          storage: .brokers(UploadServer.Brokers(BrokerOptions(servers: [broker.url])))
-        ) { _ in })
-      try server.start()
+      let server = try CollectFaultTests.server(broker)
       let client = try RawClient(server.localAddresses[0])
       try client.send(
         "POST /x HTTP/1.1\r\nHost: h\r\nUpload-Draft-Interop-Version: 8\r\nUpload-Complete: ?1\r\nStream-ID: a\r\n"
@@ -61,12 +67,7 @@ struct CollectFaultTests {
     await #expect(processExitsWith: .success) {
       let broker = try TestBroker()
       let directory = try TemporaryDirectory()
-      let server = try UploadServer(
-        configuration: .init(
-          listen: [try ListenAddress("127.0.0.1:0")],
-          storage: .brokers(UploadServer.Brokers(BrokerOptions(servers: [broker.url])))
-        ) { _ in })
-      try server.start()
+      let server = try CollectFaultTests.server(broker)
       let creation = try RawClient(server.localAddresses[0])
       try creation.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: a"], body: "hello")
       guard let location = try creation.final().answer["location"] else { exit(2) }
