@@ -87,16 +87,21 @@ struct SharedMemoryFaultTests {
       throw SpooledStretchTests.Failure(reason: "\(code): nothing failed")
     }
     var consumer = ends.consumer
-    var cursor: UInt64 = 0
-    while cursor < total {
-      let missing = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(2))
-      if missing > 0 { throw SpooledStretchTests.Failure(reason: "\(code): \(missing) bytes are missing") }
-    }
+    try readAll(&consumer, total, "\(code)")
     _ = try spool.finish(backlog.stretch, isDelivered: true)
     guard try SpoolDirectory.inMemory(spool.backlog).isEmpty else {
       throw SpooledStretchTests.Failure(reason: "\(code): the memory is still in use")
     }
     disk_faults_begin("")
+  }
+
+  /// Reads a stream from its beginning, without a gap.
+  private static func readAll(_ consumer: inout CircularBuffer.Consumer, _ total: UInt64, _ context: String) throws {
+    var cursor: UInt64 = 0
+    while cursor < total {
+      let missing = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1))
+      if missing > 0 { throw SpooledStretchTests.Failure(reason: "\(missing) bytes are missing: \(context)") }
+    }
   }
 
   /// A process captures and is killed, another looks at what it left while the call may fail, and a third one reads it.
@@ -157,11 +162,7 @@ struct SharedMemoryFaultTests {
       throw SpooledStretchTests.Failure(reason: "nothing is left: \(context): \(events.all)")
     }
     var consumer = ends.consumer
-    var cursor: UInt64 = 0
-    while cursor < total {
-      let missing = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1))
-      if missing > 0 { throw SpooledStretchTests.Failure(reason: "\(missing) bytes are missing: \(context)") }
-    }
+    try readAll(&consumer, total, context)
     _ = try spool.finish(backlog.stretch, isDelivered: true)
     disk_faults_begin("")
     return counts.map(UInt.init)
