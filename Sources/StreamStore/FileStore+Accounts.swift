@@ -21,12 +21,15 @@ extension FileStore {
   /// Lists the directory again if the worker could not list all of it at the start. Until it has, streams that may be
   /// in the rest are refused. The same applies to the logs of streams with closed recordings, which are counted late.
   package func listAgain() {
-    recordings.scanAgain(on: worker, growing: countGrowing)
-    guard lacksClosed.exchange(false, ordering: .acquiringAndReleasing) else { return }
-    do throws(SystemError) {
-      if let names = try parts.names() { countClosedOn(names) }
-    } catch {
-      lacksClosed.store(true, ordering: .releasing)
+    // The disk may still not answer, which must not delay a loop.
+    worker.execute { [self] in
+      recordings.scanAgain(on: worker, growing: countGrowing)
+      guard lacksClosed.exchange(false, ordering: .acquiringAndReleasing) else { return }
+      do throws(SystemError) {
+        if let names = try parts.names() { countClosedOn(names) }
+      } catch {
+        lacksClosed.store(true, ordering: .releasing)
+      }
     }
   }
 
