@@ -154,9 +154,13 @@ public final class FileDownload: @unchecked Sendable {
       // Its thread has ended.
       return sessionCloses()
     }
-    place.withLock { place in
-      if case .session = place { place = .session(session, closing: closing) }
+    let hasLeft = place.withLock { place in
+      guard case .session = place else { return true }
+      place = .session(session, closing: closing)
+      return false
     }
+    // It was cancelled before the registration was known.
+    if hasLeft { session.forgetClosing(closing) }
     session.loop.execute { [self] in if !isEnding { begin() } }
   }
 
