@@ -111,6 +111,8 @@ public final class BacklogStreamer: @unchecked Sendable {
       handler(.stream(stretch: name, event))
       guard case .ended(let summary) = event else { return }
       if summary.error == nil { delivered += 1 } else { kept += 1 }
+      // Or the session closes, and cannot send the other stretches either.
+      if summary.error?.kind == .cancelled { isCancelled = true }
       next()
     }
   }
