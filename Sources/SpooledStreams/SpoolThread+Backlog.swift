@@ -34,8 +34,11 @@ extension SpoolThread {
   }
 
   /// Writes bytes that are only in memory to the disk.
-  private func settle(_ stretch: LeftStretch) {
-    guard let writer = open(stretch)?.writer else { return }
+  ///
+  /// - Returns: whether the stretch could be opened.
+  @discardableResult
+  private func settle(_ stretch: LeftStretch) -> Bool {
+    guard let writer = open(stretch)?.writer else { return false }
     do throws(SpoolError) {
       if !stretch.isSettled, keep(writer) { try stretch.settle() }
       if stretch.isDone { try stretch.remove() }
@@ -44,13 +47,15 @@ extension SpoolThread {
     }
     left.removeAll { $0.isGone }
     closeIdle(but: nil)
+    return true
   }
 
   /// Retries stretches that have failed.
   func settleLeft() {
     for stretch in left[min(lookedFrom, left.count)...] where !stretch.isSettled && !stretch.isUnreadable {
-      settle(stretch)
-      // The others would fail in the same way.
+      // The reason why this one cannot be opened may not concern the others.
+      guard settle(stretch) else { continue }
+      // The disk would refuse the bytes of the others in the same way.
       if !stretch.isSettled { return armTimer() }
     }
   }
