@@ -19,6 +19,10 @@ final class LoadRunPlan: Sendable {
   /// In nanoseconds.
   let duration: Int64
   private let requests: [UploadRequest]
+  /// The number of loops of all parts.
+  private let loopCount: Int
+  /// After this number of a loop's streams, their URLs repeat. So it is the number of URLs that the loop uses.
+  private let streamsPerRotation: Int
   private let localAddresses: [String]
   /// Part of the streams' names, so that two runs cannot continue each other's streams.
   private let token: String
@@ -33,6 +37,10 @@ final class LoadRunPlan: Sendable {
   ) {
     self.configuration = configuration
     requests = configuration.requests
+    let (loops, urls) = (configuration.part.count * configuration.threads, requests.count)
+    loopCount = loops
+    // A configuration has at least one URL.
+    streamsPerRotation = (1...urls).first { $0 * (loops % urls) % urls == 0 } ?? 1
     self.bytes = bytes
     self.localAddresses = localAddresses
     self.clock = clock
@@ -100,14 +108,6 @@ final class LoadRunPlan: Sendable {
     let position = place.index / loopCount
     guard configuration.sharesConnections else { return position / streamsPerLane }
     return position / streamsPerRotation / streamsPerLane * requests.count + number % requests.count
-  }
-
-  /// The number of loops of all parts.
-  private var loopCount: Int { configuration.part.count * configuration.threads }
-
-  /// After this number of a loop's streams, their URLs repeat. So it is the number of URLs that the loop uses.
-  private var streamsPerRotation: Int {
-    (1...requests.count).first { $0 * (loopCount % requests.count) % requests.count == 0 } ?? 1
   }
 
   private var streamsPerLane: Int {
