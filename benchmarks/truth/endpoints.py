@@ -16,6 +16,9 @@ from benchmarks.common import environment
 from benchmarks.common.harness import REPOSITORY, SLUICE, BenchmarkError, Process, free_port, need
 
 HERE = REPOSITORY / "benchmarks" / "truth"
+#: Node.js stops for milliseconds when its optimizer replaces a function or its collector clears the young generation.
+#: These pauses fall between the events that a program can log, so the log would not have them. Without them, it is true.
+NODE_OPTIONS = ("--no-opt", "--min-semi-space-size=64", "--max-semi-space-size=64")
 
 
 @dataclass
@@ -138,7 +141,8 @@ def uvicorn(directory: Path, fault: dict[str, float]) -> contextlib.AbstractCont
 
 def node(directory: Path, fault: dict[str, float]) -> contextlib.AbstractContextManager[Endpoint]:
     need("node")
-    return running(Endpoint("Node.js", ["node", str(HERE / "node_server.mjs")], free_port(), directory, fault))
+    command = ["node", *NODE_OPTIONS, str(HERE / "node_server.mjs")]
+    return running(Endpoint("Node.js", command, free_port(), directory, fault))
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ FAULTS = [
     # Of resumable streams: the server refuses the others.
     Fault("1 upload at most", r"http-503", {"uploads": 1}, modes=()),
     Fault("no valid token", r"not-permitted.* lost", {"other_token": 1}, modes=()),
-    Fault("death", r"outage at [12]\.\d+ s for .*to the end \(6 streams", dies_at=2.0, behind_proxy=r"http-502.* lost"),
+    Fault("death", r"outage at [12]\.\d+ s for .*to the end \(6 interruptions", dies_at=2.0, behind_proxy=r"http-502.* lost"),
     Fault("death and return", r"outage at [12]\.\d+ s for \d", dies_at=1.5, returns_at=2.5,
           behind_proxy=r"http-502"),
     Fault(
