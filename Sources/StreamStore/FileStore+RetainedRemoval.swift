@@ -3,6 +3,8 @@
 // Before a recording is removed, it is moved into `.removing/`: first its sidecar, then its gaps, then the recording.
 // As long as the recording has its final name, no other one of that name begins. It counts as removed, and is logged,
 // once it is moved. If a server is killed before that, the next one moves the rest back.
+//
+// No other server uses the directory during any of these steps (`unlessEnded`).
 
 internal import CLinux
 internal import DiskFiles
@@ -30,9 +32,10 @@ extension FileStore {
       }
       // Others may have made space meanwhile.
       let isWanted = removal.cause != .freeSpace || lackingSpace(retention.rules) > 0
-      let isRemoved = isWanted && remove(removal, retention)
+      var isRemoved = false
+      guard unlessEnded({ isRemoved = isWanted && remove(removal, retention) }) else { return }
       // The removal must be visible in the free space.
-      purge { [self] in
+      purge { [self, isRemoved] in
         remove(
           removals.dropFirst(), retention, madeRoom: madeRoom || isRemoved && removal.cause == .freeSpace)
       }
@@ -141,7 +144,7 @@ extension FileStore {
     }
   }
 
-  /// Moves back the files of a recording that still has its final name.
+  /// Moves back the files of a recording that still has its final name. Call it within ``unlessEnded(_:)``.
   func restoreHalfRemoved() {
     guard let removing = try? removingDirectory() else { return }
     defer { close(removing) }
@@ -168,7 +171,8 @@ extension FileStore {
     return String(base)
   }
 
-  /// Removes what was moved away, in slices, and then calls `completion`. On the worker's thread.
+  /// Removes what was moved away, in slices, and then calls `completion`, unless another server may use the directory.
+  /// On the worker's thread, and not within ``unlessEnded(_:)``.
   func purge(_ completion: @escaping @Sendable () -> Void) {
     guard let removing = try? removingDirectory() else { return completion() }
     defer { close(removing) }
@@ -177,11 +181,10 @@ extension FileStore {
       // A sidecar is removed first. Otherwise it would indicate that its recording still has to be moved.
       for file in moved.sorted(by: { a, b in Self.isSidecar(a) && !Self.isSidecar(b) }) {
         do throws(SystemError) {
-          // A file that could not be moved back is all that is known of a recording.
-          if try halfRemoved(file, in: removing) != nil { continue }
-          // A server may have been killed before it removed the link.
-          if Self.isSidecar(file), let sidecar = sidecar(file, in: removing) { unlink(sidecar) }
-          if try FileRemoval.remove(file, in: removing) { continue }
+          var isOver = false
+          let isDone = try unlessEnded { () throws(SystemError) in isOver = try purge(file, in: removing) }
+          guard isDone else { return }
+          if isOver { continue }
           return worker.executeSlice { [self] in
             if !isEnded.load(ordering: .acquiring) { purge(completion) }
           }
@@ -191,6 +194,15 @@ extension FileStore {
       }
     }
     completion()
+  }
+
+  /// Removes a file that was moved away. Returns false if a part of a large one is left.
+  private func purge(_ file: String, in removing: Int32) throws(SystemError) -> Bool {
+    // A file that could not be moved back is all that is known of a recording.
+    if try halfRemoved(file, in: removing) != nil { return true }
+    // A server may have been killed before it removed the link.
+    if Self.isSidecar(file), let sidecar = sidecar(file, in: removing) { unlink(sidecar) }
+    return try FileRemoval.remove(file, in: removing)
   }
 
   private static func isSidecar(_ file: String) -> Bool { file.hasSuffix(RecordingSidecar.fileExtension) }

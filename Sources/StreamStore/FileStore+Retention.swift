@@ -54,8 +54,7 @@ extension FileStore {
   /// - Parameter emit: called with each removal, on the worker's thread.
   package func beginRetention(_ emit: @escaping @Sendable (ServerEvent) -> Void) {
     worker.executeSlice { [self] in
-      guard !isEnded.load(ordering: .acquiring) else { return }
-      restoreHalfRemoved()
+      guard unlessEnded({ restoreHalfRemoved() }) else { return }
       purge {}
       guard let retention else { return }
       retention.emit = emit

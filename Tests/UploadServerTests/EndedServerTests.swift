@@ -68,6 +68,20 @@ struct EndedServerTests {
     }
   }
 
+  /// Ends the server while its worker waits at a gate. Returns how many still wait there when the directory is free.
+  private static func end(_ store: FileStore) throws -> UInt {
+    let waiters = try EventLog<UInt>()
+    try NamedThread("end") {
+      store.unlock()
+      waiters.append(open_gate_waiters() + unlink_gate_waiters())
+    }.detach()
+    // Only a server that does not wait for its worker ends in this time.
+    poll(nil, 0, 100)
+    open_gate_open()
+    unlink_gate_open()
+    return try waiters.first("the end of the server") { _ in true }
+  }
+
   @Test("no other server uses the directory while a sidecar is written")
   func written() async {
     await #expect(processExitsWith: .success) {
@@ -81,15 +95,7 @@ struct EndedServerTests {
           open_gate_close("/" + EndedServerTests.name.newSidecar)
           try EndedServerTests.begin(work, store)
           try waitUntil("\(work), \(durability): the sidecar is opened") { open_gate_waiters() == 1 }
-          let waiters = try EventLog<UInt>()
-          try NamedThread("end") {
-            store.unlock()
-            waiters.append(open_gate_waiters())
-          }.detach()
-          // Only a server that does not wait for its worker ends in this time.
-          poll(nil, 0, 100)
-          open_gate_open()
-          let left = try waiters.first("the end of the server") { _ in true }
+          let left = try EndedServerTests.end(store)
           try require(left == 0, "\(work), \(durability): the directory is free while the sidecar is written")
           let next = try EndedServerTests.store(directory, durability)
           try next.findUnfinished { _, _ in }
@@ -101,6 +107,57 @@ struct EndedServerTests {
           let bytes = try directory.text(EndedServerTests.name.final)
           try require(bytes == "abc" && !directory.exists(EndedServerTests.name.gaps), "\(work), \(durability)")
         }
+      }
+    }
+  }
+
+  /// What retention does with a recording.
+  private enum Move: CaseIterable {
+    /// Moves it away, to remove it.
+    case away
+    /// Moves its sidecar back, because a killed server has moved only that.
+    case back
+    /// Removes its file, which was moved away.
+    case removed
+  }
+
+  /// A complete recording in a directory, on which `move` is due.
+  private static func leave(_ move: Move, in directory: TemporaryDirectory) throws {
+    var sidecar = RecordingSidecar(file: name.final)
+    (sidecar.ended, sidecar.isClockSynchronized) = ("2020-01-01T00:00:00.000Z", true)
+    sidecar.stored = RecordingSidecar.Content(bytes: 3, sha256: "0")
+    sidecar.received = sidecar.stored
+    if move != .away { try require(mkdir("\(directory.path)/.removing", 0o700) == 0, "mkdir") }
+    try directory.write(move == .removed ? ".removing/\(name.final)" : name.final, Array("abc".utf8))
+    guard move != .removed else { return }
+    try directory.write(move == .back ? ".removing/\(name.sidecar)" : name.sidecar, Array(sidecar.text.utf8))
+  }
+
+  @Test("no other server uses the directory while retention moves or removes a recording")
+  func moved() async {
+    await #expect(processExitsWith: .success) {
+      for move in Move.allCases {
+        let directory = TemporaryDirectory()
+        try EndedServerTests.leave(move, in: directory)
+        let clock = RetentionState.Clock(isSynchronized: {
+          // The recordings are listed, and the rules are about to be applied.
+          open_gate_close("/.removing")
+          return true
+        })
+        let retention = RetentionState(RecordingRetention(longestAge: .seconds(1)), clock)
+        let store = try EndedServerTests.store(directory, .none, move == .away ? retention : nil)
+        switch move {
+        case .away: break
+        case .back: open_gate_close("/.removing")
+        case .removed: unlink_gate_close("/.removing/" + EndedServerTests.name.final)
+        }
+        store.beginRetention { _ in }
+        try waitUntil("\(move): the worker is about to do it") { open_gate_waiters() + unlink_gate_waiters() == 1 }
+        let left = try EndedServerTests.end(store)
+        try require(left == 0, "\(move): the directory is free meanwhile")
+        let hasRecording = directory.exists(EndedServerTests.name.final)
+        try require(hasRecording == (move == .back), "\(move): \(try allNames(in: directory.path))")
+        try require(directory.exists(EndedServerTests.name.sidecar) == hasRecording, "\(move): its sidecar")
       }
     }
   }
