@@ -4,7 +4,8 @@
 // As long as the recording has its final name, no other one of that name begins. It counts as removed, and is logged,
 // once it is moved. If a server is killed before that, the next one moves the rest back.
 //
-// No other server uses the directory during any of these steps (`unlessEnded`).
+// No other server uses the directory during any of these steps (`unlessEnded`). The search for what an earlier server
+// has left runs on another thread, and does not see a removal half done either.
 
 internal import CLinux
 internal import DiskFiles
@@ -110,7 +111,8 @@ extension FileStore {
   /// Removes a recording directly, if there is no space for a directory. This makes space.
   ///
   /// Its other files are hidden until it is gone, which takes no space. A hidden sidecar with digests belongs to no
-  /// other operation.
+  /// other operation. ``endRemovalInPlace(of:_:)`` on another thread must not take this for the removal of a server
+  /// that was killed, so both are within ``unlessEnded(_:)``.
   private func removeInPlace(_ fileBase: String, _ file: String) throws(SystemError) {
     let companions = [fileBase + RecordingSidecar.fileExtension, fileBase + ".gaps"]
     let names = companions.map { renameat(directory, $0, directory, ".\($0)") == 0 ? ".\($0)" : $0 }
@@ -126,7 +128,7 @@ extension FileStore {
   }
 
   /// Completes the removal of a recording in its place, during which a server was killed. If the recording still
-  /// exists, it stays.
+  /// exists, it stays. Call it within ``unlessEnded(_:)``.
   func endRemovalInPlace(of name: StreamName, _ sidecar: RecordingSidecar) {
     let isThere = isThere(sidecar.file)
     if !isThere { unlink(sidecar) }

@@ -194,6 +194,44 @@ struct RecordingSearchTests {
     }
   }
 
+  @Test("a search at the time of a removal on a full disk leaves no sidecar without its recording")
+  func removal() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      try directory.write("r-1.txt", Array("abc".utf8))
+      var sidecar = RecordingSidecar(file: "r-1.txt")
+      (sidecar.ended, sidecar.isClockSynchronized) = ("2020-01-01T00:00:00.000Z", true)
+      sidecar.stored = RecordingSidecar.Content(bytes: 3, sha256: "0")
+      sidecar.received = sidecar.stored
+      try directory.write("r-1.sidecar", Array(sidecar.text.utf8))
+      let retention = RetentionState(
+        RecordingRetention(longestAge: .seconds(1)), RetentionState.Clock(isSynchronized: { true }))
+      let store = try FileStore(
+        path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, retention: retention,
+        files: OpenFiles(), UploadUsage(.init()))
+      // There is no space for the directory into which the recording would be moved.
+      disk_faults_begin(directory.path)
+      disk_faults_fail(DISK_MAKE_DIRECTORY, 1, ENOSPC)
+      unlink_gate_close("/r-1.txt")
+      let ends = try EventLog<String>()
+      store.beginRetention { event in
+        if event.kind == .removed { ends.append("removal") }
+      }
+      try waitUntil("the recording is about to be removed") { unlink_gate_waiters() == 1 }
+      try require(directory.exists(".r-1.sidecar"), "its sidecar is not hidden")
+      try NamedThread("search") {
+        try? store.findUnfinished { _, _ in }
+        ends.append("search")
+      }.detach()
+      // Only a search that does not wait for the worker ends in this time.
+      poll(nil, 0, 100)
+      unlink_gate_open()
+      for end in ["search", "removal"] { try ends.first("the end of the \(end)") { $0 == end } }
+      let left = try allNames(in: directory.path).filter { $0.contains("r-1") }
+      try require(left.isEmpty, "left: \(left)")
+    }
+  }
+
   // MARK: The plan
 
   /// The searches of one attempt, of which some fail.
