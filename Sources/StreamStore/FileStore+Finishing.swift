@@ -48,10 +48,11 @@ extension FileStore {
   }
 
   /// - Parameters:
+  ///   - outlivesLoop: whether another server may use the directory when the steps are over.
   ///   - guarding: wraps each step.
   ///   - completion: called immediately if nothing is synced, and otherwise on the worker's thread.
   func complete(
-    _ finishing: FinishingRecording, _ file: OpenFile, forgetsLog: Bool,
+    _ finishing: FinishingRecording, _ file: OpenFile, forgetsLog: Bool, outlivesLoop: Bool = false,
     guarding: (@escaping DiskSync.Step) -> DiskSync.Step = { $0 },
     completion: @escaping @Sendable (FinishFailure?) -> Void
   ) {
@@ -88,7 +89,7 @@ extension FileStore {
           completeSidecar(name)
         } else if error?.code != ECANCELED {
           // A discarded recording is missing, or belongs to another server by now.
-          try? restoreHead(name)
+          try? restoreHead(name, outlivesLoop: outlivesLoop)
         }
       }
       completion(error.map { FinishFailure(error: $0, stage: stage) })

@@ -206,13 +206,17 @@ extension FileStore {
 
   /// Restores the received head of a recording that did not get its final name, whatever the length of its file.
   ///
+  /// - Parameter outlivesLoop: whether another server may use the directory meanwhile. That one then restores it.
   /// - Throws: ``SystemError``, also if it cannot be determined now whether the head was changed.
-  func restoreHead(_ name: StreamName) throws(SystemError) {
+  func restoreHead(_ name: StreamName, outlivesLoop: Bool = false) throws(SystemError) {
     guard isThere(name.partial), var sidecar = try readPending(name), let stored = sidecar.stored else { return }
     if let received = WAVHead(sidecar.receivedHead), let finished = received.finished(fileLength: stored.bytes),
       try readHead(name.partial, finished.count) == finished
     {
-      try writeHead(received.received, name.partial)
+      let isWritten = try unlessEnded(outlivesLoop: outlivesLoop) { () throws(SystemError) in
+        try writeHead(received.received, name.partial)
+      }
+      guard isWritten else { return }
       if durability != .none {
         let descriptor = try files.open("open \(name.partial)") {
           openat(directory, name.partial, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
@@ -222,7 +226,7 @@ extension FileStore {
       }
     }
     (sidecar.stored, sidecar.received, sidecar.receivedHead) = (nil, nil, [])
-    try writePending(sidecar, name)
+    try unlessEnded(outlivesLoop: outlivesLoop) { () throws(SystemError) in try writePending(sidecar, name) }
   }
 
   private func head(of name: StreamName) throws(SystemError) -> WAVHead? {

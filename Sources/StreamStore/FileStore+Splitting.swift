@@ -218,7 +218,8 @@ extension FileStore {
       let guarded = finish.guarding(step)
       return outlivesLoop ? orCancelled(guarded) : guarded
     }
-    complete(split.finishing, split.file, forgetsLog: false, guarding: guarding) { [self] failure in
+    complete(split.finishing, split.file, forgetsLog: false, outlivesLoop: outlivesLoop, guarding: guarding) {
+      [self] failure in
       var failure = failure
       if failure != nil, !isThere(name.partial), isThere(name.final) {
         // The previous server, which has just ended, was doing the same.
@@ -227,7 +228,11 @@ extension FileStore {
       }
       guard let failure else { return ended(.finished) }
       let isDataLost = failure.stage == .bytes && failure.error.code != ECANCELED
-      if isDataLost { finish.unlessDiscarded { noteBroken(name, from: split.finishing.start, failure.error) } }
+      if isDataLost {
+        unlessEnded(outlivesLoop: outlivesLoop) {
+          finish.unlessDiscarded { noteBroken(name, from: split.finishing.start, failure.error) }
+        }
+      }
       ended(.failed(failure.error, isDataLost: isDataLost))
     }
   }
@@ -267,7 +272,7 @@ extension FileStore {
   func finishLeftSplit(_ name: StreamName) throws(SystemError) -> Bool {
     guard !isEnded.load(ordering: .acquiring), try leftSplit(name) != nil else { return false }
     do throws(SystemError) {
-      try checkSplits(name, parts.lines(of: name.base))
+      try checkSplits(name, parts.lines(of: name.base), outlivesLoop: true)
       guard let part = try leftSplit(name), let end = part.end,
         let (_, finalExtension) = StreamName.parts(ofFile: part.file[...])
       else { return false }
@@ -289,7 +294,7 @@ extension FileStore {
     guard isFirst else { return }
     do throws(SystemError) {
       guard let (file, size) = try openExisting(name.partial, O_RDWR) else { return leaveSplit(name, finish) }
-      try restoreHead(name)
+      try restoreHead(name, outlivesLoop: true)
       let length = part.start + (size - min(size, part.headerLength))
       let finishing = FinishingRecording(
         name: name, streamID: part.streamID, start: part.start, length: min(length, end), size: size, ending: .split)

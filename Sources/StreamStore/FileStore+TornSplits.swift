@@ -26,9 +26,12 @@ extension FileStore {
   /// After a power failure, the log may promise bytes that the disk lacks. The split is undone if the next recording
   /// contains no bytes yet. Otherwise this records that the stream is unreliable.
   ///
+  /// - Parameter outlivesLoop: whether another server may use the directory meanwhile. That one then does the rest.
   /// - Returns: whether the caller's log is outdated.
   @discardableResult
-  func checkSplits(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
+  func checkSplits(
+    _ name: StreamName, _ log: [RecordingPart], outlivesLoop: Bool = false
+  ) throws(SystemError) -> Bool {
     let left = try leftSplits(name, log)
     for split in left { syncOnce(split) }
     guard left.contains(where: \.isTorn) else { return false }
@@ -36,7 +39,7 @@ extension FileStore {
     return try tornLock.withLock { (_) throws(SystemError) in
       let log = try parts.lines(of: name.base)
       for split in try leftSplits(name, log) where split.isTorn {
-        if try noteTorn(split, name, log) { break }
+        if try noteTorn(split, name, log, outlivesLoop: outlivesLoop) { break }
       }
       // Even if the other thread has corrected it: the caller's log is outdated.
       return true
@@ -65,7 +68,7 @@ extension FileStore {
     let (name, start) = (split.name, split.part.start)
     guard durability != .none, !syncedSplits.withLock({ $0.contains(name.fileBase) }) else { return }
     disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)") { [self] error in
-      if let error { noteBroken(name, from: start, error) }
+      if let error { unlessEnded { noteBroken(name, from: start, error) } }
     }
     // Another thread that finds this entry relies on the sync being in the queue. Two threads may both queue one, which
     // does no harm.
@@ -74,7 +77,7 @@ extension FileStore {
 
   /// - Returns: whether the split was undone.
   private func noteTorn(
-    _ torn: LeftSplit, _ name: StreamName, _ log: [RecordingPart]
+    _ torn: LeftSplit, _ name: StreamName, _ log: [RecordingPart], outlivesLoop: Bool
   ) throws(SystemError) -> Bool {
     let (earlier, part) = (torn.name, torn.part)
     guard let growing = log.last, let end = part.end else { return false }
@@ -83,15 +86,21 @@ extension FileStore {
     if isPrevious, growing.end == nil,
       try fileSize(of: next.partial) ?? 0 <= growing.headerLength, try findComplete(next) == nil
     {
-      try undoSplit(name, to: GrowthExtent(part: part.number, length: end))
+      try unlessEnded(outlivesLoop: outlivesLoop) { () throws(SystemError) in
+        try undoSplit(name, to: GrowthExtent(part: part.number, length: end))
+      }
       // The file grows again.
       syncedSplits.withLock { _ = $0.remove(earlier.fileBase) }
       return true
     }
-    try note(GapRecord(offset: end, length: 0, cause: .notSynced), earlier)
-    if growing.end == nil { try note(GapRecord(offset: growing.start, length: 0, cause: .notSynced), next) }
-    // From now on, the log does not promise more than the disk has. The last line stays the last one.
-    try parts.append(part, growing, to: name.base)
+    let isNoted = try unlessEnded(outlivesLoop: outlivesLoop) { () throws(SystemError) in
+      try note(GapRecord(offset: end, length: 0, cause: .notSynced), earlier)
+      if growing.end == nil { try note(GapRecord(offset: growing.start, length: 0, cause: .notSynced), next) }
+      // From now on, the log does not promise more than the disk has. The last line stays the last one.
+      try parts.append(part, growing, to: name.base)
+    }
+    guard isNoted else { return false }
+    // These are queued afterwards, because a worker that has no thread syncs immediately.
     for name in [earlier, next] { syncGaps(of: name) }
     syncLog(name)
     return false

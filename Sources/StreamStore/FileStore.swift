@@ -157,6 +157,17 @@ package final class FileStore: Sendable {
     }
   }
 
+  /// Like ``unlessEnded(_:)`` for work that may outlive the loops. The work of a loop is over before another server may
+  /// use the directory, and a loop does not wait for the worker.
+  @discardableResult
+  func unlessEnded<Failure: Error>(
+    outlivesLoop: Bool, _ body: () throws(Failure) -> Void
+  ) throws(Failure) -> Bool {
+    if outlivesLoop { return try unlessEnded(body) }
+    try body()
+    return true
+  }
+
   // MARK: Files
 
   func isThere(_ file: String) -> Bool { isInDirectory(file, directory) }

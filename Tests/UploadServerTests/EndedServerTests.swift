@@ -22,6 +22,8 @@ struct EndedServerTests {
     case retention
     /// The end of a recording whose stream continues in another.
     case split
+    /// The same, if the server before it was killed while it did this.
+    case splitAgain
   }
 
   private static let name = StreamName(path: "/h.txt", streamID: "a", mediaType: "text/plain")
@@ -38,7 +40,13 @@ struct EndedServerTests {
 
   /// Writes a recording, and its sidecar with or without digests.
   private static func leave(_ work: Work, in directory: TemporaryDirectory) throws {
-    if work == .split {
+    if work == .splitAgain {
+      var sidecar = RecordingSidecar(file: name.final)
+      sidecar.stored = RecordingSidecar.Content(bytes: 3)
+      sidecar.received = sidecar.stored
+      try directory.write(name.pendingSidecar, Array(sidecar.text.utf8))
+    }
+    if work == .split || work == .splitAgain {
       try directory.write(name.partial, Array("abc".utf8))
       let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
       defer { close(descriptor) }
@@ -62,7 +70,7 @@ struct EndedServerTests {
     switch work {
     case .digests: store.completeSidecar(name)
     case .retention: store.beginRetention { _ in }
-    case .split:
+    case .split, .splitAgain:
       // If nothing is synced, this thread performs the steps.
       try NamedThread("finder") { try? store.findUnfinished { _, _ in } }.detach()
     }
@@ -158,6 +166,35 @@ struct EndedServerTests {
         let hasRecording = directory.exists(EndedServerTests.name.final)
         try require(hasRecording == (move == .back), "\(move): \(try allNames(in: directory.path))")
         try require(directory.exists(EndedServerTests.name.sidecar) == hasRecording, "\(move): its sidecar")
+      }
+    }
+  }
+
+  /// Why a recording that an earlier server has split off is unreliable.
+  private enum Damage: CaseIterable {
+    /// The log promises a byte that the disk lacks.
+    case torn
+    /// The disk refuses to sync it.
+    case refused
+  }
+
+  @Test("no other server uses the directory while the server records that a split recording is unreliable")
+  func unreliable() async {
+    await #expect(processExitsWith: .success) {
+      for damage in Damage.allCases {
+        let directory = TemporaryDirectory()
+        try EndedServerTests.leave(.split, in: directory)
+        if damage == .torn { try directory.write(EndedServerTests.name.partial, Array("ab".utf8)) }
+        let store = try EndedServerTests.store(directory, damage == .torn ? .none : .interval)
+        if damage == .refused { sync_gate_fail(EIO) }
+        open_gate_close("/" + EndedServerTests.name.gaps)
+        try EndedServerTests.begin(.split, store)
+        try waitUntil("\(damage): the record of its gaps is opened") { open_gate_waiters() == 1 }
+        let left = try EndedServerTests.end(store)
+        sync_gate_fail(0)
+        try require(left == 0, "\(damage): the directory is free meanwhile")
+        let gaps = try directory.text(EndedServerTests.name.gaps)
+        try require(gaps.contains("not-synced"), "\(damage): \(gaps)")
       }
     }
   }
