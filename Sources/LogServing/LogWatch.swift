@@ -18,7 +18,6 @@ package final class LogWatch {
   private static let (tickPart, scanPart) = (16, 64)
   private static let (shortestPause, longestTick) = (Duration.milliseconds(50), Duration.seconds(900))
   private static let retryPause = Duration.seconds(5)
-  private static let longestPurgePause = Duration.seconds(600)
   private static let beatInterval = Duration.seconds(15)
   /// How long the log must be unreadable before this is reported.
   private static let complaintPause = Duration.seconds(10)
@@ -32,8 +31,6 @@ package final class LogWatch {
   /// Whether the log was read from its beginning to its end.
   private var hasLoaded = false
   private var isStopped = false
-  /// How often the log was read from its beginning. Removals in an earlier log do not apply to the present one.
-  private var generation: UInt64 = 0
   /// The last report of an unreadable log.
   private var complaint: String?
   private var complaintTimer: EventLoop.Timer?
@@ -42,12 +39,14 @@ package final class LogWatch {
   private var beatTimer: EventLoop.Timer?
   /// The last uploads that ended before the start of this server.
   private var ended: [(token: String, sequence: UInt64)] = []
+  private let discarded: DiscardedUploads
   /// Uploads that are being ended.
   private var ending: Set<String> = []
   private var due: [LogUsage.Remainder] = []
 
   package init(_ log: UploadLog) {
     self.log = log
+    discarded = DiscardedUploads(log)
     let lifetime = log.usage.lifetimes.shortest
     tickInterval = min(max(lifetime / Self.tickPart, Self.shortestPause), Self.longestTick)
     scanInterval = max(lifetime / Self.scanPart, Self.shortestPause)
@@ -73,6 +72,7 @@ package final class LogWatch {
     isStopped = true
     reader?.stop()
     disarm()
+    discarded.forget()
     for timer in [complaintTimer, beatTimer].compactMap(\.self) { log.loop.cancel(timer) }
   }
 
@@ -122,7 +122,7 @@ package final class LogWatch {
     log.usage.forget()
     disarm()
     (hasLoaded, ended, due) = (false, [], [])
-    generation += 1
+    discarded.forget()
     log.loop.schedule(after: pause) { [weak self] in
       guard let self, !isStopped else { return }
       start()
@@ -164,33 +164,14 @@ package final class LogWatch {
     }
     guard isDiscarded else { return }
     // The server that has ended it removes them, unless it was killed since then, or the brokers refused.
-    purge(token, after: isOwn ? .zero : Self.retryPause)
-  }
-
-  private func purge(_ token: String, after pause: Duration, failures: Int = 0) {
-    log.loop.schedule(after: pause) { [weak self, generation] in self?.purge(token, generation, failures: failures) }
-  }
-
-  /// Removes the bytes of a discarded upload. Tries again until the brokers have done it.
-  private func purge(_ token: String, _ generation: UInt64, failures: Int) {
-    guard !isStopped, generation == self.generation else { return }
-    // Before all messages are read, the log may be another one, in which the upload has other bytes.
-    guard log.usage.isCurrent else { return purge(token, after: Self.retryPause, failures: failures) }
-    log.stream.purge(token) { [weak self] result in
-      guard case .failure(let error) = result, let self, !isStopped, generation == self.generation else { return }
-      if failures == 0 {
-        warn("cannot remove the messages of the discarded upload \(token): \(error). The server retries.")
-      }
-      let pause = min(Self.retryPause * (1 << min(failures, 10)), Self.longestPurgePause)
-      purge(token, after: pause, failures: failures + 1)
-    }
+    if isOwn { discarded.remove(token) } else { discarded.removeLater(token) }
   }
 
   /// Removes the bytes of uploads that an earlier server discarded. It may have been killed before the removal.
   private func loaded() {
     hasLoaded = true
     let recent = log.usage.recentSequence
-    for upload in ended where upload.sequence > recent { purge(upload.token, after: .zero) }
+    for upload in ended where upload.sequence > recent { discarded.remove(upload.token) }
     ended = []
   }
 

@@ -138,15 +138,9 @@ package final class UploadLog {
   }
 
   /// Removes all bytes of an upload. Only its last message is kept. If this fails, the ``LogWatch`` of each server
-  /// tries again.
+  /// tries again, and reports it if that fails too.
   func purge(_ token: String, _ completion: @escaping () -> Void) {
-    stream.purge(token) { [context] result in
-      if case .failure(let error) = result {
-        context.emit(
-          ServerEvent(.warning, reason: "cannot remove the messages of the discarded upload \(token): \(error)"))
-      }
-      completion()
-    }
+    stream.purge(token) { _ in completion() }
   }
 
   /// The state of an upload in the log.

@@ -226,6 +226,10 @@ struct SharedExpiryTests {
     #expect(try server?.head(location).status == 410)
   }
 
+  private static func isRefusedRemoval(_ event: ServerEvent) -> Bool {
+    event.reason?.contains("cannot remove the messages") == true
+  }
+
   @Test("the bytes of a cancelled upload are removed although the brokers refused this, unless the upload was complete")
   func refusedRemoval() throws {
     func users(_ permissions: String) -> String {
@@ -241,22 +245,27 @@ struct SharedExpiryTests {
     let last = try server.connect()
     try last.patch(complete, at: 5, completes: true, body: "")
     #expect(try last.final().answer.status == 201)
-    let unfinished = try server.create("bytes", ["Upload-Length: 50"])
-    for location in [complete, unfinished] {
-      let client = try server.connect()
-      try client.request("DELETE", location)
-      #expect(try client.final(withBody: false).answer.status == 204)
+    let unfinished = try (0..<3).map { _ in try server.create("bytes", ["Upload-Length: 50"]) }
+    for locations in [[complete], unfinished] {
+      let clients = try locations.map { location in
+        let client = try server.connect()
+        try client.request("DELETE", location)
+        return client
+      }
+      for client in clients { #expect(try client.final(withBody: false).answer.status == 204) }
     }
     let stream = try BrokerLoop(options).open("sluice")
     func bytes(_ location: String) throws -> [UInt8] {
       try stream.messages(of: String(location.dropFirst("/.uploads/".count))).flatMap(\.content.payload)
     }
-    #expect(try bytes(unfinished) == Array("bytes".utf8))
+    for location in unfinished { #expect(try bytes(location) == Array("bytes".utf8)) }
+    try server.events.first("the report") { Self.isRefusedRemoval($0) }
     try broker.kill()
     try broker.start(users(""))
-    try waitUntil("its bytes are removed") { (try? bytes(unfinished)) == [] }
+    try waitUntil("their bytes are removed") { unfinished.allSatisfy { (try? bytes($0)) == [] } }
     // Its end came first.
     #expect(try bytes(complete) == Array("whole".utf8))
+    #expect(server.events.all.filter(Self.isRefusedRemoval).count == 1)
   }
 
   @Test("a broker that is killed delays the end of an upload and does not prevent it")
