@@ -147,16 +147,10 @@ extension FileStore {
       let stored = sidecar.stored, stored.sha256 != nil,
       let (base, ending) = StreamName.parts(ofFile: sidecar.file[...]), base == fileBase,
       ![".part", ".gaps", RecordingSidecar.fileExtension].contains(String(ending)),
-      let status = regularStatus(sidecar.file, in: directory), UInt64(status.st_size) == stored.bytes
+      let status = try? knownStatus(sidecar.file, in: directory), UInt64(status.st_size) == stored.bytes
     else { return nil }
     // Holes take no space. The unit is 512 bytes (stat(2)).
     return (sidecar, UInt64(status.st_blocks).multipliedSaturated(by: 512))
-  }
-
-  private func regularStatus(_ file: String, in directory: Int32) -> stat? {
-    var status = stat()
-    guard fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) == 0 else { return nil }
-    return status.st_mode & S_IFMT == S_IFREG ? status : nil
   }
 
   // MARK: Choosing

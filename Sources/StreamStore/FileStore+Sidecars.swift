@@ -106,7 +106,7 @@ extension FileStore {
   func endByClock(of stream: StreamFile, _ split: RecordingSplit, _ head: WAVHead) -> UInt64? {
     guard split.needsClock else { return nil }
     let start = max(stream.start, UInt64(head.received.count))
-    let sidecar = pendingSidecar(stream.name)
+    let sidecar = sidecar(stream.name.pendingSidecar)
     var began: WallClock?
     var steps: [StreamDescription.ClockStep] = []
     if let sidecar, sidecar.startedBySender {
@@ -254,8 +254,6 @@ extension FileStore {
 
   // MARK: The hidden file
 
-  func pendingSidecar(_ name: StreamName) -> RecordingSidecar? { sidecar(name.pendingSidecar) }
-
   /// The hidden sidecar of a recording; nil if there is none, or if it cannot be parsed.
   ///
   /// - Throws: ``SystemError`` if the disk or the kernel refuses to read it. It may be complete nevertheless.
@@ -287,18 +285,19 @@ extension FileStore {
     }
   }
 
+  /// Like ``knownSidecar(_:in:)``, but nil if it cannot be read.
+  ///
   /// - Parameter parent: the directory; nil for the directory of recordings.
   func sidecar(_ file: String, in parent: Int32? = nil) -> RecordingSidecar? {
-    (try? readSidecar(file, in: parent ?? directory)) ?? nil
+    (try? knownSidecar(file, in: parent ?? directory)) ?? nil
   }
 
-  /// nil if it does not exist, cannot be parsed, or is damaged. See also ``knownSidecar(_:in:)``.
+  /// Like ``knownSidecar(_:in:)``, but nil if the disk cannot read it.
   ///
   /// - Throws: ``SystemError`` if it cannot be read now, because descriptors or memory are short.
   func readSidecar(_ file: String, in directory: Int32) throws(SystemError) -> RecordingSidecar? {
     do throws(SystemError) {
-      let bytes = try contents(file, in: directory)
-      return try? RecordingSidecar(parsing: bytes)
+      return try knownSidecar(file, in: directory)
     } catch {
       if error.isShortage { throw error }
       return nil
