@@ -6,13 +6,11 @@ extension LiveStream {
   /// The longest time for the disk at the end. It equals the time for the network, within these bounds.
   private static let diskLimits = Duration.seconds(1)...Duration.seconds(5)
 
-  /// Makes the spool store undelivered bytes, with a time limit that a working disk can keep.
+  /// Makes the spool store undelivered bytes, with a time limit that a working disk can keep. If the session closes,
+  /// the spool stores them afterwards.
   func end(_ spool: SpoolLink, isDelivered: Bool, then done: @escaping () -> Void) {
     afterSpool = done
-    let limits = Self.diskLimits
-    diskTimer = loop.schedule(
-      after: finishLimit.map { min(max($0, limits.lowerBound), limits.upperBound) } ?? limits.upperBound
-    ) { [self] in
+    endWithoutSpool = { [self] in
       // Without pauses, because these are positions in the spool.
       let head = content.newest - min(content.newest, content.pausedByteCount)
       spoolHasEnded(notSynchronized: isDelivered ? 0 : spool.notSynchronized(upTo: head))
@@ -22,11 +20,20 @@ extension LiveStream {
         spoolHasEnded(notSynchronized: inMemory)
       }
     }
+    // The session's thread ends before the spool's answer.
+    if isSessionClosing {
+      endWithoutSpool?()
+      return
+    }
+    let limits = Self.diskLimits
+    diskTimer = loop.schedule(
+      after: finishLimit.map { min(max($0, limits.lowerBound), limits.upperBound) } ?? limits.upperBound
+    ) { [self] in endWithoutSpool?() }
   }
 
   private func spoolHasEnded(notSynchronized count: UInt64) {
     guard let done = afterSpool else { return }
-    afterSpool = nil
+    (afterSpool, endWithoutSpool) = (nil, nil)
     if let diskTimer { loop.cancel(diskTimer) }
     diskTimer = nil
     notSynchronized = count

@@ -54,6 +54,10 @@ final class LiveStream: @unchecked Sendable {
   /// The work after the spool has stored what it can, or does not answer.
   var afterSpool: (() -> Void)?
   var diskTimer: EventLoop.Timer?
+  /// Ends the wait for the spool, while there is one.
+  var endWithoutSpool: (() -> Void)?
+  /// Whether the session closes. Its thread then does not wait for the spool.
+  var isSessionClosing = false
   /// See ``StreamSummary/notSynchronized``.
   var notSynchronized: UInt64 = 0
   /// The newest valid bearer token.
@@ -171,9 +175,12 @@ final class LiveStream: @unchecked Sendable {
     self.handler = handler
     startTime = .now
     // Otherwise, a stream that waits for bytes or for its next attempt would never end.
-    closing = session.whenClosing { [weak self] in self?.cancel() }
+    closing = session.whenClosing { [weak self] in self?.sessionCloses() }
     // The session is about to close.
-    if closing == nil { _ = machine.stop(Self.cancelled) }
+    if closing == nil {
+      isSessionClosing = true
+      _ = machine.stop(Self.cancelled)
+    }
     if live?.isSpooled == false { describer = configuration.description.map { StreamDescriber($0, now: .now) } }
     if let description = describer?.value(at: 0, now: .now) { live?.spool?.note(description: description) }
     guard !machine.isEnded else { return end(Self.cancelled) }
@@ -250,6 +257,13 @@ final class LiveStream: @unchecked Sendable {
     let step = machine.stop(Self.cancelled)
     // A stream that is not started has nothing to end. `start` reports the end.
     if isStarted { perform(step) }
+  }
+
+  private func sessionCloses() {
+    isSessionClosing = true
+    cancel()
+    // The stream may have ended before.
+    endWithoutSpool?()
   }
 
   /// Ends the stream, and asks the server to delete its bytes (section "Upload Cancellation").

@@ -270,7 +270,8 @@ public struct StreamSummary: Sendable, CustomStringConvertible {
   /// Whether the stream used resumable uploads.
   public var isResumable = false
   /// The number of bytes that neither the server nor the disk of the spool has. The disk refused them or was too slow,
-  /// or their file was removed. Some may be in memory, where the next process finds them unless the machine restarts.
+  /// the session closed before the disk had them, or their file was removed. Some may be in memory, where the next
+  /// process finds them unless the machine restarts.
   public var notSynchronized: UInt64 = 0
   /// The data with which another process can continue the unfinished upload resource. Nil without one.
   public var resumeData: ResumeData?

@@ -199,6 +199,28 @@ struct BacklogStreamerTests {
     }
   }
 
+  private static func isEnd(_ event: BacklogStreamer.Event) -> Bool { if case .ended = event { true } else { false } }
+
+  @Test("a backlog ends when its session closes while a stretch is being sent, and keeps everything")
+  func closedWhileSending() throws {
+    let requests = try EventLog<Int>()
+    let peer = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      requests.append(number)
+      _ = connection.waitForEnd()
+    }
+    for number in 0..<2 { try leave(number, count: 1000, for: peer.url) }
+    let configuration = LiveStreamConfiguration(request: UploadRequest(url: peer.url))
+    let session = try UploadSession()
+    let streamer = BacklogStreamer(try spool(), configuration: configuration, session: session)
+    let events = try EventLog<BacklogStreamer.Event>()
+    streamer.start { events.append($0) }
+    try requests.wait("a request") { $0.first }
+    session.close()
+    try events.first("the end of the backlog", where: Self.isEnd)
+    #expect(Self.counts(events.all) == (1, 0, 2))
+  }
+
   @Test("a backlog is sent in large chunks, and at a limited rate in small ones", arguments: [nil, 64 << 20])
   func chunks(rate: Int?) throws {
     let found = try EventLog<(largest: Int, total: Int)>()
