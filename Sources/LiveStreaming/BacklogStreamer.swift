@@ -37,6 +37,8 @@ public final class BacklogStreamer: @unchecked Sendable {
   private var delivered = 0
   private var kept = 0
   private var isCancelled = false
+  /// The registration for the closing of the session, from the start to the end.
+  private var closing: UInt64?
 
   /// Creates a streamer for the data of earlier processes.
   ///
@@ -54,22 +56,26 @@ public final class BacklogStreamer: @unchecked Sendable {
   /// The size of libcurl's buffer in bytes.
   private static let uploadBufferSize = 256 << 10
 
-  /// Begins with the oldest stretch.
+  /// Begins with the oldest stretch. If the session is closed, the backlog ends at once, on the calling thread.
   public func start(_ handler: @escaping @Sendable (Event) -> Void) {
-    session.loop.execute { [self] in
+    let isOpen = session.execute { [self] in
       self.handler = handler
+      closing = session.whenClosing { [weak self] in self?.cancelNow() }
+      // The session is about to close.
+      if closing == nil { isCancelled = true }
       next()
     }
+    if !isOpen { handler(.ended(delivered: 0, kept: waiting.count)) }
   }
 
   /// Ends at once. Unacknowledged bytes stay in the spool.
-  public func cancel() {
-    session.loop.execute { [self] in
-      isCancelled = true
-      current?.cancel()
-      // The disk may never finish opening the next stretch.
-      if isOpening { end(kept: 1) }
-    }
+  public func cancel() { session.loop.execute { [self] in cancelNow() } }
+
+  private func cancelNow() {
+    isCancelled = true
+    current?.cancelNow()
+    // The disk may never finish opening the next stretch, and a session that closes does not wait for it.
+    if isOpening { end(kept: 1) }
   }
 
   private func next() {
@@ -88,6 +94,8 @@ public final class BacklogStreamer: @unchecked Sendable {
 
   private func end(kept more: Int) {
     isOpening = false
+    if let closing { session.forgetClosing(closing) }
+    closing = nil
     handler(.ended(delivered: delivered, kept: kept + more + waiting.count))
     handler = { _ in }
   }

@@ -221,6 +221,43 @@ struct BacklogStreamerTests {
     #expect(Self.counts(events.all) == (1, 0, 2))
   }
 
+  @Test("a backlog ends when its session closes while the disk opens a stretch, and keeps everything")
+  func closedWhileOpening() throws {
+    for number in 0..<2 { try leave(number, count: 1000) }
+    let events = try EventLog<BacklogStreamer.Event>()
+    let begun = try EventLog<Bool>()
+    let isOver = try EventCounter()
+    do {
+      let spool = try self.spool()
+      let descriptor = isOver.descriptor
+      // The spool's thread opens no stretch until the backlog has ended.
+      spool.open("none") { _ in _ = waitUntilReadable(descriptor) }
+      let configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url))
+      let session = try UploadSession()
+      let streamer = BacklogStreamer(spool, configuration: configuration, session: session)
+      streamer.start { events.append($0) }
+      session.loop.execute { begun.append(true) }
+      try begun.wait("the beginning") { $0.first }
+      session.close()
+    }
+    try events.first("the end of the backlog", where: Self.isEnd)
+    isOver.signal()
+    #expect(Self.counts(events.all) == (0, 0, 2))
+    try withSession { session throws in #expect(Self.counts(try send(session)) == (2, 2, 0)) }
+  }
+
+  @Test("a backlog in a closed session ends at once, and keeps everything")
+  func closedSession() throws {
+    for number in 0..<2 { try leave(number, count: 1000) }
+    let session = try UploadSession()
+    session.close()
+    let configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url))
+    let streamer = BacklogStreamer(try spool(), configuration: configuration, session: session)
+    let events = try EventLog<BacklogStreamer.Event>()
+    streamer.start { events.append($0) }
+    #expect(events.all.count == 1 && Self.counts(events.all) == (0, 0, 2))
+  }
+
   @Test("a backlog is sent in large chunks, and at a limited rate in small ones", arguments: [nil, 64 << 20])
   func chunks(rate: Int?) throws {
     let found = try EventLog<(largest: Int, total: Int)>()
