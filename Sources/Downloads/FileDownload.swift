@@ -124,7 +124,10 @@ public final class FileDownload: @unchecked Sendable {
   private enum Place {
     /// Before the start, and after the end.
     case none
-    case session(UploadSession, closing: UInt64?)
+    /// ``start(on:_:)`` has not yet decided which thread it is. This work waits for the decision.
+    case starting([@Sendable (FileDownload) -> Void])
+    /// Only the session's thread ends this.
+    case session(UploadSession, closing: UInt64)
     /// The session is closed. The worker does the rest, and owns the network thread's state.
     case worker
   }
@@ -149,19 +152,18 @@ public final class FileDownload: @unchecked Sendable {
     precondition(isFirst, "a FileDownload can be started only once")
     // First, because the session may close at any time from here on.
     (self.session, self.handler, startedAt) = (session, handler, .now)
-    place.withLock { $0 = .session(session, closing: nil) }
+    place.withLock { $0 = .starting([]) }
     guard let closing = session.whenClosing({ [weak self] in self?.sessionCloses() }) else {
-      // Its thread has ended.
+      // Its thread may still run, but has no part in this download.
       return sessionCloses()
     }
-    let hasLeft = place.withLock { place in
-      guard case .session = place else { return true }
+    place.withLock { place in
+      // Otherwise, the session has closed since.
+      guard case .starting(let waiting) = place else { return }
       place = .session(session, closing: closing)
-      return false
+      for work in waiting { execute(work, on: session) }
+      execute({ if !$0.isEnding { $0.begin() } }, on: session)
     }
-    // It was cancelled before the registration was known.
-    if hasLeft { session.forgetClosing(closing) }
-    session.loop.execute { [self] in if !isEnding { begin() } }
   }
 
   /// Ends the download. The part stays if it can be continued.
@@ -184,18 +186,47 @@ public final class FileDownload: @unchecked Sendable {
 
   /// Any thread. Does nothing before the start or after the end.
   func onLoop(_ work: @escaping @Sendable (FileDownload) -> Void) {
-    place.withLock { place in
+    let isForWorker = place.withLock { place in
       switch place {
       case .none: break
-      case .session(let session, _): session.loop.execute { [self] in work(self) }
-      case .worker: worker.execute { [self] in work(self) }
+      case .starting(let waiting): place = .starting(waiting + [work])
+      case .session(let session, _): execute(work, on: session)
+      case .worker: return true
       }
+      return false
+    }
+    // Without the lock, because the worker runs it here and now if no thread can be started.
+    if isForWorker { worker.execute { [self] in work(self) } }
+  }
+
+  /// Runs `work` on the session's thread, or on the worker's if the session closes before.
+  private func execute(_ work: @escaping @Sendable (FileDownload) -> Void, on session: UploadSession) {
+    session.loop.execute { [self] in
+      let isOwner = place.withLock { place in
+        if case .session = place { return true }
+        return false
+      }
+      if isOwner { work(self) } else { onLoop(work) }
     }
   }
 
+  /// On the session's thread. If the session was closed before the start, on the thread of the start, because no other
+  /// thread uses the download yet.
   private func sessionCloses() {
-    place.withLock { $0 = .worker }
+    // Before the worker owns the download, because this stops the request and the timers.
     fail(DownloadError(.cancelled, "cancelled: the session was closed"))
+    let waiting = place.withLock { place -> [@Sendable (FileDownload) -> Void] in
+      var waiting: [@Sendable (FileDownload) -> Void] = []
+      switch place {
+      // It has ended.
+      case .none: return waiting
+      case .starting(let work): waiting = work
+      case .session, .worker: break
+      }
+      place = .worker
+      return waiting
+    }
+    for work in waiting { onLoop(work) }
   }
 
   /// Nothing more happens.
@@ -205,7 +236,7 @@ public final class FileDownload: @unchecked Sendable {
       defer { place = .none }
       return place
     }
-    if case .session(let session, let closing?) = left { session.forgetClosing(closing) }
+    if case .session(let session, let closing) = left { session.forgetClosing(closing) }
   }
 
   // MARK: Beginning

@@ -120,6 +120,27 @@ struct FileDownloadTests {
     #expect(directory.names == ["file"])
   }
 
+  @Test("after its session has closed, no work of a download runs on the session's thread")
+  func closingSession() throws {
+    let directory = try TemporaryDirectory()
+    let session = try UploadSession()
+    let events = try EventLog<DownloadEvent>()
+    let isOnThread = try EventLog<Bool>()
+    let turns = try EventLog<Bool>()
+    let request = UploadRequest(url: "http://127.0.0.1:1/x")
+    let download = FileDownload(.init(request: request, to: "\(directory.path)/file"))
+    download.start(on: session) { events.append($0) }
+    session.loop.execute {
+      session.close()
+      // The session's thread gets this work before the download leaves it, and does it afterwards.
+      download.withProgress { _ in isOnThread.append(session.loop.isOnThread) }
+      session.loop.execute { turns.append(true) }
+    }
+    try turns.wait("the turn after the closing") { $0.first }
+    try events.first("the end of the download") { if case .ended = $0 { true } else { false } }
+    #expect(isOnThread.all.allSatisfy { !$0 }, "the worker owns the download")
+  }
+
   @Test("a foreign file at the path of the part is not trusted", arguments: ["other", "born", "link", "short", "name"])
   func foreign(_ kind: String) async throws {
     let directory = try TemporaryDirectory()
