@@ -178,7 +178,7 @@ enum Load {
   private static let highestRate = 10_000_000_000
 
   /// These have no effect on a stream with one request per message.
-  private static let optionsOfStreams = ["buffer", "roll-over-after", "give-up"]
+  private static let optionsOfStreams = ["buffer", "roll-over-after", "give-up", "give-up-on-refusal", "retry-ceiling"]
 
   private static func configuration(_ values: CommandLineSyntax.Values) throws(CommandError) -> LoadConfiguration {
     var request = try StreamOptions.request(values)

@@ -254,6 +254,8 @@ struct OptionTableTests {
       ["load", "http://localhost/", "--request-per-message", "--buffer", "1MB"],
       ["load", "http://localhost/", "--request-per-message", "--roll-over-after", "1s"],
       ["load", "http://localhost/", "--request-per-message", "--give-up", "1s"],
+      ["load", "http://localhost/", "--request-per-message", "--give-up-on-refusal", "1s"],
+      ["load", "http://localhost/", "--request-per-message", "--retry-ceiling", "1s"],
       ["load", "http://localhost/", "--json", "/tmp/sluice-report", "--csv", "/tmp/sluice-report"],
       ["load", "http://localhost/", "--json", "-", "--html", "-"],
       ["put", "/dev/null", "http://h/", "--resume", "--abandon"],

@@ -128,15 +128,15 @@ def load(endpoint: Endpoint, fault: Fault, mode: str, directory: Path) -> tuple[
     report = directory / "report.json"
     how = {
         "requests": ["--request-per-message"],
-        "streams": ["--resumable", "never"],
-        "resumable": ["--resumable", "always", "--roll-over-after", "1s"],
+        "streams": ["--resumable", "never", "--retry-ceiling", "250ms"],
+        "resumable": ["--resumable", "always", "--roll-over-after", "1s", "--retry-ceiling", "250ms"],
     }[mode]
     # Long enough that no request is in flight at the end, whose response the endpoint would log and nobody receive.
     grace = "10s" if fault.dies_at is None and not fault.options else "2s"
     shape = fault.options or ("--rate", str(round(BYTES / CHUNK)))
     command = [
         *(str(SLUICE), "load", endpoint.url, "-n", str(STREAMS), "-d", f"{SECONDS}s", "--chunk", f"{CHUNK}s"),
-        *(*shape, *how, "--json", str(report), "--progress", "none", "--grace", grace, "--retry-ceiling", "250ms"),
+        *(*shape, *how, "--json", str(report), "--progress", "none", "--grace", grace),
     ]
     moments: dict[str, int] = {}
 
