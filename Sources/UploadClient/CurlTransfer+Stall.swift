@@ -26,13 +26,18 @@ extension CurlTransfer {
 
   private func lookForStall() -> StallWatch.Look {
     let isWaiting = machine.state == .sending && !isPaused && !task.isSuspended
-    var passedOn: curl_off_t = 0
-    _ = sluice_getinfo_offset(easy, CURLINFO_SIZE_UPLOAD_T, &passedOn)
     var kernel: StallWatch.Kernel?
     if isWaiting, multi?.sharesConnections == false, let connection, connection.isOpen {
       kernel = AcknowledgedBytes.kernel(of: connection.socket)
     }
     return StallWatch.Look(
-      isWaiting: isWaiting, passedOn: UInt64(clamping: passedOn), heard: task.responseHeaderByteCount, kernel: kernel)
+      isWaiting: isWaiting, passedOn: passedOnByteCount, heard: task.responseHeaderByteCount, kernel: kernel)
+  }
+
+  /// The number of body bytes that libcurl has passed on to the connection. It may retain others.
+  var passedOnByteCount: UInt64 {
+    var count: curl_off_t = 0
+    _ = sluice_getinfo_offset(easy, CURLINFO_SIZE_UPLOAD_T, &count)
+    return UInt64(clamping: count)
   }
 }

@@ -197,6 +197,7 @@ final class CurlTransfer: @unchecked Sendable {
     if let stallTimer { loop.cancel(stallTimer) }
     endWaitForConnection()
     updateAcknowledged()
+    task.note(passedOn: passedOnByteCount)
     let measured = measure()
     multi?.remove(self)
     if isLookingUp { multi?.lookups.abandon() }

@@ -42,6 +42,7 @@ public final class UploadTask: Sendable {
 
   private let sent = Atomic<UInt64>(0)
   private let acknowledged = Atomic<UInt64>(0)
+  private let passedOn = Atomic<UInt64>(0)
   private let responseHeaders = Atomic<Int>(0)
   /// Nanoseconds of the monotonic clock. 0 until the content has ended.
   private let contentEnd = Atomic<Int64>(0)
@@ -79,6 +80,9 @@ public final class UploadTask: Sendable {
   /// The number of body bytes that the peer's TCP is known to have acknowledged. This is a lower bound, which is exact
   /// on plain HTTP/1.1. It is up to date when the request ends.
   public var acknowledgedByteCount: UInt64 { acknowledged.load(ordering: .relaxed) }
+
+  /// The number of body bytes that libcurl has passed on to the connection. 0 until the request is over.
+  package var passedOnByteCount: UInt64 { passedOn.load(ordering: .relaxed) }
 
   /// The number of bytes of all response heads of this request so far, including interim ones. libcurl fails a request
   /// when they exceed ``responseHeaderLimit``. A request with many interim responses must end before that.
@@ -144,6 +148,8 @@ public final class UploadTask: Sendable {
   func noteContentEnd() { contentEnd.store(MonotonicInstant.now.nanoseconds, ordering: .relaxed) }
 
   func note(sent count: UInt64) { sent.store(count, ordering: .relaxed) }
+
+  func note(passedOn count: UInt64) { passedOn.store(count, ordering: .relaxed) }
 
   func note(acknowledged count: UInt64) {
     if count > acknowledged.load(ordering: .relaxed) { acknowledged.store(count, ordering: .relaxed) }

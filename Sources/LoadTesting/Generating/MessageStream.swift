@@ -164,9 +164,13 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
     case .success(let outcome):
       let status = outcome.response.status
       loop.figures.response(status, after: request.task?.contentEndedAt.map { (.now - $0).nanoseconds })
-      if outcome.response.confirmsContent {
+      // A server cannot have stored what was not sent. libcurl may retain bytes that it has taken.
+      let isSent = !outcome.isEarly && request.task?.passedOnByteCount ?? 0 >= UInt64(message.byteCount)
+      if outcome.response.confirmsContent, isSent {
         hasAcknowledged = true
         loop.figures.acknowledged(bytes: message.byteCount, dueAt: message.due, now: now, &figures)
+      } else if outcome.response.confirmsContent {
+        fail(message, ErrorClass.http(status), "the server answered \(status) before all of the message was sent")
       } else {
         let meaning = outcome.response.isSuccess ? ", which does not confirm the message" : ""
         fail(message, ErrorClass.http(status), outcome.response.reason ?? "the server answered \(status)\(meaning)")

@@ -240,6 +240,29 @@ struct RequestPerMessageTests {
     #expect(error.count == 5 && error.example.contains("does not confirm the message"), "\(error)")
   }
 
+  @Test("a 2xx that comes before all of a message was sent does not acknowledge the message")
+  func early() throws {
+    let server = try ScriptedServer(receiveBuffer: 16_384) { connection, _ in
+      _ = try connection.head()
+      try connection.respond("200 OK")
+      _ = connection.waitForEnd()
+    }
+    // More than the buffers of both ends.
+    let size = 16 << 20
+    let report = try loadTest(server.url) {
+      $0.streams = 1
+      $0.profile.size = .bytes(size...size)
+      $0.sendsRequestPerMessage = true
+      $0.resumable = .never
+    }.run()
+    let totals = report.totals
+    #expect(totals.messages.due == 10 && totals.messages.acknowledged == 0 && totals.bytes.acknowledged == 0)
+    #expect(totals.responses == [200: 10] && totals.bytes.lost == UInt64(10 * size) && totals.streams.failed == 1)
+    let error = try #require(totals.errors["http-200"])
+    #expect(error.count == 10 && error.example.contains("before all of the message was sent"), "\(error)")
+    #expect(report.histograms[.acknowledged].count == 10, "every message has a delay")
+  }
+
   @Test("a connection that ends is one interruption, and the next message uses another one")
   func cut() throws {
     let (server, _) = try endpoint { number, count in number == 0 && count == 3 ? nil : "200 OK" }
