@@ -116,8 +116,17 @@ enum RunningDownload {
       guard name.hasPrefix(".sluice-"), !parts.contains(path), lstat(path, &status) == 0,
         status.st_mode & S_IFMT == S_IFREG, Int64(status.st_mtim.tv_sec).addingSaturated(keptTime) < now
       else { continue }
-      unlink(path)
+      removeUnused(path)
     }
+  }
+
+  /// Removes a file, unless a download uses it. Its age does not show that, because the wall clock may have been set.
+  private static func removeUnused(_ path: String) {
+    let file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    defer { if file >= 0 { close(file) } }
+    // A running download has a lock on its part, in whichever process.
+    if file >= 0, flock(file, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK { return }
+    unlink(path)
   }
 
   // MARK: Running

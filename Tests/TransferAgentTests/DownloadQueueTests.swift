@@ -1,5 +1,6 @@
 // Downloads in the agent: their parts, their remains, and their ends.
 
+import DiskFiles
 import EventLoops
 import Glibc
 import JSONLines
@@ -113,6 +114,23 @@ struct DownloadQueueTests {
       throw TestFailure("the agent's part was continued")
     }
     #expect(directory.names == ["second"])
+  }
+
+  @Test("a part that a download has open is not removed, however old it seems to be, and other old parts are")
+  func sweep() throws {
+    let directory = try TemporaryDirectory()
+    let used = ".sluice-used.part"
+    let file = try PartialFile(making: "\(directory.path)/\(used)", mode: 0o600, BackgroundWorker())
+    _ = try directory.write(".sluice-unused.part", "x")
+    for name in [used, ".sluice-unused.part"] {
+      var times = [timespec(), timespec()]
+      #expect(utimensat(AT_FDCWD, "\(directory.path)/\(name)", &times, 0) == 0)
+    }
+    RunningDownload.sweep(directory.path, keeping: [])
+    #expect(try allNames(in: directory.path) == [used])
+    file.unlock()
+    RunningDownload.sweep(directory.path, keeping: [])
+    #expect(try allNames(in: directory.path) == [])
   }
 
   @Test("opening the database removes the secrets of ended transfers of an earlier version")
