@@ -28,7 +28,13 @@ import Testing
   }
 
   /// How it answers such an append.
-  enum Reply: CaseIterable, Sendable { case success, early, conflict, badRequest, redirect }
+  enum Reply: Sendable {
+    case success, early, conflict, badRequest, redirect
+    /// The client then makes its appends smaller.
+    case tooLarge
+
+    static let ofAnySize: [Reply] = [.success, .early, .conflict, .badRequest, .redirect]
+  }
 
   /// A client whose appends have the same size, and its server.
   private struct World {
@@ -73,7 +79,8 @@ import Testing
       case .conflict where isAppend: client.answer(409, fields)
       case .badRequest where isAppend: client.answer(400)
       case .redirect where isAppend: client.answer(307, location: ClientScript.other)
-      case .success, .early, .conflict, .badRequest, .redirect: client.answer(204, fields)
+      case .tooLarge where isAppend: client.answer(413)
+      case .success, .early, .conflict, .badRequest, .redirect, .tooLarge: client.answer(204, fields)
       }
     }
 
@@ -90,7 +97,7 @@ import Testing
   func shares(_ seed: Seed) {
     var random = seed.generator
     for share in Share.usual {
-      for reply in Reply.allCases {
+      for reply in Reply.ofAnySize {
         let size = UInt64.random(in: 20...60_000, using: &random)
         var world = World(share, of: size, isFile: random.chance(50), isServersLimit: random.chance(50))
         world.reply = reply
@@ -105,6 +112,20 @@ import Testing
         }
       }
     }
+  }
+
+  @Test("a server that stores a byte of each append, and answers 413, is asked after pauses")
+  func tooLarge() {
+    var world = World(.one, of: 60_000)
+    world.reply = .tooLarge
+    // Six appends, the offset after five of them, and the question for the limits.
+    #expect(world.requestsUntilPause() == 12)
+    for _ in 0..<300 { world.step() }
+    let context = "\(world.requests) requests, \(world.pauses) pauses"
+    #expect(world.client.failure == nil && world.stored > 20, "\(context)")
+    // An append of a byte is not short. When it was refused, the size is not the reason, so after a pause and a HEAD,
+    // the appends are large again.
+    #expect(world.longestRun <= 13 && world.pauses > 50, "\(context), \(world.longestRun) in a row")
   }
 
   @Test("an append that is stored completely ends the pauses")

@@ -256,10 +256,12 @@ extension UploadClientStateMachine {
       server.shrunkAppendSize = max(smallest, min(before / 2, size / 2))
       if server.limits.maximumAppendSize == nil, before == .max, server.version.hasLimits {
         discovery.asksForLimits = true
-        return discover()
+        return storesLittle ? wait(.discovery) : discover()
       }
     }
-    return resource.url == nil ? create(supply) : retrieveOffset()
+    guard resource.url != nil else { return create(supply) }
+    // Each byte that the server stores is progress, so the number of refusals is not limited.
+    return storesLittle ? wait(.offsetRetrieval) : retrieveOffset()
   }
 
   /// A 413 to an append that cannot be made smaller, such as one without bytes.
