@@ -12,6 +12,7 @@ enum SpoolReport {
     switch event {
     case .failing(let error):
       "cannot write to the spool (\(error)): the stream continues in memory, and Sluice retries the spool"
+        + (remedy(error).map { ". \($0)" } ?? "")
     case .recovered: "the spool is writable again"
     case .removed(let path):
       "the spool's file \(path.shown) was removed. When this process ends, its bytes that the server has not received are lost."
@@ -25,6 +26,17 @@ enum SpoolReport {
     case .unreadable(let error) where error.cause == .truncated:
       "\(error.path.shown) was truncated: the bytes of an earlier run that were only there are lost."
     case .unreadable(let error): "the spool has a file that cannot be used: \(error). The file is left unchanged."
+    }
+  }
+
+  /// The next step if the failure lasts; nil if only waiting helps.
+  private static func remedy(_ error: SpoolError) -> String? {
+    switch error.code {
+    case ENOSPC, EDQUOT: "Free space for it."
+    case EIO: "Check its disk."
+    // A file that the server has removed or replaced stays stale for this process.
+    case ESTALE: "Check its file server. If this lasts, restart this command, which then opens the file again."
+    default: nil
     }
   }
 

@@ -1,5 +1,9 @@
 // The messages and the exit code of a backlog.
 
+import EventLoops
+import Glibc
+import Spool
+import SpooledStreams
 import Testing
 
 @testable import LiveStreaming
@@ -26,6 +30,15 @@ struct SpoolReportTests {
       #expect(line.hasPrefix("backlog: ") && line.contains(text), "\(line)")
       #expect(SpoolReport.jsonLine(report, time: "t")?.contains(json) == true, "\(json)")
     }
+  }
+
+  @Test(
+    "the report of a spool that fails names the next step",
+    arguments: [(ENOSPC, "Free space"), (EIO, "Check its disk."), (ESTALE, "restart this command")])
+  func failing(code: Int32, step: String) {
+    let error = SpoolError(.system(SystemError(operation: "pwritev", code: code)), path: "/spool/s/1.spool")
+    let line = SpoolReport.line(SpoolEvent.failing(error))
+    #expect(line.contains("\(error)") && line.contains("Sluice retries the spool. ") && line.contains(step), "\(line)")
   }
 
   @Test("a stretch that the command cancels exits with 0, unless bytes are lost or only in memory")

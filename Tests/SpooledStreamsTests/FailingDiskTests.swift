@@ -12,7 +12,7 @@ import Testing
 
 @Suite("A spool on a disk that temporarily refuses writes or reads")
 struct FailingDiskTests {
-  @Test("each outage of the disk is reported once, with its end, and loses no byte", arguments: [ENOSPC, EIO])
+  @Test("each outage of the disk is reported once, with its end, and loses no byte", arguments: [ENOSPC, EIO, ESTALE])
   func outages(code: Int32) throws {
     let seed = Seed(UInt64(code))
     let directory = try TemporaryDirectory()
