@@ -78,9 +78,6 @@ private final class SystemBus {
     "type='signal',sender='org.freedesktop.DBus',path='/org/freedesktop/DBus',interface='org.freedesktop.DBus',"
       + "member='NameOwnerChanged',arg0='\(name)'",
   ]
-  /// How long the conditions stay after NetworkManager has disappeared. Usually it is restarted, and keeps the
-  /// connections meanwhile.
-  private static let restartLimit = Duration.seconds(60)
   /// The errors of calls that may succeed later, or whose connection has ended. All others show that the bus or
   /// NetworkManager is missing.
   static let temporary: Set<Int32> = [
@@ -145,7 +142,7 @@ private final class SystemBus {
         // Without NetworkManager, nothing is known to be metered. If it starts, a signal wakes this thread.
         let conditions = NetworkConditions(metered: result < 0 ? 0 : metered)
         absentSince = result < 0 ? absentSince ?? MonotonicInstant.now : nil
-        let rest = absentSince.map { Self.restartLimit - (MonotonicInstant.now - $0) } ?? .zero
+        let rest = absentSince.map { NetworkKnowledge.restartLimit - (MonotonicInstant.now - $0) } ?? .zero
         if let known, known != conditions, rest > .zero {
           timeout = UInt64(rest.nanoseconds / 1000) + 1
         } else {

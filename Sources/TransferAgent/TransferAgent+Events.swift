@@ -161,25 +161,30 @@ extension TransferAgent {
     guard queue.dependsOnNetwork else {
       // Do not ask again before a transfer depends on it. Then what is known now may be wrong.
       watchTimer.map { loop.cancel($0) }
-      (watchTimer, watchesNetwork, watchDelay) = (nil, false, Self.watchDelays.lowerBound)
+      (watchTimer, watchesNetwork) = (nil, false)
+      knowledge.resetPause()
       return queue.forgetNetwork()
     }
     guard !watchesNetwork else { return }
     watchesNetwork = true
-    NetworkManager.watch(after: lastConditions) { [self] news in loop.execute { [self] in hear(news) } }
+    NetworkManager.watch(after: knowledge.last) { [self] news in loop.execute { [self] in hear(news) } }
   }
 
   private func hear(_ news: NetworkManager.News) {
     switch news {
     case .conditions(let conditions):
-      (lastConditions, watchDelay) = (conditions, Self.watchDelays.lowerBound)
-      return happen(.network(conditions))
-    // A bus that was there has probably only been restarted.
-    case .noBus: happen(.network(lastConditions ?? NetworkConditions()))
-    case .lost: break
+      knowledge.note(conditions)
+      happen(.network(conditions))
+    case .noBus: endWatch(isBusMissing: true)
+    case .lost: endWatch(isBusMissing: false)
     }
-    watchTimer = loop.schedule(after: watchDelay) { [self] in watchNetworkAgain() }
-    watchDelay = min(watchDelay * 2, Self.watchDelays.upperBound)
+  }
+
+  /// The watch has ended. The next one follows after a pause.
+  private func endWatch(isBusMissing: Bool) {
+    let (conditions, pause) = knowledge.endWatch(isBusMissing: isBusMissing, now: .now)
+    if let conditions { happen(.network(conditions)) }
+    watchTimer = loop.schedule(after: pause) { [self] in watchNetworkAgain() }
     watchNetwork()
   }
 

@@ -59,9 +59,7 @@ package final class TransferAgent: @unchecked Sendable {
   var watchesNetwork = false
   /// Ends the pause before the next watch; nil while there is none.
   var watchTimer: EventLoop.Timer?
-  var watchDelay = TransferAgent.watchDelays.lowerBound
-  /// The last conditions that NetworkManager has reported; nil if it has not been reached.
-  var lastConditions: NetworkConditions?
+  var knowledge = NetworkKnowledge()
 
   /// How often watching programs receive progress.
   static let progressInterval = Duration.milliseconds(500)
@@ -73,8 +71,6 @@ package final class TransferAgent: @unchecked Sendable {
   static let acceptPause = Duration.milliseconds(500)
   /// The delays before the agent tries a database again that has rejected a write.
   static let databaseDelays = Duration.seconds(1)...Duration.seconds(60)
-  /// The pauses before the agent watches the kind of network again after a watch has ended.
-  static let watchDelays = Duration.seconds(1)...Duration.seconds(300)
   /// A smaller difference of the clocks, in milliseconds, may be the slewing of the wall clock.
   static let leastStep: UInt64 = 1000
   /// How long a server may take to remove a cancelled upload.

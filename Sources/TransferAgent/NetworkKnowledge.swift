@@ -1,0 +1,45 @@
+// What the agent assumes about the network while no watch reports it: a state machine without clock or bus.
+
+internal import EventLoops
+
+/// Takes what the watches of the network report, and how they end. Returns the conditions that hold from then on, and
+/// the pause before the next watch.
+struct NetworkKnowledge: Equatable, Sendable {
+  /// How long the last conditions stay after the bus or NetworkManager has disappeared. Usually they are restarted, and
+  /// the connections stay meanwhile.
+  static let restartLimit = Duration.seconds(60)
+  /// The pauses before the agent watches the network again after a watch has ended.
+  static let pauses = Duration.seconds(1)...Duration.seconds(300)
+
+  /// The last conditions that NetworkManager has reported; nil if it has not been reached, or the bus has been missing
+  /// for too long.
+  private(set) var last: NetworkConditions?
+  /// When the watch that reported them has ended; nil until then.
+  private var endTime: MonotonicInstant?
+  private var pause = Self.pauses.lowerBound
+
+  /// A watch reports the conditions.
+  mutating func note(_ conditions: NetworkConditions) {
+    (last, endTime, pause) = (conditions, nil, Self.pauses.lowerBound)
+  }
+
+  /// A watch has ended.
+  ///
+  /// - Parameter isBusMissing: whether it found no bus. Otherwise the network may be the same as before.
+  /// - Returns: the conditions from now on, nil if they do not change; and the pause before the next watch.
+  mutating func endWatch(
+    isBusMissing: Bool, now: MonotonicInstant
+  ) -> (conditions: NetworkConditions?, pause: Duration) {
+    let end = endTime ?? now
+    endTime = end
+    let rest = Self.restartLimit - (now - end)
+    if isBusMissing, rest <= .zero { last = nil }
+    // The next watch decides whether the bus has returned in time.
+    let next = last != nil && rest > .zero ? min(pause, rest) : pause
+    pause = min(pause * 2, Self.pauses.upperBound)
+    return (isBusMissing ? last ?? NetworkConditions() : nil, next)
+  }
+
+  /// The next watch, for a reason of its own, is the first of a series.
+  mutating func resetPause() { pause = Self.pauses.lowerBound }
+}

@@ -1,0 +1,84 @@
+// What the agent assumes about the network when nothing reports it.
+
+import EventLoops
+import Testing
+
+@testable import TransferAgent
+
+@Suite("The knowledge of the network")
+struct NetworkKnowledgeTests {
+  private let metered = NetworkConditions(isExpensive: true)
+  private let start = MonotonicInstant(nanoseconds: 5_000_000_000)
+
+  /// Lets watches end without a bus until the network no longer counts as metered, for at most an hour.
+  ///
+  /// - Returns: how long that has taken.
+  private func fallBack(_ knowledge: inout NetworkKnowledge) -> Duration {
+    var now = start
+    // The connection to the bus ends first.
+    var reaction = knowledge.endWatch(isBusMissing: false, now: now)
+    #expect(reaction.conditions == nil)
+    repeat {
+      #expect(knowledge.last == metered && reaction.pause > .zero)
+      now = now + reaction.pause
+      reaction = knowledge.endWatch(isBusMissing: true, now: now)
+    } while reaction.conditions == metered && now - start < .seconds(3600)
+    #expect(reaction.conditions == NetworkConditions() && knowledge.last == nil)
+    return now - start
+  }
+
+  @Test("without the bus, a metered network stays metered for a minute, and then counts as one without a bus")
+  func missingBus() {
+    var knowledge = NetworkKnowledge()
+    knowledge.note(metered)
+    let time = fallBack(&knowledge)
+    #expect(time == .seconds(60))
+    let next = knowledge.endWatch(isBusMissing: true, now: start + .seconds(61))
+    #expect(next.conditions == NetworkConditions(), "and it stays that way")
+  }
+
+  @Test("a bus that returns begins the minute anew")
+  func returnedBus() {
+    var knowledge = NetworkKnowledge()
+    knowledge.note(metered)
+    let first = knowledge.endWatch(isBusMissing: true, now: start + .seconds(-50))
+    #expect(first.conditions == metered)
+    knowledge.note(metered)
+    let time = fallBack(&knowledge)
+    #expect(time == .seconds(60))
+  }
+
+  @Test("while nobody watches, the time without the bus counts too")
+  func longAgo() {
+    var knowledge = NetworkKnowledge()
+    knowledge.note(metered)
+    _ = knowledge.endWatch(isBusMissing: false, now: start)
+    knowledge.resetPause()
+    let next = knowledge.endWatch(isBusMissing: true, now: start + .seconds(60))
+    #expect(next.conditions == NetworkConditions() && next.pause == .seconds(1))
+  }
+
+  @Test("a watch that ends for another reason changes nothing, however often that happens")
+  func otherReason() {
+    var knowledge = NetworkKnowledge()
+    knowledge.note(metered)
+    for second in 0..<1000 {
+      let reaction = knowledge.endWatch(isBusMissing: false, now: start + .seconds(second))
+      #expect(reaction.conditions == nil)
+    }
+    #expect(knowledge.last == metered)
+  }
+
+  @Test("if there never was a bus, nothing counts as metered, and the pauses before the next watch grow")
+  func noBus() {
+    var knowledge = NetworkKnowledge()
+    var pauses: [Duration] = []
+    for _ in 0..<11 {
+      let reaction = knowledge.endWatch(isBusMissing: true, now: start)
+      #expect(reaction.conditions == NetworkConditions())
+      pauses.append(reaction.pause)
+    }
+    let expected: [Duration] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300].map { .seconds($0) }
+    #expect(pauses == expected)
+  }
+}
