@@ -5,6 +5,14 @@ internal import EventLoops
 /// Takes what the watches of the network report, and how they end. Returns the conditions that hold from then on, and
 /// the pause before the next watch.
 struct NetworkKnowledge: Equatable, Sendable {
+  /// What the agent does because it does not know the conditions.
+  enum Substitute: Equatable, Sendable {
+    /// Transfers that depend on them wait.
+    case waiting
+    /// No network counts as metered.
+    case unmetered
+  }
+
   /// How long the last conditions stay after the bus or NetworkManager has disappeared. Usually they are restarted, and
   /// the connections stay meanwhile.
   static let restartLimit = Duration.seconds(60)
@@ -17,19 +25,25 @@ struct NetworkKnowledge: Equatable, Sendable {
   /// When the watch that reported them has ended; nil until then.
   private var endTime: MonotonicInstant?
   private var pause = Self.pauses.lowerBound
+  private var substitute: Substitute?
+  /// The last one that ``endWatch(isBusMissing:now:)`` has returned.
+  private var reported: Substitute?
 
   /// A watch reports the conditions.
   mutating func note(_ conditions: NetworkConditions) {
     (last, endTime, pause) = (conditions, nil, Self.pauses.lowerBound)
+    (substitute, reported) = (nil, nil)
   }
 
   /// A watch has ended.
   ///
   /// - Parameter isBusMissing: whether it found no bus. Otherwise the network may be the same as before.
-  /// - Returns: the conditions from now on, nil if they do not change; and the pause before the next watch.
+  /// - Returns: the conditions from now on, nil if they do not change; the pause before the next watch; and what the
+  ///   agent does without knowing the conditions, if that is to be reported. It is reported when it changes, and not
+  ///   for each watch.
   mutating func endWatch(
     isBusMissing: Bool, now: MonotonicInstant
-  ) -> (conditions: NetworkConditions?, pause: Duration) {
+  ) -> (conditions: NetworkConditions?, pause: Duration, substitute: Substitute?) {
     let end = endTime ?? now
     endTime = end
     let rest = Self.restartLimit - (now - end)
@@ -37,9 +51,12 @@ struct NetworkKnowledge: Equatable, Sendable {
     // The next watch decides whether the bus has returned in time.
     let next = last != nil && rest > .zero ? min(pause, rest) : pause
     pause = min(pause * 2, Self.pauses.upperBound)
-    return (isBusMissing ? last ?? NetworkConditions() : nil, next)
+    if last == nil { substitute = isBusMissing ? .unmetered : substitute ?? .waiting }
+    let news = substitute == reported ? nil : substitute
+    reported = substitute
+    return (isBusMissing ? last ?? NetworkConditions() : nil, next, news)
   }
 
-  /// The next watch, for a reason of its own, is the first of a series.
-  mutating func resetPause() { pause = Self.pauses.lowerBound }
+  /// No transfer depends on the network any more. The next watch is the first of a series.
+  mutating func forget() { (pause, substitute) = (Self.pauses.lowerBound, nil) }
 }

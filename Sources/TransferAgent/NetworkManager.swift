@@ -11,9 +11,9 @@ enum NetworkManager {
   enum News: Sendable {
     case conditions(NetworkConditions)
     /// The watch has ended because this machine has no libsystemd, or no system bus that this user can use.
-    case noBus
+    case noBus(SystemError)
     /// The watch has ended for another reason, such as a lost connection. The network may be the same as before.
-    case lost
+    case lost(SystemError)
   }
 
   /// Reports until the watch ends, which is the last report.
@@ -25,11 +25,11 @@ enum NetworkManager {
         do throws(SystemError) {
           try SystemBus().watch(after: last) { report(.conditions($0)) }
         } catch {
-          report(SystemBus.temporary.contains(error.code) ? .lost : .noBus)
+          report(SystemBus.temporary.contains(error.code) ? .lost(error) : .noBus(error))
         }
       }.detach()
     } catch {
-      report(.lost)
+      report(.lost(error))
     }
   }
 }

@@ -162,7 +162,7 @@ extension TransferAgent {
       // Do not ask again before a transfer depends on it. Then what is known now may be wrong.
       watchTimer.map { loop.cancel($0) }
       (watchTimer, watchesNetwork) = (nil, false)
-      knowledge.resetPause()
+      knowledge.forget()
       return queue.forgetNetwork()
     }
     guard !watchesNetwork else { return }
@@ -175,15 +175,23 @@ extension TransferAgent {
     case .conditions(let conditions):
       knowledge.note(conditions)
       happen(.network(conditions))
-    case .noBus: endWatch(isBusMissing: true)
-    case .lost: endWatch(isBusMissing: false)
+    case .noBus(let error): endWatch(isBusMissing: true, error)
+    case .lost(let error): endWatch(isBusMissing: false, error)
     }
   }
 
   /// The watch has ended. The next one follows after a pause.
-  private func endWatch(isBusMissing: Bool) {
-    let (conditions, pause) = knowledge.endWatch(isBusMissing: isBusMissing, now: .now)
-    if let conditions { happen(.network(conditions)) }
+  private func endWatch(isBusMissing: Bool, _ error: SystemError) {
+    let (conditions, pause, substitute) = knowledge.endWatch(isBusMissing: isBusMissing, now: .now)
+    if let conditions { happen(.network(conditions)) } else { happen(.networkUnknown("\(error)")) }
+    if let substitute {
+      let consequence =
+        switch substitute {
+        case .waiting: "Until it can be asked, transfers that avoid metered networks wait."
+        case .unmetered: "Until it can be asked, no network counts as metered."
+        }
+      settings.log("cannot ask NetworkManager whether the network is metered: \(error). \(consequence)")
+    }
     watchTimer = loop.schedule(after: pause) { [self] in watchNetworkAgain() }
     watchNetwork()
   }

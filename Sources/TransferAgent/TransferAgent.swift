@@ -16,6 +16,8 @@ package final class TransferAgent: @unchecked Sendable {
     package var idleLimit: Duration?
     /// A listening socket from the service manager.
     package var listener: Int32?
+    /// Receives lines for the operator of this machine, on the agent's thread.
+    package var log: @Sendable (String) -> Void = { _ in }
     package init() {}
   }
 

@@ -23,6 +23,8 @@ extension TransferQueue {
     case clockSet(by: Int64)
     /// The kind of network has become known or has changed.
     case network(NetworkConditions)
+    /// The kind of network could not be determined, for this reason in words. If it was known, it stays.
+    case networkUnknown(String)
     /// The agent ends. Running transfers are stopped, and none begins.
     case shutdown
 

@@ -28,6 +28,8 @@ package struct TransferQueue: Equatable, Sendable {
   private var handingOut: [Int64: TransferResult] = [:]
   /// Nil until it is known. Transfers that depend on it wait until then.
   private var network: NetworkConditions?
+  /// Why it cannot be determined, in words; nil if no attempt has failed.
+  private var networkFailure: String?
   private var isShutDown = false
   /// Why the database rejects writes, and what to do, in words; nil if it works as far as is known. Meanwhile nothing
   /// that must be stored first begins or ends.
@@ -104,7 +106,10 @@ package struct TransferQueue: Equatable, Sendable {
   package func obstacle(_ transfer: Transfer) -> String? {
     let request = transfer.request
     guard request.hasConditions else { return nil }
-    guard let network else { return "it waits until the kind of network is known" }
+    guard let network else {
+      let reason = networkFailure.map { ": NetworkManager cannot be asked (\($0))" } ?? ""
+      return "it waits until the kind of network is known" + reason
+    }
     if network.isConstrained, !request.allowsConstrained { return "it waits for a network without low-data mode" }
     if network.isExpensive, !request.allowsExpensive || request.isDiscretionary {
       return "it waits for a network that is not metered"
@@ -124,7 +129,7 @@ package struct TransferQueue: Equatable, Sendable {
   }
 
   /// Nobody watches the kind of network, because no transfer depends on it. The next one waits until it is known.
-  package mutating func forgetNetwork() { network = nil }
+  package mutating func forgetNetwork() { (network, networkFailure) = (nil, nil) }
 
   /// The progress of a running transfer. The database does not keep it.
   package mutating func note(
@@ -155,7 +160,15 @@ package struct TransferQueue: Equatable, Sendable {
     case .finished(let id, let ending): finish(id, ending, now, &actions)
     case .timeCame: break
     case .clockSet(let step): moveTimes(by: step, &actions)
+    case .networkUnknown(let reason):
+      guard network == nil, networkFailure != reason else { break }
+      networkFailure = reason
+      for transfer in transfers.values.sorted(by: { $0.id < $1.id })
+      where transfer.state == .active && transfer.request.hasConditions {
+        actions.append(.tell(transfer.id))
+      }
     case .network(let conditions):
+      networkFailure = nil
       guard conditions != network else { break }
       network = conditions
       for transfer in transfers.values.sorted(by: { $0.id < $1.id }) where transfer.state == .active {

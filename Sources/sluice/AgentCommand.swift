@@ -34,6 +34,7 @@ enum AgentCommand {
     let isDetached = getenv(detached) != nil
     if isDetached { closeInherited() }
     settings.listener = activatedListener
+    settings.log = { Console.shared.say("sluice: \($0)") }
     do {
       // Comes before the first thread, so that no thread takes a signal from this one.
       let signals = try Signals()

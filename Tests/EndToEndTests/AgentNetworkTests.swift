@@ -66,7 +66,7 @@ struct AgentNetworkTests {
       if isSilent { manager.signal(SIGSTOP) }
     }
 
-    private static func path(_ bench: AgentBench) -> String { "\(bench.directory.path)/bus" }
+    static func path(_ bench: AgentBench) -> String { "\(bench.directory.path)/bus" }
 
     static func environment(_ bench: AgentBench, isSilent: Bool = false) -> [String: String?] {
       bench.environment.merging([
@@ -260,7 +260,29 @@ struct AgentNetworkTests {
     #expect(try agent.wait() == 0)
   }
 
-  @Test("without a bus, nothing counts as metered")
+  @Test("while NetworkManager cannot be asked, the status of a waiting transfer and the agent's log state the reason")
+  func unreachable() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    // Each connection to this bus ends at once.
+    let broken = try ScriptedServer(.unix(Bus.path(bench))) { _, _ in }
+    let agent = try Self.agent(bench)
+    let file = try bench.directory.write("data", "content")
+    let id = try submit(bench, "k", to: "\(server.url)/x/data", file)
+    try bench.transfer(id, "waited with the reason") {
+      $0.state == .waiting && $0.trouble?.contains("NetworkManager cannot be asked (sd_bus_") == true
+    }
+    try agent.lines.first("the reason") {
+      $0.text.contains("cannot ask NetworkManager") && $0.text.hasSuffix("transfers that avoid metered networks wait.")
+    }
+    broken.close()
+    let bus = try Bus(bench, metered: "2")
+    defer { withExtendedLifetime(bus) {} }
+    #expect(try bench.ended(id).outcome == .completed)
+    agent.signal(SIGTERM)
+    #expect(try agent.wait() == 0)
+  }
+
+  @Test("without a bus, nothing counts as metered, and the agent's log states it")
   func noBus() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let environment = bench.environment.merging(["DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nowhere"]) { $1 }
@@ -270,5 +292,8 @@ struct AgentNetworkTests {
       key: "k", url: "\(server.url)/x/data", path: try bench.directory.write("data", "content"))
     (request.allowsExpensive, request.allowsConstrained, request.isDiscretionary) = (false, false, true)
     #expect(try bench.ended(try bench.submit(request)).outcome == .completed)
+    try agent.lines.first("the reason") {
+      $0.text.contains("cannot ask NetworkManager") && $0.text.hasSuffix("no network counts as metered.")
+    }
   }
 }

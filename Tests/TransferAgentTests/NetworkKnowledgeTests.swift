@@ -53,7 +53,7 @@ struct NetworkKnowledgeTests {
     var knowledge = NetworkKnowledge()
     knowledge.note(metered)
     _ = knowledge.endWatch(isBusMissing: false, now: start)
-    knowledge.resetPause()
+    knowledge.forget()
     let next = knowledge.endWatch(isBusMissing: true, now: start + .seconds(60))
     #expect(next.conditions == NetworkConditions() && next.pause == .seconds(1))
   }
@@ -67,6 +67,25 @@ struct NetworkKnowledgeTests {
       #expect(reaction.conditions == nil)
     }
     #expect(knowledge.last == metered)
+  }
+
+  @Test("what the agent does without knowing the network is reported once, and again after the network was known")
+  func substitutes() {
+    var knowledge = NetworkKnowledge()
+    func reported(_ isBusMissing: Bool, after seconds: Int = 0) -> NetworkKnowledge.Substitute? {
+      knowledge.endWatch(isBusMissing: isBusMissing, now: start + .seconds(seconds)).substitute
+    }
+    #expect(reported(false) == .waiting)
+    #expect(reported(false) == nil)
+    #expect(reported(true) == .unmetered)
+    #expect(reported(false) == nil, "it stays unmetered")
+    knowledge.forget()
+    #expect(reported(true) == nil)
+    knowledge.forget()
+    #expect(reported(false) == .waiting)
+    knowledge.note(metered)
+    #expect(reported(true) == nil, "the last conditions hold")
+    #expect(reported(true, after: 60) == .unmetered)
   }
 
   @Test("if there never was a bus, nothing counts as metered, and the pauses before the next watch grow")

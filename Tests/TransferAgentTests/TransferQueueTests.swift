@@ -302,6 +302,27 @@ struct TransferQueueTests {
     #expect(!actions.contains { if case .store(let transfer) = $0 { transfer.id == 1 } else { false } })
   }
 
+  @Test("a transfer that waits because the kind of network cannot be determined states the reason")
+  func unknownNetwork() throws {
+    var queue = TransferQueue()
+    func obstacle() throws -> String? { queue.obstacle(try #require(queue.transfers[1])) }
+    var request = TransferRequest(key: "k", url: "http://h/", path: "/x")
+    request.allowsExpensive = false
+    _ = queue.handle(.submitted(request, version: "v", size: 1), now: 0)
+    #expect(queue.handle(.networkUnknown("no descriptor"), now: 0) == [.tell(1)])
+    #expect(try obstacle()?.contains("no descriptor") == true)
+    #expect(queue.handle(.networkUnknown("no descriptor"), now: 0) == [], "it is told once")
+    let metered = NetworkConditions(isExpensive: true)
+    #expect(queue.handle(.network(metered), now: 0) == [.tell(1)])
+    #expect(queue.handle(.networkUnknown("no descriptor"), now: 0) == [])
+    #expect(try obstacle()?.contains("not metered") == true, "the known network stays")
+    queue.forgetNetwork()
+    #expect(try obstacle()?.contains("no descriptor") == false)
+    _ = queue.handle(.networkUnknown("no descriptor"), now: 0)
+    _ = queue.handle(.network(NetworkConditions()), now: 0)
+    #expect(queue.running[1] == .running)
+  }
+
   @Test("the upload of a cancelled transfer is deleted with its token, even after it was acknowledged")
   func abandonment() throws {
     for isAcknowledged in [false, true] {
@@ -392,6 +413,7 @@ private struct QueueWorld {
     case 0, 1, 2: try submit()
     case 3: try happen(.pause(id))
     case 4: try happen(.resume(id))
+    case 5 where random.chance(20): try happen(.networkUnknown("no bus \(now % 2)"))
     case 5 where random.chance(40): try setNetwork()
     case 5: if random.chance(30) { try happen(.cancel(id, keeps: random.chance(50))) }
     case 6: try happen(.acknowledge(id))
