@@ -1,5 +1,6 @@
 // The messages between programs and the agent: one flat JSON object per line, in both directions.
 
+internal import EventLoops
 package import JSONLines
 
 /// An order of a program. Each is answered by ``AgentAnswer`` with the same number.
@@ -18,6 +19,14 @@ package struct AgentOrder: Equatable, Sendable {
     /// receives ``AgentAnswer/replaced(session:)``, and nothing more. The command's session can have any number of
     /// them.
     case watch(session: String)
+
+    /// The same order after the wall clock was set forward by this many milliseconds. The deadline of a transfer moves,
+    /// because the time that is left is a duration. Its earliest beginning is a date, which stays.
+    package func moved(by step: Int64) -> Kind {
+      guard case .submit(var request) = self, let deadline = request.deadline else { return self }
+      request.deadline = deadline.addingSaturated(step)
+      return .submit(request)
+    }
   }
 
   package var number: Int64

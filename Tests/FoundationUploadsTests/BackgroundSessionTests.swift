@@ -230,6 +230,36 @@ struct BackgroundSessionTests {
     #expect(try recorder.end() == .completed(task: task.taskIdentifier, "", status: 201, error: nil))
   }
 
+  @Test("a request that is repeated after the clock was set, because the agent was killed, has the same time left")
+  func clockSetBeforeRepetition() throws {
+    let bench = try AgentBench()
+    let file = try bench.directory.write("data", bytes(1000))
+    let (day, hour): (Int64, Int64) = (86_400_000, 3_600_000)
+    let isSet = Lock(false)
+    // The program begins with a clock that is ten days slow.
+    let link = AgentLink(bench.location, program: bench.program, identifier: "com.example.clock") {
+      var clocks = ClockReading.now
+      if !isSet.withLock({ $0 }) { clocks.wall -= 10 * day }
+      return clocks
+    }
+    _ = try link.begin()
+    defer { link.close() }
+    let agent = try #require(try AgentConnection(bench.location).agentProcess)
+    // It receives the request and does not answer.
+    kill(agent, SIGSTOP)
+    var request = TransferRequest(key: "k", url: "http://127.0.0.1:9/x", path: file)
+    request.session = "com.example.clock"
+    (request.earliestBegin, request.deadline) = (.max, WallClock.now.sinceEpoch - 10 * day + hour)
+    let accepted = try EventLog<Int64>()
+    link.order(.submit(request)) { if case .accepted(_, let id) = $0 { accepted.append(id) } }
+    isSet.withLock { $0 = true }
+    kill(agent, SIGKILL)
+    try link.listen { _ in }
+    let id = try accepted.first("the acceptance") { _ in true }
+    // With the deadline of the old clock, it would have no time left.
+    #expect(try bench.transfer(id, "appeared") { _ in true }.state == .waiting)
+  }
+
   @Test("a suspended task does not run, resumes, and a cancelled one ends as cancelled")
   func orders() throws {
     let (bench, server, recorder) = (try AgentBench(), try StreamServer(), BackgroundRecorder(try EventLog()))

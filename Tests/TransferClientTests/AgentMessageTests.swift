@@ -24,6 +24,20 @@ struct AgentMessageTests {
     }
   }
 
+  @Test("after the clock was set, a repeated request has the same time left and the same earliest beginning")
+  func moved() {
+    var request = TransferRequest(key: "k", url: "http://h/", path: "/x")
+    (request.deadline, request.earliestBegin) = (5000, 4000)
+    var later = request
+    later.deadline = 2000
+    #expect(AgentOrder.Kind.submit(request).moved(by: -3000) == .submit(later))
+    later.deadline = .max
+    #expect(AgentOrder.Kind.submit(request).moved(by: .max) == .submit(later))
+    (request.deadline, later.deadline) = (nil, nil)
+    #expect(AgentOrder.Kind.submit(request).moved(by: 1) == .submit(later))
+    #expect(AgentOrder.Kind.pause(id: 1).moved(by: 1) == .pause(id: 1))
+  }
+
   @Test("every reply is read again unchanged", arguments: Seed.several(20))
   func answers(seed: Seed) {
     var random = seed.generator

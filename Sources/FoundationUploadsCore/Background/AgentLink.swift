@@ -16,6 +16,8 @@ final class AgentLink: Sendable {
 
   private struct Order {
     var kind: AgentOrder.Kind
+    /// The clocks when it was given.
+    var clocks: ClockReading
     var answered: @Sendable (AgentAnswer) -> Void
   }
 
@@ -35,13 +37,18 @@ final class AgentLink: Sendable {
   private let location: AgentLocation
   private let program: String?
   private let identifier: String
+  private let readClocks: @Sendable () -> ClockReading
   private let state = Lock(State())
 
   /// The longest pause between two attempts to reach an agent.
   private static let longestPause = Duration.seconds(30)
 
-  init(_ location: AgentLocation, program: String?, identifier: String) {
+  init(
+    _ location: AgentLocation, program: String?, identifier: String,
+    readClocks: @escaping @Sendable () -> ClockReading = { .now }
+  ) {
     (self.location, self.program, self.identifier) = (location, program, identifier)
+    self.readClocks = readClocks
   }
 
   /// Connects, and starts the agent if there is none. News and answers wait until ``listen(_:)``.
@@ -76,8 +83,9 @@ final class AgentLink: Sendable {
   func order(_ kind: AgentOrder.Kind, answered: @escaping @Sendable (AgentAnswer) -> Void = { _ in }) {
     state.withLock { state in
       state.nextToken += 1
-      state.orders.append((state.nextToken, Order(kind: kind, answered: answered)))
-      Self.send(state.nextToken, kind, &state)
+      let order = Order(kind: kind, clocks: readClocks(), answered: answered)
+      state.orders.append((state.nextToken, order))
+      send(state.nextToken, order, &state)
     }
   }
 
@@ -155,7 +163,7 @@ final class AgentLink: Sendable {
       let rest = time - .now
       guard rest.nanoseconds <= 0 else { return rest + .milliseconds(1) }
       let tokens = state.postponed.takeAll()
-      for (token, order) in state.orders where tokens.contains(token) { Self.send(token, order.kind, &state) }
+      for (token, order) in state.orders where tokens.contains(token) { send(token, order, &state) }
       return nil
     }
   }
@@ -174,7 +182,7 @@ final class AgentLink: Sendable {
           (state.connection, state.tokens) = (connection, [:])
           // All orders are sent again.
           _ = state.postponed.takeAll()
-          for (token, order) in state.orders { Self.send(token, order.kind, &state) }
+          for (token, order) in state.orders { send(token, order, &state) }
           return true
         }
         return isOpen ? connection : nil
@@ -195,8 +203,9 @@ final class AgentLink: Sendable {
     return transfers
   }
 
-  /// If the connection has ended, the order is sent on the next one.
-  private static func send(_ token: Int, _ kind: AgentOrder.Kind, _ state: inout State) {
+  /// If the connection has ended, the order is sent on the next one. The clock may have been set since it was given.
+  private func send(_ token: Int, _ order: Order, _ state: inout State) {
+    let kind = order.kind.moved(by: readClocks().step(since: order.clocks))
     guard let connection = state.connection, let number = try? connection.send(kind) else { return }
     state.tokens[number] = token
   }
