@@ -41,7 +41,7 @@ extension TransferAgent {
     actions += next.handle(event, now: now.wall)
     let hasStored: Bool
     do throws(AgentError) {
-      hasStored = try database.apply(actions)
+      hasStored = try database.apply(actions, at: now)
     } catch {
       let words = Self.words(error, location)
       noteShortage(words)

@@ -49,7 +49,7 @@ package final class TransferAgent: @unchecked Sendable {
   var pending: [TransferQueue.Event] = []
   var databaseTimer: EventLoop.Timer?
   var databaseDelay = TransferAgent.databaseDelays.lowerBound
-  /// The clocks at the last event.
+  /// The clocks at the last event. Before the first, those of the times that earlier agents have stored in this boot.
   var clocks = ClockReading.now
   var wakeTimer: EventLoop.Timer?
   var idleTimer: EventLoop.Timer?
@@ -86,6 +86,8 @@ package final class TransferAgent: @unchecked Sendable {
     downloads = location.directory + "/downloads"
     database = try TransferDatabase(directory: location.directory)
     queue = try database.load()
+    // The clock may have been set since an earlier agent stored times.
+    if let start = database.start { clocks = start }
     if let listening = settings.listener {
       (listener, socketFile) = (listening, nil)
     } else {

@@ -1,6 +1,7 @@
 // The agent's storage: each accepted transfer, until its program has acknowledged its end.
 
-internal import EventLoops
+internal import Downloads
+package import EventLoops
 internal import Glibc
 internal import JSONLines
 package import TransferClient
@@ -12,14 +13,23 @@ package import TransferClient
 package final class TransferDatabase {
   private let database: SQLite
   private let lock: Int32
+  /// The present boot of the machine.
+  private let boot: String
+  /// The clocks when the machine started, according to the wall clock of the times that were stored in this boot. Nil
+  /// before ``load()``, and if there are none.
+  package private(set) var start: ClockReading?
+  /// The times of earlier boots.
+  private var earlier = EarlierTimes()
 
   /// The layout of the tables (`PRAGMA user_version`).
-  private static let version: Int64 = 4
+  private static let version: Int64 = 5
 
   /// Locks and opens the database in `directory`, and creates what is missing.
   ///
+  /// - Parameter boot: identifies the boot of the machine; nil asks the kernel.
   /// - Throws: ``AgentError``: ``AgentError/inUse(_:)`` if another process has the lock.
-  package init(directory: String) throws(AgentError) {
+  package init(directory: String, boot: String? = nil) throws(AgentError) {
+    self.boot = boot ?? DownloadCheckpoint.currentBoot
     try AgentLocation.makePrivateDirectory(directory)
     let path = directory + "/transfers.db"
     lock = try Self.takeLock(directory + "/agent.lock")
@@ -80,7 +90,7 @@ package final class TransferDatabase {
       guard check == .text("ok") else { throw SQLite.Failure(code: 11, message: "\(check.map { "\($0)" } ?? "")") }
       return
     }
-    guard [0, 1, 2, 3].contains(where: { found == .integer($0) }) else {
+    guard [0, 1, 2, 3, 4].contains(where: { found == .integer($0) }) else {
       throw SQLite.Failure(code: 1, message: "a newer version of sluice wrote it")
     }
     try database.transaction { () throws(SQLite.Failure) in
@@ -102,6 +112,9 @@ package final class TransferDatabase {
       // Since version 2.
       try database.run(
         "CREATE TABLE IF NOT EXISTS acknowledged(key TEXT PRIMARY KEY, id INTEGER NOT NULL, time INTEGER NOT NULL)")
+      // Since version 5, one row: the clock of the times of one boot, and which times are those of earlier boots.
+      try database.run(
+        "CREATE TABLE IF NOT EXISTS clock(boot TEXT NOT NULL, start INTEGER NOT NULL, earlier TEXT NOT NULL)")
       // Earlier versions kept secrets of ended transfers. Up to version 3, these were the values of a URL's query.
       for row in try database.run("SELECT \(columns) FROM transfers WHERE state='ended'") {
         guard var transfer = transfer(row) else { continue }
@@ -149,10 +162,23 @@ package final class TransferDatabase {
         }
         acknowledged.append(AcknowledgedTransfer(key: key, id: id, time: time))
       }
-      return TransferQueue(transfers, lastID: last, acknowledged: acknowledged, abandoned: try abandoned())
+      let clock = try storedClock()
+      let queue = TransferQueue(
+        transfers, lastID: last, acknowledged: acknowledged, abandoned: try abandoned(), earlier: clock?.earlier)
+      (start, earlier) = (clock?.start, queue.earlier)
+      return queue
     } catch {
       throw .database("transfers.db", error.message)
     }
+  }
+
+  /// Nil if nothing was stored in this boot.
+  private func storedClock() throws(SQLite.Failure) -> (start: ClockReading, earlier: EarlierTimes)? {
+    guard let row = try database.run("SELECT start, earlier FROM clock WHERE boot=?", [.text(boot)]).first
+    else { return nil }
+    guard case .integer(let wall) = row[0], case .text(let text) = row[1], let earlier = EarlierTimes(text: text)
+    else { throw SQLite.Failure(code: 11, message: "the clock cannot be parsed") }
+    return (ClockReading(wall: wall, sinceBoot: 0), earlier)
   }
 
   private func abandoned() throws(SQLite.Failure) -> [AbandonedTransfer] {
@@ -202,13 +228,17 @@ package final class TransferDatabase {
 
   /// Stores the changes in these actions, all of them or none.
   ///
+  /// - Parameter clocks: the present time, to which all times of this boot relate; nil asks the kernel.
   /// - Returns: whether there was something to store.
   /// - Throws: ``AgentError/database(_:_:)`` or ``AgentError/databaseMoved(_:)``. The database is unchanged then.
   @discardableResult
-  package func apply(_ actions: [TransferQueue.Action]) throws(AgentError) -> Bool {
+  package func apply(_ actions: [TransferQueue.Action], at clocks: ClockReading? = nil) throws(AgentError) -> Bool {
     let changes = actions.filter(\.isStored)
     guard !changes.isEmpty else { return false }
     try requireFile()
+    let clocks = clocks ?? ClockReading.now
+    let presentStart = ClockReading(wall: clocks.wall.subtractingSaturated(clocks.sinceBoot), sinceBoot: 0)
+    let isNewStart = start.map { presentStart.step(since: $0).magnitude >= TransferAgent.leastStep } ?? true
     do throws(SQLite.Failure) {
       try database.transaction { () throws(SQLite.Failure) in
         for case .store(let transfer) in changes { try store(transfer) }
@@ -225,7 +255,9 @@ package final class TransferDatabase {
           }
         }
         for case .forget(let key) in changes { try database.run("DELETE FROM acknowledged WHERE key=?", [.text(key)]) }
+        if isNewStart { try store(presentStart) }
       }
+      if isNewStart { start = presentStart }
       // Replaced or removed values may be secret, and stay in the log until it is emptied. If that fails now, the next
       // change does it.
       if changes.contains(where: Self.removesSecrets) { _ = try? database.run("PRAGMA wal_checkpoint(TRUNCATE)") }
@@ -246,6 +278,13 @@ package final class TransferDatabase {
     case .removeAbandoned: true
     default: false
     }
+  }
+
+  private func store(_ start: ClockReading) throws(SQLite.Failure) {
+    try database.run("DELETE FROM clock")
+    try database.run(
+      "INSERT INTO clock(boot, start, earlier) VALUES(?, ?, ?)",
+      [.text(boot), .integer(start.wall), .text(earlier.text)])
   }
 
   private func store(_ past: AcknowledgedTransfer) throws(SQLite.Failure) {

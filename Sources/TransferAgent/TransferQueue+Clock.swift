@@ -2,12 +2,14 @@
 // time from the network.
 
 internal import EventLoops
+internal import JSONLines
 internal import TransferClient
 
-/// Which times of the queue an earlier process has recorded. The clock may have been set between that process and this
-/// one, perhaps several times, so nobody knows by how much these times differ from the present clock.
-struct EarlierTimes: Equatable, Sendable {
-  /// The transfers of which an earlier process recorded the beginning, and with it the time limit.
+/// Which times of the queue were recorded in an earlier boot of the machine. The clock may have been set since then,
+/// perhaps several times, so nobody knows by how much these times differ from the present clock. In the present boot,
+/// the clock that nobody sets shows it (``ClockReading``).
+package struct EarlierTimes: Equatable, Sendable {
+  /// The transfers whose beginning was recorded then, and with it the time limit.
   let begins: Set<Int64>
   let ends: Set<Int64>
   let abandoned: Set<Int64>
@@ -21,11 +23,33 @@ struct EarlierTimes: Equatable, Sendable {
     self.abandoned = Set(abandoned.map(\.transfer.id))
     self.acknowledged = Set(acknowledged.map(\.id))
   }
+
+  // MARK: As a line
+
+  var text: String {
+    func list(_ ids: Set<Int64>) -> [String] { ids.sorted().map { String($0) } }
+    var line = JSONLine(event: "earlier")
+    line.add("begins", list(begins))
+    line.add("ends", list(ends))
+    line.add("abandoned", list(abandoned))
+    line.add("acknowledged", list(acknowledged))
+    return line.line
+  }
+
+  /// Nil if the text is not of that form.
+  init?(text: String) {
+    guard let line = FlatJSON(text.utf8) else { return nil }
+    func ids(_ key: String) -> Set<Int64>? { line.strings(key).map { Set($0.compactMap { Int64($0) }) } }
+    guard let begins = ids("begins"), let ends = ids("ends"), let abandoned = ids("abandoned"),
+      let acknowledged = ids("acknowledged")
+    else { return nil }
+    (self.begins, self.ends, self.abandoned, self.acknowledged) = (begins, ends, abandoned, acknowledged)
+  }
 }
 
 extension TransferQueue {
   /// Moves the times from which durations are counted, so that these do not change. The begin of a transfer
-  /// (`earliestBegin`) is a date, which stays, and so do times of an earlier process. Pauses end instead.
+  /// (`earliestBegin`) is a date, which stays, and so do times of an earlier boot. Pauses end instead.
   mutating func moveTimes(by step: Int64, _ actions: inout [Action]) {
     func moved(_ transfer: Transfer) -> Transfer {
       var transfer = transfer

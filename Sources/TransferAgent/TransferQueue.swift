@@ -72,11 +72,12 @@ package struct TransferQueue: Equatable, Sendable {
   ///   - lastID: the highest number ever assigned.
   ///   - acknowledged: the ones whose keys are in the database.
   ///   - abandoned: the ones with remains.
+  ///   - earlier: the times of earlier boots; nil if that is all of them.
   package init(
     _ transfers: [Transfer] = [], lastID: Int64 = 0, acknowledged: [AcknowledgedTransfer] = [],
-    abandoned: [AbandonedTransfer] = []
+    abandoned: [AbandonedTransfer] = [], earlier: EarlierTimes? = nil
   ) {
-    earlier = EarlierTimes(transfers, acknowledged, abandoned)
+    self.earlier = earlier ?? EarlierTimes(transfers, acknowledged, abandoned)
     for one in abandoned { self.abandoned[one.transfer.id] = one }
     for transfer in acknowledged { self.acknowledged[transfer.key] = transfer }
     for transfer in transfers { self.transfers[transfer.id] = transfer }

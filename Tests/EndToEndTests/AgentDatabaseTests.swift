@@ -40,6 +40,34 @@ struct AgentDatabaseTests {
     return done
   }
 
+  @Test("if the clock is set while no agent runs, the next one moves the stored times, but not after a reboot",
+    arguments: [false, true])
+  func clockSet(isRebooted: Bool) throws {
+    let (bench, day) = (try AgentBench(), Int64(86_400_000))
+    let file = try bench.directory.write("file", "content")
+    var request = TransferRequest(key: "k", url: "http://127.0.0.1:9/x", path: file)
+    request.earliestBegin = .max
+    let id = try bench.submit(request)
+    func created() throws -> Int64 { try bench.transfer(id, "appeared") { _ in true }.created }
+    let before = try created()
+    try bench.killAgent()
+    // As if the clock of that agent had been a day slow.
+    let script = """
+      import sqlite3, sys
+      database = sqlite3.connect(sys.argv[1])
+      database.execute("UPDATE clock SET start = start - 86400000")
+      if sys.argv[2] == "true": database.execute("UPDATE clock SET boot = 'another'")
+      database.commit()
+      database.close()
+      """
+    let path = "\(bench.location.directory)/transfers.db"
+    let python = try TestProcess("/usr/bin/python3", ["-c", script, path, "\(isRebooted)"])
+    #expect(try python.wait() == 0, "\(python.errors)")
+    let step = try created() - before
+    // In whole days, because a moment lies between the readings of the two clocks.
+    #expect(isRebooted ? step == 0 : (step + day / 2) / day == 1, "\(step)")
+  }
+
   @Test("an agent that is killed before any of its writes forgets no confirmed transfer")
   func kills() throws {
     let seed = Seed.several(1)[0]

@@ -1,5 +1,6 @@
 // The queue under random orders, ends and kills, and the content of its database.
 
+import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
@@ -263,7 +264,7 @@ struct TransferQueueTests {
   }
 
   @Test(
-    "if the clock is set, times that an earlier process has recorded with its clock stay",
+    "if the clock is set, times that were recorded in an earlier boot stay",
     arguments: [1_500_000_000_000, -2_592_000_000] as [Int64])
   func clockSetAfterRestart(by step: Int64) {
     let (start, hour): (Int64, Int64) = (1_000_000_000_000, 3_600_000)
@@ -300,6 +301,48 @@ struct TransferQueueTests {
     #expect(queue.transfers[3]?.result?.ended == old + step)
     #expect(queue.transfers[5]?.request.deadline == start + hour)
     #expect(!actions.contains { if case .store(let transfer) = $0 { transfer.id == 1 } else { false } })
+  }
+
+  @Test(
+    "times that an earlier process has stored in the same boot move with the clock, and stay after a reboot",
+    arguments: [false, true])
+  func clockSetBetweenProcesses(isRebooted: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let day: Int64 = 86_400_000
+    func load(_ boot: String) throws -> (TransferDatabase?, TransferQueue) {
+      let database = try TransferDatabase(directory: "\(directory.path)/state", boot: boot)
+      return (database, try database.load())
+    }
+    /// Stores a transfer in a boot in which nothing was stored before.
+    func submit(_ key: String, in boot: String, at clocks: ClockReading) throws {
+      let (database, loaded) = try load(boot)
+      let isFirst = database?.start == nil
+      #expect(isFirst)
+      var queue = loaded
+      let request = TransferRequest(key: key, url: "http://h/", path: "/x")
+      let actions = queue.handle(.submitted(request, version: "v", size: 1), now: clocks.wall)
+      try #require(database).apply(actions, at: clocks)
+    }
+    try submit("old", in: "first", at: ClockReading(wall: 5000, sinceBoot: 100))
+    try submit("new", in: "second", at: ClockReading(wall: 7000, sinceBoot: 50))
+
+    var (database, queue) = try load(isRebooted ? "third" : "second")
+    let now = ClockReading(wall: 8000 + day, sinceBoot: 1050)
+    func step() throws -> Int64? { try #require(database).start.map { now.step(since: $0) } }
+    func created() -> [Int64?] { [queue.transfers[1]?.created, queue.transfers[2]?.created] }
+    let (found, wanted): (Int64?, Int64?) = (try step(), isRebooted ? nil : day)
+    #expect(found == wanted)
+    let actions = queue.handle(.clockSet(by: day), now: now.wall)
+    try #require(database).apply(actions, at: now)
+    let expected: [Int64?] = [5000, isRebooted ? 7000 : 7000 + day]
+    #expect(created() == expected)
+    guard !isRebooted else { return }
+    // The step is over, for the next process too.
+    database = nil
+    (database, queue) = try load("second")
+    let rest = try step()
+    #expect(rest == 0)
+    #expect(created() == expected)
   }
 
   @Test("a transfer that waits because the kind of network cannot be determined states the reason")
