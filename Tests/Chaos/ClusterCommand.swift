@@ -85,7 +85,8 @@ enum ClusterCommand {
 
   private static func enterNamespaces(_ arguments: [String]) {
     ClusterNetwork.enterNamespaces(["--cluster", "--isolated"] + arguments)
-    fail("unshare: \(String(cString: strerror(errno)))", 74)
+    let remedy = errno == ENOENT ? ". Run \"make cluster-programs\", which installs it." : ""
+    fail("cannot run unshare: \(String(cString: strerror(errno)))\(remedy)", 74)
   }
 
   /// Each stream has three connections in this process.

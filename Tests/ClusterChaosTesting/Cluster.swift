@@ -17,6 +17,9 @@ package final class Cluster {
     package var hasProxy = true
     /// The places to look for HAProxy. Debian's is in a directory that not every user's path contains.
     package var proxyPrograms = ["/usr/sbin/haproxy", "haproxy"]
+    /// The places to look for the program of the brokers. `SLUICE_NATS_SERVER` selects another one than the system's.
+    package var brokerPrograms =
+      getenv("SLUICE_NATS_SERVER").map { [String(cString: $0)] } ?? ["/usr/sbin/nats-server", "nats-server"]
     /// Whether each has its own namespace; see ``ClusterNetwork``.
     package var isIsolated = false
     /// Whether each broker can be cut off from the others while its clients still reach it, and whether each server
@@ -42,9 +45,9 @@ package final class Cluster {
   /// Starts everything.
   package init(_ options: Options) throws {
     let proxyProgram = try options.hasProxy ? Self.proxyProgram(options) : nil
+    let program = try Self.brokerProgram(options)
     directory = try TemporaryDirectory()
     network = try ClusterNetwork(isIsolated: options.isIsolated)
-    let program = Self.brokerProgram
     brokerVersion = try Self.version(of: program)
     losesPower = options.isIsolated && !brokerVersion.hasPrefix("2.9.")
     try startBrokers(options, program)
@@ -70,10 +73,15 @@ package final class Cluster {
 
   // MARK: Brokers
 
-  /// `SLUICE_NATS_SERVER` selects another program than the system's.
-  private static var brokerProgram: String {
-    if let path = getenv("SLUICE_NATS_SERVER") { return String(cString: path) }
-    return access("/usr/sbin/nats-server", X_OK) == 0 ? "/usr/sbin/nats-server" : "nats-server"
+  /// Looks for the brokers' program before anything is started.
+  private static func brokerProgram(_ options: Options) throws -> String {
+    let programs = options.brokerPrograms
+    guard let program = programs.first(where: { !$0.isEmpty && ChildProcess.isInstalled($0) }) else {
+      throw TestFailure(
+        "cannot start the brokers: \"\(programs.last ?? "")\" is not installed. Run \"make chaos CHAOS=--cluster\", which installs upstream brokers, or name a program in SLUICE_NATS_SERVER."
+      )
+    }
+    return program
   }
 
   private static func version(of program: String) throws -> String {

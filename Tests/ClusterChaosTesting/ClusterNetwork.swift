@@ -5,6 +5,7 @@ internal import CommandTesting
 internal import EventLoops
 internal import Glibc
 internal import NetworkTesting
+internal import TestRigs
 
 /// A network of this process and its children. With namespaces, each machine can be disconnected, and may have a disk
 /// whose power can be cut. Without namespaces, machines are addresses of the loopback network.
@@ -100,6 +101,10 @@ package final class ClusterNetwork {
   }
 
   private static func run(_ program: String, _ arguments: String...) throws {
+    guard ChildProcess.isInstalled(program) else {
+      throw TestFailure(
+        "cannot run \(program): it is not installed. Run \"make cluster-programs\", which installs it.")
+    }
     let process = try TestProcess(program, arguments)
     guard try process.wait() == 0 else {
       throw TestFailure("\(program) \(arguments.joined(separator: " ")): \(process.errors.joined(separator: "; "))")

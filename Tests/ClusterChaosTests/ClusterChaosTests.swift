@@ -32,6 +32,17 @@ struct ClusterChaosTests {
   }
 
   @Test(
+    "without nats-server, a run ends at once with an error that states how to install it",
+    arguments: ["", "/nonexistent/nats-server"])
+  func missingBroker(_ program: String) throws {
+    var options = ClusterChaosRun.Options(seed: 1, faults: 1)
+    (options.cluster.hasProxy, options.cluster.brokerPrograms) = (false, [program])
+    let error = try #require(throws: TestFailure.self) { _ = try ClusterChaosRun(options) }
+    #expect(error.description.contains("\"\(program)\" is not installed"), "\(error)")
+    #expect(error.description.contains("make chaos CHAOS=--cluster"), "\(error)")
+  }
+
+  @Test(
     "two clients append to one upload through two servers, one with false offsets, and each byte belongs to its request"
   )
   func rivals() throws {
