@@ -20,7 +20,7 @@ struct RecordingFiles {
   var isPending = false
   /// The size of the recording's file, in bytes.
   var size: UInt64 = 0
-  /// Whether a server uses the directory, or an upload's record names the recording.
+  /// Whether a server uses the directory, or an upload's record names the recording, or may name it.
   var isCaredFor = false
 
   private static let own: Set = [".part", ".gaps", RecordingSidecar.fileExtension]
@@ -163,6 +163,7 @@ struct DirectoryCheck {
       change(&files[base, default: RecordingFiles(directory: directory, shown: path, base: base, isCaredFor: isServed)])
     }
     var failure: Int32 = 0
+    var isDenied = false
     while true {
       errno = 0
       guard let item = readdir(stream) else {
@@ -177,8 +178,9 @@ struct DirectoryCheck {
       }
       guard !name.hasPrefix(".") else { continue }
       var status = stat()
-      guard lstat(directory + name, &status) == 0 else {
-        add(unreadable: path + name, errno)
+      guard fstatat(dirfd(stream), name, &status, AT_SYMLINK_NOFOLLOW) == 0 else {
+        // A directory that cannot be entered refuses each of its files.
+        if errno == EACCES { isDenied = true } else { add(unreadable: path + name, errno) }
         continue
       }
       if status.st_mode & S_IFMT == S_IFDIR { directories.append(name) }
@@ -191,13 +193,19 @@ struct DirectoryCheck {
       }
     }
     // The names that were read before the failure are still compared.
+    if failure == 0, isDenied { failure = EACCES }
     if failure != 0 { add(unreadable: path.isEmpty ? "." : String(path.dropLast()), failure) }
-    let held = ServerTraces.streams(in: directory)
+    // Other users may read the recordings of a server, but not its records, and these matter only for a `.part`.
+    let needsUploads = !isServed && files.values.contains { $0.extensions.contains(".part") }
+    let uploads = needsUploads ? ServerTraces.uploads(in: directory) : ServerTraces.Uploads()
+    if let (file, code) = uploads.unreadable { add(unreadable: path + file, code) }
     for base in files.keys.sorted() {
       guard var recording = files[base] else { continue }
       // A later recording of a stream has the name of the first one, plus a tilde and a number.
       let first = base.prefix { $0 != "~" }
-      if held.contains(where: { first.hasSuffix("-" + $0) }) { recording.isCaredFor = true }
+      if uploads.unreadable != nil || uploads.streams.contains(where: { first.hasSuffix("-" + $0) }) {
+        recording.isCaredFor = true
+      }
       entries.append(.recording(recording))
       byteCount += recording.size
     }

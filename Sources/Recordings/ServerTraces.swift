@@ -20,20 +20,52 @@ enum ServerTraces {
     }
   }
 
-  /// The `Stream-ID`s in the records of unfinished uploads. The names of a stream's files contain its ID.
-  static func streams(in directory: String) -> [String] {
-    let records = directory + ".uploads/"
-    guard let stream = opendir(records) else { return [] }
+  /// What the records of unfinished uploads state.
+  struct Uploads {
+    /// The `Stream-ID`s. The names of a stream's files contain its ID.
+    var streams: [String] = []
+    /// The first file or directory that cannot be read, relative to the directory. It may belong to any stream. Nil if
+    /// there is none.
+    var unreadable: (path: String, code: Int32)?
+  }
+
+  /// Reads the records of uploads. A record that the server has removed in the meantime is none.
+  static func uploads(in directory: String) -> Uploads {
+    var uploads = Uploads()
+    func failed(_ path: String, _ code: Int32) {
+      if code != ENOENT, uploads.unreadable == nil { uploads.unreadable = (path, code) }
+    }
+    let records = ".uploads"
+    guard let stream = opendir(directory + records) else {
+      failed(records, errno)
+      return uploads
+    }
     defer { closedir(stream) }
-    var names: [String] = []
-    while let item = readdir(stream) {
-      let file = withUnsafeBytes(of: &item.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
-      guard file.hasSuffix(".upload"), let text = FileBytes(records + file)?.all(atMost: 1 << 20),
-        let record = UploadRecord(parsing: String(decoding: text, as: UTF8.self)), record.response == nil,
+    while true {
+      errno = 0
+      guard let item = readdir(stream) else {
+        // The position is unchanged then.
+        if errno == EINTR { continue }
+        if errno != 0 { failed(records, errno) }
+        return uploads
+      }
+      let name = withUnsafeBytes(of: &item.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      guard name.hasSuffix(".upload") else { continue }
+      let path = "\(records)/\(name)"
+      guard let file = FileBytes(directory + path) else {
+        failed(path, errno)
+        continue
+      }
+      errno = 0
+      guard let text = file.all(atMost: 1 << 20) else {
+        // A file that is too large is not a record.
+        if errno != 0 { failed(path, errno) }
+        continue
+      }
+      guard let record = UploadRecord(parsing: String(decoding: text, as: UTF8.self)), record.response == nil,
         record.deactivation == nil, let id = record.fields["stream-id"]
       else { continue }
-      names.append(id)
+      uploads.streams.append(id)
     }
-    return names
   }
 }

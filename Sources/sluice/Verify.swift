@@ -53,9 +53,13 @@ enum Verify {
       if isJSON { Console.shared.put(summary.jsonLine) } else { Console.shared.say(text(summary)) }
       return summary.problems == 0 ? .done : .dataLost
     } catch {
+      // EACCES; below, ENOENT and ENOTDIR.
+      let remedy =
+        error.code == 13
+        ? "Run the command as a user who may read it." : "Name the directory in which sluice serve stores recordings."
       throw CommandError(
         error.code == 2 || error.code == 20 ? .noInput : .inputOutput,
-        "cannot read \(directory.shown): \(error.reason). Name the directory in which sluice serve stores recordings.")
+        "cannot read \(directory.shown): \(error.reason). \(remedy)")
     }
   }
 

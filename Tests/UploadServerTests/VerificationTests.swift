@@ -208,6 +208,43 @@ struct VerificationTests {
     }
   }
 
+  @Test("a directory that cannot be entered is one problem, and everything else is still compared")
+  func notEntered() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let files = "mkdir \"$0/in\" && touch \"$0/in/a.wav\" \"$0/in/b.wav\" \"$0/z.txt\""
+      try Command.run("sh", ["-c", files, directory.path])
+      status_gate_fail(EACCES, ".wav")
+      var found: [String] = []
+      let summary = try RecordingVerification(directory: directory.path).run {
+        found.append("\($0.kind.rawValue) \($0.path)")
+      }
+      try require(found == ["missing-sidecar z.txt", "unreadable in"] && summary.problems == 2, "\(found)")
+    }
+  }
+
+  @Test("if the records of uploads cannot be read, they are a problem, and no .part is torn")
+  func unknownUploads() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let files = "mkdir \"$0/.uploads\" && touch \"$0/.uploads/0.upload\" \"$0/x-y.part\""
+      try Command.run("sh", ["-c", files, directory.path])
+      func check(_ expected: [String]) throws {
+        var found: [String] = []
+        let summary = try RecordingVerification(directory: directory.path).run {
+          found.append("\($0.kind.rawValue) \($0.path)")
+        }
+        try require(found == expected && summary.problems == 1, "\(found)")
+      }
+      try check(["torn x-y.part"])
+      list_gate_fail(EACCES, "/.uploads", 0)
+      try check(["unreadable .uploads", "unfinished x-y.part"])
+      list_gate_fail(0, "", 0)
+      open_gate_fail(EACCES, ".upload")
+      try check(["unreadable .uploads/0.upload", "unfinished x-y.part"])
+    }
+  }
+
   @Test("a missing directory is an error")
   func missing() {
     #expect(throws: (any Error).self) { try RecordingVerification(directory: "/nonexistent").run { _ in } }
