@@ -77,6 +77,7 @@ package final class LogCollector: Sendable {
     let context = ServingContext(
       loop: loop, assignment: configuration.partition.assignment, figures: ServerLoopFigures(),
       finishAfter: configuration.finishAfter, isValid: { _ in true }, emit: onEvent)
+    store.reportUnfinished { event in loop.execute { onEvent(event) } }
     let registry = StreamRegistry(
       context, store: store,
       limits: StreamLimits(

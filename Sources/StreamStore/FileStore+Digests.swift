@@ -21,9 +21,9 @@ extension FileStore {
         if !lacksDigests { unlinkat(directory, name.pendingSidecar, 0) }
       }
     } catch {
-      return finishLater(name)
+      return finishLater(name, after: error)
     }
-    if lacksDigests { completeSidecar(name) }
+    if lacksDigests { completeSidecar(name) } else { settle(name) }
   }
 
   /// Computes the digests of a complete recording in the background, and gives its sidecar its final name.
@@ -43,7 +43,7 @@ extension FileStore {
     do throws(SystemError) {
       return try readPending(name)
     } catch {
-      finishLater(name)
+      finishLater(name, after: error)
       return nil
     }
   }
@@ -69,7 +69,7 @@ extension FileStore {
     do throws(SystemError) {
       return try openExisting(file, O_RDONLY)
     } catch {
-      finishLater(name)
+      finishLater(name, after: error, file: file)
       return nil
     }
   }
@@ -81,8 +81,8 @@ extension FileStore {
     do throws(SystemError) {
       _ = try reading.next(RecordingDigests.slice, digests.update)
     } catch {
-      // A damaged recording must not be read again and again. The next server tries it once more.
-      if error.isShortage { finishLater(name) }
+      // Another program has changed the recording. The next server tries it once more.
+      if !error.isForeignChange { finishLater(name, after: error, file: sidecar.file) }
       return
     }
     guard reading.isAtEnd else {
@@ -112,7 +112,7 @@ extension FileStore {
         if durability == .none { _ = try nameSidecar(sidecar, insteadOf: pending, name) }
       }
     } catch {
-      return finishLater(name)
+      return finishLater(name, after: error, file: pending.file)
     }
     guard durability != .none, let sidecar = written else { return }
     let naming: DiskSync.Step = { [self] () throws(SystemError) in
@@ -123,7 +123,7 @@ extension FileStore {
       return touched
     }
     disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { [self] error in
-      if error != nil { finishLater(name) }
+      if let error { finishLater(name, after: error, file: pending.file) }
     }
   }
 
@@ -132,6 +132,7 @@ extension FileStore {
     _ sidecar: RecordingSidecar, insteadOf pending: RecordingSidecar, _ name: StreamName
   ) throws(SystemError) -> DiskSync.Touched {
     guard try isDescribed(by: pending, name) else {
+      settle(name)
       unlink(sidecar)
       unlinkat(directory, name.newSidecar, 0)
       return DiskSync.Touched()
@@ -140,6 +141,7 @@ extension FileStore {
       renameat(directory, name.newSidecar, directory, name.sidecar)
     }
     unlinkat(directory, name.pendingSidecar, 0)
+    settle(name)
     countRetained(name)
     return DiskSync.Touched(directory: directory)
   }

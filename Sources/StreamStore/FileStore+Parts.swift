@@ -11,14 +11,6 @@ extension RecordingPart {
   var beginningLength: UInt64 { headerLength + (firstReceived - min(firstReceived, start)) }
 }
 
-/// A recording that is complete except for what the disk has refused.
-struct UnfinishedRecording: Hashable, Sendable {
-  /// The name of its files without extension. Names are equal if their streams are.
-  var fileBase: String
-  /// Whether its stream continues in another file and it lacks its final name. Otherwise it lacks its sidecar.
-  var isSplit: Bool
-}
-
 extension FileStore {
   // MARK: Closing
 
@@ -286,17 +278,39 @@ extension FileStore {
   // MARK: What an earlier server left
 
   /// Records a recording that the disk could not finish now. Any thread.
-  func finishLater(_ name: StreamName, isSplit: Bool = false) {
-    unfinished.withLock { _ = $0.insert(UnfinishedRecording(fileBase: name.fileBase, isSplit: isSplit)) }
+  ///
+  /// - Parameters:
+  ///   - error: why its sidecar could not be completed. If it recurs, it is reported.
+  ///   - file: the recording's file, for the report; nil if it is unknown.
+  func finishLater(_ name: StreamName, isSplit: Bool = false, after error: SystemError? = nil, file: String? = nil) {
+    let recording = UnfinishedRecording(fileBase: name.fileBase, isSplit: isSplit)
+    guard unfinished.withLock({ $0.postpone(recording, after: error) }), let error else { return }
+    let shown = file ?? name.fileBase
+    var event = ServerEvent(
+      .warning,
+      reason: "cannot complete the sidecar of \(shown): \(error). The server retries after growing pauses. Check the "
+        + "disk, and restore the recording from a copy if it is damaged.")
+    event.file = file
+    let emit = reports.withLock { $0 }
+    emit?(event)
   }
 
-  /// Tries again to finish the recordings that the disk could not finish. Any thread.
+  /// Nothing is left to be done for the sidecar of a recording. Any thread.
+  func settle(_ name: StreamName) {
+    unfinished.withLock { $0.settle(UnfinishedRecording(fileBase: name.fileBase, isSplit: false)) }
+  }
+
+  /// Reports recordings that the disk repeatedly does not let the server finish, until ``unlock()``.
+  ///
+  /// - Parameter emit: called on any thread.
+  package func reportUnfinished(to emit: @escaping @Sendable (ServerEvent) -> Void) {
+    reports.withLock { $0 = emit }
+  }
+
+  /// Tries again to finish the recordings that the disk could not finish, unless their pauses last. Call it in each
+  /// round of maintenance. Any thread.
   package func finishUnfinished() {
-    let recordings = unfinished.withLock { recordings in
-      defer { recordings = [] }
-      return recordings
-    }
-    for recording in recordings {
+    for recording in unfinished.withLock({ $0.round() }) {
       worker.executeSlice { [self] in
         guard !isEnded.load(ordering: .acquiring) else { return }
         guard let name = StreamName(partialFile: recording.fileBase + ".part") else { return }

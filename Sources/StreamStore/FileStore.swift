@@ -42,7 +42,9 @@ package final class FileStore: Sendable {
   let tornLock = Lock(())
   let refusals = SyncRefusals()
   /// Recordings that the disk could not finish. They have their names, and wait for another attempt.
-  let unfinished = Lock<Set<UnfinishedRecording>>([])
+  let unfinished = Lock(UnfinishedRecordings())
+  /// Receives the errors of these recordings: ``reportUnfinished(to:)``.
+  let reports = Lock<(@Sendable (ServerEvent) -> Void)?>(nil)
   /// nil if no recording gets a link.
   let names: RecordingNames?
   /// nil if no recording is ever removed.
@@ -141,6 +143,8 @@ package final class FileStore: Sendable {
   /// Lets another server use the directory. Nothing may be stored after this.
   package func unlock() {
     ending.withLock { _ in isEnded.store(true, ordering: .releasing) }
+    // It refers to the server, which refers to this.
+    reports.withLock { $0 = nil }
     flock(lock, LOCK_UN)
   }
 

@@ -113,6 +113,10 @@ final class SharedStorage: Sendable {
     files.map { RecordingSearch($0, found: found, gone: gone, failed: failed) }
   }
 
+  /// - Parameter emit: called with each recording that the disk repeatedly does not let the server finish. On any
+  ///   thread.
+  func reportUnfinished(to emit: @escaping @Sendable (ServerEvent) -> Void) { files?.reportUnfinished(to: emit) }
+
   /// Begins to remove recordings that need not be kept, if there are such rules.
   ///
   /// - Parameter emit: called with each removal, on a separate thread.

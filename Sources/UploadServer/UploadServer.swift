@@ -107,12 +107,14 @@ public final class UploadServer: Sendable {
     precondition(isFirst, "an UploadServer can run only once")
     for core in cores { core.value.load(patience: loadPatience / cores.count) }
     for core in cores { core.value.start() }
+    let report: @Sendable (ServerEvent) -> Void = { [cores] event in cores[0].execute { $0.report(event) } }
+    shared.reportUnfinished(to: report)
     search?.begin(SearchPlan.Search.allCases)
     findRemovedLater()
     shared.brokers?.guardian.report { [cores] reason in
       cores[0].execute { $0.report(ServerEvent(.warning, reason: reason)) }
     }
-    shared.beginRetention { [cores] event in cores[0].execute { $0.report(event) } }
+    shared.beginRetention(report)
     maintainLater()
     acceptor.value.start()
     let others = zip(loops, cores).dropFirst().map { loop, core in
