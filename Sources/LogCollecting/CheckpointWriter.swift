@@ -48,10 +48,20 @@ final class CheckpointWriter {
   /// Whether a checkpoint is being made.
   private(set) var isWriting = false
   private var isStopped = false
+  /// The uploads that stay as they are, because the records of their streams cannot be read.
+  private let omitted: [CollectorCheckpoint.Upload]
+  /// The sequence of the first message of such a stream. No checkpoint counts it or a later one, so that the next
+  /// collector reads it. Nil if there is none.
+  private var firstOmitted: UInt64?
 
-  /// - Parameter checkpoint: the one to which the directory was restored.
-  init(after checkpoint: CollectorCheckpoint, _ store: FileStore, loop: EventLoop) {
-    (latest, self.store, self.loop) = (checkpoint, store, loop)
+  /// - Parameters:
+  ///   - checkpoint: the one to which the directory was restored.
+  ///   - omitted: the uploads that stay as they are, because the records of their streams cannot be read.
+  init(
+    after checkpoint: CollectorCheckpoint, omitting omitted: [CollectorCheckpoint.Upload], _ store: FileStore,
+    loop: EventLoop
+  ) {
+    (latest, self.omitted, self.store, self.loop) = (checkpoint, omitted, store, loop)
     for file in checkpoint.files {
       growing[StreamName(base: file.base)] = GrowthExtent(part: file.part, length: file.length)
     }
@@ -59,11 +69,21 @@ final class CheckpointWriter {
 
   // MARK: Changes
 
-  func received(_ sequence: UInt64, _ mark: String) { messages.append((sequence, mark)) }
+  func received(_ sequence: UInt64, _ mark: String) {
+    if firstOmitted == nil { messages.append((sequence, mark)) }
+  }
+
+  /// Called when a received message is not applied, because the records of its stream cannot be read.
+  func omit(_ sequence: UInt64) {
+    guard firstOmitted == nil else { return }
+    firstOmitted = sequence
+    messages.removeAll { $0.sequence >= sequence }
+  }
 
   /// Called when the log is read again from its beginning.
   func rewind() {
     messages = []
+    firstOmitted = nil
     pending.message = nil
     latest.sequence = 0
     latest.mark = ""
@@ -104,7 +124,7 @@ final class CheckpointWriter {
     do throws(SystemError) { try measure(uploads) } catch { return conclude(Outcome(error), completion) }
     var checkpoint = CollectorCheckpoint(stream: latest.stream, created: latest.created, partition: latest.partition)
     (checkpoint.sequence, checkpoint.mark) = takeApplied(before: sequence, exceptLast: exceptLast)
-    checkpoint.uploads = uploads.compactMap(\.checkpoint)
+    checkpoint.uploads = uploads.compactMap(\.checkpoint) + omitted
     checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     checkpoint.purges = purges
     let unsynced = dirty.filter { growing[$0] != nil }

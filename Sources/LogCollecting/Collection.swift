@@ -39,6 +39,11 @@ final class Collection {
   private var uploads: [String: CollectedUpload] = [:]
   /// Uploads of other partitions, and those whose first message is missing.
   private var skipped: Set<String> = []
+  /// Streams whose records cannot be read. The collection changes nothing of them, and the next collector reads their
+  /// messages.
+  private let omittedStreams: Set<StreamName>
+  /// The known uploads of these streams.
+  private var omitted: Set<String>
   private var lanes: [StreamName: StreamLane] = [:]
   /// Messages that were read and are in no lane yet.
   private var inbox: [StoredMessage] = []
@@ -63,19 +68,22 @@ final class Collection {
   private var isStopping = false
   private var failure: LogCollectorError?
 
+  /// - Parameter omittedStreams: the streams whose records cannot be read.
   init(
-    _ checkpoint: CollectorCheckpoint, _ stream: MessageStream, _ store: FileStore, _ registry: StreamRegistry,
-    _ configuration: LogCollector.Configuration, loop: EventLoop,
+    _ checkpoint: CollectorCheckpoint, omitting omittedStreams: Set<StreamName>, _ stream: MessageStream,
+    _ store: FileStore, _ registry: StreamRegistry, _ configuration: LogCollector.Configuration, loop: EventLoop,
     emit: @escaping (ServerEvent) -> Void, ended: @escaping (LogCollectorError?) -> Void
   ) {
     (self.stream, self.store, self.registry) = (stream, store, registry)
     (self.loop, self.emit, self.ended) = (loop, emit, ended)
-    checkpoints = CheckpointWriter(after: checkpoint, store, loop: loop)
+    let omitted = checkpoint.uploads.filter { omittedStreams.contains($0.origin.name) }
+    (self.omittedStreams, self.omitted) = (omittedStreams, Set(omitted.map(\.token)))
+    checkpoints = CheckpointWriter(after: checkpoint, omitting: omitted, store, loop: loop)
     assignment = configuration.partition.assignment
     (purges, finishAfter) = (configuration.purges, configuration.finishAfter)
     directory = configuration.directory
     if purges { pendingPurges = checkpoint.purges }
-    for upload in checkpoint.uploads {
+    for upload in checkpoint.uploads where !omittedStreams.contains(upload.origin.name) {
       uploads[upload.token] = CollectedUpload(upload, registry: registry, loop: loop, emit: emit)
     }
   }
@@ -161,6 +169,7 @@ final class Collection {
       if entry?.isLast == true { skipped.remove(token) }
       return passOver()
     }
+    if omitted.contains(token) { return omit(token, message, entry) }
     if let upload = uploads[token] { return add(message, entry, to: upload) }
     guard let entry else {
       warn("message \(message.sequence) of the log is damaged, or was not written by a server")
@@ -206,6 +215,7 @@ final class Collection {
       if !entry.isLast { skipped.insert(token) }
       return passOver()
     }
+    guard !omittedStreams.contains(origin.name) else { return omit(token, message, entry) }
     let upload = CollectedUpload(token, origin, at: entry.offset, registry: registry, loop: loop, emit: emit)
     uploads[token] = upload
     add(message, entry, to: upload)
@@ -217,6 +227,13 @@ final class Collection {
     let lane = lanes[upload.name] ?? StreamLane(self)
     lanes[upload.name] = lane
     lane.add(.init(upload: upload, entry: entry, message: message))
+  }
+
+  /// Leaves a message to the next collector, because the records of its stream cannot be read.
+  private func omit(_ token: String, _ message: StoredMessage, _ entry: LogEntry?) {
+    if entry?.isLast == true { omitted.remove(token) } else { omitted.insert(token) }
+    checkpoints.omit(message.sequence)
+    passOver()
   }
 
   private func passOver() { reader?.want(1) }

@@ -1,5 +1,6 @@
 // Restores a directory to the state of its last checkpoint.
 
+internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 internal import StreamServing
@@ -12,6 +13,9 @@ struct CollectionStart {
   let unfinished: [(name: StreamName, silence: Int64)]
   /// The missing bytes of recordings, in words.
   let losses: [String]
+  /// The streams that cannot be restored, because their records cannot be read, and the reasons. Nothing of them was
+  /// changed.
+  let unreadable: [StreamName: SystemError]
 
   /// - Parameter created: when the JetStream stream was made.
   init(
@@ -31,9 +35,18 @@ struct CollectionStart {
     {
       throw .otherSource(path, found: known.source, wanted: checkpoint.source)
     }
+    var unreadable: [StreamName: SystemError] = [:]
+    for upload in known?.uploads ?? [] {
+      if let error = store.recordsError(of: upload.origin.name) { unreadable[upload.origin.name] = error }
+    }
     for file in known?.files ?? [] {
+      let name = StreamName(base: file.base)
+      if let error = unreadable[name] ?? store.recordsError(of: name) {
+        unreadable[name] = error
+        continue
+      }
       do throws(SystemError) {
-        try store.undoSplit(StreamName(base: file.base), to: GrowthExtent(part: file.part, length: file.length))
+        try store.undoSplit(name, to: GrowthExtent(part: file.part, length: file.length))
       } catch {
         throw .disk(error)
       }
@@ -41,10 +54,19 @@ struct CollectionStart {
     // The other thread has ended before they are used.
     nonisolated(unsafe) var left: [(name: StreamName, silence: Int64)] = []
     do throws(SystemError) {
-      try store.findUnfinished { left.append(($0, $1)) }
+      try store.findUnfinished(except: Set(unreadable.keys)) { name, silence in
+        left.append((name, silence))
+      } unreadable: { name, error in
+        // The first checkpoint must contain all recordings, because the next collector removes others.
+        guard known != nil, !error.isShortage else { return false }
+        unreadable[name] = error
+        return true
+      }
     } catch {
       throw .unreadableDirectory(path, reason: error.description)
     }
+    // A stream may have several files.
+    left.removeAll { unreadable[$0.name] != nil }
     var losses: [String] = []
     do throws(SystemError) {
       if let known {
@@ -60,7 +82,7 @@ struct CollectionStart {
         for found in left where try store.growth(of: found.name) != nil { growing.append(found) }
         left = growing
         // The others were removed or closed since then, so a later recording of the same stream is another one.
-        let bases = Set(growing.map { $0.name.base })
+        let bases = Set(growing.map { $0.name.base } + unreadable.keys.map { $0.base })
         checkpoint.files.removeAll { !bases.contains($0.base) }
       } else {
         // The collector must not remove the bytes of a server.
@@ -73,7 +95,7 @@ struct CollectionStart {
     } catch {
       throw .disk(error)
     }
-    (self.checkpoint, unfinished, self.losses) = (checkpoint, left, losses)
+    (self.checkpoint, unfinished, self.losses, self.unreadable) = (checkpoint, left, losses, unreadable)
   }
 }
 

@@ -84,7 +84,8 @@ package final class LogCollector: Sendable {
         options: UploadLimitsConfiguration(), usage: usage, accounts: nil, worker: store.worker, loop: loop),
       maximumHole: configuration.maximumHoleLength)
     collection = Collection(
-      start.checkpoint, source.stream, store, registry, configuration, loop: loop, emit: onEvent
+      start.checkpoint, omitting: Set(start.unreadable.keys), source.stream, store, registry, configuration, loop: loop,
+      emit: onEvent
     ) { [failure] error in
       failure.error.withLock { $0 = error }
       store.unlock()
@@ -92,9 +93,13 @@ package final class LogCollector: Sendable {
     }
     registry.restored()
     for lost in start.losses { onEvent(ServerEvent(.warning, reason: lost)) }
+    for (name, error) in start.unreadable.sorted(by: { $0.key.base < $1.key.base }) {
+      onEvent(ServerEvent(unreadable: name, error))
+    }
     for (name, silence) in start.unfinished { registry.found(name, silentFor: silence) }
     do throws(SystemError) {
-      if let error = try store.findRemoved({ registry.forgetClosed($0) }) {
+      let error = try store.findRemoved { registry.forgetClosed($0) }
+      if let error, !start.unreadable.values.contains(error) {
         onEvent(ServerEvent(.warning, reason: "cannot read the records of some removed streams: \(error)"))
       }
     } catch {
@@ -118,6 +123,17 @@ package final class LogCollector: Sendable {
     // Used only on the loop's thread.
     nonisolated(unsafe) let collection = collection
     loop.execute { collection.stop() }
+  }
+}
+
+extension ServerEvent {
+  /// A stream is not collected.
+  fileprivate init(unreadable name: StreamName, _ error: SystemError) {
+    self.init(
+      .warning,
+      reason: "cannot collect the stream \(name.base): \(error). Its files do not change, and its messages stay in the "
+        + "log. Make its files readable, and start the collector again.")
+    file = name.partial
   }
 }
 

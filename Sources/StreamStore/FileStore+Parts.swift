@@ -347,8 +347,15 @@ extension FileStore {
   ///
   /// It can be repeated at any time. What is being finished since the last time is not finished twice.
   ///
+  /// - Parameters:
+  ///   - streams: are passed over.
+  ///   - unreadable: called with each stream whose files or records cannot be read now. Returns whether the search
+  ///     ignores the error.
   /// - Throws: ``SystemError`` if the directory or some of its files cannot be read now. All other files were found.
-  package func findUnfinished(_ found: (StreamName, Int64) -> Void) throws(SystemError) {
+  package func findUnfinished(
+    except streams: Set<StreamName> = [], _ found: (StreamName, Int64) -> Void,
+    unreadable: (StreamName, SystemError) -> Bool = { _, _ in false }
+  ) throws(SystemError) {
     let names = try DirectoryNames(of: directory)
     let now = WallClock.now.seconds
     var failure: SystemError?
@@ -356,10 +363,13 @@ extension FileStore {
       for file in files {
         // The next server searches, too.
         if isEnded.load(ordering: .acquiring) { return }
+        let name = StreamName(partialFile: file)
+        if let name, streams.contains(name) { continue }
         let error = attempt { () throws(SystemError) in
           guard let (name, written) = try unfinished(file) else { return }
           found(name, now.subtractingReportingOverflow(written).partialValue)
         }
+        if let name, let error, unreadable(name, error) { continue }
         failure = failure ?? error
       }
     }

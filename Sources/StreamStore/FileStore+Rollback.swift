@@ -1,5 +1,6 @@
 // Returns streams to an earlier state, for a caller that stores their bytes again from another source.
 
+internal import DiskFiles
 package import EventLoops
 internal import Glibc
 package import StreamServing
@@ -15,6 +16,12 @@ package struct GrowthExtent: Equatable, Sendable {
 }
 
 extension FileStore {
+  /// Why the records of this stream cannot be read. Nil if they can, or if descriptors or memory are short.
+  package func recordsError(of name: StreamName) -> SystemError? {
+    let error = attempt { () throws(SystemError) in _ = try parts.lines(of: name.base) }
+    return error.flatMap { $0.isShortage ? nil : $0 }
+  }
+
   /// The extent of the stream's growing recording; nil if there is none.
   package func growth(of name: StreamName) throws(SystemError) -> GrowthExtent? {
     guard case .stored(_, let length, _) = try measure(name) else { return nil }
@@ -23,7 +30,7 @@ extension FileStore {
 
   /// Undoes the splits of a recording since it had that extent, unless the disk has all of it, in which case it has its
   /// final name. The contents of the following recordings are removed, because they are after that extent. Call it
-  /// before ``findUnfinished(_:)``, which would finish a recording of which the disk may lack bytes.
+  /// before ``findUnfinished(except:_:unreadable:)``, which would finish a recording of which the disk may lack bytes.
   package func undoSplit(_ name: StreamName, to extent: GrowthExtent) throws(SystemError) {
     let log = try parts.lines(of: name.base)
     guard let last = log.last?.number, last > extent.part, log.last?.isDiscarded == false,

@@ -144,6 +144,42 @@ struct CollectFaultTests {
     }
   }
 
+  @Test("a stream whose records cannot be read is reported, and stays until it can be collected; others are collected")
+  func unreadableRecords() throws {
+    let rig = try CollectRig(collectors: 1)
+    let directory = rig.directories[0]
+    let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
+    let location = try #require(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("hello".utf8)).location)
+    try waitUntil("the checkpoint has the recording") {
+      String(decoding: try directory.contents(".collected"), as: UTF8.self).contains("file=\"x-a\", part=1, length=5")
+    }
+    // A link to itself.
+    let log = "\(directory.path)/.parts/x-a"
+    #expect(mkdir("\(directory.path)/.parts", 0o700) == 0 && symlink("x-a", log) == 0)
+    // The rig adds bytes that the log does not contain.
+    try rig.restart(0, SIGKILL)
+    try rig.collectors[0].lines.first("the report") {
+      $0.text.contains(".parts/x-a") && $0.text.contains("start the collector again")
+    }
+    let more = ["Upload-Complete: ?1", "Upload-Offset: 5", "Content-Type: application/partial-upload"]
+    #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array(" world".utf8)).status == 201)
+    // More messages than a collector requests at once.
+    for number in 0..<100 {
+      let lines = ["Upload-Complete: ?1", "Stream-ID: b\(number)"]
+      #expect(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("\(number)".utf8)).status == 201)
+    }
+    try waitUntil("the other streams are collected") {
+      (0..<100).allSatisfy { access("\(directory.path)/x-b\($0).bin", F_OK) == 0 }
+    }
+    #expect(try directory.contents("x-a.part") == Array("hellonever sent".utf8))
+    #expect(unlink(log) == 0)
+    try rig.restart(0, SIGTERM)
+    try rig.finish()
+    #expect(try directory.contents("x-a.bin") == Array("hello world".utf8))
+    for number in 0..<100 { #expect(try directory.contents("x-b\(number).bin") == Array("\(number)".utf8)) }
+    #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")
+  }
+
   @Test("a collector refuses an upload with a message that does not follow the one before it")
   func changedMessage() throws {
     let rig = try CollectRig(collectors: 1)
