@@ -191,7 +191,7 @@ struct UploadTroubleTests {
     let received = Lock<[UInt8]>([])
     let test = try TestServer {
       // Either the store keeps the bytes, or they are spooled for a handler.
-      if !isKept { $0.handler = { _ in Collector { bytes in received.withLock { $0 = bytes } } } }
+      if !isKept { $0.handler = { _ in Gatherer { bytes in received.withLock { $0 = bytes } } } }
     }
     let location = try test.create("/t.bin", ["Stream-ID: m"])
     let address = test.address
@@ -290,29 +290,6 @@ struct UploadTroubleTests {
       for name in left { unlink(test.directory.path + "/" + name) }
     }
   }
-}
-
-/// Collects a body and returns it at its end.
-private final class Collector: RequestHandler {
-  private let done: ([UInt8]) -> Void
-  private var exchange: (any Exchange)?
-  private var body: [UInt8] = []
-
-  init(_ done: @escaping ([UInt8]) -> Void) { self.done = done }
-
-  func begin(_ exchange: any Exchange) {
-    self.exchange = exchange
-    exchange.acceptBody()
-  }
-  func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
-    for piece in pieces { for index in piece { body.append(bytes[index]) } }
-  }
-  func end() {
-    done(body)
-    exchange?.respond(Response(200))
-  }
-  func aborted(_ reason: AbortReason) {}
-  func serverStops() {}
 }
 
 extension RawClient {
