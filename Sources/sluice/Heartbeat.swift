@@ -31,14 +31,6 @@ enum Heartbeat {
     let configuration = try StreamOptions.configuration(
       values, request: request, bytesPerSecond: Int((Double(lineLength) / interval.seconds).rounded(.up)),
       buffer: .bytes(1 << 20), overflow: .dropOldest)
-    let duration = try values["duration"].map { (text) throws(CommandError) in
-      try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
-    }
-    return try StreamRun(
-      url: request.url, progress: try ProgressKind(values), duration: duration,
-      finishTimeout: try StreamOptions.finishTimeout(values), digest: StreamOptions.digest(values),
-      metrics: values["metrics"], tokenPlace: StreamOptions.tokenPlace(values),
-      spool: try SpoolOptions(values, configuration)
-    ).run(source, configuration)
+    return try StreamRun(values, configuration).run(source, configuration)
   }
 }

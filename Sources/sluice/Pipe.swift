@@ -27,15 +27,7 @@ enum Pipe {
     do { source = try DescriptorSource() } catch {
       throw CommandError(.inputOutput, Self.remedy(for: error))
     }
-    let duration = try values["duration"].map { (text) throws(CommandError) in
-      try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
-    }
-    return try StreamRun(
-      url: request.url, progress: try ProgressKind(values), duration: duration,
-      finishTimeout: try StreamOptions.finishTimeout(values), digest: StreamOptions.digest(values),
-      metrics: values["metrics"], tokenPlace: StreamOptions.tokenPlace(values),
-      spool: try SpoolOptions(values, configuration)
-    ).run(source, configuration)
+    return try StreamRun(values, configuration).run(source, configuration)
   }
 
   static func remedy(for error: SystemError) -> String {

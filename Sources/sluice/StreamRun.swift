@@ -237,3 +237,17 @@ struct StreamRun {
     }
   }
 }
+
+extension StreamRun {
+  /// A run with the options that `heartbeat` and `pipe` share.
+  init(_ values: CommandLineSyntax.Values, _ configuration: LiveStreamConfiguration) throws(CommandError) {
+    let duration = try values["duration"].map { (text) throws(CommandError) in
+      try Units.duration(text, of: "duration", atLeast: .milliseconds(1))
+    }
+    try self.init(
+      url: configuration.request.url, progress: ProgressKind(values), duration: duration,
+      finishTimeout: StreamOptions.finishTimeout(values), digest: StreamOptions.digest(values),
+      metrics: values["metrics"], tokenPlace: StreamOptions.tokenPlace(values),
+      spool: SpoolOptions(values, configuration))
+  }
+}
