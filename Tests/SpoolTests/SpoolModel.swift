@@ -165,14 +165,19 @@ struct SpoolModel {
         named.append(range)
       }
     }
-    var joined: [Range<UInt64>] = []
-    for range in missing {
+    #expect(named == missing.withJoinedNeighbors)
+  }
+}
+
+extension [Range<UInt64>] {
+  /// The same positions, with each range joined to the next one if that begins where it ends.
+  var withJoinedNeighbors: [Range<UInt64>] {
+    reduce(into: []) { joined, range in
       if let last = joined.last, last.upperBound == range.lowerBound {
         joined[joined.count - 1] = last.lowerBound..<range.upperBound
       } else {
         joined.append(range)
       }
     }
-    #expect(named == joined)
   }
 }

@@ -44,15 +44,7 @@ struct SpoolTruncationTests {
   private func expect(_ file: SpoolFile, _ expected: [Range<UInt64>]) throws {
     let (bytes, missing) = try file.readAll(from: file.oldest)
     // Each block is named by itself, or in a run.
-    var joined: [Range<UInt64>] = []
-    for range in missing {
-      if let last = joined.last, last.upperBound == range.lowerBound {
-        joined[joined.count - 1] = last.lowerBound..<range.upperBound
-      } else {
-        joined.append(range)
-      }
-    }
-    #expect(joined == expected)
+    #expect(missing.withJoinedNeighbors == expected)
     for (position, piece) in bytes { #expect(piece.withUnsafeBytes { Self.pattern.matches($0, at: position) }) }
   }
 }
