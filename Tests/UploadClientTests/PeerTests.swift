@@ -167,11 +167,7 @@ struct PeerTests {
   @Test("a source that is silent for longer than that is not affected")
   func silentSource() throws {
     let chunks = try EventLog<[UInt8]>()
-    let server = try ScriptedServer { connection, _ in
-      _ = try connection.head()
-      while let chunk = try connection.chunk() { chunks.append(chunk) }
-      try connection.respond("200 OK")
-    }
+    let server = try chunkServer(chunks)
     try withSession { session in
       var request = UploadRequest(url: server.url)
       request.limits.unacknowledged = .milliseconds(300)

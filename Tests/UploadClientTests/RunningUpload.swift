@@ -153,3 +153,12 @@ func eventually(_ what: String, _ condition: () -> Bool) throws {
     _ = waitUntilReadable(never.descriptor, limit: .milliseconds(5))
   }
 }
+
+/// A server that reports each chunk of a request, and accepts the request at its end.
+func chunkServer(_ chunks: EventLog<[UInt8]>) throws -> ScriptedServer {
+  try ScriptedServer { connection, _ in
+    _ = try connection.head()
+    while let chunk = try connection.chunk() { chunks.append(chunk) }
+    try connection.respond("200 OK")
+  }
+}

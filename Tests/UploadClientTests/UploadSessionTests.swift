@@ -76,11 +76,7 @@ struct UploadSessionTests {
   @Test("a silent body causes no wake-up; a byte from another thread or from the session's thread wakes it")
   func silence() throws {
     let chunks = try EventLog<[UInt8]>()
-    let server = try ScriptedServer { connection, _ in
-      _ = try connection.head()
-      while let chunk = try connection.chunk() { chunks.append(chunk) }
-      try connection.respond("200 OK")
-    }
+    let server = try chunkServer(chunks)
     try withSession { session in
       let accounts = try EventLog<ThreadAccount>()
       session.loop.execute { accounts.append(ThreadAccount()) }
