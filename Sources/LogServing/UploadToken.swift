@@ -26,7 +26,7 @@ package enum UploadToken {
 
   /// The token of a plain stream, which each server derives from the request. Nil if libcrypto has no memory.
   ///
-  /// - Parameter generation: the number of earlier beginnings of the stream that are over and incomplete.
+  /// - Parameter generation: how often the stream has begun before and ended incomplete.
   static func plain(_ name: StreamName, generation: Int) -> String? {
     // The name contains no line feed.
     let digest = try? Digest(.sha256, of: Array("\(name.base)\n\(generation)".utf8).span.bytes)

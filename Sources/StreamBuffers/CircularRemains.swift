@@ -37,7 +37,7 @@ extension CircularBuffer {
     /// The offset of the last pause that the consumer has passed. The stream continued after everything before it.
     package var passed: UInt64 { min(head, PauseRing(words: memory.words).lastPassed ?? 0) }
 
-    /// The pauses from `position` on, and the total length of all before.
+    /// The pauses from `position` on, and the total length of the pauses before it.
     package func pauses(from position: UInt64) -> Pauses { PauseRing(words: memory.words).pauses(from: position) }
 
     /// Copies bytes from `offset` on, which must not be before ``oldest``, and returns their number.

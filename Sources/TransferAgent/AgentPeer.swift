@@ -32,7 +32,7 @@ final class AgentPeer: @unchecked Sendable {
 
   deinit { if isOpen { close(descriptor) } }
 
-  /// - Parameter isRoutine: whether it may be omitted for a program that does not read.
+  /// - Parameter isRoutine: whether the message may be omitted while the program does not read.
   func say(_ answer: AgentAnswer, isRoutine: Bool = false) {
     guard isOpen, !isRoutine || output.count < Self.routineLimit else { return }
     output += answer.line.utf8

@@ -94,7 +94,7 @@ package final class TransferDatabase {
       throw SQLite.Failure(code: 1, message: "a newer version of sluice wrote it")
     }
     try database.transaction { () throws(SQLite.Failure) in
-      // AUTOINCREMENT prevents that the number of a removed transfer is used again.
+      // AUTOINCREMENT prevents the reuse of the number of a removed transfer.
       try database.run(
         """
         CREATE TABLE IF NOT EXISTS transfers(

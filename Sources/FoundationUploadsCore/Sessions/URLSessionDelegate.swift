@@ -178,8 +178,8 @@ extension URLSessionDataDelegate {
   }
 }
 
-/// Receives the events of download tasks. If a completion handler gets the file, only the task's own delegate is
-/// called, and not for the end of the download.
+/// Receives the events of download tasks. If a completion handler receives the file, only the task's own delegate is
+/// called, and the end of the download is not reported to it.
 public protocol URLSessionDownloadDelegate: URLSessionTaskDelegate {
   /// The file is complete. It is removed when this method returns, so move or open it here.
   func urlSession(_ session: URLSession, downloadTask: URLSessionDownloadTask, didFinishDownloadingTo location: URL)

@@ -61,7 +61,7 @@ package final class ServerConnections {
     get { context.handOver }
     set { context.handOver = newValue }
   }
-  /// Called once when the server stops and no request is left here that it waits for.
+  /// Called once when the server stops and waits for no further request of these connections.
   package var drained: () -> Void = {}
   /// Called once, before ``ended``, when no active request brings anything any more, and none will follow.
   package var requestsEnded: () -> Void = {}

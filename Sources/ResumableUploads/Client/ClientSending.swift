@@ -232,7 +232,7 @@ extension UploadClientStateMachine {
     // Report the end of the old upload resource only once there is a new one.
     if parts.former.isEmpty { self.notes += notes } else { parts.heldNotes = notes }
     base = next
-    // Requests the offset of each upload resource that seems to be gone once more.
+    // If this upload resource also seems to be gone, its offset is requested once more.
     patience.missing = 0
     return create(supply)
   }

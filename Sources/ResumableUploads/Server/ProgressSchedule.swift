@@ -1,5 +1,5 @@
-// When a 104 reports progress: at once where that helps, and otherwise at most a few times per second or once per some
-// megabytes.
+// Decides when a 104 reports progress: at once if that helps the client. Otherwise, at most five per second, or one
+// per 2 MiB or more.
 
 /// Decides when the offset of a transfer is announced. Times are nanoseconds of any clock that does not go back.
 ///
