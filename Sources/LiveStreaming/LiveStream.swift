@@ -314,6 +314,8 @@ final class LiveStream: @unchecked Sendable {
     for timer in [progressTimer, retryTimer, rollOverTimer, pauseTimer, lifetimeTimer, finishTimer, transport.timer] {
       if let timer { loop.cancel(timer) }
     }
+    // A suspended stream that has ended must not begin again when it is resumed.
+    heldStep = nil
     let resumeData = machine.resumeData
     dropRequest()
     // The source may report its last bytes. The stream no longer waits for them.

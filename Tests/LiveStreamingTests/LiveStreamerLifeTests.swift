@@ -58,6 +58,35 @@ struct LiveStreamerLifeTests {
     }
   }
 
+  @Test("a stream that was cancelled while it was suspended sends nothing when it is resumed")
+  func resumedAfterItsEnd() throws {
+    let requests = try EventLog<String>()
+    let server = try ScriptedServer { connection, number in
+      requests.append("\(number): \(try connection.head().line)")
+      _ = try connection.body()
+      try connection.respond("200 OK")
+    }
+    try withSession { session throws in
+      let events = try EventLog<LiveStreamEvent>()
+      var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url + "/cancelled"))
+      configuration.resumable = .never
+      let streamer = try LiveStreamer(PushedSource(), configuration: configuration, session: session)
+      // Its first request waits until it is resumed.
+      streamer.suspend()
+      streamer.start { events.append($0) }
+      streamer.cancel()
+      let end = try events.first("the end") { if case .ended = $0 { true } else { false } }
+      guard case .ended(let summary) = end else { return }
+      #expect(summary.error?.kind == .cancelled)
+      streamer.resume()
+      // A connection of the cancelled stream would come before this one.
+      let other = try RunningStream(PushedSource(), session, server.url + "/other")
+      other.streamer.finish()
+      #expect(try other.summary().error == nil)
+    }
+    #expect(requests.all == ["0: POST /other HTTP/1.1"])
+  }
+
   @Test(
     "the finish timeout ends only a stream whose server does not, and the reason states whether there was a connection"
   )
