@@ -56,7 +56,14 @@ public final class LiveStreamer: Sendable {
   /// Starts, and calls `handler` for each event on the session's thread. If the session is closed, the stream ends at
   /// once, on the calling thread.
   public func start(_ handler: @escaping @Sendable (LiveStreamEvent) -> Void) {
-    if !startIfOpen(handler) { handler(.ended(.sessionIsClosed)) }
+    if !startIfOpen(handler) { handler(.ended(summaryIfClosed)) }
+  }
+
+  /// The summary if the session is closed. Another session can still continue the upload that was to be resumed.
+  var summaryIfClosed: StreamSummary {
+    var summary = StreamSummary.sessionIsClosed
+    summary.resumeData = stream.configuration.resumeData
+    return summary
   }
 
   /// Like ``start(_:)``, but only returns false if the session is closed.

@@ -212,6 +212,28 @@ struct FileUploadTaskTests {
     #expect(try await upload.value.byteCount == 5_000_000)
   }
 
+  @Test("an upload that a closed session cannot resume returns its resume data")
+  func closedSession() async throws {
+    let local = try TemporaryDirectory()
+    let file = try local.write("film", patternBytes(pattern, 0, 1000))
+    let version = try UploadFile(path: file).version
+    let upload = ResumeData(
+      upload: "http://127.0.0.1:9/uploads/0", target: "http://127.0.0.1:9/film", base: 0, length: 1000, streamID: nil,
+      version: .newest)
+    let kept = FileResumeData(path: file, version: "\(version)", upload: upload)
+    let session = try UploadSession()
+    session.close()
+    let task = try session.uploadTask(resuming: kept)
+    // The last value is the one that a program keeps.
+    var last: FileResumeData?
+    for await data in task.resumeData { last = data }
+    #expect(last == kept)
+    #expect(await task.cancelProducingResumeData() == kept)
+    let error = await #expect(throws: FileUploadError.self) { try await task.value }
+    if case .cancelled? = error {} else { Issue.record("\(String(describing: error))") }
+    #expect(error?.resumeData == kept)
+  }
+
   @Test("after a kill, the kept resume data resumes the upload, and the server stores one file")
   func killed() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())

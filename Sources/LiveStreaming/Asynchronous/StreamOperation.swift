@@ -38,7 +38,7 @@ final class StreamOperation: Sendable {
     // The engine drops its handler at the end of the stream.
     let isStarted = streamer.startIfOpen { [self] event in handle(event) }
     state.withLock { $0.isStarted = isStarted }
-    if !isStarted { handle(.ended(.sessionIsClosed)) }
+    if !isStarted { handle(.ended(streamer.summaryIfClosed)) }
   }
 
   /// Whether the session was open.
