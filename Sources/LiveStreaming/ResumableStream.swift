@@ -65,7 +65,12 @@ struct ResumableStream: StreamStateMachine {
   /// If no other upload resource has replaced it, the resumed one may still exist. The response that reported it as
   /// gone may not be from the server.
   var resumeData: ResumeData? {
-    upload.isForgotten ? nil : upload.uploadURL.map(resumeData(url:)) ?? resumed
+    if upload.isForgotten { return nil }
+    if let url = upload.uploadURL { return resumeData(url: url) }
+    guard var data = resumed else { return nil }
+    // The shell has added the user and password of the request.
+    data.upload = UploadRequest.withoutCredentials(data.upload)
+    return data
   }
 
   mutating func takeEvents() -> [LiveStreamEvent] {

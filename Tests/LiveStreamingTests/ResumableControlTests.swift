@@ -308,6 +308,25 @@ struct ResumableControlTests {
     }
   }
 
+  @Test("user and password of a URL are not in the resume data of an upload that is cancelled before it is resumed")
+  func credentialsOfUnusedData() throws {
+    let directory = try TemporaryDirectory()
+    let data = ResumeData(
+      upload: "http://127.0.0.1:9/uploads/0", target: "http://127.0.0.1:9/take", base: 0, length: 1000, streamID: nil,
+      version: .newest)
+    try withSession { session throws in
+      let events = try EventLog<LiveStreamEvent>()
+      var configuration = LiveStreamConfiguration(request: UploadRequest(url: "http://me:secret@127.0.0.1:9/take"))
+      configuration.resumeData = data
+      let streamer = LiveStreamer(try file(directory, 1000), configuration: configuration, session: session)
+      streamer.cancel()
+      streamer.start { events.append($0) }
+      let end = try events.first("the end") { if case .ended = $0 { true } else { false } }
+      guard case .ended(let summary) = end else { return }
+      #expect(summary.error?.kind == .cancelled && summary.resumeData == data)
+    }
+  }
+
   @Test("user and password of a URL are not in resume data, but are sent")
   func credentials() throws {
     let directory = try TemporaryDirectory()
