@@ -300,6 +300,34 @@ struct FileUploadTaskTests {
         == "cannot resume the upload of \(file): the file has changed since. Upload it again from the start.")
   }
 
+  @Test("an ended upload that a program keeps has neither its file nor the session's loop open")
+  func kept() async throws {
+    // In a separate process, whose descriptors and threads can be counted.
+    await #expect(processExitsWith: .success) {
+      await recordingErrors { try await Self.keepEndedUploads() }
+    }
+  }
+
+  private static func keepEndedUploads() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(OffsetPattern(), 0, 1000))
+    func once() async throws -> FileUploadTask {
+      let upload = try UploadSession().uploadTask(file: file, to: server.url + "/film")
+      for await _ in upload.progress {}
+      _ = try await upload.value
+      return upload
+    }
+    // Resources that are allocated once per process are not leaks: the state of libcurl, and the epoll descriptor of
+    // the runtime's timers.
+    _ = try await once()
+    try await Task.sleep(for: .milliseconds(1))
+    let before = try ProcessResources(without: server.directory.path)
+    var uploads: [FileUploadTask] = []
+    for _ in 0..<20 { uploads.append(try await once()) }
+    try await waitForRelease(since: before, without: server.directory.path)
+    withExtendedLifetime(uploads) {}
+  }
+
   @Test(
     "cancelled at 500 random moments: nothing leaks, and the resumed upload is complete", arguments: Seed.several(1))
   func cancelled(seed: Seed) async throws {

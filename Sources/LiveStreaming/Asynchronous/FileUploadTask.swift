@@ -9,13 +9,14 @@ internal import UploadClient
 /// Create it with ``UploadClient/UploadSession/uploadTask(file:to:)``. The upload is cancelled when the last reference
 /// to this object is dropped. All members may be used from any thread.
 public final class FileUploadTask: Sendable {
-  private let file: UploadFile
+  /// Not the file, because its descriptors must not stay open after the upload has ended.
+  private let byteCount: UInt64
   private let resumption: Resumption
   let operation: StreamOperation
 
   init(_ file: UploadFile, _ configuration: LiveStreamConfiguration, _ session: UploadSession) {
     let resumption = Resumption(file, configuration.resumeData)
-    (self.file, self.resumption) = (file, resumption)
+    (byteCount, self.resumption) = (file.size, resumption)
     operation = StreamOperation(LiveStreamer(file, configuration: configuration, session: session), session) { event in
       resumption.note(event)
     }
@@ -75,9 +76,9 @@ public final class FileUploadTask: Sendable {
     case nil: break
     }
     return UploadReceipt(
-      response: summary.response ?? HTTPResponse(status: 200), byteCount: file.size, resentByteCount: summary.resent,
+      response: summary.response ?? HTTPResponse(status: 200), byteCount: byteCount, resentByteCount: summary.resent,
       outageCount: summary.progress.outageCount, duration: summary.progress.elapsed, isResumable: summary.isResumable,
-      verifiedDigest: summary.verified == file.size ? summary.digest : nil)
+      verifiedDigest: summary.verified == byteCount ? summary.digest : nil)
   }
 }
 

@@ -12,7 +12,6 @@ final class StreamOperation: Sendable {
 
   let events = EventBroadcast<LiveStreamEvent>(.all(limit: eventLimit, missed: { .missed($0) }))
   let progress = EventBroadcast<StreamProgress>(.newest)
-  private let loop: EventLoop
   /// Gets each event before the observers do.
   private let note: @Sendable (LiveStreamEvent) -> Void
   private let state: Lock<State>
@@ -32,7 +31,6 @@ final class StreamOperation: Sendable {
   init(
     _ streamer: LiveStreamer, _ session: UploadSession, note: @escaping @Sendable (LiveStreamEvent) -> Void = { _ in }
   ) {
-    loop = session.loop
     self.note = note
     state = Lock(State(streamer: streamer, session: session))
     // The engine drops its handler at the end of the stream.
@@ -107,11 +105,11 @@ final class StreamOperation: Sendable {
 
   private func tick() {
     streamer?.withProgress { [self] now in
-      let continues = state.withLock { state in
+      let loop = state.withLock { state -> EventLoop? in
         state.isTicking = state.summary == nil && progress.isObserved
-        return state.isTicking
+        return state.isTicking ? state.session?.loop : nil
       }
-      guard continues else { return }
+      guard let loop else { return }
       progress.publish(now)
       loop.schedule(after: Self.progressInterval) { [weak self] in self?.tick() }
     }
