@@ -189,6 +189,18 @@ struct FileUploadTaskTests {
     }
   }
 
+  @Test("resume data of a URL with letters beyond ASCII can be restored from its text")
+  func internationalURL() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
+    let url = server.url + "/größe"
+    let data = try await unfinished(try UploadSession(), file, url)
+    let restored = try #require(FileResumeData(data.text))
+    #expect(restored == data)
+    let receipt = try await UploadSession().upload(resuming: restored, configuration: .file(to: url))
+    #expect(receipt.byteCount == 5_000_000 && receipt.resentByteCount < 5_000_000)
+  }
+
   @Test("a running upload publishes its resume data, and then nil, because it is complete")
   func publishesResumeData() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())

@@ -31,7 +31,7 @@ public struct FileResumeData: Equatable, Sendable {
 
   /// The resume data as a string that ``init(_:)`` reads, in this process or a later one.
   public var text: String {
-    // A URL from libcurl is ASCII, which this text can always represent.
+    // This text can always represent ASCII. One URL is from libcurl, and the other was encoded before the upload.
     "\(Self.firstLine)\n\(version)\n\(upload.text ?? "")\n\(path)"
   }
 }

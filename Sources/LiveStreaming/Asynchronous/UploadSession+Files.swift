@@ -75,7 +75,7 @@ extension UploadSession {
       file = try UploadFile(path: path, digest: configuration.digest)
     } catch { throw FileUploadError(error, at: path) }
     var configuration = configuration
-    configuration.request.url = UploadRequest.appending(nameOf: path, to: configuration.request.url)
+    configuration.request.url = Self.url(configuration.request.url, ofFile: path)
     return FileUploadTask(file, configuration, self)
   }
 
@@ -92,7 +92,7 @@ extension UploadSession {
     resuming data: FileResumeData, configuration: LiveStreamConfiguration? = nil
   ) throws(FileUploadError) -> FileUploadTask {
     var configuration = configuration ?? .file(to: data.upload.target)
-    configuration.request.url = UploadRequest.appending(nameOf: data.path, to: configuration.request.url)
+    configuration.request.url = Self.url(configuration.request.url, ofFile: data.path)
     // The record has no user and password. The configuration's URL may have them.
     guard UploadRequest.withoutCredentials(configuration.request.url) == data.upload.target else {
       let own = UploadRequest.withoutSecrets(data.upload.target)
@@ -110,6 +110,12 @@ extension UploadSession {
     return FileUploadTask(file, configuration, self)
   }
 
+  /// The URL at which a file is uploaded. It is in ASCII, because the text of resume data has no other characters.
+  private static func url(_ url: String, ofFile path: String) -> String {
+    let whole = UploadRequest.appending(nameOf: path, to: url)
+    // Without an encoding of its host, the request fails.
+    return UploadRequest.ascii(whole) ?? whole
+  }
 }
 
 extension LiveStreamConfiguration {
