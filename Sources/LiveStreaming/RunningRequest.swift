@@ -46,7 +46,10 @@ extension StreamRequest {
     switch answerLimit {
     case .usual: break
     case .atMost(let limit): request.limits.response = min(limit, request.limits.response)
-    case .times(let factor): request.limits.response = request.limits.response * factor
+    case .times(let factor):
+      // A multiplied duration traps on overflow, and a program may set the longest one.
+      let limit = request.limits.response.nanoseconds.multipliedSaturated(by: Int64(factor))
+      request.limits.response = max(request.limits.response, .nanoseconds(limit))
     }
     if !describesRepresentation {
       // The fields that describe the representation were sent with the creation (section "Upload Creation").

@@ -105,6 +105,22 @@ struct ResumableFileTests {
     #expect(whole.count >= 1 && server.plain.allSatisfy { ($0.head["Stream-Offset"] ?? "0") == "0" })
   }
 
+  @Test("the time limit for the response to a file may be the longest duration")
+  func longestLimit() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ScriptedServer { connection, _ in
+      try connection.receiveContent(of: connection.head())
+      try connection.respond("200 OK")
+    }
+    try withSession { session throws in
+      let stream = try RunningStream(try file(directory, 1000), session, server.url + "/take") {
+        $0.resumable = .never
+        $0.request.limits.response = .seconds(Int64.max)
+      }
+      #expect(try stream.summary().error == nil)
+    }
+  }
+
   @Test("a file that has become shorter is an error, and is not retried forever")
   func shortened() throws {
     let directory = try TemporaryDirectory()
