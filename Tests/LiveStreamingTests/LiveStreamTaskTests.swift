@@ -124,6 +124,36 @@ struct LiveStreamTaskTests {
     #expect(error?.kind == .cancelled)
   }
 
+  @Test("cancelling a write that comes after the end of the closure stops the stream")
+  func lateWrite() async throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = connection.waitForEnd()
+    }
+    let session = try UploadSession()
+    let kept = AsyncStream.makeStream(of: LiveStreamWriter.self)
+    let task = Task {
+      try await session.withStream(to: server.url) { stream in
+        kept.continuation.yield(stream)
+      }
+    }
+    for await writer in kept.stream {
+      try await waitUntil("the end of the source") { writer.source.writeAtOnce([]) == nil }
+      let isWriting = AsyncStream.makeStream(of: Void.self)
+      let late = Task {
+        isWriting.continuation.yield()
+        try await writer.write("late")
+      }
+      for await _ in isWriting.stream { break }
+      late.cancel()
+      let error = await #expect(throws: LiveStreamError.self) { try await late.value }
+      #expect(error?.kind == .cancelled)
+      break
+    }
+    let error = await #expect(throws: LiveStreamError.self) { try await task.value }
+    #expect(error?.kind == .cancelled)
+  }
+
   @Test("a server that refuses the stream ends the writes, with its reason")
   func refused() async throws {
     let server = try ScriptedServer { connection, _ in

@@ -37,7 +37,8 @@ public struct LiveStreamWriter: Sendable {
       operation.cancel()
     }
     if !isWritten {
-      throw await operation.summary.error
+      // The stream may still wait for the server, for as long as that cannot be reached.
+      throw await operation.summaryOrCancellation.error
         ?? LiveStreamError(.source, "cannot write: the stream has ended")
     }
   }
