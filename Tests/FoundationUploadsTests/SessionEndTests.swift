@@ -34,6 +34,24 @@ struct SessionEndTests {
     try waitUntil("no thread is left") { try test.session.engine() == nil }
   }
 
+  @Test("the last call of a session stays its last one, even if another task is created before it comes")
+  func lateTask() throws {
+    let test = TestSession()
+    // So that no call can arrive.
+    test.session.delegateQueue.isSuspended = true
+    test.session.invalidateAndCancel()
+    let late = test.session.dataTask(with: try request("http://127.0.0.1:9/"))
+    late.resume()
+    try waitUntil("it is refused") { late.state == .completed }
+    // Then all calls about the task are in the queue.
+    try waitUntil("no thread is left") { try test.session.engine() == nil }
+    test.session.delegateQueue.isSuspended = false
+    let passed = EndSignal()
+    test.session.delegateQueue.addOperation { passed.signal() }
+    passed.wait()
+    #expect(test.recorder.log.all == [.invalid])
+  }
+
   @Test(
     "the handler for the resume data of a task that is over or cancelled is called on the delegate queue",
     arguments: [false, true], [false, true])

@@ -116,7 +116,7 @@ extension URLSession {
   private func make<Task: URLSessionTask>(_ task: Task) -> Task {
     if !acceptsTasks { task.engine?.refuse() }
     begin(task)
-    if let delegate = delegate as? any URLSessionTaskDelegate {
+    if let delegate = delegateOfTasks as? any URLSessionTaskDelegate {
       call { [self] in delegate.urlSession(self, didCreateTask: task) }
     }
     return task

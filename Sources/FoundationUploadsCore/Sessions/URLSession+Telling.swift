@@ -5,20 +5,20 @@ internal import Foundation
 
 extension URLSession {
   func taskDelegate(of task: URLSessionTask) -> (any URLSessionTaskDelegate)? {
-    task.delegate ?? delegate as? any URLSessionTaskDelegate
+    task.delegate ?? delegateOfTasks as? any URLSessionTaskDelegate
   }
 
   /// The receiver of the response's body. If a completion handler gets the body, only the task's own delegate is
   /// called.
   func dataDelegate(of task: URLSessionTask) -> (any URLSessionDataDelegate)? {
     task.delegate as? any URLSessionDataDelegate
-      ?? (task.hasHandler ? nil : delegate as? any URLSessionDataDelegate)
+      ?? (task.hasHandler ? nil : delegateOfTasks as? any URLSessionDataDelegate)
   }
 
   /// The receiver of a download's file. If a completion handler gets the file, only the task's own delegate is called.
   func downloadDelegate(of task: URLSessionTask) -> (any URLSessionDownloadDelegate)? {
     task.delegate as? any URLSessionDownloadDelegate
-      ?? (task.hasHandler ? nil : delegate as? any URLSessionDownloadDelegate)
+      ?? (task.hasHandler ? nil : delegateOfTasks as? any URLSessionDownloadDelegate)
   }
 
   /// The session's delegate, for a method that the task's own delegate lacks; nil if `asked` is not the task's

@@ -138,6 +138,9 @@ open class URLSession: NSObject, @unchecked Sendable {
   /// Whether new tasks can begin.
   var acceptsTasks: Bool { monitor.withLock { !isInvalid } }
 
+  /// The delegate for calls about tasks. Nil as soon as the session's last call is in the queue.
+  var delegateOfTasks: (any URLSessionDelegate)? { monitor.withLock { isOver ? nil : keptDelegate } }
+
   func begin(_ task: URLSessionTask) { monitor.withLock { tasks[task.taskIdentifier] = task } }
 
   /// A task is over, and its last call is in the queue.

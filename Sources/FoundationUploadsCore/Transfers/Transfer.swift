@@ -275,6 +275,8 @@ final class Transfer: TaskEngine, @unchecked Sendable {
   private func tellEnd(_ error: URLError?) {
     let (session, task, response) = (session, task, task.response)
     let delegate = taskDelegate
+    // Now, because the session may be over when the call comes.
+    let downloadDelegate = session.downloadDelegate(of: task)
     let metrics = delegate == nil ? nil : metrics
     let tellMetrics: @Sendable () -> Void = {
       if let metrics { delegate?.urlSession(session, task: task, didFinishCollecting: metrics) }
@@ -302,8 +304,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
         remove()
       case .delegate:
         if let place, let task = task as? URLSessionDownloadTask {
-          session.downloadDelegate(of: task)?
-            .urlSession(session, downloadTask: task, didFinishDownloadingTo: place)
+          downloadDelegate?.urlSession(session, downloadTask: task, didFinishDownloadingTo: place)
         }
         remove()
         tellMetrics()
