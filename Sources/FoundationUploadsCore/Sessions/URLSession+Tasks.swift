@@ -114,8 +114,7 @@ extension URLSession {
   }
 
   private func make<Task: URLSessionTask>(_ task: Task) -> Task {
-    if !acceptsTasks { task.engine?.refuse() }
-    begin(task)
+    if !begin(task) { task.engine?.refuse() }
     if let delegate = delegateOfTasks as? any URLSessionTaskDelegate {
       call { [self] in delegate.urlSession(self, didCreateTask: task) }
     }

@@ -141,7 +141,14 @@ open class URLSession: NSObject, @unchecked Sendable {
   /// The delegate for calls about tasks. Nil as soon as the session's last call is in the queue.
   var delegateOfTasks: (any URLSessionDelegate)? { monitor.withLock { isOver ? nil : keptDelegate } }
 
-  func begin(_ task: URLSessionTask) { monitor.withLock { tasks[task.taskIdentifier] = task } }
+  /// - Returns: false if the session accepts no new tasks, and the task must be refused.
+  @discardableResult
+  func begin(_ task: URLSessionTask) -> Bool {
+    monitor.withLock {
+      tasks[task.taskIdentifier] = task
+      return !isInvalid
+    }
+  }
 
   /// A task is over, and its last call is in the queue.
   func end(_ task: URLSessionTask) {
