@@ -90,7 +90,7 @@ final class LiveSource {
     self.spool = spool
     self.producer = producer
     writer = StreamWriter(
-      bytes, pairSize: configuration.pairSize,
+      bytes, pairSize: max(1, configuration.pairSize),
       // A plain server sends none to compare it with.
       digest: configuration.resumable == .never ? nil : configuration.digest,
       headroom: configuration.buffer.headroom)

@@ -26,7 +26,7 @@ public struct LiveStreamConfiguration: Sendable {
   public var retention = 256 << 10
   /// The session's lane for the requests, at least 0. A session has one lane unless it was created with more.
   package var lane = 0
-  /// The size of the bound pair's buffer, in bytes.
+  /// The size of the bound pair's buffer, in bytes. A value below 1 counts as 1.
   public var pairSize = BoundPair.defaultBufferSize
   /// The delays between attempts, and the time to give up.
   public var retry = RetryPolicy()

@@ -161,6 +161,23 @@ struct LiveStreamerLifeTests {
     }
   }
 
+  @Test("a size of the bound pair below 1 counts as 1", arguments: [Int.min, 0])
+  func smallestPair(size: Int) throws {
+    let bodies = try EventLog<[UInt8]>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      bodies.append(try connection.body())
+      try connection.respond("200 OK")
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url) { $0.pairSize = size }
+      try source.push([1, 2, 3])
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil && bodies.all == [[1, 2, 3]])
+    }
+  }
+
   @Test("a server that continues to acknowledge may take longer than the limit")
   func finishSlowly() throws {
     let version = "Upload-Draft-Interop-Version: 8"
