@@ -107,6 +107,7 @@ while kept.count > count {
   count = kept.count
   for target in package.targets where kept.contains(target.name) {
     kept.formUnion(target.dependencies.map(nameOfDependency))
+    kept.formUnion((target.plugins ?? []).map { usage in if case .plugin(let name, _) = usage { name } else { "" } })
   }
 }
 package.targets.removeAll { !kept.contains($0.name) }
