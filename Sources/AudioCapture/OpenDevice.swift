@@ -30,9 +30,15 @@ struct OpenDevice: @unchecked Sendable {
     snd_pcm_close(pcm)
   }
 
-  /// snd_pcm_prepare and snd_pcm_start.
+  /// snd_pcm_prepare and snd_pcm_start, after snd_pcm_drop if the device needs that.
   func restart() -> Int32 {
-    let code = -snd_pcm_prepare(pcm)
+    var code = -snd_pcm_prepare(pcm)
+    if code == EBUSY {
+      // The kernel refuses to prepare a PCM that runs. One does after snd_pcm_resume, and after a sleep of the machine
+      // that its driver does not report.
+      snd_pcm_drop(pcm)
+      code = -snd_pcm_prepare(pcm)
+    }
     return code == 0 ? -snd_pcm_start(pcm) : code
   }
 

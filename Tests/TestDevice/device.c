@@ -272,6 +272,7 @@ static int device_prepare(snd_pcm_ioplug_t *io) {
   STORE(device->page->prepares, device->page->prepares + 1);
   if (LOAD(device->page->absent)) return -ENODEV;
   if (LOAD(device->page->suspended)) return -EAGAIN;  // no power yet
+  if (io->state == SND_PCM_STATE_RUNNING) return -EBUSY;  // as the kernel
   uint64_t delay_ns = LOAD(device->page->start_delay_ns);
   if (delay_ns > 0) {
     struct timespec delay = {.tv_sec = (time_t)(delay_ns / 1000000000), .tv_nsec = (long)(delay_ns % 1000000000)};
