@@ -13,9 +13,10 @@ extension CaptureLoop {
   mutating func start() -> CaptureStateMachine.Action {
     guard let device else { return machine.end() }
     let before = MonotonicInstant.now
+    // Also if it fails, because the device may be resumed without being opened again.
+    findDescriptors(device)
     let code = device.restart()
     if code != 0 { return retryFailed(code) }
-    findDescriptors(device)
     let start = device.startTime(fallback: before).advanced(byNanoseconds: asleep)
     clock = DeviceClock(rate: device.format.rate, frames: 0, at: start)
     return machine.recovered()

@@ -73,13 +73,7 @@ extension RealALSA {
       rig.wait { testmic_frames_delivered($0) > 5_000 }
       microphone.stop()
       microphone.waitUntilEnded()
-      var bytes: [UInt8] = []
-      while case .bytes(let chunk) = consumer.read(
-        at: UInt64(bytes.count), { span in span.withUnsafeBytes { [UInt8]($0) } })
-      {
-        bytes += chunk
-        consumer.release(upTo: UInt64(bytes.count))
-      }
+      let bytes = takeBytes(&consumer)
       let silence = bytes.prefix { $0 == 0 }.count / 4
       let noise = Timeline(Array(bytes[(silence * 4)...]), channels: 2)
       #expect(noise.runs.count == 1 && noise.runs.first?.device == 0 && noise.foreign == 0)
@@ -92,6 +86,39 @@ extension RealALSA {
       var events: [CaptureEvent] = []
       while let event = microphone.nextEvent() { events.append(event) }
       #expect(events.contains(.deviceLost(streamOffset: 0, code: ENODEV)))
+    }
+
+    @Test("a device that is suspended before its first frame runs as soon as it is resumed, without being reopened")
+    func suspendedAtFirst() throws {
+      let microphone = try Microphone(configuration(), sleepClock: sleepClock)
+      let ends = try CircularBuffer.make(capacity: .bytes(4 << 20), overflow: .refuse)
+      var consumer = ends.consumer
+      testmic_set_suspended(rig.page, true)
+      let prepares = testmic_prepares(rig.page)
+      try microphone.start(into: ends.producer)
+      rig.wait { testmic_prepares($0) >= prepares + 3 }
+      testmic_set_suspended(rig.page, false)
+      rig.wait { testmic_frames_delivered($0) > 5_000 }
+      microphone.stop()
+      microphone.waitUntilEnded()
+      let bytes = takeBytes(&consumer)
+      let silence = bytes.prefix { $0 == 0 }.count / 4
+      let noise = Timeline(Array(bytes[(silence * 4)...]), channels: 2)
+      #expect(noise.runs.count == 1 && noise.runs.first?.device == 0 && noise.foreign == 0)
+      let totals = microphone.totals
+      #expect(totals.suspends == 1 && totals.deviceLosses == 0 && totals.framesLost == UInt64(silence))
+      #expect(testmic_opens(rig.page) == 1)
+    }
+
+    private func takeBytes(_ consumer: inout CircularBuffer.Consumer) -> [UInt8] {
+      var bytes: [UInt8] = []
+      while case .bytes(let chunk) = consumer.read(
+        at: UInt64(bytes.count), { span in span.withUnsafeBytes { [UInt8]($0) } })
+      {
+        bytes += chunk
+        consumer.release(upTo: UInt64(bytes.count))
+      }
+      return bytes
     }
 
     @Test(
