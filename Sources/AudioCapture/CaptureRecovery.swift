@@ -77,6 +77,8 @@ extension CaptureLoop {
   /// Frames arrive again. The missing ones are those that the device has produced since the last one, by the clock.
   private mutating func runs(_ device: OpenDevice, since before: MonotonicInstant) -> CaptureStateMachine.Action {
     asleep = sleepClock.asleep()
+    // Earlier ones say nothing about a device that has just started.
+    fruitlessWakes = 0
     let start = device.startTime(fallback: before).advanced(byNanoseconds: asleep)
     let reached = clock.frames(at: start)
     let lost = reached > timeline ? reached - timeline : 0

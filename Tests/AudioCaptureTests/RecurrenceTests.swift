@@ -122,8 +122,10 @@ extension RealALSA {
       }
       wakeForNothing(3)
       for (rig, isAwake) in zip(rigs, [false, true]) { testmic_set_silent(rig.page, true, isAwake) }
-      for (rig, session) in zip(rigs, sessions) {
+      for ((rig, session), isAwake) in zip(zip(rigs, sessions), [false, true]) {
         session.take { $0.microphone.totals.deviceLosses == 1 }
+        // A wake-up without a frame comes first, as with PulseAudio's plugin. It does not make the device silent again.
+        if isAwake { testmic_order_spurious_wake(rig.page) }
         testmic_set_silent(rig.page, false, false)
       }
       wakeForNothing(3)
