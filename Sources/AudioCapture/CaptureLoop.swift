@@ -69,9 +69,6 @@ struct CaptureLoop: ~Copyable {
   let descriptors: UnsafeMutablePointer<pollfd>
   var descriptorCount = 0
   static let maximumPCMDescriptors = 16
-  /// In milliseconds. A device without a frame for this long has died without an error, as USB devices do. Never
-  /// reached while frames arrive.
-  static let silenceLimit: Int32 = 5_000
 
   init(
     device: OpenDevice, configuration: MicrophoneConfiguration, shared: CaptureShared,
@@ -131,7 +128,7 @@ struct CaptureLoop: ~Copyable {
     // Without the circular buffer's descriptor, whose POLLIN is not awaited here.
     let pcmDescriptors = descriptors + 2
     descriptors[1].events = 0
-    let ready = poll(descriptors, nfds_t(2 + descriptorCount), Self.silenceLimit)
+    let ready = poll(descriptors, nfds_t(2 + descriptorCount), device.silenceLimit)
     if ready < 0 { return errno == EINTR ? .wait : fail(errno) }
     if sleepClock.asleep() - asleep >= SleepClock.resolution { return wokenFromSleep(device) }
     if descriptors[0].revents != 0 {
@@ -316,7 +313,7 @@ struct CaptureLoop: ~Copyable {
     guard fruitlessWakes > 1, let device else { return .wait }
     let now = MonotonicInstant.now
     if fruitlessWakes == 2 { fruitlessSince = now }
-    if now - fruitlessSince > .milliseconds(Int(Self.silenceLimit)) { return fail(ETIMEDOUT) }
+    if now - fruitlessSince > .milliseconds(Int(device.silenceLimit)) { return fail(ETIMEDOUT) }
     rest(max(.milliseconds(1), min(device.format.period / 4, .milliseconds(10))))
     return .wait
   }

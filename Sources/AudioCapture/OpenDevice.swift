@@ -13,16 +13,25 @@ struct OpenDevice: @unchecked Sendable {
   /// snd_pcm_t.
   let pcm: OpaquePointer
   let format: CaptureFormat
+  /// See ``silenceLimit(_:)``.
+  let silenceLimit: Int32
   /// snd_pcm_status_t, allocated in advance so that reading the status allocates nothing.
   private let status: OpaquePointer
 
   init(pcm: OpaquePointer, format: CaptureFormat) {
     self.pcm = pcm
     self.format = format
+    silenceLimit = Self.silenceLimit(format)
     var status: OpaquePointer?
     snd_pcm_status_malloc(&status)
     // A few hundred bytes. If malloc refuses these, Swift's own allocations have already ended the process.
     self.status = status!
+  }
+
+  /// In milliseconds. A device without a frame for this long has died without an error, as USB devices do. Never
+  /// reached while frames arrive, which they do once per period.
+  static func silenceLimit(_ format: CaptureFormat) -> Int32 {
+    Int32(clamping: 5_000 + max(0, format.period.nanoseconds / 1_000_000))
   }
 
   func close() {

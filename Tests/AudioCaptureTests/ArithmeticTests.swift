@@ -73,9 +73,19 @@ struct ArithmeticTests {
         rate: Self.rate(&random), channels: 64, format: .s32LE, periodFrames: Self.extreme(Int.self, &random),
         bufferFrames: Self.extreme(Int.self, &random), countsThroughOverruns: true)
       _ = (format.period, format.buffer)
+      #expect(OpenDevice.silenceLimit(format) >= 5_000)
       let nanoseconds = Int128(frames) * 1_000_000_000 / Int128(format.rate)
       #expect(format.duration(of: frames).nanoseconds == Int64(clamping: nanoseconds))
     }
+  }
+
+  @Test("a device counts as silent only five seconds after the end of a period", arguments: [10, 5_000, 5_461])
+  func silence(milliseconds: Int) {
+    let frames = milliseconds * 48
+    let format = CaptureFormat(
+      rate: 48_000, channels: 1, format: .s16LE, periodFrames: frames, bufferFrames: 2 * frames,
+      countsThroughOverruns: true)
+    #expect(OpenDevice.silenceLimit(format) == Int32(5_000 + milliseconds))
   }
 
   @Test(
