@@ -104,12 +104,11 @@ struct CaptureLoop: ~Copyable {
       case .reopen(let delay): action = reopen(after: delay)
       case .end: break
       }
-      if stopRequested { action = machine.end() }
+      if stopRequested { action = endOnRequest() }
       shared.events.reportMissed()
     }
     settleAtEnd()
     if device == nil, awayFrames > 0 {
-      let isFilled = fills && (owed == 0 || stored >= maximumFrames)
       shared.events.append(.neverReturned(streamOffset: awayOffset, framesLost: awayFrames, filled: isFilled))
     }
     device?.close()

@@ -32,15 +32,8 @@ extension CaptureLoop {
 
   mutating func resume(after delay: Duration) -> CaptureStateMachine.Action {
     rest(delay)
-    guard !stopRequested, let device else {
-      let offset = streamOffset
-      let lost = loseWhatIsDue()
-      if lost > 0 {
-        shared.totals.suspends.add(1, ordering: .relaxed)
-        shared.events.append(.suspended(streamOffset: offset, framesLost: lost, filled: fills))
-      }
-      return machine.end()
-    }
+    guard !stopRequested else { return endOnRequest() }
+    guard let device else { return machine.end() }
     let code = device.resume()
     // Drivers that cannot report "not yet" by EAGAIN fail to prepare instead.
     return code == 0 ? restart() : retryFailed(code)
@@ -66,6 +59,30 @@ extension CaptureLoop {
     } catch {
       return machine.retryFailed(ENODEV)
     }
+  }
+
+  /// Ends the capture because of the order to stop. If the device does not run, reports the frames that are missing by
+  /// now.
+  mutating func endOnRequest() -> CaptureStateMachine.Action {
+    let state = machine.state
+    let action = machine.end()
+    guard state != .running, state != .ended else { return action }
+    let offset = streamOffset
+    let lost = loseWhatIsDue()
+    if case .away = state {
+      awayFrames = awayFrames.addingSaturated(lost)
+      return action
+    }
+    guard lost > 0 else { return action }
+    settleAtEnd()
+    if state == .restarting {
+      shared.totals.overruns.add(1, ordering: .relaxed)
+      shared.events.append(.overrun(streamOffset: offset, framesLost: lost, filled: isFilled))
+    } else {
+      shared.totals.suspends.add(1, ordering: .relaxed)
+      shared.events.append(.suspended(streamOffset: offset, framesLost: lost, filled: isFilled))
+    }
+    return action
   }
 
   private mutating func retryFailed(_ code: Int32) -> CaptureStateMachine.Action {
@@ -164,6 +181,9 @@ extension CaptureLoop {
     if owed > room, room > 0 { leaveSilenceOut() }
     if owed <= max(1, room) { _ = settle() }
   }
+
+  /// Whether silence replaces all lost frames of the capture that ends.
+  var isFilled: Bool { fills && (owed == 0 || stored >= maximumFrames) }
 
   /// How many frames the circular buffer has space for.
   private var room: UInt64 { UInt64(producer.freeByteCount / frameBytes) }

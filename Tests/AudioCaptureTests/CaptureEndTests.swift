@@ -74,6 +74,25 @@ extension RealALSA {
       }
     }
 
+    @Test("a capture that is stopped when its device has overrun reports the missing frames")
+    func overrun() throws {
+      var configuration = configuration()
+      configuration.device = rig.name("testmic_stopping")
+      configuration.period = .milliseconds(50)
+      let session = try CaptureSession(configuration)
+      session.take { $0.frames > 5_000 }
+      // The order to stop usually wakes the thread, which then finds the overrun in its last read.
+      testmic_order_overrun(rig.page, 100)
+      session.finish()
+      let totals = session.microphone.totals
+      // The ring and the time after it, except for the margin of a loss that only the clock shows.
+      #expect(totals.overruns >= 1 && totals.framesLost > 8_000)
+      #expect(session.events.compactMap(\.loss).reduce(0) { $0 + $1.frames } == totals.framesLost)
+      let timeline = Timeline(session.bytes, channels: 2, tolerance: 3)
+      #expect(timeline.foreign == 0)
+      #expect(timeline.silence.reduce(0) { $0 + $1.count } == Int(totals.framesLost))
+    }
+
     enum Ending: CaseIterable { case lengthAway, stopAway, stopSuspended }
 
     @Test(
