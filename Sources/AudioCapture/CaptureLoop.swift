@@ -314,6 +314,8 @@ struct CaptureLoop: ~Copyable {
     if fruitlessWakes == 2 { fruitlessSince = now }
     if now - fruitlessSince > .milliseconds(Int(device.silenceLimit)) { return fail(ETIMEDOUT) }
     rest(max(.milliseconds(1), min(device.format.period / 4, .milliseconds(10))))
+    // The next turn notices an order to stop, and reads the frames that have arrived meanwhile.
+    stopRequested = false
     return .wait
   }
 }

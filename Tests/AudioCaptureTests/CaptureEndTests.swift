@@ -93,6 +93,22 @@ extension RealALSA {
       #expect(timeline.silence.reduce(0) { $0 + $1.count } == Int(totals.framesLost))
     }
 
+    @Test("a capture that is stopped between wake-ups without a frame has the frames that have arrived meanwhile")
+    func lastFrames() throws {
+      var configuration = configuration()
+      (configuration.period, configuration.buffer) = (.milliseconds(40), .milliseconds(400))
+      let session = try CaptureSession(configuration)
+      let microphone = session.microphone
+      session.take { $0.frames > 5_000 }
+      let spurious = microphone.totals.spuriousWakeUps
+      testmic_set_silent(rig.page, true, true)
+      rig.wait { _ in microphone.totals.spuriousWakeUps > spurious + 5 }
+      let (frames, unread) = (microphone.totals.frames, testmic_unread_frames(rig.page))
+      testmic_set_silent(rig.page, false, false)
+      session.finish()
+      #expect(unread > 0 && UInt64(session.frames) >= frames + unread)
+    }
+
     enum Ending: CaseIterable { case lengthAway, stopAway, stopSuspended }
 
     @Test(
