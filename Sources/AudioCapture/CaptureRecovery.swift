@@ -101,14 +101,14 @@ extension CaptureLoop {
     let lost = reached > timeline ? reached - timeline : 0
     switch machine.state {
     case .away(let attempts):
-      lose(lost)
-      awayFrames = awayFrames.addingSaturated(lost)
+      awayFrames = awayFrames.addingSaturated(lose(lost))
       shared.events.append(
         .deviceReturned(streamOffset: awayOffset, framesLost: awayFrames, filled: fills, attempts: attempts + 1))
     case .suspended:
+      let offset = streamOffset
+      let missing = lose(lost)
       shared.totals.suspends.add(1, ordering: .relaxed)
-      shared.events.append(.suspended(streamOffset: streamOffset, framesLost: lost, filled: fills))
-      lose(lost)
+      shared.events.append(.suspended(streamOffset: offset, framesLost: missing, filled: fills))
     default:
       reportOverrun(lost: lost)
     }
@@ -141,29 +141,33 @@ extension CaptureLoop {
   /// Stream offset one past the last byte stored.
   private var storedEnd: UInt64 { producer.head.addingSaturated(pausedBytes) }
 
-  /// This number of the device's frames will never arrive.
-  mutating func lose(_ frames: UInt64) {
+  /// This number of the device's frames will never arrive. Returns how many of them the stream lacks, because silence
+  /// does not make it longer than its limit.
+  @discardableResult
+  mutating func lose(_ frames: UInt64) -> UInt64 {
     timeline = timeline.addingSaturated(frames)
-    shared.totals.framesLost.wrappingAdd(frames, ordering: .relaxed)
-    if fills { owed = owed.addingSaturated(frames) }
+    let end = min(maximumFrames, stored.addingSaturated(owed))
+    let missing = fills ? min(frames, maximumFrames - end) : frames
+    shared.totals.framesLost.wrappingAdd(missing, ordering: .relaxed)
+    if fills { owed = owed.addingSaturated(missing) }
+    return missing
   }
 
   mutating func reportOverrun(lost: UInt64) {
+    let offset = streamOffset
+    let missing = lose(lost)
     shared.totals.overruns.add(1, ordering: .relaxed)
-    shared.events.append(.overrun(streamOffset: streamOffset, framesLost: lost, filled: fills))
-    lose(lost)
+    shared.events.append(.overrun(streamOffset: offset, framesLost: missing, filled: fills))
   }
 
-  /// Counts the frames as lost that the device would have delivered by now, and returns their number. It holds back 20
-  /// ms, so that the exact count on the device's return is never lower than this.
+  /// Counts the frames as lost that the device would have delivered by now, and returns how many the stream lacks. It
+  /// holds back 20 ms, so that the exact count on the device's return is never lower than this.
   private mutating func loseWhatIsDue() -> UInt64 {
     let margin = UInt64(clock.rate / 50)
     asleep = sleepClock.asleep()
     let reached = clock.frames(at: .now.advanced(byNanoseconds: asleep))
     guard reached > timeline.addingSaturated(margin) else { return 0 }
-    let due = reached - margin - timeline
-    lose(due)
-    return due
+    return lose(reached - margin - timeline)
   }
 
   /// While the device is away, writes the silence that has become due at each attempt, so that listeners get it in real

@@ -179,7 +179,7 @@ extension RealALSA {
       #expect((pause?.position ?? .max) < consumer.head, "the stream ends with a byte")
     }
 
-    @Test("a capture with a duration ends on time while its device is gone")
+    @Test("a capture with a duration ends on time while its device is gone, and reports no loss beyond its end")
     func longEnough() throws {
       let session = try CaptureSession(configuration(frames: 40_000))
       session.take { $0.frames > 5_000 }
@@ -187,6 +187,9 @@ extension RealALSA {
       session.take { $0.isFinished && $0.hasStopped }
       session.microphone.waitUntilEnded()
       #expect(session.frames == 40_000)
+      let losses = session.events.compactMap(\.loss)
+      #expect(losses.last.map { $0.filled && $0.streamOffset + $0.frames * 4 == 160_000 } == true)
+      #expect(losses.reduce(0) { $0 + $1.frames } == session.microphone.totals.framesLost)
     }
 
     @Test("the wait returns when the end has come, and a stop is not a spurious wake-up")
