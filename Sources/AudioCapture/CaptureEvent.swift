@@ -18,7 +18,8 @@ public enum CaptureEvent: Equatable, Sendable {
   /// Frames are arriving.
   case started(realTime: RealTime)
   /// The device had more frames than its buffer holds, and this many were lost at this offset. `filled` states whether
-  /// silence replaces them.
+  /// silence replaces them. Also reported for frames that the device still had when the capture ended, because the
+  /// circular buffer was full.
   case overrun(streamOffset: UInt64, framesLost: UInt64, filled: Bool)
   /// The device was suspended, and runs again.
   case suspended(streamOffset: UInt64, framesLost: UInt64, filled: Bool)

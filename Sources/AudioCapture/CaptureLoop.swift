@@ -198,7 +198,7 @@ struct CaptureLoop: ~Copyable {
   // MARK: Reading
 
   /// Moves all available frames from the device into the circular buffer.
-  private mutating func read(_ device: OpenDevice) -> CaptureStateMachine.Action {
+  mutating func read(_ device: OpenDevice) -> CaptureStateMachine.Action {
     let (pcm, format) = (device.pcm, device.format)
     var (available, looked) = Self.look(pcm)
     if available < 0 { return fail(Int32(-available)) }

@@ -61,9 +61,10 @@ extension CaptureLoop {
     }
   }
 
-  /// Ends the capture because of the order to stop. If the device does not run, reports the frames that are missing by
-  /// now.
+  /// Ends the capture because of the order to stop. If the device does not run, or the circular buffer is full, reports
+  /// the frames that are missing by now.
   mutating func endOnRequest() -> CaptureStateMachine.Action {
+    if isFull { readRest() }
     let state = machine.state
     let action = machine.end()
     guard state != .running, state != .ended else { return action }
@@ -83,6 +84,30 @@ extension CaptureLoop {
       shared.events.append(.suspended(streamOffset: offset, framesLost: lost, filled: isFilled))
     }
     return action
+  }
+
+  /// The attempts to read the rest of the device into a full buffer, and the pause before each.
+  private static let lastReads = (count: 8, pauseInMilliseconds: Int32(5))
+
+  /// The circular buffer was full when the order to stop came. Reads the frames that the device has, and reports those
+  /// for which there is still no room.
+  private mutating func readRest() {
+    for _ in 0..<Self.lastReads.count where isFull {
+      guard machine.state == .running, let device else { return }
+      poll(nil, 0, Self.lastReads.pauseInMilliseconds)
+      if settle() { _ = read(device) }
+    }
+    guard isFull, machine.state == .running, let device else { return }
+    let offset = streamOffset
+    let available = snd_pcm_avail_update(device.pcm)
+    // Other devices do not count the frames for which their own buffer has no room.
+    let isExact = available >= 0 && device.format.countsThroughOverruns
+    let lost = isExact ? lose(UInt64(clamping: available)) : loseWhatIsDue()
+    guard lost > 0 else { return }
+    // Nothing follows them, so no silence is needed in their place.
+    owed -= min(owed, fills ? lost : 0)
+    shared.totals.overruns.add(1, ordering: .relaxed)
+    shared.events.append(.overrun(streamOffset: offset, framesLost: lost, filled: false))
   }
 
   private mutating func retryFailed(_ code: Int32) -> CaptureStateMachine.Action {

@@ -63,6 +63,26 @@ extension RealALSA {
       #expect(rig.framesLost == 0)
     }
 
+    @Test("frames for which a full buffer has no room when the capture is stopped count as lost")
+    func stopped() throws {
+      let session = try CaptureSession(
+        configuration(period: .milliseconds(5), buffer: .seconds(1)), capacity: 16_384)
+      let microphone = session.microphone
+      session.takeEvents(until: isFull)
+      rig.wait { testmic_unread_frames($0) > 10_000 }
+      let unread = testmic_unread_frames(rig.page)
+      microphone.stop()
+      // Nothing is read before the end.
+      microphone.waitUntilEnded()
+      session.finish()
+      let totals = microphone.totals
+      #expect(session.offset == totals.frames * 4)
+      #expect(totals.framesLost >= unread)
+      let losses = session.events.compactMap(\.loss)
+      #expect(losses.reduce(0) { $0 + $1.frames } == totals.framesLost)
+      #expect(losses.last?.filled == false)
+    }
+
     /// How often the capture thread reads the clock while `body` runs, per period.
     private func looks(_ period: Duration, _ body: () -> Void) -> Double {
       let begun = MonotonicInstant.now
