@@ -46,7 +46,8 @@ enum Devices {
     case .busy(let holder): what = "in use\(holder.map { " by \($0)" } ?? "")"
     case .unavailable(let reason): what = reason
     }
-    return [device.name, device.description, what].filter { !$0.isEmpty }.joined(separator: "\n    ")
+    // A device states its own name, and a program that uses it too.
+    return [device.name, device.description, what].filter { !$0.isEmpty }.map(\.escaped).joined(separator: "\n    ")
   }
 
   private static func range(_ range: ClosedRange<Int>) -> String {

@@ -155,6 +155,7 @@ extension CommandError {
       case .unsupportedRate, .unsupportedChannels, .unsupportedFormat, .invalid: .usage
       case .busy, .system: .inputOutput
       }
-    self.init(code, error.description)
+    // With the name of a program that uses the device.
+    self.init(code, error.description.escaped)
   }
 }

@@ -90,6 +90,16 @@ struct DevicesTests {
     #expect(Devices.page([]).isEmpty)
   }
 
+  @Test("the names of devices and programs cannot control the terminal")
+  func controlCharacters() {
+    let name = "Mic\u{1B}[2J\u{7}"
+    for availability in [CaptureDevice.Availability.busy(holder: name), .unavailable(reason: name)] {
+      let page = Devices.page([CaptureDevice(name: "hw:0", description: name, availability: availability)])
+      #expect(page.count == 2 && page.allSatisfy { $0.contains("Mic") == $0.contains("[2J") })
+      #expect(!page.contains { $0.contains("\u{1B}") || $0.contains("\u{7}") })
+    }
+  }
+
   @Test("if no device exists or none can be opened, it exits with 66", arguments: [false, true])
   func noDevice(isListed: Bool) throws {
     let directory = try TemporaryDirectory()
