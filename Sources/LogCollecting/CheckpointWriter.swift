@@ -53,6 +53,8 @@ final class CheckpointWriter {
   /// The sequence of the first message of such a stream. No checkpoint counts it or a later one, so that the next
   /// collector reads it. Nil if there is none.
   private var firstOmitted: UInt64?
+  /// Uploads that are over although the next collector reads their messages again, by token.
+  private var retained: [String: CollectorCheckpoint.Upload] = [:]
 
   /// - Parameters:
   ///   - checkpoint: the one to which the directory was restored.
@@ -78,6 +80,18 @@ final class CheckpointWriter {
     guard firstOmitted == nil else { return }
     firstOmitted = sequence
     messages.removeAll { $0.sequence >= sequence }
+  }
+
+  /// Whether the next collector reads a message again that this one has applied.
+  func isReadAgain(_ sequence: UInt64) -> Bool { firstOmitted.map { sequence > $0 } ?? false }
+
+  /// Called when an upload is over, so that the next collector does not store its bytes again. Otherwise, they would
+  /// begin another recording if theirs is closed.
+  func retain(_ upload: CollectedUpload) {
+    guard var state = upload.checkpoint else { return }
+    // It no longer has a recording.
+    if state.phase == .open { state.phase = .closed }
+    retained[state.token] = state
   }
 
   /// Called when the log is read again from its beginning.
@@ -124,7 +138,7 @@ final class CheckpointWriter {
     do throws(SystemError) { try measure(uploads) } catch { return conclude(Outcome(error), completion) }
     var checkpoint = CollectorCheckpoint(stream: latest.stream, created: latest.created, partition: latest.partition)
     (checkpoint.sequence, checkpoint.mark) = takeApplied(before: sequence, exceptLast: exceptLast)
-    checkpoint.uploads = uploads.compactMap(\.checkpoint) + omitted
+    checkpoint.uploads = uploads.compactMap(\.checkpoint) + omitted + retained.values
     checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     checkpoint.purges = purges
     let unsynced = dirty.filter { growing[$0] != nil }

@@ -243,10 +243,17 @@ final class Collection {
   /// Called when a message was applied.
   func applied(_ item: StreamLane.Item, _ lane: StreamLane) {
     let isLast = item.entry?.isLast == true
-    if isLast { uploads[item.upload.token] = nil }
+    if isLast { forget(item.upload, isComplete: item.entry?.isComplete == true, item.message.sequence) }
     if isLast || item.upload.phase == .refused { checkpoints.uploadLeft(item.upload.name) }
     if lane.isEmpty { lanes[item.upload.name] = nil }
     reader?.want(1)
+  }
+
+  private func forget(_ upload: CollectedUpload, isComplete: Bool, _ sequence: UInt64) {
+    uploads[upload.token] = nil
+    // The next collector compares repeated bytes with a complete recording, if that has all bytes of the upload.
+    guard !isComplete || upload.segmentStart > 0, checkpoints.isReadAgain(sequence) else { return }
+    checkpoints.retain(upload)
   }
 
   /// Called when the upload's recording has grown.
@@ -258,6 +265,8 @@ final class Collection {
   /// Called when the upload's stream is complete and synced, including the bytes of other uploads.
   func completed(_ upload: CollectedUpload) {
     guard purges else { return }
+    // A collector that reads only the last of these messages again would report that the others are missing.
+    if upload.segmentStart == 0, checkpoints.isReadAgain(upload.appliedSequence) { return }
     for other in uploads.values
     where other.name == upload.name && other.origin.owner == upload.origin.owner && other.phase == .open
       && other.appliedSequence > 0

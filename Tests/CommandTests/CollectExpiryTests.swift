@@ -105,4 +105,45 @@ struct CollectExpiryTests {
       #expect(try directory.contents(name) == Array("live\(number)".utf8), "\(name)")
     }
   }
+
+  @Test("a recording that is closed while another stream cannot be collected is not stored again later")
+  func closedBesideUnreadable() throws {
+    let (broker, directory, events) = (try TestBroker(), try TemporaryDirectory(), try EventLog<ServerEvent>())
+    let server = try Self.server(broker, events)
+    defer {
+      server.shutdown(grace: .zero)
+      server.waitUntilEnded()
+    }
+    func stop(_ collector: TestProcess) throws {
+      collector.signal(SIGTERM)
+      #expect(try collector.wait() == 0, "\(collector.errors)")
+    }
+    // The first collector of a directory needs all records.
+    try stop(try Self.collect(broker, directory))
+    // A link to itself, which nobody can read.
+    let log = "\(directory.path)/.parts/x-other"
+    if mkdir("\(directory.path)/.parts", 0o700) != 0 { #expect(errno == EEXIST) }
+    #expect(symlink("x-other", log) == 0)
+    try directory.write("x-other.part", "")
+    let collector = try Self.collect(broker, directory)
+    let client = try RawClient(server.localAddresses[0])
+    for id in ["other", "live"] {
+      try client.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: \(id)"], body: id)
+      #expect(try client.final().answer.status == 201)
+    }
+    try collector.lines.first("the end of the recording") { $0.text.contains("\"event\":\"closed\"") }
+    try events.first("the end of the other upload") { $0.stream == "other" && $0.kind == .closed }
+    let newest = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
+    try stop(collector)
+    #expect(directory.names.filter { $0.hasSuffix(".bin") } == ["x-live.bin"])
+    #expect(unlink(log) == 0)
+    let last = try Self.collect(broker, directory)
+    try waitUntil("all messages are collected") {
+      let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)
+      return text.firstMatch(of: /sequence=([0-9]+)/).flatMap { UInt64($0.1) } ?? 0 >= newest
+    }
+    try stop(last)
+    #expect(directory.names.filter { $0.hasPrefix("x-") && !$0.hasSuffix(".gaps") } == ["x-live.bin", "x-other.bin"])
+    for id in ["live", "other"] { #expect(try directory.contents("x-\(id).bin") == Array(id.utf8)) }
+  }
 }
