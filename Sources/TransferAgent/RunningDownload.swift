@@ -123,9 +123,11 @@ enum RunningDownload {
   /// Removes a file, unless a download uses it. Its age does not show that, because the wall clock may have been set.
   private static func removeUnused(_ path: String) {
     let file = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    defer { if file >= 0 { close(file) } }
+    // Without a descriptor, this is unknown. The next sweep finds the file again.
+    guard file >= 0 else { return }
+    defer { close(file) }
     // A running download has a lock on its part, in whichever process.
-    if file >= 0, flock(file, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK { return }
+    if flock(file, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK { return }
     unlink(path)
   }
 

@@ -133,6 +133,31 @@ struct DownloadQueueTests {
     #expect(try allNames(in: directory.path) == [])
   }
 
+  @Test("without a descriptor to find out whether a download has a part open, no part is removed")
+  func sweepWithoutDescriptors() async {
+    await #expect(processExitsWith: .success) {
+      let directory = try TemporaryDirectory()
+      let path = try directory.write(".sluice-used.part", "x")
+      var times = [timespec(), timespec()]
+      guard utimensat(AT_FDCWD, path, &times, 0) == 0 else { throw TestFailure("utimensat") }
+      let resource = __rlimit_resource_t(RLIMIT_NOFILE.rawValue)
+      var limit = rlimit()
+      getrlimit(resource, &limit)
+      let usual = limit.rlim_cur
+      // The list of the directory takes the last descriptor.
+      let free = open("/dev/null", O_RDONLY)
+      close(free)
+      limit.rlim_cur = rlim_t(free) + 1
+      setrlimit(resource, &limit)
+      RunningDownload.sweep(directory.path, keeping: [])
+      limit.rlim_cur = usual
+      setrlimit(resource, &limit)
+      guard try allNames(in: directory.path) == [".sluice-used.part"] else { throw TestFailure("it is gone") }
+      RunningDownload.sweep(directory.path, keeping: [])
+      guard try allNames(in: directory.path) == [] else { throw TestFailure("it is still there") }
+    }
+  }
+
   @Test("opening the database removes the secrets of ended transfers of an earlier version")
   func upgrade() throws {
     let directory = try TemporaryDirectory()
