@@ -74,8 +74,8 @@ final class DiscardedUploads {
       guard let self, generation == self.generation else { return }
       switch result {
       case .success:
-        if waiting.isEmpty { (failures, isReported) = (0, false) }
         completion(true)
+        if waiting.isEmpty, !isAtWork { (failures, isReported) = (0, false) }
       case .failure(let error):
         waiting.insert(token, at: 0)
         completion(false)
