@@ -295,6 +295,11 @@ extension FileStore {
     emit?(event)
   }
 
+  /// Whether the sidecar of a recording is completed later. Any thread.
+  private func isPostponed(_ name: StreamName) -> Bool {
+    unfinished.withLock { $0.isPostponed(UnfinishedRecording(fileBase: name.fileBase, isSplit: false)) }
+  }
+
   /// Nothing is left to be done for the sidecar of a recording. Any thread.
   func settle(_ name: StreamName) {
     unfinished.withLock { $0.settle(UnfinishedRecording(fileBase: name.fileBase, isSplit: false)) }
@@ -379,7 +384,8 @@ extension FileStore {
   /// The recording that grows in a file, and when that was written, in seconds of the wall clock; nil for other files.
   /// Completes what an earlier server has left of these.
   private func unfinished(_ file: String) throws(SystemError) -> (StreamName, written: Int64)? {
-    if let name = StreamName(pendingSidecar: file) { completeLeftSidecar(name) }
+    // A search may be repeated often, and must not read a damaged recording each time.
+    if let name = StreamName(pendingSidecar: file), !isPostponed(name) { completeLeftSidecar(name) }
     // The sidecar is removed last.
     if let name = StreamName(hiddenGaps: file) {
       unlessEnded { if !isThere(name.pendingSidecar) { _ = unlinkat(directory, file, 0) } }

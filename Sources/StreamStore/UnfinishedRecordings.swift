@@ -44,6 +44,9 @@ struct UnfinishedRecordings: Sendable {
     return count == Self.patience
   }
 
+  /// Whether a recording waits for its next attempt.
+  func isPostponed(_ recording: UnfinishedRecording) -> Bool { waiting[recording] != nil }
+
   /// Called in each round. Returns the recordings that are tried now.
   mutating func round() -> [UnfinishedRecording] {
     let due = Array(waiting.filter { $0.value <= 1 }.keys)

@@ -7,6 +7,8 @@ import Recordings
 import SyncGate
 import Testing
 
+@testable import DiskFiles
+@testable import StreamServing
 @testable import StreamStore
 @testable import UploadServer
 
@@ -62,6 +64,34 @@ struct DamagedRecordingTests {
     #expect(damaged.reported == [2])
     let short = Self.pauses([EMFILE, ENOMEM, nil, EMFILE, nil])
     #expect(short.pauses == [1, 1, 1, 1, 1] && short.reported == [], "\(short)")
+  }
+
+  @Test("a search that is repeated does not read a recording again before its pause is over")
+  func repeatedSearch() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      try directory.write("d-1.txt", Array("abc".utf8))
+      var sidecar = RecordingSidecar(file: "d-1.txt")
+      sidecar.stored = RecordingSidecar.Content(bytes: 3)
+      sidecar.received = sidecar.stored
+      try directory.write(".d-1.sidecar", Array(sidecar.text.utf8))
+      let store = try FileStore(
+        path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
+        UploadUsage(.init()))
+      read_gate_fail(EIO, "/d-1.txt")
+      try store.findUnfinished { _, _ in }
+      let recording = UnfinishedRecording(fileBase: "d-1", isSplit: false)
+      try waitUntil("it is postponed") { store.unfinished.withLock { $0.isPostponed(recording) } }
+      let count = read_gate_failures()
+      try store.findUnfinished { _, _ in }
+      // All work of the search comes before this.
+      let isOver = try EventLog<Bool>()
+      store.worker.executeUnhurried(remaining: .max) { isOver.append(true) }
+      try isOver.first("the end of its work") { _ in true }
+      try require(read_gate_failures() == count, "\(read_gate_failures()) reads")
+      store.finishUnfinished()
+      try waitUntil("it is tried again") { read_gate_failures() > count }
+    }
   }
 
   @Test("a recording that was finished begins anew, and others do not wait for one that pauses")
