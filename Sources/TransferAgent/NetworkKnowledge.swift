@@ -26,7 +26,7 @@ struct NetworkKnowledge: Equatable, Sendable {
   private var endTime: MonotonicInstant?
   private var pause = Self.pauses.lowerBound
   private var substitute: Substitute?
-  /// The last one that ``endWatch(isBusMissing:now:)`` has returned.
+  /// The last one that was returned to be reported.
   private var reported: Substitute?
 
   /// A watch reports the conditions.
@@ -52,9 +52,20 @@ struct NetworkKnowledge: Equatable, Sendable {
     let next = last != nil && rest > .zero ? min(pause, rest) : pause
     pause = min(pause * 2, Self.pauses.upperBound)
     if last == nil { substitute = isBusMissing ? .unmetered : substitute ?? .waiting }
-    let news = substitute == reported ? nil : substitute
-    reported = substitute
-    return (isBusMissing ? last ?? NetworkConditions() : nil, next, news)
+    return (isBusMissing ? last ?? NetworkConditions() : nil, next, takeNews())
+  }
+
+  /// NetworkManager does not answer, and the watch continues.
+  ///
+  /// - Returns: what the agent does without knowing the conditions, if that is to be reported.
+  mutating func noteSilence() -> Substitute? {
+    if last == nil { substitute = substitute ?? .waiting }
+    return takeNews()
+  }
+
+  private mutating func takeNews() -> Substitute? {
+    defer { reported = substitute }
+    return substitute == reported ? nil : substitute
   }
 
   /// No transfer depends on the network any more. The next watch is the first of a series.

@@ -10,6 +10,8 @@ internal import Glibc
 enum NetworkManager {
   enum News: Sendable {
     case conditions(NetworkConditions)
+    /// NetworkManager does not answer. The watch continues, and asks again.
+    case silent(SystemError)
     /// The watch has ended because this machine has no libsystemd, or no system bus that this user can use.
     case noBus(SystemError)
     /// The watch has ended for another reason, such as a lost connection. The network may be the same as before.
@@ -23,7 +25,7 @@ enum NetworkManager {
     do throws(SystemError) {
       try NamedThread("sluice-metered") {
         do throws(SystemError) {
-          try SystemBus().watch(after: last) { report(.conditions($0)) }
+          try SystemBus().watch(after: last, report)
         } catch {
           report(SystemBus.temporary.contains(error.code) ? .lost(error) : .noBus(error))
         }
@@ -123,7 +125,7 @@ private final class SystemBus {
   /// Reports until the connection to the bus ends.
   ///
   /// - Throws: ``SystemError``, always.
-  func watch(after last: NetworkConditions?, _ report: (NetworkConditions) -> Void) throws(SystemError) {
+  func watch(after last: NetworkConditions?, _ report: (NetworkManager.News) -> Void) throws(SystemError) {
     for signal in Self.signals {
       try check("sd_bus_add_match", match(bus, nil, signal, { _, _, _ in 0 }, nil))
     }
@@ -136,6 +138,7 @@ private final class SystemBus {
       var timeout = UInt64.max
       if result == -ETIMEDOUT {
         // It exists but does not answer, so the cost is unknown. The call itself has taken a while.
+        report(.silent(SystemError(operation: "sd_bus_get_property_trivial", code: ETIMEDOUT)))
         timeout = 0
       } else {
         if Self.temporary.contains(-result) { try check("sd_bus_get_property_trivial", result) }
@@ -146,7 +149,7 @@ private final class SystemBus {
         if let known, known != conditions, rest > .zero {
           timeout = UInt64(rest.nanoseconds / 1000) + 1
         } else {
-          if conditions != reported { report(conditions) }
+          if conditions != reported { report(.conditions(conditions)) }
           (known, reported) = (conditions, conditions)
         }
       }

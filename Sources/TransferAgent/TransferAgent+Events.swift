@@ -175,6 +175,9 @@ extension TransferAgent {
     case .conditions(let conditions):
       knowledge.note(conditions)
       happen(.network(conditions))
+    case .silent(let error):
+      happen(.networkUnknown("\(error)"))
+      report(knowledge.noteSilence(), error)
     case .noBus(let error): endWatch(isBusMissing: true, error)
     case .lost(let error): endWatch(isBusMissing: false, error)
     }
@@ -184,16 +187,21 @@ extension TransferAgent {
   private func endWatch(isBusMissing: Bool, _ error: SystemError) {
     let (conditions, pause, substitute) = knowledge.endWatch(isBusMissing: isBusMissing, now: .now)
     if let conditions { happen(.network(conditions)) } else { happen(.networkUnknown("\(error)")) }
-    if let substitute {
-      let consequence =
-        switch substitute {
-        case .waiting: "Until it can be asked, transfers that avoid metered networks wait."
-        case .unmetered: "Until it can be asked, no network counts as metered."
-        }
-      settings.log("cannot ask NetworkManager whether the network is metered: \(error). \(consequence)")
-    }
+    report(substitute, error)
     watchTimer = loop.schedule(after: pause) { [self] in watchNetworkAgain() }
     watchNetwork()
+  }
+
+  /// Reports what the agent does without knowing the kind of network; nil for nothing.
+  private func report(_ substitute: NetworkKnowledge.Substitute?, _ error: SystemError) {
+    let consequence: String
+    switch substitute {
+    case nil: return
+    case .waiting?: consequence = "transfers that avoid metered networks wait"
+    case .unmetered?: consequence = "no network counts as metered"
+    }
+    settings.log(
+      "cannot ask NetworkManager whether the network is metered: \(error). Until it can be asked, \(consequence).")
   }
 
   /// Starts the watch that has ended, without the rest of its pause.

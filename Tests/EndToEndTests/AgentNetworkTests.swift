@@ -196,7 +196,7 @@ struct AgentNetworkTests {
     #expect(try agent.wait() == 0)
   }
 
-  @Test("while NetworkManager does not answer, the metered state is unknown, and transfers wait")
+  @Test("while NetworkManager does not answer, the metered state is unknown, and transfers wait with the reason")
   func silent() throws {
     let (bench, server) = (try AgentBench(), try StreamServer())
     let network = try Network(bench, metered: "1", isSilent: true)
@@ -208,7 +208,8 @@ struct AgentNetworkTests {
     // Two unanswered queries: the duration is the purpose.
     elapse(.milliseconds(2500))
     let status = try bench.transfer(id, "waited or ran") { _ in true }
-    #expect(status.state == .waiting && status.trouble?.contains("is known") == true, "\(status)")
+    #expect(status.state == .waiting && status.trouble?.contains("cannot be asked (sd_bus_") == true, "\(status)")
+    try network.agent.lines.first("the reason") { $0.text.hasSuffix("transfers that avoid metered networks wait.") }
     network.manager.signal(SIGCONT)
     try bench.transfer(id, "heard the answer") { $0.trouble?.contains("not metered") == true }
     network.manager.send(Array("2\n".utf8))

@@ -88,6 +88,19 @@ struct NetworkKnowledgeTests {
     #expect(reported(true, after: 60) == .unmetered)
   }
 
+  @Test("that NetworkManager does not answer is reported once, unless its last answer holds")
+  func silence() {
+    var knowledge = NetworkKnowledge()
+    let reports = (0..<3).map { _ in knowledge.noteSilence() }
+    let expected: [NetworkKnowledge.Substitute?] = [.waiting, nil, nil]
+    #expect(reports == expected)
+    let lost = knowledge.endWatch(isBusMissing: false, now: start).substitute
+    #expect(lost == nil, "transfers wait as before")
+    knowledge.note(metered)
+    let known = knowledge.noteSilence()
+    #expect(known == nil)
+  }
+
   @Test("if there never was a bus, nothing counts as metered, and the pauses before the next watch grow")
   func noBus() {
     var knowledge = NetworkKnowledge()
