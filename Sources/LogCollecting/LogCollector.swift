@@ -98,8 +98,7 @@ package final class LogCollector: Sendable {
     }
     for (name, silence) in start.unfinished { registry.found(name, silentFor: silence) }
     do throws(SystemError) {
-      let error = try store.findRemoved { registry.forgetClosed($0) }
-      if let error, !start.unreadable.values.contains(error) {
+      if let error = try store.findRemoved(except: Set(start.unreadable.keys), { registry.forgetClosed($0) }) {
         onEvent(ServerEvent(.warning, reason: "cannot read the records of some removed streams: \(error)"))
       }
     } catch {

@@ -327,15 +327,19 @@ extension FileStore {
 
   /// Reports the streams that have records but no files, or that still have to be removed. For a separate thread.
   ///
+  /// - Parameter streams: are passed over.
   /// - Returns: why this cannot be determined of some streams now; nil if it was determined of all.
   /// - Throws: ``SystemError`` if the records cannot be listed.
   @discardableResult
-  package func findRemoved(_ gone: (String) -> Void) throws(SystemError) -> SystemError? {
+  package func findRemoved(
+    except streams: Set<StreamName> = [], _ gone: (String) -> Void
+  ) throws(SystemError) -> SystemError? {
     var failure: SystemError?
     for names in [try parts.names(), try owners.files()].compactMap(\.self) {
       while case let files = try names.next(1000), !files.isEmpty {
         for base in files.map(StreamOwners.stream) {
           let name = StreamName(base: base)
+          if streams.contains(name) { continue }
           let error = attempt { () throws(SystemError) in
             let isDiscarded = try parts.lines(of: base).last?.isDiscarded ?? false
             if isDiscarded || isForgettable(name) { gone(base) }
