@@ -13,8 +13,8 @@ struct CollectionStart {
   let unfinished: [(name: StreamName, silence: Int64)]
   /// The missing bytes of recordings, in words.
   let losses: [String]
-  /// The streams that cannot be restored, because their records cannot be read, and the reasons. Nothing of them was
-  /// changed.
+  /// The streams that cannot be restored, because their records cannot be read, and the reasons. Their recordings are
+  /// unchanged.
   let unreadable: [StreamName: SystemError]
 
   /// - Parameter created: when the JetStream stream was made.

@@ -6,8 +6,8 @@ internal import StreamServing
 
 /// The discarded uploads whose bytes may still be in the log. Only on the loop's thread.
 ///
-/// One timer is for all of them. It tries one after another up to the first refusal, and only the first of several
-/// refusals is reported.
+/// They share a timer. When it fires, their bytes are removed one after another up to the first refusal. Only the first
+/// of several refusals is reported.
 final class DiscardedUploads {
   private static let retryPause = Duration.seconds(5)
   private static let longestPause = Duration.seconds(600)

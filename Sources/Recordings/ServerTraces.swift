@@ -29,7 +29,7 @@ enum ServerTraces {
     var unreadable: (path: String, code: Int32)?
   }
 
-  /// Reads the records of uploads. A record that the server has removed in the meantime is none.
+  /// Reads the records of uploads, except those that the server removes in the meantime.
   static func uploads(in directory: String) -> Uploads {
     var uploads = Uploads()
     func failed(_ path: String, _ code: Int32) {

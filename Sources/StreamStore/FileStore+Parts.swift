@@ -312,7 +312,7 @@ extension FileStore {
     reports.withLock { $0 = emit }
   }
 
-  /// Tries again to finish the recordings that the disk could not finish, unless their pauses last. Call it in each
+  /// Tries again to finish the recordings that the disk could not finish and whose pauses are over. Call it in each
   /// round of maintenance. Any thread.
   package func finishUnfinished() {
     for recording in unfinished.withLock({ $0.round() }) {
@@ -327,7 +327,7 @@ extension FileStore {
 
   /// Reports the streams that have records but no files, or that still have to be removed. For a separate thread.
   ///
-  /// - Parameter streams: are passed over.
+  /// - Parameter streams: the streams that are passed over.
   /// - Returns: why this cannot be determined of some streams now; nil if it was determined of all.
   /// - Throws: ``SystemError`` if the records cannot be listed.
   @discardableResult
@@ -357,7 +357,7 @@ extension FileStore {
   /// It can be repeated at any time. What is being finished since the last time is not finished twice.
   ///
   /// - Parameters:
-  ///   - streams: are passed over.
+  ///   - streams: the streams that are passed over.
   ///   - unreadable: called with each stream whose files or records cannot be read now. Returns whether the search
   ///     ignores the error.
   /// - Throws: ``SystemError`` if the directory or some of its files cannot be read now. All other files were found.

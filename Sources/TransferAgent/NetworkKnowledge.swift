@@ -2,7 +2,7 @@
 
 internal import EventLoops
 
-/// Takes what the watches of the network report, and how they end. Returns the conditions that hold from then on, and
+/// Receives the reports of watches of the network, and their ends. Returns the conditions that hold from then on, and
 /// the pause before the next watch.
 struct NetworkKnowledge: Equatable, Sendable {
   /// What the agent does because it does not know the conditions.
@@ -22,7 +22,7 @@ struct NetworkKnowledge: Equatable, Sendable {
   /// The last conditions that NetworkManager has reported; nil if it has not been reached, or the bus has been missing
   /// for too long.
   private(set) var last: NetworkConditions?
-  /// When the watch that reported them has ended; nil until then.
+  /// When the watch ended that had reported them; nil until then.
   private var endTime: MonotonicInstant?
   private var pause = Self.pauses.lowerBound
   private var substitute: Substitute?

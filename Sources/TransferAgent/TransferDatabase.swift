@@ -8,7 +8,7 @@ package import TransferClient
 
 /// The database of one agent, for one thread at a time. The lock beside it shows that no other agent uses it.
 ///
-/// Each change is one transaction, on disk when ``apply(_:)`` returns (`synchronous=FULL`). After a kill or a power
+/// Each change is one transaction, on disk when ``apply(_:at:)`` returns (`synchronous=FULL`). After a kill or a power
 /// failure, the database has the state before a change or the one after it.
 package final class TransferDatabase {
   private let database: SQLite

@@ -72,7 +72,7 @@ package struct TransferQueue: Equatable, Sendable {
   ///   - lastID: the highest number ever assigned.
   ///   - acknowledged: the ones whose keys are in the database.
   ///   - abandoned: the ones with remains.
-  ///   - earlier: the times of earlier boots; nil if that is all of them.
+  ///   - earlier: the times of earlier boots; nil if all of these times are.
   package init(
     _ transfers: [Transfer] = [], lastID: Int64 = 0, acknowledged: [AcknowledgedTransfer] = [],
     abandoned: [AbandonedTransfer] = [], earlier: EarlierTimes? = nil
