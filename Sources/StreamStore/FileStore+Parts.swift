@@ -286,10 +286,12 @@ extension FileStore {
     let recording = UnfinishedRecording(fileBase: name.fileBase, isSplit: isSplit)
     guard unfinished.withLock({ $0.postpone(recording, after: error) }), let error else { return }
     let shown = file ?? name.fileBase
+    let remedy =
+      error.isFull
+      ? "Free space on the disk." : "Check the disk, and restore the recording from a copy if it is damaged."
     var event = ServerEvent(
       .warning,
-      reason: "cannot complete the sidecar of \(shown): \(error). The server retries after growing pauses. Check the "
-        + "disk, and restore the recording from a copy if it is damaged.")
+      reason: "cannot complete the sidecar of \(shown): \(error). The server retries after growing pauses. \(remedy)")
     event.file = file
     let emit = reports.withLock { $0 }
     emit?(event)

@@ -14,9 +14,11 @@ import Testing
 
 @Suite("Recordings whose sidecars the disk does not let the server complete")
 struct DamagedRecordingTests {
-  @Test("an error that recurs while digests are computed is reported once with the file, and delays no other recording")
-  func reported() async {
-    await #expect(processExitsWith: .success) {
+  @Test(
+    "an error that recurs while digests are computed is reported once with the file, and delays no other recording",
+    arguments: [(EIO, "Check the disk"), (ENOSPC, "Free space")])
+  func reported(code: Int32, remedy: String) async {
+    await #expect(processExitsWith: .success) { [code = code as Int32, remedy = remedy as String] in
       let directory = TemporaryDirectory()
       for base in ["d-1", "o-1"] {
         try directory.write("\(base).txt", Array("abc".utf8))
@@ -25,10 +27,10 @@ struct DamagedRecordingTests {
         sidecar.received = sidecar.stored
         try directory.write(".\(base).sidecar", Array(sidecar.text.utf8))
       }
-      read_gate_fail(EIO, "/d-1.txt")
+      read_gate_fail(code, "/d-1.txt")
       let test = try TestServer(in: directory) { $0.maintenancePause = .milliseconds(5) }
       let warning = try test.events.wait(.warning)
-      try require(warning.file == "d-1.txt" && warning.reason?.contains("Check the disk") == true, "\(warning)")
+      try require(warning.file == "d-1.txt" && warning.reason?.contains(remedy) == true, "\(warning)")
       try require(read_gate_failures() >= UnfinishedRecordings.patience, "\(read_gate_failures()) attempts")
       try waitUntil("the other recording has its sidecar") { directory.exists("o-1.sidecar") }
       let count = read_gate_failures()
