@@ -60,6 +60,19 @@ struct HandlerSeamTests {
     func serverStops() {}
   }
 
+  /// Does what the test has provided.
+  private final class ScriptedHandler: RequestHandler {
+    var begins: (any Exchange) -> Void = { _ in }
+    var receives: () -> Void = {}
+    var ends: () -> Void = {}
+
+    func begin(_ exchange: any Exchange) { begins(exchange) }
+    func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) { receives() }
+    func end() { ends() }
+    func aborted(_ reason: AbortReason) {}
+    func serverStops() {}
+  }
+
   /// A loop, a listener and connections, with the test's router.
   private final class Bed: @unchecked Sendable {
     let loop: EventLoop
@@ -330,6 +343,64 @@ struct HandlerSeamTests {
     // The two alternate instead of following each other.
     let first = try #require(all.firstIndex(of: "0-\(count - 1)"))
     #expect(all[..<first].contains { $0.hasPrefix("1-") })
+  }
+
+  @Test("while a request takes the bytes that arrived for another one, no further request of that connection begins")
+  func arrivedBytes() throws {
+    let loop = try EventLoop()
+    let address = try ListenAddress("127.0.0.1:0")
+    let listener = try Listener(address, try SocketAddress.resolve(address)[0], options: .init(), loop: loop)
+    let (older, newer) = (try RawClient(listener.address), try RawClient(listener.address))
+    var order: [String] = []
+    var exchange: (any Exchange)?
+    let context = ConnectionContext(
+      loop: loop, timeouts: Timeouts(loop: loop) { _ in .zero }, parserLimits: .init(),
+      router: { head in
+        let handler = ScriptedHandler()
+        switch head.target.path {
+        case "/older":
+          handler.begins = { own in
+            exchange = own
+            own.acceptBody()
+          }
+          handler.receives = {
+            guard order.isEmpty else { return }
+            order.append("received")
+            try? newer.send("GET /newer HTTP/1.1\r\nHost: h\r\n\r\n")
+          }
+          handler.ends = {
+            order.append("ended")
+            exchange?.respond(Response(204))
+          }
+        case "/newer":
+          handler.begins = { own in
+            try? older.send("0\r\n\r\nGET /next HTTP/1.1\r\nHost: h\r\n\r\n")
+            try? waitUntil("all has arrived") { older.unacknowledged == 0 }
+            exchange?.takeArrived()
+            order.append("taken")
+            own.respond(Response(204))
+          }
+        default:
+          handler.begins = { own in
+            order.append("next")
+            own.respond(Response(204))
+            loop.stop()
+          }
+        }
+        return handler
+      }, refused: { _, _ in })
+    var connections: [Int32: HTTPConnection] = [:]
+    context.closed = { connections[$0] = nil }
+    listener.accepted = { descriptor, peer in
+      connections[descriptor] = try? HTTPConnection(descriptor: descriptor, peer: peer, context: context)
+    }
+    try listener.start()
+    try older.send("POST /older HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+    loop.schedule(after: .seconds(60)) { loop.stop() }
+    loop.run()
+    listener.stop()
+    for connection in connections.values { connection.abandon() }
+    #expect(order == ["received", "ended", "taken", "next"])
   }
 
   @Test("a handler cannot open a tunnel")

@@ -39,6 +39,8 @@ final class HTTPConnection {
   private var interest: EventLoop.Interest = .readable
   private var timeoutKind: HTTPConnectionState.Timeout?
   private var isProcessing = false
+  /// Whether another request takes the bytes that have arrived for this one.
+  private var isTakingArrived = false
   /// The method of the last request.
   private var method = ""
   /// Whether a request was ever read here.
@@ -184,8 +186,11 @@ final class HTTPConnection {
     isProcessing = true
     buffer.pieces.removeAll(keepingCapacity: true)
     var (position, begun) = (0, 0)
+    // The next request could take the bytes of a third connection, and so on. A client with many connections would
+    // exhaust the stack.
+    let allowed = isTakingArrived ? 0 : Self.requestsPerTurn
     parsing: while state.parses && (output.isEmpty || state.state == .body) {
-      if begun == Self.requestsPerTurn && state.expectsHead {
+      if begun == allowed && state.expectsHead && position < bytes.count {
         postpone()
         break
       }
@@ -325,6 +330,8 @@ final class HTTPConnection {
 
   func takeArrived() {
     guard !isProcessing else { return }
+    isTakingArrived = true
+    defer { isTakingArrived = false }
     var taken = 0
     context.buffers.withBuffer { buffer in
       // Others wait for this one, and the buffer is a second one.
