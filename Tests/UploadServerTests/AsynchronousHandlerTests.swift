@@ -249,6 +249,29 @@ struct AsynchronousHandlerTests {
     #expect(answer.status == 403 && interim.isEmpty)
   }
 
+  @Test("a task that reads an incomplete body after the response receives an error", arguments: [false, true])
+  func readAfterResponse(_ isResumable: Bool) throws {
+    let ended = try EventLog<String>()
+    let test = try TestServer()
+    test.server.on(.put, "/x") { request in
+      Task {
+        do {
+          for try await _ in request.body {}
+          ended.append("complete")
+        } catch {
+          ended.append("\(error)")
+        }
+      }
+      return Response(403)
+    }
+    let client = try test.connect()
+    let fields = isResumable ? "Upload-Complete: ?1\r\n" : ""
+    try client.send("PUT /x HTTP/1.1\r\nHost: h\r\n\(fields)Content-Length: 10\r\n\r\n01234")
+    #expect(try client.final().answer.status == 403)
+    let end = try ended.wait("the end of the body") { $0.first }
+    #expect(end == "the response was sent before the end of the body")
+  }
+
   @Test("a route applies to one method and path, the last one wins, and all other requests go to the store")
   func routes() throws {
     let test = try TestServer()

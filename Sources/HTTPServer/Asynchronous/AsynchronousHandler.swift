@@ -78,6 +78,9 @@ public final class AsynchronousHandler: RequestHandler, @unchecked Sendable {
 
   private func respond(_ response: Response) {
     let exchange = exchange
+    // The handler may have left a task that still reads.
+    let reason = "the response was sent before the end of the body"
+    channel?.end(RequestAborted(reason: .uploadEnded(reason)), cancelling: nil)
     letGo()
     exchange?.respond(response)
   }

@@ -4,7 +4,8 @@ internal import EventLoops
 
 /// The bytes of a request's content, in pieces of any size. Only one task may read it, once.
 ///
-/// Reading throws ``RequestAborted`` if the body will never be complete.
+/// Reading throws ``RequestAborted`` if the body will never be complete. The handler's response ends a body that is
+/// incomplete.
 public struct RequestBody: AsyncSequence, Sendable {
   /// A piece of the content, at least one byte.
   public typealias Element = [UInt8]

@@ -50,7 +50,8 @@ public enum AbortReason: Equatable, Sendable, CustomStringConvertible {
   /// The body violated HTTP, with details in words.
   case malformed(String)
   /// The upload of the request was cancelled or abandoned, or the server has stopped. The next request begins a new
-  /// handler for the upload. The value is the reason in words.
+  /// handler for the upload. A task that reads an incomplete body after the response also receives it. The value is the
+  /// reason in words.
   case uploadEnded(String)
 
   /// The reason, in words.
