@@ -79,7 +79,8 @@ final class SpooledBody: KeptBody {
     keptCount += UInt64(written)
     if isNext {
       fed = keptCount
-      handler.receive(bytes, pieces: error == nil ? pieces : pieces.prefix(octets: written))
+      // A handler may rely on at least one byte, even if the quota or the disk accepts none.
+      if written > 0 { handler.receive(bytes, pieces: error == nil ? pieces : pieces.prefix(octets: written)) }
     } else {
       pump()
     }

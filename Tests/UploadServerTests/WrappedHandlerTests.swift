@@ -197,6 +197,30 @@ struct WrappedHandlerTests {
     }
   }
 
+  @Test("a handler is not called for content of which the quota accepts no byte")
+  func refusedContent() throws {
+    let log = Log()
+    let test = try TestServer {
+      $0.handler = { head in
+        Echo(head, log) { body in
+          log.add("received \(body)")
+          return nil
+        }
+      }
+      $0.uploads.quota = 3
+    }
+    let location = try test.create("/echo")
+    let client = try test.connect()
+    try client.patch(location, at: 0, body: "abc")
+    #expect(try client.final().answer["upload-offset"] == "3")
+    let calls = log.all
+    #expect(calls.last == "received abc")
+    let refused = try test.connect()
+    try refused.patch(location, at: 3, body: "d")
+    #expect(try refused.final().answer.status == 507)
+    #expect(log.all == calls)
+  }
+
   @Test("an ended upload retains no handler and no open file", arguments: ["end", "early", "DELETE", "digest"])
   func released(how: String) throws {
     let log = Log()
