@@ -54,6 +54,30 @@ import Testing
     withExtendedLifetime(other) {}
   }
 
+  @Test("the path of a server that accepts no connections is in use, even if its queue is full")
+  func fullQueue() throws {
+    let directory = try TemporaryDirectory()
+    let address = ListenAddress.unix(path: directory.path + "/socket")
+    let target = try SocketAddress.resolve(address)[0]
+    let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+    var sockets = [Glibc.socket(AF_UNIX, type, 0)]
+    defer { for socket in sockets { close(socket) } }
+    let server = sockets[0]
+    let bound = target.withPointer { Glibc.bind(server, $0, $1) }
+    try #require(bound == 0 && Glibc.listen(server, 0) == 0)
+    var isFull = false
+    while !isFull {
+      let client = Glibc.socket(AF_UNIX, type, 0)
+      sockets.append(client)
+      isFull = target.withPointer { Glibc.connect(client, $0, $1) } != 0
+    }
+    let loop = try EventLoop()
+    #expect(throws: ListenError.portTaken(address: "\(address)", owner: nil)) {
+      try Listener(address, target, options: .init(), loop: loop)
+    }
+    #expect(access(directory.path + "/socket", F_OK) == 0)
+  }
+
   @Test("a listener without descriptors accepts the waiting connection after a pause")
   func endOfPause() throws {
     let loop = try EventLoop()

@@ -142,7 +142,8 @@ package final class Listener {
         address: "\(ListenAddress.unix(path: path))",
         reason: "a file that is not a socket exists there. Remove it, or choose another path.")
     }
-    let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    // Not blocking, because a server that accepts nothing may have a full queue. It still listens there.
+    let probe = socket(AF_UNIX, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue), 0)
     guard probe >= 0 else { return }
     defer { close(probe) }
     guard let target = try SocketAddress.resolve(.unix(path: path)).first else { return }
