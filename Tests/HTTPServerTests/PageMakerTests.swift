@@ -30,4 +30,16 @@ struct PageMakerTests {
     for answer in answers { answer(page) }
     for client in clients { #expect(try client.answer().body.contains("\nlate 1\n")) }
   }
+
+  @Test("a page maker that has no page causes a 503 instead of a wait")
+  func withoutPage() throws {
+    let listener = try MetricsListener(listen: try ListenAddress("127.0.0.1:0")) { _ in }
+    try listener.start()
+    defer { listener.stop() }
+    let client = try RawClient(listener.localAddresses[0])
+    for _ in 0..<2 {
+      try client.send("GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+      #expect(try client.answer().status == 503)
+    }
+  }
 }

@@ -16,7 +16,8 @@ public import Metrics
 ///
 /// The page also has the metrics of the process (`process_resident_memory_bytes` and others).
 public final class MetricsListener: Sendable {
-  /// Makes the page and passes it to `answer` once, from any thread. Called for each request, on the loop.
+  /// Makes the page and passes it to `answer` once, from any thread. Called for each request, on the loop. Without a
+  /// page, for example because the server has ended, it releases `answer`, and the request gets 503.
   public typealias PageMaker = @Sendable (_ answer: @escaping @Sendable (MetricsText) -> Void) -> Void
 
   private let core: LoopOwned<MetricsCore>
@@ -149,21 +150,36 @@ private final class PageHandler: RequestHandler {
 
   func begin(_ exchange: any Exchange) {
     self.exchange = exchange
-    let handler = LoopOwned(self, on: loop)
-    makePage { page in handler.execute { $0.answer(page) } }
+    let answer = PageAnswer(LoopOwned(self, on: loop))
+    makePage { page in answer.send(page) }
   }
 
-  private func answer(_ page: MetricsText) {
-    var page = page
-    ProcessFigures.add(to: &page)
+  /// - Parameter page: nil if there will be none. Ignored after the first answer.
+  fileprivate func answer(_ page: MetricsText?) {
+    guard let exchange else { return }
     // Released first, because the connection then releases us.
-    let exchange = exchange
     self.exchange = nil
-    exchange?.respond(Response(200, ["cache-control": "no-store"], body: page.text, type: MetricsText.mediaType))
+    guard var page else {
+      return exchange.respond(Response(503, ["retry-after": "2"], body: "There are no metrics now.\n"))
+    }
+    ProcessFigures.add(to: &page)
+    exchange.respond(Response(200, ["cache-control": "no-store"], body: page.text, type: MetricsText.mediaType))
   }
 
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
   func end() {}
   func aborted(_ reason: AbortReason) { exchange = nil }
   func serverStops() {}
+}
+
+/// Answers a request with its page, or with 503 when the page maker has released it. Otherwise, the client would wait
+/// for ever, and its connection would count.
+private final class PageAnswer: Sendable {
+  private let handler: LoopOwned<PageHandler>
+
+  init(_ handler: LoopOwned<PageHandler>) { self.handler = handler }
+
+  func send(_ page: MetricsText) { handler.execute { $0.answer(page) } }
+
+  deinit { handler.execute { $0.answer(nil) } }
 }
