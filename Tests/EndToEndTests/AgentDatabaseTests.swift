@@ -40,7 +40,8 @@ struct AgentDatabaseTests {
     return done
   }
 
-  @Test("if the clock is set while no agent runs, the next one moves the stored times, but not after a reboot",
+  @Test(
+    "if the clock is set while no agent runs, the next one moves the stored times, but not after a reboot",
     arguments: [false, true])
   func clockSet(isRebooted: Bool) throws {
     let (bench, day) = (try AgentBench(), Int64(86_400_000))
