@@ -139,12 +139,9 @@ struct LiveStreamTaskTests {
     }
     for await writer in kept.stream {
       try await waitUntil("the end of the source") { writer.source.writeAtOnce([]) == nil }
-      let isWriting = AsyncStream.makeStream(of: Void.self)
-      let late = Task {
-        isWriting.continuation.yield()
-        try await writer.write("late")
-      }
-      for await _ in isWriting.stream { break }
+      let late = Task { try await writer.write("late") }
+      // The other one is the call of `withStream`.
+      try await waitUntil("the wait of the write") { writer.operation.waiterCount == 2 }
       late.cancel()
       let error = await #expect(throws: LiveStreamError.self) { try await late.value }
       #expect(error?.kind == .cancelled)

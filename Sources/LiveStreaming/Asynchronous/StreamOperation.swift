@@ -75,6 +75,9 @@ final class StreamOperation: Sendable {
     }
   }
 
+  /// The number of tasks that await the summary.
+  var waiterCount: Int { state.withLock { $0.waiters.count } }
+
   /// The summary of the ended stream. Cancelling the task cancels the stream.
   var summaryOrCancellation: StreamSummary {
     get async {

@@ -101,6 +101,8 @@ extension UploadSession {
     let source = WrittenSource()
     let operation = try operation(source, configuration)
     let writer = LiveStreamWriter(source: source, operation: operation, task: LiveStreamTask(operation))
+    // Its last reference ends the stream.
+    defer { withExtendedLifetime(writer) {} }
     return try await withTaskCancellationHandler {
       do {
         try await body(writer)
