@@ -53,6 +53,7 @@ def section(lines: list[dict[str, object]], seconds: float) -> Section:
     faults = [[kind, str(count)] for kind, count in settings.items() if kind not in SETTINGS]
     faults.append(["wall clock set, by minutes to hours", str(settings["clock_steps"])])
     split = f"with `--split {settings['split']}` " if "split" in settings else ""
+    command = f'make soak SOAK="--hours {hours} --split {settings["split"]}"' if split else "make soak"
     note = (
         f"{hours} simulated hours of `sluice mic` {split}(8 kHz, mono), which streams to `sluice serve` through "
         f"a relay, {factor} times as fast as real time. Both programs are the real ones, and a preloaded library speeds "
@@ -60,7 +61,7 @@ def section(lines: list[dict[str, object]], seconds: float) -> Section:
         "their position. A fault happens every hour, and the wall clocks of both machines are set every day, "
         "alternately forwards and backwards. Values are measured each hour, two minutes after the fault's end. Growth "
         "is the Theil–Sen slope over all values of a process except those of its first twelve hours, times the "
-        "longest life of one process. `make soak`."
+        f"longest life of one process. `{command}`."
     )
     summary = (
         f"{captured / 1e9:.2f} GB captured, {int(str(found['acknowledged'])) / 1e9:.2f} GB acknowledged, "
@@ -74,7 +75,7 @@ def section(lines: list[dict[str, object]], seconds: float) -> Section:
     )
     header = ["process, value", "first", "last", "minimum", "maximum", "growth", "limit", ""]
     return Section(
-        "Soak",
+        "Soak with splits" if split else "Soak",
         note,
         [Table(header, [trend_row(trend) for trend in trends]), Table(["fault", "times"], faults)],
         remarks=[summary, stored, f"{found['samples']} samples, {seconds:.0f} s of real time, seed {settings['seed']}"],
