@@ -53,7 +53,7 @@ final class CheckpointWriter {
   /// The sequence of the first message of such a stream. No checkpoint counts it or a later one, so that the next
   /// collector reads it. Nil if there is none.
   private var firstOmitted: UInt64?
-  /// Uploads that are over although the next collector reads their messages again, by token.
+  /// Forgotten uploads whose messages the next collector may read again, by token.
   private var retained: [String: CollectorCheckpoint.Upload] = [:]
 
   /// - Parameters:
@@ -85,19 +85,24 @@ final class CheckpointWriter {
   /// Whether the next collector reads a message again that this one has applied.
   func isReadAgain(_ sequence: UInt64) -> Bool { firstOmitted.map { sequence > $0 } ?? false }
 
-  /// Called when an upload is over, so that the next collector does not store its bytes again. Otherwise, they would
-  /// begin another recording if theirs is closed.
+  /// Called when an upload is forgotten. If the next collector reads messages again, it does not store the bytes of the
+  /// upload again. Otherwise, they would begin another recording if theirs is closed.
   func retain(_ upload: CollectedUpload) {
-    guard var state = upload.checkpoint else { return }
+    guard firstOmitted != nil else { return }
+    var state = upload.state
     // It no longer has a recording.
     if state.phase == .open { state.phase = .closed }
     retained[state.token] = state
   }
 
+  /// Called when an upload begins, or continues after it was forgotten.
+  func admit(_ token: String) { retained[token] = nil }
+
   /// Called when the log is read again from its beginning.
   func rewind() {
     messages = []
     firstOmitted = nil
+    retained = [:]
     pending.message = nil
     latest.sequence = 0
     latest.mark = ""
@@ -138,7 +143,8 @@ final class CheckpointWriter {
     do throws(SystemError) { try measure(uploads) } catch { return conclude(Outcome(error), completion) }
     var checkpoint = CollectorCheckpoint(stream: latest.stream, created: latest.created, partition: latest.partition)
     (checkpoint.sequence, checkpoint.mark) = takeApplied(before: sequence, exceptLast: exceptLast)
-    checkpoint.uploads = uploads.compactMap(\.checkpoint) + omitted + retained.values
+    let known = firstOmitted == nil ? uploads.compactMap(\.checkpoint) : uploads.map(\.state)
+    checkpoint.uploads = known + omitted + retained.values
     checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     checkpoint.purges = purges
     let unsynced = dirty.filter { growing[$0] != nil }

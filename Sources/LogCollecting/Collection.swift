@@ -218,6 +218,7 @@ final class Collection {
     guard !omittedStreams.contains(origin.name) else { return omit(token, message, entry) }
     let upload = CollectedUpload(token, origin, at: entry.offset, registry: registry, loop: loop, emit: emit)
     uploads[token] = upload
+    checkpoints.admit(token)
     add(message, entry, to: upload)
   }
 
@@ -251,8 +252,9 @@ final class Collection {
 
   private func forget(_ upload: CollectedUpload, isComplete: Bool, _ sequence: UInt64) {
     uploads[upload.token] = nil
+    guard checkpoints.isReadAgain(sequence) else { return }
     // The next collector compares repeated bytes with a complete recording, if that has all bytes of the upload.
-    guard !isComplete || upload.segmentStart > 0, checkpoints.isReadAgain(sequence) else { return }
+    if isComplete, upload.segmentStart == 0, upload.phase != .refused { return }
     checkpoints.retain(upload)
   }
 
@@ -399,8 +401,9 @@ final class Collection {
     for upload in Array(uploads.values) where upload.isLive && now - upload.lastActivity >= finishAfter {
       guard upload.phase == .open, lanes[upload.name] == nil else { continue }
       guard upload.checkpoint != nil else {
-        // No byte of it is stored. Its first message is still in the log if more bytes arrive.
+        // It has no recording. Its first message is still in the log if more bytes arrive.
         uploads[upload.token] = nil
+        checkpoints.retain(upload)
         continue
       }
       upload.closeSilent()

@@ -15,12 +15,15 @@ struct CollectExpiryTests {
     return process
   }
 
-  private static func server(_ broker: TestBroker, _ events: EventLog<ServerEvent>) throws -> UploadServer {
+  /// - Parameter age: the age at which an upload without new bytes ends.
+  private static func server(
+    _ broker: TestBroker, _ events: EventLog<ServerEvent>, age: Duration = .seconds(1)
+  ) throws -> UploadServer {
     var configuration = UploadServer.Configuration(
       listen: [try ListenAddress("127.0.0.1:0")],
       storage: .brokers(UploadServer.Brokers(BrokerOptions(servers: [broker.url])))
     ) { events.append($0) }
-    (configuration.finishAfter, configuration.uploads.maximumAge) = (.seconds(1), .seconds(1))
+    (configuration.finishAfter, configuration.uploads.maximumAge) = (age, age)
     let server = try UploadServer(configuration: configuration)
     try server.start()
     return server
@@ -106,10 +109,13 @@ struct CollectExpiryTests {
     }
   }
 
-  @Test("a recording that is closed while another stream cannot be collected is not stored again later")
-  func closedBesideUnreadable() throws {
+  @Test(
+    "a recording that is closed while another stream cannot be collected is not stored again later",
+    arguments: [false, true])
+  func closedBesideUnreadable(hasHole: Bool) throws {
     let (broker, directory, events) = (try TestBroker(), try TemporaryDirectory(), try EventLog<ServerEvent>())
-    let server = try Self.server(broker, events)
+    // The second upload of the stream must come before the first one ends.
+    let server = try Self.server(broker, events, age: hasHole ? .seconds(4) : .seconds(1))
     defer {
       server.shutdown(grace: .zero)
       server.waitUntilEnded()
@@ -131,7 +137,13 @@ struct CollectExpiryTests {
       try client.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: \(id)"], body: id)
       #expect(try client.final().answer.status == 201)
     }
-    try collector.lines.first("the end of the recording") { $0.text.contains("\"event\":\"closed\"") }
+    if hasHole {
+      // It leaves a hole, so the first upload loses its place in the recording.
+      let fields = ["Upload-Complete: ?0", "Stream-ID: live", "Stream-Offset: 6"]
+      try client.request("POST", "/x", fields, body: "later")
+      #expect(try client.final().answer.status == 201)
+    }
+    try waitUntil("the recording is closed") { directory.names.contains("x-live.bin") }
     try events.first("the end of the other upload") { $0.stream == "other" && $0.kind == .closed }
     let newest = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
     try stop(collector)
@@ -144,6 +156,7 @@ struct CollectExpiryTests {
     }
     try stop(last)
     #expect(directory.names.filter { $0.hasPrefix("x-") && !$0.hasSuffix(".gaps") } == ["x-live.bin", "x-other.bin"])
-    for id in ["live", "other"] { #expect(try directory.contents("x-\(id).bin") == Array(id.utf8)) }
+    #expect(try directory.contents("x-live.bin") == Array((hasHole ? "live\0\0later" : "live").utf8))
+    #expect(try directory.contents("x-other.bin") == Array("other".utf8))
   }
 }
