@@ -184,7 +184,7 @@ public final class UploadServer: Sendable {
   public var isReady: Bool { shared.brokers?.isReady ?? true }
 
   /// Collects the server's metrics for a ``HTTPServer/MetricsListener``, and passes them to `answer` as soon as each
-  /// loop has contributed. Any thread. A server that has ended does not answer.
+  /// loop has contributed. Any thread. If a loop has ended, it releases `answer` without a call.
   public func figures(_ answer: @escaping @Sendable (MetricsText) -> Void) {
     let (start, brokers) = (residentBytesAtStart, shared.brokers)
     let sum = FigureSum(of: cores.count)
