@@ -216,7 +216,7 @@ struct CaptureLoop: ~Copyable {
       reportOverrun(lost: UInt64(skipped))
       available -= skipped
       clock.observe(frames: timeline.addingSaturated(UInt64(clamping: available)), at: now)
-      guard settle() else { return .wait }
+      guard settle() else { return waitForSpace() }
     } else {
       clock.observe(frames: timeline.addingSaturated(UInt64(available)), at: now)
     }

@@ -83,6 +83,28 @@ extension RealALSA {
       #expect(losses.last?.filled == false)
     }
 
+    @Test("frames after an overrun whose silence fills the buffer count as lost when the capture is stopped")
+    func stoppedAfterOverrun() throws {
+      let configuration = configuration(period: .milliseconds(5), buffer: .milliseconds(100))
+      let shared = try CaptureShared(configuration)
+      let ends = try CircularBuffer.make(capacity: .bytes(4_096), overflow: .refuse, memory: .kept)
+      let device = try Negotiation(configuration: configuration).open(explains: false)
+      defer { device.close() }
+      var loop = CaptureLoop(
+        device: device, configuration: configuration, shared: shared, producer: ends.producer, sleepClock: .system)
+      let consumer = ends.consumer
+      _ = loop.start()
+      testmic_order_overrun(rig.page, 20)
+      // As in the turn that notices the order to stop.
+      shared.stop.signal()
+      loop.stopRequested = true
+      _ = loop.read(device)
+      let unread = testmic_unread_frames(rig.page)
+      _ = loop.endOnRequest()
+      #expect(consumer.head == 4_096, "silence fills the buffer")
+      #expect(unread > 4_800 && shared.totals.snapshot(eventsMissed: 0).framesLost >= unread)
+    }
+
     /// How often the capture thread reads the clock while `body` runs, per period.
     private func looks(_ period: Duration, _ body: () -> Void) -> Double {
       let begun = MonotonicInstant.now
