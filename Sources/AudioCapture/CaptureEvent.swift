@@ -21,7 +21,7 @@ public enum CaptureEvent: Equatable, Sendable {
   /// silence replaces them. Also reported for frames that the device still had when the capture ended, because the
   /// circular buffer was full.
   case overrun(streamOffset: UInt64, framesLost: UInt64, filled: Bool)
-  /// The device was suspended, and runs again.
+  /// The device was suspended, and runs again or the capture has ended.
   case suspended(streamOffset: UInt64, framesLost: UInt64, filled: Bool)
   /// The device is gone (errno, or `ETIMEDOUT` if it only stopped delivering). The microphone now tries to reopen it.
   case deviceLost(streamOffset: UInt64, code: Int32)

@@ -8,7 +8,7 @@ public struct CaptureTotals: Equatable, Sendable {
   public var frames: UInt64 = 0
   /// The frames that were lost in all gaps. With ``MicrophoneConfiguration/GapFill/silence``, silence replaces them.
   public var framesLost: UInt64 = 0
-  /// The number of overruns of the device.
+  /// The number of overruns of the device, including a loss at the end because the circular buffer was full.
   public var overruns: UInt64 = 0
   /// The number of times that the device was suspended.
   public var suspends: UInt64 = 0

@@ -88,7 +88,8 @@ public final class Microphone: Sendable {
   }
 
   /// Ends the capture after the frames that the device has now, and finishes the stream. Returns at once. The event
-  /// ``CaptureEvent/stopped(frames:)`` follows within a few milliseconds.
+  /// ``CaptureEvent/stopped(frames:)`` follows within a few milliseconds, or after about 40 ms if the circular buffer
+  /// stays full.
   public func stop() { shared.stop.signal() }
 
   /// Waits for the end of the capture thread, after ``stop()`` or ``MicrophoneConfiguration/maximumFrames``. Only one
