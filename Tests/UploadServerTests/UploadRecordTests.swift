@@ -94,6 +94,23 @@ struct UploadRecordTests {
     }
   }
 
+  @Test("a record that cannot be parsed is reported without a request for it, and left unchanged", arguments: [1, 2])
+  func unparsable(_ threads: Int) throws {
+    let directory = TemporaryDirectory()
+    let first = try TestServer(in: directory) { $0.threads = threads }
+    let record: String = try first.create().dropFirst() + ".upload"
+    first.stop()
+    let text = "not a record\n"
+    try directory.write(record, Array(text.utf8))
+    let test = try TestServer(in: directory) { $0.threads = threads }
+    let report = try test.events.wait("a report of the record") { events in
+      events.first { $0.reason?.contains("cannot parse the record of an upload in .uploads") == true }
+    }
+    #expect(report.kind == .warning)
+    test.stop()
+    #expect(try directory.text(record) == text)
+  }
+
   private func write(_ text: String, _ path: String) throws {
     guard let file = fopen(path, "w") else { throw TestFailure("cannot write \(path)") }
     fputs(text, file)
