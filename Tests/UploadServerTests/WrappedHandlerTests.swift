@@ -350,6 +350,45 @@ struct WrappedHandlerTests {
     #expect(try client.final().answer.body == "abcabc")
   }
 
+  @Test(
+    "it receives content that was cut short although its digest cannot be checked, for any end of the request",
+    arguments: ["disconnection", "HEAD", "quota"])
+  func cutContent(end: String) throws {
+    let received = try EventLog<String>()
+    let log = Log()
+    let test = try TestServer {
+      $0.handler = { head in
+        Echo(head, log) { body in
+          received.append(body)
+          return nil
+        }
+      }
+      if end == "quota" { $0.uploads.quota = 3 }
+    }
+    let location = try test.create("/echo")
+    let client = try test.connect()
+    try client.patch(location, at: 0, body: "a")
+    _ = try client.final()
+    let cut = try test.connect()
+    // The SHA-256 of "abc" (FIPS 180-4).
+    let digest = "Content-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
+    try cut.patch(location, at: 1, [digest], chunked: true)
+    try cut.awaitProgress(1)
+    try cut.sendChunk(end == "quota" ? "bcd" : "bc")
+    switch end {
+    case "disconnection":
+      cut.shutdownWriting()
+      _ = try test.events.wait(.interrupted)
+    case "HEAD":
+      try waitUntil("all has arrived") { cut.unacknowledged == 0 }
+      #expect(try client.head(location)["upload-offset"] == "3")
+    default: #expect(try cut.final().answer.status == 507)
+    }
+    try received.first("the cut content") { $0 == "abc" }
+    try client.patch(location, at: 3, completes: true, body: "")
+    #expect(try client.final().answer.body == "abc")
+  }
+
   @Test("it is informed that the representation has another digest, and receives no end")
   func representationDigest() throws {
     let log = Log()
