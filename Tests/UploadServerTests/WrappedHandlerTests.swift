@@ -132,6 +132,64 @@ struct WrappedHandlerTests {
     try waitUntil("the server is released") { left == nil }
   }
 
+  private typealias Resumption = @Sendable () -> Void
+
+  /// Pauses its body at its first piece, and answers with all of it.
+  private final class Pausing: RequestHandler {
+    private let received: EventLog<String>
+    private let pauses: EventLog<Resumption>
+    private var exchange: (any Exchange)?
+    private var isFirst = true
+
+    /// - Parameter pauses: receives what resumes the body, on any thread.
+    init(_ received: EventLog<String>, _ pauses: EventLog<Resumption>) {
+      (self.received, self.pauses) = (received, pauses)
+    }
+
+    func begin(_ exchange: any Exchange) {
+      self.exchange = exchange
+      exchange.acceptBody()
+    }
+
+    func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
+      var text = ""
+      for piece in pieces { for index in piece { text.unicodeScalars.append(Unicode.Scalar(bytes[index])) } }
+      received.append(text)
+      guard isFirst, let exchange else { return }
+      isFirst = false
+      exchange.pauseBody()
+      let loop = exchange.loop
+      // Used on the loop's thread only. The test's thread merely asks for it.
+      nonisolated(unsafe) let paused = exchange
+      pauses.append { loop.execute { paused.resumeBody() } }
+    }
+
+    func end() { exchange?.respond(Response(200, body: received.all.joined())) }
+    func aborted(_ reason: AbortReason) { exchange = nil }
+    func serverStops() {}
+  }
+
+  @Test("while it pauses its body, the server stores and acknowledges further bytes, and it receives them afterwards")
+  func paused() throws {
+    let (received, pauses) = (try EventLog<String>(), try EventLog<Resumption>())
+    let test = try TestServer { $0.handler = { _ in Pausing(received, pauses) } }
+    let location = try test.create("/echo")
+    let client = try test.connect()
+    try client.patch(location, at: 0, chunked: true)
+    for (index, text) in ["ab", "cd", "ef"].enumerated() {
+      try client.sendChunk(text)
+      try client.awaitProgress(2 * index + 2)
+    }
+    #expect(received.all == ["ab"])
+    let resume = try pauses.wait("the pause") { $0.first }
+    resume()
+    try received.wait("the rest") { $0.joined() == "abcdef" ? true : nil }
+    try client.send("0\r\n\r\n")
+    #expect(try client.final().answer["upload-offset"] == "6")
+    try client.patch(location, at: 6, completes: true, body: "")
+    #expect(try client.final().answer.body == "abcdef")
+  }
+
   @Test("a file that cannot be opened fails one request, and not the following ones")
   func unopened() throws {
     let log = Log()
