@@ -7,8 +7,7 @@ import Testing
 
 @Suite("Uploads that cannot be read now")
 struct PostponedUploadsTests {
-  /// Several tokens for each of three streams, and names that are not valid tokens. The key of a stream is the prefix of
-  /// its tokens.
+  /// Tokens of three streams, and names that are not valid tokens. The key of a stream is the prefix of its tokens.
   private static let uploads: [(token: String, key: UInt16?)] = [
     ("0000-one", 0), ("0000-two", 0), ("0000-three", 0), ("00ab-one", 0xAB), ("00ab-two", 0xAB), ("ffff", 0xFFFF),
     ("wxyz-one", nil), ("abc", nil), ("", nil),

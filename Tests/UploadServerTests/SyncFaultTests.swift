@@ -65,6 +65,51 @@ struct SyncFaultTests {
     }
   }
 
+  @Test("a handler that received bytes before the disk refused them receives the bytes after them, before any end")
+  func handlerAhead() async {
+    await #expect(processExitsWith: .success) {
+      let log = WrappedHandlerTests.Log()
+      let test = try TestServer {
+        $0.durability = .always
+        $0.handler = { head in
+          WrappedHandlerTests.Echo(head, log) { body in
+            log.add("received \(body)")
+            return nil
+          }
+        }
+      }
+      let location = try test.create("/echo")
+      try test.append(location, at: 0, "ab")
+      let client = try test.connect()
+      try client.patch(location, at: 2, ["Stream-Progress-Interval: 60"], chunked: true)
+      try client.awaitProgress(2)
+      sync_gate_close()
+      try client.sendChunk("cdef")
+      try waitUntil("the handler has the bytes") { log.all.contains("received abcdef") }
+      let other = try test.connect()
+      let calls = sync_gate_calls()
+      sync_gate_fail(EIO)
+      try other.request("HEAD", location)
+      try waitUntil("the disk is asked") { calls > 0 || sync_gate_calls() > calls }
+      sync_gate_open()
+      _ = try other.final(withBody: false)
+      sync_gate_fail(0)
+      let answer = try test.connect().head(location)
+      try require(answer.status == 204 && answer["upload-offset"] == "2", "the refused bytes do not count: \(answer)")
+      let next = try test.connect()
+      try next.patch(location, at: 2, chunked: true)
+      try next.sendChunk("cdefgh")
+      try waitUntil("the handler has the bytes after them") { log.all.contains("received abcdefgh") }
+      try next.send("0\r\n\r\n")
+      let appended = try next.final().answer
+      try require(appended["upload-offset"] == "8", "\(appended)")
+      try next.patch(location, at: 8, completes: true, body: "")
+      let end = try next.final().answer
+      try require(end.status == 200 && end.body == "abcdefgh", "\(end)")
+      test.stop()
+    }
+  }
+
   private static func run(_ cell: Cell, _ number: Int, _ version: Int) throws {
     let head = StreamedHead.all[0]
     let stream = head.bytes + (0..<3000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) }
