@@ -1,5 +1,6 @@
 // Tests what the server allows to whom: limits, quotas, lifetimes, rates, tokens, and digests of the whole.
 
+import EventLoops
 import Glibc
 import NetworkTesting
 import Testing
@@ -164,6 +165,57 @@ struct UploadLimitTests {
     try live.sendChunk("def")
     try live.send("0\r\n\r\n")
     #expect(try live.final().answer["upload-offset"] == "6")
+  }
+
+  /// Asks to retry once the lifetime of its upload has passed, and notes a later moment.
+  private final class Late: RequestHandler {
+    private let answersAfter: Duration
+    private let check: MonotonicInstant
+    private let log: EventLog<String>
+    private var exchange: (any Exchange)?
+
+    init(answersAfter: Duration, check: MonotonicInstant, _ log: EventLog<String>) {
+      (self.answersAfter, self.check, self.log) = (answersAfter, check, log)
+    }
+
+    func begin(_ exchange: any Exchange) {
+      self.exchange = exchange
+      exchange.acceptBody()
+    }
+
+    func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
+
+    func end() {
+      guard let exchange else { return }
+      exchange.loop.schedule(after: answersAfter) { exchange.respond(Response(503, ["retry-after": "1"])) }
+      exchange.loop.schedule(at: check) { [log] in log.append("checked") }
+    }
+
+    func aborted(_ reason: AbortReason) { exchange = nil }
+    func serverStops() {}
+  }
+
+  @Test("a lifetime that ends while the handler processes the upload begins again")
+  func silentProcessing() throws {
+    let lifetime = Duration.milliseconds(600)
+    let log = try EventLog<String>()
+    // A loop runs its timers in the order of their deadlines, however late they are. So no load changes the result: the
+    // first lifetime ends, the handler answers, the moment is noted, and the second lifetime ends.
+    let check = MonotonicInstant.now + (lifetime * 2 - .milliseconds(1))
+    let test = try TestServer {
+      $0.uploads.maximumAge = lifetime
+      $0.uploads.loadPatience = .seconds(60)
+      $0.handler = { _ in Late(answersAfter: lifetime + .milliseconds(1), check: check, log) }
+      let report = $0.onEvent
+      $0.onEvent = { event in
+        if event.kind == .expired { log.append("expired") }
+        report(event)
+      }
+    }
+    let client = try test.connect()
+    try client.request("POST", "/late", ["Upload-Complete: ?1"], body: "abc")
+    #expect(try client.final().answer.status == 503)
+    #expect(try log.wait("the moment") { $0.first } == "checked")
   }
 
   @Test("a client below the minimum rate is disconnected, and its bytes stay (draft, section Security Considerations)")
