@@ -450,7 +450,11 @@ struct SplitRecordingTests {
         "2025-11-21T22:02:47.123Z", "2025-11-21T22:02:57.123Z", "2025-11-21T22:03:07.123Z",
       ])
     #expect(pieces.allSatisfy { $0.sidecar.startedBySender })
-    #expect(test.events.all.filter { $0.kind == .split }.map(\.file) == ["k-a.wav", "k-a~2.wav"])
+    let splits = test.events.all.filter { $0.kind == .split }
+    #expect(splits.map(\.file) == ["k-a.wav", "k-a~2.wav"])
+    let start = UInt64(head.bytes.count)
+    #expect(splits.map(\.offset) == [start + 960_000, start + 1_920_000], "where the next recording begins")
+    #expect(splits.map(\.bytes) == [start + 960_000, 960_000])
   }
 
   @Test("a stream that could not be split is split later, within the same request", arguments: Seed.several(2))
