@@ -138,6 +138,32 @@ struct DistrustTests {
     }
   }
 
+  @Test("a server that cannot record refused bytes reports this, and records them when it stops")
+  func unrecorded() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let test = try TestServer(in: directory) { $0.durability = .always }
+      let client = try test.connect()
+      try client.send(TestServer.head("/t.txt"))
+      try client.sendChunk("abc")
+      try waitUntil("the bytes are stored") { (try? directory.text("t-a.part")) == "abc" }
+      open_gate_fail(EIO, "t-a.gaps")
+      sync_gate_fail(EIO)
+      try client.send("0\r\n\r\n")
+      let refused = try client.final().answer
+      try require(refused.status == 500, "\(refused)")
+      let report = try test.events.first("the report") {
+        $0.reason?.contains("cannot record refused bytes of t-a.part") == true
+      }
+      try require(report.kind == .warning, "\(report)")
+      open_gate_fail(0, "")
+      sync_gate_fail(0)
+      test.stop()
+      let gaps = try directory.text("t-a.gaps")
+      try require(gaps.contains("not-synced"), gaps)
+    }
+  }
+
   @Test("an idle recording is closed as one with refused bytes, even after a restart")
   func closed() async {
     await #expect(processExitsWith: .success) {
