@@ -235,6 +235,26 @@ struct DownloadTests {
 
   // MARK: The life of one
 
+  @Test("the digest of a recording applies unless the recording was written after its sidecar")
+  func writtenLater() throws {
+    let server = try TestServer { $0.allowsDownloads = true }
+    let path = try Self.make(.complete, "s-a", nil, try Self.sha256("beta"), in: server.directory)
+    func setTime(_ name: String, nanoseconds: Int) {
+      let time = timespec(tv_sec: 1_700_000_000, tv_nsec: nanoseconds)
+      #expect(utimensat(AT_FDCWD, "\(server.directory.path)/\(name)", [time, time], 0) == 0)
+    }
+    setTime("s-a.sidecar", nanoseconds: 5)
+    let digest = DigestField([("sha-256", try Self.sha256(Self.content).bytes)]).value
+    let cases: [(nanoseconds: Int, digest: String?)] = [(4, digest), (5, digest), (6, nil)]
+    for (nanoseconds, expected) in cases {
+      setTime("s-a.wav", nanoseconds: nanoseconds)
+      let client = try server.connect()
+      try client.send("GET \(path) HTTP/1.1\r\nHost: h\r\n\r\n")
+      let answer = try client.answer()
+      #expect(answer.status == 200 && answer["repr-digest"] == expected, "\(nanoseconds): \(answer)")
+    }
+  }
+
   @Test("a complete recording has a constant ETag, and its digest as soon as it is computed")
   func life() throws {
     let server = try TestServer { $0.allowsDownloads = true }
