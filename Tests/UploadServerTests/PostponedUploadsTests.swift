@@ -23,11 +23,11 @@ struct PostponedUploadsTests {
     for _ in 0..<300 {
       let (token, _) = Self.uploads[Int.random(in: 0..<Self.uploads.count, using: &random)]
       if random.chance(50) {
-        let isNew = postponed.insert(token)
-        #expect(isNew == present.insert(token).inserted)
+        let (isNew, expected) = (postponed.insert(token), present.insert(token).inserted)
+        #expect(isNew == expected)
       } else {
-        let wasPresent = postponed.remove(token)
-        #expect(wasPresent == (present.remove(token) != nil))
+        let (wasPresent, expected) = (postponed.remove(token), present.remove(token) != nil)
+        #expect(wasPresent == expected)
       }
       #expect(postponed.tokens == present && postponed.isEmpty == present.isEmpty)
       for (token, _) in Self.uploads { #expect(postponed.contains(token) == present.contains(token)) }
