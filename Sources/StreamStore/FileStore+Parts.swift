@@ -68,6 +68,7 @@ extension FileStore {
   ) {
     var part = stream.part ?? RecordingPart(file: stream.name.final)
     part.file = stream.name.final
+    part.number = stream.name.part
     if !stream.name.streamID.isEmpty { part.streamID = stream.name.streamID }
     let end = isTrusted ? stream.length : stream.start
     part.end = end

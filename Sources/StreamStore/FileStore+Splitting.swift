@@ -73,7 +73,7 @@ extension FileStore {
     }
     try stream.stored.check(length: size)
     var closed = stream.part ?? RecordingPart(file: name.final)
-    (closed.file, closed.end) = (name.final, end)
+    (closed.file, closed.number, closed.end) = (name.final, name.part, end)
     if !name.streamID.isEmpty { closed.streamID = name.streamID }
     (closed.isSplit, closed.head) = (true, head.bytes)
     let next = nextName(after: name, beginning: head.bytes)
