@@ -43,7 +43,8 @@ package struct UploadOwner: Hashable, Sendable {
     // ::1 does not belong to a network.
     let isNetwork = octets[..<8].contains { $0 != 0 }
     if isNetwork { octets.replaceSubrange(8..., with: repeatElement(0, count: 8)) }
-    let shortest = withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(INET6_ADDRSTRLEN)) { buffer in
+    var text = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
+    let shortest = text.withUnsafeMutableBufferPointer { buffer in
       inet_ntop(AF_INET6, octets, buffer.baseAddress, socklen_t(buffer.count)).map { String(cString: $0) }
     }
     return shortest.map { isNetwork ? "[\($0)]/64" : "[\($0)]" } ?? host

@@ -1,6 +1,7 @@
 // sluice verify DIR
 
 internal import EventLoops
+internal import Glibc
 internal import Recordings
 
 enum Verify {
@@ -53,12 +54,11 @@ enum Verify {
       if isJSON { Console.shared.put(summary.jsonLine) } else { Console.shared.say(text(summary)) }
       return summary.problems == 0 ? .done : .dataLost
     } catch {
-      // EACCES; below, ENOENT and ENOTDIR.
       let remedy =
-        error.code == 13
+        error.code == EACCES
         ? "Run the command as a user who may read it." : "Name the directory in which sluice serve stores recordings."
       throw CommandError(
-        error.code == 2 || error.code == 20 ? .noInput : .inputOutput,
+        error.code == ENOENT || error.code == ENOTDIR ? .noInput : .inputOutput,
         "cannot read \(directory.shown): \(error.reason). \(remedy)")
     }
   }

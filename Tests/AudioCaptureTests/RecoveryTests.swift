@@ -76,10 +76,7 @@ extension RealALSA {
       rig.wait { testmic_frames_delivered($0) > 5_000 }
       microphone.stop()
       microphone.waitUntilEnded()
-      let bytes = takeBytes(&consumer)
-      let silence = bytes.prefix { $0 == 0 }.count / 4
-      let noise = Timeline(Array(bytes[(silence * 4)...]), channels: 2)
-      #expect(noise.runs.count == 1 && noise.runs.first?.device == 0 && noise.foreign == 0)
+      let silence = silenceBeforeFirstFrame(takeBytes(&consumer))
       let begun = testmic_t0_ns(rig.page)
       let least = Double(begun - after.nanoseconds) * 48e-6 - 3
       // The device's start may be noticed some time after it.
@@ -105,13 +102,18 @@ extension RealALSA {
       rig.wait { testmic_frames_delivered($0) > 5_000 }
       microphone.stop()
       microphone.waitUntilEnded()
-      let bytes = takeBytes(&consumer)
-      let silence = bytes.prefix { $0 == 0 }.count / 4
-      let noise = Timeline(Array(bytes[(silence * 4)...]), channels: 2)
-      #expect(noise.runs.count == 1 && noise.runs.first?.device == 0 && noise.foreign == 0)
+      let silence = silenceBeforeFirstFrame(takeBytes(&consumer))
       let totals = microphone.totals
       #expect(totals.suspends == 1 && totals.deviceLosses == 0 && totals.framesLost == UInt64(silence))
       #expect(testmic_opens(rig.page) == 1)
+    }
+
+    /// The number of silent frames before those of the device, which follow from its first one without a gap.
+    private func silenceBeforeFirstFrame(_ bytes: [UInt8]) -> Int {
+      let silence = bytes.prefix { $0 == 0 }.count / 4
+      let noise = Timeline(Array(bytes[(silence * 4)...]), channels: 2)
+      #expect(noise.runs.count == 1 && noise.runs.first?.device == 0 && noise.foreign == 0)
+      return silence
     }
 
     private func takeBytes(_ consumer: inout CircularBuffer.Consumer) -> [UInt8] {
