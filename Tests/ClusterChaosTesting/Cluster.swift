@@ -78,7 +78,8 @@ package final class Cluster {
     let programs = options.brokerPrograms
     guard let program = programs.first(where: { !$0.isEmpty && ChildProcess.isInstalled($0) }) else {
       throw TestFailure(
-        "cannot start the brokers: \"\(programs.last ?? "")\" is not installed. Run \"make chaos CHAOS=--cluster\", which installs upstream brokers, or name a program in SLUICE_NATS_SERVER."
+        "cannot start the brokers: \"\(programs.last ?? "")\" is not installed. "
+          + "Run \"make chaos CHAOS=--cluster\", which installs upstream brokers, or name a program in SLUICE_NATS_SERVER."
       )
     }
     return program
