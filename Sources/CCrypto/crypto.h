@@ -2,3 +2,4 @@
 #pragma once
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+#include <openssl/provider.h>

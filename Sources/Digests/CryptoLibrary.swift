@@ -1,5 +1,5 @@
 // libcrypto for as long as the process lives. By itself it frees its tables within exit(3), while other threads still
-// compute digests or encrypt: these then crash.
+// compute digests or encrypt: these then crash. And its algorithms, independent of the system's configuration.
 
 internal import CCrypto
 
@@ -13,4 +13,21 @@ public enum CryptoLibrary {
   ///
   /// ``RunningDigest`` calls it.
   public static func keepUntilExit() { _ = isKept }
+
+  /// The provider that is built into libcrypto, in a library context of its own (OSSL_LIB_CTX(3)).
+  ///
+  /// No openssl.cnf applies to it. A policy for TLS there could exclude the algorithms of integrity fields.
+  private nonisolated(unsafe) static let context: OpaquePointer = {
+    keepUntilExit()
+    guard let context = OSSL_LIB_CTX_new(), OSSL_PROVIDER_load(context, "default") != nil else {
+      fatalError("libcrypto has no memory")
+    }
+    return context
+  }()
+
+  /// The algorithm of that name (EVP_MD_fetch(3)), for as long as the process lives.
+  static func messageDigest(_ name: String) -> OpaquePointer {
+    guard let digest = EVP_MD_fetch(context, name, nil) else { fatalError("libcrypto has no memory for \(name)") }
+    return digest
+  }
 }

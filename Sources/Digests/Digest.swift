@@ -19,12 +19,10 @@ public struct Digest: Sendable, CustomStringConvertible {
   }
 
   /// Computes the digest of `content`.
-  ///
-  /// - Throws: ``DigestError`` when libcrypto does not support the algorithm, or has no memory.
-  public init(_ algorithm: DigestAlgorithm, of content: RawSpan) throws(DigestError) {
-    var running = try RunningDigest(algorithm)
+  public init(_ algorithm: DigestAlgorithm, of content: RawSpan) {
+    var running = RunningDigest(algorithm)
     running.update(content)
-    self = try running.value()
+    self = running.value()
   }
 
   /// Whether both digests are equal. The time does not depend on the position of a difference (CRYPTO_memcmp(3)), so a
@@ -59,15 +57,5 @@ public func constantTimeEqual(_ first: RawSpan, _ second: RawSpan) -> Bool {
       guard let left = first.baseAddress, let right = second.baseAddress else { return true }
       return CRYPTO_memcmp(left, right, first.count) == 0
     }
-  }
-}
-
-/// An error of libcrypto: its configuration excludes the algorithm, or there is no memory.
-public struct DigestError: Error, Equatable, Sendable, CustomStringConvertible {
-  /// The algorithm that libcrypto refused.
-  public let algorithm: DigestAlgorithm
-  /// The reason and the remedy, in words.
-  public var description: String {
-    "libcrypto does not support \(algorithm.name) on this system. Check the providers in the system's openssl.cnf."
   }
 }

@@ -28,8 +28,12 @@ public enum DigestAlgorithm: String, CaseIterable, Sendable {
   /// libcrypto's object for the algorithm, which lives as long as the process.
   var messageDigest: OpaquePointer {
     switch self {
-    case .sha256: EVP_sha256()
-    case .sha512: EVP_sha512()
+    case .sha256: Self.fetched256
+    case .sha512: Self.fetched512
     }
   }
+
+  // Unsafe only because a pointer is not Sendable. Any thread may use the object, which never changes.
+  private nonisolated(unsafe) static let fetched256 = CryptoLibrary.messageDigest("SHA2-256")
+  private nonisolated(unsafe) static let fetched512 = CryptoLibrary.messageDigest("SHA2-512")
 }

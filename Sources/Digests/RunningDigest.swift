@@ -5,6 +5,9 @@ internal import CCrypto
 /// Hashes a stream piece by piece. It uses a few hundred bytes of memory, regardless of the length of the stream. One
 /// thread at a time.
 ///
+/// It cannot fail: the algorithms are in libcrypto itself, whatever its configuration. Only missing memory ends the
+/// process, as it does for Swift's own objects.
+///
 /// The value cannot be copied by accident. ``fork()`` makes a copy.
 public struct RunningDigest: ~Copyable, @unchecked Sendable {
   // Unchecked only because of the context's pointer, which belongs to this value alone.
@@ -16,30 +19,21 @@ public struct RunningDigest: ~Copyable, @unchecked Sendable {
   private let context: OpaquePointer
 
   /// Creates a digest of no bytes yet.
-  ///
-  /// - Throws: ``DigestError`` when libcrypto does not support the algorithm, or has no memory.
-  public init(_ algorithm: DigestAlgorithm) throws(DigestError) {
+  public init(_ algorithm: DigestAlgorithm) {
     self.algorithm = algorithm
-    context = try Self.context(algorithm) { EVP_DigestInit_ex($0, algorithm.messageDigest, nil) }
+    context = Self.context { EVP_DigestInit_ex($0, algorithm.messageDigest, nil) }
   }
 
-  private init(copyOf other: borrowing RunningDigest) throws(DigestError) {
+  private init(copyOf other: borrowing RunningDigest) {
     algorithm = other.algorithm
     byteCount = other.byteCount
     let original = other.context
-    context = try Self.context(algorithm) { EVP_MD_CTX_copy_ex($0, original) }
+    context = Self.context { EVP_MD_CTX_copy_ex($0, original) }
   }
 
   /// A new context, which `setUp` initializes. `setUp` returns 1 on success.
-  private static func context(
-    _ algorithm: DigestAlgorithm, _ setUp: (OpaquePointer) -> Int32
-  ) throws(DigestError) -> OpaquePointer {
-    CryptoLibrary.keepUntilExit()
-    guard let context = EVP_MD_CTX_new() else { throw DigestError(algorithm: algorithm) }
-    guard setUp(context) == 1 else {
-      EVP_MD_CTX_free(context)
-      throw DigestError(algorithm: algorithm)
-    }
+  private static func context(_ setUp: (OpaquePointer) -> Int32) -> OpaquePointer {
+    guard let context = EVP_MD_CTX_new(), setUp(context) == 1 else { fatalError("libcrypto has no memory") }
     return context
   }
 
@@ -60,19 +54,16 @@ public struct RunningDigest: ~Copyable, @unchecked Sendable {
   public mutating func update(_ bytes: [UInt8]) { update(bytes.span.bytes) }
 
   /// A copy that continues from the current state.
-  ///
-  /// - Throws: ``DigestError`` when there is no memory.
-  public func fork() throws(DigestError) -> RunningDigest { try RunningDigest(copyOf: self) }
+  public func fork() -> RunningDigest { RunningDigest(copyOf: self) }
 
   /// The digest of all bytes so far. More bytes may follow. It is computed on a copy of the state
   /// (EVP_MD_CTX_copy_ex(3)).
-  ///
-  /// - Throws: ``DigestError`` when there is no memory.
-  public func value() throws(DigestError) -> Digest {
-    let copy = try fork()
+  public func value() -> Digest {
+    let copy = fork()
     var bytes = [UInt8](repeating: 0, count: algorithm.byteCount)
     guard EVP_DigestFinal_ex(copy.context, &bytes, nil) == 1, let digest = Digest(algorithm, bytes: bytes) else {
-      throw DigestError(algorithm: algorithm)
+      // It fails only for a context that is not initialized or is finished, as above.
+      preconditionFailure("libcrypto failed to finish a digest")
     }
     return digest
   }

@@ -181,7 +181,7 @@ package final class PartialFile: @unchecked Sendable {
   /// Begins a digest of the bytes written from now on, if they are the first. After everything passed in before.
   func beginDigest(_ algorithm: DigestAlgorithm) {
     worker.execute { [self] in
-      running = written == 0 ? try? RunningDigest(algorithm) : nil
+      running = written == 0 ? RunningDigest(algorithm) : nil
     }
   }
 
@@ -255,25 +255,25 @@ package final class PartialFile: @unchecked Sendable {
   /// - Throws: ``SystemError``: `ECANCELED` after ``abandonDigests()``.
   func digest(_ algorithm: DigestAlgorithm, of range: Range<UInt64>) throws(SystemError) -> Digest? {
     if range.lowerBound == 0, running?.byteCount == range.upperBound, running?.algorithm == algorithm,
-      let digest = try? running?.value()
+      let digest = running?.value()
     {
       return digest
     }
     guard !isStream else { return nil }
-    let failure = SystemError(operation: "compute the digest of \(path)", code: EIO)
-    guard var running = try? RunningDigest(algorithm) else { throw failure }
+    var running = RunningDigest(algorithm)
     var position = range.lowerBound
     var buffer = [UInt8](repeating: 0, count: 1 << 20)
     while position < range.upperBound {
-      if state.withLock({ $0.abandonsDigests }) { throw SystemError(operation: failure.operation, code: ECANCELED) }
+      if state.withLock({ $0.abandonsDigests }) { 
+        throw SystemError(operation: "compute the digest of \(path)", code: ECANCELED)
+      }
       let wanted = Int(min(UInt64(buffer.count), range.upperBound - position))
       let count = try retryingInterrupts("read \(path)") { pread(descriptor, &buffer, wanted, off_t(position)) }
       guard count > 0 else { throw SystemError(operation: "read \(path), which was shortened", code: ESTALE) }
       running.update(buffer.span.extracting(0..<count).bytes)
       position += UInt64(count)
     }
-    guard let digest = try? running.value() else { throw failure }
-    return digest
+    return running.value()
   }
 
   /// Gives the file its final name, and syncs the name to the disk.

@@ -5,21 +5,20 @@ internal import Digests
 /// The digest of a stream from some offset on. Each byte counts once, even if it is sent several times.
 final class StreamDigest {
   private let algorithm: DigestAlgorithm
-  /// Nil if libcrypto has none. Then nothing is compared, and nothing is reported as verified.
-  private var digest: RunningDigest?
+  private var digest: RunningDigest
   private var start: UInt64 = 0
   private var end: UInt64 = 0
 
   init(_ algorithm: DigestAlgorithm) {
     self.algorithm = algorithm
-    digest = try? RunningDigest(algorithm)
+    digest = RunningDigest(algorithm)
   }
 
   /// A representation begins at this stream offset.
   func restart(at offset: UInt64) {
     // A creation that is sent again begins no new representation.
     if (start, end) == (offset, offset) { return }
-    digest = try? RunningDigest(algorithm)
+    digest = RunningDigest(algorithm)
     (start, end) = (offset, offset)
   }
 
@@ -28,12 +27,11 @@ final class StreamDigest {
     let last = offset + UInt64(bytes.byteCount)
     // After a gap, there is no digest of the following bytes until the next start.
     guard offset <= end, last > end else { return }
-    digest?.update(bytes.extracting(droppingFirst: Int(end - offset)))
+    digest.update(bytes.extracting(droppingFirst: Int(end - offset)))
     end = last
   }
 
   func value(since offset: UInt64) -> (value: Digest, upTo: UInt64)? {
-    guard offset == start, let value = try? digest?.value() else { return nil }
-    return (value, end)
+    offset == start ? (digest.value(), end) : nil
   }
 }

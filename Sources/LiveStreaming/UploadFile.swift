@@ -30,7 +30,7 @@ public final class UploadFile: Sendable {
   ///   - path: an absolute path, or a path relative to the working directory.
   ///   - algorithm: if given, the initializer reads the whole file once for its digest.
   /// - Throws: ``UploadFileError`` when the file cannot be opened, is not a regular file, or has a content of another
-  ///   size than it reports, or when libcrypto cannot compute its digest.
+  ///   size than it reports.
   public init(path: String, digest algorithm: DigestAlgorithm? = nil) throws(UploadFileError) {
     var status = stat()
     // Comes before opening, which has an effect on some devices.
@@ -89,7 +89,7 @@ public final class UploadFile: Sendable {
   private static func digest(
     _ algorithm: DigestAlgorithm, of descriptor: Int32, _ path: String
   ) throws(UploadFileError) -> Digest {
-    var running = try emptyDigest(algorithm)
+    var running = RunningDigest(algorithm)
     var buffer = [UInt8](repeating: 0, count: 1 << 20)
     var offset = 0
     while true {
@@ -99,16 +99,10 @@ public final class UploadFile: Sendable {
           buffer.withUnsafeMutableBytes { pread(descriptor, $0.baseAddress, $0.count, off_t(offset)) }
         }
       } catch { throw .unreadable(error) }
-      if count == 0 {
-        do throws(DigestError) { return try running.value() } catch { throw .digest(error) }
-      }
+      if count == 0 { return running.value() }
       running.update(buffer.span.extracting(first: count).bytes)
       offset += count
     }
-  }
-
-  private static func emptyDigest(_ algorithm: DigestAlgorithm) throws(UploadFileError) -> RunningDigest {
-    do throws(DigestError) { return try RunningDigest(algorithm) } catch { throw .digest(error) }
   }
 
   deinit { close(descriptor) }
@@ -148,8 +142,6 @@ public enum UploadFileError: Error, Equatable, Sendable, CustomStringConvertible
   case notRegular
   /// The file's content and its reported size differ, as in procfs and sysfs.
   case unknownSize
-  /// libcrypto cannot compute the requested digest.
-  case digest(DigestError)
   /// The file changed while it was read for its digest, or since its upload was interrupted, with details in words.
   case changed(String)
 
@@ -160,7 +152,6 @@ public enum UploadFileError: Error, Equatable, Sendable, CustomStringConvertible
     case .directory: "it is a directory"
     case .notRegular: "it is not a regular file, so it can be read only once. Stream its content instead."
     case .unknownSize: "its content and its reported size differ. Stream its content instead."
-    case .digest(let error): "its digest cannot be computed: \(error)"
     case .changed(let change): change
     }
   }

@@ -36,7 +36,7 @@ struct LogPurge {
     (entry.offset, entry.count) = (last.end, 0)
     entry.deactivation = .misplaced
     entry.mark = .init(publisher: StreamName.randomID(), number: 1)
-    guard let message = entry.message([], behind: last.link) else { return completion(.failure(.timedOut)) }
+    let message = entry.message([], behind: last.link)
     stream.publish(message, to: purge.token, after: purge.sequence) { [self] answer in
       switch answer {
       case .success(let sequence): remove(before: sequence, completion)

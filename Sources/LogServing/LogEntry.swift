@@ -62,8 +62,8 @@ package struct LogEntry: Equatable, Sendable {
     package init() {}
     package init(number: UInt64, digest: String) { (self.number, self.digest) = (number, digest) }
 
-    /// The link of the next message. Nil if libcrypto has no memory.
-    package func next(_ content: MessageContent) -> Link? {
+    /// The link of the next message.
+    package func next(_ content: MessageContent) -> Link {
       var text: [UInt8] = []
       text.reserveCapacity(1024)
       text += digest.utf8
@@ -71,8 +71,7 @@ package struct LogEntry: Equatable, Sendable {
         text.append(UInt8(ascii: "\n"))
         if let value = content[name] { text += value.utf8 }
       }
-      guard let value = try? Digest(.sha256, of: text.span.bytes) else { return nil }
-      return Link(number: number + 1, digest: value.hexadecimal)
+      return Link(number: number + 1, digest: Digest(.sha256, of: text.span.bytes).hexadecimal)
     }
   }
 
@@ -95,10 +94,10 @@ package struct LogEntry: Equatable, Sendable {
     ]
   }
 
-  /// The message after the one with that link, with `more` headers. Sets ``link``. Nil if libcrypto has no memory.
+  /// The message after the one with that link, with `more` headers. Sets ``link``.
   package mutating func message(
     _ payload: [UInt8], behind last: Link, more: [MessageContent.Header] = []
-  ) -> MessageContent? {
+  ) -> MessageContent {
     var headers: [MessageContent.Header] = [
       .init(Name.streamID, streamID), .init(Name.streamOffset, String(streamStart + offset)),
       .init(UploadFields.offset, String(offset)), .init(Name.checksum, Self.checksum(payload)),
@@ -112,8 +111,7 @@ package struct LogEntry: Equatable, Sendable {
     if let wanted { headers.append(.init(DigestField.wantRepresentation, wanted)) }
     // libnats takes the line after a header without a value for its value.
     var content = MessageContent(headers: headers + more.filter { !$0.value.isEmpty }, payload: payload)
-    guard let link = last.next(content) else { return nil }
-    self.link = link
+    link = last.next(content)
     content.headers.append(.init(Name.chain, link.digest))
     return content
   }

@@ -62,7 +62,7 @@ struct LogExpiry {
     (ended.offset, ended.count) = (entry.end, 0)
     ended.deactivation = isLive && entry.end > 0 ? .interrupted : .expired
     ended.mark = .init(publisher: log.newPublisher(.expiry), number: 1)
-    guard let message = ended.message([], behind: entry.link) else { return completion() }
+    let message = ended.message([], behind: entry.link)
     log.publish(message, to: token, after: sequence) { [self, epoch = log.usage.epoch] result in
       switch result {
       case .success(let sequence):

@@ -101,7 +101,7 @@ final class LogQuery: RequestHandler {
     entry.mark = .init(publisher: publisher, number: UInt64(attempts))
     if purpose == .cancel { entry.deactivation = .cancelled }
     if reason != nil { entry.deactivation = .stateLost }
-    guard let message = entry.message([], behind: last.link) else { return askAgain(after: .timedOut) }
+    let message = entry.message([], behind: last.link)
     log.publish(message, to: token, after: sequence) { [self, entry, epoch = log.usage.epoch] result in
       switch result {
       case .success(let sequence):

@@ -75,9 +75,7 @@ extension LogTransfer {
     (entry.digest, entry.wanted) = (digests.representation, digests.wanted)
     // Later questions about it need not read the messages again.
     if batch.completes { entry.digest = WholeDigest.joined(entry.digest, computed) }
-    guard let message = entry.message(batch.bytes, behind: link, more: batch.number == 1 ? description : []) else {
-      return perform(append.failed(.timedOut, now: now))
-    }
+    let message = entry.message(batch.bytes, behind: link, more: batch.number == 1 ? description : [])
     nextLink = entry.link
     log.publish(message, to: token, after: sequence) { [self] result in
       switch result {

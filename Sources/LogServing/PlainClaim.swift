@@ -182,9 +182,7 @@ final class PlainClaim {
       owner: last == nil ? head.credential : last?.owner, mark: mark)
     (entry.length, entry.digest) = (length, representation)
     let more = last == nil ? LogHeaders.origin(head) + LogHeaders.description(head) : LogHeaders.description(head)
-    guard let message = entry.message([], behind: last?.link ?? .init(), more: more) else {
-      return findAgain(.timedOut)
-    }
+    let message = entry.message([], behind: last?.link ?? .init(), more: more)
     log.publish(message, to: token, after: sequence) { [self, entry] result in
       guard completion != nil else { return }
       switch result {

@@ -24,13 +24,12 @@ package enum UploadToken {
     return text.hasPrefix(prefix) && digits.count == 64 && digits.allSatisfy { Octet.hexValue($0) != nil }
   }
 
-  /// The token of a plain stream, which each server derives from the request. Nil if libcrypto has no memory.
+  /// The token of a plain stream, which each server derives from the request.
   ///
   /// - Parameter generation: how often the stream has begun before and ended incomplete.
-  static func plain(_ name: StreamName, generation: Int) -> String? {
+  static func plain(_ name: StreamName, generation: Int) -> String {
     // The name contains no line feed.
-    let digest = try? Digest(.sha256, of: Array("\(name.base)\n\(generation)".utf8).span.bytes)
-    return digest.map { prefix + $0.hexadecimal }
+    prefix + Digest(.sha256, of: Array("\(name.base)\n\(generation)".utf8).span.bytes).hexadecimal
   }
 }
 
@@ -76,9 +75,7 @@ extension UploadLog {
     plain name: StreamName, _ search: GenerationSearch, _ first: FoundPlain?,
     _ completion: @escaping (FoundPlain) -> Void
   ) {
-    guard let token = UploadToken.plain(name, generation: search.next) else {
-      return completion(.unavailable(.timedOut))
-    }
+    let token = UploadToken.plain(name, generation: search.next)
     stream.lastMessage(of: token) { [self] answer in
       var (search, first) = (search, first)
       let isOver: Bool

@@ -17,8 +17,7 @@ final class WholeDigest {
   init?(_ representation: String?, wanted field: String?) {
     announced = representation.flatMap { ContentDigest(["content-digest": $0]) }
     algorithm = field.flatMap { Self.algorithm($0) }
-    // An algorithm that this libcrypto does not have is unknown.
-    wanted = algorithm.flatMap { try? SharedDigest($0) }
+    wanted = algorithm.map { SharedDigest($0) }
     if announced == nil && wanted == nil { return nil }
   }
 
@@ -37,7 +36,7 @@ final class WholeDigest {
 
   /// The requested digest, as a field. Nil if none was requested.
   var field: String? {
-    guard let algorithm, let digest = try? wanted?.running.value() else { return nil }
+    guard let algorithm, let digest = wanted?.running.value() else { return nil }
     return DigestField([(algorithm.name, digest.bytes)]).value
   }
 

@@ -106,24 +106,20 @@ struct RecordingFiles {
     guard size == stored.bytes else {
       return [finding(.wrongLength, sidecar.file, "\(size) bytes instead of \(stored.bytes)")]
     }
-    do {
-      var digest = try RunningDigest(.sha256)
-      guard
-        file.read({
-          digest.update($0)
-          progress(digest.byteCount)
-        }), digest.byteCount == size
-      else {
-        return [finding(.unreadable, sidecar.file, SystemError.last("read").reason)]
-      }
-      let found = try digest.value().hexadecimal
-      guard found == expected else {
-        return [finding(.wrongDigest, sidecar.file, "SHA-256 is \(found) instead of \(expected)")]
-      }
-      return []
-    } catch {
-      return [finding(.unreadable, sidecar.file, "\(error)")]
+    var digest = RunningDigest(.sha256)
+    guard
+      file.read({
+        digest.update($0)
+        progress(digest.byteCount)
+      }), digest.byteCount == size
+    else {
+      return [finding(.unreadable, sidecar.file, SystemError.last("read").reason)]
     }
+    let found = digest.value().hexadecimal
+    guard found == expected else {
+      return [finding(.wrongDigest, sidecar.file, "SHA-256 is \(found) instead of \(expected)")]
+    }
+    return []
   }
 }
 

@@ -47,13 +47,12 @@ final class UploadDigests {
     begin()
   }
 
-  /// An algorithm that this libcrypto lacks counts as unknown.
   private func begin() {
     generation += 1
     running = [:]
     count = 0
     for algorithm in Set(expected.map(\.algorithm) + (wanted.map { [$0] } ?? [])) {
-      if let digest = try? SharedDigest(algorithm) { running[algorithm] = digest }
+      running[algorithm] = SharedDigest(algorithm)
     }
   }
 
@@ -72,15 +71,7 @@ final class UploadDigests {
       saved = nil
       return
     }
-    var copies: [DigestAlgorithm: SharedDigest] = [:]
-    for (algorithm, digest) in running {
-      guard let copy = try? SharedDigest(copyOf: digest) else {
-        saved = nil
-        return
-      }
-      copies[algorithm] = copy
-    }
-    saved = (copies, count)
+    saved = (running.mapValues { SharedDigest(copyOf: $0) }, count)
   }
 
   /// Bytes beyond `offset` were taken back.
@@ -94,7 +85,7 @@ final class UploadDigests {
 
   /// `Repr-Digest` of the first `offset` bytes, if it was requested and covers all of them.
   func field(at offset: UInt64) -> String? {
-    guard let wanted, count == offset, !isCatchingUp, let digest = try? running[wanted]?.running.value() else {
+    guard let wanted, count == offset, !isCatchingUp, let digest = running[wanted]?.running.value() else {
       return nil
     }
     return DigestField([(wanted.name, digest.bytes)]).value

@@ -8,16 +8,15 @@ package import HTTPMessages
 package final class SharedDigest: @unchecked Sendable {
   package var running: RunningDigest
 
-  package init(_ algorithm: DigestAlgorithm) throws(DigestError) { running = try RunningDigest(algorithm) }
-  package init(copyOf other: SharedDigest) throws(DigestError) { running = try other.running.fork() }
+  package init(_ algorithm: DigestAlgorithm) { running = RunningDigest(algorithm) }
+  package init(copyOf other: SharedDigest) { running = other.running.fork() }
 
   package func update(_ bytes: Span<UInt8>, _ pieces: [Range<Int>]) {
     for piece in pieces { running.update(bytes.extracting(piece).bytes) }
   }
 
   package func isEqual(_ value: [UInt8]) -> Bool {
-    guard let digest = try? running.value() else { return false }
-    return digest.bytes == value
+    running.value().bytes == value
   }
 }
 
@@ -33,11 +32,9 @@ package final class ContentDigest {
     let given = names.flatMap { name in fields[name].flatMap { DigestField(parsing: $0) }?.digests ?? [] }
     var (expected, running): ([[UInt8]], [SharedDigest]) = ([], [])
     for member in given {
-      guard let algorithm = DigestAlgorithm(name: member.algorithm), let digest = try? SharedDigest(algorithm) else {
-        continue
-      }
+      guard let algorithm = DigestAlgorithm(name: member.algorithm) else { continue }
       expected.append(member.value)
-      running.append(digest)
+      running.append(SharedDigest(algorithm))
     }
     if running.isEmpty { return nil }
     (self.expected, self.running) = (expected, running)

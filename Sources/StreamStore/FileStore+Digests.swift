@@ -51,10 +51,9 @@ extension FileStore {
   private func beginDigests(_ name: StreamName) {
     guard !isEnded.load(ordering: .acquiring), let sidecar = pendingSidecarNowOrLater(name),
       let stored = sidecar.stored, let (file, size) = openFinished(sidecar.file, name), size == stored.bytes,
-      let reading = FileReading([FileStretch(file, 0..<size)]),
-      let digests = try? RecordingDigests(receivedHead: sidecar.receivedHead)
+      let reading = FileReading([FileStretch(file, 0..<size)])
     else { return }
-    readSlice(name, sidecar, reading, digests)
+    readSlice(name, sidecar, reading, RecordingDigests(receivedHead: sidecar.receivedHead))
   }
 
   /// Whether the recording that a hidden sidecar describes still exists. A discarded stream may have begun again.
@@ -90,7 +89,7 @@ extension FileStore {
         readSlice(name, sidecar, reading, digests)
       }
     }
-    guard let (received, stored) = try? digests.values() else { return }
+    let (received, stored) = digests.values()
     var complete = sidecar
     complete.received?.sha256 = received.hexadecimal
     complete.stored?.sha256 = stored.hexadecimal
@@ -157,11 +156,11 @@ private final class RecordingDigests: @unchecked Sendable {
   private var received: RunningDigest?
 
   /// - Parameter receivedHead: empty if the file is stored as received.
-  init(receivedHead: [UInt8]) throws(DigestError) {
+  init(receivedHead: [UInt8]) {
     self.receivedHead = receivedHead
-    stored = try RunningDigest(.sha256)
+    stored = RunningDigest(.sha256)
     if !receivedHead.isEmpty {
-      received = try RunningDigest(.sha256)
+      received = RunningDigest(.sha256)
       received?.update(receivedHead.span.bytes)
     }
   }
@@ -175,8 +174,8 @@ private final class RecordingDigests: @unchecked Sendable {
     stored.update(bytes.bytes)
   }
 
-  func values() throws(DigestError) -> (received: Digest, stored: Digest) {
-    let value = try stored.value()
-    return (try received?.value() ?? value, value)
+  func values() -> (received: Digest, stored: Digest) {
+    let value = stored.value()
+    return (received?.value() ?? value, value)
   }
 }

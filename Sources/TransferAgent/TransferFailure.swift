@@ -19,7 +19,6 @@ package struct TransferFailure: Error, Equatable, Sendable {
       case .directory: "it is a directory"
       case .notRegular: "it is not a regular file"
       case .unknownSize: "its size is unknown"
-      case .digest(let error): "its digest cannot be computed: \(error)"
       case .changed(let change): "it changed while it was read: \(change)"
       }
     if case .changed = error { cause = "fileChanged" } else { cause = "fileUnreadable" }

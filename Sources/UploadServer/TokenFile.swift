@@ -50,7 +50,7 @@ final class TokenFile {
   /// The hash of the token in an `Authorization` field; nil if it is not in the file.
   func credential(_ authorization: String?) -> [UInt8]? {
     guard let authorization, let token = Self.bearer(authorization) else { return nil }
-    guard let hash = try? Digest(.sha256, of: Array(token.utf8).span.bytes) else { return nil }
+    let hash = Digest(.sha256, of: Array(token.utf8).span.bytes)
     return isValid(hash) ? hash.bytes : nil
   }
 

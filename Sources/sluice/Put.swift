@@ -262,7 +262,6 @@ extension CommandError {
       case .notRegular:
         "it is not a regular file, so it can be read only once. Stream it with: \(streamed) < \(path.shellQuoted)"
       case .unknownSize: "its size is unknown, so its upload cannot be resumed. Leave --resume and --abandon out."
-      case .digest(let error): "its digest cannot be computed: \(error)"
       case .changed(let change): "it changed while it was read: \(change). Try again when it no longer changes."
       }
     let code: ExitCode = if case .changed = error { .inputOutput } else { .noInput }

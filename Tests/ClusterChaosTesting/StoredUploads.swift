@@ -66,7 +66,7 @@ package struct StoredUploads: Sendable {
     }
     let bytes = counted.flatMap(\.bytes)
     let wanted = Self.content(of: stream)
-    let digests = try [bytes, wanted].map { try Digest(.sha256, of: $0.span.bytes).hexadecimal }
+    let digests = [bytes, wanted].map { Digest(.sha256, of: $0.span.bytes).hexadecimal }
     if digests[0] != digests[1] {
       problems.append("\(stream.id): SHA-256 \(digests[0]) of \(bytes.count) bytes, not of \(wanted.count) bytes sent")
     }

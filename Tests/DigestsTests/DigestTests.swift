@@ -45,21 +45,21 @@ struct DigestTests {
 
   @Test("bytes in an array and in a span are the same bytes", arguments: DigestAlgorithm.allCases)
   func array(_ algorithm: DigestAlgorithm) throws {
-    var fromArray = try RunningDigest(algorithm)
-    var fromSpan = try RunningDigest(algorithm)
+    var fromArray = RunningDigest(algorithm)
+    var fromSpan = RunningDigest(algorithm)
     for piece in [[1, 2, 3], [], [4]] as [[UInt8]] {
       fromArray.update(piece)
       fromSpan.update(piece.span.bytes)
     }
     let counts = [fromArray.byteCount, fromSpan.byteCount]
     #expect(counts == [4, 4])
-    let digests = (try fromArray.value().bytes, try fromSpan.value().bytes)
+    let digests = (fromArray.value().bytes, fromSpan.value().bytes)
     #expect(digests.0 == digests.1)
   }
 
   @Test("the examples of FIPS 180", arguments: vectors)
   func standard(_ vector: Vector) throws {
-    let digest = try digest(vector.algorithm, vector.content)
+    let digest = digest(vector.algorithm, vector.content)
     #expect(digest.hexadecimal == vector.hexadecimal)
     #expect(digest.bytes.count == vector.algorithm.byteCount)
     #expect(digest.description == "\(vector.algorithm.name) \(vector.hexadecimal)")
@@ -67,21 +67,21 @@ struct DigestTests {
 
   @Test("the examples of RFC 9530, appendix B.1 and D, in the form of a field")
   func fields() throws {
-    func base64(_ algorithm: DigestAlgorithm, _ text: String) throws -> String {
-      try digest(algorithm, Array(text.utf8)).base64
+    func base64(_ algorithm: DigestAlgorithm, _ text: String) -> String {
+      digest(algorithm, Array(text.utf8)).base64
     }
     // The representation of section B, with its line end.
     let hello = "{\"hello\": \"world\"}\n"
-    #expect(try base64(.sha256, hello) == "RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=")
+    #expect(base64(.sha256, hello) == "RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=")
     #expect(
-      try base64(.sha512, hello)
+      base64(.sha512, hello)
         == "YMAam51Jz/jOATT6/zvHrLVgOYTGFy1d6GJiOHTohq4yP+pgk4vf2aCsyRZOtw8MjkM7iw7yZ/WkppmM44T3qg==")
     // The empty one, of section B.2's answer to HEAD.
-    #expect(try base64(.sha256, "") == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+    #expect(base64(.sha256, "") == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
   }
 
-  private func digest(_ algorithm: DigestAlgorithm, _ bytes: [UInt8]) throws -> Digest {
-    try Digest(algorithm, of: bytes.span.bytes)
+  private func digest(_ algorithm: DigestAlgorithm, _ bytes: [UInt8]) -> Digest {
+    Digest(algorithm, of: bytes.span.bytes)
   }
 
   private func equal(_ first: [UInt8], _ second: [UInt8]) -> Bool {
@@ -102,7 +102,7 @@ struct DigestTests {
     var random = seed.generator
     let content = (0..<random.size(upTo: 200_000)).map { _ in UInt8(truncatingIfNeeded: random.next()) }
     for algorithm in DigestAlgorithm.allCases {
-      var running = try RunningDigest(algorithm)
+      var running = RunningDigest(algorithm)
       var done = 0
       while done < content.count {
         // Occasionally nothing at all.
@@ -111,24 +111,24 @@ struct DigestTests {
         done += count
         guard random.chance(30) else { continue }
         // Reading the value does not end the digest.
-        let soFar = try running.value()
-        #expect(soFar.isEqual(to: try digest(algorithm, Array(content[..<done]))))
+        let soFar = running.value()
+        #expect(soFar.isEqual(to: digest(algorithm, Array(content[..<done]))))
       }
       #expect(running.byteCount == UInt64(content.count))
-      #expect(try running.value().isEqual(to: digest(algorithm, content)))
+      #expect(running.value().isEqual(to: digest(algorithm, content)))
     }
   }
 
   @Test("a copy is independent")
   func fork() throws {
     func feed(_ digest: inout RunningDigest, _ bytes: [UInt8]) { digest.update(bytes.span.bytes) }
-    var first = try RunningDigest(.sha256)
+    var first = RunningDigest(.sha256)
     feed(&first, [1, 2, 3])
-    var second = try first.fork()
+    var second = first.fork()
     feed(&first, [4])
     feed(&second, [5])
-    #expect(try first.value().isEqual(to: digest(.sha256, [1, 2, 3, 4])))
-    #expect(try second.value().isEqual(to: digest(.sha256, [1, 2, 3, 5])))
+    #expect(first.value().isEqual(to: digest(.sha256, [1, 2, 3, 4])))
+    #expect(second.value().isEqual(to: digest(.sha256, [1, 2, 3, 5])))
     #expect(first.byteCount == 4 && second.byteCount == 4)
   }
 
@@ -137,8 +137,8 @@ struct DigestTests {
     var random = seed.generator
     let pattern = OffsetPattern(seed: seed.value)
     let directory = try TemporaryDirectory()
-    var sha256 = try RunningDigest(.sha256)
-    var sha512 = try RunningDigest(.sha512)
+    var sha256 = RunningDigest(.sha256)
+    var sha512 = RunningDigest(.sha512)
     var content: [UInt8] = []
     while content.count < 20 << 20 {
       let start = content.count
@@ -147,7 +147,7 @@ struct DigestTests {
       sha512.update(content.span.bytes.extracting(start..<content.count))
     }
     let path = try directory.write("content", content)
-    for (program, expected) in [("sha256sum", try sha256.value()), ("sha512sum", try sha512.value())] {
+    for (program, expected) in [("sha256sum", sha256.value()), ("sha512sum", sha512.value())] {
       let process = try TestProcess(program, [path])
       #expect(try process.wait() == 0)
       #expect(process.output == ["\(expected.hexadecimal)  \(path)"])
@@ -157,7 +157,7 @@ struct DigestTests {
   @Test("two digests are equal if all bytes and the algorithm are equal", arguments: Seed.several(5))
   func equality(_ seed: Seed) throws {
     var random = seed.generator
-    let one = try digest(.sha256, [1])
+    let one = digest(.sha256, [1])
     #expect(one.isEqual(to: try #require(Digest(.sha256, bytes: one.bytes))))
     for _ in 0..<100 {
       var bytes = one.bytes
@@ -165,7 +165,7 @@ struct DigestTests {
       #expect(!one.isEqual(to: try #require(Digest(.sha256, bytes: bytes))))
     }
     for count in [0, 31, 33, 64] { #expect(Digest(.sha256, bytes: [UInt8](repeating: 0, count: count)) == nil) }
-    #expect(!one.isEqual(to: try digest(.sha512, [1])))
+    #expect(!one.isEqual(to: digest(.sha512, [1])))
     #expect(equal([], []))
     #expect(!equal([1], []) && equal([1, 2], [1, 2]) && !equal([1, 2], [1, 3]))
   }

@@ -77,18 +77,6 @@ struct FileUploadTaskTests {
     #expect("\(error.map { "\($0)" } ?? "")".contains(#"Write "http://HOST/a""#), "\(String(describing: error))")
   }
 
-  @Test("the error for a digest that libcrypto refuses has its reason, and does not describe the file as unreadable")
-  func refusedDigest() {
-    let reason = DigestError(algorithm: .sha256)
-    let error = FileUploadError(.digest(reason), at: "/nowhere/film")
-    guard case .file(.digest(reason)) = error else {
-      Issue.record("\(error)")
-      return
-    }
-    #expect("\(error)" == "cannot upload the file: its digest cannot be computed: \(reason)")
-    #expect(error.resumeData == nil)
-  }
-
   @Test("progress begins at once, never decreases, and ends with the whole file, for each of several observers")
   func progress() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())

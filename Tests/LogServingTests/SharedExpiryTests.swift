@@ -142,8 +142,7 @@ struct SharedExpiryTests {
     // A server whose view is behind, and whose clock shows that the time is over.
     var ended = try #require(LogEntry(first.content))
     (ended.offset, ended.count, ended.deactivation) = (ended.end, 0, .expired)
-    let made = ended.message([], behind: ended.link)
-    let message = try #require(made)
+    let message = ended.message([], behind: ended.link)
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
     guard case .failure(let error) = try stream.publish(message, to: token, after: first.sequence) else {
       throw TestFailure("the broker took it")
@@ -216,8 +215,7 @@ struct SharedExpiryTests {
     if !hasOtherServer { server = nil }
     var ended = try #require(LogEntry(last.content))
     (ended.offset, ended.count, ended.deactivation) = (ended.end, 0, cause)
-    let made = ended.message([], behind: ended.link)
-    let message = try #require(made)
+    let message = ended.message([], behind: ended.link)
     _ = try stream.publish(message, to: token, after: last.sequence).get()
     if !hasOtherServer { server = try LogServer(broker, Self.short(3600)) }
     try waitUntil("its bytes are removed") { try stream.messages(of: token).map(\.content.payload) == [[]] }

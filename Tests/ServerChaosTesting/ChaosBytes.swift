@@ -36,7 +36,7 @@ struct ChaosBytes: Sendable {
   }
 
   /// The value of a `Content-Digest` field of these bytes.
-  static func contentDigest(_ bytes: [UInt8]) -> String? {
-    (try? Digest(.sha256, of: bytes.span.bytes)).map { "sha-256=:\($0.base64):" }
+  static func contentDigest(_ bytes: [UInt8]) -> String {
+    "sha-256=:\(Digest(.sha256, of: bytes.span.bytes).base64):"
   }
 }

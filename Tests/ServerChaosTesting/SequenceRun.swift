@@ -33,7 +33,7 @@ final class SequenceRun {
 
   init(_ sequence: ChaosSequence, _ options: ServerOptions, tokens: [String]) {
     (self.sequence, self.options, self.tokens) = (sequence, options, tokens)
-    owners = tokens.map { (try? Digest(.sha256, of: Array($0.utf8).span.bytes))?.hexadecimal ?? "" }
+    owners = tokens.map { Digest(.sha256, of: Array($0.utf8).span.bytes).hexadecimal }
     servers = SplitMix64(state: sequence.seed ^ UInt64(sequence.index) &* 0xD1B5_4A32_D192_ED03)
     keepNoConnection()
   }

@@ -23,7 +23,7 @@ struct DownloadTests {
 
   private static let content = "The quick brown fox jumps over the lazy dog."
 
-  private static func sha256(_ text: String) throws -> Digest { try Digest(.sha256, of: Array(text.utf8).span.bytes) }
+  private static func sha256(_ text: String) -> Digest { Digest(.sha256, of: Array(text.utf8).span.bytes) }
 
   /// Creates the files of a state, and returns the path for requests.
   private static func make(
@@ -33,7 +33,7 @@ struct DownloadTests {
     let file = fileBase + ".wav"
     let text = state == .empty ? "" : content
     var sidecar = RecordingSidecar(file: file)
-    sidecar.stored = .init(bytes: UInt64(text.utf8.count), sha256: try sha256(text).hexadecimal)
+    sidecar.stored = .init(bytes: UInt64(text.utf8.count), sha256: sha256(text).hexadecimal)
     sidecar.state = state == .closed ? .interrupted : state == .split ? .split : .complete
     if state == .digesting || state == .growing { sidecar.stored?.sha256 = nil }
     mkdir(directory.path + "/.owners", 0o700)
@@ -74,7 +74,7 @@ struct DownloadTests {
   func product(_ seed: Seed, asksForTokens: Bool) throws {
     var random = seed.generator
     let directory = TemporaryDirectory()
-    let (alpha, beta) = (try Self.sha256("alpha"), try Self.sha256("beta"))
+    let (alpha, beta) = (Self.sha256("alpha"), Self.sha256("beta"))
     try directory.write("tokens", Array("\(alpha.hexadecimal)\n\(beta.hexadecimal)\n".utf8))
     // The files must exist before the server starts and searches the directory.
     let paths = try State.allCases.enumerated().map { index, state in
@@ -178,7 +178,7 @@ struct DownloadTests {
     guard answer.status < 300 else { return }
     #expect(answer["x-content-type-options"] == "nosniff" && answer["accept-ranges"] == "bytes", told)
     #expect(answer["content-disposition"]?.hasPrefix("attachment; filename=\"s") == true, told)
-    let digest = DigestField([("sha-256", try sha256(text).bytes)]).value
+    let digest = DigestField([("sha-256", sha256(text).bytes)]).value
     // The server is still computing the missing digests.
     #expect(answer["repr-digest"] == digest || !isDigested && answer["repr-digest"] == nil, told)
   }
@@ -189,7 +189,7 @@ struct DownloadTests {
   @Test("without allowsDownloads, the response to GET is unchanged")
   func offByDefault() throws {
     let server = try TestServer()
-    let path = try Self.make(.complete, "s-a", nil, try Self.sha256("beta"), in: server.directory)
+    let path = try Self.make(.complete, "s-a", nil, Self.sha256("beta"), in: server.directory)
     let client = try server.connect()
     try client.send("GET \(path) HTTP/1.1\r\nHost: h\r\n\r\n")
     let answer = try client.answer()
@@ -201,7 +201,7 @@ struct DownloadTests {
   )
   func claim(_ claim: Claim) throws {
     let directory = TemporaryDirectory()
-    let alpha = try Self.sha256("alpha")
+    let alpha = Self.sha256("alpha")
     try directory.write("tokens", Array("\(alpha.hexadecimal)\n".utf8))
     if claim == .new {
       mkdir(directory.path + "/.owners", 0o700)
@@ -238,13 +238,13 @@ struct DownloadTests {
   @Test("the digest of a recording applies unless the recording was written after its sidecar")
   func writtenLater() throws {
     let server = try TestServer { $0.allowsDownloads = true }
-    let path = try Self.make(.complete, "s-a", nil, try Self.sha256("beta"), in: server.directory)
+    let path = try Self.make(.complete, "s-a", nil, Self.sha256("beta"), in: server.directory)
     func setTime(_ name: String, nanoseconds: Int) {
       let time = timespec(tv_sec: 1_700_000_000, tv_nsec: nanoseconds)
       #expect(utimensat(AT_FDCWD, "\(server.directory.path)/\(name)", [time, time], 0) == 0)
     }
     setTime("s-a.sidecar", nanoseconds: 5)
-    let digest = DigestField([("sha-256", try Self.sha256(Self.content).bytes)]).value
+    let digest = DigestField([("sha-256", Self.sha256(Self.content).bytes)]).value
     let cases: [(nanoseconds: Int, digest: String?)] = [(4, digest), (5, digest), (6, nil)]
     for (nanoseconds, expected) in cases {
       setTime("s-a.wav", nanoseconds: nanoseconds)
@@ -279,7 +279,7 @@ struct DownloadTests {
       digest = answer["repr-digest"]
     }
     #expect(tags.count == 1 && tags.first != nil)
-    #expect(digest == DigestField([("sha-256", try Self.sha256("hello world").bytes)]).value)
+    #expect(digest == DigestField([("sha-256", Self.sha256("hello world").bytes)]).value)
     let event = try server.events.wait(.downloaded)
     #expect(event.file == "kitchen-a.txt" && event.stream == "a" && event.bytes == 11 && event.status == 200)
   }
@@ -328,7 +328,7 @@ struct DownloadTests {
   private func loss(_ loss: Loss) throws {
     let directory = TemporaryDirectory()
     let bytes = try Self.makeLarge(in: directory)
-    let alpha = try Self.sha256("alpha")
+    let alpha = Self.sha256("alpha")
     try directory.write("tokens", Array("\(alpha.hexadecimal)\n".utf8))
     mkdir(directory.path + "/.owners", 0o700)
     try directory.write(".owners/big-a", alpha.bytes)
@@ -357,7 +357,7 @@ struct DownloadTests {
         pwrite(file, sevens, sevens.count, off_t(index * Self.block))
       }
       close(file)
-    case .token: try directory.write("tokens", Array("\(try Self.sha256("beta").hexadecimal)\n".utf8))
+    case .token: try directory.write("tokens", Array("\(Self.sha256("beta").hexadecimal)\n".utf8))
     }
     if loss == .token {
       // As soon as the other token is accepted, the first one is not.
@@ -421,7 +421,7 @@ struct DownloadTests {
   func places(_ identity: Identity) throws {
     let directory = TemporaryDirectory()
     let names = ["alpha", "beta", "gamma"]
-    let digests = try names.map { try Self.sha256($0) }
+    let digests = names.map { Self.sha256($0) }
     try directory.write("tokens", Array(digests.map { $0.hexadecimal + "\n" }.joined().utf8))
     if identity == .token { mkdir(directory.path + "/.owners", 0o700) }
     for (name, digest) in zip(names, digests) {
@@ -498,7 +498,7 @@ struct DownloadTests {
       $0.allowsDownloads = true
       $0.threads = threads
     }
-    for index in 0..<4 { _ = try Self.make(.complete, "s\(index)-a", nil, try Self.sha256("beta"), in: directory) }
+    for index in 0..<4 { _ = try Self.make(.complete, "s\(index)-a", nil, Self.sha256("beta"), in: directory) }
     let client = try server.connect()
     try client.send(
       (0..<40).map { "GET /s\($0 % 5)-a.wav HTTP/1.1\r\nHost: h\r\nRange: bytes=\($0)-\($0 + 1)\r\n\r\n" }.joined())

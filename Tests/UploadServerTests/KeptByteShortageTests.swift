@@ -61,7 +61,7 @@ struct KeptByteShortageTests {
       for count in [3, 3 << 20] {
         let directory = TemporaryDirectory()
         let bytes = (0..<count).map { 97 + UInt8((($0 &* 2_654_435_761) >> 11) & 15) }
-        let digest = try Digest(.sha256, of: (bytes + Array("def".utf8)).span.bytes)
+        let digest = Digest(.sha256, of: (bytes + Array("def".utf8)).span.bytes)
         let first = try KeptByteShortageTests.server(in: directory)
         let upload = try first.create(keeper.path, ["Stream-ID: a", "Repr-Digest: sha-256=:\(digest.base64):"])
         try first.append(upload, at: 0, bytes)

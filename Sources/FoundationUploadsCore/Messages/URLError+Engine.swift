@@ -115,7 +115,7 @@ extension URLError {
       self.init(
         error.code == ENOENT || code == .noPermissionsToReadFile ? code : .cannotOpenFile, url, error.description)
     case .directory: self.init(.fileIsDirectory, url)
-    case .notRegular, .unknownSize, .digest: self.init(.cannotOpenFile, url, "\(error)")
+    case .notRegular, .unknownSize: self.init(.cannotOpenFile, url, "\(error)")
     case .changed(let words): self.init(.cannotOpenFile, url, "the file has changed: \(words)")
     }
   }

@@ -47,7 +47,7 @@ extension FileUploadError {
         .file(.unreadable(SystemError(operation: "upload \(path)", code: failure.code)))
       case .changed(let change):
         .file(.changed("cannot upload \(path): it changed while it was read: \(change). Upload it again."))
-      case .directory, .notRegular, .unknownSize, .digest: .file(error)
+      case .directory, .notRegular, .unknownSize: .file(error)
       }
   }
 

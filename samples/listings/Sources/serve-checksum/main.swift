@@ -11,8 +11,8 @@ let listen = CommandLine.arguments[1]
 // 5. Serve uploads, with a handler of your own behind the resumable protocol.
 try await UploadServer(listen: listen, directory: "uploads")
   .on(.put, "/checksum") { request in
-    var digest = try RunningDigest(.sha256)
+    var digest = RunningDigest(.sha256)
     for try await chunk in request.body { digest.update(chunk) }
-    return .ok(try digest.value().hexadecimal)
+    return .ok(digest.value().hexadecimal)
   }
   .run()
