@@ -127,6 +127,14 @@ final class LiveSource {
     }
   }
 
+  /// The rate of the source, if it is constant.
+  var bytesPerSecond: Int? {
+    switch kind {
+    case .buffered(let source, _): source.bytesPerSecond
+    case .spooled, .repeatable: nil
+    }
+  }
+
   /// Ends the source after the available bytes.
   func finish() {
     switch kind {

@@ -228,6 +228,8 @@ public struct StreamProgress: Equatable, Sendable {
   public var outageCount: Int
   /// Whether a request is in progress.
   public var isConnected: Bool
+  /// The number of bytes per second of a source with a constant rate. Nil for others.
+  public var bytesPerSecond: Int?
 
   /// The acknowledged fraction of the captured bytes, from 0 to 1. For a file, all bytes count as captured from the
   /// start.

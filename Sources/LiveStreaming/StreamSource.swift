@@ -21,6 +21,9 @@ public protocol StreamSource: AnyObject, Sendable {
   /// ``header``. If a part of the stream is stored separately, it begins with a whole frame.
   var frameLength: Int { get }
 
+  /// The number of bytes per second, if it is constant while the source produces bytes. Nil otherwise.
+  var bytesPerSecond: Int? { get }
+
   /// Ends the source after the available bytes. The source finishes the producer soon. Called on the stream's loop,
   /// perhaps more than once.
   func stop()
@@ -31,6 +34,8 @@ extension StreamSource {
   public var header: [UInt8] { [] }
   /// One byte.
   public var frameLength: Int { 1 }
+  /// No constant rate.
+  public var bytesPerSecond: Int? { nil }
 }
 
 /// The parts of a stream that its source may use.

@@ -61,6 +61,9 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
   /// The number of bytes of one sample of each channel.
   public var frameLength: Int { microphone.format.bytesPerFrame }
 
+  /// The number of bytes of one second of samples.
+  public var bytesPerSecond: Int? { microphone.format.bytesPerSecond }
+
   /// Writes the header and starts the microphone.
   public func start(
     into producer: consuming CircularBuffer.Producer, context: SourceContext

@@ -1,10 +1,11 @@
 // A microphone's stream in one call, with real ALSA and the real server.
 
-import AudioCapture
+import EventLoops
 import NetworkTesting
 import TestRigs
 import Testing
 
+@testable import AudioCapture
 @testable import LiveStreaming
 @testable import MicrophoneStreaming
 
@@ -96,6 +97,37 @@ struct MicrophoneStreamTests {
     var microphone: Microphone? {
       defer { kept = nil }
       return watched
+    }
+  }
+
+  @Test("the time left in the buffer is true after the machine has slept for hours")
+  func bufferTimeAfterSleep() async throws {
+    let server = try StreamServer()
+    let session = try UploadSession()
+    let asleep = SleepTime()
+    let microphone = try Microphone(
+      MicrophoneConfiguration(device: rig.name()), sleepClock: SleepClock { asleep.value.nanoseconds })
+    let stream = try session.stream(microphone, to: server.url + "/kitchen")
+    let hours = Duration.seconds(3 * 3_600)
+    var left: Duration?
+    for await progress in stream.progress {
+      if progress.captured > 0 { asleep.value = hours }
+      guard progress.captured > UInt64(hours.seconds) * 96_000 else { continue }
+      left = progress.bufferTimeLeft
+      break
+    }
+    // The buffer has room for at least a minute.
+    #expect(try #require(left) > .seconds(30))
+    stream.cancel()
+    _ = try? await stream.value
+  }
+
+  /// The time that the machine has slept, as the test sets it.
+  private final class SleepTime: Sendable {
+    private let lock = Lock(Duration.zero)
+    var value: Duration {
+      get { lock.withLock { $0 } }
+      set { lock.withLock { $0 = newValue } }
     }
   }
 
