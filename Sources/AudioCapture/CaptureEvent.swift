@@ -25,6 +25,9 @@ public enum CaptureEvent: Equatable, Sendable {
   case suspended(streamOffset: UInt64, framesLost: UInt64, filled: Bool)
   /// The device is gone (errno, or `ETIMEDOUT` if it only stopped delivering). The microphone now tries to reopen it.
   case deviceLost(streamOffset: UInt64, code: Int32)
+  /// The device is connected again, but cannot be used for this reason. The microphone continues to try. Reported once
+  /// for each reason since `deviceLost`.
+  case deviceRefused(streamOffset: UInt64, reason: Refusal)
   /// The device returned after this many attempts. This many frames were lost since `deviceLost`, beginning at its
   /// offset.
   case deviceReturned(streamOffset: UInt64, framesLost: UInt64, filled: Bool, attempts: Int)
@@ -55,7 +58,7 @@ public enum CaptureEvent: Equatable, Sendable {
       .deviceReturned(let offset, let frames, let filled, _), .neverReturned(let offset, let frames, let filled),
       .missed(_, let offset, _, let frames, let filled):
       (offset, frames, filled)
-    case .started, .deviceLost, .bufferFull, .stopped, .failed: nil
+    case .started, .deviceLost, .deviceRefused, .bufferFull, .stopped, .failed: nil
     }
   }
 
@@ -66,6 +69,7 @@ public enum CaptureEvent: Equatable, Sendable {
     case (.overrun(let a0, let a1, let a2), .overrun(let b0, let b1, let b2)): (a0, a1, a2) == (b0, b1, b2)
     case (.suspended(let a0, let a1, let a2), .suspended(let b0, let b1, let b2)): (a0, a1, a2) == (b0, b1, b2)
     case (.deviceLost(let a0, let a1), .deviceLost(let b0, let b1)): (a0, a1) == (b0, b1)
+    case (.deviceRefused(let a0, let a1), .deviceRefused(let b0, let b1)): (a0, a1) == (b0, b1)
     case (.deviceReturned(let a0, let a1, let a2, let a3), .deviceReturned(let b0, let b1, let b2, let b3)):
       (a0, a1, a2, a3) == (b0, b1, b2, b3)
     case (.neverReturned(let a0, let a1, let a2), .neverReturned(let b0, let b1, let b2)): (a0, a1, a2) == (b0, b1, b2)

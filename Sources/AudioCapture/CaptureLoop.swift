@@ -57,6 +57,8 @@ struct CaptureLoop: ~Copyable {
   /// Where, and for how long, the stream has been interrupted since the device was lost.
   var awayOffset: UInt64 = 0
   var awayFrames: UInt64 = 0
+  /// The reasons why the device could not be used since then, as far as they are reported.
+  var refusals: [CaptureEvent.Refusal] = []
   /// Successive wake-ups without a frame.
   var fruitlessWakes = 0
   /// When the first of them happened.

@@ -51,14 +51,26 @@ extension CaptureLoop {
       let code = opened.restart()
       guard code == 0 else {
         opened.close()
+        if code != ENODEV { report(.system(code: code)) }
         return machine.retryFailed(code)
       }
       device = opened
       findDescriptors(opened)
       return runs(opened, since: before)
     } catch {
+      if let refusal = CaptureEvent.Refusal(error) { report(refusal) }
       return machine.retryFailed(ENODEV)
     }
+  }
+
+  /// The most reasons that are reported while a device is away.
+  private static let mostRefusals = 16
+
+  /// Reports why the device cannot be used, once for each reason.
+  private mutating func report(_ refusal: CaptureEvent.Refusal) {
+    guard refusals.count < Self.mostRefusals, !refusals.contains(refusal) else { return }
+    refusals.append(refusal)
+    shared.events.append(.deviceRefused(streamOffset: streamOffset, reason: refusal))
   }
 
   /// Ends the capture because of the order to stop. If the device does not run, or the circular buffer is full, reports
@@ -149,6 +161,8 @@ extension CaptureLoop {
     shared.events.append(.deviceLost(streamOffset: awayOffset, code: code))
     device?.close()
     device = nil
+    // The loss has reported it.
+    refusals = [.system(code: code)]
   }
 
   private mutating func findDescriptors(_ device: OpenDevice) {

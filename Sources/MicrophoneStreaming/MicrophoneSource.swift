@@ -148,6 +148,10 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
       return SourceEvent(
         kind: "device-lost", description: "the device was disconnected (\(reason)). Waiting for it to return",
         offset: offset)
+    case .deviceRefused(let offset, let reason):
+      return SourceEvent(
+        kind: "device-refused", description: "the device cannot be used again: \(words(reason, format))",
+        offset: offset)
     case .deviceReturned(let offset, let frames, let filled, _):
       return lost("device-returned", "the device is back", offset, frames, filled)
     case .neverReturned(let offset, let frames, let filled):
@@ -161,6 +165,25 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
         kind: "full", description: "the buffer is full. The device keeps as many frames as it can", offset: offset)
     case .stopped, .failed:
       return nil
+    }
+  }
+
+  /// The reason, and the next step.
+  private static func words(_ reason: CaptureEvent.Refusal, _ format: CaptureFormat) -> String {
+    let otherwise = "Connect the earlier device, or start another capture"
+    return switch reason {
+    case .busy: "another program uses it. End that program"
+    case .permissionDenied: "permission denied. Permit the user to open it"
+    case .rate(let nearest):
+      "it does not support \(format.rate) Hz, and the nearest rate is \(nearest) Hz. \(otherwise) with that rate"
+    case .channels(let nearest):
+      "it does not support \(format.channels) channel\(format.channels == 1 ? "" : "s"), "
+        + "and the nearest number is \(nearest). \(otherwise) with that number"
+    case .format(let nearest?):
+      "it does not support \(format.format.name), and the nearest format is \(nearest.name). "
+        + "\(otherwise) with that format"
+    case .format(nil): "it does not support \(format.format.name). \(otherwise)"
+    case .system(let code): "\(SystemError(operation: "", code: code).reason). Waiting until it can be used"
     }
   }
 

@@ -104,7 +104,7 @@ final class MicTest: @unchecked Sendable {
       case .stopped:
         measure()
         loop.stop()
-      case .started, .overrun, .suspended, .deviceReturned, .neverReturned, .missed, .bufferFull: break
+      case .started, .overrun, .suspended, .deviceRefused, .deviceReturned, .neverReturned, .missed, .bufferFull: break
       }
     }
   }

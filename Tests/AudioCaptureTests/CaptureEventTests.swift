@@ -14,6 +14,9 @@ struct CaptureEventTests {
       .bufferFull(streamOffset: 1), .bufferFull(streamOffset: 2), .stopped(frames: 1), .stopped(frames: 2),
       .failed(operation: "read", code: 1), .failed(operation: "read", code: 2), .deviceLost(streamOffset: 1, code: 1),
       .deviceLost(streamOffset: 2, code: 1), .deviceLost(streamOffset: 1, code: 2),
+      .deviceRefused(streamOffset: 1, reason: .busy), .deviceRefused(streamOffset: 2, reason: .busy),
+      .deviceRefused(streamOffset: 1, reason: .rate(nearest: 1)),
+      .deviceRefused(streamOffset: 1, reason: .rate(nearest: 2)),
     ]
     + [(1, 1, true), (2, 1, true), (1, 2, true), (1, 1, false)].flatMap { offset, frames, filled -> [CaptureEvent] in
       [

@@ -61,6 +61,45 @@ extension RealALSA {
       for run in timeline.runs { #expect(abs(Int(run.device) - run.stream.lowerBound) <= 4) }
     }
 
+    @Test("each reason why a lost device cannot be used again is reported once")
+    func refused() throws {
+      let name = rig.name("testmic_narrow")
+      let device = try Negotiation(configuration: MicrophoneConfiguration(device: name, rate: 48_000, channels: 2))
+        .open(explains: false)
+      // It returns without the rate of the stream.
+      let configuration = MicrophoneConfiguration(device: name, rate: 32_000, channels: 2)
+      let shared = try CaptureShared(configuration)
+      let ends = try CircularBuffer.make(capacity: .bytes(1 << 20), overflow: .refuse)
+      var loop = CaptureLoop(
+        device: device, configuration: configuration, shared: shared, producer: ends.producer, sleepClock: .system)
+      func reasons() -> [CaptureEvent.Refusal] {
+        var reasons: [CaptureEvent.Refusal] = []
+        while let event = shared.events.next() {
+          if case .deviceRefused(_, let reason) = event { reasons.append(reason) }
+        }
+        return reasons
+      }
+      loop.leave(EIO)
+      for _ in 0..<3 { _ = loop.reopen(after: .zero) }
+      #expect(reasons() == [.rate(nearest: 44_100)])
+      testmic_set_busy(rig.page, true)
+      for _ in 0..<3 { _ = loop.reopen(after: .zero) }
+      #expect(reasons() == [.busy])
+      testmic_set_absent(rig.page, true)
+      for isBusy in [false, true] {
+        testmic_set_busy(rig.page, isBusy)
+        _ = loop.reopen(after: .zero)
+      }
+      testmic_set_absent(rig.page, false)
+      testmic_set_busy(rig.page, false)
+      _ = loop.reopen(after: .zero)
+      #expect(reasons() == [], "they are known")
+      // Another loss.
+      loop.leave(ENODEV)
+      _ = loop.reopen(after: .zero)
+      #expect(reasons() == [.rate(nearest: 44_100)])
+    }
+
     @Test("if a device disappears before its first frame, the stream has silence from its start to the device's")
     func goneAtFirst() throws {
       // A busy machine must not make the device overrun.

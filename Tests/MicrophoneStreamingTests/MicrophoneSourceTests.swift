@@ -22,6 +22,14 @@ struct MicrophoneSourceTests {
     #expect(event.description.contains("(216000000 ms)"))
   }
 
+  @Test("a device that returns without the rate of the stream is reported with both rates")
+  func otherRate() throws {
+    let event = try #require(
+      MicrophoneSource.describe(.deviceRefused(streamOffset: 32, reason: .rate(nearest: 44_100)), format))
+    #expect(event.kind == "device-refused" && event.isTrouble && event.offset == 32 && event.lost == 0)
+    #expect(event.description.contains("48000 Hz") && event.description.contains("44100 Hz"))
+  }
+
   @Test("the start of the capture is not a problem, but a loss is", arguments: [true, false])
   func trouble(_ isFilled: Bool) throws {
     for priority in [CaptureEvent.RealTime.granted(priority: 9), .refused(code: 1), .notRequested] {
