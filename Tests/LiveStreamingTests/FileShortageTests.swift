@@ -5,6 +5,7 @@ import ExitTesting
 import Glibc
 import NetworkTesting
 import PropertyTesting
+import ResumableUploads
 import SyncGate
 import Testing
 import UploadClient
@@ -64,6 +65,35 @@ struct FileShortageTests {
           let reason = SystemError(operation: "reading \(file.path) at byte 0", code: EIO).description
           let isNamed = error?.kind == .source && error?.description.contains(reason) == true
           try FileShortageTests.require(isNamed, "\(error?.description ?? "no error")")
+        }
+      }
+    }
+  }
+
+  @Test("an upload that cannot be continued for lack of a descriptor keeps its resume data")
+  func resumption() async {
+    await #expect(processExitsWith: .success) {
+      reportingErrors {
+        let directory = try TemporaryDirectory()
+        let path = try directory.write("data", patternBytes(OffsetPattern(), 0, FileShortageTests.size))
+        let url = "http://127.0.0.1:9/take"
+        let upload = ResumeData(
+          upload: url + "/1", target: url, base: 0, length: UInt64(FileShortageTests.size), streamID: nil,
+          version: .newest)
+        let data = FileResumeData(path: path, version: "\(try UploadFile(path: path).version)", upload: upload)
+        try withSession { session throws in
+          var usual = rlimit()
+          getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &usual)
+          var limit = rlimit(rlim_cur: 3, rlim_max: usual.rlim_max)
+          setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+          let attempt = Result { () throws(FileUploadError) in try session.uploadTask(resuming: data) }
+          setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &usual)
+          guard case .failure(.failed(let error, let kept)) = attempt else {
+            throw TestFailure("\(attempt)")
+          }
+          let reason = SystemError(operation: "", code: EMFILE).reason
+          try FileShortageTests.require(error.kind == .source && error.description.contains(reason), "\(error)")
+          try FileShortageTests.require(kept == data, "the resume data: \(String(describing: kept))")
         }
       }
     }

@@ -55,7 +55,8 @@ extension UploadSession {
   ///   - url: an absolute `http` or `https` URL. The name of the file is appended if the URL's path names no file, as
   ///     in `https://example.com/archive/`. The server may store it under another name
   ///     (``LiveStreaming/UploadReceipt/storedName``).
-  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read.
+  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read, and
+  ///   ``LiveStreaming/FileUploadError/failed(_:_:)`` if a later attempt may succeed.
   public func uploadTask(file path: String, to url: String) throws(FileUploadError) -> FileUploadTask {
     try uploadTask(file: path, configuration: .file(to: url))
   }
@@ -66,7 +67,8 @@ extension UploadSession {
   ///   - path: a regular file, which must not change during the upload. If a digest is requested, the calling thread
   ///     reads it once.
   ///   - configuration: ``LiveStreaming/LiveStreamConfiguration/file(to:)`` with your changes.
-  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read.
+  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read, and
+  ///   ``LiveStreaming/FileUploadError/failed(_:_:)`` if a later attempt may succeed.
   public func uploadTask(
     file path: String, configuration: LiveStreamConfiguration
   ) throws(FileUploadError) -> FileUploadTask {
@@ -86,8 +88,9 @@ extension UploadSession {
   ///     ``LiveStreaming/FileUploadError/resumeData``.
   ///   - configuration: the configuration of the interrupted upload. The resume data contains none of its settings,
   ///     such as a bearer token or a digest. Nil means the defaults. The stream ID is that of the resume data.
-  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read, or has changed, and an error of
-  ///   kind ``LiveStreaming/LiveStreamError/Kind/invalidRequest`` if the configuration has another URL.
+  /// - Throws: ``LiveStreaming/FileUploadError/file(_:)`` if the file cannot be read, or has changed, and
+  ///   ``LiveStreaming/FileUploadError/failed(_:_:)`` with the resume data if a later attempt may succeed. The error is
+  ///   of kind ``LiveStreaming/LiveStreamError/Kind/invalidRequest`` if the configuration has another URL.
   public func uploadTask(
     resuming data: FileResumeData, configuration: LiveStreamConfiguration? = nil
   ) throws(FileUploadError) -> FileUploadTask {
@@ -105,7 +108,7 @@ extension UploadSession {
     let file: UploadFile
     do throws(UploadFileError) {
       file = try UploadFile(path: data.path, digest: configuration.digest)
-    } catch { throw FileUploadError(error, at: data.path) }
+    } catch { throw FileUploadError(error, at: data.path, resuming: data) }
     guard file.version.isSame(asDescribed: data.version) else { throw .changedSince(data.path) }
     return FileUploadTask(file, configuration, self)
   }
