@@ -2,6 +2,7 @@
 
 import EventLoops
 import FoundationUploads
+import Glibc
 import NetworkTesting
 import Testing
 
@@ -50,6 +51,53 @@ struct SessionEndTests {
     test.session.delegateQueue.addOperation { passed.signal() }
     passed.wait()
     #expect(test.recorder.log.all == [.invalid])
+  }
+
+  @Test("a session that is invalidated while a task is created reports the creation before both ends")
+  func invalidatedDuringCreation() throws {
+    let recorder = SessionRecorder()
+    let queue = ObservedQueue()
+    queue.maxConcurrentOperationCount = 1
+    let session = URLSession(configuration: .default, delegate: recorder, delegateQueue: queue)
+    // The next operation is the call about the creation.
+    queue.beforeNext = {
+      session.invalidateAndCancel()
+      // The end comes within this time if it does not wait for that call.
+      for _ in 0..<300 where !recorder.log.all.contains(.invalid) { poll(nil, 0, 1) }
+    }
+    let task = session.dataTask(with: try request("http://127.0.0.1:9/"))
+    try recorder.log.first("the end") { $0 == .invalid }
+    #expect(recorder.log.all.filter { $0 != .metrics } == [.created, .completed(.cancelled), .invalid])
+    #expect(task.state == .completed)
+  }
+
+  /// A queue that calls a function before it accepts the next operation.
+  private final class ObservedQueue: OperationQueue, @unchecked Sendable {
+    var beforeNext: (() -> Void)?
+
+    override func addOperation(_ operation: Operation) {
+      beforeNext.take()?()
+      super.addOperation(operation)
+    }
+  }
+
+  @Test("a refused task that is never resumed does not keep its session from ending")
+  func refusedTask() throws {
+    let mayAnswer = EndSignal()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      mayAnswer.wait()
+      try connection.respond("200 OK")
+    }
+    let test = TestSession()
+    let task = test.session.dataTask(with: try request(server.url))
+    task.resume()
+    test.session.finishTasksAndInvalidate()
+    let late = test.session.dataTask(with: try request(server.url))
+    mayAnswer.signal()
+    try test.recorder.log.first("the session's last call") { $0 == .invalid }
+    #expect(test.recorder.log.all.last == .invalid)
+    #expect(late.state == .completed && (late.error as? URLError)?.code == .cancelled)
   }
 
   @Test(

@@ -114,10 +114,14 @@ extension URLSession {
   }
 
   private func make<Task: URLSessionTask>(_ task: Task) -> Task {
-    if !begin(task) { task.engine?.refuse() }
+    let isAccepted = begin(task, isNew: true)
+    if !isAccepted { task.engine?.refuse() }
     if let delegate = delegateOfTasks as? any URLSessionTaskDelegate {
       call { [self] in delegate.urlSession(self, didCreateTask: task) }
     }
+    let isCancelled = endCreation(of: task)
+    // A refused task fails now, because the session ends only after its last task, and the program may never resume it.
+    if !isAccepted { task.resume() } else if isCancelled { task.cancel() }
     return task
   }
 }

@@ -51,8 +51,12 @@ open class URLSession: NSObject, @unchecked Sendable {
   private let monitor = Monitor()
   private var keptDelegate: (any URLSessionDelegate)?
   private var tasks: [Int: URLSessionTask] = [:]
+  /// The identifiers of tasks whose creation is not yet reported. Until then, the session does not cancel them, and
+  /// does not end.
+  private var newTasks: Set<Int> = []
   private var lastIdentifier = 0
   private var isInvalid = false
+  private var cancelsTasks = false
   private var isOver = false
   private var startedEngine: UploadSession?
   private var text: String?
@@ -141,13 +145,27 @@ open class URLSession: NSObject, @unchecked Sendable {
   /// The delegate for calls about tasks. Nil as soon as the session's last call is in the queue.
   var delegateOfTasks: (any URLSessionDelegate)? { monitor.withLock { isOver ? nil : keptDelegate } }
 
+  /// - Parameter isNew: whether ``endCreation(of:)`` follows.
   /// - Returns: false if the session accepts no new tasks, and the task must be refused.
   @discardableResult
-  func begin(_ task: URLSessionTask) -> Bool {
+  func begin(_ task: URLSessionTask, isNew: Bool = false) -> Bool {
     monitor.withLock {
       tasks[task.taskIdentifier] = task
+      if isNew { newTasks.insert(task.taskIdentifier) }
       return !isInvalid
     }
+  }
+
+  /// The call about the creation of a task is in the queue, so other calls may follow.
+  ///
+  /// - Returns: whether the session was cancelled meanwhile, and the task must be cancelled with it.
+  func endCreation(of task: URLSessionTask) -> Bool {
+    let isCancelled = monitor.withLock {
+      newTasks.remove(task.taskIdentifier)
+      return cancelsTasks
+    }
+    endIfInvalid()
+    return isCancelled
   }
 
   /// A task is over, and its last call is in the queue.
@@ -158,7 +176,10 @@ open class URLSession: NSObject, @unchecked Sendable {
 
   /// Tasks that are not over.
   var openTasks: [URLSessionTask] {
-    monitor.withLock { tasks.values.sorted { $0.taskIdentifier < $1.taskIdentifier } }.filter { $0.state != .completed }
+    monitor.withLock {
+      tasks.values.filter { !newTasks.contains($0.taskIdentifier) }.sorted { $0.taskIdentifier < $1.taskIdentifier }
+    }
+    .filter { $0.state != .completed }
   }
 
   /// Tasks that are neither over nor cancelled.
@@ -201,14 +222,14 @@ open class URLSession: NSObject, @unchecked Sendable {
   /// Cancels all tasks, and ends the session.
   open func invalidateAndCancel() {
     guard self !== Self.common else { return }
-    monitor.withLock { isInvalid = true }
+    monitor.withLock { (isInvalid, cancelsTasks) = (true, true) }
     for task in openTasks { task.cancel() }
     endIfInvalid()
   }
 
   private func endIfInvalid() {
     let isLast = monitor.withLock {
-      guard isInvalid, tasks.isEmpty else { return false }
+      guard isInvalid, tasks.isEmpty, newTasks.isEmpty else { return false }
       // The engine ends its thread by itself when it is no longer referenced. A task that the session refuses may have
       // started another.
       startedEngine = nil

@@ -11,7 +11,7 @@ protocol TaskEngine: AnyObject, Sendable {
   func suspend()
   /// - Parameter handler: receives the data with which a new task can continue.
   func cancel(_ handler: (@Sendable (Data?) -> Void)?)
-  /// The session accepts no new tasks.
+  /// The session accepts no new tasks, so the transfer fails as soon as it is resumed.
   func refuse()
 }
 

@@ -38,6 +38,8 @@ final class Transfer: TaskEngine, @unchecked Sendable {
       }
     }
 
+    var isUnusable: Bool { if case .unusable = self { true } else { false } }
+
     var byteCount: Int64? {
       switch self {
       case .none: 0
@@ -220,7 +222,7 @@ final class Transfer: TaskEngine, @unchecked Sendable {
 
   private func start() {
     guard !isOver else { return }
-    if let date = task.earliestBeginDate, date.timeIntervalSinceNow > 0 {
+    if let date = task.earliestBeginDate, date.timeIntervalSinceNow > 0, !content.isUnusable {
       return after(date.timeIntervalSinceNow) { [unowned self] in
         begin()
       }
