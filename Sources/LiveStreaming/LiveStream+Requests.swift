@@ -34,11 +34,11 @@ extension LiveStream {
         if let step = machine.cannotKeep(upTo: offset, now: .now, draw: .random(in: .min ... .max)) {
           return perform(step)
         }
-        return end(
-          LiveStreamError(
-            .refused,
-            "the server requires at least \(offset - machine.acknowledged) bytes per request, and the buffer has only \(content.capacity). Choose a larger buffer"
-          ))
+        let words =
+          "the server requires at least \(offset - machine.acknowledged) bytes per request, "
+          + "and the buffer has only \(content.capacity). Choose a larger buffer"
+        // The rules must know of the end, because an order that comes later would begin another request.
+        return perform(machine.stop(LiveStreamError(.refused, words)))
       }
       awaitedOffset = offset
       if !content.requestWakeUp(at: offset) { dataArrived() }

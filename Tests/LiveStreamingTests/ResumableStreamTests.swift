@@ -185,6 +185,21 @@ struct ResumableStreamTests {
     }
   }
 
+  @Test("a stream that has ended because of a min-append-size sends nothing more, even if it is abandoned later")
+  func minimumBeyondBufferAndAbandoned() throws {
+    let server = try ResumableServer(.init(limits: "min-append-size=10000000"))
+    try withSession { session throws in
+      let stream = try RunningStream(PushedSource(), session, server) { $0.buffer = .bytes(1 << 20) }
+      #expect(try stream.summary().error?.kind == .refused)
+      stream.streamer.abandon()
+      // A request of the first stream would arrive before the last one of this.
+      let other = try RunningStream(PushedSource(), session, server) { $0.buffer = .bytes(16 << 20) }
+      other.streamer.finish()
+      #expect(try other.summary().error == nil)
+      #expect(server.of("DELETE").isEmpty)
+    }
+  }
+
   // MARK: What is kept
 
   @Test("bytes stay in the buffer until the server acknowledges them, whatever TCP reports")
