@@ -43,6 +43,8 @@ final class LiveStream: @unchecked Sendable {
   var finishTimer: EventLoop.Timer?
   /// The longest time without progress at the end of the stream.
   var finishLimit: Duration?
+  /// Whether the stream was finished before its start.
+  private var finishesAtStart = false
   var hasConnected = false
   var isStarted = false
   var isAbandoned = false
@@ -212,10 +214,16 @@ final class LiveStream: @unchecked Sendable {
     writer?.didReachPause = { [unowned self] in reachedPause() }
     tickProgress()
     perform(machine.start(content.supply, now: startTime))
+    if finishesAtStart { finish(within: finishLimit) }
   }
 
   func finish(within limit: Duration? = nil) {
     guard !machine.isEnded else { return }
+    // A source can be stopped only after its start.
+    guard isStarted else {
+      (finishesAtStart, finishLimit) = (true, finishLimit ?? limit)
+      return
+    }
     live?.finish()
     guard let limit, finishTimer == nil else { return }
     finishLimit = limit

@@ -58,6 +58,27 @@ struct LiveStreamerLifeTests {
     }
   }
 
+  @Test(
+    "a stream that is finished before its start sends what its source writes at once, and ends",
+    arguments: [nil, Duration.seconds(20)])
+  func finishedBeforeStart(_ limit: Duration?) throws {
+    let server = try StreamServer()
+    try withSession { session throws in
+      let events = try EventLog<LiveStreamEvent>()
+      let streamer = try LiveStreamer(
+        HeartbeatSource(interval: .milliseconds(20)),
+        configuration: LiveStreamConfiguration(request: UploadRequest(url: server.url + "/pulse")), session: session)
+      streamer.finish(within: limit)
+      streamer.start { events.append($0) }
+      let summary = try events.wait("the stream's end", within: .seconds(30)) { events in
+        if case .ended(let summary)? = events.last { summary } else { nil }
+      }
+      #expect(summary.error == nil && summary.progress.lost == 0)
+      let line = try #require(HeartbeatSource.lineByteCount(format: HeartbeatSource.defaultFormat))
+      #expect(summary.progress.captured == line && summary.progress.acknowledged == line)
+    }
+  }
+
   @Test("a stream that was cancelled while it was suspended sends nothing when it is resumed")
   func resumedAfterItsEnd() throws {
     let requests = try EventLog<String>()
