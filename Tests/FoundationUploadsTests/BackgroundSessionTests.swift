@@ -1,6 +1,7 @@
 // Sessions whose transfers outlive the program: a real agent, a real server, and programs that end at an inconvenient
 // time.
 
+import CallCounter
 import CommandTesting
 import EventLoops
 import FoundationUploads
@@ -371,6 +372,30 @@ struct BackgroundSessionTests {
         throw TestFailure("\(recorder.log.all)")
       }
     }
+  }
+
+  @Test("if the system refuses the thread for the agent's messages, the tasks of an earlier process end with an error")
+  func refusedThread() throws {
+    guard call_counter_works() else { return }
+    let bench = try AgentBench()
+    let file = URL(fileURLWithPath: try bench.directory.write("data", bytes(1000)))
+    do {
+      let first = session(bench, BackgroundRecorder(try EventLog()))
+      first.uploadTask(with: try request("http://127.0.0.1:\(try freePort())/x"), fromFile: file).resume()
+      try waitUntil("the agent has it") { try bench.transfers().count == 1 }
+      first.background?.close()
+    }
+    let recorder = BackgroundRecorder(try EventLog())
+    refuse_next_thread_of_this_thread()
+    let second = session(bench, recorder)
+    guard case .completed(_, _, _, .backgroundSessionWasDisconnected) = try recorder.end() else {
+      throw TestFailure("\(recorder.log.all)")
+    }
+    let reason = SystemError(operation: "", code: EAGAIN).reason
+    let words = second.background?.error?.userInfo[NSLocalizedDescriptionKey] as? String
+    #expect(words?.contains(reason) == true, "\(String(describing: words))")
+    let third = session(bench, BackgroundRecorder(try EventLog()))
+    #expect(third.openTasks.count == 1, "the agent has continued it")
   }
 
   @Test("a second session with an identifier replaces the first, whose tasks end with an error")

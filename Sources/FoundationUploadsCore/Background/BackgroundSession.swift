@@ -46,8 +46,18 @@ final class BackgroundSession: @unchecked Sendable {
   }
 
   /// Receives news from now on.
-  func listen(_ hear: @escaping @Sendable (AgentLink.News) -> Void) {
-    do throws(AgentError) { try link?.listen(hear) } catch { fail(error) }
+  ///
+  /// - Returns: false if the system refuses a thread for it. The connection is then closed, and the agent keeps the
+  ///   news for another session with the identifier.
+  func listen(_ hear: @escaping @Sendable (AgentLink.News) -> Void) -> Bool {
+    do throws(AgentError) {
+      try link?.listen(hear)
+      return true
+    } catch {
+      fail(error)
+      close()
+      return false
+    }
   }
 
   private func fail(_ error: AgentError) {

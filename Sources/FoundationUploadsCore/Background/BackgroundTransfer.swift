@@ -134,8 +134,8 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     }
   }
 
-  /// Another process has taken over the session. The transfer continues.
-  func isReplaced() { end(background.error) }
+  /// The session receives no more news, for example because another process has taken it over. The transfer continues.
+  func isDisconnected() { end(background.error) }
 
   func hear(_ status: TransferStatus) {
     let (waits, isCancelled) = monitor.withLock {

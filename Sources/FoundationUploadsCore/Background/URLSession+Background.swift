@@ -9,18 +9,26 @@ extension URLSession {
   /// Connects to the agent, restores the tasks of earlier processes, and delivers the events that they have missed.
   func beginBackground(_ background: BackgroundSession) {
     let transfers = background.begin()
-    var missed = false
-    for status in transfers {
-      restore(status, background)
-      if status.result != nil { missed = true }
+    for status in transfers { restore(status, background) }
+    // The link's thread waits, because later events come after those that the tasks have missed.
+    let missedEvents = Monitor()
+    missedEvents.withLock {
+      let isListening = background.listen { [weak self] news in
+        missedEvents.withLock {}
+        self?.hear(news)
+      }
+      guard isListening else { return disconnectTasks() }
+      for status in transfers { hear(.transfer(status)) }
+      // After all of these events.
+      if transfers.contains(where: { $0.result != nil }) {
+        call { [weak self] in self.map { $0.delegate?.urlSessionDidFinishEvents(forBackgroundURLSession: $0) } }
+      }
     }
-    for status in transfers { hear(.transfer(status)) }
-    // Events that have arrived meanwhile concern tasks that now exist.
-    background.listen { [weak self] news in self?.hear(news) }
-    // After all of these events.
-    if missed {
-      call { [weak self] in self.map { $0.delegate?.urlSessionDidFinishEvents(forBackgroundURLSession: $0) } }
-    }
+  }
+
+  /// The session receives no more news of its tasks.
+  private func disconnectTasks() {
+    for task in openTasks { (task.engine as? BackgroundTransfer)?.isDisconnected() }
   }
 
   private func restore(_ status: TransferStatus, _ background: BackgroundSession) {
@@ -50,7 +58,7 @@ extension URLSession {
         URLError(
           .backgroundSessionInUseByAnotherProcess, nil, "another session with the same identifier was created"))
       background?.finish()
-      for task in openTasks { (task.engine as? BackgroundTransfer)?.isReplaced() }
+      disconnectTasks()
     }
   }
 }
