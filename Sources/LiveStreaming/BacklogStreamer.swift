@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import HTTPMessages
+public import Spool
 public import SpooledStreams
 public import UploadClient
 
@@ -19,10 +20,29 @@ public final class BacklogStreamer: @unchecked Sendable {
     case begins(stretch: String, byteCount: UInt64, created: Int64)
     /// An event of the stream that sends a stretch.
     case stream(stretch: String, LiveStreamEvent)
-    /// A stretch has no readable description. It stays in the spool.
-    case unreadable(stretch: String)
+    /// A stretch cannot be sent, for this reason. It stays in the spool.
+    case unreadable(stretch: String, Obstacle)
     /// The last event. Stretches that were not delivered stay in the spool.
     case ended(delivered: Int, kept: Int)
+  }
+
+  /// The reason why a stretch cannot be sent.
+  public enum Obstacle: Equatable, Sendable, CustomStringConvertible {
+    /// The spool cannot open it.
+    case spool(SpoolError)
+    /// Its file does not describe where to send it, or describes it like another version of Sluice.
+    case noDestination(path: String)
+    /// Another stream of this process already sends it.
+    case inUse(path: String)
+
+    /// The file and the reason, in words.
+    public var description: String {
+      switch self {
+      case .spool(let error): error.description
+      case .noDestination(let path): "\(path): no valid description of the stream and its URL"
+      case .inUse(let path): "\(path): another stream of this process already sends it"
+      }
+    }
   }
 
   private let spool: StreamSpool
@@ -101,15 +121,20 @@ public final class BacklogStreamer: @unchecked Sendable {
   }
 
   private func opened(_ result: OpenedStretch, _ name: String) {
-    guard case .backlog(let stretch) = result, let description = StretchDescription(stretch.description),
-      let streamer = LiveStreamer(
-        stretch, configuration: configuration(for: stretch, description), session: session, spool: spool)
-    else {
-      // The server has the whole stretch.
-      if case .nothingLeft = result { return next() }
-      kept += 1
-      handler(.unreadable(stretch: name))
-      return next()
+    let stretch: SpooledBacklog
+    switch result {
+    case .backlog(let opened): stretch = opened
+    // The server has the whole stretch.
+    case .nothingLeft: return next()
+    case .unreadable(let error): return skip(name, .spool(error))
+    }
+    let path = "\(spool.path)/\(name)"
+    guard let description = StretchDescription(stretch.description) else {
+      return skip(name, .noDestination(path: path))
+    }
+    let configuration = configuration(for: stretch, description)
+    guard let streamer = LiveStreamer(stretch, configuration: configuration, session: session, spool: spool) else {
+      return skip(name, .inUse(path: path))
     }
     current = streamer
     handler(
@@ -123,6 +148,13 @@ public final class BacklogStreamer: @unchecked Sendable {
       if summary.error?.kind == .cancelled { isCancelled = true }
       next()
     }
+  }
+
+  /// The stretch stays in the spool.
+  private func skip(_ name: String, _ obstacle: Obstacle) {
+    kept += 1
+    handler(.unreadable(stretch: name, obstacle))
+    next()
   }
 
   private func configuration(

@@ -8,7 +8,7 @@ internal import StreamBuffers
 final class LeftStretch: @unchecked Sendable {
   /// The name of its file.
   let name: String
-  private let path: String
+  let path: String
   private let folder: SpoolFolder
   /// Describes a stretch that has no file yet, because the disk had no space for one.
   private let withoutFile: SharedStretch.Description?
@@ -21,6 +21,8 @@ final class LeftStretch: @unchecked Sendable {
   private(set) var isGone = false
   /// Whether it was tried and found unusable.
   var isUnreadable = false
+  /// Why it could not be opened the last time.
+  var problem: SpoolError?
   /// Whether all of it is on the disk.
   private(set) var isSettled = false
   /// How many bytes it keeps that the server has not stored, as far as is known.

@@ -1,7 +1,7 @@
 // What earlier processes have left. Stretches are examined one after another, and opened one after another.
 
 internal import EventLoops
-internal import Spool
+package import Spool
 
 extension SpoolThread {
   /// Begins to examine the remaining stretches, the newest first, so that bytes which the last process left only in
@@ -29,7 +29,7 @@ extension SpoolThread {
       if error.mayPass { return failed(error, nil) }
       // It stays unchanged for the operator to examine. The others need not wait for it.
       report(.unreadable(error))
-      stretch.isUnreadable = true
+      (stretch.isUnreadable, stretch.problem) = (true, error)
     }
   }
 
@@ -68,6 +68,7 @@ extension SpoolThread {
       closeIdle(but: stretch)
       return opened
     } catch {
+      stretch.problem = error
       if error.mayPass {
         failed(error, nil)
       } else {
@@ -98,7 +99,10 @@ extension SpoolThread {
   ) {
     guard let stretch = left.first(where: { $0.name == name }) else { return done(.nothingLeft) }
     if let opened = open(stretch) { return done(.backlog(take(stretch, opened))) }
-    guard !stretch.isUnreadable, .now < end else { return done(.unreadable) }
+    guard !stretch.isUnreadable, .now < end else {
+      // Always known, because it was not opened.
+      return done(.unreadable(stretch.problem ?? SpoolError(.notASpool, path: stretch.path)))
+    }
     loop.schedule(after: min(settings.syncInterval, .seconds(1))) { [weak self] in
       self?.take(name, until: end, then: done)
     }
@@ -122,6 +126,6 @@ package enum OpenedStretch: Sendable {
   case backlog(SpooledBacklog)
   /// The server has stored everything.
   case nothingLeft
-  /// It stays unchanged.
-  case unreadable
+  /// It stays unchanged, for this reason.
+  case unreadable(SpoolError)
 }

@@ -80,7 +80,8 @@ enum SpoolReport {
         StreamReport.line(event, url: "").map { "backlog: \($0)" }
       default: nil
       }
-    case .unreadable(let stretch): "the spool's \(stretch) does not name its URL. The file is left unchanged."
+    case .unreadable(_, let obstacle):
+      "cannot send a part of the backlog: \(obstacle). It stays in the spool. \(remedy(obstacle))"
     case .ended: nil
     }
   }
@@ -120,9 +121,10 @@ enum SpoolReport {
       line.add("offset", offset)
       line.add("kept", kept)
     case .stream: return nil
-    case .unreadable(let stretch):
+    case .unreadable(let stretch, let obstacle):
       line = JSONLine(event: "backlog-unreadable")
       line.add("stretch", stretch)
+      line.add("error", obstacle.description)
     case .ended(let delivered, let kept):
       line = JSONLine(event: "backlog-done")
       line.add("delivered", delivered)
@@ -130,6 +132,22 @@ enum SpoolReport {
     }
     line.add("time", now)
     return line.line
+  }
+
+  /// The next step.
+  private static func remedy(_ obstacle: BacklogStreamer.Obstacle) -> String {
+    switch obstacle {
+    case .noDestination(let path): "To examine it: sluice spool show \(path.shellOperand)"
+    case .inUse: "Wait for that stream to end."
+    case .spool(let error):
+      switch error.cause {
+      case .unsupportedVersion: "Send it with a later version of Sluice."
+      case .system(let failure) where [EACCES, EPERM].contains(failure.code):
+        "Permit the user to read and write it, and run the command again."
+      case .system: (remedy(error).map { "\($0) " } ?? "") + "Run the command again."
+      default: "To examine it: sluice spool verify \(error.path.shellOperand)"
+      }
+    }
   }
 
   private static func time(_ milliseconds: Int64) -> String {

@@ -41,6 +41,26 @@ struct SpoolReportTests {
     #expect(line.contains("\(error)") && line.contains("Sluice retries the spool. ") && line.contains(step), "\(line)")
   }
 
+  @Test(
+    "the report of a stretch that cannot be sent names its file, the reason, and the next step",
+    arguments: [
+      (SpoolError.Cause.damagedHeader, "both headers are damaged", "sluice spool verify /spool/s/1.spool"),
+      (.unsupportedVersion(9), "unsupported version 9", "with a later version of Sluice"),
+      (.system(SystemError(operation: "openat", code: EACCES)), "Permission denied", "Permit the user"),
+      (.system(SystemError(operation: "openat", code: EIO)), "Input/output error", "Check its disk. Run"),
+      (nil, "no valid description", "sluice spool show /spool/s/1.spool"),
+    ] as [(SpoolError.Cause?, String, String)])
+  func unreadable(_ cause: SpoolError.Cause?, _ reason: String, _ step: String) {
+    let path = "/spool/s/1.spool"
+    let obstacle: BacklogStreamer.Obstacle =
+      if let cause { .spool(SpoolError(cause, path: path)) } else { .noDestination(path: path) }
+    let event = BacklogStreamer.Event.unreadable(stretch: "1.spool", obstacle)
+    let line = SpoolReport.line(event) ?? ""
+    #expect(line.contains(path) && line.contains(reason) && line.contains(step), "\(line)")
+    let json = SpoolReport.jsonLine(event, time: "t") ?? ""
+    #expect(json.contains(#""stretch":"1.spool","error":""#) && json.contains(reason), "\(json)")
+  }
+
   @Test("a stretch that the command cancels exits with 0, unless bytes are lost or only in memory")
   func cancelled() {
     let progress = StreamProgress(

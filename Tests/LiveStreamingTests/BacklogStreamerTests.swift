@@ -116,6 +116,33 @@ struct BacklogStreamerTests {
     #expect(try SpoolFolder.stretches(in: "\(directory.path)/cam") == [])
   }
 
+  @Test("a stretch that cannot be sent is reported with its file and the reason, and the others are sent")
+  func unreadable() throws {
+    try leave(1, count: 100)
+    do {
+      let folder = try SpoolFolder(directory: directory.path, stream: "cam")
+      let file = try SpoolFile.create(in: folder, description: "nothing", capacity: 1 << 20)
+      try [UInt8](repeating: 1, count: 100).withUnsafeBytes { try file.append($0, at: 0, time: 1) }
+      try file.commit(state: "", pausedByteCount: 0, pauses: [], isFinished: false, sync: true)
+    }
+    let foreign = "1795403376004-57f93922e6ee4bd9.spool"
+    try directory.write("cam/\(foreign)", [1, 2, 3])
+    try withSession { session throws in
+      let events = try send(session)
+      #expect(Self.counts(events) == (1, 1, 2))
+      var unsent: [String] = []
+      for case .unreadable(let stretch, let obstacle) in events {
+        unsent.append(stretch)
+        switch obstacle {
+        case .spool(let error): #expect(stretch == foreign && error.path.hasSuffix("/cam/\(foreign)"))
+        case .noDestination(let path): #expect(stretch != foreign && path.hasSuffix("/cam/\(stretch)"))
+        case .inUse: Issue.record("\(obstacle)")
+        }
+      }
+      #expect(unsent.count == 2 && Set(unsent).count == 2)
+    }
+  }
+
   private static func gaps(_ events: [BacklogStreamer.Event]) -> [Gap] {
     events.compactMap { if case .stream(_, .gap(let gap)) = $0 { gap } else { nil } }
   }
