@@ -28,11 +28,13 @@ struct NetworkKnowledge: Equatable, Sendable {
   private var substitute: Substitute?
   /// The last one that was returned to be reported.
   private var reported: Substitute?
+  /// Whether the silence after the last answer was returned to be reported.
+  private var isSilenceReported = false
 
   /// A watch reports the conditions.
   mutating func note(_ conditions: NetworkConditions) {
     (last, endTime, pause) = (conditions, nil, Self.pauses.lowerBound)
-    (substitute, reported) = (nil, nil)
+    (substitute, reported, isSilenceReported) = (nil, nil, false)
   }
 
   /// A watch has ended.
@@ -61,6 +63,15 @@ struct NetworkKnowledge: Equatable, Sendable {
   mutating func noteSilence() -> Substitute? {
     if last == nil { substitute = substitute ?? .waiting }
     return takeNews()
+  }
+
+  /// NetworkManager does not answer any more, and the watch continues.
+  ///
+  /// - Returns: its last answer, which holds until it answers again, if that is to be reported. Nil without an answer.
+  mutating func noteSilenceAfterAnswer() -> NetworkConditions? {
+    guard let last, !isSilenceReported else { return nil }
+    isSilenceReported = true
+    return last
   }
 
   private mutating func takeNews() -> Substitute? {

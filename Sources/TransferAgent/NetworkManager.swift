@@ -139,7 +139,8 @@ private final class SystemBus {
       if result == -ETIMEDOUT {
         // It exists but does not answer, so the cost is unknown. The call itself has taken a while.
         report(.silent(SystemError(operation: "sd_bus_get_property_trivial", code: ETIMEDOUT)))
-        timeout = 0
+        // The next answer is reported even if it is the same as before the silence.
+        (timeout, reported) = (0, nil)
       } else {
         if Self.temporary.contains(-result) { try check("sd_bus_get_property_trivial", result) }
         // Without NetworkManager, nothing is known to be metered. If it starts, a signal wakes this thread.

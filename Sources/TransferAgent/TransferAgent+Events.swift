@@ -178,6 +178,9 @@ extension TransferAgent {
     case .silent(let error):
       happen(.networkUnknown("\(error)"))
       report(knowledge.noteSilence(), error)
+      if let last = knowledge.noteSilenceAfterAnswer() {
+        report(error, "its last answer holds: the network is \(last.isExpensive ? "" : "not ")metered")
+      }
     case .noBus(let error): endWatch(isBusMissing: true, error)
     case .lost(let error): endWatch(isBusMissing: false, error)
     }
@@ -194,12 +197,14 @@ extension TransferAgent {
 
   /// Reports what the agent does without knowing the kind of network; nil for nothing.
   private func report(_ substitute: NetworkKnowledge.Substitute?, _ error: SystemError) {
-    let consequence: String
     switch substitute {
-    case nil: return
-    case .waiting?: consequence = "transfers that avoid metered networks wait"
-    case .unmetered?: consequence = "no network counts as metered"
+    case nil: break
+    case .waiting?: report(error, "transfers that avoid metered networks wait")
+    case .unmetered?: report(error, "no network counts as metered")
     }
+  }
+
+  private func report(_ error: SystemError, _ consequence: String) {
     settings.log(
       "cannot ask NetworkManager whether the network is metered: \(error). Until it can be asked, \(consequence).")
   }

@@ -10,7 +10,8 @@ import TransferClient
 
 @Suite("The agent and metered networks")
 struct AgentNetworkTests {
-  /// Answers `Metered` with the last number from its standard input, and signals each change.
+  /// Answers `Metered` with the last number from its standard input, and signals each change. While the number is
+  /// negative, it does not answer.
   private static let manager = """
     import ctypes, select, sys
     lib = ctypes.CDLL("libsystemd.so.0")
@@ -21,7 +22,7 @@ struct AgentNetworkTests {
     def answer(message, data, error):
       message = ctypes.c_void_p(message)
       if lib.sd_bus_message_is_method_call(message, b"org.freedesktop.DBus.Properties", b"Get") <= 0: return 0
-      lib.sd_bus_reply_method_return(message, b"v", b"u", ctypes.c_uint32(value))
+      if value >= 0: lib.sd_bus_reply_method_return(message, b"v", b"u", ctypes.c_uint32(value))
       return 1
     handler = Handler(answer)
     path, name = b"/org/freedesktop/NetworkManager", b"org.freedesktop.NetworkManager"
@@ -213,6 +214,28 @@ struct AgentNetworkTests {
     try network.agent.lines.first("the reason") { $0.text.hasSuffix("transfers that avoid metered networks wait.") }
     network.manager.signal(SIGCONT)
     try bench.transfer(id, "heard the answer") { $0.trouble?.contains("not metered") == true }
+    network.manager.send(Array("2\n".utf8))
+    #expect(try bench.ended(id).outcome == .completed)
+    network.agent.signal(SIGTERM)
+    #expect(try network.agent.wait() == 0)
+  }
+
+  @Test("if NetworkManager does not answer any more, its last answer holds, and the agent's log states it once")
+  func silentAfterAnswer() throws {
+    let (bench, server) = (try AgentBench(), try StreamServer())
+    let network = try Network(bench, metered: "1", isSilent: true)
+    defer { withExtendedLifetime(network) {} }
+    network.manager.signal(SIGCONT)
+    let id = try submit(bench, "k", to: "\(server.url)/x/data", try bench.directory.write("data", "content"))
+    try bench.transfer(id, "heard the answer") { $0.trouble?.contains("not metered") == true }
+    network.manager.send(Array("-1\n".utf8))
+    let words = "its last answer holds: the network is metered."
+    try network.agent.lines.first("the silence") { $0.text.hasSuffix(words) }
+    // More unanswered queries: the duration is the purpose.
+    elapse(.milliseconds(2500))
+    #expect(network.agent.lines.all.count { $0.text.hasSuffix(words) } == 1)
+    let status = try bench.transfer(id, "waited or ran") { _ in true }
+    #expect(status.state == .waiting && status.trouble?.contains("not metered") == true, "\(status)")
     network.manager.send(Array("2\n".utf8))
     #expect(try bench.ended(id).outcome == .completed)
     network.agent.signal(SIGTERM)

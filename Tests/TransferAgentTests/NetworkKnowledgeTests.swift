@@ -101,6 +101,19 @@ struct NetworkKnowledgeTests {
     #expect(known == nil)
   }
 
+  @Test("that NetworkManager does not answer any more is reported once after each answer")
+  func silenceAfterAnswer() {
+    var knowledge = NetworkKnowledge()
+    let unknown = knowledge.noteSilenceAfterAnswer()
+    #expect(unknown == nil)
+    for _ in 0..<2 {
+      knowledge.note(metered)
+      let reports = (0..<3).map { _ in knowledge.noteSilenceAfterAnswer() }
+      let expected: [NetworkConditions?] = [metered, nil, nil]
+      #expect(reports == expected)
+    }
+  }
+
   @Test("if there never was a bus, nothing counts as metered, and the pauses before the next watch grow")
   func noBus() {
     var knowledge = NetworkKnowledge()
