@@ -50,8 +50,14 @@ extension FileStore {
 
   private func beginDigests(_ name: StreamName) {
     guard !isEnded.load(ordering: .acquiring), let sidecar = pendingSidecarNowOrLater(name),
-      let stored = sidecar.stored, let (file, size) = openFinished(sidecar.file, name), size == stored.bytes,
-      let reading = FileReading([FileStretch(file, 0..<size)])
+      let stored = sidecar.stored, let (file, size) = openFinished(sidecar.file, name)
+    else { return }
+    guard size == stored.bytes else {
+      // A later attempt succeeds if the operator restores the recording.
+      let change = "something else has changed \(sidecar.file) (\(size) bytes instead of \(stored.bytes))"
+      return finishLater(name, after: SystemError(operation: change, code: ESTALE), file: sidecar.file)
+    }
+    guard let reading = FileReading([FileStretch(file, 0..<size)])
     else { return }
     readSlice(name, sidecar, reading, RecordingDigests(receivedHead: sidecar.receivedHead))
   }
@@ -80,9 +86,9 @@ extension FileStore {
     do throws(SystemError) {
       _ = try reading.next(RecordingDigests.slice, digests.update)
     } catch {
-      // Another program has changed the recording. The next server tries it once more.
-      if !error.isForeignChange { finishLater(name, after: error, file: sidecar.file) }
-      return
+      // Also after ESTALE. The next attempt opens the file again, which helps if only the handle of a file server was
+      // stale, and finds out whether something else has changed the recording.
+      return finishLater(name, after: error, file: sidecar.file)
     }
     guard reading.isAtEnd else {
       return worker.executeUnhurried(remaining: reading.remaining) { [self] in

@@ -287,8 +287,13 @@ extension FileStore {
     guard unfinished.withLock({ $0.postpone(recording, after: error) }), let error else { return }
     let shown = file ?? name.fileBase
     let remedy =
-      error.isFull
-      ? "Free space on the disk." : "Check the disk, and restore the recording from a copy if it is damaged."
+      if error.isFull {
+        "Free space on the disk."
+      } else if error.isForeignChange {
+        "Restore the recording from a copy if something else has changed it. Otherwise check its file server."
+      } else {
+        "Check the disk, and restore the recording from a copy if it is damaged."
+      }
     var event = ServerEvent(
       .warning,
       reason: "cannot complete the sidecar of \(shown): \(error). The server retries after growing pauses. \(remedy)")

@@ -16,7 +16,7 @@ import Testing
 struct DamagedRecordingTests {
   @Test(
     "an error that recurs while digests are computed is reported once with the file, and delays no other recording",
-    arguments: [(EIO, "Check the disk"), (ENOSPC, "Free space")])
+    arguments: [(EIO, "Check the disk"), (ENOSPC, "Free space"), (ESTALE, "check its file server")])
   func reported(code: Int32, remedy: String) async {
     await #expect(processExitsWith: .success) { [code = code as Int32, remedy = remedy as String] in
       let directory = TemporaryDirectory()
@@ -40,6 +40,26 @@ struct DamagedRecordingTests {
       try waitUntil("the sidecar follows") { directory.exists("d-1.sidecar") && !directory.exists(".d-1.sidecar") }
       test.stop()
     }
+  }
+
+  @Test("a recording that something else has changed before its digests exist is reported, and may be restored")
+  func changed() throws {
+    let directory = TemporaryDirectory()
+    try directory.write("d-1.txt", Array("ab".utf8))
+    var sidecar = RecordingSidecar(file: "d-1.txt")
+    sidecar.stored = RecordingSidecar.Content(bytes: 3)
+    sidecar.received = sidecar.stored
+    try directory.write(".d-1.sidecar", Array(sidecar.text.utf8))
+    let test = try TestServer(in: directory) { $0.maintenancePause = .milliseconds(5) }
+    let warning = try test.events.wait(.warning)
+    let reason = warning.reason ?? ""
+    #expect(warning.file == "d-1.txt" && reason.contains("something else has changed d-1.txt"), "\(warning)")
+    #expect(reason.contains("Restore the recording"), "\(warning)")
+    #expect(!directory.exists("d-1.sidecar"))
+    try directory.write("d-1.txt", Array("abc".utf8))
+    try waitUntil("the sidecar follows") { directory.exists("d-1.sidecar") && !directory.exists(".d-1.sidecar") }
+    #expect(test.events.all.count { $0.kind == .warning } == 1, "\(test.events.all)")
+    test.stop()
   }
 
   /// The rounds after each of these failures until the next attempt, and the numbers of the failures that are reported.
