@@ -208,7 +208,7 @@ struct FailingDiskTests {
     ) { _ in }
     let backlog = try #require(try spool.opened(spool.backlog.first))
     guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    var consumer = ends.consumer
+    let consumer = ends.consumer
     machine.failReads(with: EIO, andWrites: true)
     let (began, before) = (MonotonicInstant.now, machine.readCount)
     try SpoolDirectory.wait(for: "attempts for longer than the patience") {
