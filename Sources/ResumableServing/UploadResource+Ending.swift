@@ -52,7 +52,6 @@ extension UploadResource {
     _ completion: @escaping (SystemError?) -> Void = { _ in }
   ) {
     guard case .inactive(let cause) = ledger.state.phase else { return completion(nil) }
-    touch()
     var event = content.event(kind, ledger.request)
     (event.peer, event.offset, event.reason) = (peer, ledger.state.offset, reason ?? cause.description)
     noteOwnOffset()
@@ -78,6 +77,7 @@ extension UploadResource {
 
   /// The end of an inactive upload is complete.
   private func isOver(_ event: ServerEvent?, _ completion: @escaping (SystemError?) -> Void) {
+    touch()
     resources.finished(self)
     if let event { resources.emit(event) }
     save(completion)

@@ -236,8 +236,14 @@ extension UploadResource {
     deactivate(.contradicted, peer: waiting?.peer) { _ in waiting?.respond(response) }
   }
 
-  /// The request whose client waits for an answer.
+  /// The work for the active request has ended. Returns that request, if its client still waits for an answer.
   func takeWaiting() -> UploadTransfer? {
+    // The work may have taken longer than a lifetime, and the client may have been asked to try again.
+    touch()
+    return detachTransfer()
+  }
+
+  private func detachTransfer() -> UploadTransfer? {
     let waiting = transfer
     transfer = nil
     waiting?.resource = nil
@@ -344,7 +350,10 @@ extension UploadResource {
     // Another request continues the same stream. The bytes that it adds belong to this upload too, because a byte of a
     // stream is the same from every client. Our next request measures how many there are.
     release()
-    if ledger.state.phase == .processing { ledger.state.processingPostponed() }
+    if ledger.state.phase == .processing {
+      ledger.state.processingPostponed()
+      touch()
+    }
     guard let transfer else { return }
     reject(transfer, .handlerNotReady(status: 503, reason: "another request continues the stream"))
   }
@@ -357,7 +366,8 @@ extension UploadResource {
 
   /// The server has ended. Breaks the reference cycle between an upload and its handler. Bytes on the disk stay.
   func partFromHandler() {
-    _ = takeWaiting()
+    // The ages of the uploads are written already.
+    _ = detachTransfer()
     content.part()
   }
 }

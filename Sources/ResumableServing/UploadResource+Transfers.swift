@@ -65,17 +65,12 @@ extension UploadResource {
     case .ignore: break
     case .refuse(let refusal):
       guard isCurrent else { return }
-      self.transfer = nil
-      transfer.resource = nil
-      progress.end()
+      _ = takeWaiting()
       refuse(transfer, refusal)
       rest()
     case .acknowledge:
       guard isCurrent else { return }
-      self.transfer = nil
-      transfer.resource = nil
-      progress.end()
-      touch()
+      _ = takeWaiting()
       let reached = ledger.state.offset
       settle { [self] failure in
         if let failure { return undoesCreation(transfer, failure) ? () : refuse(transfer, failure) }
@@ -115,9 +110,7 @@ extension UploadResource {
       return true
     }
     ledger.state.contentRefuted()
-    self.transfer = nil
-    transfer.resource = nil
-    progress.end()
+    _ = takeWaiting()
     refuse(transfer, dropUncounted() ?? .contentDigest)
     rest()
     return false

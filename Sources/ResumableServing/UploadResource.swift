@@ -95,8 +95,11 @@ final class UploadResource {
   /// Whether a request, the handler's processing of the complete bytes, or the removal of the bytes is in progress.
   var isAtWork: Bool { ledger.state.transfer != nil || ledger.state.phase == .processing || removal != nil }
   var lastActivity: MonotonicInstant { age.lastActivity }
-  /// The end of its lifetime, unless another request arrives.
-  var deadline: MonotonicInstant { lastActivity + resources.lifetimes.of(isLive: isUnfinished && ledger.isLive) }
+  /// The end of its lifetime, unless another request arrives. It begins when the work ends, however long that takes.
+  var deadline: MonotonicInstant {
+    let begin = isAtWork ? MonotonicInstant.now : lastActivity
+    return begin + resources.lifetimes.of(isLive: isUnfinished && ledger.isLive)
+  }
   /// Whether its spooled bytes are kept although it is over, because they belong to a live stream.
   var keepsBody: Bool {
     guard ledger.state.phase == .inactive(.interrupted) else { return false }

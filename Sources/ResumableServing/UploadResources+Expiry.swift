@@ -59,10 +59,7 @@ extension UploadResources {
   }
 
   private func expire(_ resource: UploadResource) {
-    if resource.isAtWork {
-      // A stream that is silent for longer than a resource lives is nevertheless in progress.
-      resource.touch()
-    } else if !resource.isUnfinished {
+    if !resource.isUnfinished {
       if resource.keepsBody { resource.touch() } else { forget(resource.token) }
     } else if !mayShare(resource) {
       resource.expire()

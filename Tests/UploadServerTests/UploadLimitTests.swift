@@ -167,32 +167,56 @@ struct UploadLimitTests {
     #expect(try live.final().answer["upload-offset"] == "6")
   }
 
-  /// Asks to retry once the lifetime of its upload has passed, and notes a later moment.
+  /// Works for a time, which is long in comparison to the lifetime of its upload, and notes a later moment.
   private final class Late: RequestHandler {
-    private let answersAfter: Duration
+    private let work: Duration
+    private let accepts: Bool
     private let check: MonotonicInstant
     private let log: EventLog<String>
     private var exchange: (any Exchange)?
 
-    init(answersAfter: Duration, check: MonotonicInstant, _ log: EventLog<String>) {
-      (self.answersAfter, self.check, self.log) = (answersAfter, check, log)
+    /// - Parameter accepts: whether it accepts the body at once, and asks to retry after the work. If not, it accepts
+    ///   the body after the work.
+    init(work: Duration, accepts: Bool, check: MonotonicInstant, _ log: EventLog<String>) {
+      (self.work, self.accepts, self.check, self.log) = (work, accepts, check, log)
     }
 
     func begin(_ exchange: any Exchange) {
       self.exchange = exchange
-      exchange.acceptBody()
+      if accepts { return exchange.acceptBody() }
+      start(on: exchange) { exchange.acceptBody() }
     }
 
     func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
 
     func end() {
-      guard let exchange else { return }
-      exchange.loop.schedule(after: answersAfter) { exchange.respond(Response(503, ["retry-after": "1"])) }
+      guard accepts, let exchange else { return }
+      start(on: exchange) { exchange.respond(Response(503, ["retry-after": "1"])) }
+    }
+
+    private func start(on exchange: any Exchange, then finish: @escaping () -> Void) {
+      exchange.loop.schedule(after: work, finish)
       exchange.loop.schedule(at: check) { [log] in log.append("checked") }
     }
 
     func aborted(_ reason: AbortReason) { exchange = nil }
     func serverStops() {}
+  }
+
+  /// A server with ``Late`` handlers. It adds to the log that an upload has expired.
+  private func late(
+    lifetime: Duration, work: Duration, accepts: Bool = true, check: MonotonicInstant, _ log: EventLog<String>
+  ) throws -> TestServer {
+    try TestServer {
+      $0.uploads.maximumAge = lifetime
+      $0.uploads.loadPatience = .seconds(60)
+      $0.handler = { _ in Late(work: work, accepts: accepts, check: check, log) }
+      let report = $0.onEvent
+      $0.onEvent = { event in
+        if event.kind == .expired { log.append("expired") }
+        report(event)
+      }
+    }
   }
 
   @Test("a lifetime that ends while the handler processes the upload begins again")
@@ -202,20 +226,43 @@ struct UploadLimitTests {
     // A loop runs its timers in the order of their deadlines, however late they are. So no load changes the result: the
     // first lifetime ends, the handler answers, the moment is noted, and the second lifetime ends.
     let check = MonotonicInstant.now + (lifetime * 2 - .milliseconds(1))
-    let test = try TestServer {
-      $0.uploads.maximumAge = lifetime
-      $0.uploads.loadPatience = .seconds(60)
-      $0.handler = { _ in Late(answersAfter: lifetime + .milliseconds(1), check: check, log) }
-      let report = $0.onEvent
-      $0.onEvent = { event in
-        if event.kind == .expired { log.append("expired") }
-        report(event)
-      }
-    }
+    let test = try late(lifetime: lifetime, work: lifetime + .milliseconds(1), check: check, log)
     let client = try test.connect()
     try client.request("POST", "/late", ["Upload-Complete: ?1"], body: "abc")
     #expect(try client.final().answer.status == 503)
     #expect(try log.wait("the moment") { $0.first } == "checked")
+  }
+
+  /// The reason why a request that took longer than the lifetime of its upload is refused.
+  enum LateRefusal: CaseIterable { case handlerNotReady, length, digest }
+
+  @Test(
+    "an upload lives for a whole lifetime after a request that took longer than that, if its client may try again",
+    arguments: LateRefusal.allCases)
+  func lateRefusal(_ refusal: LateRefusal) throws {
+    let lifetime = Duration.milliseconds(600)
+    let work = lifetime * 2 - .milliseconds(100)
+    let log = try EventLog<String>()
+    // Before the end of a lifetime that begins after the work, and well after the end of the second one since the
+    // beginning of the request. The order of the timers decides, as above.
+    let check = MonotonicInstant.now + work + (lifetime - .milliseconds(1))
+    let test = try late(
+      lifetime: lifetime, work: work, accepts: refusal == .handlerNotReady, check: check, log)
+    let client = try test.connect()
+    switch refusal {
+    case .handlerNotReady: try client.request("POST", "/late", ["Upload-Complete: ?1"], body: "abc")
+    case .length:
+      try client.patch(try test.create("/late", ["Upload-Length: 4"]), at: 0, completes: true, chunked: true)
+      try client.sendChunk("abc")
+      try client.send("0\r\n\r\n")
+    case .digest:
+      // The SHA-256 of "abc" (FIPS 180-4).
+      let digest = "Content-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
+      try client.patch(try test.create("/late", ["Upload-Length: 4"]), at: 0, [digest], body: "abd")
+    }
+    #expect(try client.final().answer.status == (refusal == .handlerNotReady ? 503 : 400))
+    #expect(try log.wait("the moment") { $0.first } == "checked")
+    _ = try test.events.wait(.expired)
   }
 
   @Test("a client below the minimum rate is disconnected, and its bytes stay (draft, section Security Considerations)")
