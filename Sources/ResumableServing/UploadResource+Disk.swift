@@ -17,7 +17,7 @@ extension UploadResource {
     guard ledger.isOwnOffsetWritten || ledger.state.phase != .incomplete else {
       transfer?.pause()
       return saveFirst { [self] error in
-        if let error { answer(UploadRefusal(error)) } else { settle(answer) }
+        if let refusal = self.refusal(after: error) { answer(refusal) } else { settle(answer) }
       }
     }
     // The record may state that everything is on the disk, which was true for fewer bytes.
@@ -30,7 +30,7 @@ extension UploadResource {
             ledger.unsyncedNotRecorded()
             hasOthersBytes = true
           }
-          answer(error.map { UploadRefusal($0) })
+          answer(self.refusal(after: error))
         }
       }
     }
@@ -38,11 +38,15 @@ extension UploadResource {
     gate.close()
     transfer?.pause()
     synchronizeAll { [self] error in
-      var refusal = error.map { UploadRefusal($0) }
-      if case .inactive(let cause) = ledger.state.phase { refusal = .deactivated(cause) }
-      answer(refusal)
+      answer(self.refusal(after: error))
       goOn()
     }
+  }
+
+  /// Why a request that has waited for the disk is refused; nil if it is not. The upload may have ended meanwhile.
+  private func refusal(after error: SystemError?) -> UploadRefusal? {
+    if case .inactive(let cause) = ledger.state.phase { return .deactivated(cause) }
+    return error.map { UploadRefusal($0) }
   }
 
   /// Saves the record, and then calls `work`, which asks for the content of the active transfer. Requests that arrive

@@ -79,6 +79,41 @@ struct UploadDurabilityTests {
     }
   }
 
+  @Test("a HEAD that waits for the record of its upload reports an end that comes meanwhile")
+  func endedMeanwhile() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let first = try TestServer(in: directory) { $0.durability = .interval }
+      let location = try first.create("/t.txt", ["Stream-ID: a"])
+      let creator = try first.connect()
+      try creator.patch(location, at: 0, body: "abc")
+      try require(try creator.final().answer["upload-offset"] == "3", "stored")
+      creator.disconnect()
+      first.stop()
+      let record = ".uploads/" + location.dropFirst("/.uploads/".utf8.count) + ".upload"
+      func isUnsynced() throws -> Bool { try directory.text(record).contains("Unsynced: ") }
+      try require(try !isUnsynced(), "all of it is on the disk")
+      let test = try TestServer(in: directory) { $0.durability = .interval }
+      let other = try test.connect()
+      try other.send(TestServer.head("/t.txt", id: "a", offset: 3))
+      try other.sendChunk("defgh")
+      try waitUntil("the stream is longer") { (try? directory.text("t-a.part")) == "abcdefgh" }
+      // If an expectation fails, the server must not wait for a disk that hangs.
+      defer { sync_gate_open() }
+      sync_gate_close()
+      let asking = try test.connect()
+      try asking.request("HEAD", location)
+      try waitUntil("its record is on its way to the disk") { try isUnsynced() }
+      let deleting = try test.connect()
+      try deleting.request("DELETE", location)
+      try require(try deleting.final().answer.status == 204, "cancelled")
+      try require(!asking.hasAnswer, "not before the disk")
+      sync_gate_open()
+      let answer = try asking.final(withBody: false).answer
+      try require(answer.status == 410 && answer["upload-offset"] == nil, "\(answer)")
+    }
+  }
+
   @Test("with always, neither a 104 nor a 2xx nor a response to HEAD has an offset before the disk has it")
   func always() async {
     await #expect(processExitsWith: .success) {
