@@ -40,6 +40,15 @@ final class DiscardedUploads {
     arm()
   }
 
+  /// Removes the bytes of an upload after a pause, because the brokers have refused this to a request.
+  ///
+  /// - Parameter epoch: the one in which the upload was found. If it is over, the log may be another one.
+  func removeLater(_ token: String, epoch: UInt64) {
+    // A client may repeat its request during an outage.
+    guard epoch == log.usage.epoch, !waiting.contains(token) else { return }
+    removeLater(token)
+  }
+
   /// Forgets all of them, because the server stops or the log may be another one.
   func forget() {
     if let timer { log.loop.cancel(timer) }

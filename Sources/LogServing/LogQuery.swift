@@ -50,7 +50,7 @@ final class LogQuery: RequestHandler {
   func serverStops() {}
 
   private func ask() {
-    log.find(token, for: head.credential) { [self] found in
+    log.find(token, for: head.credential) { [self, epoch = log.usage.epoch] found in
       // Without a client that waits for the offset, the append need not end.
       guard exchange != nil || purpose == .cancel else { return }
       if case .unavailable(let error) = found, error.isTransient { return askAgain(after: error) }
@@ -60,7 +60,8 @@ final class LogQuery: RequestHandler {
         // It is the message of this request, whose acknowledgement was lost, or the messages before it may still be
         // there.
         return entry.mark.publisher == publisher
-          ? changed(entry, at: sequence) : log.purge(token) { self.refuse(.deactivated(.cancelled)) }
+          ? changed(entry, at: sequence)
+          : log.purgeAgain(token, epoch: epoch) { self.refuse(.deactivated(.cancelled)) }
       }
       if let refusal = found.refusal { return refuse(refusal) }
       guard case .entry(let entry, let sequence) = found else { return }

@@ -16,6 +16,8 @@ package final class LogUsage: Sendable {
     var isCurrent = false
     var waiters: [UInt64: @Sendable () -> Void] = [:]
     var lastWaiter: UInt64 = 0
+    /// Called with a discarded upload whose bytes a request could not remove, and the epoch in which it was found.
+    var refusedRemoval: (@Sendable (_ token: String, _ epoch: UInt64) -> Void)?
   }
 
   /// How long a request waits until the uploads of other servers are known.
@@ -186,6 +188,18 @@ package final class LogUsage: Sendable {
   /// Called when this server has published the last message of an upload. It was published in that epoch.
   func end(_ token: String, at sequence: UInt64, epoch: UInt64) {
     state.withLock { $0.uploads.end(token, at: sequence, epoch: epoch) }
+  }
+
+  /// Sets what is called with each discarded upload whose bytes a request could not remove, on the thread of the
+  /// request, and with the epoch in which the upload was found. Nil ends this.
+  func onRefusedRemoval(_ action: (@Sendable (_ token: String, _ epoch: UInt64) -> Void)?) {
+    state.withLock { $0.refusedRemoval = action }
+  }
+
+  /// Called when the brokers have not removed the bytes of a discarded upload, which was found in that epoch.
+  func removalRefused(_ token: String, epoch: UInt64) {
+    let action = state.withLock { $0.refusedRemoval }
+    action?(token, epoch)
   }
 
   // MARK: Requests

@@ -60,6 +60,8 @@ package final class LogWatch {
       handle: { [unowned self] in happened($0) })
     self.reader = reader
     reader.want(Self.window)
+    let removals = LoopOwned(discarded, on: log.loop)
+    log.usage.onRefusedRemoval { token, epoch in removals.execute { $0.removeLater(token, epoch: epoch) } }
     if beatTimer == nil { beat() }
   }
 
@@ -72,6 +74,7 @@ package final class LogWatch {
     isStopped = true
     reader?.stop()
     disarm()
+    log.usage.onRefusedRemoval(nil)
     discarded.forget()
     for timer in [complaintTimer, beatTimer].compactMap(\.self) { log.loop.cancel(timer) }
   }

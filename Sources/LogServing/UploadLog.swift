@@ -143,6 +143,16 @@ package final class UploadLog {
     stream.purge(token) { _ in completion() }
   }
 
+  /// The same for an upload that was discarded before. A ``LogWatch`` that began later does not know it.
+  ///
+  /// - Parameter epoch: the one in which the upload was found.
+  func purgeAgain(_ token: String, epoch: UInt64, _ completion: @escaping () -> Void) {
+    stream.purge(token) { [usage] result in
+      if case .failure = result { usage.removalRefused(token, epoch: epoch) }
+      completion()
+    }
+  }
+
   /// The state of an upload in the log.
   enum Found {
     case entry(LogEntry, sequence: UInt64)

@@ -228,17 +228,24 @@ struct SharedExpiryTests {
     event.reason?.contains("cannot remove the messages") == true
   }
 
-  @Test("the bytes of a cancelled upload are removed although the brokers refused this, unless the upload was complete")
-  func refusedRemoval() throws {
-    func users(_ permissions: String) -> String {
-      "authorization { users: [{ user: u, password: p\(permissions) }] }"
-    }
-    let broker = try TestBroker(users(", permissions: { publish: { deny: \"$JS.API.STREAM.PURGE.>\" } }"))
-    let options = BrokerOptions(servers: ["nats://u:p@127.0.0.1:\(broker.port)"])
-    let server = try LogServer(broker) {
-      Self.short(3600)(&$0)
+  /// Users of a broker, who may remove no messages, or all.
+  private static func users(purge isAllowed: Bool) -> String {
+    let permissions = isAllowed ? "" : ", permissions: { publish: { deny: \"$JS.API.STREAM.PURGE.>\" } }"
+    return "authorization { users: [{ user: u, password: p\(permissions) }] }"
+  }
+
+  private static func server(_ broker: TestBroker, _ options: BrokerOptions, lifetime: Int) throws -> LogServer {
+    try LogServer(broker) {
+      short(lifetime)(&$0)
       $0.storage = .brokers(UploadServer.Brokers(options))
     }
+  }
+
+  @Test("the bytes of a cancelled upload are removed although the brokers refused this, unless the upload was complete")
+  func refusedRemoval() throws {
+    let broker = try TestBroker(Self.users(purge: false))
+    let options = BrokerOptions(servers: ["nats://u:p@127.0.0.1:\(broker.port)"])
+    let server = try Self.server(broker, options, lifetime: 3600)
     let complete = try server.create("whole", ["Upload-Length: 5"])
     let last = try server.connect()
     try last.patch(complete, at: 5, completes: true, body: "")
@@ -259,10 +266,49 @@ struct SharedExpiryTests {
     for location in unfinished { #expect(try bytes(location) == Array("bytes".utf8)) }
     try server.events.first("the report") { Self.isRefusedRemoval($0) }
     try broker.kill()
-    try broker.start(users(""))
+    try broker.start(Self.users(purge: true))
     try waitUntil("their bytes are removed") { unfinished.allSatisfy { (try? bytes($0)) == [] } }
     // Its end came first.
     #expect(try bytes(complete) == Array("whole".utf8))
+    #expect(server.events.all.filter(Self.isRefusedRemoval).count == 1)
+  }
+
+  @Test(
+    "a repeated DELETE reports that the brokers refuse to remove the bytes of an upload that was cancelled long ago, and the server tries again"
+  )
+  func repeatedRemoval() throws {
+    let broker = try TestBroker(Self.users(purge: false))
+    let options = BrokerOptions(servers: ["nats://u:p@127.0.0.1:\(broker.port)"])
+    func delete(_ location: String, at server: LogServer) throws -> Int {
+      let client = try server.connect()
+      try client.request("DELETE", location)
+      return try client.final(withBody: false).answer.status
+    }
+    var location = ""
+    do {
+      let server = try Self.server(broker, options, lifetime: 8)
+      location = try server.create("bytes", ["Upload-Length: 50"])
+      // Without an open upload, there are no ticks.
+      _ = try server.create("live", ["Stream-ID: ticking"])
+      #expect(try delete(location, at: server) == 204)
+      // A server that begins after two more ticks does not remove the bytes by itself.
+      let stream = try BrokerLoop(options).open("sluice")
+      for number in 0..<3 {
+        let before = try stream.lastMessage(of: "served")?.sequence
+        try waitUntil("there is tick \(number)") { try stream.lastMessage(of: "served")?.sequence != before }
+      }
+    }
+    let server = try Self.server(broker, options, lifetime: 3600)
+    for _ in 0..<2 { #expect(try delete(location, at: server) == 410) }
+    try server.events.first("the report") { Self.isRefusedRemoval($0) }
+    let stream = try BrokerLoop(options).open("sluice")
+    func bytes() throws -> [UInt8] {
+      try stream.messages(of: String(location.dropFirst("/.uploads/".count))).flatMap(\.content.payload)
+    }
+    #expect(try bytes() == Array("bytes".utf8))
+    try broker.kill()
+    try broker.start(Self.users(purge: true))
+    try waitUntil("its bytes are removed") { (try? bytes()) == [] }
     #expect(server.events.all.filter(Self.isRefusedRemoval).count == 1)
   }
 
