@@ -23,8 +23,8 @@ final class ServerCore {
   func gather(by gather: @escaping (@escaping @Sendable () -> Void) -> Void) {
     directory?.gather(by: gather)
   }
-  /// Everything has ended here.
-  var ended: () -> Void = {}
+  /// Called with the last metrics of this loop when everything has ended here.
+  var ended: (ServerFigures) -> Void = { _ in }
 
   init(
     _ configuration: UploadServer.Configuration, _ shared: SharedStorage, _ assignment: LoopAssignment,
@@ -133,7 +133,7 @@ final class ServerCore {
   private func partEnded() {
     unended -= 1
     guard unended == 0 else { return }
-    ended()
+    ended(figures(asked: .now))
     loop.stop()
   }
 }

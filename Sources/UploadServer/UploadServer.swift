@@ -32,6 +32,7 @@ public final class UploadServer: Sendable {
   private let ended = EndSignal()
   /// How many loops have requests that a stopping server waits for.
   private let undrained: Atomic<Int>
+  private let lastFigures = LastFigures()
   private let residentBytesAtStart = ProcessFigures.residentBytes
 
   /// The addresses on which the server listens, with the ports that the kernel chose for port 0.
@@ -89,7 +90,10 @@ public final class UploadServer: Sendable {
       failed: { error in owned[0].execute { $0.cannotFind(error) } })
     undrained = Atomic(count)
     for (index, core) in cores.enumerated() {
-      core.ended = { shared.loopEnded() }
+      core.ended = { [lastFigures] figures in
+        lastFigures.set(figures, of: index)
+        shared.loopEnded()
+      }
       core.connections.handOver = { [unowned self] connection, index in give(connection, to: index) }
       core.connections.drained = { [unowned self] in drained() }
       core.gather { [unowned self] work in gather(for: index, work) }
@@ -184,18 +188,20 @@ public final class UploadServer: Sendable {
   public var isReady: Bool { shared.brokers?.isReady ?? true }
 
   /// Collects the server's metrics for a ``HTTPServer/MetricsListener``, and passes them to `answer` as soon as each
-  /// loop has contributed. Any thread. If a loop has ended, it releases `answer` without a call.
+  /// loop has contributed. Any thread. While the server stops and afterwards, loops that have ended contribute their
+  /// last figures.
   public func figures(_ answer: @escaping @Sendable (MetricsText) -> Void) {
     let (start, brokers) = (residentBytesAtStart, shared.brokers)
     let sum = FigureSum(of: cores.count)
-    for core in cores {
+    for (index, core) in cores.enumerated() {
       let asked = MonotonicInstant.now
-      core.execute { core in
-        guard let all = sum.add(core.figures(asked: asked)) else { return }
+      let contribution = LoopContribution { [lastFigures] figures in
+        guard let figures = figures ?? lastFigures.figures(of: index), let all = sum.add(figures) else { return }
         var page = all.page(residentBytesAtStart: start)
         if let brokers { all.addBrokers(to: &page, reconnects: brokers.reconnectCount) }
         answer(page)
       }
+      core.execute { contribution.set($0.figures(asked: asked)) }
     }
   }
 

@@ -72,6 +72,37 @@ struct MetricsListenerTests {
     #expect(lines.contains { $0.hasPrefix("sluice_server_event_loop_lag_seconds{loop=\"\(threads - 1)\"} ") })
   }
 
+  @Test("while a server stops, and afterwards, the metrics include those of the threads that have ended")
+  func stopping() throws {
+    let test = try TestServer { $0.threads = 2 }
+    let (listener, address) = try listener(test.server)
+    defer { listener.stop() }
+    let client = try test.connect()
+    try client.send(TestServer.head(framing: "Content-Length: 6") + "abc")
+    _ = try test.events.wait(.begun)
+    // Both threads have accepted some of these connections.
+    let idle = try (0..<4).map { _ in
+      let client = try test.connect()
+      try client.request("GET", "/", version: nil)
+      _ = try client.answer()
+      return client
+    }
+    test.server.drain(within: .seconds(600))
+    for client in idle { #expect(client.isClosedByServer()) }
+    // The thread without a request ends during these requests.
+    for _ in 0..<100 {
+      let answer = try get(address)
+      try #require(answer.status == 200 && answer.body.contains("\nsluice_server_connections_accepted_total 5\n"))
+    }
+    try client.send("def")
+    #expect(try (200..<300).contains(client.answer().status))
+    client.disconnect()
+    test.server.waitUntilEnded()
+    let last = try get(address)
+    #expect(last.status == 200 && last.body.contains("\nsluice_server_connections_open 0\n"))
+    #expect(last.body.contains("\nsluice_server_stored_bytes_total 6\n"), "\(last)")
+  }
+
   @Test("the port serves only /metrics and accepts no upload, and the upload port has no metrics")
   func otherRequests() throws {
     let test = try TestServer()

@@ -17,7 +17,7 @@ public import Metrics
 /// The page also has the metrics of the process (`process_resident_memory_bytes` and others).
 public final class MetricsListener: Sendable {
   /// Makes the page and passes it to `answer` once, from any thread. Called for each request, on the loop. Without a
-  /// page, for example because the server has ended, it releases `answer`, and the request gets 503.
+  /// page, it releases `answer`, and the request gets 503.
   public typealias PageMaker = @Sendable (_ answer: @escaping @Sendable (MetricsText) -> Void) -> Void
 
   private let core: LoopOwned<MetricsCore>
