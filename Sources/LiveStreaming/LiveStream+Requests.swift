@@ -273,11 +273,15 @@ extension LiveStream {
     perform(machine.rolledOver(sentUpTo: sentUpTo, now: .now, draw: .random(in: .min ... .max)))
   }
 
+  /// The shortest use of an upload resource. A server may report that each of them expires at once (`max-age=0`), and
+  /// must not get new ones without a pause.
+  private static let shortestUse = Duration.milliseconds(500)
+
   /// The lifetime of the upload resource begins again with each response that reports it.
   func noteLifetime() {
     guard let delay = machine.takeTimeToExpiry(), !machine.isEnded else { return }
     if let lifetimeTimer { loop.cancel(lifetimeTimer) }
-    lifetimeTimer = loop.schedule(after: delay) { [unowned self] in
+    lifetimeTimer = loop.schedule(after: max(delay, Self.shortestUse)) { [unowned self] in
       lifetimeTimer = nil
       guard machine.expiresSoon() else { return }
       if request != nil { return rollOver() }

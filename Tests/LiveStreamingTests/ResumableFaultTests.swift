@@ -287,6 +287,31 @@ struct ResumableFaultTests {
     }
   }
 
+  @Test("a server whose uploads expire at once gets no new ones without a pause", .timeLimit(.minutes(10)))
+  func noLife() throws {
+    let created = Lock<[MonotonicInstant]>([])
+    let server = try ResumableServer(.init(progress: 1)) { request, _ in
+      if request.method == "POST" { created.withLock { $0.append(.now) } }
+      guard request.method == "PATCH", !request.completes else { return .proper }
+      return .answer(
+        "204 No Content", ["Upload-Draft-Interop-Version: 8", "Upload-Complete: ?0", "Upload-Limit: max-age=0"])
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.rollOver.after = .milliseconds(20) }
+      // An upload without progress has no successor.
+      for number in 0..<3 {
+        try source.push(patternBytes(pattern, number * 100, 100))
+        try server.wait(for: "POST", number + 2)
+      }
+      stream.streamer.finish()
+      #expect(try stream.summary().error == nil && stream.parts.allSatisfy { $0 == "expiry" })
+      let times = created.withLock { $0 }
+      #expect(zip(times, times.dropFirst()).allSatisfy { $1 - $0 >= .milliseconds(500) }, "\(times)")
+      #expect(server.uploads.flatMap(\.bytes) == patternBytes(pattern, 0, 300))
+    }
+  }
+
   @Test("a renewed max-age counts from its response on", .timeLimit(.minutes(10)))
   func longerLife() throws {
     let told = Lock<MonotonicInstant?>(nil)
