@@ -7,7 +7,12 @@ package struct UploadLifetimes: Sendable {
   package let sized: Duration
   package let live: Duration
 
-  package init(sized: Duration, live: Duration) { (self.sized, self.live) = (sized, live) }
+  package init(sized: Duration, live: Duration) {
+    (self.sized, self.live) = (max(sized, Self.least), max(live, Self.least))
+  }
+
+  /// No upload is over as soon as its request ends.
+  private static let least = Duration.milliseconds(1)
 
   package func of(isLive: Bool) -> Duration { isLive ? live : sized }
 

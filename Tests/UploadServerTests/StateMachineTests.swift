@@ -12,6 +12,12 @@ import Testing
 
 @Suite("The server's state machines")
 struct StateMachineTests {
+  @Test("no upload is over as soon as its request ends, whatever the configuration")
+  func leastLifetime() {
+    let lifetimes = UploadLifetimes(sized: .zero, live: .seconds(-1))
+    #expect(lifetimes.of(isLive: false) > .zero && lifetimes.of(isLive: true) > .zero)
+  }
+
   @Test(
     "each byte of the stream has one place at any offsets of requests, and repeated bytes are compared",
     arguments: Seed.several(1))
