@@ -48,22 +48,16 @@ final class CheckpointWriter {
   /// Whether a checkpoint is being made.
   private(set) var isWriting = false
   private var isStopped = false
-  /// The uploads that stay as they are, because the records of their streams cannot be read.
-  private let omitted: [CollectorCheckpoint.Upload]
-  /// The sequence of the first message of such a stream. No checkpoint counts it or a later one, so that the next
-  /// collector reads it. Nil if there is none.
-  private var firstOmitted: UInt64?
-  /// Forgotten uploads whose messages the next collector may read again, by token.
-  private var retained: [String: CollectorCheckpoint.Upload] = [:]
+  private(set) var omitted: OmittedStreams
 
   /// - Parameters:
   ///   - checkpoint: the one to which the directory was restored.
-  ///   - omitted: the uploads that stay as they are, because the records of their streams cannot be read.
+  ///   - names: the streams whose records cannot be read.
   init(
-    after checkpoint: CollectorCheckpoint, omitting omitted: [CollectorCheckpoint.Upload], _ store: FileStore,
-    loop: EventLoop
+    after checkpoint: CollectorCheckpoint, omitting names: Set<StreamName>, _ store: FileStore, loop: EventLoop
   ) {
-    (latest, self.omitted, self.store, self.loop) = (checkpoint, omitted, store, loop)
+    omitted = OmittedStreams(names, after: checkpoint)
+    (latest, self.store, self.loop) = (checkpoint, store, loop)
     for file in checkpoint.files {
       growing[StreamName(base: file.base)] = GrowthExtent(part: file.part, length: file.length)
     }
@@ -72,37 +66,27 @@ final class CheckpointWriter {
   // MARK: Changes
 
   func received(_ sequence: UInt64, _ mark: String) {
-    if firstOmitted == nil { messages.append((sequence, mark)) }
+    if omitted.firstSequence == nil { messages.append((sequence, mark)) }
   }
 
   /// Called when a received message is not applied, because the records of its stream cannot be read.
-  func omit(_ sequence: UInt64) {
-    guard firstOmitted == nil else { return }
-    firstOmitted = sequence
-    messages.removeAll { $0.sequence >= sequence }
+  ///
+  /// - Parameter isLast: whether no message of the upload follows.
+  func omit(_ token: String, at sequence: UInt64, isLast: Bool) {
+    omitted.omit(token, at: sequence, isLast: isLast)
+    if omitted.firstSequence == sequence { messages.removeAll { $0.sequence >= sequence } }
   }
 
-  /// Whether the next collector reads a message again that this one has applied.
-  func isReadAgain(_ sequence: UInt64) -> Bool { firstOmitted.map { sequence > $0 } ?? false }
-
-  /// Called when an upload is forgotten. If the next collector reads messages again, it does not store the bytes of the
-  /// upload again. Otherwise, they would begin another recording if theirs is closed.
-  func retain(_ upload: CollectedUpload) {
-    guard firstOmitted != nil else { return }
-    var state = upload.state
-    // It no longer has a recording.
-    if state.phase == .open { state.phase = .closed }
-    retained[state.token] = state
-  }
+  /// Called when an upload is forgotten.
+  func retain(_ upload: CollectedUpload) { omitted.retain(upload) }
 
   /// Called when an upload begins, or continues after it was forgotten.
-  func admit(_ token: String) { retained[token] = nil }
+  func admit(_ token: String) { omitted.admit(token) }
 
   /// Called when the log is read again from its beginning.
   func rewind() {
     messages = []
-    firstOmitted = nil
-    retained = [:]
+    omitted.rewind()
     pending.message = nil
     latest.sequence = 0
     latest.mark = ""
@@ -143,8 +127,7 @@ final class CheckpointWriter {
     do throws(SystemError) { try measure(uploads) } catch { return conclude(Outcome(error), completion) }
     var checkpoint = CollectorCheckpoint(stream: latest.stream, created: latest.created, partition: latest.partition)
     (checkpoint.sequence, checkpoint.mark) = takeApplied(before: sequence, exceptLast: exceptLast)
-    let known = firstOmitted == nil ? uploads.compactMap(\.checkpoint) : uploads.map(\.state)
-    checkpoint.uploads = known + omitted + retained.values
+    checkpoint.uploads = omitted.checkpoint(with: uploads)
     checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     checkpoint.purges = purges
     let unsynced = dirty.filter { growing[$0] != nil }

@@ -39,11 +39,6 @@ final class Collection {
   private var uploads: [String: CollectedUpload] = [:]
   /// Uploads of other partitions, and those whose first message is missing.
   private var skipped: Set<String> = []
-  /// Streams whose records cannot be read. The collection changes nothing of them, and the next collector reads their
-  /// messages.
-  private let omittedStreams: Set<StreamName>
-  /// The known uploads of these streams.
-  private var omitted: Set<String>
   private var lanes: [StreamName: StreamLane] = [:]
   /// Messages that were read and are in no lane yet.
   private var inbox: [StoredMessage] = []
@@ -76,9 +71,7 @@ final class Collection {
   ) {
     (self.stream, self.store, self.registry) = (stream, store, registry)
     (self.loop, self.emit, self.ended) = (loop, emit, ended)
-    let omitted = checkpoint.uploads.filter { omittedStreams.contains($0.origin.name) }
-    (self.omittedStreams, self.omitted) = (omittedStreams, Set(omitted.map(\.token)))
-    checkpoints = CheckpointWriter(after: checkpoint, omitting: omitted, store, loop: loop)
+    checkpoints = CheckpointWriter(after: checkpoint, omitting: omittedStreams, store, loop: loop)
     assignment = configuration.partition.assignment
     (purges, finishAfter) = (configuration.purges, configuration.finishAfter)
     directory = configuration.directory
@@ -169,7 +162,7 @@ final class Collection {
       if entry?.isLast == true { skipped.remove(token) }
       return passOver()
     }
-    if omitted.contains(token) { return omit(token, message, entry) }
+    if checkpoints.omitted.contains(token: token) { return omit(token, message, entry) }
     if let upload = uploads[token] { return add(message, entry, to: upload) }
     guard let entry else {
       warn("message \(message.sequence) of the log is damaged, or was not written by a server")
@@ -215,7 +208,7 @@ final class Collection {
       if !entry.isLast { skipped.insert(token) }
       return passOver()
     }
-    guard !omittedStreams.contains(origin.name) else { return omit(token, message, entry) }
+    guard !checkpoints.omitted.contains(origin.name) else { return omit(token, message, entry) }
     let upload = CollectedUpload(token, origin, at: entry.offset, registry: registry, loop: loop, emit: emit)
     uploads[token] = upload
     checkpoints.admit(token)
@@ -232,8 +225,7 @@ final class Collection {
 
   /// Leaves a message to the next collector, because the records of its stream cannot be read.
   private func omit(_ token: String, _ message: StoredMessage, _ entry: LogEntry?) {
-    if entry?.isLast == true { omitted.remove(token) } else { omitted.insert(token) }
-    checkpoints.omit(message.sequence)
+    checkpoints.omit(token, at: message.sequence, isLast: entry?.isLast == true)
     passOver()
   }
 
@@ -252,7 +244,7 @@ final class Collection {
 
   private func forget(_ upload: CollectedUpload, isComplete: Bool, _ sequence: UInt64) {
     uploads[upload.token] = nil
-    guard checkpoints.isReadAgain(sequence) else { return }
+    guard checkpoints.omitted.isReadAgain(sequence) else { return }
     // The next collector compares repeated bytes with a complete recording, if that has all bytes of the upload.
     if isComplete, upload.segmentStart == 0, upload.phase != .refused { return }
     checkpoints.retain(upload)
@@ -268,7 +260,7 @@ final class Collection {
   func completed(_ upload: CollectedUpload) {
     guard purges else { return }
     // A collector that reads only the last of these messages again would report that the others are missing.
-    if upload.segmentStart == 0, checkpoints.isReadAgain(upload.appliedSequence) { return }
+    if upload.segmentStart == 0, checkpoints.omitted.isReadAgain(upload.appliedSequence) { return }
     for other in uploads.values
     where other.name == upload.name && other.origin.owner == upload.origin.owner && other.phase == .open
       && other.appliedSequence > 0
