@@ -35,6 +35,8 @@ final class CheckpointWriter {
   private(set) var latest: CollectorCheckpoint
   /// Messages since the last checkpoint, with their marks.
   private var messages: [(sequence: UInt64, mark: String)] = []
+  /// The last message up to which all were applied or omitted.
+  private var reached: CollectorCheckpoint.Position
   /// Streams with growing recordings, and their synced lengths.
   private var growing: [StreamName: GrowthExtent] = [:]
   /// Streams whose recordings have changed since the last checkpoint.
@@ -48,7 +50,8 @@ final class CheckpointWriter {
   /// Whether a checkpoint is being made.
   private(set) var isWriting = false
   private var isStopped = false
-  private(set) var omitted: OmittedStreams
+  /// The streams whose records cannot be read.
+  var omitted: OmittedStreams
 
   /// - Parameters:
   ///   - checkpoint: the one to which the directory was restored.
@@ -57,6 +60,7 @@ final class CheckpointWriter {
     after checkpoint: CollectorCheckpoint, omitting names: Set<StreamName>, _ store: FileStore, loop: EventLoop
   ) {
     omitted = OmittedStreams(names, after: checkpoint)
+    reached = .init(sequence: checkpoint.sequence, mark: checkpoint.mark)
     (latest, self.store, self.loop) = (checkpoint, store, loop)
     for file in checkpoint.files {
       growing[StreamName(base: file.base)] = GrowthExtent(part: file.part, length: file.length)
@@ -65,31 +69,18 @@ final class CheckpointWriter {
 
   // MARK: Changes
 
-  func received(_ sequence: UInt64, _ mark: String) {
-    if omitted.firstSequence == nil { messages.append((sequence, mark)) }
-  }
-
-  /// Called when a received message is not applied, because the records of its stream cannot be read.
-  ///
-  /// - Parameter isLast: whether no message of the upload follows.
-  func omit(_ token: String, at sequence: UInt64, isLast: Bool) {
-    omitted.omit(token, at: sequence, isLast: isLast)
-    if omitted.firstSequence == sequence { messages.removeAll { $0.sequence >= sequence } }
-  }
-
-  /// Called when an upload is forgotten.
-  func retain(_ upload: CollectedUpload) { omitted.retain(upload) }
-
-  /// Called when an upload begins, or continues after it was forgotten.
-  func admit(_ token: String) { omitted.admit(token) }
+  func received(_ sequence: UInt64, _ mark: String) { messages.append((sequence, mark)) }
 
   /// Called when the log is read again from its beginning.
   func rewind() {
     messages = []
     omitted.rewind()
     pending.message = nil
+    reached = .init(sequence: 0, mark: "")
     latest.sequence = 0
     latest.mark = ""
+    latest.applied = nil
+    latest.omissions = []
   }
 
   /// Called when a recording of the stream has changed.
@@ -127,7 +118,7 @@ final class CheckpointWriter {
     do throws(SystemError) { try measure(uploads) } catch { return conclude(Outcome(error), completion) }
     var checkpoint = CollectorCheckpoint(stream: latest.stream, created: latest.created, partition: latest.partition)
     (checkpoint.sequence, checkpoint.mark) = takeApplied(before: sequence, exceptLast: exceptLast)
-    checkpoint.uploads = omitted.checkpoint(with: uploads)
+    omitted.describe(in: &checkpoint, with: uploads, reached: reached)
     checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     checkpoint.purges = purges
     let unsynced = dirty.filter { growing[$0] != nil }
@@ -161,12 +152,14 @@ final class CheckpointWriter {
     do throws(SystemError) { return try store.growth(of: name) != nil } catch { return true }
   }
 
-  /// Removes the applied messages. Returns the last message that counts.
+  /// Removes the applied messages. Returns the last message that the next collector need not read.
   private func takeApplied(before sequence: UInt64, exceptLast: Bool) -> (sequence: UInt64, mark: String) {
     let applied = messages.dropLast(exceptLast ? 1 : 0).prefix { $0.sequence < sequence }
     pending.message = applied.last
     messages.removeFirst(applied.count)
-    return pending.message ?? (sequence: latest.sequence, mark: latest.mark)
+    if let last = applied.last { reached = .init(sequence: last.sequence, mark: last.mark) }
+    let counted = applied.last(where: { omitted.isBeforeAll($0.sequence) })
+    return counted ?? (sequence: latest.sequence, mark: latest.mark)
   }
 
   private func synchronize(_ names: [StreamName], _ completion: @escaping (SystemError?) -> Void) {

@@ -92,12 +92,9 @@ final class CollectedUpload: RecordingHolder, Exchange {
   }
 
   /// The state for the next collector. Nil if the log has all of it.
-  var checkpoint: CollectorCheckpoint.Upload? { phase != .open || offset > segmentStart ? state : nil }
-
-  /// The state for a collector that may read messages of the upload again. Otherwise, it would store the bytes of
-  /// earlier segments again.
-  var state: CollectorCheckpoint.Upload {
-    .init(
+  var checkpoint: CollectorCheckpoint.Upload? {
+    guard phase != .open || offset > segmentStart else { return nil }
+    return .init(
       token: token, origin: origin, segmentStart: segmentStart, offset: offset, ownsFile: ownsFile, phase: phase,
       link: link?.isStorable == true ? link : nil)
   }

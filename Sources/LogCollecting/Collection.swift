@@ -42,6 +42,8 @@ final class Collection {
   private var lanes: [StreamName: StreamLane] = [:]
   /// Messages that were read and are in no lane yet.
   private var inbox: [StoredMessage] = []
+  /// The sequence of the last message that was read.
+  private var lastRead: UInt64 = 0
   private var isLookingUp = false
   private var isPurging = false
   /// The last reported error of a purge.
@@ -83,7 +85,8 @@ final class Collection {
 
   /// Starts to read.
   func start() {
-    read(after: checkpoints.latest.sequence, checkpoints.latest.mark)
+    lastRead = checkpoints.latest.sequence
+    read(after: lastRead, checkpoints.latest.mark)
     armSilence()
   }
 
@@ -111,10 +114,12 @@ final class Collection {
     case .message(let message, let pending):
       logIsKnown()
       if pending > 0 { currentSince = nil }
+      lastRead = message.sequence
       inbox.append(message)
       distribute()
     case .caughtUp:
       logIsKnown()
+      if lastRead < checkpoints.omitted.applied.sequence { checkExtent() }
       if currentSince == nil { currentSince = .now }
       guard isInterrupted else { return }
       isInterrupted = false
@@ -127,22 +132,43 @@ final class Collection {
       var found = checkpoints.latest
       found.created = created
       fail(.otherSource(directory, found: checkpoints.latest.source, wanted: found.source))
-    case .rewound:
-      warn(
-        "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from its "
-          + "beginning.")
-      checkpoints.rewind()
-      // Messages that were not collected may have these sequences.
-      (pendingPurges, isLogKnown) = ([], false)
-      for upload in uploads.values { upload.link = nil }
-      read(after: 0, "")
+    case .rewound: rewind()
     }
+  }
+
+  private func rewind() {
+    warn(
+      "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from its "
+        + "beginning.")
+    checkpoints.rewind()
+    // Messages that were not collected may have these sequences.
+    (pendingPurges, isLogKnown, lastRead) = ([], false, 0)
+    for upload in uploads.values { upload.link = nil }
+    read(after: 0, "")
+  }
+
+  /// The reader notices only the loss of messages that it has delivered. Earlier collectors may have applied later ones.
+  private func checkExtent() {
+    stream.extent { [self] answer in
+      guard !isStopping, case .success(let extent) = answer,
+        extent.lastSequence < checkpoints.omitted.applied.sequence
+      else { return }
+      lostApplied()
+    }
+  }
+
+  /// The brokers have lost messages that an earlier collector has applied.
+  private func lostApplied() {
+    reader?.stop()
+    inbox = []
+    rewind()
   }
 
   /// Passes the messages to the lanes, in their order.
   private func distribute() {
     while !isLookingUp, !inbox.isEmpty {
       let message = inbox.removeFirst()
+      if checkpoints.omitted.isReplaced(message.sequence, Self.mark(message)) { return lostApplied() }
       checkpoints.received(message.sequence, Self.mark(message))
       armCheckpoint()
       distribute(message)
@@ -162,8 +188,12 @@ final class Collection {
       if entry?.isLast == true { skipped.remove(token) }
       return passOver()
     }
-    if checkpoints.omitted.contains(token: token) { return omit(token, message, entry) }
-    if let upload = uploads[token] { return add(message, entry, to: upload) }
+    if let name = checkpoints.omitted.stream(ofToken: token) { return omit(token, name, message, entry) }
+    if let upload = uploads[token] {
+      if checkpoints.omitted.isApplied(message.sequence, of: upload.name) { return passOver() }
+      return add(message, entry, to: upload)
+    }
+    if checkpoints.omitted.passes(token, at: message.sequence, isLast: entry?.isLast == true) { return passOver() }
     guard let entry else {
       warn("message \(message.sequence) of the log is damaged, or was not written by a server")
       return passOver()
@@ -191,6 +221,9 @@ final class Collection {
         }
         if let origin {
           admit(token, origin, message, entry)
+        } else if checkpoints.omitted.mayBeApplied(message.sequence) {
+          // An earlier collector has reported this, or has purged the upload.
+          pass(token, entry)
         } else {
           warn(
             "message \(message.sequence) belongs to an upload whose beginning is no longer in the log. It is ignored")
@@ -208,10 +241,10 @@ final class Collection {
       if !entry.isLast { skipped.insert(token) }
       return passOver()
     }
-    guard !checkpoints.omitted.contains(origin.name) else { return omit(token, message, entry) }
+    guard !checkpoints.omitted.isApplied(message.sequence, of: origin.name) else { return pass(token, entry) }
+    guard !checkpoints.omitted.contains(origin.name) else { return omit(token, origin.name, message, entry) }
     let upload = CollectedUpload(token, origin, at: entry.offset, registry: registry, loop: loop, emit: emit)
     uploads[token] = upload
-    checkpoints.admit(token)
     add(message, entry, to: upload)
   }
 
@@ -224,8 +257,14 @@ final class Collection {
   }
 
   /// Leaves a message to the next collector, because the records of its stream cannot be read.
-  private func omit(_ token: String, _ message: StoredMessage, _ entry: LogEntry?) {
-    checkpoints.omit(token, at: message.sequence, isLast: entry?.isLast == true)
+  private func omit(_ token: String, _ name: StreamName, _ message: StoredMessage, _ entry: LogEntry?) {
+    checkpoints.omitted.omit(token, of: name, at: message.sequence, isLast: entry?.isLast == true)
+    passOver()
+  }
+
+  /// Passes over a message of an upload that is not in the checkpoint, because an earlier collector has applied it.
+  private func pass(_ token: String, _ entry: LogEntry) {
+    checkpoints.omitted.pass(token, isLast: entry.isLast)
     passOver()
   }
 
@@ -236,18 +275,10 @@ final class Collection {
   /// Called when a message was applied.
   func applied(_ item: StreamLane.Item, _ lane: StreamLane) {
     let isLast = item.entry?.isLast == true
-    if isLast { forget(item.upload, isComplete: item.entry?.isComplete == true, item.message.sequence) }
+    if isLast { uploads[item.upload.token] = nil }
     if isLast || item.upload.phase == .refused { checkpoints.uploadLeft(item.upload.name) }
     if lane.isEmpty { lanes[item.upload.name] = nil }
     reader?.want(1)
-  }
-
-  private func forget(_ upload: CollectedUpload, isComplete: Bool, _ sequence: UInt64) {
-    uploads[upload.token] = nil
-    guard checkpoints.omitted.isReadAgain(sequence) else { return }
-    // The next collector compares repeated bytes with a complete recording, if that has all bytes of the upload.
-    if isComplete, upload.segmentStart == 0, upload.phase != .refused { return }
-    checkpoints.retain(upload)
   }
 
   /// Called when the upload's recording has grown.
@@ -259,8 +290,6 @@ final class Collection {
   /// Called when the upload's stream is complete and synced, including the bytes of other uploads.
   func completed(_ upload: CollectedUpload) {
     guard purges else { return }
-    // A collector that reads only the last of these messages again would report that the others are missing.
-    if upload.segmentStart == 0, checkpoints.omitted.isReadAgain(upload.appliedSequence) { return }
     for other in uploads.values
     where other.name == upload.name && other.origin.owner == upload.origin.owner && other.phase == .open
       && other.appliedSequence > 0
@@ -395,7 +424,6 @@ final class Collection {
       guard upload.checkpoint != nil else {
         // It has no recording. Its first message is still in the log if more bytes arrive.
         uploads[upload.token] = nil
-        checkpoints.retain(upload)
         continue
       }
       upload.closeSilent()

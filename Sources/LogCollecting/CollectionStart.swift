@@ -39,6 +39,10 @@ struct CollectionStart {
     for upload in known?.uploads ?? [] {
       if let error = store.recordsError(of: upload.origin.name) { unreadable[upload.origin.name] = error }
     }
+    for omission in known?.omissions ?? [] {
+      let name = StreamName(base: omission.base)
+      if let error = store.recordsError(of: name) { unreadable[name] = error }
+    }
     for file in known?.files ?? [] {
       let name = StreamName(base: file.base)
       if let error = unreadable[name] ?? store.recordsError(of: name) {

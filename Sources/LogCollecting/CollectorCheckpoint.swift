@@ -46,17 +46,35 @@ struct CollectorCheckpoint: Equatable, Sendable {
     var sequence: UInt64
   }
 
+  /// A message of the log.
+  struct Position: Equatable, Sendable {
+    var sequence: UInt64
+    var mark: String
+  }
+
+  /// A stream whose messages were not applied from one on, because its records cannot be read.
+  struct Omission: Equatable, Sendable {
+    /// The name of its recordings, without part and extension.
+    var base: String
+    /// The first message that was not applied.
+    var sequence: UInt64
+  }
+
   /// The name of the JetStream stream, and when it was created.
   var stream: String
   var created: String
   var partition: String
-  /// The sequence of the last message that counts.
+  /// The sequence of the last message that the next collector need not read.
   var sequence: UInt64 = 0
   /// The mark of that message. Empty if it is unknown.
   var mark = ""
+  /// The last message that was applied or belongs to one of ``omissions``. Nil if that is the one above, because there
+  /// are none.
+  var applied: Position?
   var uploads: [Upload] = []
   var files: [File] = []
   var purges: [Purge] = []
+  var omissions: [Omission] = []
 
   // MARK: Text
 
@@ -64,12 +82,14 @@ struct CollectorCheckpoint: Equatable, Sendable {
 
   /// A line for each value. The last line shows that none is missing. Nil if a value does not fit into its line.
   var text: String? {
-    var lines = [
-      Line([
-        ("collect", .integer(Self.version)), ("stream", .string(stream)), ("created", .string(created)),
-        ("partition", .string(partition)), ("sequence", .integer(Int64(clamping: sequence))), ("mark", .string(mark)),
-      ])
+    var head: [(String, BareItem)] = [
+      ("collect", .integer(Self.version)), ("stream", .string(stream)), ("created", .string(created)),
+      ("partition", .string(partition)), ("sequence", .integer(Int64(clamping: sequence))), ("mark", .string(mark)),
     ]
+    if let applied {
+      head += [("applied", .integer(Int64(clamping: applied.sequence))), ("applied-mark", .string(applied.mark))]
+    }
+    var lines = [Line(head)]
     lines += uploads.map(Line.init)
     lines += files.map {
       Line([
@@ -78,6 +98,9 @@ struct CollectorCheckpoint: Equatable, Sendable {
       ])
     }
     lines += purges.map { Line([("purge", .string($0.token)), ("before", .integer(Int64(clamping: $0.sequence)))]) }
+    lines += omissions.map {
+      Line([("omitted", .string($0.base)), ("from", .integer(Int64(clamping: $0.sequence)))])
+    }
     lines.append(Line([("end", .integer(Int64(lines.count)))]))
     let texts = lines.compactMap(\.text)
     return texts.count == lines.count ? texts.joined(separator: "\n") + "\n" : nil
@@ -93,6 +116,9 @@ struct CollectorCheckpoint: Equatable, Sendable {
     else { return nil }
     self.init(stream: stream, created: created, partition: partition)
     (self.sequence, self.mark) = (sequence, mark)
+    if let applied = head?.count("applied"), let mark = head?.string("applied-mark") {
+      self.applied = Position(sequence: applied, mark: mark)
+    }
     for line in lines.dropFirst().dropLast() {
       guard let line else { return nil }
       if let upload = Upload(line) {
@@ -101,6 +127,8 @@ struct CollectorCheckpoint: Equatable, Sendable {
         files.append(File(base: base, part: Int(clamping: part), length: length))
       } else if let token = line.string("purge"), let sequence = line.count("before") {
         purges.append(Purge(token: token, sequence: sequence))
+      } else if let base = line.string("omitted"), let sequence = line.count("from") {
+        omissions.append(Omission(base: base, sequence: sequence))
       } else {
         return nil
       }

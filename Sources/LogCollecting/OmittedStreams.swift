@@ -1,69 +1,114 @@
-// The streams that a collector leaves to the next one, because their records cannot be read.
+// The streams that a collector leaves to the next one, because their records cannot be read. The next collector reads
+// the log from their first message, and passes over the messages of other streams that this one has applied.
 
 internal import StreamServing
 
-/// What the next collector must know about these streams, and about the others whose messages it reads again for that
-/// reason. A value.
+/// The positions of streams in the log. All streams have the same one, except those that this collector or an earlier
+/// one has omitted. A value.
 struct OmittedStreams {
-  /// The collection changes nothing of them, and the next collector reads their messages.
+  /// The collection changes nothing of them.
   private let names: Set<StreamName>
   /// Their uploads in the last checkpoint, which stay as they are.
   private let uploads: [CollectorCheckpoint.Upload]
-  /// Their known uploads that are not over.
-  private var tokens: Set<String>
-  /// The sequence of their first message. No checkpoint counts it or a later one, so that the next collector reads it.
-  /// Nil if there is none.
-  private(set) var firstSequence: UInt64?
-  /// Forgotten uploads of other streams whose messages the next collector may read again, by token.
-  private var retained: [String: CollectorCheckpoint.Upload] = [:]
+  /// The streams of their known uploads that are not over, by token.
+  private var streams: [String: StreamName]
+  /// The first messages of these streams that were not applied.
+  private var first: [StreamName: UInt64]
+  /// Earlier collectors have applied all messages up to this one, except those of ``behind``.
+  private(set) var applied: CollectorCheckpoint.Position
+  /// The streams that earlier collectors have omitted, with their first messages that were not applied.
+  private var behind: [StreamName: UInt64]
+  /// Uploads that are in no checkpoint, some of whose messages earlier collectors have applied. Only while such
+  /// messages are read.
+  private var passed: Set<String> = []
 
   /// - Parameter checkpoint: the one to which the directory was restored.
   init(_ names: Set<StreamName>, after checkpoint: CollectorCheckpoint) {
     self.names = names
     uploads = checkpoint.uploads.filter { names.contains($0.origin.name) }
-    tokens = Set(uploads.map(\.token))
+    streams = Dictionary(uploads.map { ($0.token, $0.origin.name) }, uniquingKeysWith: { _, new in new })
+    applied = checkpoint.applied ?? .init(sequence: checkpoint.sequence, mark: checkpoint.mark)
+    behind = Dictionary(
+      checkpoint.omissions.map { (StreamName(base: $0.base), $0.sequence) }, uniquingKeysWith: { min($0, $1) })
+    first = behind.filter { names.contains($0.key) }
   }
 
   func contains(_ name: StreamName) -> Bool { names.contains(name) }
 
-  /// Whether it is a known upload of one of these streams.
-  func contains(token: String) -> Bool { tokens.contains(token) }
+  /// The stream of an upload. Nil unless it is a known upload of one of these streams.
+  func stream(ofToken token: String) -> StreamName? { streams[token] }
 
-  /// Called when a received message is not applied, because it belongs to one of these streams.
+  // MARK: Messages that were applied
+
+  /// Whether earlier collectors have applied the message with that sequence, unless they have omitted its stream.
+  func mayBeApplied(_ sequence: UInt64) -> Bool { sequence <= applied.sequence }
+
+  /// Whether an earlier collector has applied a message of that stream.
+  func isApplied(_ sequence: UInt64, of name: StreamName) -> Bool {
+    guard mayBeApplied(sequence) else { return false }
+    return behind[name].map { sequence < $0 } ?? true
+  }
+
+  /// Whether the brokers have lost messages that earlier collectors have applied, because another one has the sequence
+  /// of the last of them.
+  func isReplaced(_ sequence: UInt64, _ mark: String) -> Bool {
+    sequence == applied.sequence && !applied.mark.isEmpty && mark != applied.mark
+  }
+
+  /// Called when an earlier collector has applied a message of an upload that is in no checkpoint.
+  mutating func pass(_ token: String, isLast: Bool) { if !isLast { passed.insert(token) } }
+
+  /// Whether a message of such an upload is passed over without knowledge of its stream.
+  mutating func passes(_ token: String, at sequence: UInt64, isLast: Bool) -> Bool {
+    guard mayBeApplied(sequence) else {
+      passed = []
+      return false
+    }
+    guard passed.contains(token) else { return false }
+    if isLast { passed.remove(token) }
+    return true
+  }
+
+  // MARK: Messages that are not applied
+
+  /// Called when a message is not applied, because it belongs to one of these streams.
   ///
   /// - Parameter isLast: whether no message of the upload follows.
-  mutating func omit(_ token: String, at sequence: UInt64, isLast: Bool) {
-    if isLast { tokens.remove(token) } else { tokens.insert(token) }
-    if firstSequence == nil { firstSequence = sequence }
+  mutating func omit(_ token: String, of name: StreamName, at sequence: UInt64, isLast: Bool) {
+    streams[token] = isLast ? nil : name
+    if first[name] == nil, !isApplied(sequence, of: name) { first[name] = sequence }
   }
 
-  /// Whether the next collector reads a message again that this one has applied.
-  func isReadAgain(_ sequence: UInt64) -> Bool { firstSequence.map { sequence > $0 } ?? false }
-
-  /// Called when an upload of another stream is forgotten. If the next collector reads messages again, it does not store
-  /// the bytes of the upload again. Otherwise, they would begin another recording if theirs is closed.
-  mutating func retain(_ upload: CollectedUpload) {
-    guard firstSequence != nil else { return }
-    var state = upload.state
-    // It no longer has a recording.
-    if state.phase == .open { state.phase = .closed }
-    retained[state.token] = state
-  }
-
-  /// Called when an upload of another stream begins, or continues after it was forgotten.
-  mutating func admit(_ token: String) { retained[token] = nil }
+  /// Whether a message is before all messages of these streams, so that the next collector need not read it.
+  func isBeforeAll(_ sequence: UInt64) -> Bool { first.values.allSatisfy { sequence < $0 } }
 
   /// Called when the log is read again from its beginning.
   mutating func rewind() {
-    firstSequence = nil
-    retained = [:]
+    (first, behind, passed) = ([:], [:], [])
+    applied = .init(sequence: 0, mark: "")
   }
 
-  /// The uploads for a checkpoint.
+  // MARK: The checkpoint
+
+  /// Adds the uploads and the positions to a checkpoint, whose sequence is known.
   ///
-  /// - Parameter others: the unfinished uploads of the other streams.
-  func checkpoint(with others: [CollectedUpload]) -> [CollectorCheckpoint.Upload] {
-    let known = firstSequence == nil ? others.compactMap(\.checkpoint) : others.map(\.state)
-    return known + uploads + retained.values
+  /// - Parameters:
+  ///   - others: the unfinished uploads of the other streams.
+  ///   - reached: the last message up to which this collector has applied or omitted all that it has read.
+  func describe(
+    in checkpoint: inout CollectorCheckpoint, with others: [CollectedUpload], reached: CollectorCheckpoint.Position
+  ) {
+    checkpoint.uploads = others.compactMap(\.checkpoint) + uploads
+    var positions = first
+    let isBehind = reached.sequence < applied.sequence
+    // This collector has not read all messages yet that an earlier one has omitted.
+    if isBehind {
+      for (name, sequence) in behind where !names.contains(name) {
+        positions[name] = max(sequence, reached.sequence + 1)
+      }
+    }
+    let omissions = positions.map { CollectorCheckpoint.Omission(base: $0.key.base, sequence: $0.value) }
+    checkpoint.omissions = omissions.sorted { $0.base < $1.base }
+    checkpoint.applied = positions.isEmpty ? nil : isBehind ? applied : reached
   }
 }

@@ -159,4 +159,62 @@ struct CollectExpiryTests {
     #expect(try directory.contents("x-live.bin") == Array((hasHole ? "live\0\0later" : "live").utf8))
     #expect(try directory.contents("x-other.bin") == Array("other".utf8))
   }
+
+  @Test(
+    "while a stream cannot be collected, the checkpoint keeps no ended upload, and no recording is stored again, even if it was moved away"
+  )
+  func endedBesideUnreadable() throws {
+    let (broker, directory, events) = (try TestBroker(), try TemporaryDirectory(), try EventLog<ServerEvent>())
+    let server = try Self.server(broker, events)
+    defer {
+      server.shutdown(grace: .zero)
+      server.waitUntilEnded()
+    }
+    func stop(_ collector: TestProcess) throws {
+      collector.signal(SIGTERM)
+      #expect(try collector.wait() == 0, "\(collector.errors)")
+    }
+    func checkpoint() throws -> String { String(decoding: try directory.contents(".collected"), as: UTF8.self) }
+    let client = try RawClient(server.localAddresses[0])
+    func send(_ id: String, completes: Bool) throws {
+      try client.request("POST", "/x", ["Upload-Complete: ?\(completes ? 1 : 0)", "Stream-ID: \(id)"], body: id)
+      #expect(try client.final().answer.status == 201)
+    }
+    // The first collector of a directory needs all records.
+    try stop(try Self.collect(broker, directory))
+    // A link to itself, which nobody can read.
+    let log = "\(directory.path)/.parts/x-other"
+    if mkdir("\(directory.path)/.parts", 0o700) != 0 { #expect(errno == EEXIST) }
+    #expect(symlink("x-other", log) == 0)
+    try directory.write("x-other.part", "")
+    try send("other", completes: false)
+    // The second collector reads the messages again that the first one has applied.
+    for number in 0..<2 {
+      let collector = try Self.collect(broker, directory)
+      try send("live\(number)", completes: false)
+      try send("whole\(number)", completes: true)
+      try waitUntil("the recordings of collector \(number) are complete") {
+        ["x-live\(number).sidecar", "x-whole\(number).sidecar"].allSatisfy {
+          access("\(directory.path)/\($0)", F_OK) == 0
+        }
+      }
+      try stop(collector)
+      let text = try checkpoint()
+      let endedIDs = ["live\(number)", "whole\(number)"]
+      #expect(text.contains("omitted=\"x-other\"") && endedIDs.allSatisfy { !text.contains($0) }, "\(text)")
+      for ending in ["bin", "sidecar"] { #expect(unlink("\(directory.path)/x-whole\(number).\(ending)") == 0) }
+    }
+    try events.first("the end of the other upload") { $0.stream == "other" && $0.kind == .closed }
+    let newest = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
+    #expect(unlink(log) == 0)
+    let last = try Self.collect(broker, directory)
+    try waitUntil("all messages are collected") {
+      try checkpoint().firstMatch(of: /sequence=([0-9]+)/).flatMap { UInt64($0.1) } ?? 0 >= newest
+    }
+    try stop(last)
+    #expect(try !checkpoint().contains("omitted"))
+    let names = directory.names.filter { $0.hasPrefix("x-") && ($0.hasSuffix(".bin") || $0.hasSuffix(".part")) }
+    #expect(names == ["x-live0.bin", "x-live1.bin", "x-other.bin"])
+    for id in ["live0", "live1", "other"] { #expect(try directory.contents("x-\(id).bin") == Array(id.utf8)) }
+  }
 }

@@ -26,6 +26,12 @@ struct CollectorCheckpointTests {
       checkpoint.files.append(.init(base: "k-s\(index)", part: index + 1, length: number()))
       checkpoint.purges.append(.init(token: "t\(index)", sequence: number()))
     }
+    if random.chance(50) {
+      checkpoint.applied = .init(sequence: number(), mark: "p-1.3 00000000")
+      for index in 0..<Int.random(in: 1...3, using: &random) {
+        checkpoint.omissions.append(.init(base: "k-o\(index)", sequence: number()))
+      }
+    }
     return checkpoint
   }
 

@@ -1,0 +1,105 @@
+// Streams that one collector after another omits, and those that they collect meanwhile.
+
+import PropertyTesting
+import StreamServing
+import Testing
+
+@testable import LogCollecting
+
+@Suite("Streams that a collector omits")
+struct OmittedStreamsTests {
+  /// One collector, which applies messages to lists.
+  private struct Collector {
+    var omitted: OmittedStreams
+    /// The messages that were applied, by stream.
+    var applied: [[UInt64]]
+    var reached: CollectorCheckpoint.Position
+    /// The last message that the next collector need not read.
+    var position: CollectorCheckpoint.Position
+
+    init(after checkpoint: CollectorCheckpoint, omitting names: Set<StreamName>, _ applied: [[UInt64]]) {
+      omitted = OmittedStreams(names, after: checkpoint)
+      self.applied = applied
+      reached = .init(sequence: checkpoint.sequence, mark: checkpoint.mark)
+      position = reached
+    }
+
+    mutating func read(_ sequence: UInt64, of index: Int, _ name: StreamName) {
+      if !omitted.isApplied(sequence, of: name) {
+        if omitted.contains(name) {
+          omitted.omit("t\(index)", of: name, at: sequence, isLast: false)
+        } else {
+          applied[index].append(sequence)
+        }
+      }
+      reached = .init(sequence: sequence, mark: "m\(sequence)")
+      if omitted.isBeforeAll(sequence) { position = reached }
+    }
+
+    func checkpoint() throws -> CollectorCheckpoint {
+      var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
+      (checkpoint.sequence, checkpoint.mark) = (position.sequence, position.mark)
+      omitted.describe(in: &checkpoint, with: [], reached: reached)
+      return try #require(CollectorCheckpoint(parsing: try #require(checkpoint.text)))
+    }
+  }
+
+  @Test(
+    "each message is applied once, in the order of its stream, whichever streams are omitted and whenever a collector is killed",
+    arguments: Seed.several(100))
+  func once(_ seed: Seed) throws {
+    var random = seed.generator
+    let names = (0..<4).map { StreamName(path: "/k", streamID: "s\($0)", mediaType: nil) }
+    // The stream of each message. Message 1 is the first one.
+    var log: [Int] = []
+    var stored = names.map { _ in [UInt64]() }
+    var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
+    let lives = 20
+    for life in 1...lives {
+      let count = Int.random(in: 0...10, using: &random)
+      for _ in 0..<count { log.append(Int.random(in: 0..<names.count, using: &random)) }
+      var unreadable: Set<StreamName> = []
+      if life < lives { for name in names where random.chance(30) { unreadable.insert(name) } }
+      var collector = Collector(after: checkpoint, omitting: unreadable, stored)
+      for index in Int(checkpoint.sequence)..<log.count {
+        // Killed: the next one begins at the last checkpoint.
+        if life < lives, random.chance(5) { break }
+        collector.read(UInt64(index + 1), of: log[index], names[log[index]])
+        guard random.chance(40) || index == log.count - 1 else { continue }
+        (checkpoint, stored) = (try collector.checkpoint(), collector.applied)
+        #expect(checkpoint.omissions.count <= names.count)
+      }
+    }
+    for index in names.indices {
+      let all = log.indices.filter { log[$0] == index }.map { UInt64($0 + 1) }
+      #expect(stored[index] == all, "\(seed)")
+    }
+    #expect(checkpoint.sequence == UInt64(log.count) && checkpoint.applied == nil && checkpoint.omissions.isEmpty)
+  }
+
+  @Test("another message in the place of the last one that was applied shows that the brokers have lost messages")
+  func replaced() {
+    var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
+    (checkpoint.sequence, checkpoint.mark) = (4, "m4")
+    checkpoint.applied = .init(sequence: 9, mark: "m9")
+    checkpoint.omissions = [.init(base: "k-s0", sequence: 5)]
+    var omitted = OmittedStreams([], after: checkpoint)
+    #expect(omitted.isReplaced(9, "another") && !omitted.isReplaced(9, "m9") && !omitted.isReplaced(8, "another"))
+    omitted.rewind()
+    #expect(!omitted.mayBeApplied(1))
+  }
+
+  @Test("messages of an upload that was applied are passed over until its last one, or until the last that was applied")
+  func passedUploads() {
+    var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
+    checkpoint.applied = .init(sequence: 9, mark: "m9")
+    checkpoint.omissions = [.init(base: "k-s0", sequence: 1)]
+    var omitted = OmittedStreams([], after: checkpoint)
+    for token in ["a", "b"] { omitted.pass(token, isLast: false) }
+    omitted.pass("c", isLast: true)
+    var found = ["a", "a", "a", "c"].enumerated().map { omitted.passes($1, at: 3, isLast: $0 == 1) }
+    #expect(found == [true, true, false, false])
+    found = [9, 10, 9].map { omitted.passes("b", at: $0, isLast: false) }
+    #expect(found == [true, false, false])
+  }
+}
