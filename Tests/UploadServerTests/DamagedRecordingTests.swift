@@ -16,9 +16,12 @@ import Testing
 struct DamagedRecordingTests {
   @Test(
     "an error that recurs while digests are computed is reported once with the file, and delays no other recording",
-    arguments: [(EIO, "Check the disk"), (ENOSPC, "Free space"), (ESTALE, "check its file server")])
-  func reported(code: Int32, remedy: String) async {
-    await #expect(processExitsWith: .success) { [code = code as Int32, remedy = remedy as String] in
+    arguments: [
+      (EIO, "Check the disk", 1), (ENOSPC, "Free space", 1), (EIO, "Check the disk", 3), (ENOSPC, "Free space", 3),
+    ])
+  func reported(code: Int32, remedy: String, threads: Int) async {
+    await #expect(processExitsWith: .success) {
+      [code = code as Int32, remedy = remedy as String, threads = threads as Int] in
       let directory = TemporaryDirectory()
       for base in ["d-1", "o-1"] {
         try directory.write("\(base).txt", Array("abc".utf8))
@@ -28,7 +31,10 @@ struct DamagedRecordingTests {
         try directory.write(".\(base).sidecar", Array(sidecar.text.utf8))
       }
       read_gate_fail(code, "/d-1.txt")
-      let test = try TestServer(in: directory) { $0.maintenancePause = .milliseconds(5) }
+      let test = try TestServer(in: directory) {
+        $0.maintenancePause = .milliseconds(5)
+        if threads > 1 { $0.threads = threads }
+      }
       let warning = try test.events.wait(.warning)
       try require(warning.file == "d-1.txt" && warning.reason?.contains(remedy) == true, "\(warning)")
       try require(read_gate_failures() >= UnfinishedRecordings.patience, "\(read_gate_failures()) attempts")
