@@ -263,6 +263,31 @@ struct RequestPerMessageTests {
     #expect(report.histograms[.acknowledged].count == 10, "every message has a delay")
   }
 
+  @Test(
+    "a 2xx over HTTP/2 that comes before all of a message was sent does not acknowledge the message",
+    arguments: [true, false])
+  func earlyOverHTTP2(hasLength: Bool) throws {
+    let server = try ScriptedServer { connection, _ in
+      let http2 = try HTTP2Connection(connection)
+      // The client's window is never enlarged, so it can send only the first 65,535 bytes (RFC 9113, section 6.9.2).
+      while true { try http2.respond(200, hasLength ? [("content-length", "0")] : [], to: try http2.request()) }
+    }
+    let size = 1 << 20
+    let report = try loadTest(server.url) {
+      $0.streams = 1
+      $0.request.httpVersion = .http2
+      $0.streamsPerConnection = 1
+      $0.profile.size = .bytes(size...size)
+      $0.sendsRequestPerMessage = true
+      $0.resumable = .never
+    }.run()
+    let totals = report.totals
+    #expect(totals.messages.due == 10 && totals.messages.acknowledged == 0 && totals.bytes.acknowledged == 0)
+    #expect(totals.responses == [200: 10] && totals.bytes.lost == UInt64(10 * size) && totals.streams.failed == 1)
+    let error = try #require(totals.errors["http-200"])
+    #expect(error.count == 10 && error.example.contains("before all of the message was sent"), "\(error)")
+  }
+
   @Test("a connection that ends is one interruption, and the next message uses another one")
   func cut() throws {
     let (server, _) = try endpoint { number, count in number == 0 && count == 3 ? nil : "200 OK" }
