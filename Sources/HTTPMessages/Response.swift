@@ -51,7 +51,7 @@ public struct Response: Sendable, Equatable {
     // RFC 9110, sections 15.3.5, 15.3.6 and 15.4.5.
     let body = [204, 205, 304].contains(status) || contentLength != nil ? [] : body
     var text = "HTTP/1.1 \(status) \(Self.reasonPhrase(status))\r\nDate: \(date)\r\n"
-    for field in fields.all where !Self.connectionFields.contains(field.name) {
+    for field in fields.all where !Self.connectionFields.contains(where: field.isNamed) {
       text += "\(field.displayName): \(field.value)\r\n"
     }
     // Neither has content, so neither has a length (RFC 9110, section 8.6).
@@ -62,7 +62,7 @@ public struct Response: Sendable, Equatable {
   }
 
   /// Fields that only the connection can fill in.
-  private static let connectionFields: Set = [
+  private static let connectionFields = [
     "connection", "content-length", "date", "keep-alive", "trailer", "transfer-encoding", "upgrade",
   ]
 
@@ -76,7 +76,7 @@ public struct Response: Sendable, Equatable {
     octets.append(Octet.space)
     octets.append(contentsOf: reasonPhrase(status).utf8)
     octets.append(contentsOf: lineEnd)
-    for field in fields.all where !connectionFields.contains(field.name) {
+    for field in fields.all where !connectionFields.contains(where: field.isNamed) {
       field.appendDisplayName(to: &octets)
       octets.append(Octet.colon)
       octets.append(Octet.space)

@@ -57,6 +57,15 @@ struct RequestParserTests {
     #expect(traffic.completed == 3)
   }
 
+  @Test("a request's names are found in any case, and keep their spelling")
+  func spelling() {
+    let request = "GET / HTTP/1.1\r\nhOST: h\r\nX-API-Key: k\r\ncontent-LENGTH: 0\r\nCONNECTION: CLOSE\r\n\r\n"
+    let head = ParsedTraffic(Array(request.utf8)).heads.first
+    #expect(head?.fields.all.map(\.rawName) == ["hOST", "X-API-Key", "content-LENGTH", "CONNECTION"])
+    #expect(head?.fields["x-api-key"] == "k" && head?.fields.single("host") == "h")
+    #expect(head?.framing == .sized(0) && head?.keepsAlive == false)
+  }
+
   @Test("the limits apply to each request, not to the connection")
   func limitsPerRequest() {
     let one =

@@ -74,36 +74,35 @@ struct HeadDraft: Sendable {
     for index in value.indices where !Octet.isFieldContent(value[index]) {
       throw RequestRefusal(400, "the value of a field contains a control character")
     }
-    let name = String(decodingASCII: line.extracting(0..<colon)).lowercasedASCII
-    fields.append(HeaderFields.Field(checkedName: name, checkedValue: String(decodingASCII: value)))
+    let name = line.extracting(0..<colon)
+    fields.append(
+      HeaderFields.Field(checkedName: String(decodingASCII: name), checkedValue: String(decodingASCII: value)))
     try note(name, value)
   }
 
   /// Extracts from a field what framing and the connection depend on.
-  private mutating func note(_ name: String, _ value: Span<UInt8>) throws(RequestRefusal) {
-    switch name {
-    case "host":
+  private mutating func note(_ name: Span<UInt8>, _ value: Span<UInt8>) throws(RequestRefusal) {
+    if name.equals(lowercase: "host") {
       hostCount += 1
       guard hostCount == 1 else { throw RequestRefusal(400, "the request has more than one Host") }
       for index in value.indices where !Octet.isAuthority(value[index]) {
         throw RequestRefusal(400, "the Host is malformed")
       }
-    case "content-length":
+    } else if name.equals(lowercase: "content-length") {
       // Even equal ones are refused, because a server that joins them or picks one reads another body than we do.
       guard contentLength == nil else { throw RequestRefusal(400, "the request has more than one Content-Length") }
       contentLength = try Self.length(value)
-    case "transfer-encoding":
+    } else if name.equals(lowercase: "transfer-encoding") {
       guard !isChunked else { throw RequestRefusal(400, "the request has more than one Transfer-Encoding") }
       try Self.checkTransferEncoding(value)
       isChunked = true
-    case "expect":
+    } else if name.equals(lowercase: "expect") {
       guard value.equals(lowercase: "100-continue") else {
         throw RequestRefusal(417, "this server supports only the expectation 100-continue")
       }
       expectsContinue = true
-    case "connection":
+    } else if name.equals(lowercase: "connection") {
       for element in Self.list(value) where value.extracting(element).equals(lowercase: "close") { saysClose = true }
-    default: break
     }
   }
 
