@@ -3,7 +3,7 @@
 
 internal import Digests
 internal import EventLoops
-internal import HTTPMessages
+package import HTTPMessages
 package import UploadClient
 
 /// The state of one download, across all its requests and connections.
@@ -50,14 +50,14 @@ package struct DownloadStateMachine: Equatable {
 
   /// The fields of the next request, which ask for the missing part; none to ask for everything. The existing bytes do
   /// not count unless the server can confirm that they are still the beginning of the same representation.
-  package mutating func begin() -> [HTTPResponse.Field] {
+  package mutating func begin() -> HeaderFields {
     end = nil
     guard let validator, count > 0 else {
       (count, asked, length, digest) = (0, 0, nil, nil)
-      return []
+      return [:]
     }
     asked = count
-    return [.init(name: "Range", value: "bytes=\(count)-"), .init(name: "If-Range", value: validator)]
+    return ["Range": "bytes=\(count)-", "If-Range": validator]
   }
 
   // MARK: Responses
@@ -112,7 +112,7 @@ package struct DownloadStateMachine: Equatable {
 
   private mutating func part(_ response: HTTPResponse) -> Answer {
     guard asked > 0 else { return .broken("it answered 206 to a request without a range") }
-    guard Self.values("Content-Range", response).count == 1,
+    guard response.fields.count("Content-Range") == 1,
       case .part(let range, let total)? = contentRange(response), range.lowerBound == asked
     else {
       forget()
@@ -207,9 +207,8 @@ package struct DownloadStateMachine: Equatable {
   private func match(_ response: HTTPResponse) -> Match {
     var isNamed = false
     for (name, known) in [("ETag", tag), ("Last-Modified", modified)] {
-      let found = Self.values(name, response)
-      guard found.count < 2 else { return .unknown }
-      guard let known, let value = found.first else { continue }
+      guard response.fields.count(name) < 2 else { return .unknown }
+      guard let known, let value = response[name] else { continue }
       guard value == known else { return .other }
       if known == validator { isNamed = true }
     }
@@ -235,15 +234,15 @@ package struct DownloadStateMachine: Equatable {
     }
   }
 
-  private static func values(_ name: String, _ response: HTTPResponse) -> [String] {
-    response.fields.filter { $0.name.isSameWord(as: name) }.map(\.value)
-  }
-
   /// The permitted value of `If-Range` for a representation (section 13.1.5): a strong entity tag, or if there is no
   /// tag at all, a date that is at least a second older than the response.
   static func validator(_ response: HTTPResponse) -> String? {
-    guard ["ETag", "Last-Modified"].allSatisfy({ values($0, response).count < 2 }) else { return nil }
-    if let tag = response["ETag"] { return EntityTag(parsing: tag).flatMap { $0.isWeak ? nil : tag } }
+    guard ["ETag", "Last-Modified"].allSatisfy({ response.fields.count($0) < 2 }) else { return nil }
+    if let tag = response["ETag"] {
+      // U+FFFD replaces any octet that is not valid, so two different tags may look equal.
+      guard !tag.unicodeScalars.contains("\u{FFFD}") else { return nil }
+      return EntityTag(parsing: tag).flatMap { $0.isWeak ? nil : tag }
+    }
     guard let text = response["Last-Modified"], let modified = HTTPDate.seconds(parsing: text),
       let date = response["Date"].flatMap({ HTTPDate.seconds(parsing: $0) }), date > modified
     else { return nil }

@@ -53,7 +53,7 @@ extension FileDownload {
     var name: String?
     // The content of a 416 is not the file's.
     let ofContent = response?.status == 416 ? nil : response?[DigestField.content]
-    func trailer(_ name: String) -> String? { response?.trailers.first { $0.name.isSameWord(as: name) }?.value }
+    func trailer(_ name: String) -> String? { response?.trailers.first(name) }
     for (field, text, range) in [
       (DigestField.representation, digest, 0..<content.upperBound), (DigestField.content, ofContent, content),
       (DigestField.representation, trailer(DigestField.representation), 0..<content.upperBound),

@@ -330,7 +330,7 @@ public final class FileDownload: @unchecked Sendable {
     request.tellsResponse = true
     request.fields.addDefault("Accept-Encoding", "identity")
     request.fields.addDefault("Want-Repr-Digest", "sha-256=1")
-    request.fields += machine.begin()
+    request.fields.append(contentsOf: machine.begin())
     if machine.count < before, !discard(.unknown, before) { return }
     sent = target
     (number, attempt) = (number + 1, attempt + 1)

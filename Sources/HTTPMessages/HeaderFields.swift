@@ -64,7 +64,7 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
     }
 
     /// `stream-offset` as `Stream-Offset`, as servers send it. Programs ignore case.
-    package var displayName: String {
+    var displayName: String {
       var octets: [UInt8] = []
       appendDisplayName(to: &octets)
       return String(decoding: octets, as: UTF8.self)

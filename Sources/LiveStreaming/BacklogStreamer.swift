@@ -166,10 +166,8 @@ public final class BacklogStreamer: @unchecked Sendable {
       configuration.bearerToken = nil
     }
     configuration.request = configuration.request.directed(to: description.url)
-    configuration.request.fields.removeAll { $0.name.isSameWord(as: "Content-Type") }
-    if let type = description.contentType {
-      configuration.request.fields.append(.init(name: "Content-Type", value: type))
-    }
+    configuration.request.fields = configuration.request.fields.without(["Content-Type"])
+    if let type = description.contentType { configuration.request.fields.append("Content-Type", type) }
     configuration.streamID = description.streamID
     if let rate = description.bytesPerSecond { configuration.buffer = .time(.seconds(2), bytesPerSecond: rate) }
     // A plain server has stored the bytes before. The rest belongs in the same recording, which has no upload resource.

@@ -49,7 +49,7 @@ final class LiveSource {
     _ source: any StreamSource, _ configuration: LiveStreamConfiguration, _ spool: StreamSpool
   ) throws(SpoolError) {
     var description = StretchDescription(url: configuration.request.url, streamID: configuration.streamID)
-    description.contentType = configuration.request.fields.first { $0.name.isSameWord(as: "Content-Type") }?.value
+    description.contentType = configuration.request.fields.first("Content-Type")
     (description.header, description.frameLength) = (source.header, source.frameLength)
     if case .time(_, let rate) = configuration.buffer { description.bytesPerSecond = rate }
     let buffer = try spool.begin(

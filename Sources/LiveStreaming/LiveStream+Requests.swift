@@ -119,11 +119,11 @@ extension LiveStream {
       if intermediary.needsHTTP1 { whole.httpVersion = .http1 }
       whole.countsChunks = trustsTransport
       if !trustsTransport, case .bytes = next.content, let interval = configuration.acknowledgementInterval {
-        whole.fields.append(.init(name: UploadFields.progressInterval, value: "\(interval)"))
+        whole.fields.append(UploadFields.progressInterval, "\(interval)")
       }
       let description = describer?.value(at: content.head, now: .now) ?? configuration.sentDescription
       if next.content != .absent, let description {
-        whole.fields.append(.init(name: StreamDescription.fieldName, value: description))
+        whole.fields.append(StreamDescription.fieldName, description)
         live?.spool?.note(description: description)
       }
       let task = try session.upload(whole, body: body, lane: configuration.lane) { [self] event in

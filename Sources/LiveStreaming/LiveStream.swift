@@ -188,11 +188,11 @@ final class LiveStream: @unchecked Sendable {
     guard !machine.isEnded else { return end(Self.cancelled) }
     keptAlive = self
     if isAbandoned { return perform(machine.abandon(Self.cancelled)) }
-    if let field = configuration.request.fields.first(where: { UploadRequest.isReserved(fieldName: $0.name) }) {
+    if let field = configuration.request.fields.all.first(where: { UploadRequest.isReserved(fieldName: $0.name) }) {
       return perform(
         machine.stop(
           LiveStreamError(
-            .invalidRequest, "the field \(field.name) cannot be set: the stream sets it itself or excludes it")))
+            .invalidRequest, "the field \(field.rawName) cannot be set: the stream sets it itself or excludes it")))
     }
     if live?.isSpooled == false, configuration.resumeData != nil {
       return perform(

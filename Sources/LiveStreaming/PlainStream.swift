@@ -112,7 +112,7 @@ struct PlainStream: StreamStateMachine {
   /// The verdict for a success response to the whole content whose fields of resumable uploads report missing bytes.
   /// Nil for any other response. A plain server does not send these fields.
   private func denial(_ response: HTTPResponse, _ end: RequestEnd) -> Verdict? {
-    let fields = ClientAnswer(response, location: nil).fields
+    let fields = response.fields
     let isComplete = InteropVersion.completeness(fields)
     let count = UploadFields.offset(fields)
     let sent = end.sentUpTo - requestStart + end.headerLength
@@ -150,8 +150,7 @@ struct PlainStream: StreamStateMachine {
         StreamRequest(
           start: offset, method: method, url: url,
           // At another URL, it is a separate stream.
-          fields: url == nil
-            ? [.init(name: "Stream-ID", value: streamID), .init(name: "Stream-Offset", value: String(offset))] : [],
+          fields: url == nil ? ["Stream-ID": streamID, "Stream-Offset": String(offset)] : [:],
           content: .bytes(maximum: nil), hasHeader: url != nil,
           // There is no way to ask whether the file has arrived. A server may take long to process a large one.
           answerLimit: isLive ? .usual : .times(20)))

@@ -60,6 +60,6 @@ extension ResumableStream {
 
 extension ClientAnswer {
   init(_ response: HTTPResponse, location: String?, isEarly: Bool = false) {
-    self.init(status: response.status, fields: response.headerFields, location: location, isEarly: isEarly)
+    self.init(status: response.status, fields: response.fields, location: location, isEarly: isEarly)
   }
 }

@@ -330,8 +330,7 @@ struct ResumableStream: StreamStateMachine {
     requestStart = start
     isConnected = false
     return StreamRequest(
-      start: start, method: request.method, url: request.url,
-      fields: request.fields.all.map { .init(name: $0.displayName, value: $0.value) }, content: content,
+      start: start, method: request.method, url: request.url, fields: request.fields, content: content,
       describesRepresentation: request.purpose == .creation,
       answerLimit: request.purpose == .discovery ? .atMost(Self.questionLimit) : .usual, rollsOver: rollsOver,
       minimumEnd: minimumEnd)

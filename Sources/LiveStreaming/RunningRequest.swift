@@ -53,9 +53,9 @@ extension StreamRequest {
     }
     if !describesRepresentation {
       // The fields that describe the representation were sent with the creation (section "Upload Creation").
-      request.fields.removeAll { $0.name.lowercasedASCII.hasPrefix("content-") }
+      request.fields = request.fields.filter { !$0.hasPrefix("content-") }
     }
-    request.fields += fields
+    request.fields.append(contentsOf: fields)
     return request
   }
 }

@@ -119,7 +119,7 @@ struct StreamRequest: Equatable {
   var method: String?
   /// Nil for the stream's own. Absolute.
   var url: String?
-  var fields: [HTTPResponse.Field]
+  var fields: HeaderFields
   var content: Content
   /// Whether the source's header precedes the stream's bytes.
   var hasHeader = false

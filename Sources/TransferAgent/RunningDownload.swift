@@ -186,7 +186,7 @@ enum RunningDownload {
         // This is the answer to a request for the bytes after the last one, with its error page. The program has asked
         // for the resource.
         response.status = 206
-        response.fields.removeAll { $0.name.lowercased().hasPrefix("content-") }
+        response.fields = response.fields.filter { !$0.hasPrefix("content-") }
         response.body = []
       }
       result.add(response)

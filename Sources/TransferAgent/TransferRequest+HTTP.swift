@@ -15,7 +15,7 @@ extension TransferRequest {
   var httpRequest: UploadRequest {
     var request = UploadRequest(url: url)
     request.method = method
-    request.fields = fields.map { HTTPResponse.Field(line: $0) }
+    request.fields = HeaderFields(lines: fields)
     request.bearerToken = token
     (request.netrcFile, request.proxy, request.unixSocket) = (netrcFile, proxy, unixSocket)
     request.certificateAuthorities = certificateAuthorities
@@ -49,7 +49,7 @@ extension TransferResult {
   /// Adds the server's final response.
   mutating func add(_ response: HTTPResponse) {
     status = response.status
-    fields = response.fields.map { "\($0.name): \($0.value)" }
+    fields = response.fields.lines
     body = response.body
   }
 }

@@ -4,6 +4,7 @@ internal import CCurl
 internal import CLinux
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 
 /// Sets a request's options on an easy handle, and keeps the list that must live as long.
 struct CurlOptions {
@@ -100,9 +101,9 @@ struct CurlOptions {
   private mutating func setFields(_ request: UploadRequest) throws(UploadError) {
     // Without this, libcurl waits a second for a 100 that many servers never send.
     append("Expect:")
-    for field in request.fields {
+    for field in request.fields.all {
       // An empty value is written with a semicolon. Otherwise, libcurl would omit the field.
-      append(field.value.isEmpty ? "\(field.name);" : "\(field.name): \(field.value)")
+      append(field.value.isEmpty ? "\(field.rawName);" : "\(field.rawName): \(field.value)")
     }
     try check(CURLOPT_HTTPHEADER, sluice_setopt_slist(easy, CURLOPT_HTTPHEADER, fieldList))
   }

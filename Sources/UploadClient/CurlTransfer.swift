@@ -3,6 +3,7 @@
 internal import CCurl
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 
 /// Owned by the loop's thread once started, and unchecked for that reason. The body is in `CurlTransfer+Body.swift`,
 /// and the callbacks are in `CurlTransfer+Callbacks.swift`.
@@ -167,7 +168,7 @@ final class CurlTransfer: @unchecked Sendable {
         code: code, detail: String(cString: errorBuffer), systemError: Int32(truncatingIfNeeded: systemError),
         proxyStatus: proxyStatus, certificateFault: certificateFault)
     }
-    if !head.trailers.isEmpty { machine.received(trailers: head.trailers) }
+    if !head.trailers.all.isEmpty { machine.received(trailers: head.trailers) }
     finish(with: machine.ended(failure: failure))
   }
 

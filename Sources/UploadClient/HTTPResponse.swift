@@ -7,51 +7,22 @@ public import HTTPMessages
 public struct HTTPResponse: Equatable, Sendable {
   /// Status code, 100–599 (RFC 9110, section 15).
   public var status: Int
-  /// Field lines in the order received, with the names as sent.
-  public var fields: [Field]
+  /// Field lines in the order received, with the spelling of their names.
+  public var fields: HeaderFields
   /// The first bytes of the body, at most ``UploadRequest/responseBodyLimit``. Empty for interim responses. Servers
   /// often state their reasons here.
   public var body: [UInt8] = []
   /// Trailer fields, which followed the content (RFC 9110, section 6.5), in the order received. They are available at
   /// the end of a request in ``UploadTask/Outcome/response``.
-  public var trailers: [Field] = []
+  public var trailers = HeaderFields()
   /// Whether the response states the version HTTP/1.0.
   var isHTTP10 = false
-
-  /// A field line of a request or a response, with its name as it is sent.
-  ///
-  /// The model of valid fields is ``HTTPMessages/HeaderFields``. It has names in lower case, and omits invalid fields.
-  /// This type is separate because a line keeps both. Servers and programs see the spelling of a name, although the
-  /// protocol ignores it. A request with an invalid line fails before anything is sent, with an error that names the
-  /// field (``UploadError/Kind/invalidRequest``). ``HTTPResponse/headerFields`` has the fields of a response in the
-  /// model.
-  public struct Field: Equatable, Sendable {
-    /// The name as it is sent. Names are compared case-insensitively.
-    public let name: String
-    /// The value. In a response, it has no surrounding white space.
-    public let value: String
-    /// Creates a field line. It is checked when a request with it begins.
-    public init(name: String, value: String) {
-      self.name = name
-      self.value = value
-    }
-
-    /// A field from its text `Name: value`.
-    package init(line: String) {
-      let parts = line.split(separator: ":", maxSplits: 1, omittingEmptySubsequences: false)
-      self.init(name: String(parts[0]), value: parts.count > 1 ? String(parts[1].drop { $0 == " " }) : "")
-    }
-
-    /// Compares ASCII letters case-insensitively (RFC 9110, section 5.1). Called for every field of every interim
-    /// response.
-    func isNamed(_ other: String) -> Bool { name.isSameWord(as: other) }
-  }
 
   /// The default number of bytes of a response's body to keep.
   public static let bodyLimit = 16 * 1024
 
   /// Creates a response without a body.
-  public init(status: Int, fields: [Field] = []) {
+  public init(status: Int, fields: HeaderFields = [:]) {
     self.status = status
     self.fields = fields
   }
@@ -63,16 +34,14 @@ public struct HTTPResponse: Equatable, Sendable {
   /// Whether the status confirms the whole content of a request without resumable uploads. A 206 does not.
   package var confirmsContent: Bool { ConfirmingStatus.contains(status) }
 
-  /// The value of the first field line of that name, compared case-insensitively (RFC 9110, section 5.1).
-  public subscript(name: String) -> String? {
-    fields.first { $0.isNamed(name) }?.value
-  }
+  /// The value of the first field line of that name, compared case-insensitively (RFC 9110, section 5.1). The
+  /// subscript of ``fields`` joins all lines of that name.
+  public subscript(name: String) -> String? { fields.first(name) }
 
   /// Whether the response has a `Transfer-Encoding` other than `chunked`. No request of this package accepts one.
   /// libcurl ignores the `Content-Length` beside it, so a truncated body cannot be distinguished from a complete one.
   package var hasOddTransferCoding: Bool {
-    let values = fields.filter { $0.isNamed("Transfer-Encoding") }.map(\.value)
-    return values != [] && (values.count > 1 || !values[0].isSameWord(as: "chunked"))
+    fields["Transfer-Encoding"].map { !$0.isSameWord(as: "chunked") } ?? false
   }
 
   /// The body as text, without its trailing line ends. Nil if it is empty or not UTF-8.
@@ -87,16 +56,6 @@ public struct HTTPResponse: Equatable, Sendable {
 extension HTTPResponse: CustomStringConvertible {
   /// The status and the reason in the body: `404: no such directory`.
   public var description: String { "\(status)" + (reason.map { ": \($0)" } ?? "") }
-}
-
-extension HTTPResponse {
-  /// The fields in the type that servers also use.
-  public var headerFields: HeaderFields {
-    var result = HeaderFields()
-    result.reserveCapacity(fields.count)
-    for field in fields { result.append(received: field.name, field.value) }
-    return result
-  }
 }
 
 extension HTTPResponse {
@@ -140,12 +99,5 @@ extension HTTPResponse {
   private static func line(_ text: Substring) -> String {
     text.unicodeScalars.split { $0.properties.isWhitespace || $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) }
       .map { String($0) }.joined(separator: " ")
-  }
-}
-
-extension [HTTPResponse.Field] {
-  /// Adds a field unless a field of that name exists.
-  public mutating func addDefault(_ name: String, _ value: String) {
-    if !contains(where: { $0.isNamed(name) }) { append(.init(name: name, value: value)) }
   }
 }

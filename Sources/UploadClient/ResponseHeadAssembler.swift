@@ -3,12 +3,13 @@
 // a byte of a slice takes dozens of instructions.
 
 internal import Glibc
+internal import HTTPMessages
 
 /// Assembles header lines into response heads.
 struct ResponseHeadAssembler {
   private var current: HTTPResponse?
   /// The trailer fields of the last response (RFC 9110, section 6.5).
-  private(set) var trailers: [HTTPResponse.Field] = []
+  private(set) var trailers = HeaderFields()
 
   /// The maximum number of stored trailer fields. A head has as many fields as libcurl accepts.
   private static let trailerLimit = 64
@@ -24,15 +25,14 @@ struct ResponseHeadAssembler {
       current = HTTPResponse(status: Self.status(line))
       current?.isHTTP10 = Self.begins(line, with: "HTTP/1.0 ")
       current?.fields.reserveCapacity(4)
-      if !trailers.isEmpty { trailers = [] }
+      if !trailers.all.isEmpty { trailers = HeaderFields() }
     } else if let colon = line.firstIndex(of: UInt8(ascii: ":")) {
-      let name = UnsafeRawBufferPointer(rebasing: line[..<colon])
-      let value = Self.trimmed(UnsafeRawBufferPointer(rebasing: line[(colon + 1)...]))
-      let field = HTTPResponse.Field(name: Self.text(name), value: Self.text(value))
+      let name = Self.text(UnsafeRawBufferPointer(rebasing: line[..<colon]))
+      let value = Self.text(Self.trimmed(UnsafeRawBufferPointer(rebasing: line[(colon + 1)...])))
       if current != nil {
-        current?.fields.append(field)
-      } else if trailers.count < Self.trailerLimit {
-        trailers.append(field)
+        current?.fields.append(received: name, value)
+      } else if trailers.all.count < Self.trailerLimit {
+        trailers.append(received: name, value)
       }
     }
     return nil

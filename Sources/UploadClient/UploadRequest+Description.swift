@@ -12,7 +12,7 @@ extension UploadRequest: CustomStringConvertible, CustomDebugStringConvertible, 
     Mirror(
       self,
       children: [
-        "url": Self.withoutSecrets(url), "method": method, "fields": fields.map(\.name),
+        "url": Self.withoutSecrets(url), "method": method, "fields": fields.all.map(\.rawName),
         "bearerToken": bearerToken == nil ? "none" : "given", "proxy": proxy.map(Self.withoutCredentials) ?? "none",
       ], displayStyle: .struct)
   }

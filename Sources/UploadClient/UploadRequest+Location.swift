@@ -52,7 +52,7 @@ extension UploadRequest {
     request.clientCertificate = nil
     request.clientKey = nil
     request.unixSocket = nil
-    request.fields.removeAll { !Self.isAboutContent($0.name.lowercasedASCII) }
+    request.fields = request.fields.filter(Self.isAboutContent)
     return request
   }
 

@@ -1,7 +1,7 @@
 // The destination of an upload and its connection: all settings for libcurl.
 
 internal import EventLoops
-internal import HTTPMessages
+public import HTTPMessages
 
 /// The destination of a request and its settings.
 public struct UploadRequest: Equatable, Sendable {
@@ -9,8 +9,9 @@ public struct UploadRequest: Equatable, Sendable {
   public var url: String
   /// `POST`, `PUT`, or another method for which the server accepts a body.
   public var method = "POST"
-  /// Additional field lines. Names and values are checked before anything is sent.
-  public var fields: [HTTPResponse.Field] = []
+  /// Additional field lines, with names as they are sent. A request with an invalid field fails before anything is
+  /// sent, with an error that names the field (``UploadError/Kind/invalidRequest``).
+  public var fields = HeaderFields()
   /// Sent as `Authorization: Bearer …` (RFC 6750). Never printed.
   public var bearerToken: String?
   /// A file in the format of netrc(5) with credentials.
@@ -120,22 +121,18 @@ public struct UploadRequest: Equatable, Sendable {
   ///   characters would permit header injection (RFC 9110, section 5.5).
   package func validate() throws(UploadError) {
     try CurlOptions.validate(url: url)
-    for field in fields {
-      guard !field.name.isEmpty, field.name.utf8.allSatisfy(Octet.isToken) else {
-        throw UploadError(
-          .invalidRequest, "the field name \(quoted(field.name)) is invalid. Use letters, digits and hyphens")
-      }
-      // libcurl would obey them and omit its own framing (RFC 9112, section 6.1), or wait for a 100 that may never
-      // arrive.
-      guard !["content-length", "transfer-encoding", "expect"].contains(field.name.lowercasedASCII) else {
-        throw UploadError(
-          .invalidRequest, "the field \(field.name) cannot be set, because it follows from the body")
-      }
-      guard field.value.utf8.allSatisfy(Octet.isFieldContent) else {
-        throw UploadError(
-          .invalidRequest,
-          "the value of the field \(field.name) has control characters. Remove them")
-      }
+    if let name = fields.invalidName {
+      throw UploadError(
+        .invalidRequest,
+        HeaderFields.Field.isValid(name: name)
+          ? "the value of the field \(name) has control characters. Remove them"
+          : "the field name \(quoted(name)) is invalid. Use letters, digits and hyphens")
+    }
+    // libcurl would obey them and omit its own framing (RFC 9112, section 6.1), or wait for a 100 that may never
+    // arrive.
+    let framing = ["content-length", "transfer-encoding", "expect"]
+    if let field = fields.all.first(where: { framing.contains(where: $0.isNamed) }) {
+      throw UploadError(.invalidRequest, "the field \(field.rawName) cannot be set, because it follows from the body")
     }
     guard !method.isEmpty, method.utf8.allSatisfy(Octet.isToken) else {
       throw UploadError(.invalidRequest, "the method \(quoted(method)) is invalid")
@@ -162,7 +159,7 @@ public struct UploadRequest: Equatable, Sendable {
   /// means that the condition is false.
   package var hasCondition: Bool {
     let names = ["if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if"]
-    return fields.contains { names.contains($0.name.lowercasedASCII) }
+    return names.contains(where: fields.contains)
   }
 
   /// Whether a field can carry a bearer token.

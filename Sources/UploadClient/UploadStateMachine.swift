@@ -102,7 +102,7 @@ struct UploadStateMachine {
   }
 
   /// All trailer fields of the final response.
-  mutating func received(trailers: [HTTPResponse.Field]) {
+  mutating func received(trailers: HeaderFields) {
     guard case .receivingResponse(var response, let early) = state else { return }
     response.trailers = trailers
     state = .receivingResponse(response, early: early)

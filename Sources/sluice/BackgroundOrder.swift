@@ -61,7 +61,7 @@ extension TransferRequest {
   /// Adopts the connection options and the retry options. The agent reads files by absolute paths.
   mutating func adopt(_ request: UploadRequest, _ values: CommandLineSyntax.Values, _ retry: RetryPolicy) {
     func file(_ path: String?) -> String? { path.map(AgentCommand.absolute) }
-    fields = request.fields.map { "\($0.name): \($0.value)" }
+    fields = request.fields.lines
     tokenFile = file(values["bearer-token-file"])
     if tokenFile == nil { token = request.bearerToken }
     (netrcFile, proxy, unixSocket) = (file(request.netrcFile), request.proxy, file(request.unixSocket))

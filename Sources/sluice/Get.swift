@@ -85,8 +85,8 @@ enum Get {
     let reserved = [
       "range", "if-range", "if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "accept-encoding",
     ]
-    if let field = request.fields.first(where: { reserved.contains($0.name.lowercasedASCII) }) {
-      throw .usage("--header \(field.name.shown) cannot be sent: the download sets this field itself. Leave it out.")
+    if let field = request.fields.all.first(where: { reserved.contains($0.name) }) {
+      throw .usage("--header \(field.rawName.shown) cannot be sent: the download sets this field itself. Leave it out.")
     }
     // The most that libcurl reads at once. The number of system calls limits the throughput.
     request.receiveBufferSize = 512 << 10

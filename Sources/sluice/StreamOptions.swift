@@ -90,7 +90,7 @@ enum StreamOptions {
     }
     var request = UploadRequest(url: encoded)
     request.method = try method(values["method"] ?? "POST")
-    for line in values.all("header") { request.fields.append(try field(line)) }
+    for line in values.all("header") { request.fields.append(contentsOf: try field(line)) }
     request.bearerToken = try bearerToken(values)
     if values.has("netrc") {
       let file = (getenv("HOME").map { String(cString: $0) } ?? "") + "/.netrc"
@@ -147,7 +147,7 @@ enum StreamOptions {
     default: break
     }
     for (option, name) in [("bearer-token-file", "Authorization"), ("content-type", "Content-Type")]
-    where values.has(option) && request.fields.contains(where: { $0.name.isSameWord(as: name) }) {
+    where values.has(option) && request.fields.contains(name) {
       throw .usage("--header \(name) and --\(option) contradict each other. Choose one.")
     }
   }
@@ -250,22 +250,20 @@ enum StreamOptions {
     return text
   }
 
-  private static func field(_ line: String) throws(CommandError) -> HTTPResponse.Field {
+  private static func field(_ line: String) throws(CommandError) -> HeaderFields {
     guard let colon = line.firstIndex(of: ":") else {
       throw .usage("--header \(line.shown) has no colon. Write 'Name: value'.")
     }
-    let field = HTTPResponse.Field(
-      name: String(line[..<colon]), value: String(line[line.index(after: colon)...].drop { $0 == " " }))
-    guard !UploadRequest.isReserved(fieldName: field.name) else {
-      throw .usage(
-        "--header \(line.shown) cannot be sent: the upload sets \(field.name) itself. Leave it out.")
+    let name = String(line[..<colon])
+    guard !UploadRequest.isReserved(fieldName: name) else {
+      throw .usage("--header \(line.shown) cannot be sent: the upload sets \(name) itself. Leave it out.")
     }
     var request = UploadRequest(url: "http://localhost/")
-    request.fields = [field]
+    request.fields = HeaderFields(lines: [line])
     do throws(UploadError) { try request.validate() } catch {
       throw .usage("--header \(line.shown): \(error.description)")
     }
-    return field
+    return request.fields
   }
 
   /// The values that Linux accepts for TCP_MAXSEG: `TCP_MIN_MSS` to `MAX_TCP_WINDOW`.

@@ -135,7 +135,7 @@ struct StreamReportTests {
   @Test("the summary of every subcommand ends with the name under which the server stored the stream")
   func storedName() {
     var random = SplitMix64(state: 1)
-    var response = HTTPResponse(status: 201, fields: [.init(name: "Content-Type", value: "application/json")])
+    var response = HTTPResponse(status: 201, fields: ["Content-Type": "application/json"])
     response.body = Array(#"{"name":"it's mine.txt"}"#.utf8)
     var summary = StreamSummary(progress: progress(&random), gaps: 0, resent: 0, sourceLost: 0, response: response)
     for action in [StreamReport.Action.streaming, .uploading] {

@@ -299,6 +299,18 @@ struct BackgroundSessionTests {
     try waitUntil("it is released", within: 20) { task.delegate == nil }
   }
 
+  @Test("a request with an invalid field is not given to the agent, and the error names the field")
+  func invalidField() throws {
+    let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))
+    let file = URL(fileURLWithPath: try bench.directory.write("data", bytes(10)))
+    var invalid = try request("http://127.0.0.1:1/x")
+    invalid.setValue("a\u{1}b", forHTTPHeaderField: "X-Room")
+    let task = session(bench, recorder).uploadTask(with: invalid, fromFile: file)
+    let engine = try #require(task.engine as? BackgroundTransfer)
+    let error = #expect(throws: URLError.self) { try engine.transferRequest() }
+    #expect(error?.code == .badURL && error?.localizedDescription.contains("X-Room") == true)
+  }
+
   @Test("the network settings of a session and a task reach the agent, and a URL session without them runs anywhere")
   func conditions() throws {
     let (bench, recorder) = (try AgentBench(), BackgroundRecorder(try EventLog()))

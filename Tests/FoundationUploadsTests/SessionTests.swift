@@ -31,6 +31,27 @@ struct SessionTests {
     #expect(task.progress.fractionCompleted == 1)
   }
 
+  @Test("names of fields keep their spelling, in a request and in its response")
+  func spelling() throws {
+    let heads = try EventLog<ServerConnection.Head>()
+    let server = try ScriptedServer { connection, _ in
+      heads.append(try connection.head())
+      try connection.respond("200 OK", ["x-ODD: b"])
+    }
+    let test = TestSession()
+    defer { test.end() }
+    var request = try request(server.url)
+    request.setValue("secret", forHTTPHeaderField: "x-API-key")
+    // Foundation may change the spelling.
+    let key = try #require(request.allHTTPHeaderFields?.first { $0.value == "secret" }?.key)
+    let task = test.session.dataTask(with: request)
+    task.resume()
+    #expect(try test.recorder.end() == nil)
+    #expect(heads.all.first?.fields.first { $0.value == "secret" }?.name == key)
+    let names = (task.response as? HTTPURLResponse)?.allHeaderFields.keys.compactMap { $0 as? String } ?? []
+    #expect(names.contains("x-ODD"), "\(names)")
+  }
+
   @Test("a response with as many fields as libcurl accepts is delivered with all of them")
   func manyFields() throws {
     let names = (0..<30_000).map { "x-" + String($0, radix: 36) }

@@ -26,7 +26,7 @@ struct EventDescriptionTests {
     (.streaming(offset: 7), "streaming from stream offset 7"),
     (.accepted(7), "this machine's TCP has accepted all bytes before stream offset 7"),
     (
-      .interimResponse(HTTPResponse(status: 104, fields: [.init(name: "Location", value: "/.uploads/secret")])),
+      .interimResponse(HTTPResponse(status: 104, fields: ["Location": "/.uploads/secret"])),
       "the server sent the interim response 104"
     ),
     (.response(status: 201, after: .seconds(2)), "the server answered 201, 2 s after the end of the content"),

@@ -8,7 +8,7 @@ import Testing
 @Suite("Limits of intermediaries")
 struct IntermediaryLimitsTests {
   private func ended(_ status: Int) -> Result<UploadTask.Outcome, UploadError> {
-    .success(UploadTask.Outcome(response: HTTPResponse(status: status, fields: []), isEarly: true))
+    .success(UploadTask.Outcome(response: HTTPResponse(status: status), isEarly: true))
   }
 
   private func expectLast(_ isLast: Bool, _ limits: inout IntermediaryLimits, _ request: UInt64) {

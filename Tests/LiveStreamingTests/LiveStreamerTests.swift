@@ -297,7 +297,7 @@ struct LiveStreamerTests {
       let source = try PushedSource()
       let stream = try RunningStream(source, session, "\(first.url)/kitchen") {
         $0.streamID = "one"
-        $0.request.fields = [.init(name: "Content-Type", value: "text/plain")]
+        $0.request.fields = ["Content-Type": "text/plain"]
       }
       try source.push(patternBytes(pattern, 0, 200_000))
       // Without a stored byte, the second server would begin the recording instead of continuing it.

@@ -51,7 +51,7 @@ struct NextPartTests {
       let source = try PushedSource()
       let running = try RunningStream(source, session, "http://h/kitchen.wav") {
         $0.request.unixSocket = socket
-        $0.request.fields.append(.init(name: "Content-Type", value: "audio/wav"))
+        $0.request.fields.append("Content-Type", "audio/wav")
         $0.streamID = "a"
         $0.resumable = isResumable ? .always : .never
         // The request is still active when the server ends.

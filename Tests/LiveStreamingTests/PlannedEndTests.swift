@@ -33,7 +33,7 @@ private struct FileRules {
 
   mutating func answer(_ status: Int, _ fields: [(String, String)], sentUpTo: UInt64? = nil) {
     let all = fields + [("Upload-Draft-Interop-Version", "8")]
-    let response = HTTPResponse(status: status, fields: all.map { .init(name: $0.0, value: $0.1) })
+    let response = HTTPResponse(status: status, fields: HeaderFields(received: all.map { (name: $0.0, value: $0.1) }))
     let end = RequestEnd(
       result: .success(.init(response: response, isEarly: false)),
       location: fields.first { $0.0 == "Location" }?.1, sentUpTo: sentUpTo ?? request?.start ?? 0)
@@ -184,7 +184,7 @@ struct PlannedEndTests {
       // With `kept`, only this number of bytes is still in the buffer, and the server reports that it has stored all
       // others.
       let supply = Supply(oldest: kept.map { head - $0 } ?? 0, head: head, isFinished: false)
-      let fields = kept.map { [HTTPResponse.Field(name: "Stream-Offset", value: "\(head - $0 / 2)")] } ?? []
+      let fields: HeaderFields = kept.map { ["Stream-Offset": "\(head - $0 / 2)"] } ?? [:]
       let end = RequestEnd(
         result: .success(.init(response: HTTPResponse(status: 401, fields: fields), isEarly: true)), sentUpTo: head)
       guard case .pause = stream.tokenRenewed(end, supply, now: now, draw: 0),

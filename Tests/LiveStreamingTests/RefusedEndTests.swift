@@ -89,7 +89,8 @@ struct DeniedSuccessTests {
           let supply = Supply(oldest: 0, head: sent, isFinished: true)
           _ = stream.start(supply, now: MonotonicInstant(nanoseconds: 1))
           stream.wrote(upTo: sent)
-          let response = HTTPResponse(status: status, fields: all.map { .init(name: $0.0, value: $0.1) })
+          let response = HTTPResponse(
+            status: status, fields: HeaderFields(received: all.map { (name: $0.0, value: $0.1) }))
           let end = RequestEnd(
             result: .success(.init(response: response, isEarly: false)), sentUpTo: sent, headerLength: headerLength)
           let step = stream.requestEnded(end, supply, now: MonotonicInstant(nanoseconds: 2), draw: 0)
@@ -146,12 +147,12 @@ struct RefusedAttemptTests {
             stream.acknowledgedByTransport(bodyCount: 200, now: now)
             now = now + .seconds(1)
             oldest += advance
-            let (status, fields): (Int, [HTTPResponse.Field]) =
+            let (status, fields): (Int, HeaderFields) =
               switch refusal {
-              case .renewedToken: (401, [])
-              case .renewedTokenForbidden: (403, [])
-              case .postOnly: (request.method == "POST" ? 503 : 405, [.init(name: "Allow", value: "POST")])
-              case .busy: (503, [])
+              case .renewedToken: (401, [:])
+              case .renewedTokenForbidden: (403, [:])
+              case .postOnly: (request.method == "POST" ? 503 : 405, ["Allow": "POST"])
+              case .busy: (503, [:])
               }
             let sentUpTo = request.start + 200
             let end = RequestEnd(

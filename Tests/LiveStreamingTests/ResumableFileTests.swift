@@ -96,7 +96,7 @@ struct ResumableFileTests {
       try withSession { session throws in
         let stream = try RunningStream(try file(directory, 200_000), session, server.url + "/take") {
           $0.resumable = use
-          $0.request.fields = [.init(name: "X-Use", value: use.rawValue)]
+          $0.request.fields = ["X-Use": use.rawValue]
         }
         #expect(try stream.summary().error == nil)
       }

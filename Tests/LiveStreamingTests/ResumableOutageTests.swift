@@ -354,7 +354,7 @@ struct ResumableOutageTests {
     {
       try withSession { session throws in
         let stream = try RunningStream(PushedSource(), session, "http://127.0.0.1:9/") {
-          $0.request.fields = [.init(name: name, value: "?1")]
+          $0.request.fields = [name: "?1"]
         }
         let error = try stream.summary().error
         #expect(error?.kind == .invalidRequest && error?.description.contains(name) == true)

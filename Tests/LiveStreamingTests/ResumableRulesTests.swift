@@ -74,7 +74,7 @@ private struct Rules {
   private func response(_ status: Int, _ fields: [String: String]) -> HTTPResponse {
     var fields = fields
     fields["Upload-Draft-Interop-Version"] = fields["Upload-Draft-Interop-Version"] ?? "8"
-    return HTTPResponse(status: status, fields: fields.map { .init(name: $0.key, value: $0.value) })
+    return HTTPResponse(status: status, fields: HeaderFields(received: fields.map { (name: $0.key, value: $0.value) }))
   }
 
   private var sentUpTo: UInt64 {
@@ -93,7 +93,7 @@ private struct Rules {
   mutating func answer(_ status: Int, _ fields: [String: String] = [:], isBare: Bool = false) {
     now = now + latency
     var response = response(status, fields)
-    if isBare { response.fields.removeAll { $0.name.hasPrefix("Upload-") } }
+    if isBare { response.fields = response.fields.filter { !$0.hasPrefix("upload-") } }
     let end = RequestEnd(
       result: .success(.init(response: response, isEarly: false)), location: fields["Location"], sentUpTo: sentUpTo)
     take(machine.requestEnded(end, supply, now: now, draw: .max))
@@ -377,7 +377,7 @@ private struct Rules {
   @Test("a Location that leaves TLS has a separate error")
   func insecureLocation() {
     var rules = Rules()
-    let response = HTTPResponse(status: 201, fields: [.init(name: "Location", value: "http://host/u")])
+    let response = HTTPResponse(status: 201, fields: ["Location": "http://host/u"])
     let end = RequestEnd(
       result: .success(.init(response: response, isEarly: false)), location: nil, isLocationInsecure: true, sentUpTo: 0)
     rules.take(rules.machine.requestEnded(end, rules.supply, now: rules.now, draw: 0))
@@ -392,7 +392,7 @@ private struct Rules {
     ] as [(Int, String)])
   func unhelpful(_ offset: Int, _ words: String) {
     let rules = Rules.streaming(acknowledged: 200)
-    let response = HTTPResponse(status: 204, fields: [.init(name: "Upload-Offset", value: "\(offset)")])
+    let response = HTTPResponse(status: 204, fields: ["Upload-Offset": "\(offset)"])
     let reason = rules.machine.unhelpful(ClientAnswer(response, location: nil))
     #expect(reason.contains(words), "\(reason)")
   }

@@ -38,7 +38,7 @@ struct ResumableStreamTests {
     try withSession { session throws in
       let source = try PushedSource()
       let stream = try RunningStream(source, session, server) {
-        $0.request.fields = [.init(name: "Content-Type", value: "audio/wav"), .init(name: "X-Room", value: "kitchen")]
+        $0.request.fields = ["Content-Type": "audio/wav", "X-Room": "kitchen"]
         $0.request.bearerToken = "token"
       }
       try source.push([1, 2, 3])

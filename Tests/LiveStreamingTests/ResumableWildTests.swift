@@ -160,7 +160,7 @@ struct ResumableWildTests {
       let stream = try RunningStream(PushedSource(), session, server) {
         $0.resumable = .always
         $0.request.bearerToken = "secret-token"
-        $0.request.fields = [.init(name: "X-Api-Key", value: "secret-key")]
+        $0.request.fields = ["X-Api-Key": "secret-key"]
         $0.request.limits.response = .milliseconds(100)
       }
       let head = try other.wait(for: "HEAD").head

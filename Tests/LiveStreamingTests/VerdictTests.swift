@@ -7,7 +7,8 @@ import Testing
 struct VerdictTests {
   private func judge(_ status: Int, _ fields: [String: String] = [:], early: Bool = true, body: String = "") -> Verdict
   {
-    var response = HTTPResponse(status: status, fields: fields.map { .init(name: $0.key, value: $0.value) })
+    var response = HTTPResponse(
+      status: status, fields: HeaderFields(received: fields.map { (name: $0.key, value: $0.value) }))
     response.body = Array(body.utf8)
     return Verdict(.success(.init(response: response, isEarly: early)), wallClock: 0)
   }

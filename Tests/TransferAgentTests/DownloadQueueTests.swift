@@ -79,10 +79,7 @@ struct DownloadQueueTests {
   func completeBefore() throws {
     let transfer = Transfer(id: 1, request: download("/part"), version: "", size: nil, created: 0)
     var response = HTTPResponse(status: 416)
-    response.fields = [
-      .init(name: "Content-Range", value: "bytes */10"), .init(name: "Content-Type", value: "text/html"),
-      .init(name: "ETag", value: "\"a\""),
-    ]
+    response.fields = ["Content-Range": "bytes */10", "Content-Type": "text/html", "ETag": "\"a\""]
     response.body = [1]
     let progress = DownloadProgress(written: 10, length: 10, elapsed: .zero, isConnected: false, outageCount: 0)
     let summary = DownloadSummary(

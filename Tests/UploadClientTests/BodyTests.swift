@@ -161,7 +161,7 @@ struct BodyTests {
       let (empty, content) = (refusal("HEAD", .empty), refusal("HEAD", try file.body()))
       #expect(empty == .invalidRequest && content == .invalidRequest)
       var request = UploadRequest("POST", "http://127.0.0.1:1/")
-      request.fields = [.init(name: "Expect", value: "100-continue")]
+      request.fields = ["Expect": "100-continue"]
       #expect(throws: UploadError.self) { try request.validate() }
     }
   }

@@ -161,9 +161,9 @@ struct ConnectionReuseTests {
     try withSession { session throws in
       for number in 0..<10 {
         var request = UploadRequest("PUT", "\(relay.url)/kitchen")
-        request.fields = [.init(name: "Stream-ID", value: "f\(number)")]
+        request.fields = ["Stream-ID": "f\(number)"]
         #expect(try session.send(request, file: file).status == 201)
-        request.fields = [.init(name: "Stream-ID", value: "s\(number)")]
+        request.fields = ["Stream-ID": "s\(number)"]
         #expect(try session.send(request, streaming: "a stream").status == 201)
         #expect(try session.send(UploadRequest("HEAD", relay.url)).status > 0)
         #expect(try session.send(UploadRequest("DELETE", relay.url)).status >= 400)

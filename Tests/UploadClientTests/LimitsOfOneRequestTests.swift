@@ -20,7 +20,7 @@ struct LimitsOfOneRequestTests {
       for piece in [1, 2, 5, 7] {
         var machine = UploadStateMachine()
         if !early { _ = machine.bodyEnded() }
-        let head = HTTPResponse(status: 413, fields: [.init(name: "Content-Length", value: "\(length)")])
+        let head = HTTPResponse(status: 413, fields: ["Content-Length": "\(length)"])
         #expect(
           machine.received(head: head)
             == (early ? length == 0 ? .endEarly : .stopSending : length == 0 ? .none : .startResponseBodyLimit))

@@ -6,7 +6,7 @@ import Testing
 @Suite("The text of a response")
 struct ResponseReasonTests {
   private func response(_ body: String, _ type: String?) -> HTTPResponse {
-    var response = HTTPResponse(status: 502, fields: type.map { [.init(name: "content-type", value: $0)] } ?? [])
+    var response = HTTPResponse(status: 502, fields: type.map { ["content-type": $0] } ?? [:])
     response.body = Array(body.utf8)
     return response
   }

@@ -30,7 +30,7 @@ struct RouteTests {
     let head = try head {
       var request = UploadRequest(url: "\($0.url)/a/b?c=d")
       request.method = "PUT"
-      request.fields = [.init(name: "X-Room", value: "kitchen"), .init(name: "X-Empty", value: "")]
+      request.fields = ["X-Room": "kitchen", "X-Empty": ""]
       return request
     }
     #expect(head.line == "PUT /a/b?c=d HTTP/1.1")
@@ -38,6 +38,30 @@ struct RouteTests {
     #expect(head["User-Agent"] == "sluice/\(sluiceVersion)")
     #expect(head["X-Room"] == "kitchen" && head["X-Empty"] == "")
     #expect(head["Authorization"] == nil)
+  }
+
+  @Test("fields are sent in their order, with names in the spelling of the caller")
+  func spelling() throws {
+    let head = try head {
+      var request = UploadRequest(url: $0.url)
+      request.fields = ["X-API-Key": "a", "x-api-key": "b", "ETag": "c", "lower": ""]
+      return request
+    }
+    let own = head.fields.filter { ["x-api-key", "etag", "lower"].contains($0.name.lowercased()) }
+    #expect(own.map(\.name) == ["X-API-Key", "x-api-key", "ETag", "lower"] && own.map(\.value) == ["a", "b", "c", ""])
+  }
+
+  @Test("a request with an invalid field fails before a connection, and the error names the field")
+  func invalidField() throws {
+    let server = try ScriptedServer { _, _ in Issue.record("the request has reached the server") }
+    try withSession { session in
+      for fields in [["X-Room": "a\r\nEvil: 1"], ["X-Room\n": "a"], ["A": "b", "X-Room:": "c"]] as [HeaderFields] {
+        var request = UploadRequest(url: server.url)
+        request.fields = fields
+        let error = #expect(throws: UploadError.self) { try session.upload(request, body: .empty) { _ in } }
+        #expect(error?.kind == .invalidRequest && error?.description.contains("X-Room") == true)
+      }
+    }
   }
 
   @Test("IPv6")

@@ -21,7 +21,7 @@ struct TLSTests {
       var request = UploadRequest(url: "https://localhost:\(port ?? nginx.port)/\(name)")
       request.addressFamily = .ipv4
       request.certificateAuthorities = nginx.authority
-      request.fields = [.init(name: "Stream-ID", value: name), .init(name: "Content-Type", value: "text/plain")]
+      request.fields = ["Stream-ID": name, "Content-Type": "text/plain"]
       return request
     }
 

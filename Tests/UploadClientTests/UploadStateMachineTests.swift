@@ -34,11 +34,11 @@ struct UploadStateMachineTests {
   func earlyWithLength() {
     var machine = UploadStateMachine()
     #expect(
-      machine.received(head: .init(status: 413, fields: [.init(name: "content-length", value: "5")])) == .stopSending)
+      machine.received(head: .init(status: 413, fields: ["content-length": "5"])) == .stopSending)
     #expect(machine.received(body: [1, 2, 3, 4]) == .none)
     #expect(machine.received(body: [5]) == .endEarly)
     for head in [
-      HTTPResponse(status: 401, fields: [.init(name: "Content-Length", value: "0")]), HTTPResponse(status: 204),
+      HTTPResponse(status: 401, fields: ["Content-Length": "0"]), HTTPResponse(status: 204),
     ] {
       machine = UploadStateMachine()
       #expect(machine.received(head: head) == .endEarly)
@@ -53,7 +53,7 @@ struct UploadStateMachineTests {
           var machine = UploadStateMachine()
           if isWanted { machine.responseBodyReadLimit = nil }
           let head = HTTPResponse(
-            status: 413, fields: length.map { [.init(name: "Content-Length", value: $0)] } ?? [])
+            status: 413, fields: length.map { ["Content-Length": $0] } ?? [:])
           #expect(machine.received(head: head) == (isWanted && length != nil ? .startResponseLimit : .stopSending))
           _ = machine.received(body: [UInt8](repeating: 1, count: count))
           guard case .finish(.success(let outcome)) = machine.ended(failure: Self.lost) else {
@@ -76,7 +76,7 @@ struct UploadStateMachineTests {
           if isWanted { machine.responseBodyReadLimit = nil }
           _ = machine.bodyEnded()
           let head = HTTPResponse(
-            status: status, fields: length.map { [.init(name: "Content-Length", value: $0)] } ?? [])
+            status: status, fields: length.map { ["Content-Length": $0] } ?? [:])
           let isEmpty = length == "0" || [204, 304].contains(status)
           #expect(machine.received(head: head) == (isWanted || isEmpty ? .none : .startResponseBodyLimit))
           #expect(machine.isReceiving)
@@ -97,7 +97,7 @@ struct UploadStateMachineTests {
         machine.responseBodyReadLimit = isWanted ? nil : limit
         _ = machine.bodyEnded()
         _ = machine.received(
-          head: HTTPResponse(status: 200, fields: length.map { [.init(name: "Content-Length", value: $0)] } ?? []))
+          head: HTTPResponse(status: 200, fields: length.map { ["Content-Length": $0] } ?? [:]))
         let bytes = [UInt8](repeating: 1, count: piece)
         let found = (1...20).filter { _ in machine.received(body: bytes) == .endEarly }
         #expect(found == (isWanted ? [] : [ends]), "\(limit) in pieces of \(piece)")

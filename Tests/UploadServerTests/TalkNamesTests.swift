@@ -84,7 +84,7 @@ struct TalkNamesTests {
     }
     _ = try done.first("the end") { $0 }
     let expected: HeaderFields = ["link": "</style.css>; rel=preload"]
-    #expect(interims.all.first { $0.status == 103 }?.headerFields == expected)
+    #expect(interims.all.first { $0.status == 103 }?.fields == expected)
     withExtendedLifetime(task) {}
   }
 }

@@ -23,11 +23,13 @@ extension BackgroundTransfer {
     guard let original = task.originalRequest,
       let request = UploadRequest(original, session.configuration, isAtOtherOrigin: isAtOtherOrigin)
     else { throw URLError(.unsupportedURL, url) }
-    if task is URLSessionDownloadTask, request.fields.contains(where: { $0.name.isSameWord(as: "Range") }) {
+    if task is URLSessionDownloadTask, request.fields.contains("Range") {
       throw URLError(
         .unsupportedURL, url,
         "a background session sets Range itself: use another session for a request with Range")
     }
+    // The agent receives the valid fields only.
+    do throws(UploadError) { try request.validate() } catch { throw URLError(error, url) }
     let settings = session.configuration
     var transfer = TransferRequest(key: key, url: request.url, path: path)
     if task is URLSessionDownloadTask {
@@ -44,7 +46,7 @@ extension BackgroundTransfer {
     transfer.session = background.identifier
     transfer.task = Int64(task.taskIdentifier)
     transfer.method = request.method
-    transfer.fields = request.fields.map { "\($0.name): \($0.value)" }
+    transfer.fields = request.fields.lines
     transfer.note = task.taskDescription
     transfer.isAtOtherOrigin = isAtOtherOrigin
     func absolute(_ path: String?) -> String? { path.map { URL(fileURLWithPath: $0).path } }

@@ -207,9 +207,8 @@ final class BackgroundTransfer: TaskEngine, @unchecked Sendable {
     error = error?.with(data, URLError.ResumeKey.download)
     if status.kind == .upload { session.noteSent(result.byteCount, of: task) }
     if let url, error == nil, let code = result.status {
-      var response = HTTPResponse(status: code)
-      response.fields = result.fields.map { HTTPResponse.Field(line: $0) }
-      task.change { [response] in $0.response = HTTPURLResponse.make(response, url) }
+      let response = HTTPResponse(status: code, fields: HeaderFields(lines: result.fields))
+      task.change { $0.response = HTTPURLResponse.make(response, url) }
     }
     let file: ReceivedFile? =
       status.kind == .upload || error != nil

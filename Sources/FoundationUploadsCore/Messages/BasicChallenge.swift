@@ -11,8 +11,7 @@ struct BasicChallenge: Equatable {
   /// Nil if the response offers no Basic authentication. One field may list several challenges, and a response may have
   /// several fields.
   init?(_ response: HTTPResponse) {
-    let fields = response.fields.filter { $0.name.isSameWord(as: "WWW-Authenticate") }
-    self.init(fields.map(\.value).joined(separator: ", "))
+    self.init(response.fields["WWW-Authenticate"] ?? "")
   }
 
   /// - Parameter list: `#challenge`, where `challenge = auth-scheme [ 1*SP ( token68 / #auth-param ) ]`.

@@ -18,7 +18,7 @@ extension UploadRequest {
     for (name, value) in settings.httpAdditionalHeaders ?? [:] {
       let name = "\(name)"
       if isAtOtherOrigin, ["authorization", "cookie"].contains(name.lowercasedASCII) { continue }
-      if !fields.contains(where: { $0.name.isSameWord(as: name) }) { add(name, "\(value)") }
+      if !fields.contains(name) { add(name, "\(value)") }
     }
     certificateAuthorities = settings.certificateAuthorityFile
     if !isAtOtherOrigin {
@@ -36,14 +36,13 @@ extension UploadRequest {
 
   /// Sets the content type of a POST request if the program does not, like Apple's systems.
   mutating func assumeForm() {
-    guard !fields.contains(where: { $0.name.isSameWord(as: "Content-Type") }) else { return }
-    fields.append(.init(name: "Content-Type", value: "application/x-www-form-urlencoded"))
+    fields.addDefault("Content-Type", "application/x-www-form-urlencoded")
   }
 
   /// Omits fields of the connection, the framing or the protocol, which the engine sets.
   private mutating func add(_ name: String, _ value: String) {
     guard !Self.isReserved(fieldName: name) else { return }
-    fields.append(.init(name: name, value: value))
+    fields.append(name, value)
   }
 }
 
@@ -53,14 +52,14 @@ extension HTTPURLResponse {
     var fields: [String: String] = [:]
     // Names that differ only in case are the same (RFC 9110, section 5.1). The first spelling counts.
     var spellings: [String: String] = [:]
-    for field in response.fields {
-      let key = field.name.lowercasedASCII
+    for field in response.fields.all {
+      let key = field.name
       if let name = spellings[key] {
         // In place, because a copy for each field would take quadratic time.
         fields[name]?.append(", \(field.value)")
       } else {
-        spellings[key] = field.name
-        fields[field.name] = field.value
+        spellings[key] = field.rawName
+        fields[field.rawName] = field.value
       }
     }
     return HTTPURLResponse(url: url, statusCode: response.status, httpVersion: "HTTP/1.1", headerFields: fields)

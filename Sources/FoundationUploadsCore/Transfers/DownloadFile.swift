@@ -72,7 +72,7 @@ final class DownloadFile: @unchecked Sendable {
 
   /// Requests the rest, on condition that the resource has not changed (RFC 9110, section 13.1.5).
   func addRange(to request: inout UploadRequest) {
-    if wanted != nil { request.fields += machine.begin() }
+    if wanted != nil { request.fields.append(contentsOf: machine.begin()) }
   }
 
   /// The response begins.

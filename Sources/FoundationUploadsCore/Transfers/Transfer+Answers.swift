@@ -45,8 +45,7 @@ extension Transfer {
       return "the server answered \(response.status) before the end of the body, so it has not read the whole body"
     }
     guard sent.tellsCompleteness else { return nil }
-    let fields = response.headerFields
-    return InteropVersion.completeness(fields) == false
+    return InteropVersion.completeness(response.fields) == false
       ? "the server answered \(response.status), but reports that the upload is not complete" : nil
   }
 

@@ -2,6 +2,7 @@
 
 internal import Foundation
 internal import FoundationNetworking
+internal import HTTPMessages
 internal import UploadClient
 
 extension Transfer {
@@ -10,7 +11,7 @@ extension Transfer {
     guard let measured, let sent, let url = URL(string: UploadRequest.withoutCredentials(sent.url)) else { return }
     var request = URLRequest(url: url)
     request.httpMethod = sent.method
-    for field in sent.fields { request.addValue(field.value, forHTTPHeaderField: field.name) }
+    for field in sent.fields.all { request.addValue(field.value, forHTTPHeaderField: field.rawName) }
     transactions.append(
       URLSessionTaskTransactionMetrics(request, response.flatMap { HTTPURLResponse.make($0, url) }, measured))
   }

@@ -55,7 +55,7 @@ extension Transfer {
   }
 
   private func versionNamed(by response: HTTPResponse) -> InteropVersion.Named {
-    InteropVersion.Named(response.headerFields)
+    InteropVersion.Named(response.fields)
   }
 }
 
@@ -63,17 +63,15 @@ extension InteropVersion {
   /// The request contains the whole body, and the server may make it resumable (draft-ietf-httpbis-resumable-upload,
   /// section "Upgrading To Resumable Uploads").
   func offer(resumptionOf length: Int64, _ upload: inout UploadRequest) {
-    var fields = HeaderFields()
-    setVersion(&fields)
-    setCompleteness(true, &fields)
-    if hasLimits { fields.append("Upload-Length", "\(max(0, length))") }
-    upload.fields += fields.all.map { .init(name: $0.displayName, value: $0.value) }
+    setVersion(&upload.fields)
+    setCompleteness(true, &upload.fields)
+    if hasLimits { upload.fields.append(UploadFields.length, "\(max(0, length))") }
   }
 }
 
 extension UploadRequest {
   /// Whether it states if it completes an upload, as only a creation or an append does.
   var tellsCompleteness: Bool {
-    fields.contains { ["upload-complete", "upload-incomplete"].contains($0.name.lowercasedASCII) }
+    fields.contains("Upload-Complete") || fields.contains("Upload-Incomplete")
   }
 }

@@ -81,8 +81,8 @@ extension Transfer {
   private func question(_ resumption: StreamResumption) -> UploadRequest {
     var question = resumption.upload
     question.method = "HEAD"
-    question.fields.removeAll { $0.name.lowercasedASCII.hasPrefix("content-") }
-    question.addVersion(of: resumption.data)
+    question.fields = question.fields.filter { !$0.hasPrefix("content-") }
+    resumption.data.interopVersion.setVersion(&question.fields)
     return question
   }
 
@@ -95,7 +95,7 @@ extension Transfer {
     if response.status == 401, let challenge = BasicChallenge(response) {
       return askChallenge(response, challenge, result)
     }
-    let fields = response.headerFields
+    let fields = response.fields
     guard let resumption, response.isSuccess, let offset = UploadFields.offset(fields),
       let position = Int64(exactly: resumption.data.base.addingReportingOverflow(offset).partialValue)
     else {
@@ -139,16 +139,12 @@ extension Transfer {
   private func appendRequest(at offset: UInt64, _ resumption: StreamResumption) -> UploadRequest {
     var append = resumption.upload
     append.method = "PATCH"
-    append.fields.removeAll { $0.name.lowercasedASCII.hasPrefix("content-") }
-    append.addVersion(of: resumption.data)
-    append.fields.append(.init(name: UploadFields.offset, value: "\(offset)"))
-    var completeness = HeaderFields()
+    append.fields = append.fields.filter { !$0.hasPrefix("content-") }
     let version = resumption.data.interopVersion
-    version.setCompleteness(true, &completeness)
-    append.fields += completeness.all.map { .init(name: $0.displayName, value: $0.value) }
-    if version.namesMediaType {
-      append.fields.append(.init(name: "Content-Type", value: UploadFields.partialUpload))
-    }
+    version.setVersion(&append.fields)
+    append.fields.append(UploadFields.offset, "\(offset)")
+    version.setCompleteness(true, &append.fields)
+    if version.namesMediaType { append.fields.append("Content-Type", UploadFields.partialUpload) }
     return append
   }
 
@@ -217,13 +213,5 @@ extension Transfer {
     if left > .zero { delay = min(delay, left) }
     let number = number
     after(delay.seconds) { [unowned self] in if self.number == number { askOffset() } }
-  }
-}
-
-extension UploadRequest {
-  fileprivate mutating func addVersion(of data: ResumeData) {
-    var fields = HeaderFields()
-    data.interopVersion.setVersion(&fields)
-    self.fields += fields.all.map { .init(name: $0.displayName, value: $0.value) }
   }
 }
