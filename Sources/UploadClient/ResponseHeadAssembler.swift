@@ -7,7 +7,10 @@ internal import HTTPMessages
 
 /// Assembles header lines into response heads.
 struct ResponseHeadAssembler {
-  private var current: HTTPResponse?
+  /// Nil outside of a head.
+  private var status: Int?
+  private var isHTTP10 = false
+  private var fields = HeaderFields()
   /// The trailer fields of the last response (RFC 9110, section 6.5).
   private(set) var trailers = HeaderFields()
 
@@ -17,25 +20,43 @@ struct ResponseHeadAssembler {
   /// Takes one line, with or without its line end. Returns a head after the empty line.
   mutating func take(line bytes: UnsafeRawBufferPointer) -> HTTPResponse? {
     let line = Self.withoutLineEnd(bytes)
-    guard let first = line.first else {
-      defer { current = nil }
-      return current
-    }
+    guard let first = line.first else { return takeHead() }
     if first == UInt8(ascii: "H"), Self.begins(line, with: "HTTP/") {
-      current = HTTPResponse(status: Self.status(line))
-      current?.isHTTP10 = Self.begins(line, with: "HTTP/1.0 ")
-      current?.fields.reserveCapacity(4)
+      status = Self.status(line)
+      isHTTP10 = Self.begins(line, with: "HTTP/1.0 ")
+      fields = HeaderFields()
+      fields.reserveCapacity(4)
       if !trailers.all.isEmpty { trailers = HeaderFields() }
     } else if let colon = line.firstIndex(of: UInt8(ascii: ":")) {
-      let name = Self.text(UnsafeRawBufferPointer(rebasing: line[..<colon]))
-      let value = Self.text(Self.trimmed(UnsafeRawBufferPointer(rebasing: line[(colon + 1)...])))
-      if current != nil {
-        current?.fields.append(received: name, value)
+      let name = UnsafeRawBufferPointer(rebasing: line[..<colon])
+      let value = Self.trimmed(UnsafeRawBufferPointer(rebasing: line[(colon + 1)...]))
+      if status != nil {
+        Self.append(name, value, to: &fields)
       } else if trailers.all.count < Self.trailerLimit {
-        trailers.append(received: name, value)
+        Self.append(name, value, to: &trailers)
       }
     }
     return nil
+  }
+
+  private mutating func takeHead() -> HTTPResponse? {
+    guard let status else { return nil }
+    var response = HTTPResponse(status: status, fields: fields)
+    response.isHTTP10 = isHTTP10
+    self.status = nil
+    fields = HeaderFields()
+    return response
+  }
+
+  private static func append(
+    _ name: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer, to fields: inout HeaderFields
+  ) {
+    let isValid = !name.isEmpty && name.allOctets(Octet.isToken) && value.allOctets(Octet.isFieldContent)
+    if isValid {
+      fields.append(HeaderFields.Field(checkedName: text(name), checkedValue: text(value)))
+    } else {
+      fields.append(received: text(name), text(value))
+    }
   }
 
   private static func begins(_ line: UnsafeRawBufferPointer, with word: StaticString) -> Bool {
@@ -72,5 +93,13 @@ struct ResponseHeadAssembler {
     for byte in bytes { all |= byte }
     if all < 0x80 { return String(decoding: bytes, as: UTF8.self) }
     return String(String.UnicodeScalarView(bytes.map { Unicode.Scalar($0) }))
+  }
+}
+
+extension UnsafeRawBufferPointer {
+  @inline(__always)
+  fileprivate func allOctets(_ isExpected: (UInt8) -> Bool) -> Bool {
+    for index in indices where !isExpected(self[index]) { return false }
+    return true
   }
 }
