@@ -80,14 +80,9 @@ extension CurlTransfer {
     task.note(responseHeaderBytes: bytes.count)
     guard let complete = head.take(line: bytes) else { return }
     responseBegins()
-    // A server that refuses a request need not read its content, which the kernel may have accepted. The server would
-    // then not read the next request on this connection.
-    //
-    // libcurl sends no body of unknown length over a connection that used HTTP/1.0. A new connection begins with
-    // HTTP/1.1.
-    //
-    // 421: this connection leads to a server that is not responsible for the host (RFC 9110, section 15.5.20).
-    if complete.isHTTP10 || complete.status == 421 || complete.status >= 400 && !kind.isWithoutBytes {
+    // This closes the connection when its last request is over. If others still use it (HTTP/2), libcurl ignores this
+    // option, and the connection stays for them and for later requests.
+    if !request.keepsConnection(after: complete, sendsContent: !kind.isWithoutBytes) {
       _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
     }
     if !complete.isInterim, clock?.response == nil { clock?.response = .now }

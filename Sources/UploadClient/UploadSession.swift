@@ -72,9 +72,12 @@ public final class UploadSession: Sendable {
   /// Starts a request.
   ///
   /// Successive requests to one origin use one connection, regardless of their methods and bodies, unless the server or
-  /// a failure closed it. The session's ``Connections`` determine whether two simultaneous requests share one. A
-  /// connection that the server closed while it was idle is detected before use. If it is closed just as the request is
-  /// sent, a request without body bytes is sent again on a new connection. A request with a body fails with
+  /// a failure closed it. After an error of the server (5xx) and most other responses that are no success, the next
+  /// request uses another connection, which may lead to another server. The session's ``Connections`` determine whether
+  /// two simultaneous requests share one.
+  ///
+  /// A connection that the server closed while it was idle is detected before use. If it is closed just as the request
+  /// is sent, a request without body bytes is sent again on a new connection. A request with a body fails with
   /// ``UploadError/Kind/connectionLost``, always after its first byte was passed to libcurl. The owner of the body must
   /// then ask the server for its offset.
   ///

@@ -40,15 +40,19 @@ struct ConnectionReuseTests {
   }
 
   @Test(
-    "a server that refuses a request with content may leave it unread, and receives no other request after it; all others do",
-    arguments: [200, 204, 302, 399, 400, 404, 421, 503, 599])
+    "a server that refuses a request with content may leave it unread, and receives no other request after it; after a status that may come from a failing or a wrong server, no request uses the same connection; all others do",
+    arguments: [
+      200, 204, 302, 304, 399, 400, 401, 403, 404, 405, 408, 409, 410, 412, 413, 416, 421, 422, 423, 425, 429, 500, 501,
+      502, 503, 504, 511, 599,
+    ])
   func afterRefusal(_ status: Int) throws {
     let seen = try EventLog<SeenRequest>()
     let server = try ScriptedServer { connection, number in
       while true {
         let head = try connection.head()
         seen.append(SeenRequest(connection: number, head: head, body: try connection.anyBody(head)))
-        try connection.send("HTTP/1.1 \(status) Said\r\n\(status == 204 ? "" : "Content-Length: 0\r\n")\r\n")
+        try connection.send(
+          "HTTP/1.1 \(status) Said\r\n\([204, 304].contains(status) ? "" : "Content-Length: 0\r\n")\r\n")
       }
     }
     try withSession { session throws in
@@ -57,9 +61,110 @@ struct ConnectionReuseTests {
       #expect(try session.send(UploadRequest("HEAD", server.url)).status == status)
       #expect(try session.send(UploadRequest("DELETE", server.url)).status == status)
     }
-    // After 421, no request uses the same connection.
-    let connections = status == 421 ? [0, 1, 2, 3] : status < 400 ? [0, 0, 0, 0] : [0, 0, 1, 1]
+    let isRefusalOfRequest = [401, 403, 409, 410, 412, 413, 416].contains(status)
+    let isAccepted = [200, 204, 304].contains(status)
+    let connections = isAccepted ? [0, 0, 0, 0] : isRefusalOfRequest ? [0, 0, 1, 1] : [0, 1, 2, 3]
     #expect(seen.all.map(\.connection) == connections)
+  }
+
+  @Test(
+    "a connection whose server answers every request with an error is ended after the first one, and another that works is kept",
+    arguments: [404, 429, 500, 502, 503], ["HEAD", "GET", "POST", "PATCH"])
+  func pinned(_ status: Int, _ method: String) throws {
+    let seen = try EventLog<Int>()
+    let ended = try EventLog<Int>()
+    let server = try ScriptedServer { connection, number in
+      defer { ended.append(number) }
+      while true {
+        let head = try connection.head()
+        _ = try connection.anyBody(head)
+        seen.append(number)
+        try connection.send("HTTP/1.1 \(number == 0 ? status : 200) Said\r\nContent-Length: 0\r\n\r\n")
+      }
+    }
+    try withSession { session throws in
+      func send(_ method: String) throws -> Int {
+        let hasBody = ["POST", "PATCH"].contains(method)
+        return try session.send(UploadRequest(method, server.url), hasBody ? .empty : .none).status
+      }
+      #expect(try send(method) == status)
+      #expect(try ended.wait("the end of the bad connection") { $0.first } == 0)
+      for next in [method, "HEAD", "GET", "POST", "PATCH"] { #expect(try send(next) == 200) }
+    }
+    #expect(seen.all == [0, 1, 1, 1, 1, 1])
+  }
+
+  @Test("refusals of OPTIONS and DELETE keep the connection, and server errors do not")
+  func questions() throws {
+    let seen = try EventLog<Int>()
+    let server = try ScriptedServer { connection, number in
+      while true {
+        let head = try connection.head()
+        seen.append(number)
+        let status = head.line.split(separator: " ")[1].dropFirst()
+        try connection.send("HTTP/1.1 \(status) Said\r\nContent-Length: 0\r\n\r\n")
+      }
+    }
+    try withSession { session throws in
+      for status in [400, 404, 405, 503, 501, 404] {
+        for method in ["OPTIONS", "DELETE"] {
+          #expect(try session.send(UploadRequest(method, "\(server.url)/\(status)")).status == status)
+        }
+      }
+    }
+    #expect(seen.all == [0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 4])
+  }
+
+  @Test("a redirect to the same origin keeps the connection, one to another origin does not", arguments: [302, 307])
+  func redirects(_ status: Int) throws {
+    let seen = try EventLog<Int>()
+    let locations = Lock<[String]>([])
+    let server = try ScriptedServer { connection, number in
+      while true {
+        _ = try connection.head()
+        seen.append(number)
+        let location = locations.withLock { $0.removeFirst() }
+        try connection.send("HTTP/1.1 \(status) Said\r\nLocation: \(location)\r\nContent-Length: 0\r\n\r\n")
+      }
+    }
+    let all = ["/login", "\(server.url)/there", "http://portal.example/login", "/there", "https://127.0.0.1/", "/end"]
+    locations.withLock { $0 = all }
+    try withSession { session throws in
+      for _ in all { #expect(try session.send(UploadRequest("HEAD", "\(server.url)/x")).status == status) }
+    }
+    #expect(seen.all == [0, 0, 0, 1, 1, 2])
+  }
+
+  @Test("over HTTP/2, a connection that answers every request with an error is left, and another is kept")
+  func pinnedHTTP2() throws {
+    let directory = try TemporaryDirectory()
+    try TestCertificates.make(in: directory)
+    let context = try TLSContext(certificate: "\(directory.path)/server.pem", key: "\(directory.path)/server.key")
+    let seen = try EventLog<String>()
+    let server = try ScriptedServer { connection, number in
+      try connection.startTLS(context)
+      let http2 = try HTTP2Connection(connection)
+      while true {
+        let request = try http2.nextRequest()
+        seen.append("\(number) \(request.head.line.prefix { $0 != " " })")
+        if request.hasContent { try http2.content(of: request.stream) }
+        try http2.respond(number == 0 ? 503 : 200, to: request.stream)
+      }
+    }
+    try withSession { session throws in
+      func request(_ method: String) -> UploadRequest {
+        var request = UploadRequest(method, "https://localhost:\(server.port)/")
+        request.addressFamily = .ipv4
+        request.certificateAuthorities = "\(directory.path)/ca.pem"
+        request.httpVersion = .http2
+        return request
+      }
+      #expect(try session.send(request("HEAD")).status == 503)
+      #expect(try session.send(request("HEAD")).status == 200)
+      #expect(try session.send(request("PATCH"), streaming: "some of it").status == 200)
+      #expect(try session.send(request("GET")).status == 200)
+    }
+    #expect(seen.all == ["0 HEAD", "1 HEAD", "1 PATCH", "1 GET"])
   }
 
   /// Appends that roll over. Each begins in the handler that receives the end of the previous one.
