@@ -251,6 +251,30 @@ struct DownloadAnswersTests {
   }
 
   @Test(
+    "a connection on which every request fails is left after its first response",
+    arguments: ["429 Too Many Requests", "500 Internal Server Error", "502 Bad Gateway", "503 Service Unavailable"])
+  func badConnection(status: String) async throws {
+    let requests = try EventLog<Int>()
+    let server = try ScriptedServer { connection, number in
+      while true {
+        _ = try connection.head()
+        requests.append(number)
+        if number == 0 {
+          try connection.respond(status)
+        } else {
+          try Self.send(connection, "200 OK", content: Self.content[...])
+        }
+      }
+    }
+    let (summary, _, _) = try await download(server.url, from: 0) {
+      $0.retry.maximumCeiling = .milliseconds(20)
+      $0.retry.giveUpAfter = .seconds(3)
+    }
+    #expect(summary.error == nil && requests.all == [0, 1], "\(summary), \(requests.all)")
+    #expect(try directory.names == ["file"] && directory.contents("file") == Self.content)
+  }
+
+  @Test(
     "a status that is valid only for a resumed download ends a new one",
     arguments: ["412 Precondition Failed", "416 Range Not Satisfiable"])
   func refused(status: String) async throws {
