@@ -118,6 +118,9 @@ extension LiveStream {
       var whole = next.uploadRequest(configuration, token: token)
       if intermediary.needsHTTP1 { whole.httpVersion = .http1 }
       whole.countsChunks = trustsTransport
+      // The other end may be closing the connection of an earlier request. Its TCP would acknowledge bytes that no
+      // program reads, and the next request would begin after them.
+      whole.usesFreshConnection = trustsTransport && live != nil && !session.sharesConnections
       if !trustsTransport, case .bytes = next.content, let interval = configuration.acknowledgementInterval {
         whole.fields.append(UploadFields.progressInterval, "\(interval)")
       }

@@ -46,6 +46,7 @@ extension CurlOptions {
   static var version: curl_version_info_data { curl_version_info(CURLVERSION_FIRST)!.pointee }
 
   func setConnectionUse(_ request: UploadRequest) throws(UploadError) {
+    if request.usesFreshConnection { try set(CURLOPT_FRESH_CONNECT, 1) }
     guard request.httpVersion == .http2, !request.isSecure, UploadSession.cannotReusePlainHTTP2 != nil else { return }
     try set(CURLOPT_FRESH_CONNECT, 1)
     try set(CURLOPT_FORBID_REUSE, 1)

@@ -49,6 +49,9 @@ public struct UploadRequest: Equatable, Sendable {
   /// Whether ``UploadTask/Event/response(_:)`` and ``UploadTask/Event/responseBody(_:)`` are reported. If so, the
   /// response's body is not stored, and ``Limits/response`` counts from its last byte.
   public var tellsResponse = false
+  /// Whether the request gets a new connection. A server may close an idle connection just as a request begins. Its TCP
+  /// then acknowledges bytes that no program reads.
+  package var usesFreshConnection = false
   /// The value of `Accept-Encoding` unless it is in ``fields``. It also enables decoding of the response's body. Nil
   /// disables both, and an empty value means all content codings that libcurl supports.
   package var acceptEncoding: String?

@@ -32,6 +32,9 @@ public final class UploadSession: Sendable {
     case shared(maximumUploads: Int)
   }
 
+  /// Whether uploads share connections.
+  package var sharesConnections: Bool { lanes.contains { $0.sharesConnections } }
+
   /// Starts the session's thread.
   ///
   /// - Parameter connections: whether uploads share connections.

@@ -106,6 +106,34 @@ struct LiveStreamerTests {
     }
   }
 
+  @Test("each request of a plain stream has a new connection, even if the one that carried OPTIONS is open")
+  func newConnection() throws {
+    let requests = try EventLog<(connection: Int, method: String)>()
+    let server = try ScriptedServer { connection, number in
+      while true {
+        let head = try connection.head()
+        let method = String(head.line.prefix { $0 != " " })
+        requests.append((number, method))
+        guard method == "POST" else {
+          try connection.respond("501 Not Implemented")
+          continue
+        }
+        _ = try connection.body()
+        try connection.respond("200 OK")
+      }
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url) { $0.resumable = .auto }
+      try source.push([1, 2, 3])
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && !summary.isResumable)
+    }
+    #expect(requests.all.map { $0.method } == ["OPTIONS", "POST"])
+    #expect(requests.all.map { $0.connection } == [0, 1])
+  }
+
   @Test("507 with Stream-Offset: the stream returns to exactly that offset")
   func diskFull() throws {
     let stored = StoredBytes()

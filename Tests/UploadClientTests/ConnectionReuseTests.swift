@@ -233,6 +233,19 @@ struct ConnectionReuseTests {
     #expect(connections.withLock { $0 } == uploads)
   }
 
+  @Test("a request that requires a new connection gets one, although an idle one exists")
+  func fresh() throws {
+    let seen = try EventLog<SeenRequest>()
+    let server = try obligingServer(seen)
+    try withSession { session throws in
+      var request = UploadRequest("POST", server.url)
+      #expect(try session.send(request, streaming: "first").status == 200)
+      request.usesFreshConnection = true
+      #expect(try session.send(request, streaming: "second").status == 200)
+    }
+    #expect(seen.all.map(\.connection) == [0, 1])
+  }
+
   @Test("two concurrent uploads have a connection each, and both are reused afterwards")
   func neverShared() throws {
     let seen = try EventLog<SeenRequest>()
