@@ -289,8 +289,9 @@ struct PlainStreamStateMachine {
     var isRefusal = false
     if case .response = cause { isRefusal = true }
     if isRefusal, acknowledged <= start { clock = clockAtOpen }
-    // A connection that had nothing left to acknowledge was fine until now, even if its source was silent for long.
-    if isConnected, acknowledged == sent, !isRefusal, !isAnswerDue {
+    // A connection that lasted, and had nothing left to acknowledge, was fine until now, even if its source was silent
+    // for long. One that ended soon is a failed attempt, because TCP accepts connections for a server that is broken.
+    if isConnected, acknowledged == sent, !isRefusal, !isAnswerDue, clock.hasLasted(now: now) {
       clock.noteIdle(now: now)
       outages.worked()
     }

@@ -73,9 +73,12 @@ package struct RetryClock: Equatable {
     if policy.waitsForConnectivity { noteProgress() }
   }
 
+  /// Whether the current attempt began so long ago that its connection, even an idle one, was fine.
+  func hasLasted(now: MonotonicInstant) -> Bool { now - attemptStart >= Self.steady }
+
   /// Notes an idle connection without possible progress. The time to give up starts again.
   mutating func noteIdle(now: MonotonicInstant) {
-    if now - attemptStart >= Self.steady { return noteProgress() }
+    if hasLasted(now: now) { return noteProgress() }
     (patienceStart, attempts) = (now, 0)
     (refusedSince, refusals) = (nil, 0)
   }

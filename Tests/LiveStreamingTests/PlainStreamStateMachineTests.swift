@@ -308,6 +308,50 @@ struct PlainStreamStateMachineTests {
     #expect(error?.kind == .unreachable)
   }
 
+  /// Sends some bytes, is then silent, and loses each connection after `lifetime`. Returns the time and the number of
+  /// attempts until the stream gives up, or 1000 attempts.
+  private func losing(after lifetime: Duration, _ machine: inout PlainStreamStateMachine) -> (Duration, attempts: Int) {
+    var random = SplitMix64(state: 1)
+    let start = Self.at(1000)
+    var (now, attempts) = (start, 0)
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
+    machine.connected()
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 100, now: now)
+    while attempts < 1000 {
+      attempts += 1
+      let action = machine.requestEnded(
+        Self.lost, Self.supply(0, 100), sentUpTo: 100, now: now, draw: random.next())
+      guard case .wait(let attempt) = action else { break }
+      now = now + attempt.retryDelay
+      _ = machine.retryIsDue(Self.supply(0, 100))
+      machine.connected()
+      now = now + lifetime
+    }
+    return (now - start, attempts)
+  }
+
+  @Test(
+    "connections that end soon are one outage, and the stream gives up, even while its source is silent",
+    arguments: [Duration.milliseconds(10), .seconds(2), .seconds(9)])
+  func briefConnections(_ lifetime: Duration) {
+    var policy = RetryPolicy()
+    policy.giveUpAfter = .seconds(60)
+    var machine = PlainStreamStateMachine(policy: policy)
+    let (time, attempts) = losing(after: lifetime, &machine)
+    #expect(machine.state == .ended && machine.outageCount == 1)
+    #expect(time >= .seconds(60) && time < .seconds(80) && attempts >= 3, "\(time), \(attempts) attempts")
+  }
+
+  @Test("a server that ends each connection after an idle minute is no reason to give up, and each end is an outage")
+  func idleLimit() {
+    var policy = RetryPolicy()
+    policy.giveUpAfter = .seconds(60)
+    var machine = PlainStreamStateMachine(policy: policy)
+    #expect(losing(after: .seconds(60), &machine).attempts == 1000)
+    #expect(machine.state != .ended && machine.outageCount == 1000)
+  }
+
   @Test("unacknowledged bytes are an outage from the first interruption on, and not from the last acknowledgement")
   func givesUp() {
     var policy = RetryPolicy()
