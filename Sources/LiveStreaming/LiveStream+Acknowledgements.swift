@@ -132,7 +132,7 @@ extension LiveStream {
       acknowledged: account.acknowledged, lost: account.lost,
       buffered: live == nil ? 0 : Int(clamping: content.byteCount(from: account.acknowledged + account.lost)),
       capacity: content.capacity,
-      outageCount: beforeFallBack.outageCount + machine.outageCount,
+      outageCount: machine.outageCount,
       isConnected: request != nil || awaitedOffset != nil, bytesPerSecond: live?.bytesPerSecond)
   }
 

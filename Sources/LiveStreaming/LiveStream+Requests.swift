@@ -71,8 +71,8 @@ extension LiveStream {
             remedy: .plainUpload))
       }
       handler(.upload(.notSupported(reason)))
-      beforeFallBack = (machine.outageCount, machine.resent)
-      machine = Self.plainRules(configuration, isLive: live != nil, method: method)
+      resentBeforeFallBack = machine.resent
+      machine = Self.plainRules(configuration, isLive: live != nil, method: method, after: machine)
       trustsTransport = machine.trustsTransport
       writer?.endDigest()
       perform(machine.start(content.supply, now: .now))

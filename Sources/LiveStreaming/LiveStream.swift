@@ -74,8 +74,8 @@ final class LiveStream: @unchecked Sendable {
   var gaps = 0
   /// Whether ``LiveStreamEvent/discarding(_:)`` was reported since the last gap.
   var isDiscarding = false
-  /// Outages and repeated bytes from before the fallback to a plain upload.
-  var beforeFallBack: (outageCount: Int, resent: UInt64) = (0, 0)
+  /// Bytes that were sent more than once before the fallback to a plain upload.
+  var resentBeforeFallBack: UInt64 = 0
   /// See ``FailedAttempt/unconfirmed``.
   var unconfirmed: UInt64 = 0
   var response: HTTPResponse?
@@ -160,13 +160,15 @@ final class LiveStream: @unchecked Sendable {
       acknowledged: configuration.acknowledged)
   }
 
+  /// - Parameter former: the rules that the stream has followed before.
   static func plainRules(
-    _ configuration: LiveStreamConfiguration, isLive: Bool, method: String? = nil
+    _ configuration: LiveStreamConfiguration, isLive: Bool, method: String? = nil,
+    after former: (any StreamStateMachine)? = nil
   ) -> any StreamStateMachine {
     PlainStream(
       policy: configuration.retry, streamID: configuration.streamID, target: configuration.request.url, isLive: isLive,
       method: method ?? configuration.request.method, mayUsePOST: configuration.mayUsePOST,
-      acknowledged: configuration.acknowledged)
+      acknowledged: configuration.acknowledged, after: former)
   }
 
   // MARK: Start and end
@@ -341,7 +343,7 @@ final class LiveStream: @unchecked Sendable {
   private func conclude(_ error: LiveStreamError?, _ resumeData: ResumeData?) {
     noteLastGap()
     var summary = StreamSummary(
-      progress: progress(), gaps: gaps, resent: beforeFallBack.resent + machine.resent, sourceLost: sourceLost,
+      progress: progress(), gaps: gaps, resent: resentBeforeFallBack + machine.resent, sourceLost: sourceLost,
       response: response,
       missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }.map(missingAtServer),
       error: error ?? sourceError)

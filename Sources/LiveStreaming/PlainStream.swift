@@ -22,13 +22,15 @@ struct PlainStream: StreamStateMachine {
   ///     the whole.
   ///   - acknowledged: the bytes that an earlier process has delivered.
   ///   - mayUsePOST: whether POST may replace the method if the server allows POST and not that method.
+  ///   - former: the rules that this stream has followed before. An outage continues.
   init(
     policy: RetryPolicy, streamID: String, target: String, isLive: Bool, method: String, mayUsePOST: Bool,
-    acknowledged: UInt64 = 0
+    acknowledged: UInt64 = 0, after former: (any StreamStateMachine)? = nil
   ) {
     // PUT replaces the resource at the URL. A request must contain all bytes that it may replace, or use another URL.
     machine = PlainStreamStateMachine(
-      policy: policy, replaces: isLive && method == "PUT", isLive: isLive, acknowledged: acknowledged)
+      policy: policy, replaces: isLive && method == "PUT", isLive: isLive, acknowledged: acknowledged,
+      clock: former?.clock, outages: former?.outages)
     self.streamID = streamID
     self.target = target
     self.isLive = isLive
@@ -39,7 +41,8 @@ struct PlainStream: StreamStateMachine {
   var isEnded: Bool { machine.state == .ended }
   var acknowledged: UInt64 { machine.acknowledged }
   var sent: UInt64 { machine.sent }
-  var outageCount: Int { machine.outageCount }
+  var outages: OutageCount { machine.outages }
+  var clock: RetryClock { machine.clock }
   var resent: UInt64 { machine.resent }
   var unconfirmedAtEnd: UInt64 { machine.unconfirmedAtEnd }
   var trustsTransport: Bool { true }

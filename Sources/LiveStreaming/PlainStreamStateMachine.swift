@@ -37,9 +37,9 @@ struct PlainStreamStateMachine {
   /// The offset after the last byte ever passed to the network.
   private(set) var sent: UInt64 = 0
   private(set) var attempts = 0
-  private var outages = OutageCount()
+  private(set) var outages: OutageCount
   private(set) var resent: UInt64 = 0
-  private var clock: RetryClock
+  private(set) var clock: RetryClock
   /// The state of ``clock`` at the start of the current request. Bytes of a request that is refused later do not count
   /// as progress, even if TCP acknowledged them.
   private var clockAtOpen: RetryClock
@@ -79,11 +79,18 @@ struct PlainStreamStateMachine {
   /// The maximum number of attempts to send whole content whose response is lost each time.
   private static let maximumUnanswered = 3
 
-  /// - Parameter acknowledged: the bytes of the stream that an earlier process has delivered.
-  init(policy: RetryPolicy, replaces: Bool = false, isLive: Bool = true, acknowledged: UInt64 = 0) {
+  /// - Parameters:
+  ///   - acknowledged: the bytes of the stream that an earlier process has delivered.
+  ///   - clock: the clock of a stream that has begun. Nil for a new one.
+  ///   - outages: its outages.
+  init(
+    policy: RetryPolicy, replaces: Bool = false, isLive: Bool = true, acknowledged: UInt64 = 0,
+    clock: RetryClock? = nil, outages: OutageCount? = nil
+  ) {
     (self.acknowledged, sent, furthest, partSent) = (acknowledged, acknowledged, acknowledged, acknowledged)
-    clock = RetryClock(policy: policy)
-    clockAtOpen = clock
+    self.clock = clock ?? RetryClock(policy: policy)
+    clockAtOpen = self.clock
+    self.outages = outages ?? OutageCount()
     self.replaces = replaces
     self.isLive = isLive
   }

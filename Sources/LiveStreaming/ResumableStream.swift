@@ -22,7 +22,7 @@ struct ResumableStream: StreamStateMachine {
   /// Whether the current request has a connection.
   private var isConnected = false
   private(set) var isEnded = false
-  private var clock: RetryClock
+  private(set) var clock: RetryClock
   var upload: UploadClientStateMachine
 
   private var attempts = 0
@@ -58,7 +58,6 @@ struct ResumableStream: StreamStateMachine {
 
   var acknowledged: UInt64 { upload.acknowledged }
   var sent: UInt64 { upload.sent == .max ? upload.acknowledged : upload.sent }
-  var outageCount: Int { outages.count }
   var trustsTransport: Bool { false }
   var base: UInt64 { upload.base }
   var confirmedSurplus: UInt64? { upload.confirmedSurplus }

@@ -12,8 +12,10 @@ protocol StreamStateMachine {
   var acknowledged: UInt64 { get }
   /// The offset after the last byte ever passed to the network.
   var sent: UInt64 { get }
-  /// Outages so far.
-  var outageCount: Int { get }
+  /// Outages so far. The rules for another protocol continue with them.
+  var outages: OutageCount { get }
+  /// The time without progress. The rules for another protocol continue with it.
+  var clock: RetryClock { get }
   /// The number of bytes passed to the network more than once.
   var resent: UInt64 { get }
   /// Whether TCP acknowledgements count, because there is no better source.
@@ -73,6 +75,7 @@ protocol StreamStateMachine {
 }
 
 extension StreamStateMachine {
+  var outageCount: Int { outages.count }
   var unconfirmedAtEnd: UInt64 { 0 }
   var confirmedSurplus: UInt64? { nil }
   mutating func cannotKeep(upTo offset: UInt64, now: MonotonicInstant, draw: UInt64) -> StreamStep? { nil }

@@ -134,6 +134,34 @@ struct LiveStreamerTests {
     #expect(requests.all.map { $0.connection } == [0, 1])
   }
 
+  @Test("the fallback to a plain upload continues the outage and the time to give up")
+  func givesUpAfterFallBack() throws {
+    let limit = Duration.seconds(2)
+    let methods = try EventLog<String>()
+    let server = try ScriptedServer { connection, _ in
+      let method = String(try connection.head().line.prefix { $0 != " " })
+      methods.append(method)
+      // Not a synchronization: the time to give up passes.
+      let never = try EventCounter()
+      if method == "POST" { _ = waitUntilReadable(never.descriptor, limit: limit + .milliseconds(200)) }
+      try connection.respond("500 Internal Server Error", ["Connection: close"])
+      _ = connection.readToEnd()
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url) {
+        $0.resumable = .auto
+        $0.retry.giveUpAfter = limit
+      }
+      try source.push([1, 2, 3])
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .unreachable, "\(String(describing: summary.error))")
+      #expect(summary.progress.outageCount == 1 && summary.progress.unsent == 3)
+      #expect(stream.notices.contains { if case .notSupported = $0 { true } else { false } })
+    }
+    #expect(methods.all.count { $0 == "POST" } == 1, "\(methods.all)")
+  }
+
   @Test("507 with Stream-Offset: the stream returns to exactly that offset")
   func diskFull() throws {
     let stored = StoredBytes()
