@@ -43,13 +43,15 @@ extension LiveStream {
   func settleAcknowledged() {
     let acknowledged = Self.acknowledged(&machine)
     if trustsTransport {
+      // The spool may still need the bytes if the server has confirmed a stream of which it lacks some.
+      if machine.isEnded, live?.spool != nil { return }
       // Nothing is released between a request's end and its verdict, because the bytes of a refused request may be
       // needed again.
       let end = transport.releasable(acknowledged: acknowledged, newest: content.newest, capacity: content.capacity)
       // Comes first, so that another process never misses bytes that no server has stored. Only these bytes are noted.
       // Bytes that TCP acknowledged and the server has not read are lost when a connection is reset, and are sent again
       // from here.
-      if !machine.isEnded { live?.spool?.noteReleased(upTo: end) }
+      live?.spool?.noteReleased(upTo: end)
       release(upTo: end)
     } else {
       noteResumption()
@@ -64,7 +66,12 @@ extension LiveStream {
   /// Makes the spool store the data with which another process can continue.
   func noteResumption() {
     guard let spool = live?.spool, !machine.isEnded else { return }
-    spool.note(machine.resumeData, acknowledged: trustsTransport ? machine.acknowledged : nil)
+    let resumable =
+      trustsTransport
+      ? transport.resumable(
+        acknowledged: machine.acknowledged, oldest: content.oldest, newest: content.newest, capacity: content.capacity)
+      : nil
+    spool.note(machine.resumeData, acknowledged: resumable)
   }
 
   func release(upTo offset: UInt64) {

@@ -135,7 +135,7 @@ extension LiveStream {
       }
       request = RunningRequest(
         step: next, whole: whole, token: token, task: task, number: number, headerLength: header.count)
-      transport.begin(at: next.start)
+      if trustsTransport { transport.begin(at: next.start) }
       // The body may contain all available bytes, and no write may follow for long.
       if let writer, case .bytes = next.content, writer.cursor > next.start { didWrite() }
     } catch let error as SystemError where error.isTemporary {

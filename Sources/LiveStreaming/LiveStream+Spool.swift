@@ -31,6 +31,25 @@ extension LiveStream {
     ) { [self] in endWithoutSpool?() }
   }
 
+  /// Keeps the stretch if a plain server has confirmed the stream, and lacks bytes of it that the spool still has. The
+  /// next run sends these bytes again.
+  ///
+  /// - Returns: the error with which the stream ends. Nil if there are no such bytes.
+  func keepMissing() -> LiveStreamError? {
+    guard let spool = live?.spool, trustsTransport, let told = response?["Stream-Missing"].flatMap({ UInt64($0) })
+    else { return nil }
+    let (missing, lost) = (missingAtServer(told), progress().lost)
+    // The server has read the last request to its end. So it lacks bytes before that.
+    let (kept, last) = (content.byteCount(from: content.oldest), content.byteCount(from: transport.start))
+    missingInSpool = min(missing - min(missing, lost), kept - min(kept, last))
+    guard missingInSpool > 0 else { return nil }
+    spool.note(nil, acknowledged: content.oldest)
+    return LiveStreamError(
+      .unfinished,
+      "the server answered that \(missing) bytes are missing, and the spool still has \(missingInSpool) of them. "
+        + "The next run sends the stretch again. If the server refuses that, move its recording away first")
+  }
+
   private func spoolHasEnded(notSynchronized count: UInt64) {
     guard let done = afterSpool else { return }
     (afterSpool, endWithoutSpool) = (nil, nil)

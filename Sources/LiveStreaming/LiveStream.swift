@@ -60,6 +60,8 @@ final class LiveStream: @unchecked Sendable {
   var endWithoutSpool: (() -> Void)?
   /// Whether the session closes. Its thread then does not wait for the spool.
   var isSessionClosing = false
+  /// The number of bytes that the server lacks, although it has confirmed the stream, and that stay in the spool.
+  var missingInSpool: UInt64 = 0
   /// See ``StreamSummary/notSynchronized``.
   var notSynchronized: UInt64 = 0
   /// The newest valid bearer token.
@@ -331,6 +333,7 @@ final class LiveStream: @unchecked Sendable {
     // The source may report its last bytes. The stream no longer waits for them.
     awaitedOffset = nil
     guard let live else { return conclude(error, resumeData) }
+    let error = error ?? keepMissing()
     live.stop(on: loop)
     let spool = live.spool
     // After the events that the source has reported so far.
@@ -351,7 +354,7 @@ final class LiveStream: @unchecked Sendable {
       // TCP acknowledged bytes that the server never stored.
       let more = min(missing - summary.progress.lost, summary.progress.acknowledged)
       summary.progress.acknowledged -= more
-      summary.progress.lost += more
+      summary.progress.lost += more - min(more, missingInSpool)
       if more > 0 {
         summary.gaps += 1
         handler(.missingAtServer(more))
@@ -376,7 +379,7 @@ final class LiveStream: @unchecked Sendable {
 
   /// The number of bytes that a server reports as missing. Bytes that the source omitted are missing there, and are not
   /// a loss. Bytes that were never sent cannot be missing.
-  private func missingAtServer(_ told: UInt64) -> UInt64 {
+  func missingAtServer(_ told: UInt64) -> UInt64 {
     let count = min(told, progress().sent)
     return count - min(count, content.pausedByteCount)
   }

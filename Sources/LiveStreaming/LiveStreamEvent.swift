@@ -328,7 +328,8 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     case source
     /// The stream was cancelled.
     case cancelled
-    /// Nothing was acknowledged within the limit of ``LiveStreamer/finish(within:)``.
+    /// Nothing was acknowledged within the limit of ``LiveStreamer/finish(within:)``. Or a server without resumable
+    /// uploads has confirmed the stream, and lacks bytes that the spool still has.
     case unfinished
   }
 

@@ -19,7 +19,7 @@ final class SpoolLink: @unchecked Sendable {
 
   /// Notes the progress of the stream.
   ///
-  /// - Parameter told: the offset that TCP acknowledged, if there is no better source.
+  /// - Parameter told: the offset at which another process continues, if the server itself reports none.
   func note(_ upload: ResumeData?, acknowledged told: UInt64?) {
     // Bytes that an earlier process has delivered to a plain server count until there is an upload resource.
     let acknowledged = told ?? (upload == nil ? resumption.acknowledged : nil)

@@ -59,8 +59,8 @@ package struct StretchDescription: Equatable, Sendable {
 package struct StretchResumption: Equatable, Sendable {
   /// The upload resource, or nil.
   package var upload: ResumeData?
-  /// The stream offset up to which a plain server has the stream, as far as TCP reports. Nil if the stream was last a
-  /// resumable upload.
+  /// The stream offset at which a plain stream continues. The server has the bytes before it, as far as is known. Nil
+  /// if the stream was last a resumable upload.
   package var acknowledged: UInt64?
   /// The last `Stream-Description` that was sent.
   package var description: String?

@@ -13,7 +13,9 @@ struct TransportAcknowledgements {
   private let retention: Int
   /// Whether an interrupted request is sent again from its start.
   private let keepsStart: Bool
-  private var start: UInt64 = 0
+  private(set) var start: UInt64 = 0
+  /// The smallest offset at which a request has begun. Nil before the first request.
+  private var leastStart: UInt64?
   private var lastCheck = MonotonicInstant(nanoseconds: 0)
   private var cursorAtLastCheck: UInt64 = 0
   private var delay = Duration.milliseconds(1)
@@ -21,7 +23,10 @@ struct TransportAcknowledgements {
   init(retention: Int, keepsStart: Bool) { (self.retention, self.keepsStart) = (retention, keepsStart) }
 
   /// A request begins at this offset.
-  mutating func begin(at offset: UInt64) { (start, cursorAtLastCheck) = (offset, offset) }
+  mutating func begin(at offset: UInt64) {
+    (start, cursorAtLastCheck) = (offset, offset)
+    leastStart = min(leastStart ?? offset, offset)
+  }
 
   /// Whether to query now, after bytes were written. If so, this counts as the query.
   mutating func isDue(_ writer: StreamWriter, now: MonotonicInstant) -> Bool {
@@ -43,6 +48,19 @@ struct TransportAcknowledgements {
     // From its start on, the request uses at most half of the buffer.
     let hasRoom = newest - min(newest, start) <= UInt64(capacity / 2)
     return keepsStart && hasRoom ? min(most, start) : most
+  }
+
+  /// The offset at which another process continues. Bytes that this process has sent are not known to be at the server
+  /// before they are releasable, whatever the number of requests since then.
+  ///
+  /// - Parameters:
+  ///   - oldest: the offset of the oldest byte that can still be sent.
+  ///   - newest: the offset after the newest byte of the stream.
+  func resumable(acknowledged: UInt64, oldest: UInt64, newest: UInt64, capacity: Int) -> UInt64 {
+    // The bytes before were delivered by another process, or are reported as lost.
+    guard let leastStart else { return acknowledged }
+    let releasable = releasable(acknowledged: acknowledged, newest: newest, capacity: capacity)
+    return min(acknowledged, max(releasable, oldest, leastStart))
   }
 
   /// A source that waits for room would wait forever if the last bytes were acknowledged without a query. So while the

@@ -93,7 +93,9 @@ enum StreamReport {
   static func lines(_ summary: StreamSummary, action: Action = .streaming) -> [String] {
     let progress = summary.progress
     var lines: [String] = []
-    if let error = summary.error { lines.append("sluice: \(words(error))") }
+    if let error = summary.error {
+      lines.append("sluice: \(words(error, isConfirmed: summary.missingAtServer ?? 0 > 0))")
+    }
     // Each captured byte is either acknowledged, lost or unsent.
     let (captured, acknowledged) = (Units.text(bytes: progress.captured), Units.text(bytes: progress.acknowledged))
     var parts = ["\(Units.clock(progress.elapsed)) elapsed"]
@@ -139,11 +141,13 @@ enum StreamReport {
   }
 
   /// The text of an error of the library, with the options that help.
-  private static func words(_ error: LiveStreamError) -> String {
+  ///
+  /// - Parameter isConfirmed: whether the server has confirmed the end of the stream, although it lacks bytes.
+  private static func words(_ error: LiveStreamError, isConfirmed: Bool) -> String {
     switch error.kind {
     case .insecureLocation:
       return error.description + ". Use --location keep to stay on the host that you named, over TLS."
-    case .unfinished: return error.description + ". Choose a longer --finish-timeout to wait longer."
+    case .unfinished where !isConfirmed: return error.description + ". Choose a longer --finish-timeout to wait longer."
     default: break
     }
     guard let remedy = error.remedy else { return error.description }

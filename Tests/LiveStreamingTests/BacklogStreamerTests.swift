@@ -217,6 +217,100 @@ struct BacklogStreamerTests {
     #expect(stored.all.count == 1)
   }
 
+  /// A plain server that reads the first request and loses all of it. It serves the second one with `second`, and
+  /// stores the others.
+  private func forgetfulServer(
+    _ starts: EventLog<UInt64>, _ stored: EventLog<(start: UInt64, body: [UInt8])>,
+    second: @escaping @Sendable (ServerConnection, UInt64) throws -> Void
+  ) throws -> ScriptedServer {
+    try ScriptedServer { connection, number in
+      let start = try connection.head().offset
+      starts.append(start)
+      switch number {
+      case 0:
+        var count = 0
+        while count < Self.unread, let chunk = try connection.chunk() { count += chunk.count }
+        connection.reset()
+      case 1: try second(connection, start)
+      default:
+        stored.append((start, try connection.body()))
+        try connection.respond("200 OK")
+      }
+    }
+  }
+
+  /// Fewer bytes than are kept although TCP has acknowledged them.
+  private static let unread = 120_000
+
+  /// Captures bytes with a spool, and calls `end` when the server has the second request. Returns the summary.
+  private func capture(
+    _ session: UploadSession, _ url: String, _ starts: EventLog<UInt64>, end: (LiveStreamer) -> Void
+  ) throws -> StreamSummary {
+    var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(url)/x.bin"))
+    configuration.resumable = .never
+    configuration.retry.initialCeiling = .milliseconds(20)
+    let source = try PushedSource()
+    let events = try EventLog<LiveStreamEvent>()
+    let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try spool())
+    streamer.start { events.append($0) }
+    try source.push(patternBytes(pattern, 0, Self.unread))
+    try starts.wait("the second request") { $0.count == 2 ? true : nil }
+    #expect(starts.all[1] > 0, "TCP has acknowledged bytes that the server lacks")
+    end(streamer)
+    return try events.wait("the end of the stream", within: .seconds(30)) { events in
+      if case .ended(let summary)? = events.last { summary } else { nil }
+    }
+  }
+
+  private func checkAll(_ stored: EventLog<(start: UInt64, body: [UInt8])>) throws {
+    let all = try stored.wait("the whole stretch") { $0.first }
+    #expect(all.start == 0 && all.body == patternBytes(pattern, 0, Self.unread))
+  }
+
+  @Test("bytes that only TCP has acknowledged are sent again by the next process, even after a second request")
+  func acknowledgedOnlyByTCP() throws {
+    let (starts, stored) = (try EventLog<UInt64>(), try EventLog<(start: UInt64, body: [UInt8])>())
+    let peer = try forgetfulServer(starts, stored) { connection, _ in _ = connection.waitForEnd() }
+    try withSession { session throws in
+      let summary = try capture(session, peer.url, starts) { $0.cancel() }
+      #expect(summary.error?.kind == .cancelled)
+      #expect(Self.counts(try send(session, .never)) == (1, 1, 0))
+    }
+    try checkAll(stored)
+  }
+
+  @Test("a stretch of which a plain server lacks bytes stays while the spool has them, and the next run sends them")
+  func missingAtServer() throws {
+    let (starts, stored) = (try EventLog<UInt64>(), try EventLog<(start: UInt64, body: [UInt8])>())
+    let peer = try forgetfulServer(starts, stored) { connection, start in
+      _ = try connection.body()
+      try connection.respond("200 OK", ["Stream-Missing: \(start)"])
+    }
+    try withSession { session throws in
+      let summary = try capture(session, peer.url, starts) { $0.finish() }
+      let missing = starts.all[1]
+      #expect(summary.error?.kind == .unfinished && summary.missingAtServer == missing)
+      #expect(summary.progress.unsent == missing && summary.progress.lost == 0)
+      #expect(Self.counts(try send(session, .never)) == (1, 1, 0))
+    }
+    try checkAll(stored)
+  }
+
+  @Test("a stretch that was sent from its oldest byte does not stay, although its server lacks bytes")
+  func missingForGood() throws {
+    let peer = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.body()
+      try connection.respond("200 OK", ["Stream-Missing: 100"])
+    }
+    try leave(0, [0..<1000], for: peer.url)
+    try withSession { session throws in
+      let events = try send(session, .never)
+      #expect(Self.counts(events) == (1, 1, 0))
+      #expect(events.contains { if case .stream(_, .missingAtServer(100)) = $0 { true } else { false } })
+    }
+  }
+
   @Test("a cancellation while the disk opens a stretch ends the backlog once, and keeps everything for the next time")
   func cancelled() throws {
     for number in 0..<2 { try leave(number, count: 1000) }
