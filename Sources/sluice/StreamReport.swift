@@ -93,9 +93,7 @@ enum StreamReport {
   static func lines(_ summary: StreamSummary, action: Action = .streaming) -> [String] {
     let progress = summary.progress
     var lines: [String] = []
-    if let error = summary.error {
-      lines.append("sluice: \(words(error, isConfirmed: summary.missingAtServer ?? 0 > 0))")
-    }
+    if let words = errorWords(summary) { lines.append("sluice: \(words)") }
     // Each captured byte is either acknowledged, lost or unsent.
     let (captured, acknowledged) = (Units.text(bytes: progress.captured), Units.text(bytes: progress.acknowledged))
     var parts = ["\(Units.clock(progress.elapsed)) elapsed"]
@@ -140,10 +138,11 @@ enum StreamReport {
     return lines
   }
 
-  /// The text of an error of the library, with the options that help.
-  ///
-  /// - Parameter isConfirmed: whether the server has confirmed the end of the stream, although it lacks bytes.
-  private static func words(_ error: LiveStreamError, isConfirmed: Bool) -> String {
+  /// The text of the error that ended a stream, with the options that help.
+  private static func errorWords(_ summary: StreamSummary) -> String? {
+    guard let error = summary.error else { return nil }
+    // The server has confirmed the end of the stream, so waiting longer does not help.
+    let isConfirmed = summary.missingAtServer ?? 0 > 0
     switch error.kind {
     case .insecureLocation:
       return error.description + ". Use --location keep to stay on the host that you named, over TLS."
@@ -267,7 +266,7 @@ enum StreamReport {
         if summary.verifiedFrom > 0 { line.add("verified_from", summary.verifiedFrom) }
       }
       line.add("missing_at_server", summary.missingAtServer)
-      line.add("error", summary.error.map { words($0) })
+      line.add("error", errorWords(summary))
     }
     line.add("time", time)
     return line.line
